@@ -196,7 +196,12 @@ def test_defaults_are_those_of_the_contract() -> None:
         ("[cache]\nttl = -1\n" + SITE, "cache.ttl", -1, "greater than or equal to 0"),
         ("[cache]\nttl_by_status = { 99 = 1 }\n" + SITE, "cache.ttl_by_status.99", "99", "a status code"),
         ("[cache]\nheuristic = 1\n" + SITE, "cache.heuristic", 1, "true or false"),
-        ('[cache]\nordinary_fields = ["Cookie"]\n' + SITE, "cache.ordinary_fields[0]", "cookie", "who asks"),
+        (
+            '[cache]\nordinary_fields = ["Cookie"]\n' + SITE,
+            "cache.ordinary_fields[0]",
+            "cookie",
+            "identifies a client",
+        ),
         ('[cache]\nerrors = "all"\n' + SITE, "cache.errors", "all", "'safe' or 'explicit'"),
         ("[purge]\nallow = ['everybody']\n" + SITE, "purge.allow[0]", "everybody", "a network"),
         ("[purge]\ntoken = 'secret'\n" + SITE, "purge.token", "secret", "allow, token_env"),

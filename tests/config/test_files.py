@@ -64,7 +64,7 @@ def test_a_mistake_names_the_included_file_and_its_line(tmp_path: Path) -> None:
         b=SITE.format("b.example") + "lisen = 3\n",
     )
     profile, unknown = mistakes(file)
-    assert profile.startswith("sites/a.toml:7: sites[1].profile: found 'nope'")
+    assert profile.startswith("sites/a.toml:7: sites[1].profile: there is no profile 'nope'")
     assert unknown.startswith("sites/b.toml:4: sites[0].lisen: unknown key.")
 
 

@@ -229,7 +229,7 @@ def test_a_stranger_is_told_what_is_missing(
     ended = univocal(name, *admin(program))
     assert ended.returncode == 1
     assert "answers 403 purge-forbidden" in ended.stderr
-    assert "UNIVOCAL_PURGE_TOKEN holds no right token" in ended.stderr
+    assert "UNIVOCAL_PURGE_TOKEN holds no valid token" in ended.stderr
     assert "s3cret" not in ended.stderr
     if name == "top":
         assert univocal(name, *admin(program), "--json", UNIVOCAL_PURGE_TOKEN="s3cret").returncode == 0

@@ -275,7 +275,11 @@ def kill_a_worker(pid: int) -> None:
 @pytest.mark.parametrize(
     ("document", "status", "words"),
     [
-        ({"url": "http://nobody.example"}, 404, "no origin server has this URL"),
+        (
+            {"url": "http://nobody.example"},
+            404,
+            "no origin server has the URL http://nobody.example; configured:",
+        ),
         ({"url": 1}, 400, "url"),
         ({}, 400, "url"),
         (["x"], 400, "url"),

@@ -184,7 +184,7 @@ def test_a_killed_worker_is_replaced_and_keeps_its_counts(workers: Fixture, ask:
     asked_of_each(ask, running)
     assert told(ask, running, "univocal_requests_total", 2 * COUNT)
     assert running.end() == 0
-    assert running.err.count("was killed by SIGKILL: another takes its place") == COUNT
+    assert running.err.count("was killed by SIGKILL: a new worker replaces it") == COUNT
 
 
 @pytest.fixture

@@ -104,7 +104,7 @@ def test_what_is_ordered_by_name(asked: dict[str, Any], kind: type[Selector]) ->
     [{}, {"url": 1}, {"urls": []}, {"tag": ""}, {"all": False}, {"tag": "a", "all": True}, {"soft": 1}],
 )
 def test_what_names_no_purge(asked: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"one of url|soft is"):
+    with pytest.raises(ValueError, match=r"one of url|soft must"):
         order_by_name(asked, RUNTIME)
 
 

@@ -59,7 +59,7 @@ def test_sites_are_a_configuration_that_univocal_takes(univocal, files):
     assert err == "nginx.conf: line 1: listen 80: where univocal listens is [server] listen, or --listen\n"
     assert univocal("check", "--config", "univocal.toml")[:2] == (
         0,
-        "univocal.toml: 1 site, nothing to object to\n",
+        "univocal.toml: valid, 1 site\n",
     )
     explained = univocal("explain", "--config", "univocal.toml", "http://en.example/a%2fb")
     assert explained[0] == 0

@@ -127,7 +127,7 @@ async def test_it_ends_if_its_parent_says_what_is_no_message(
 ) -> None:
     parent.say(Done(number=1))
     await until(lambda: parent.ended)
-    assert "the parent's message is none" in caplog.text
+    assert "invalid message from the parent process" in caplog.text
 
 
 async def test_its_figures_are_written_before_it_reports(parent: Parent) -> None:

@@ -167,7 +167,7 @@ async def test_a_worker_sending_garbage_is_killed_and_replaced(
     await until(lambda: len(stage.processes) == 3)
     assert (stage.ended, stage.batches) == ([first.name], [])
     assert first.exitcode == -signal.SIGKILL
-    assert f"worker {first.name} sent what is no message" in caplog.text
+    assert f"worker {first.name} sent an invalid message" in caplog.text
     await stage.processes[2].begin()
     await until(lambda: stage.workers.accepting == 2)
     assert second.exitcode is None

@@ -250,7 +250,7 @@ async def test_unkeepable_content_is_a_fault_and_no_silence(connect, recorder, m
     (answer,) = client.answers(b"POST")
     assert answer.status == 500
     assert not client.open
-    assert "a request could not be answered" in caplog.text
+    assert "internal error while answering a request" in caplog.text
 
 
 async def test_requests_waiting_for_others_outlast_the_keep_alive_time(connect, recorder):

@@ -63,7 +63,9 @@ def test_the_message_says_all() -> None:
     assert (
         str(refused.value) == "profile own: path.dot_segments: found 'x'; allowed: rfc3986 | servlet | keep"
     )
-    with pytest.raises(ProfileError, match=r"allowed: a ring in which '/' between segments is never encoded"):
+    with pytest.raises(
+        ProfileError, match=r"allowed: a table in which '/' between segments is never encoded"
+    ):
         parse({"own": "path.encode = '/'"})
     with pytest.raises(ProfileError, match=r"path.merge: found True; allowed: one of ring, decode, encode, "):
         parse({"own": "path.merge = true"})

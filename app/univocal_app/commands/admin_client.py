@@ -114,8 +114,8 @@ class AdminClient:
             reason = ""
         detail = printable(reason.encode("utf-8", "backslashreplace"))
         advice = {
-            "purge-forbidden": f"You are not in purge.allow, and {self._token_env} holds no right token.",
+            "purge-forbidden": f"You are not in purge.allow, and {self._token_env} holds no valid token.",
             "unknown-host": "Call it by its address, or add the name to server.admin_hosts.",
-            "overloaded": "Too many follow its events already.",
+            "overloaded": "Too many clients follow its events already.",
         }.get(detail, "Is this the admin listener of a univocal?" if status == 404 else "")
         return AdminError(f"{self.url}{path} answers {status} {detail}".rstrip() + (advice and f"\n{advice}"))

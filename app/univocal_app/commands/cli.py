@@ -123,9 +123,9 @@ def serve(
     elif _typed(context, "upstream"):
         config = None
     if (not upstream) == (config is None):
-        usage("serve needs either --upstream URL or --config FILE")
+        usage("give either --upstream URL or --config FILE")
     if config is not None and profile is not None:
-        usage("--profile belongs to --upstream: with --config each site names its own")
+        usage("--profile belongs to --upstream: in --config FILE each site names its profile")
     texts = {name: text for name, text in (("listen", listen), ("admin", admin)) if text}
     configured = partial(_configured, texts, config, upstream or [], profile)
     with _variables_named(context):
@@ -189,12 +189,14 @@ def _serve(configured: Callable[..., Configuration], source: str, typed: Collect
     notices, passed = Notices.of(os.environ), passed_sockets(os.environ)
     configuration = configured()
     for variable in unknown(os.environ, configuration.purge.token_env):
-        _tell(f"{variable} in the environment means nothing to univocal", "WARNING")
+        _tell(f"{variable} in the environment is unknown to univocal", "WARNING")
     server = configuration.server
     with listening(server, passed, sources) as listeners:
         limits = share_of(configuration)
         if server.max_connections > limits.clients * server.workers:
-            _tell(f"server.max_connections = {server.max_connections} is too much", "WARNING")
+            most = limits.clients * server.workers
+            line = f"server.max_connections = {server.max_connections}: the descriptor limit allows {most}"
+            _tell(line, "WARNING")
         each = " for each worker" if server.workers > 1 else ""
         _tell(f"{limits}{each}")
         serves = alone if server.workers == 1 else supervise
@@ -222,4 +224,4 @@ def check(
     for warning in unresolved(configuration, str(config)):
         typer.echo(f"univocal: warning: {warning}", err=True)
     count = len(configuration.sites)
-    typer.echo(f"{config}: {count} site{'s' if count > 1 else ''}, nothing to object to")
+    typer.echo(f"{config}: valid, {count} site{'s' if count > 1 else ''}")

@@ -25,8 +25,10 @@ def refuse_settings(environ: Mapping[str, str]) -> None:
     objections = Objections()
     for variable, key in dict(_settings()).items():
         if variable in environ and variable not in READ:
-            allowed = f"no such variable: {key} is set in a file (--config)"
-            objections.errors.append(ConfigurationError("environment", variable, environ[variable], allowed))
+            mistake = f"no such variable: set {key} in a file (--config)"
+            objections.errors.append(
+                ConfigurationError("environment", variable, environ[variable], "no such variable", mistake)
+            )
     objections.conclude()
 
 

@@ -75,7 +75,7 @@ def canonicalize_command(
 def _runtime(profile: str | None, config: Path | None) -> Runtime:
     """The configuration that a request would see: a file, or one profile for every host."""
     if profile is not None and config is not None:
-        usage("either --profile or --config, which has a profile for each site")
+        usage("use either --profile or --config: with --config each site names its profile")
     if config is not None:
         return runtime_of(read(config), str(config))
     return runtime_of(everywhere(["http://127.0.0.1"], profile), COMMAND_LINE)

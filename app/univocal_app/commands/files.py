@@ -27,13 +27,13 @@ def files_command(
     """List, print or write the files for systemd, logrotate and Grafana."""
     for name in names or []:
         if name not in SERVICE_FILES:
-            raise typer.BadParameter(f"there is no file {name!r}; there are {', '.join(SERVICE_FILES)}")
+            raise typer.BadParameter(f"there is no file {name!r}; the files are {', '.join(SERVICE_FILES)}")
     chosen = [SERVICE_FILES[name] for name in names or []]
     if to is not None:
         try:
             paths = written_to(to, chosen or list(SERVICE_FILES.values()), anew=force)
         except FileExistsError as error:
-            raise typer.BadParameter(f"{error.filename} exists: --force overwrites it") from None
+            raise typer.BadParameter(f"{error.filename} exists already: --force overwrites it") from None
         except OSError as error:
             raise typer.BadParameter(f"--to {to}: {error.strerror}") from None
         for path in paths:

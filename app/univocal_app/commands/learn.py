@@ -82,7 +82,7 @@ def probe_command(
     except LogError as error:
         raise typer.BadParameter(str(error)) from None
     if not pages.targets:
-        typer.echo(f"univocal: {sample}: there is no URL in it that could be asked", err=True)
+        typer.echo(f"univocal: {sample}: no URL of this origin server in the sample", err=True)
         raise typer.Exit(1)
     if dry_run:
         planned = plan(base, pages.targets)
@@ -99,9 +99,9 @@ def _origin(text: str) -> str:
     """The origin's scheme and authority."""
     parts = urlsplit(text)
     if parts.scheme not in {"http", "https"} or parse_authority(parts.netloc.encode()) is None:
-        raise typer.BadParameter(f"ORIGIN: found {text!r}; allowed: http:// or https:// and a host")
+        raise typer.BadParameter(f"ORIGIN {text!r} must be http:// or https:// and a host")
     if parts.path not in {"", "/"} or parts.query or parts.fragment:
-        raise typer.BadParameter(f"ORIGIN: found {text!r}; allowed: an origin without a path")
+        raise typer.BadParameter(f"ORIGIN {text!r} must not have a path, query or fragment")
     return f"{parts.scheme}://{parts.netloc}"
 
 
@@ -237,7 +237,7 @@ def _corpus(logs: list[str], form: str) -> Corpus:
 
 def _nothing_in(logs: list[str], *, as_json: bool) -> None:
     """Say that a log has nothing to go by, and end; a program gets the figures of nothing."""
-    typer.echo(f"univocal: {', '.join(logs)}: no line is a GET that was answered", err=True)
+    typer.echo(f"univocal: {', '.join(logs)}: no answered GET in this log", err=True)
     if not as_json:
         raise typer.Exit(1)
 

@@ -93,7 +93,7 @@ def entries_of(path: str, wanted: Wanted, begin: float) -> Iterator[dict[str, An
             elif entry and _is_since(entry, begin) and wanted.has(event_of(entry)):
                 yield entry
     if skipped:
-        typer.echo(f"univocal: {path}: {skipped} lines are no JSON of an access log", err=True)
+        typer.echo(f"univocal: {path}: {skipped} lines are not JSON of an access log", err=True)
 
 
 def _object(line: bytes) -> dict[str, Any] | None:

@@ -44,7 +44,7 @@ def origins_command(
     Exit status: 0 done; 1 rejected, no answer, or requests still under way after --wait; 2 usage error.
     """
     if (action == "list") is not (url is None) or (wait and action != "drain"):
-        raise typer.BadParameter("origins, origins drain URL [--wait SECONDS], or origins enable URL")
+        raise typer.BadParameter("use origins, origins drain URL [--wait SECONDS], or origins enable URL")
     try:
         client = AdminClient.from_options(admin, token_env, ca, insecure=insecure)
     except ValueError as error:

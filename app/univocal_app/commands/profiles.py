@@ -8,6 +8,7 @@ import typer
 
 from univocal.judge.profiles import builtin_profiles
 from univocal_app.commands.settings import Config, usage
+from univocal_app.config.mistakes import unknown_profile
 from univocal_app.exporters.command import export_profile
 from univocal_app.importers.command import ShowOrImport, import_profile
 from univocal_app.run.assemble import profiles_of
@@ -37,4 +38,4 @@ def show_command(
     elif name in known:
         typer.echo(describe(known[name]))
     else:
-        usage(f"there is no profile {name!r}; there are {', '.join(known)}")
+        usage(unknown_profile(name, known))

@@ -145,7 +145,7 @@ def read_urls(names: Sequence[str]) -> list[str]:
             octets = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
             lines += octets.decode("utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(f"{name!r} is no file of URLs in UTF-8: {error}") from None
+            raise ValueError(f"cannot read URLs from {name!r}: {error}") from None
     urls = (line.strip() for line in lines)
     return [url for url in urls if url and not url.startswith("#")]
 
@@ -161,9 +161,9 @@ def jobs(
     """Raises ValueError for what cannot be asked for."""
     for text in [*urls, *prefixes]:
         if _UNSENDABLE.search(Url.parse(text).authority):
-            raise ValueError(f"{text!r} names no host")
+            raise ValueError(f"{text!r} names no host: write http://HOST/PATH")
     if "" in tags:
-        raise ValueError("'' is no tag")
+        raise ValueError("--tag '': a tag has at least one character")
     listed = [Job("url", url) for url in urls]
     listed += [Job("tag", tag) for tag in tags]
     listed += [Job("prefix", prefix) for prefix in prefixes]
@@ -277,7 +277,7 @@ def _result(job: Job, status: int, content: bytes) -> Result:
         if not isinstance(answer, dict):
             raise ValueError
     except ValueError:
-        return Result(job, f"failed: {status}, not an answer of univocal's")
+        return Result(job, f"failed: {status}, which is not an answer of univocal")
     verb = next(
         (verb for verb in ("purged", "softened", "banned") if isinstance(answer.get(verb), int)), None
     )

@@ -50,7 +50,7 @@ def reload(admin: str, token_env: str, context: ssl.SSLContext | None = None) ->
             return Reloaded("\n".join(changed) or "nothing has changed", 0)
         lines = str(answer["detail"]).splitlines()
     except (ValueError, TypeError, KeyError):
-        return Reloaded(f"univocal: {admin} answered {status}, not as univocal does", 1)
+        return Reloaded(f"univocal: {admin} answered {status}, which is not an answer of univocal", 1)
     return Reloaded("\n".join(f"univocal: {line}" for line in lines), 2 if status == _REFUSED else 1)
 
 

@@ -58,7 +58,7 @@ class Server:
             self.host, self._path = parts.hostname, ""
         else:
             raise ValueError(
-                f"{address!r} is no address of {role} such as {ADMIN} or unix:///run/univocal.sock"
+                f"{address!r} is not the address of {role} such as {ADMIN} or unix:///run/univocal.sock"
             )
         self.url, self.scheme = url.rstrip("/"), parts.scheme
         self.port = parts.port or (443 if parts.scheme == "https" else 80)

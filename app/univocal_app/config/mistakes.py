@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from typing import Any, Final, get_args
 
@@ -14,7 +14,7 @@ from univocal.cache.rules import SettingError
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.values import masked
 
-__all__ = ["dotted", "mistakes"]
+__all__ = ["dotted", "mistakes", "unknown_profile"]
 
 # Where pydantic speaks of Python's types or of lengths, in the words of the file's format.
 ALLOWED: Final = {
@@ -118,6 +118,13 @@ def _tables(root: type[BaseModel]) -> Iterator[tuple[str, list[str]]]:
         waiting += [
             (below, field.annotation, f"{around}{name}.") for below, field in table.model_fields.items()
         ]
+
+
+def unknown_profile(name: str, known: Iterable[str]) -> str:
+    """The sentences about a name that no profile has, with the one that was probably meant."""
+    near = get_close_matches(name, list(known), 1, ALIKE)
+    hint = f" Did you mean `{near[0]}`?" if near else ""
+    return f"there is no profile {name!r}.{hint} `univocal profiles` lists them."
 
 
 def dotted(location: tuple[str | int, ...]) -> str:

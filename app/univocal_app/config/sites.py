@@ -15,6 +15,7 @@ from univocal.http.field_edits import NO_EDITS, FieldEdits, RouteEdits
 from univocal.uri.profile import Profile
 from univocal.uri.site import STAR, Route, Site
 from univocal.uri.sites import Sites
+from univocal_app.config.mistakes import unknown_profile
 from univocal_app.config.tables import FieldsTable, PolicyTable, RouteTable, SiteTable
 from univocal_app.config.values import UpstreamSetting
 
@@ -44,8 +45,8 @@ class SiteReader:
         self.objections.conclude()
         return sites
 
-    def _object(self, key: str, value: object, allowed: str) -> None:
-        self.objections.errors.append(ConfigurationError(self.source, key, value, allowed))
+    def _object(self, key: str, value: object, allowed: str, mistake: str = "") -> None:
+        self.objections.errors.append(ConfigurationError(self.source, key, value, allowed, mistake))
 
     def _together(self, named: Mapping[str, Site]) -> Sites:
         default = [site for site in named.values() if not site.hosts]
@@ -104,7 +105,8 @@ class SiteReader:
     def _profile(self, name: str, place: str) -> Profile:
         """The profile of that name; any, where there is none, so that the rest of the site is read."""
         if name not in self.profiles:
-            self._object(f"{place}.profile", name, ", ".join(self.profiles))
+            mistake = unknown_profile(name, self.profiles)
+            self._object(f"{place}.profile", name, ", ".join(self.profiles), mistake)
         return self.profiles.get(name) or next(iter(self.profiles.values()))
 
     @contextmanager

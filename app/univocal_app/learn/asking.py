@@ -137,7 +137,9 @@ class Asker:
         if answer.status == 0:
             raise OriginError(f"{self.origin} does not answer")
         if answer.failed:  # §2.3.1.4: unreachable: complete disallow
-            raise OriginError(f"{self.origin}/robots.txt is answered {answer.status}: nothing may be asked")
+            raise OriginError(
+                f"{self.origin}/robots.txt answers {answer.status}, so probe may send no requests (RFC 9309)"
+            )
         kind = answer.value(b"content-type")
         readable = answer.status == 200 and not kind.startswith(b"text/html")
         robots = Protego.parse(answer.body.decode("utf-8", "replace") if readable else "")
@@ -149,7 +151,7 @@ class Asker:
     def _once(self, target: bytes) -> Reply:
         self._pace.wait()
         if self._silent >= _SILENCE:
-            raise OriginError(f"{self.origin} does not answer any more")
+            raise OriginError(f"{self.origin} no longer answers")
         self.asked += 1
         self._silent += 1
         request = httpx.Request(

@@ -201,7 +201,7 @@ FORMATS: Final[dict[str, Callable[[bytes], LogEntry | None]]] = {
 def parser(name: str) -> Callable[[bytes], LogEntry | None]:
     """The parser of a format. Raises LogError for one that there is not."""
     if name not in FORMATS:
-        raise LogError(f"there is no format {name!r}; there are {', '.join(FORMATS)}")
+        raise LogError(f"there is no format {name!r}; the formats are {', '.join(FORMATS)}")
     return FORMATS[name]
 
 

@@ -124,7 +124,7 @@ class AccessLog:
         try:
             stream = _appending(self._file)
         except OSError as error:
-            logger.error("the access log cannot be opened anew: %s", error)
+            logger.error("the access log cannot be reopened: %s", error)
             return
         self._stream.close()
         self._stream, self._failed = stream, False

@@ -61,7 +61,7 @@ class Draining:
             servers = self._states.servers(url)
             if not servers:
                 return failed(
-                    404, f"no origin server has this URL; there are {self._states.known()}", request
+                    404, f"no origin server has the URL {url}; configured: {self._states.known()}", request
                 )
             urls = drains.urls - servers if enable else drains.urls | servers
             if not enable and (site := await self._states.left_alone(urls)):
@@ -69,7 +69,7 @@ class Draining:
             if urls != drains.urls:
                 await drains.change(urls)
                 for server in sorted(servers):
-                    logger.warning("%s %s, as an operator says", server, "is enabled" if enable else "drains")
+                    logger.warning("%s is %s by an operator", server, "enabled" if enable else "drained")
         rows = [each for each in await self._states.document() if each["url"].startswith(tuple(servers))]
         return JSONResponse({"enabled" if enable else "drained": url, "origins": rows}, headers=FRESH)
 
@@ -84,5 +84,5 @@ async def _url(request: Request) -> str:
     document = json.loads(content)
     url = document.get("url") if isinstance(document, dict) else None
     if not isinstance(url, str) or len(document) > 1:
-        raise ValueError('a JSON object with one member, the "url" of an origin server')
+        raise ValueError('the content must be a JSON object with one member, the "url" of an origin server')
     return url

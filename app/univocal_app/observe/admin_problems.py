@@ -62,7 +62,7 @@ async def _no_such(request: Request, error: Exception) -> Response:
     allowed = dict(error.headers or {})
     known = {
         404: "There is nothing under this path.",
-        405: f"This path is for {allowed.get('Allow', 'other methods')}.",
+        405: f"This path takes only {allowed.get('Allow', 'other methods')}.",
     }
     return failed(error.status_code, known.get(error.status_code, error.detail), request, {}, allowed)
 

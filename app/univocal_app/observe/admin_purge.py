@@ -118,5 +118,5 @@ async def _content(request: Request) -> dict[str, object]:
     except UnicodeDecodeError:  # its message has bytes of the content in it
         raise ValueError("the content is not in a Unicode encoding") from None
     if not isinstance(document, dict):
-        raise ValueError("the content is no JSON object")
+        raise ValueError("the content is not a JSON object")
     return document

@@ -56,7 +56,7 @@ class Views:
         """The numbers since the start and by second; with `step=15` by 15 seconds, of an hour."""
         span = next((each for each in SPANS if str(each) == request.query_params.get("step", "1")), None)
         if span is None:
-            return bad_request(f"step is one of {', '.join(map(str, SPANS))}", request)
+            return bad_request(f"step must be one of {', '.join(map(str, SPANS))}", request)
         self.stats.look()
         document: dict[str, Any] = await asyncio.to_thread(self.stats.document, SPANS[span])
         document["totals"]["origins"] = self.origins()
@@ -76,9 +76,9 @@ class Views:
         by, number = request.query_params.get("by", "requests"), request.query_params.get("n", str(FEW))
         measure = next((each for each in MEASURES if each == by), None)
         if measure is None:
-            return bad_request(f"by is one of {', '.join(MEASURES)}", request)
+            return bad_request(f"by must be one of {', '.join(MEASURES)}", request)
         if not (number.isascii() and number.isdigit() and len(number) < 5 and 0 < int(number) <= MOST):
-            return bad_request(f"n is a number from 1 to {MOST}", request)
+            return bad_request(f"n must be a number from 1 to {MOST}", request)
         search = request.query_params.get("search", "")
         return JSONResponse(await self.top.top(measure, int(number), search), headers=FRESH)
 

@@ -44,7 +44,7 @@ class Wanted(NamedTuple):
         wanted = cls(frozenset(sites), frozenset(statuses), frozenset(caches))
         for status in wanted.statuses:
             if not (status == "0" or (len(status) == 3 and status.isascii() and _is_status(status))):
-                raise ValueError("status is a number such as 404, a class such as 4xx, or 0")
+                raise ValueError("status must be a number such as 404, a class such as 4xx, or 0")
         return wanted
 
     def has(self, event: Event) -> bool:

@@ -34,7 +34,7 @@ class Url:
         """Raises ValueError for what is no http or https URL. A host in other letters becomes A-labels."""
         typed = split_absolute(os.fsencode(text))
         if typed is None or typed.scheme.lower() not in DEFAULT_PORTS:
-            raise ValueError(f"{text!r} is no URL: it begins with http:// or https://, then names a host")
+            raise ValueError(f"{text!r} is not a URL: write http:// or https:// and a host")
         scheme, authority, target = typed
         if not authority.isascii():
             labels = ascii_authority(authority)

@@ -55,8 +55,8 @@ def contexts_of(configuration: Configuration, source: str) -> Contexts | None:
         contents.update((each, digest_of(source, name)) for each, name in named.items() if name)
         context = _context(http2=server.http2)
         if why := load_pair(context, str(pair[0]), str(pair[1]) if key else None):
-            allowed = f"a file with a certificate in PEM, tls_key the one with its key ({why})"
-            raise ConfigurationError(source, f"{place}.tls_cert", certificate, allowed)
+            allowed = "a file with a certificate in PEM; tls_key has its key"
+            raise ConfigurationError(source, f"{place}.tls_cert", certificate, f"{allowed} ({why})")
         return context
 
     with objections:
@@ -67,7 +67,7 @@ def contexts_of(configuration: Configuration, source: str) -> Contexts | None:
             if site.tls_cert or site.tls_key:
                 of_sites[site.hosts[0]] = made(f"sites[{number}]", site.tls_cert, site.tls_key)
                 if not server.tls_cert:
-                    allowed = "none without server.tls_cert, which names have that no site has"
+                    allowed = "none without server.tls_cert, the certificate for all other names"
                     raise ConfigurationError(source, f"sites[{number}].tls_cert", site.tls_cert, allowed)
     with objections:
         _check_http2(server, source)
@@ -85,9 +85,9 @@ def _context(*, http2: bool) -> ssl.SSLContext:
 
 def _check_http2(server: ServerTable, source: str) -> None:
     if server.http2 and not (server.tls_cert or server.tls_key):
-        raise ConfigurationError(source, "server.http2", True, "false, or true beside tls_cert")
+        raise ConfigurationError(source, "server.http2", True, "false, or set tls_cert")
     if server.http2 and find_spec("h2") is None:
-        allowed = "false, as h2 is not installed: pip install 'univocal[http2]'"
+        allowed = "false, or true after pip install 'univocal[http2]'"
         raise ConfigurationError(source, "server.http2", True, allowed)
 
 
@@ -155,13 +155,13 @@ class CertificateFiles:
         try:
             contexts = contexts_of(self._configuration, self._source)
         except ConfigurationError as error:
-            logger.warning("certificates that have changed cannot be used, the old ones stay: %s", error)
+            logger.warning("changed certificates are unusable, the old ones stay in use: %s", error)
         else:
             assert contexts is not None  # by the same configuration
             keys = [key for key, content in contexts.contents.items() if self.contents.get(key) != content]
             self._use(contexts)
             if keys:  # else the files were touched, no more
-                logger.warning("certificates that have changed are in use: %s", ", ".join(keys))
+                logger.warning("changed certificates are in use: %s", ", ".join(keys))
 
     def watch(self) -> None:
         """Look every few seconds, in the event loop that runs."""

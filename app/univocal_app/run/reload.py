@@ -119,11 +119,11 @@ def _fixed(held: Configuration, wanted: Configuration, source: str) -> Iterator[
     for key, why in FIXED.items():
         old, new = value_at(held, key), value_at(wanted, key)
         if old != new:
-            allowed = f"{_told(old)}, or another with a restart: {why} at a reload"
+            allowed = f"{_told(old)} until a restart: {why} at a reload"
             yield ConfigurationError(source, key, _told(new), allowed)
     there, new_file = held.server.tls_cert, wanted.server.tls_cert
     if bool(there) != bool(new_file):
-        allowed = f"{'a file' if there else 'none'}: TLS comes and goes with a restart"
+        allowed = f"{'a file' if there else 'none'}: only a restart adds or removes TLS"
         yield ConfigurationError(source, "server.tls_cert", new_file, allowed)
 
 
@@ -208,7 +208,7 @@ class Reload:
     def _done(self, task: asyncio.Task[list[str]]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and not isinstance(task.exception(), UnivocalError | None):
-            logger.error("the configuration could not be read again", exc_info=task.exception())
+            logger.error("internal error during a reload", exc_info=task.exception())
 
     async def __call__(self) -> list[str]:
         async with self._lock:

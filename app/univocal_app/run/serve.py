@@ -64,7 +64,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
         left = list(self.server_state.connections)
         if left:
-            logger.warning("%d connections were cut at the end", len(left))
+            logger.warning("%d connections were cut at the end of shutdown_timeout", len(left))
         for connection in left:
             if hasattr(connection, "transport"):
                 connection.transport.abort()
@@ -194,7 +194,9 @@ class _Complaints:
             loop.default_exception_handler(context)
         elif not self._said:
             self._said = True
-            logger.warning("no descriptor for one more connection: clients wait, or are refused (said once)")
+            logger.warning(
+                "no file descriptor is free: new clients wait or are refused. Raise ulimit -n (logged once)"
+            )
 
 
 def _but_for_names(hook: Callable[[Any], object]) -> Callable[[Any], object]:

@@ -21,7 +21,7 @@ def check_telemetry(configuration: Configuration, source: str) -> None:
     """Raise ConfigurationError if OpenTelemetry is asked for and not installed."""
     needed = "opentelemetry", "opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"
     if configuration.server.otel and not all(map(_is_there, needed)):
-        allowed = "false, as OpenTelemetry is not installed: pip install 'univocal[otel]'"
+        allowed = "false, or true after pip install 'univocal[otel]'"
         raise ConfigurationError(source, "server.otel", True, allowed)
 
 

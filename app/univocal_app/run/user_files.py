@@ -49,7 +49,7 @@ def read_users(file: Path, key: str, source: str) -> dict[bytes, bytes]:
         try:
             import_module(module)
         except ImportError:
-            allowed = "a file, once pip install 'univocal[auth]' has brought what verifies passwords"
+            allowed = "a file, after pip install 'univocal[auth]'"
             raise ConfigurationError(source, key, str(file), allowed) from None
         users[name] = digest
     return users
@@ -123,9 +123,9 @@ class UserFile:
         try:
             self._use(read_users(self._file, self._key, self._source))
         except ConfigurationError as error:
-            logger.warning("users that have changed cannot be read, the old ones stay: %s", error)
+            logger.warning("the changed file of users is unreadable, the old users stay: %s", error)
         else:
-            logger.warning("users that have changed are in force: %s", self._file)
+            logger.warning("changed users are in force: %s", self._file)
 
     def _checker(self, credentials: bytes) -> Callable[[], bool]:
         name, _, password = _decoded(credentials).partition(b":")

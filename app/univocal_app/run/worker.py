@@ -159,7 +159,7 @@ class Worker:
 
     def _over(self, error: MessageError | None) -> None:
         if error is not None:
-            logger.error("the parent's message is none: %s", error)
+            logger.error("invalid message from the parent process: %s", error)
         self._serving.end()
 
     async def _answer(self, number: int, rows: list[Row]) -> None:

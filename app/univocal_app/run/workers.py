@@ -64,7 +64,7 @@ LOOK: Final = 2.0  # seconds that a worker has to write down what it has counted
 PATIENCE: Final = 3.0  # seconds that a worker has to tell what it has counted, or to send its exchanges
 ANSWER: Final = 30.0  # seconds that a worker has to prepare a configuration, or to put it into force
 
-_IN_TIME: Final = "a worker that reads the configuration in time: this one did not answer"
+_IN_TIME: Final = "did not prepare the configuration in time"
 
 # A new interpreter each, since a fork of a process with an event loop would take half of that along.
 _NEW: Final = multiprocessing.get_context("spawn")
@@ -311,9 +311,9 @@ class Workers:
             if isinstance(answer, WorkerAnswer):
                 objections.errors += answer.done.errors
             elif isinstance(answer, MessageError):
-                objections.errors.append(ConfigurationError(f"worker {name}", "", None, str(answer)))
+                objections.errors.append(ConfigurationError(f"worker {name}", "", None, "", str(answer)))
             elif self._there.get(name) is there[name]:  # who takes the place of another reads it himself
-                objections.errors.append(ConfigurationError(f"worker {name}", "", None, _IN_TIME))
+                objections.errors.append(ConfigurationError(f"worker {name}", "", None, "", _IN_TIME))
         if objections.errors:
             for worker in there.values():
                 worker.channel.say(Drop())
@@ -357,7 +357,7 @@ class Workers:
                 return
             if self._end.is_set():
                 return
-            logger.warning("worker %s %s: another takes its place", name, fate)
+            logger.warning("worker %s %s: a new worker replaces it", name, fate)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._end.wait(), PAUSE)
 
@@ -388,7 +388,7 @@ class Workers:
         try:
             await self._listen(worker, name)
         except TimeoutError:
-            logger.error("worker %s has given no sign of life for %g seconds", name, self._patience(name))
+            logger.error("worker %s does not answer for %g seconds: it is killed", name, self._patience(name))
             process.kill()
         finally:
             self._accepting.discard(name)
@@ -422,7 +422,7 @@ class Workers:
             if self.accepting == len(self._names):
                 self._started.set()
         if worker.error is not None:
-            logger.error("worker %s sent what is no message: %s", name, worker.error)
+            logger.error("worker %s sent an invalid message: %s", name, worker.error)
             worker.process.kill()
 
 

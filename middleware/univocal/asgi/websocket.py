@@ -37,7 +37,7 @@ async def relay_websocket(upstream: Upstream, scope: Scope, receive: Receive, se
     try:
         from univocal.origin.websocket import opening_fields  # noqa: PLC0415 - an extra
     except ModuleNotFoundError:
-        logger.error("a WebSocket was asked for, which takes websockets: pip install 'univocal[websockets]'")
+        logger.error("a client requested a WebSocket, which needs: pip install 'univocal[websockets]'")
         await send({"type": "websocket.close", "code": 1011})
         return
     await receive()  # websocket.connect

@@ -106,7 +106,7 @@ def _ordinary_fields(value: object) -> tuple[bytes, ...]:
     names = _field_names(value)
     for number, name in enumerate(names):
         if name in PERSONAL:
-            raise SettingError(f"[{number}]", name.decode(), "no field that says who asks")
+            raise SettingError(f"[{number}]", name.decode(), "no field that identifies a client")
     return names
 
 

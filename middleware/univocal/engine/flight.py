@@ -282,7 +282,7 @@ class Flight:
         try:
             under_way = self._origin.ask(request, self._content, self)
         except Exception:
-            logger.exception("the origin server could not be asked")
+            logger.exception("internal error while sending a request to the origin server")
             self._fail(RefusedError("origin-unreachable"))
             return
         # Within the call the last client may have left, or an answer may have made it ask for something else.

@@ -175,7 +175,7 @@ def order_by_name(document: Mapping[str, object], runtime: Runtime) -> Order:
     (name,) = [name for name in document if name != "soft"] if len(document.keys() - {"soft"}) == 1 else [""]
     match name, document.get(name):
         case _ if not isinstance(soft, bool):
-            raise ValueError("soft is true or false")
+            raise ValueError("soft must be true or false")
         case "url", str(url):
             return order_of_urls([_named(url, runtime)], "key", runtime, soft=soft)
         case "urls", list(urls) if urls and all(isinstance(url, str) for url in urls):
@@ -189,7 +189,7 @@ def order_by_name(document: Mapping[str, object], runtime: Runtime) -> Order:
         case "all", True:
             return Order(Everything(soft=soft), "all", ("*",))
         case _:
-            raise ValueError("one of url, urls (a list), prefix, pattern, tag, or all: true")
+            raise ValueError("give one of url, urls (a list), prefix, pattern, tag, or all: true")
 
 
 def _named(url: str, runtime: Runtime) -> Canonical:
@@ -199,7 +199,7 @@ def _named(url: str, runtime: Runtime) -> Canonical:
 def _octets(name: str) -> bytes:
     octets = url_octets(name)
     if octets is None:
-        raise ValueError("half of a surrogate pair is no text")
+        raise ValueError("the text has half of a surrogate pair")
     return octets
 
 

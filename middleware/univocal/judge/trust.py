@@ -312,7 +312,7 @@ class LikelyProxies:
             self._seen[client] = seen + 1
             if seen + 1 == _LOGGED_AT:
                 logger.warning(
-                    "%s sends forwarded fields that are not believed: clients have its address, https is not "
+                    "univocal ignores the forwarded fields of %s: its clients have its address, https is not "
                     "seen, and only the token may purge. If it is your proxy, set %s "
                     "(under [server] in univocal.toml, or of CacheMiddleware)",
                     client,

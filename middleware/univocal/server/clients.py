@@ -83,7 +83,7 @@ class Clients:
             self._of.add(name)
         objection = self.objection(guest)
         if objection == "too-many-requests":
-            self._say("max_connections_per_client", limits.per_client, "the rest are answered with 429")
+            self._say("max_connections_per_client", limits.per_client, "further ones get 429")
         self._note(_FIRST if objection else guest.rested, guest)
         return objection
 
@@ -134,4 +134,4 @@ class Clients:
     def _say(self, setting: str, limit: int, what: str) -> None:
         if setting not in self._said:
             self._said.add(setting)
-            logger.warning("%s = %d is reached: %s (said once)", setting, limit, what)
+            logger.warning("%s = %d is reached: %s (logged once)", setting, limit, what)

@@ -195,7 +195,7 @@ class Turn:
 
     def fail(self, error: BaseException | None) -> None:
         """Answer that there is a fault here, or cut an answer that has begun."""
-        logger.error("a request could not be answered", exc_info=error)
+        logger.error("internal error while answering a request", exc_info=error)
         responder, self._responder = self._responder, None
         if responder is not None:
             responder.give_up(FAULT.status)

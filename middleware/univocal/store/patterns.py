@@ -32,7 +32,7 @@ def compiled(expression: str, *, soft: bool = False) -> Pattern:
     except ImportError:
         raise ValueError("patterns need RE2: pip install 'univocal[re2]'") from None
     if not expression or len(expression) > LONGEST:
-        raise ValueError(f"a pattern has 1 to {LONGEST} characters")
+        raise ValueError(f"a pattern must have 1 to {LONGEST} characters")
     options = re2.Options()
     options.log_errors = False
     options.max_mem = MEMORY
@@ -42,7 +42,7 @@ def compiled(expression: str, *, soft: bool = False) -> Pattern:
     try:
         regexp = re2.compile(expression.encode("latin-1"), options)
     except UnicodeEncodeError:
-        raise ValueError("a pattern is ASCII, as canonical URLs are") from None
+        raise ValueError("a pattern must be ASCII, as canonical URLs are") from None
     except re2.error as error:
         raise ValueError(f"RE2 does not accept the pattern: {_text(error)}") from None
     steps: int = regexp.programsize

@@ -141,7 +141,7 @@ class SharedTier(Tiers):
             self._returning = None
         if self._is_there or self._away_since is None:
             self._away_since = self.clock()
-            logger.warning("%s is away (%s): this node answers alone", self.name, reason)
+            logger.warning("lost %s (%s): this node caches alone until it is back", self.name, reason)
         if self._is_there:
             self._is_there = False
             self._there.clear()

@@ -204,7 +204,7 @@ def _checked(source: str, key: str, value: object, ring: Callable[[], DecoderRin
     try:
         return ring()
     except ValueError as error:
-        raise ProfileError(source, key, value, f"a ring in which {error}") from None
+        raise ProfileError(source, key, value, f"a table in which {error}") from None
 
 
 def _octets(source: str, key: str, text: str) -> bytes:
@@ -263,7 +263,7 @@ def _rewrites(source: str, rows: list[dict[str, str]], ring: DecoderRing) -> tup
         spells = _spells(rule.pattern, ring)
         if not rule.pattern or b"#" in rule.pattern or spells is None:
             raise ProfileError(
-                source, f"{key}.from", rows[number]["from"], "a part of a target, as the ring spells it"
+                source, f"{key}.from", rows[number]["from"], "a part of a target, in canonical spelling"
             )
         if not rule.output or re.search(rb"[%\\#]|(?:^|/)\.\.?(?:/|$)", rule.output):
             raise ProfileError(
@@ -271,7 +271,7 @@ def _rewrites(source: str, rows: list[dict[str, str]], ring: DecoderRing) -> tup
             )
         if spells(rule.output) != rule.output:
             raise ProfileError(
-                source, f"{key}.to", rows[number]["to"], "a part of a target, as the ring spells it"
+                source, f"{key}.to", rows[number]["to"], "a part of a target, in canonical spelling"
             )
         if b"?" in rule.pattern and b"?" not in rule.output:
             raise ProfileError(source, f"{key}.to", rows[number]["to"], "a '?', as there is one in `from`")
@@ -312,7 +312,7 @@ _SUFFIX: Final = re.compile(rb"(?:\.|/[^./])(?:[^/?#%\\]|%[0-9A-F]{2})*[^/?#%\\.
 def _check_suffix(source: str, key: str, rule: Rule, ring: DecoderRing) -> None:
     """A suffix is the end of a name, or a name of its own, and nothing comes of it."""
     if not _SUFFIX.fullmatch(rule.pattern) or ring.canonical(rule.pattern) != rule.pattern:
-        allowed = "'.' or '/' and what a path ends with, as in '.html', as the ring spells it"
+        allowed = "'.' or '/' and the end of a path, as in '.html', in canonical spelling"
         raise ProfileError(source, f"{key}.from", rule.pattern.decode(), allowed)
     if rule.output:
         raise ProfileError(source, f"{key}.to", rule.output.decode(), "''")
@@ -357,12 +357,12 @@ def _check_delimiters(source: str, profile: Profile) -> None:
         form = profile.ring.forms[octet]
         if form == DECODE or (form == ENCODE and profile.parameters == "keep"):
             mistake = f"'{octet:c}' {'decoded' if form == DECODE else 'encoded'}"
-            allowed = "a ring that keeps the delimiter of the parameters it reads"
+            allowed = "a table that keeps the delimiter of the parameters"
             raise ProfileError(source, key, mistake, allowed)
     # In a parameter that is kept, a slash that was data would begin a segment.
     slash = profile.ring.forms[0x2F] == DECODE and "encoded-slash" not in profile.sequences
     if profile.parameters == "keep" and slash:
-        allowed = "strip, as this ring decodes '/', or encoded-slash among reject.sequences"
+        allowed = "strip, because this table decodes '/'; or list encoded-slash in reject.sequences"
         raise ProfileError(source, "path.parameters", "keep", allowed)
 
 

@@ -208,7 +208,7 @@ def test_a_file_is_opened_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     log.reopen()  # in vain: the old file goes on
     log(outcome())
     assert [record.getMessage().split(": ")[0] for record in caplog.records] == [
-        "the access log cannot be opened anew"
+        "the access log cannot be reopened"
     ]
     log.close()
 

@@ -153,7 +153,7 @@ def test_a_file_is_printed_as_far_as_it_is_wanted(
     univocal: Callable[..., Any], log: Path, arguments: list[str], statuses: list[str]
 ) -> None:
     ended = univocal("log", str(log), *arguments)
-    assert (ended.returncode, "2 lines are no JSON" in ended.stderr) == (0, True)
+    assert (ended.returncode, "2 lines are not JSON" in ended.stderr) == (0, True)
     assert [line.split()[1] for line in ended.stdout.splitlines()] == statuses
     assert all(harmless(line) for line in ended.stdout.splitlines())
     again = univocal("log", str(log), *arguments, "--json")
@@ -168,10 +168,10 @@ def test_a_file_is_printed_as_far_as_it_is_wanted(
         (["log", "/nowhere/access.log"], 1, "No such file"),
         (["log", "--status", "abc"], 2, "status is a number"),
         (["log", "--since", "lately"], 2, "is no time"),
-        (["log", "--admin", "nowhere"], 2, "is no address of an admin listener"),
+        (["log", "--admin", "nowhere"], 2, "is not the address of an admin listener"),
         (["log", "--admin", "http://127.0.0.1:1"], 1, "does not answer: Connection refused"),
         (["top", "--admin", "http://127.0.0.1:1"], 1, "does not answer: Connection refused"),
-        (["top", "--json", "--admin", "ftp://127.0.0.1"], 2, "is no address of an admin listener"),
+        (["top", "--json", "--admin", "ftp://127.0.0.1"], 2, "is not the address of an admin listener"),
     ],
 )
 def test_what_cannot_be_is_said(

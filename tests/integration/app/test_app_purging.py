@@ -112,8 +112,8 @@ def test_a_prefix_reaches_the_proxy_behind_an_admin_tag(univocal: Run, server: R
     [
         (403, '{"reason": "purge-forbidden"}', "failed: 403 purge-forbidden"),
         (503, '{"reason": "shared-store-unavailable", "purged": 1}', "failed: 503 shared-store-unavailable"),
-        (200, "<html>", "failed: 200, not an answer of univocal's"),
-        (200, "[]", "failed: 200, not an answer of univocal's"),
+        (200, "<html>", "failed: 200, which is not an answer of univocal"),
+        (200, "[]", "failed: 200, which is not an answer of univocal"),
         (404, "{}", "failed: 404"),
     ],
 )

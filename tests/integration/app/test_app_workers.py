@@ -59,8 +59,8 @@ async def test_a_worker_that_hangs_is_replaced(
     (other,) = multiprocessing.active_children()
     assert ended == ["1"]
     assert other.pid != before
-    assert "worker 1 has given no sign of life for 3 seconds" in caplog.text
-    assert "worker 1 was killed by SIGKILL: another takes its place" in caplog.text
+    assert "worker 1 does not answer for 3 seconds: it is killed" in caplog.text
+    assert "worker 1 was killed by SIGKILL: a new worker replaces it" in caplog.text
 
 
 async def test_without_a_free_process_starting_is_retried(

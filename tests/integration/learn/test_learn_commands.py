@@ -124,7 +124,7 @@ def test_probe_goes_on_where_it_was(site, sample, tmp_path):
     ("words", "said"),
     [
         (["probe", "ftp://a/", "--sample", "-"], "ORIGIN"),
-        (["probe", "http://127.0.0.1:1/x", "--sample", "-"], "without a path"),
+        (["probe", "http://127.0.0.1:1/x", "--sample", "-"], "must not have a path"),
         (["probe", "http://127.0.0.1:1"], "--sample"),
         (["probe", "http://127.0.0.1:1", "--sample", "/nowhere"], "No such file"),
         (["discover", "/nowhere"], "No such file"),
@@ -151,7 +151,7 @@ def test_usage(words, said):
 def test_a_log_without_an_answered_get_decides_nothing(words, log):
     ended = univocal(*words, stdin=log)
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert "no line is a GET that was answered" in ended.stderr
+    assert "no answered GET in this log" in ended.stderr
     told = univocal(*words, "--json", stdin=log)
     figures = json.loads(told.stdout)
     assert (told.returncode, (figures[0] if "discover" not in words else figures)["requests"]) == (1, 0)
@@ -160,7 +160,7 @@ def test_a_log_without_an_answered_get_decides_nothing(words, log):
 def test_a_sample_without_a_url_decides_nothing():
     ended = univocal("probe", "http://127.0.0.1:1", "--sample", "-", stdin="nonsense\n")
     assert ended.returncode == 1
-    assert "no URL in it" in ended.stderr
+    assert "no URL of this origin server" in ended.stderr
 
 
 def test_an_origin_that_is_not_there(sample):

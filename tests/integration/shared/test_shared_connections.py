@@ -60,7 +60,7 @@ async def test_a_user_with_a_password(server, reached):
 async def test_a_wrong_password_is_no_store(server, join, caplog, until):
     server.client.execute_command("ACL", "SETUSER", "cache", "on", ">s3cret", "~*", "&*", "+@all")
     node = await join(url=server.url.replace("://", "://cache:guess@"), connected=False)
-    await until(lambda: "Redis is away (AuthenticationError" in caplog.text)
+    await until(lambda: "lost Redis (AuthenticationError" in caplog.text)
     assert not node.store.connected
     assert "guess" not in caplog.text
 

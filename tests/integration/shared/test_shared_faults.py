@@ -77,9 +77,11 @@ async def test_loss_and_return_are_each_logged_once_with_reason(join, server, un
     await asyncio.sleep(0.5)
     server.start()
     await until(lambda: node.store.connected)
-    said = [line for line in caplog.messages if line.startswith("Redis is")]
+    said = [line for line in caplog.messages if line.startswith(("lost Redis", "Redis is"))]
     assert len(said) == 2
-    assert re.fullmatch(r"Redis is away \(ConnectionError: .+\): this node answers alone", said[0])
+    assert re.fullmatch(
+        r"lost Redis \(ConnectionError: .+\): this node caches alone until it is back", said[0]
+    )
     assert re.fullmatch(r"Redis is back, after [0-9]+\.[0-9] seconds", said[1])
 
 

@@ -325,4 +325,4 @@ async def test_a_fault_within_frames_ends_the_connection(connect, caplog):
     client.server.listener.service = None
     await client.send(headers(1))
     assert client.error == INTERNAL_ERROR
-    assert "ended by a fault" in caplog.text
+    assert "internal error on an HTTP/2 connection" in caplog.text

@@ -251,7 +251,7 @@ async def test_a_damaged_file_is_put_aside_and_begun_anew(
     again = await opened()
     assert await served(again, "a") == []
     await store(again, response("b"))
-    assert "put aside as damaged.db" in caplog.text
+    assert "moved to damaged.db" in caplog.text
     assert (tmp_path / "store" / "damaged.db").exists()
     assert await served(await opened(), "b") == [b"content"]
 
@@ -291,8 +291,8 @@ async def test_a_full_disk_stores_nothing_and_purges_go_on(
         tier = await opened(name="disk/store")
         for number in range(40):
             await store(tier, response(str(number), os.urandom(100_000)))
-        assert "nothing is stored there" in caplog.text
-        assert caplog.text.count("nothing is stored there") == 1
+        assert "nothing more is stored there" in caplog.text
+        assert caplog.text.count("nothing more is stored there") == 1
         assert await served(tier, "39") != []  # of its own memory
         assert await tier.purge(Tags(frozenset((b"t",))), time.time()) == 40
         assert await served(tier, "0") == await served(tier, "39") == []

@@ -314,7 +314,7 @@ class Http1Connection(asyncio.Protocol):
             self._refuse(refused.reasons)
             return True
         except Exception as error:
-            logger.error("a request could not be answered", exc_info=error)
+            logger.error("internal error while answering a request", exc_info=error)
             self._end_with(FAULT)
             return True
         return event is not None

@@ -177,7 +177,7 @@ class Http2Connection(asyncio.Protocol):
         try:
             more = self._read_frames()
         except Exception:
-            logger.exception("an HTTP/2 connection ended by a fault")
+            logger.exception("internal error on an HTTP/2 connection: closed")
             self.session.fail(ErrorCodes.INTERNAL_ERROR)
             more = False
         if self.session.state is SessionState.ENDED:

@@ -60,7 +60,7 @@ class Directory:
         except StoreUnavailableError as error:
             raise OSError(str(error)) from None
         if ring.is_new and list(self.path.glob("entries-*.db")):
-            logger.warning("%s: the journal was not readable; the store begins anew", self.path)
+            logger.warning("%s: the journal is unreadable; the store starts empty", self.path)
         return ring
 
     def _tidy(self) -> None:
@@ -84,7 +84,7 @@ class Directory:
             damaged.replace(self.path / "damaged.db")
         for end in ("-wal", "-shm"):
             damaged.with_name(damaged.name + end).unlink(missing_ok=True)
-        logger.warning("%s: damaged (%s), put aside as damaged.db; the store begins anew", damaged, reason)
+        logger.warning("%s is damaged (%s): moved to damaged.db, the store starts empty", damaged, reason)
 
     def close(self) -> None:
         """Let other programs use it."""

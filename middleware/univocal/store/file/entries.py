@@ -141,7 +141,7 @@ class FileEntries(Entries):
             try:
                 self.directory.put_aside(generation, str(error))
             except (OSError, StoreUnavailableError):
-                logger.warning("%s: damaged, and cannot be put aside", self.directory.path)
+                logger.warning("%s: the database is damaged and cannot be moved away", self.directory.path)
 
     # Turns
 
@@ -277,7 +277,9 @@ class FileEntries(Entries):
     def _fail(self, batch: list[_Work], error: Exception) -> None:
         if not self._is_full:
             self._is_full = True
-            logger.warning("%s: nothing is stored there (%s)", self.directory.path, error)
+            logger.warning(
+                "%s cannot be written (%s): nothing more is stored there", self.directory.path, error
+            )
         _tell(batch, error)
 
     async def close(self) -> None:

@@ -102,7 +102,7 @@ class RedisEntries(Entries):
         except FullError as error:
             if not self._full:
                 self._full = True
-                logger.warning("Redis is full, what it refuses stays in this node's memory: %s", error)
+                logger.warning("Redis is full, new responses stay in this node's memory: %s", error)
             lease.has_turn = bool(token)
             return False
         self._full = False

@@ -184,7 +184,7 @@ class RedisPurges(Purges):
             except (*AWAY, StoreUnavailableError) as error:
                 self._reason = f"{type(error).__name__}: {str(error) or 'no answer in time'}"
             except Exception as error:
-                logger.exception("the journal cannot be followed")
+                logger.exception("internal error while following the store's purges")
                 self._reason = type(error).__name__
             if not self._is_there and self._watcher is not None:
                 self._watcher.lost(self._reason)
@@ -242,7 +242,9 @@ class RedisPurges(Purges):
         _, horizon, history, seconds, micros = await _evaluate(pipe, ATTACH, JOURNAL, told)
         off = max(since.clock - seconds - micros / 1e6, seconds + micros / 1e6 - self._clock())
         if off > _SKEW and not self._history:
-            logger.warning("this machine's clock and that of Redis differ by %.1f seconds", off)
+            logger.warning(
+                "the clocks of this machine and of Redis differ by %.1f seconds: synchronize them", off
+            )
         known, self._history = self._history, history
         if known and known != history:
             self._is_to_repeat = True
