@@ -6,7 +6,8 @@
 `purge`: one tag has all of them; seconds until the purge is confirmed, and until it is counted.
 `memory`: four workers with --stored MiB; what the shared memory and the largest process take.
 `hits`: one key, from one worker and from two; the hits that two answer in their CPU time, beside one's.
-Needs wrk for the last. CPU time is compared, since other programs take time, too.
+`redis`: stored misses, first hits and purges with Redis (`redis_store.py`).
+Needs wrk for the last two, and redis-server. CPU time is compared, since other programs take time, too.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks import wrk
+from benchmarks import redis_store, wrk
 from benchmarks.machine import Running, free_port, listens
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
@@ -54,9 +55,9 @@ def response(number: int, authority: bytes) -> Stored:
 async def fill(tier: SharedTier, keys: int) -> float:
     """Store so many responses; returns the seconds of CPU that each took."""
     begun = time.process_time()
-    for first in range(0, keys, 500):
+    for first in range(0, keys, 100):
         ends = list[tuple[object, asyncio.Future[None]]]()
-        for number in range(first, min(first + 500, keys)):
+        for number in range(first, min(first + 100, keys)):
             stored = response(number, b"en.example")
             lease = tier.begin(stored.key, time.time())
             tier.commit(lease, stored)
@@ -212,18 +213,27 @@ def measure_hits(seconds: int, folder: Path) -> None:
     print(f"hits: two workers answer {2 * costs[1] / costs[2]:.2f} × one in their CPU time")
 
 
+def measure_redis(keys: int, seconds: int, folder: Path) -> None:
+    """Print what Redis costs."""
+    behind = free_port()
+    with origin(behind):
+        redis_store.measure_misses(seconds, behind, folder)
+    redis_store.measure_purges(keys, fill, folder)
+
+
 def main() -> None:
     """Measure, and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.stores", description=__doc__)
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--stored", type=int, default=100, help="MiB")
     parser.add_argument("--seconds", type=int, default=5)
-    parser.add_argument("--only", choices=("directory", "memory", "hits"))
+    parser.add_argument("--only", choices=("directory", "memory", "hits", "redis"))
     options = parser.parse_args()
     measurements: dict[str, Callable[[Path], None]] = {
         "directory": lambda folder: measure_directory(options.keys, folder),
         "memory": lambda folder: measure_memory(options.stored, folder),
         "hits": lambda folder: measure_hits(options.seconds, folder),
+        "redis": lambda folder: measure_redis(options.keys, options.seconds, folder),
     }
     for name, measure in measurements.items():
         if options.only in {None, name}:

@@ -294,6 +294,16 @@ class MemoryStore:
             while walk.at is not None:
                 yield sum(len(_meant(entry, selector)) for entry in _some(walk))
 
+    def least(self, selector: LocalSelector) -> int:
+        """The responses that a purge means at least, those counted that a purge is just removing."""
+        match selector:
+            case Tags(tags):
+                return max((self._index.count((tag,)) for tag in tags), default=0)
+            case Everything():
+                return self._responses
+            case _:
+                return 0
+
     async def count_in_slices(self, selector: LocalSelector) -> int:
         """The number of stored responses that a purge would mean; the event loop goes on meanwhile."""
         count = 0

@@ -49,6 +49,8 @@ _MOST_OWED: Final = 1_000
 _FIRST_PAUSE: Final = 0.005
 _BACK_OFF: Final = 1.5
 _MOST_PAUSE: Final = 0.1
+# Seconds that the answer to a purge waits for a count that is not exact anyway.
+_COUNTING: Final = 0.01
 # Seconds between two attempts to publish what is owed.
 _PAY_AGAIN: Final = 0.5
 # Asks for no content of what it does not select.
@@ -61,7 +63,7 @@ class _Cause:
 
     lease: NodeLease | None
     count: int = 0
-    walks: list[asyncio.Task[int]] = field(default_factory=list)
+    walks: list[asyncio.Task[None]] = field(default_factory=list)
 
 
 class SharedTier(Tiers):
@@ -175,7 +177,7 @@ class SharedTier(Tiers):
     def _empty(self) -> None:
         slices = self.memory.emptying(self.clock())
         if next(slices, None) is not None:
-            self._begin_task(_drained(slices))
+            self._begin_task(_count_into(_Cause(None), slices))
 
     # The journal
 
@@ -214,7 +216,7 @@ class SharedTier(Tiers):
         if cause is not None:
             cause.count += first or 0
         if first is not None:
-            walk = asyncio.get_running_loop().create_task(_counted(slices))
+            walk = asyncio.get_running_loop().create_task(_count_into(cause or _Cause(None), slices))
             if cause is not None:
                 cause.walks.append(walk)
             self._hold(walk)
@@ -475,7 +477,7 @@ class SharedTier(Tiers):
             return self._owe(selector, now, lease)
         token = lease.fetch.token if lease is not None else next(self._tokens)
         cause = self._causes.setdefault(token, _Cause(lease))
-        covered = self._journal.covered(selector)
+        covered, least = self._journal.covered(selector), self.memory.least(selector) if counts else 0
         shared = 0
         try:
             if isinstance(selector, Keys):
@@ -486,12 +488,23 @@ class SharedTier(Tiers):
             if counts and not isinstance(selector, Keys | Pattern):
                 with suppress(StoreUnavailableError):
                     shared = await self._entries.count(selector, covered) or 0
-            here = cause.count + sum([await walk for walk in cause.walks])
+            here = await self._count_of(selector, cause, least)
         except StoreUnavailableError:
             return self._owe(selector, now, lease)
         finally:
             self._causes.pop(token, None)
         return max(here, shared)
+
+    async def _count_of(self, selector: Selector, cause: _Cause, least: int) -> int:
+        """The number of responses that a purge in force meant in memory; of very many at least `least`.
+
+        They are removed in slices, and none is served meanwhile. An exact count waits for the last of them.
+        """
+        if cause.walks:
+            limit = None if self._entries.counts(selector) else _COUNTING
+            _, unfinished = await asyncio.wait(cause.walks, timeout=limit)
+            return max(cause.count, least) if unfinished else cause.count
+        return cause.count
 
     async def _remove(self, selector: Keys, now: float) -> int:
         """Remove the entries of some keys, or leave them to be softened; returns how many are valid."""
@@ -590,13 +603,7 @@ def _of(lease: TierLease) -> NodeLease:
     return cast("NodeLease", lease)
 
 
-async def _counted(slices: Iterator[int]) -> int:
-    total = 0
-    for selected in slices:
-        total += selected
+async def _count_into(cause: _Cause, slices: Iterator[int]) -> None:
+    for meant in slices:
+        cause.count += meant
         await asyncio.sleep(0)
-    return total
-
-
-async def _drained(slices: Iterator[int]) -> None:
-    await _counted(slices)

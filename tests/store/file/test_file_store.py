@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
@@ -21,12 +22,12 @@ from univocal.cache.stored import Stored
 from univocal.http.errors import ConfigurationError, RefusedError
 from univocal.http.messages import Request
 from univocal.store.address import file_tier
-from univocal.store.file.directory import new_in_memory
+from univocal.store.file.directory import Directory, new_in_memory
 from univocal.store.file.entries import FileEntries
 from univocal.store.file.rows import EntryTable
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Tags
-from univocal.store.roles import StoreUnavailableError
+from univocal.store.roles import FetchLease, StoreUnavailableError
 from univocal.store.shared import SharedTier
 
 REQUEST = Request(b"GET", b"/", [])
@@ -376,3 +377,45 @@ async def test_a_process_whose_directory_was_removed_goes_on_alone(
     await second.purge(Tags(frozenset((b"t",))), time.time())
     assert await served(first, "a") == []
     await first.aclose()
+
+
+async def test_a_large_response_is_written_only_where_nothing_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits to be written is bounded; one response above the bound is not refused for good."""
+    results, go_on, begin = list[str](), threading.Event(), EntryTable.begin
+
+    def held(rows: EntryTable) -> None:
+        go_on.wait()
+        begin(rows)
+
+    def commit(path: str, size: int) -> Awaitable[bool]:
+        stored = response(path, bytes(size))
+        return asyncio.ensure_future(
+            entries.commit(FetchLease(stored.key, 0, path.encode()), 0, stored, time.time())
+        )
+
+    monkeypatch.setattr(EntryTable, "begin", held)
+    directory = Directory(tmp_path / "store", is_durable=False)
+    entries = FileEntries(directory, 64 << 20, lambda _, result, __: results.append(result))
+    try:
+        await asyncio.sleep(0)
+        first = commit("first", 100)
+        await asyncio.sleep(0.1)  # the writer has it, and stands
+        alone, beside, small = commit("alone", 9 << 20), commit("beside", 9 << 20), commit("small", 100)
+        await asyncio.sleep(0)
+        assert results == ["full", "full"]
+        go_on.set()
+        await asyncio.gather(first, alone, beside, small)
+        assert sorted(results) == ["full", "full", "ok", "ok"]
+        assert await entries.lookup(key("alone"), time.time())
+        assert not await entries.lookup(key("beside"), time.time())
+        results.clear()
+        await commit("small", 100)
+        await commit("beside", 9 << 20)
+        assert results == ["ok", "ok"]
+        assert await entries.lookup(key("beside"), time.time())
+    finally:
+        go_on.set()
+        await entries.close()
+        directory.close()

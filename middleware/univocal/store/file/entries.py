@@ -19,6 +19,7 @@ from univocal.http.messages import Request
 from univocal.store.file.directory import Directory
 from univocal.store.file.rows import EntryTable, Put, is_damage
 from univocal.store.purge_selectors import Selector
+from univocal.store.refusals import Refusals
 from univocal.store.roles import (
     Entries,
     FetchLease,
@@ -80,7 +81,8 @@ class FileEntries(Entries):
         self._waiting: Final[deque[_Work]] = deque()
         self._size = 0
         self._news: Final = threading.Condition()
-        self._ends = self._is_full = False
+        self._ends = False
+        self._refusals: Final = Refusals(str(directory.path))
         self._writer: Final = threading.Thread(target=self._write_all, name="univocal-writer", daemon=True)
         self._writer.start()
 
@@ -167,7 +169,7 @@ class FileEntries(Entries):
             replaced: bool = await self._write(lambda rows: rows.put(put), put.size)
             return replaced
         except StoreUnavailableError:
-            result = "full" if self._is_full else "error"
+            result = "full" if self._refusals.lasts else "error"
             raise
         finally:
             self._report("commit", result, time.perf_counter() - begun)
@@ -271,15 +273,12 @@ class FileEntries(Entries):
             if isinstance(error, sqlite3.Error):
                 self._doubt(error, generation)
             raise
-        self._is_full = False
+        if any(work.size for work in batch):
+            self._refusals.stored()
         _tell(batch, None)
 
     def _fail(self, batch: list[_Work], error: Exception) -> None:
-        if not self._is_full:
-            self._is_full = True
-            logger.warning(
-                "%s cannot be written (%s): nothing more is stored there", self.directory.path, error
-            )
+        self._refusals.refused(error)
         _tell(batch, error)
 
     async def close(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -18,11 +17,10 @@ from univocal.store.redis.commands import Commands, FullError
 from univocal.store.redis.pipe import Word
 from univocal.store.redis.scripts import BEGIN, COMMIT, DESCRIBE, FINISH, LOOKUP, MOST_OCTETS, REMOVE
 from univocal.store.redis.walk import walk
+from univocal.store.refusals import Refusals
 from univocal.store.roles import Entries, FetchLease, Judge, Numbered
 
 __all__ = ["RedisEntries"]
-
-logger: Final = logging.getLogger("univocal")
 
 # More bytes than these are not given unless they are asked for: whoever sends a selecting field of another
 # value each time, for which nothing is stored, moves no more of a large entry than this.
@@ -40,7 +38,7 @@ class RedisEntries(Entries):
     def __init__(self, commands: Commands, most_variants: Callable[[], int]) -> None:
         self._commands = commands
         self._most_variants = most_variants
-        self._full = False
+        self._refusals = Refusals("Redis")
 
     async def lookup(self, key: bytes, now: float, request: Request | None = None) -> Sequence[Numbered]:
         _, numbered = await self._lookup(key, b"", now, request)
@@ -100,12 +98,10 @@ class RedisEntries(Entries):
                 [token, variant(stored.vary), text, stored.body, *bounds],
             )
         except FullError as error:
-            if not self._full:
-                self._full = True
-                logger.warning("Redis is full, new responses stay in this node's memory: %s", error)
+            self._refusals.refused(error)
             lease.has_turn = bool(token)
             return False
-        self._full = False
+        self._refusals.stored()
         lease.has_turn = bool(token) and outcome == 0
         return outcome == 2
 

@@ -1,0 +1,50 @@
+"""The log lines of a store that refuses responses: one as that begins, one as it ends."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["STEADY", "Refusals"]
+
+logger: Final = logging.getLogger("univocal")
+
+# Seconds without a refusal after which a store takes responses again: one that is nearly full takes small
+# ones between refusals.
+STEADY: Final = 10.0
+
+
+class Refusals:
+    """Says once that a store refuses responses, with the reason, and once that it takes them again.
+
+    `name` is the store's; `clock` gives seconds.
+    """
+
+    __slots__ = ("_clock", "_last", "_since", "name")
+
+    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.name: Final = name
+        self._clock: Final = clock
+        self._since: float | None = None
+        self._last = 0.0
+
+    @property
+    def lasts(self) -> bool:
+        """True from the first refusal until the store takes responses again."""
+        return self._since is not None
+
+    def refused(self, reason: object) -> None:
+        """Take note that the store refused a response."""
+        self._last = self._clock()
+        if self._since is None:
+            self._since = self._last
+            logger.warning("%s cannot be written (%s): nothing more is stored there", self.name, reason)
+
+    def stored(self) -> None:
+        """Take note that the store took a response."""
+        if self._since is None or self._clock() - self._last < STEADY:
+            return
+        seconds, self._since = self._clock() - self._since, None
+        logger.warning("%s can be written again, after %.1f seconds", self.name, seconds)

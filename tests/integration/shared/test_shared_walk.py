@@ -1,0 +1,127 @@
+"""The walk in the background that removes from Redis what is purged, and the keys of older versions."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from univocal.store import shared
+from univocal.store.purge_selectors import Prefix, Tags
+from univocal.store.redis import walk as walking
+
+RED = Tags(frozenset((b"red",)))
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch):
+    """A walk that waits for nothing, a few keys a step."""
+    monkeypatch.setattr(walking, "_IDLE", 0.02)
+    monkeypatch.setattr(walking, "_PACE", 0.0)
+    monkeypatch.setattr(walking, "_STEP", 3)
+
+
+def entries(server) -> list[bytes]:
+    return sorted(name for name in server.client.keys("*:e:*"))
+
+
+def number(server, name: bytes) -> int:
+    """The number up to which no purge means the response of an entry."""
+    fields = server.client.hgetall(name)
+    return int(next(text for field, text in fields.items() if field.startswith(b"m")).split()[0])
+
+
+async def test_purged_responses_are_removed_and_others_stay(join, made, named, server, until):
+    node = await join()
+    for each in range(20):
+        await node.put(made(named(f"/red/{each}"), more=[(b"xkey", b"red")]))
+        await node.put(made(named(f"/blue/{each}"), more=[(b"xkey", b"blue")]))
+    assert len(entries(server)) == 40
+    await node.store.purge(RED)
+    await until(lambda: len(entries(server)) == 20)
+    assert all(b"/blue/" in name for name in entries(server))
+    assert await (await join()).read(named("/blue/3")) == [b"content"]
+
+
+async def test_valid_responses_get_the_number_of_the_walk(join, made, named, server, until):
+    node = await join()
+    await node.put(made(named("/blue")))
+    (name,) = entries(server)
+    before = number(server, name)
+    await node.store.purge(Prefix(frozenset((b"http en.example /red",))))
+    await until(lambda: number(server, name) > before)
+    assert await (await join()).read(named("/blue")) == [b"content"]
+
+
+async def test_without_another_purge_nobody_walks_again(join, made, named, server, until):
+    server.client.set(b"univocal:2:a", b"1")
+    node = await join()
+    await until(lambda: not server.client.exists(b"univocal:2:a"))  # the first walk
+    await asyncio.sleep(0.1)
+    server.client.set(b"univocal:2:b", b"1")
+    await node.put(made())
+    await asyncio.sleep(0.2)
+    assert server.client.exists(b"univocal:2:b")
+    await node.store.purge(RED)
+    await until(lambda: not server.client.exists(b"univocal:2:b"))
+    assert len(entries(server)) == 1
+
+
+async def test_keys_of_older_versions_go_and_strangers_stay(join, made, server, until):
+    for name in (b"univocal:2:e:a", b"univocal:1", b"other:1"):
+        server.client.set(name, b"1")
+    node = await join()
+    await node.put(made())
+    await node.store.purge(RED)
+    await until(lambda: not server.client.exists(b"univocal:2:e:a", b"univocal:1"))
+    assert server.client.exists(b"other:1")
+    assert len(entries(server)) == 1
+
+
+async def test_one_node_walks_and_others_do_not(join, made, named, server, until):
+    other = b"another node"
+    server.client.set(walking._WALKER, other, px=60_000)
+    node = await join()
+    await node.put(made(more=[(b"xkey", b"red")]))
+    await node.store.purge(RED)
+    await asyncio.sleep(0.2)
+    assert len(entries(server)) == 1
+    server.client.delete(walking._WALKER)
+    await until(lambda: not entries(server))
+
+
+async def test_response_that_was_stored_meanwhile_stays(join, made, server, until, monkeypatch):
+    """The walk reads a response, another takes its place, and the walk removes what it has read."""
+    node, put = await join(), list[object]()
+    read = walking.decode
+
+    def replaced(*args):
+        stored = read(*args)
+        if not put:
+            text = server.client.hgetall(entries(server)[0])
+            field = next(each for each in text if each.startswith(b"m"))
+            server.client.hset(entries(server)[0], field, text[field] + b" ")
+            put.append(field)
+        return stored
+
+    monkeypatch.setattr(walking, "decode", replaced)
+    await node.put(made(more=[(b"xkey", b"red")]))
+    await node.store.purge(RED)
+    await until(lambda: put)
+    await asyncio.sleep(0.01)
+    assert entries(server)
+
+
+async def test_a_purge_of_very_many_waits_for_no_walk(join, made, named, monkeypatch, until):
+    """It is confirmed before memory has removed all, and none of them is served from then on."""
+    monkeypatch.setattr(shared, "_COUNTING", 0.0)
+    node, names = await join(), [named(f"/{each}") for each in range(5_000)]
+    for name in names:
+        lease = node.memory.begin(name, 0.0)
+        assert node.memory.commit(lease, made(name, more=[(b"xkey", b"red")]))
+        node.memory.release(lease)
+        await asyncio.sleep(0)
+    assert await node.store.purge(RED) == 5_000
+    assert node.memory.stats.responses > 4_000  # they are being removed
+    assert not any(node.bodies(name) for name in names[::100])
+    await until(lambda: node.memory.stats.responses == 0)
