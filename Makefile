@@ -89,6 +89,7 @@ dist/compiled:  # the compiled wheel that is in dist, unpacked: what the benchma
 bench-short: $(TESTS)  ## the same in about two minutes, every measurement once, with the compiled wheel of dist/compiled if it is there
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	PYTHONPATH=.:app:middleware $(BIN)/python -m benchmarks --short $(ARGS)
+	PYTHONPATH=.:app:middleware $(BIN)/python -m benchmarks.stores --only directory --only redis --keys 2000 --seconds 1
 
 soak: $(TESTS)  ## mixed traffic for SECONDS=600: is every answer right, does nothing grow?
 	PYTHONPATH=.:app:middleware $(BIN)/python -m benchmarks.soak --seconds $(or $(SECONDS),600)

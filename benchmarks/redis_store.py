@@ -40,7 +40,8 @@ KEY = b"0123456789abcdef http en.example /key/%d"
 def redis_server(folder: Path) -> Iterator[int]:
     """A Redis that keeps nothing on disk; its port."""
     port = free_port()
-    command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--maxmemory", "2gb"]
+    command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
+    command += ["--maxmemory", "2gb", "--maxmemory-policy", "allkeys-lru"]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
     try:
         while not listens(port):

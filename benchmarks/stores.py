@@ -1,6 +1,6 @@
 """The stores of one machine: a restart, a purge of very many, memory and hits of several workers.
 
-    python -m benchmarks.stores [--keys 100000] [--stored 100] [--seconds 5] [--only NAME]
+    python -m benchmarks.stores [--keys 100000] [--stored 100] [--seconds 5] [--only NAME]…
 
 `restart`: a directory has --keys responses of 1 KiB; seconds from the start of the program to the first hit.
 `purge`: one tag has all of them; seconds until the purge is confirmed, and until it is counted.
@@ -227,7 +227,7 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--stored", type=int, default=100, help="MiB")
     parser.add_argument("--seconds", type=int, default=5)
-    parser.add_argument("--only", choices=("directory", "memory", "hits", "redis"))
+    parser.add_argument("--only", choices=("directory", "memory", "hits", "redis"), action="append")
     options = parser.parse_args()
     measurements: dict[str, Callable[[Path], None]] = {
         "directory": lambda folder: measure_directory(options.keys, folder),
@@ -236,7 +236,7 @@ def main() -> None:
         "redis": lambda folder: measure_redis(options.keys, options.seconds, folder),
     }
     for name, measure in measurements.items():
-        if options.only in {None, name}:
+        if not options.only or name in options.only:
             with tempfile.TemporaryDirectory(prefix="univocal-bench-") as folder:
                 measure(Path(folder))
 

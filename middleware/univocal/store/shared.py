@@ -49,8 +49,10 @@ _MOST_OWED: Final = 1_000
 _FIRST_PAUSE: Final = 0.005
 _BACK_OFF: Final = 1.5
 _MOST_PAUSE: Final = 0.1
-# Seconds that the answer to a purge waits for a count that is not exact anyway.
+# Seconds that the answer to a purge waits for a count that is not exact anyway; of no more entries in memory
+# than these it waits for all.
 _COUNTING: Final = 0.01
+_COUNTED: Final = 2_000
 # Seconds between two attempts to publish what is owed.
 _PAY_AGAIN: Final = 0.5
 # Asks for no content of what it does not select.
@@ -501,7 +503,8 @@ class SharedTier(Tiers):
         They are removed in slices, and none is served meanwhile. An exact count waits for the last of them.
         """
         if cause.walks:
-            limit = None if self._entries.counts(selector) else _COUNTING
+            is_soon = self.memory.stats.entries <= _COUNTED
+            limit = None if is_soon or self._entries.counts(selector) else _COUNTING
             _, unfinished = await asyncio.wait(cause.walks, timeout=limit)
             return max(cause.count, least) if unfinished else cause.count
         return cause.count
