@@ -184,6 +184,7 @@ def test_the_proxies_share_a_service_that_is_there(root: Path, compose: str) -> 
     assert "redis" in re.findall(r"\*\.whl\)\[(.*)\]", (root / "Dockerfile").read_text("utf-8"))[0].split(",")
 
 
+@pytest.mark.pure("an image is built of the sources")
 @pytest.mark.parametrize("folder", [".", "deploy/compose/app"])
 def test_images(root: Path, folder: str) -> None:
     text = (root / folder / "Dockerfile").read_text("utf-8")

@@ -17,7 +17,11 @@ import httpx
 import pytest
 from websockets.sync.client import ClientConnection, connect
 
+import univocal
+import univocal_app
+
 Fixture = Callable[..., Any]
+OBSERVE = Path(univocal_app.__file__).parent / "observe"
 TILES = (
     *("Requests in another spelling", "Hits", "Requests a second", "Latency, median", "Stored"),
     *("Origin servers up", "Failed", "Refused", "Connections", "Stale", "Purges", "Running for"),
@@ -119,8 +123,8 @@ def test_the_page_comes_from_the_package_alone(running: Any, ask: Fixture) -> No
         assert not re.search(rb"innerHTML|insertAdjacentHTML|document\.write|eval\(|https?:", asset.body)
 
 
-def test_the_page_weighs_60_kilobytes_at_most(root: Path) -> None:
-    assert sum(file.stat().st_size for file in (root / "app/univocal_app/observe/page").iterdir()) <= 60_000
+def test_the_page_weighs_60_kilobytes_at_most() -> None:
+    assert sum(file.stat().st_size for file in (OBSERVE / "page").iterdir()) <= 60_000
 
 
 def test_whoever_may_not_purge_sees_no_page(running: Any, ask: Fixture) -> None:
@@ -365,12 +369,12 @@ def test_a_url_is_explained_with_what_changed_and_who_asked(
     browser.until("document.getElementById('verdict').innerText === 'Refused: control-character'")
 
 
-def test_each_stage_is_said_in_words(root: Path) -> None:
-    said = set(
-        re.findall(r'(?m)^  "?([a-z-]+)"?: "', (root / "app/univocal_app/observe/page/stages.js").read_text())
-    )
-    sources = [root / "middleware/univocal/uri" / name for name in ("segments.py", "query.py", "pipeline.py")]
-    text = "".join(file.read_text() for file in [*sources, root / "app/univocal_app/observe/explain.py"])
+def test_each_stage_is_said_in_words() -> None:
+    said = set(re.findall(r'(?m)^  "?([a-z-]+)"?: "', (OBSERVE / "page" / "stages.js").read_text()))
+    sources = [
+        Path(univocal.__file__).parent / "uri" / f"{name}.py" for name in ("segments", "query", "pipeline")
+    ]
+    text = "".join(file.read_text() for file in [*sources, OBSERVE / "explain.py"])
     named = set(re.findall(r'yield \(?\s*"([a-z-]+)"|Stage\("([a-z-]+)"', text))
     assert said == {one or other for one, other in named}
 
