@@ -414,3 +414,16 @@ async def test_a_redis_that_answered_late_is_asked_again_at_once(join, made, nam
         os.kill(server.process.pid, signal.SIGCONT)
     await asyncio.sleep(0.1)  # far less than the timeout
     assert await second.read(named("/next")) == [b"content"]
+
+
+async def test_a_primary_without_its_replica_confirms_no_purge(join, made, server):
+    """As docs/how-to/several-nodes.md recommends: its successor would not hear of that purge."""
+    node = await join()
+    await node.put(made())
+    server.client.config_set("min-replicas-to-write", 1)
+    with pytest.raises(RefusedError):
+        await node.purge()
+    assert node.bodies() == []
+    assert node.store.connected
+    server.client.config_set("min-replicas-to-write", 0)
+    assert await node.purge() == 0
