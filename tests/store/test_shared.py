@@ -93,7 +93,7 @@ TestModelLaws = ModelLaws.TestCase
 TestModelLaws.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
 
 
-async def test_a_node_that_stood_still_serves_nothing_purged_from_the_store() -> None:
+async def test_a_paused_node_serves_nothing_that_was_purged() -> None:
     """It can read the store before it has heard of the purge there, as a process does after SIGSTOP."""
     server, now = ModelServer(), [START]
     tiers, heard = list[SharedTier](), list[ModelPurges]()
@@ -111,7 +111,7 @@ async def test_a_node_that_stood_still_serves_nothing_purged_from_the_store() ->
 
 
 @pytest.mark.parametrize("is_soft", [False, True])
-async def test_a_purge_that_is_owed_holds_for_what_the_store_returns(
+async def test_an_owed_purge_holds_for_responses_of_the_store(
     monkeypatch: pytest.MonkeyPatch, is_soft: bool
 ) -> None:
     """The store takes no purge, and answers otherwise: it is in force at the node that was asked."""
