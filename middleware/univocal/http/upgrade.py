@@ -63,7 +63,9 @@ class Switching(Response):
     line: Line
 
     def __init__(self, status: int, fields: Fields, line: Line) -> None:
-        super().__init__(status, fields)
+        Response.__init__(
+            self, status, fields
+        )  # dataclasses makes another class, which super() does not know
         self.line = line
 
 
