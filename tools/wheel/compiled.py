@@ -23,6 +23,7 @@ INTERPRETED = (
     "origin/foreign.py",
     "origin/streams.py",
     "store/roles.py",
+    "store/shared.py",
     "store/tiers.py",
     "store/file/*.py",
     "store/redis/*.py",

@@ -498,7 +498,7 @@ class SharedTier(Tiers):
         return max(here, shared)
 
     async def _count_of(self, selector: Selector, cause: _Cause, least: int) -> int:
-        """The number of responses that a purge in force meant in memory; of very many at least `least`.
+        """The number of responses that a purge in force meant in memory; of many at least `least`.
 
         They are removed in slices, and none is served meanwhile. An exact count waits for the last of them.
         """
