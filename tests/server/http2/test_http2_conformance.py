@@ -227,6 +227,24 @@ STREAM_ERRORS = {
         PROTOCOL_ERROR,
     ),
     "8.1.1 no content, and a length": ([headers(1, [*POST, (b"content-length", b"9")])], PROTOCOL_ERROR),
+    "8.1.1 a length that is no number": ([headers(1, [*GET, (b"content-length", b"x")])], PROTOCOL_ERROR),
+    "8.1.1 a length with a sign": (
+        [headers(1, [*POST, (b"content-length", b"+7")], ends=False), data(1, b"content", ends=True)],
+        PROTOCOL_ERROR,
+    ),
+    "8.1.1 no digit in a length": ([headers(1, [*POST, (b"content-length", b"")])], PROTOCOL_ERROR),
+    "8.1.1 a length of too many digits": (
+        [headers(1, [*POST, (b"content-length", b"9" * 5000)], ends=False)],
+        PROTOCOL_ERROR,
+    ),
+    "8.1.1 two lengths that differ": (
+        [headers(1, [*POST, (b"content-length", b"7"), (b"content-length", b"8")], ends=False)],
+        PROTOCOL_ERROR,
+    ),
+    "8.1.1 a length in trailers that is no number": (
+        [OPEN, data(1, b"content"), headers(1, [(b"content-length", b"x")])],
+        PROTOCOL_ERROR,
+    ),
     "8.1 a pseudo-header field in trailers": (
         [OPEN, data(1, b"content"), headers(1, [(b":method", b"POST")])],
         PROTOCOL_ERROR,

@@ -11,11 +11,14 @@ from typing import Final
 import hpack
 from hpack.exceptions import HPACKDecodingError, OversizedHeaderListError
 
+from univocal.http.fields import content_length_value
 from univocal.http.messages import Field, Fields
 
 __all__ = ["FieldDecoder"]
 
 _OVERHEAD: Final = 32  # bytes that each field counts beside its own (§4.1)
+_LENGTH: Final = b"content-length"
+_MALFORMED_LENGTH: Final = b"Content-Length"  # a name that no request may have (RFC 9113 §8.2.1)
 
 
 class FieldDecoder:
@@ -31,7 +34,18 @@ class FieldDecoder:
         self._known: dict[int, Field] = {}
 
     def decode(self, data: bytes, raw: bool = True) -> Fields:  # noqa: ARG002 - h2 wants bytes
-        """The fields of a section. Raises HPACKError."""
+        """The fields of a section. Raises HPACKError.
+
+        h2 would end the connection at lengths that are no number, or differ. Their name is changed to one
+        that makes the request malformed, so that its stream alone ends (RFC 9113 §8.1.1).
+        """
+        fields = self._fields(data)
+        lengths = {content_length_value(value) for name, value in fields if name == _LENGTH}
+        if len(lengths) > 1 or None in lengths:
+            return [(_MALFORMED_LENGTH if name == _LENGTH else name, value) for name, value in fields]
+        return fields
+
+    def _fields(self, data: bytes) -> Fields:
         fields: Fields = []
         place, size, known = 0, 0, self._known
         while place < len(data):

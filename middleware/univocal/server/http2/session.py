@@ -7,6 +7,7 @@ points, since it serves many clients:
 - h2 answers each frame for a stream that was reset; here such frames are dropped (§5.4.2).
 - h2 ends the connection when a client opens too many streams; here that is the one stream's error (§5.1.2).
 - h2 ends it too when content has another length than announced; here that is the one stream's error (§8.1.1).
+- h2 ends it too when a length is no number: see `univocal.server.http2.section`.
 - h2 accepts any number of cheap frames; here they are limited: see `univocal.server.http2.frames`.
 """
 
