@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import socket
+import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,11 @@ from typing import Any
 import argon2
 import bcrypt
 import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import ConnectionTerminated, ResponseReceived, StreamReset
+
+from authority import Authority
 
 Fixture = Callable[..., Any]
 
@@ -147,6 +154,100 @@ def test_a_handshake_needs_access_too(serve: Fixture, users: Path, origin: Any) 
     assert get("/a", *shake).status == 401
     assert origin.seen == []
     assert get("/a", *shake, basic("anna", "cat")).status == 200  # from an origin server that knows none
+
+
+WEBSOCKET = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+WEBSOCKET += "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+# Each a way to ask for a connection to the origin server: the heads of HTTP/1.1, the fields of HTTP/2.
+BY_HTTP_1 = {
+    "a WebSocket": f"GET /a HTTP/1.1\r\nHost: en.example\r\n{WEBSOCKET}",
+    "a WebSocket of another case": f"GET /a HTTP/1.1\r\nHost: EN.example\r\n{WEBSOCKET.upper()}",
+    "another upgrade": "GET /a HTTP/1.1\r\nHost: en.example\r\nUpgrade: x\r\nConnection: upgrade\r\n",
+    "HTTP/2": "GET /a HTTP/1.1\r\nHost: en.example\r\nUpgrade: h2c\r\nHTTP2-Settings: \r\n"
+    "Connection: upgrade, http2-settings\r\n",
+    "CONNECT": "CONNECT en.example:80 HTTP/1.1\r\nHost: en.example:80\r\n",
+    "CONNECT to a path": "CONNECT /a HTTP/1.1\r\nHost: en.example\r\n",
+    "CONNECT for a WebSocket": f"CONNECT /a HTTP/1.1\r\nHost: en.example\r\n{WEBSOCKET}",
+}
+_PATH = [(":scheme", "https"), (":path", "/a"), (":authority", "en.example")]
+BY_HTTP_2 = {
+    "an extended CONNECT (RFC 8441)": [
+        *[(":method", "CONNECT"), (":protocol", "websocket"), *_PATH],
+        ("sec-websocket-version", "13"),
+    ],
+    "an extended GET": [(":method", "GET"), (":protocol", "websocket"), *_PATH],
+    "CONNECT": [(":method", "CONNECT"), (":authority", "en.example:80")],
+    "CONNECT to a path": [(":method", "CONNECT"), *_PATH],
+}
+
+
+class Secured:
+    """A listener with TLS of the program, and what it answers to a head."""
+
+    def __init__(self, address: tuple[str, int], context: ssl.SSLContext) -> None:
+        self.address, self.context = address, context
+
+    def _connection(self, protocol: str) -> ssl.SSLSocket:
+        self.context.set_alpn_protocols([protocol])
+        plain = socket.create_connection(self.address, timeout=20)
+        connection = self.context.wrap_socket(plain, server_hostname="en.example")
+        assert connection.selected_alpn_protocol() == protocol
+        return connection
+
+    def answer_to(self, head: str) -> int:
+        """The status over HTTP/1.1."""
+        with self._connection("http/1.1") as connection:
+            connection.sendall(f"{head}\r\n".encode())
+            return int(connection.recv(65536).split()[1])
+
+    def answer_to_fields(self, fields: list[tuple[str, str]]) -> int:
+        """The status over HTTP/2; 0: the stream was reset without one."""
+        client = H2Connection(H2Configuration(validate_outbound_headers=False))
+        client.initiate_connection()
+        client.send_headers(1, fields)
+        with self._connection("h2") as connection:
+            while True:
+                connection.sendall(client.data_to_send())
+                for event in client.receive_data(connection.recv(65536)):
+                    assert not isinstance(event, ConnectionTerminated)
+                    if isinstance(event, ResponseReceived):
+                        return int(dict(event.headers or [])[b":status"])
+                    if isinstance(event, StreamReset):
+                        return 0
+
+
+@pytest.fixture
+def secured(start: Fixture, origin: Any, tmp_path: Path) -> Callable[[str], Secured]:
+    """Start the program with TLS and HTTP/2, and this access to the site."""
+
+    def started(access: str) -> Secured:
+        authority = Authority(tmp_path)
+        authority.issue("server", "DNS:en.example")
+        file = tmp_path / "univocal.toml"
+        pair = f"tls_cert = '{tmp_path}/server.pem'\ntls_key = '{tmp_path}/server.key'\n"
+        server = '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\nhttp2 = true\n'
+        file.write_text(f"{server}{pair}{SITE.format(origin.url)}[sites.access]\n{access}\n")
+        return Secured(start("serve", "--config", str(file)).proxy, authority.client())
+
+    return started
+
+
+@pytest.mark.parametrize(
+    ("access", "status"),
+    [('basic = "users"', 401), ('deny = ["127.0.0.0/8"]', 403), ('rate = "1/h burst 1"', 429)],
+    ids=["basic", "deny", "rate"],
+)
+def test_no_tunnel_gets_past_access(
+    secured: Callable[[str], Secured], users: Path, origin: Any, access: str, status: int
+) -> None:
+    listener = secured(access)
+    listener.answer_to("GET /first HTTP/1.1\r\nHost: en.example\r\n")  # the one request within the rate
+    del origin.seen[:]
+    one = {name: listener.answer_to(head) for name, head in BY_HTTP_1.items()}
+    two = {name: listener.answer_to_fields(fields) for name, fields in BY_HTTP_2.items()}
+    assert origin.seen == []
+    assert one == {name: 400 if name.startswith("CONNECT") else status for name in BY_HTTP_1}
+    assert set(two.values()) == {400}
 
 
 def test_a_purge_has_its_own_rules(serve: Fixture, users: Path) -> None:
