@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -30,14 +31,14 @@ COUNT = 2
 
 @pytest.fixture
 def workers(start: Fixture, redis: Any, origin: Any, tmp_path: Path) -> Callable[..., Any]:
-    """Start the program with two workers; more settings of `[server]` as text."""
+    """Start the program with two workers; more settings of `[server]`, and of the site, as text."""
 
-    def started(server: str = 'access_log = "off"', upstream: str = origin.url) -> Any:
+    def started(server: str = 'access_log = "off"', upstream: str = origin.url, site: str = "") -> Any:
         file = tmp_path / "univocal.toml"
         file.write_text(
             f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nworkers = {COUNT}\n{server}\n'
             f'[cache]\nstore = "{redis.url}"\n'
-            f'[[sites]]\nhosts = ["en.example"]\nprofile = "mediawiki"\nupstream = "{upstream}"\n'
+            f'[[sites]]\nhosts = ["en.example"]\nprofile = "mediawiki"\nupstream = "{upstream}"\n{site}'
         )
         return start("serve", "--config", str(file))
 
@@ -315,6 +316,44 @@ def test_a_reload_reaches_every_worker_and_those_that_come_later(
     assert said() == [None] * COUNT
     assert reload(before) == (200, {"reloaded": True, "changed": ["server.cache_status"]})
     assert None not in said()
+
+
+@pytest.fixture
+def limited(workers: Fixture, ask: Fixture) -> tuple[Any, Callable[[str, int], Counter[int]]]:
+    """The program with a rate, and the statuses of so many requests of a client, over as many connections."""
+    running = workers(site='[sites.access]\nrate = "1/h burst 20"\n')
+
+    def statuses(client: str, count: int) -> Counter[int]:
+        def asked(_: int) -> int:
+            fields = f"X-Forwarded-For: {client}\r\n"
+            return ask(running.proxy, "/wiki/A", "en.example", fields=fields).status
+
+        with ThreadPoolExecutor(8) as connections:
+            return Counter(connections.map(asked, range(count)))
+
+    return running, statuses
+
+
+def test_a_rate_is_one_limit_for_all_workers(limited: Any) -> None:
+    running, statuses = limited
+    assert statuses("192.0.2.1", 80) == {200: 20, 429: 60}
+    first, second = processes(running.process.pid)
+    for stopped, expected in ((first, {200: 12}), (second, {200: 8, 429: 4})):
+        os.kill(stopped, signal.SIGSTOP)
+        assert statuses("192.0.2.2", 12) == expected
+        os.kill(stopped, signal.SIGCONT)
+
+
+def test_reloads_and_new_workers_keep_the_counts_of_clients(limited: Any, ask: Fixture) -> None:
+    running, statuses = limited
+    assert statuses("192.0.2.1", 15) == {200: 15}
+    assert ask(running.admin, "/-/reload", "localhost", "POST").status == 200
+    before = processes(running.process.pid)
+    for process in before:
+        os.kill(process, signal.SIGKILL)
+    until(lambda: ask(running.admin, "/-/ready", "localhost").status == 503)
+    until(lambda: ask(running.admin, "/-/ready", "localhost").status == 200)
+    assert statuses("192.0.2.1", 15) == {200: 5, 429: 10}
 
 
 def listens(process: int) -> bool:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.judge.access import Rates, Restriction, verdict
+from univocal.judge.access import OwnRates, Restriction, verdict
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.trust import Peer, networks
 from univocal.uri.profile import parse
@@ -44,7 +44,7 @@ def admits(table, address):
     """Tell whether a client has access, by its address alone."""
     read = AccessTable(**table)
     restriction = Restriction("a", networks(read.allow), networks(read.deny))
-    return verdict(restriction, Peer([], b"http", address), address, [], Rates(), 0.0) is None
+    return verdict(restriction, Peer([], b"http", address), address, [], OwnRates(), 0.0) is None
 
 
 def site(directives, locations="location / { proxy_pass http://127.0.0.1:1; }"):
@@ -227,7 +227,7 @@ def test_networks_have_access_as_in_nginx(rules, address):
     assert admits(table, address) == first_match(rules, address)
 
 
-# Rates, fields, compression.
+# OwnRates, fields, compression.
 
 
 @pytest.mark.parametrize(

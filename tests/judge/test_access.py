@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from univocal.http.errors import RefusedError
-from univocal.judge.access import Rate, Rates, Restriction, rate_of, verdict
+from univocal.judge.access import OwnRates, Rate, Restriction, rate_of, verdict
 from univocal.judge.trust import Peer, networks
 from univocal_app.run import user_files
 from univocal_app.run.user_files import UserFile
@@ -38,7 +38,7 @@ def test_other_texts_are_none(text: str) -> None:
 
 
 def test_a_burst_passes_and_then_the_rate_holds() -> None:
-    rates, rate = Rates(), Rate(0.5, 3)
+    rates, rate = OwnRates(), Rate(0.5, 3)
     assert [rates.wait("site", "a", rate, 100) for _ in range(4)] == [0, 0, 0, pytest.approx(0.5)]
     assert rates.wait("site", "b", rate, 100) == 0
     assert rates.wait("other", "a", rate, 100) == 0
@@ -52,7 +52,7 @@ def test_a_burst_passes_and_then_the_rate_holds() -> None:
     st.lists(st.floats(0, 3, allow_nan=False), min_size=1, max_size=200),
 )
 def test_no_time_has_more_than_its_rate_and_a_burst(count: int, burst: int, pauses: list[float]) -> None:
-    rates, rate, now = Rates(), Rate(1 / count, burst), 0.0
+    rates, rate, now = OwnRates(), Rate(1 / count, burst), 0.0
     passed = list[float]()
     for pause in pauses:
         now += pause
@@ -64,7 +64,7 @@ def test_no_time_has_more_than_its_rate_and_a_burst(count: int, burst: int, paus
 
 
 def test_who_waits_as_told_passes() -> None:
-    rates, rate = Rates(), Rate(7, 2)
+    rates, rate = OwnRates(), Rate(7, 2)
     now = 0.0
     for _ in range(50):
         now += rates.wait("site", "a", rate, now)
@@ -72,14 +72,14 @@ def test_who_waits_as_told_passes() -> None:
 
 
 def test_a_clock_set_back_keeps_nobody_waiting_for_long() -> None:
-    rates, rate = Rates(), Rate(1, 5)
+    rates, rate = OwnRates(), Rate(1, 5)
     for _ in range(5):
         rates.wait("site", "a", rate, 1_000_000)
     assert rates.wait("site", "a", rate, 10) <= 5
 
 
 def test_the_rates_of_many_clients_take_bounded_memory() -> None:
-    rates = Rates(most=100)
+    rates = OwnRates(most=100)
     for number in range(1000):
         rates.wait("site", str(number), Rate(1, 1), 0)
     assert len(rates) == 100
@@ -109,7 +109,7 @@ def test_an_address_gives_access_or_takes_it(
     allow: list[str], deny: list[str], client: str | None, known: bool, reason: str | None
 ) -> None:
     restriction = Restriction("site", networks(allow), networks(deny))
-    denial = verdict(restriction, peer(client, known=known), client, [], Rates(), 0)
+    denial = verdict(restriction, peer(client, known=known), client, [], OwnRates(), 0)
     assert (None if denial is None else denial.reason) == reason
 
 
@@ -142,7 +142,7 @@ def test_credentials_that_may_be_right_are_verified(
 ) -> None:
     fields = [(b"authorization", line) for line in lines]
     restriction = Restriction("site", users=users)
-    denial = verdict(restriction, peer("192.0.2.1"), "192.0.2.1", fields, Rates(), 0)
+    denial = verdict(restriction, peer("192.0.2.1"), "192.0.2.1", fields, OwnRates(), 0)
     assert denial is not None
     assert (denial.reason, denial.challenge is not None) == ("unauthorized", challenged)
 

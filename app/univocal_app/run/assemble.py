@@ -54,6 +54,7 @@ from univocal_app.observe.stats import Stats
 from univocal_app.observe.survey import Survey
 from univocal_app.observe.top import Top
 from univocal_app.processes.commons import Commons
+from univocal_app.processes.shared_rates import SharedRates
 from univocal_app.run.certificate_files import CertificateFiles, contexts_of
 from univocal_app.run.coding_libraries import check_libraries
 from univocal_app.run.descriptors import ADMIN, Share, raise_limit, share
@@ -274,7 +275,7 @@ def assemble(
         Failures(survey),
         lambda: expiries(house.configuration, house.source),
     )
-    proxy = _proxy(origins, runtime, shared or memory, [figures, *views.listeners])
+    proxy = _proxy(origins, runtime, shared or memory, [figures, *views.listeners], commons)
     listener = _listener(configuration, proxy, origins)
     telemetry = telemetry_of(configuration, source, metrics, commons)
     if telemetry is not None:
@@ -311,8 +312,12 @@ def _proxy(
     runtime: Runtime,
     store: MemoryStore | SharedTier,
     counters: Sequence[Callable[[Outcome], None]],
+    commons: Commons | None,
 ) -> CacheMiddleware:
-    return CacheMiddleware(origins, runtime=runtime, store=store, counters=counters)
+    proxy = CacheMiddleware(origins, runtime=runtime, store=store, counters=counters)
+    if commons is not None:
+        proxy.gate.rates = SharedRates(commons.directory / "rates")
+    return proxy
 
 
 def _parts_of(store: MemoryStore | SharedTier) -> tuple[MemoryStore, SharedTier | None]:

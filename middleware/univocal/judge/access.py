@@ -17,22 +17,25 @@ from univocal.http.messages import Fields, values
 from univocal.judge.trust import Networks, Peer, within
 
 __all__ = [
+    "MOST_CLIENTS",
     "RATES",
     "Challenge",
     "Denial",
+    "OwnRates",
     "Rate",
     "Rates",
     "Restriction",
     "Users",
+    "paced",
     "rate_of",
     "verdict",
 ]
 
 RATES: Final = 'requests and their time, such as "10/s", "100/m burst 20" or "1000/h"'
+MOST_CLIENTS: Final = 65_536  # whose rates are remembered: some 10 MB in one process
 
 _RATE: Final = re.compile(r"([1-9][0-9]{0,6})/([smh])(?: burst ([1-9][0-9]{0,6}))?")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
-_MOST_CLIENTS: Final = 65_536  # whose rates are remembered: some 10 MB
 _BASIC: Final = re.compile(rb"basic +([A-Za-z0-9+/]+={0,2})[ \t]*", re.IGNORECASE)  # RFC 7617 §2
 _LONGEST: Final = 1024  # bytes of credentials
 
@@ -91,12 +94,34 @@ class Denial(NamedTuple):
     challenge: Challenge | None = None
 
 
-class Rates:
-    """The rates of the latest clients, each as the time at which its next request is due (GCRA)."""
+class Rates(Protocol):
+    """The requests of the latest clients, counted against the rates of sites and routes."""
+
+    def wait(self, name: str, client: str, rate: Rate, now: float) -> float:
+        """Count a request of a client at the rate `name`; the seconds until it may come, 0 for now.
+
+        A request that has to wait is not counted.
+        """
+        ...
+
+
+def paced(due: float, rate: Rate, now: float) -> tuple[float, float]:
+    """The seconds that a request has to wait, and the time at which the one after it is due (GCRA).
+
+    `due` is the time at which this request is due: `now`, or any earlier time, for a client's first.
+    """
+    # The clock may have been set back: nobody waits for longer than a burst lasts.
+    due = min(max(due, now), now + rate.burst * rate.interval)
+    wait = due - (rate.burst - 1) * rate.interval - now
+    return (wait, due) if wait > 1e-9 else (0.0, due + rate.interval)
+
+
+class OwnRates:
+    """The rates of one process: for each of the latest clients, the time at which its next request is due."""
 
     __slots__ = ("_due", "_most")
 
-    def __init__(self, most: int = _MOST_CLIENTS) -> None:
+    def __init__(self, most: int = MOST_CLIENTS) -> None:
         self._due: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._most = most
 
@@ -104,14 +129,12 @@ class Rates:
         return len(self._due)
 
     def wait(self, name: str, client: str, rate: Rate, now: float) -> float:
-        """Count a request of a client; the seconds until it may come, 0 if it may come now."""
+        """Count a request of a client, see `Rates`."""
         key = name, client
-        # The clock may have been set back: nobody waits for longer than a burst lasts.
-        due = min(max(self._due.get(key, now), now), now + rate.burst * rate.interval)
-        wait = due - (rate.burst - 1) * rate.interval - now
-        if wait > 1e-9:
+        wait, due = paced(self._due.get(key, now), rate, now)
+        if wait:
             return wait
-        self._due[key] = due + rate.interval
+        self._due[key] = due
         self._due.move_to_end(key)
         if len(self._due) > self._most:
             self._due.popitem(last=False)

@@ -22,7 +22,7 @@ from univocal.http.fields import ENCODINGS, combined, content_length
 from univocal.http.forward import end_to_end, times_here
 from univocal.http.framing import is_ambiguous
 from univocal.http.messages import NO_NAMES, Fields, Received, Request, Response
-from univocal.judge.access import Denial, Rates, verdict
+from univocal.judge.access import Denial, OwnRates, Rates, verdict
 from univocal.judge.orders import PURGES, Order, order_of
 from univocal.judge.plan import Plan
 from univocal.judge.runtime import Runtime
@@ -98,6 +98,7 @@ class Admission:
 class Gate:
     """Judges requests by a runtime and what is stored; a reload sets `runtime` anew.
 
+    `rates` are those of this process, until somebody sets those that several processes share.
     With the `plan` of an ordinary request, nothing that its field names rule out is looked for. By the
     runtime `verified` the client of a request has access.
     """
@@ -108,7 +109,7 @@ class Gate:
         self.runtime = runtime
         self.tiers = tiers
         self.likely_proxies = LikelyProxies()
-        self.rates = Rates()
+        self.rates: Rates = OwnRates()
 
     def admit(
         self, received: Received, fields: Fields, now: float, plan: Plan | None = None, entered: bool = False

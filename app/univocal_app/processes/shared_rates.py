@@ -1,0 +1,110 @@
+"""The rates of clients in a mapped file: one limit for all processes of a program.
+
+The file has a page for its head, the seed of this start, and then sets of slots. The seeded digest of a
+rate's name and a client chooses a set, and marks one slot there. Each set has a lock, which a process holds
+while it counts a request. The system takes the lock from a killed process; its last request may be forgotten.
+
+A set has three numbers of 8 bytes for each slot, all of one kind together: the mark, the time at which the
+client's next request is due, and the turn in which the last one was counted. No number is ever half written.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import time
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+from univocal.judge.access import MOST_CLIENTS, Rate, paced
+from univocal.store.file.byte_locks import ByteLocks
+
+__all__ = ["SharedRates"]
+
+_SLOTS: Final = 16  # of a set
+_NUMBERS: Final = 3 * _SLOTS
+_HEAD: Final = mmap.PAGESIZE
+_SEED: Final = 16  # bytes
+_DIGEST: Final = struct.Struct("QQ")
+# Seconds for which another process may hold a set, between two attempts, and until the client may come again.
+_PATIENCE: Final = 0.01
+_PAUSE: Final = 0.00001
+_BUSY: Final = 1.0
+
+
+class SharedRates:
+    """The rates of some `most` clients in the file at `path`, which the first process makes.
+
+    In a full set the client whose request was counted the longest ago makes room. If another process stands
+    still while it counts, a client of the same set has to wait. Raises OSError.
+    """
+
+    __slots__ = ("_dues", "_locks", "_numbers", "_seed", "_sets")
+
+    def __init__(self, path: Path, most: int = MOST_CLIENTS) -> None:
+        self._sets = -(-most // _SLOTS)
+        self._locks = ByteLocks(path)
+        making = self._sets  # a lock beyond those of the sets
+        while not self._seize(making):
+            pass  # another process makes the file
+        try:
+            memory = memoryview(_mapped(path, _HEAD + self._sets * _NUMBERS * 8))
+        finally:
+            self._locks.give(making)
+        self._seed = bytes(memory[:_SEED])
+        self._numbers: memoryview[int] = memory[_HEAD:].cast("Q")
+        self._dues: memoryview[float] = memory[_HEAD:].cast("d")
+
+    def wait(self, name: str, client: str, rate: Rate, now: float) -> float:
+        """Count a request of a client, see `univocal.judge.access.Rates`."""
+        octets = f"{name}\0{client}".encode()
+        mark, chosen = _DIGEST.unpack(blake2b(octets, key=self._seed, digest_size=_DIGEST.size).digest())
+        chosen %= self._sets
+        if not self._seize(chosen):
+            return _BUSY
+        try:
+            return self._count(chosen * _NUMBERS, mark or 1, rate, now)
+        finally:
+            self._locks.give(chosen)
+
+    def _count(self, first: int, mark: int, rate: Rate, now: float) -> float:
+        """Count a request in the set that begins with the number `first`, under its lock."""
+        numbers, dues, turns = self._numbers, first + _SLOTS, first + 2 * _SLOTS
+        marks = numbers[first:dues].tolist()
+        slot = marks.index(mark) if mark in marks else -1
+        wait, due = paced(self._dues[dues + slot] if slot >= 0 else now, rate, now)
+        if wait:
+            return wait
+        counted = numbers[turns : turns + _SLOTS].tolist()
+        is_new = slot < 0
+        if is_new:
+            slot = counted.index(min(counted))
+            numbers[first + slot] = 0  # or a process that is killed now would leave one client another's time
+        self._dues[dues + slot] = due
+        numbers[turns + slot] = max(counted) + 1
+        if is_new:
+            numbers[first + slot] = mark
+        return 0.0
+
+    def _seize(self, chosen: int) -> bool:
+        """Take the lock of a set, which others hold for microseconds; False if another process keeps it."""
+        if self._locks.take(chosen):
+            return True
+        until = time.monotonic() + _PATIENCE
+        while time.monotonic() < until:
+            time.sleep(_PAUSE)
+            if self._locks.take(chosen):
+                return True
+        return False
+
+
+def _mapped(path: Path, size: int) -> mmap.mmap:
+    """The memory of the file, which is made if it is new."""
+    with path.open("r+b") as file:
+        if path.stat().st_size < size:
+            # Not a hole, which would end the process if the disk had no room for it.
+            file.write(os.urandom(_SEED) + bytes(size - _SEED))
+            file.flush()
+        return mmap.mmap(file.fileno(), size)
