@@ -80,7 +80,7 @@ def test_the_rates_of_many_clients_take_bounded_memory(file: Path) -> None:
     assert remembered > 80
 
 
-def test_all_clients_of_the_documented_number_take_two_mebibytes(file: Path) -> None:
+def test_the_documented_number_of_clients_takes_less_than_two_mebibytes(file: Path) -> None:
     SharedRates(file)
     assert file.stat().st_size < 2 << 20
 
