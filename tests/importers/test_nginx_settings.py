@@ -174,14 +174,80 @@ def test_a_closed_server_stays_closed_beside_one_for_all_hosts():
     assert len(imported(closed + site("")).sites) == 1
 
 
+def questions(result):
+    return [note.text for note in result.notes if note.is_open_question]
+
+
+PREFIX = "is of {0}x, too, in nginx; a route is of whole segments"
+
+
 def test_an_unguarded_prefix_of_bytes_is_an_open_question():
     text = site("", "location / { proxy_pass http://a; } location /admin { {} proxy_pass http://a; }")
     guarded = imported(text.replace("{}", "allow 10.0.0.0/8; deny all;"))
-    assert [note.text for note in guarded.notes if note.is_open_question] == [
-        "location /admin: is of /adminx, too, in nginx; a route is of whole segments: "
-        "nothing guards /adminx here"
-    ]
-    assert not any(note.is_open_question for note in imported(text.replace("{}", "")).notes)
+    assert questions(guarded) == [f"location /admin: {PREFIX.format('/admin')}: nothing guards /adminx here"]
+    assert access(guarded, b"/adminx") == {}
+    assert questions(imported(text.replace("{}", ""))) == []
+
+
+@pytest.mark.parametrize(
+    ("locations", "closed", "open_"),
+    [
+        ("location / { TO; } location /api/admin { deny all; TO; }", [b"/api/adminx", b"/api/x"], [b"/x"]),
+        ("location /api/admin { auth_request /a; TO; } location / { TO; }", [b"/api/adminx"], [b"/apix"]),
+        ("location / { TO; } location /api/admin { return 404; }", [b"/api/adminx"], [b"/x"]),
+        (
+            "location / { TO; } location /api/admin { deny all; TO; } location /api/open/ { TO; }",
+            [b"/api/adminx"],
+            [b"/api/open/x"],
+        ),
+        (
+            "location / { TO; } location = /api/ { TO; } location /api/admin { internal; }",
+            [b"/api/adminx"],
+            [],
+        ),
+        ("location /open/ { TO; } location /admin { deny all; TO; }", [b"/adminx", b"/"], [b"/open/x"]),
+    ],
+)
+def test_paths_around_a_guarded_prefix_of_bytes_are_closed(locations, closed, open_):
+    result = imported(site("", locations.replace("TO", "proxy_pass http://a")))
+    assert [path for path in closed if access(result, path) != CLOSED] == []
+    assert [path for path in open_ if access(result, path) == CLOSED] == []
+    (question,) = [text for text in questions(result) if "whole segments" in text]
+    assert "(403)" in question
+
+
+@pytest.mark.parametrize(
+    "locations",
+    [
+        "location / { proxy_pass http://a; } location /api/admin { proxy_pass http://b; }",
+        "location / { proxy_pass http://a; } location /api/old { return 301 /new; }",
+        "location / { proxy_pass http://a; } location /api/files { root /srv; }",
+        "location /api/ { proxy_pass http://a; } location /api/admin { deny all; proxy_pass http://b; }",
+    ],
+)
+def test_nothing_around_other_prefixes_is_closed(locations):
+    result = imported(site("", locations))
+    assert access(result, b"/api/x") == {}
+
+
+def test_a_guarded_server_without_a_host_is_an_open_question():
+    everyone = "server { server_name _; location / { proxy_pass http://127.0.0.1:1; } }"
+    text = "server { server_name ~^admin[.]; {} }"
+    lost = "server_name ~^admin[.]: its hosts are those of the site for *, without this server's guards"
+    for inside in (
+        "deny all; location / { proxy_pass http://127.0.0.1:2; }",
+        "return 403;",
+        "location / { proxy_pass http://127.0.0.1:2; location /a/ { internal; } }",
+    ):
+        guarded = text.replace("{}", inside)
+        assert lost in questions(imported(guarded + everyone))
+        assert lost in questions(imported(everyone + guarded))
+        assert lost not in questions(imported(guarded + site("")))
+    for inside in (
+        "location / { proxy_pass http://127.0.0.1:2; }",
+        "return 301 https://en.example$request_uri;",
+    ):
+        assert lost not in questions(imported(text.replace("{}", inside) + everyone))
 
 
 NETWORKS = st.sampled_from(

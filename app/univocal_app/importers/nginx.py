@@ -8,7 +8,13 @@ from typing import Final
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.profile import parse
 from univocal_app.importers.imported import Imported, Note, Source
-from univocal_app.importers.nginx_locations import LocationReading, host_field, left_out, read_server
+from univocal_app.importers.nginx_locations import (
+    LocationReading,
+    host_field,
+    is_guarding,
+    left_out,
+    read_server,
+)
 from univocal_app.importers.nginx_settings import BlockSettings, rates_of, refuses_all
 from univocal_app.importers.nginx_syntax import Directive
 from univocal_app.importers.nginx_syntax import parse as parse_directives
@@ -146,6 +152,9 @@ def _server(server: Directive, writer: SiteWriter, reading: LocationReading) -> 
     routes = [route for route, _ in reading.routes]
     redirects = any(each.name == "return" and not refuses_all([each]) for each in server.block or [])
     closed = reading.settings.is_guarded and not redirects
+    if closed or is_guarding(server.block or []):
+        for name in filter(_is_pattern, _names(server)):
+            writer.lose_hosts(server.line, name)
     writer.add(server.line, list(_hosts(server, writer.notes)), routes, origin_host, is_guarded=closed)
 
 
@@ -161,9 +170,14 @@ def _hosts(server: Directive, notes: list[Note]) -> Iterator[str]:
     if not names:
         yield "*"
     for name in names:
-        if name.startswith("~") or "$" in name or name.endswith(".*"):
+        if _is_pattern(name):
             notes.append(Note(server.line, f"server_name {name}: hosts are names, or *.name"))
         elif name.startswith("."):
             yield from (name[1:], f"*{name}")
         else:
             yield "*" if name in {"_", ""} else name
+
+
+def _is_pattern(name: str) -> bool:
+    """Tell whether a server_name stands for hosts that no site here can name."""
+    return name.startswith("~") or "$" in name or name.endswith(".*")

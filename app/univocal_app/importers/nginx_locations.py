@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
@@ -16,7 +16,7 @@ from univocal_app.importers.nginx_syntax import Directive
 from univocal_app.importers.nginx_values import READ_ELSEWHERE, read_timeout
 from univocal_app.importers.sites import Mapped, Setting
 
-__all__ = ["LocationReading", "host_field", "left_out", "read_server"]
+__all__ = ["LocationReading", "host_field", "is_guarding", "left_out", "read_server"]
 
 _NOT_OURS: Final = "not part of a profile or a route"
 _REWRITES: Final = "changes what a URL means; [[rewrite]] knows substrings only (docs/profiles.md)"
@@ -70,6 +70,7 @@ _WEIGHT: Final = re.compile(r"weight=([0-9]{1,9})")  # of an upstream's server
 # Routes are chosen by a path in which reserved bytes are as they came: an escape of one crosses routes.
 _RESERVED: Final = frozenset(RESERVED) - frozenset(b"/")
 
+_OF_PREFIXES: Final[Sequence[list[str]]] = ([], ["^~"])  # modifiers of a location
 _LEFT_OUT_KINDS: Final = {"=": "one path", "~": "a regular expression", "~*": "a regular expression"}
 
 
@@ -100,6 +101,7 @@ class LocationReading:
     settings: BlockSettings
     read_timeout: float | None = None
     base: str = "/"  # the location that this is in
+    forwarded: frozenset[str] = frozenset()  # the prefixes of the server that have a proxy_pass
     routes: list[tuple[Mapped, str]] = field(default_factory=list)
 
     def inside(self, block: list[Directive], host: str = "", base: str = "") -> LocationReading:
@@ -140,6 +142,7 @@ def host_field(block: list[Directive], inherited: str) -> str:
 
 def read_server(block: list[Directive], reading: LocationReading) -> None:
     """The routes of a server's locations, and notes on what else is in it."""
+    reading = replace(reading, forwarded=frozenset(_forwarded("/", block)))
     for directive in block:
         if directive.name == "location":
             _location(directive, reading)
@@ -149,9 +152,27 @@ def read_server(block: list[Directive], reading: LocationReading) -> None:
             reading.notes.append(left_out(directive))
 
 
+def _forwarded(path: str, block: list[Directive]) -> Iterator[str]:
+    """The prefixes with a proxy_pass at a path and in the locations there."""
+    for directive in block:
+        if directive.name == "proxy_pass":
+            yield path
+        elif directive.name == "location":
+            *modifier, prefix = directive.arguments or [""]
+            if modifier in _OF_PREFIXES:
+                yield from _forwarded(prefix, directive.block or [])
+
+
+def is_guarding(block: list[Directive]) -> bool:
+    """Tell whether a block, or a location in it, refuses requests; a redirect refuses none."""
+    kept = [each for each in block if each.name != "return" or refuses_all([each])]
+    own = BlockSettings({}).inside(kept)
+    return own.is_guarded or any(is_guarding(each.block or []) for each in kept if each.name == "location")
+
+
 def _location(location: Directive, reading: LocationReading) -> None:
     *modifier, path = location.arguments or [""]
-    if modifier not in ([], ["^~"]) or not path.startswith("/"):
+    if modifier not in _OF_PREFIXES or not path.startswith("/"):
         _no_prefix(location, "".join(modifier), path, reading)
         return
     block = location.block or []
@@ -182,7 +203,7 @@ def _note_ends(location: Directive, path: str, inner: LocationReading, *, is_map
     if not path.endswith("/"):
         text = f"is of {path}x, too, in nginx; a route is of whole segments"
         if is_guarded:
-            text += f": nothing guards {path}x here"
+            text += f": {_around(location, path, inner)}"
         note = Note(location.line, f"{location.written()}: {text}", is_open_question=is_guarded)
         inner.notes.append(note)
         return
@@ -190,6 +211,15 @@ def _note_ends(location: Directive, path: str, inner: LocationReading, *, is_map
         inner.close(path[:-1], location.line, is_implied=True)
     if is_mapped:
         inner.note(location, f"nginx sends {path[:-1]} to {path} with 301; here it is not of this route")
+
+
+def _around(location: Directive, path: str, inner: LocationReading) -> str:
+    """Close the smallest prefix around a guarded one, unless the file forwards it; the outcome in words."""
+    around = path[: path.rindex("/") + 1]
+    if around in inner.forwarded or not is_guarding(location.block or []):
+        return f"nothing guards {path}x here"
+    inner.close(around, location.line, is_implied=True)
+    return f"univocal refuses what has no other route below {around} (403)"
 
 
 def _no_prefix(location: Directive, modifier: str, path: str, reading: LocationReading) -> None:

@@ -56,6 +56,7 @@ class SiteWriter:
     sites: list[Table] = field(default_factory=list)
     _taken: dict[str, int] = field(default_factory=dict)  # hosts, and where each was first named
     _unwritten: list[tuple[int, list[str]]] = field(default_factory=list)  # guarded servers
+    _lost: list[tuple[int, str]] = field(default_factory=list)  # names of guarded servers that no site has
 
     def add(
         self, line: int, hosts: list[str], routes: list[Mapped], origin_host: str, *, is_guarded: bool = False
@@ -77,10 +78,18 @@ class SiteWriter:
             return
         self._write(line, hosts, kept, origin_host)
 
+    def lose_hosts(self, line: int, name: str) -> None:
+        """Take note of a name of a guarded server that stands for hosts which no site can have."""
+        self._lost.append((line, name))
+
     def close_unwritten(self) -> None:
         """Write closed sites for hosts that would else be those of a site for many hosts."""
-        if not any(host.startswith("*") for host in self._taken):
+        many = next((host for host in self._taken if host.startswith("*")), None)
+        if many is None:
             return
+        for line, name in self._lost:
+            text = f"its hosts are those of the site for {many}, without this server's guards"
+            self.notes.append(Note(line, f"server_name {name}: {text}", is_open_question=True))
         for line, hosts in self._unwritten:
             free = self._hosts(line, [host for host in hosts if host != "*" and host not in self._taken])
             if free:
