@@ -307,8 +307,8 @@ def test_a_shutdown_lets_answers_finish(proxy: Any, origin: Any, authority: Auth
 @pytest.mark.parametrize(
     ("lines", "without", "said"),
     [
-        ("", False, "true beside tls_cert"),
-        ("tls_cert = 'server.pem'\ntls_key = 'server.key'\n", True, "h2"),
+        ("", False, "false, or set tls_cert"),
+        ("tls_cert = 'server.pem'\ntls_key = 'server.key'\n", True, "pip install 'univocal[http2]'"),
     ],
     ids=["without TLS", "without h2"],
 )
