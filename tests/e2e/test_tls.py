@@ -409,7 +409,7 @@ def test_a_bad_pair_leaves_the_old_one_and_is_told(proxy: Fixture, connect: Fixt
     running = proxy()
     (folder / "server.pem").write_text("no certificate")
     said = ""
-    while "certificates that have changed cannot be used" not in said:
+    while "changed certificates are unusable" not in said:
         said = running.process.stderr.readline()
         assert said
     assert str(folder / "univocal.toml") in said
