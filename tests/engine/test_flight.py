@@ -469,7 +469,7 @@ def test_an_origin_that_cannot_be_asked_is_unreachable(
     house.origin.script = refuses_to_ask
     client = house.ask()
     assert (client.status, client.state) == (502, "finished")
-    assert "could not be asked" in caplog.text
+    assert "internal error while sending a request" in caplog.text
     house.origin.asked.clear()
     house.assert_nothing_is_left()
     house.origin.script = None
