@@ -171,6 +171,28 @@ def test_a_purge_by_either_listener_reaches_every_worker(workers: Fixture, ask: 
         assert bodies == {b"answer %d" % number}, listener
 
 
+def test_no_worker_serves_what_was_purged_before(workers: Fixture, ask: Fixture) -> None:
+    running = workers()
+
+    def get(_: int = 0) -> int:
+        return int(ask(running.proxy, "/wiki/A", "en.example").body.removeprefix(b"answer "))
+
+    def purge(listener: str) -> None:
+        if listener == "http":
+            answer = ask(running.proxy, "/wiki/A", "en.example", "PURGE")
+        else:
+            named = json.dumps({"url": "http://en.example/wiki/A"})
+            answer = ask(running.admin, "/-/purge", "localhost", "POST", body=named)
+        assert answer.status == 200
+
+    asked_of_each(ask, running)
+    with ThreadPoolExecutor(12) as clients:
+        for number in range(40):
+            newest = max(clients.map(get, range(12)))
+            purge("http" if number % 2 else "admin")
+            assert min(clients.map(get, range(12))) > newest
+
+
 def test_a_killed_worker_is_replaced_and_keeps_its_counts(workers: Fixture, ask: Fixture) -> None:
     running = workers()
     asked_of_each(ask, running)

@@ -30,7 +30,7 @@ from univocal.store.roles import (
 )
 from univocal.store.shared import SharedTier
 
-__all__ = ["Laws", "ModelEntries", "ModelPurges", "ModelServer"]
+__all__ = ["Laws", "ModelEntries", "ModelPurges", "ModelServer", "orders"]
 
 T = TypeVar("T")
 
@@ -41,13 +41,18 @@ DETACHED = 5.0
 
 @dataclass
 class ModelServer:
-    """What all nodes share: rows, purges, whose turn it is, and the commands that come late."""
+    """What all nodes share: rows, purges, whose turn it is, and the commands that come late.
+
+    With `are_siblings` all nodes are on one machine: they also share the number `in_force`.
+    """
 
     rows: dict[bytes, dict[object, tuple[int, Stored]]] = field(default_factory=dict)
     purges: list[Purge] = field(default_factory=list)
     turns: dict[bytes, bytes] = field(default_factory=dict)
     late: list[Callable[[], object]] = field(default_factory=list)
     horizon: int = 0
+    are_siblings: bool = False
+    in_force: int = 0
 
 
 class ModelPurges(Purges):
@@ -70,6 +75,8 @@ class ModelPurges(Purges):
         if self.is_cut:
             raise StoreUnavailableError
         self.server.purges.append(Purge(self._end() + 1, now, selector, cause))
+        if self.server.are_siblings and not isinstance(selector, Variants):
+            self.server.in_force = self._end()
         if self.answer_is_lost:
             self.answer_is_lost = False
             raise StoreUnavailableError
@@ -89,7 +96,12 @@ class ModelPurges(Purges):
             self.heard_at = self.clock()
 
     def last(self) -> int:
-        return self.known
+        return max(self.known, self.server.in_force)
+
+    async def reach(self, number: int, seconds: float) -> None:
+        await asyncio.sleep(0)
+        if not self.is_still and self.known < number:
+            self.deliver(number - self.known)
 
     def follow(self, number: int) -> Sequence[Purge]:
         if number < self.server.horizon:
@@ -239,7 +251,7 @@ class Laws(RuleBasedStateMachine):
             for other, time, mark, selector in self.confirmed:
                 if moment > mark or not matches(selector, stored.key, stored):
                     continue
-                if other != number and self.now - time <= self.lag:
+                if other != number and self.now - time < self.lag:
                     continue
                 alone = self.may_serve_unknown(node) and other != number
                 age = self.now - self.fetched_at[stored.body]

@@ -12,7 +12,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from store.model import KEYS, START, Laws, ModelEntries, ModelPurges, ModelServer, Node, tier_over
+from store.model import (
+    KEYS,
+    START,
+    Laws,
+    ModelEntries,
+    ModelPurges,
+    ModelServer,
+    Node,
+    orders,
+    tier_over,
+)
 from support import stored_response
 from univocal.cache.stored import Stored
 from univocal.http.errors import RefusedError
@@ -26,8 +36,10 @@ from univocal.store.shared import SharedTier
 class ModelLaws(Laws):
     """The laws over the model: lag, lost answers, late commits, nodes that are cut off, a short journal."""
 
+    are_siblings = False
+
     def __init__(self) -> None:
-        self.server = ModelServer()
+        self.server = ModelServer(are_siblings=self.are_siblings)
         super().__init__()
 
     async def new_node(self, number: int) -> Node:
@@ -91,6 +103,33 @@ class ModelLaws(Laws):
 
 TestModelLaws = ModelLaws.TestCase
 TestModelLaws.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+
+
+class SiblingLaws(ModelLaws):
+    """Workers of one program: a purge is in force in all when it is confirmed, even while one is alone."""
+
+    lag = 0.0
+    are_siblings = True
+
+    def may_serve_unknown(self, node: Node) -> bool:
+        return False
+
+    @rule(number=st.integers(0, 1), is_still=st.booleans(), selector=orders, key=st.sampled_from(KEYS))
+    def ask_a_sibling(self, number: int, is_still: bool, selector: Selector, key: bytes) -> None:
+        """Purge by one, and ask the other, which stands still or answers alone."""
+        other = 1 - number
+        if is_still:
+            self._purges(other).is_still = True
+        else:
+            self.go_wrong(other, "cut off")
+            self.go_wrong(other, "lost")
+        for _ in range(2):
+            self.fetch(other, key, {b"t"}, b"", stays=False)
+            self.purge(number, selector)
+
+
+TestSiblingLaws = SiblingLaws.TestCase
+TestSiblingLaws.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
 
 
 async def test_a_paused_node_serves_nothing_that_was_purged() -> None:

@@ -33,6 +33,11 @@ class Commons:
         """True for the process that has the admin listener."""
         return self.process == PARENT
 
+    @property
+    def in_force(self) -> Path:
+        """The file of the last purge that is in force in all of them."""
+        return self.directory / "purges"
+
     @contextmanager
     def alone(self) -> Iterator[None]:
         """One process at a time; the system takes the turn from a process that is killed."""

@@ -384,7 +384,16 @@ def store_of(
                 return memory
             return file_tier(commons.store, memory, time.time, table.max_bytes, report, is_durable=False)
         redis = RedisSettings(**table.redis.model_dump())
-        return store_at(table.store, memory, time.time, table.detached_ttl, table.disk_bytes, report, redis)
+        return store_at(
+            table.store,
+            memory,
+            time.time,
+            table.detached_ttl,
+            table.disk_bytes,
+            report,
+            redis,
+            None if commons is None else commons.in_force,
+        )
     except ConfigurationError as error:
         raise ConfigurationError(source, "cache.store", masked(table.store), error.allowed) from None
 

@@ -14,7 +14,7 @@ from univocal.store.memory import MemoryStore
 from univocal.store.patterns import compiled
 from univocal.store.purge_codec import PatternCompiler
 from univocal.store.redis.url import check, masked
-from univocal.store.roles import StoreReport, unreported
+from univocal.store.roles import Siblings, StoreReport, unreported
 from univocal.store.shared import SharedTier
 
 __all__ = ["DISK_BYTES", "RedisSettings", "directory_of", "file_tier", "redis_tier", "store_at"]
@@ -57,14 +57,15 @@ def store_at(
     disk_bytes: int = DISK_BYTES,
     report: StoreReport = unreported,
     redis: RedisSettings = DEFAULT,
+    in_force: Path | None = None,
 ) -> SharedTier:
-    """A tier over the store at a URL. Raises ConfigurationError."""
+    """A tier over the store at a URL; see `redis_tier` for `in_force`. Raises ConfigurationError."""
     try:
         path = directory_of(url)
     except ValueError as error:
         raise ConfigurationError("cache", "store", url, str(error)) from None
     if path is None:
-        return redis_tier(url, memory, clock, detached_ttl, settings=redis, report=report)
+        return redis_tier(url, memory, clock, detached_ttl, settings=redis, report=report, in_force=in_force)
     return file_tier(path, memory, clock, disk_bytes, report)
 
 
@@ -78,8 +79,12 @@ def redis_tier(
     patience: float = 5.0,
     compiler: PatternCompiler | None = COMPILER,
     report: StoreReport = unreported,
+    in_force: Path | None = None,
 ) -> SharedTier:
-    """A tier over a Redis; nothing is connected yet. Raises ConfigurationError, also without redis-py."""
+    """A tier over a Redis; nothing is connected yet. Raises ConfigurationError, also without redis-py.
+
+    `in_force`: a file for the processes of one program, which put each other's purges in force at once.
+    """
     try:
         check(url)
         from univocal.store.redis.commands import Commands  # noqa: PLC0415  (the base install has no redis-py)
@@ -93,8 +98,20 @@ def redis_tier(
         raise ConfigurationError("cache", "store", masked(url), str(error)) from None
     commands = Commands(servers_at(url, settings.timeout), settings.timeout, settings.connections, report)
     entries = RedisEntries(commands, lambda: memory.max_variants)
-    purges = RedisPurges(commands, clock, settings.heartbeat, compiler)
+    purges = RedisPurges(commands, clock, settings.heartbeat, compiler, _siblings(in_force, url))
     return SharedTier(memory, entries, purges, clock, detached_ttl, patience=patience, name="Redis")
+
+
+def _siblings(path: Path | None, url: str) -> Siblings | None:
+    if path is None:
+        return None
+    from univocal.store.redis.siblings import MappedSiblings  # noqa: PLC0415  (several processes are Unix's)
+
+    try:
+        return MappedSiblings(path)
+    except OSError as error:
+        allowed = f"a directory for temporary files with free space ({error.strerror or error})"
+        raise ConfigurationError("cache", "store", masked(url), allowed) from None
 
 
 def file_tier(

@@ -15,6 +15,8 @@ The rules for an implementation:
 - A node's knowledge may lag. Then the numbers it notes are too small, and a response is thrown away too much.
 - `trusted_until` bounds the lag: this node knows each purge that was confirmed elsewhere more than
   `BOUND` seconds before that time.
+- `last` bounds it on one machine: it is the greatest number of a purge that a process of this program has
+  confirmed, also where `follow` does not reach it yet. Until it does, the tier serves nothing that is stored.
 - A purge that a response under way causes itself (it replaces older ones) has that lease's `token` as its
   `cause`. The tier spares the lease when it hears that purge, and commits with a number that is not less.
 
@@ -42,6 +44,7 @@ __all__ = [
     "NodeLease",
     "Numbered",
     "Purges",
+    "Siblings",
     "StoreReport",
     "StoreUnavailableError",
     "Watcher",
@@ -109,6 +112,19 @@ class Watcher(Protocol):
 
     def heard(self) -> None:
         """The journal goes on: `last` has changed."""
+
+
+class Siblings(Protocol):
+    """The processes of one program that share a store: a purge that one has confirmed is in force in all."""
+
+    cell: Sequence[int]
+    """One number: that of the last purge that is in force in all of them; read at each lookup."""
+
+    async def raise_to(self, number: int) -> None:
+        """Put purges up to a number in force. Raises StoreUnavailableError."""
+
+    def close(self) -> None:
+        """Let go of the cell."""
 
 
 class StoreReport(Protocol):
@@ -203,11 +219,17 @@ class Purges(ABC):
 
     @abstractmethod
     def last(self) -> int:
-        """The number of the last purge that this node can read now; asked at each lookup, so it is cheap."""
+        """The number of the last purge in force here; asked at each lookup, so it is cheap."""
 
     @abstractmethod
     def follow(self, number: int) -> Sequence[Purge]:
-        """The purges after a number up to `last`, in order. Raises BeyondHorizonError if some are gone."""
+        """The purges after a number, in order, up to the last that this node can read now.
+
+        Raises BeyondHorizonError if some are gone.
+        """
+
+    async def reach(self, number: int, seconds: float) -> None:  # noqa: B027
+        """Wait so long at most until `follow` reaches a number that `last` gave."""
 
     @abstractmethod
     def horizon(self) -> int:

@@ -53,6 +53,8 @@ _MOST_PAUSE: Final = 0.1
 # than these it waits for all.
 _COUNTING: Final = 0.01
 _COUNTED: Final = 2_000
+# Seconds that a request waits for a purge that another process of this machine has confirmed.
+_CATCH_UP: Final = 0.1
 # Seconds between two attempts to publish what is owed.
 _PAY_AGAIN: Final = 0.5
 # Asks for no content of what it does not select.
@@ -192,20 +194,33 @@ class SharedTier(Tiers):
                 self._journal.add(purge)
         self._followed = max(self._journal.last, horizon)
 
-    def _follow(self) -> None:
-        """Purge memory of what was published since the last call."""
-        if not self._is_there or self._purges.last() == self._followed:
-            return
+    def _follow(self) -> bool:
+        """Purge memory of what was published since the last call; False if more is in force than is known."""
+        last = self._purges.last()
+        if last == self._followed:
+            return True
+        if not self._is_there:
+            # Alone, this node cannot read which purge another process of this machine has confirmed.
+            if last > self._followed:
+                self._followed = last
+                self._empty()
+            return True
         try:
             purges = self._purges.follow(self._followed)
         except BeyondHorizonError:
             self._empty()
             self._read_journal()
-            return
+            return self._followed >= last
         for purge in purges:
             self._journal.add(purge)
             self._followed = purge.number
             self._carry_out(purge)
+        return self._followed >= last
+
+    async def _catch_up(self) -> None:
+        """Wait a moment for the purges that another process of this machine has confirmed."""
+        if not self._follow():
+            await self._purges.reach(self._purges.last(), _CATCH_UP)
 
     def _carry_out(self, purge: Purge) -> None:
         cause = self._causes.get(purge.cause) if purge.cause else None
@@ -229,18 +244,18 @@ class SharedTier(Tiers):
     # Within the call
 
     def lookup(self, key: bytes, now: float) -> Sequence[Stored]:
-        if self._is_there:
-            purges = self._purges
-            if purges.last() != self._followed:
-                self._follow()
-            if now >= purges.trusted_until():
-                return ()
+        purges = self._purges
+        if purges.last() != self._followed and not self._follow():
+            return ()
+        if self._is_there and now >= purges.trusted_until():
+            return ()
         return self.memory.lookup(key)
 
     def trusted(self, since: float, now: float) -> bool:
+        if not self._follow():
+            return False
         if not self._is_there:
             return True
-        self._follow()
         until = self._purges.trusted_until()
         return now < until or (since >= until and 0.0 <= now - since <= BOUND)
 
@@ -301,6 +316,7 @@ class SharedTier(Tiers):
         until, holder = loop.time() + self._patience, b""
         try:
             while True:
+                await self._catch_up()
                 self._renew(lease)
                 wait = await self._read(lease, request, joined=joined)
                 if judge(*self._reliable(lease)):
@@ -345,7 +361,7 @@ class SharedTier(Tiers):
         """
         now = self.clock()
         known = self.lookup(lease.key, now)
-        if not self._is_there or now >= self._purges.trusted_until():
+        if not self._is_there or not self._follow() or now >= self._purges.trusted_until():
             return known, known
         whole = self._valid(one for one in lease.seen if one.has_content)
         others = self._valid(one for one in lease.seen if not one.has_content)
@@ -388,6 +404,7 @@ class SharedTier(Tiers):
             self._go_on(self._keeps(stored, now), then, otherwise=False)
 
     async def _keeps(self, stored: Stored, now: float) -> bool:
+        await self._catch_up()
         return is_among(self._valid(await self._entries.lookup(stored.key, now, _NOTHING)), stored)
 
     def recall(
@@ -399,6 +416,7 @@ class SharedTier(Tiers):
             then(self.memory.lookup(key))
 
     async def _recall(self, key: bytes, request: Request, now: float) -> Sequence[Stored]:
+        await self._catch_up()
         with suppress(StoreUnavailableError):
             self._take_in(await self._entries.lookup(key, now, request))
         return self.lookup(key, now)

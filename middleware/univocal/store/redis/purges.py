@@ -3,6 +3,10 @@
 `trusted_until` moves on with each reply that shows the journal's end; nothing else says that Redis is away. A
 reply that lacks a number, a number that goes back, a server with another history: then the node reads what it
 missed from the last purge of each name, or learns that its number is below the horizon.
+
+Each worker of a program follows the journal by itself. The worker that publishes a purge raises a number,
+which all of them compare with their own at each lookup. A worker that is behind serves nothing stored until
+it has caught up.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ from univocal.store.redis.commands import AWAY, Commands
 from univocal.store.redis.names import JOURNAL
 from univocal.store.redis.pipe import Pipe, Word
 from univocal.store.redis.scripts import ATTACH, CATCH_UP, PUBLISH
-from univocal.store.roles import BeyondHorizonError, Purges, StoreUnavailableError, Watcher
+from univocal.store.roles import BeyondHorizonError, Purges, Siblings, StoreUnavailableError, Watcher
 
 __all__ = ["RedisPurges"]
 
@@ -49,19 +53,52 @@ _MOST_AGAIN: Final = 1_000
 _SKEW: Final = 1.0
 
 
-class _Confirmed(NamedTuple):
-    at: float
-    selector: Selector
+class _Confirmed:
+    """The purges of the last minute, in case the server that has them fails; `are_due`: it has."""
+
+    __slots__ = ("_purges", "are_due")
+
+    def __init__(self) -> None:
+        self.are_due = False
+        self._purges: deque[tuple[float, Selector]] = deque()
+
+    def note(self, selector: Selector, now: float) -> None:
+        """Take note of a purge; too many become one of everything."""
+        while self._purges and self._purges[0][0] < now - _AGAIN:
+            self._purges.popleft()
+        if len(self._purges) >= _MOST_AGAIN:
+            self._purges.clear()
+            selector = Everything()
+        self._purges.append((now, selector))
+
+    def recent(self, now: float) -> list[Selector]:
+        """The purges that were confirmed within the last minute."""
+        return [selector for at, selector in self._purges if at >= now - _AGAIN]
+
+
+class _Alone(Siblings):
+    """One process without siblings: it answers a purge only once it has followed to it."""
+
+    cell: Sequence[int] = (0,)
+
+    async def raise_to(self, number: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
 
 class _Moment(NamedTuple):
-    """A time by the system's clock, and by one that nobody sets."""
+    """A time by the system's clock and by one that nobody sets, and the last purge in force then."""
 
     clock: float
     steady: float
+    number: int
 
 
-_NEVER: Final = _Moment(float("-inf"), float("-inf"))
+_NEVER: Final = _Moment(float("-inf"), float("-inf"), 0)
+# Purges nothing: the journal's end may have a number that is no purge's.
+_NOTHING: Final = Keys(frozenset())
 
 
 class _MissedError(Exception):
@@ -72,7 +109,7 @@ class RedisPurges(Purges):
     """The journal of all nodes that share a Redis.
 
     `heartbeat` is in seconds, as `clock` is; `compiler` makes a selector of the expression of a pattern, and
-    without it another node's pattern purges everything.
+    without it another node's pattern purges everything. `siblings` are the program's other workers.
     """
 
     def __init__(
@@ -81,9 +118,11 @@ class RedisPurges(Purges):
         clock: Callable[[], float],
         heartbeat: float,
         compiler: PatternCompiler | None = None,
+        siblings: Siblings | None = None,
     ) -> None:
         self._commands, self._clock, self._heartbeat = commands, clock, heartbeat
         self._compiler = compiler
+        self._siblings: Siblings = siblings or _Alone()
         self._watcher: Watcher | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._position = self._horizon = 0
@@ -91,10 +130,9 @@ class RedisPurges(Purges):
         self._kept: deque[Purge] = deque()
         self._trusted_until = _NEVER
         self._is_there = False
-        self._is_to_repeat = False
         self._reason = ""
         self._moved = asyncio.Event()
-        self._confirmed: deque[_Confirmed] = deque()
+        self._confirmed = _Confirmed()
 
     @property
     def _bound(self) -> float:
@@ -102,7 +140,8 @@ class RedisPurges(Purges):
         return self._heartbeat + self._commands.timeout
 
     def last(self) -> int:
-        return self._position
+        number, position = self._siblings.cell[0], self._position
+        return position if position > number else number  # noqa: FURB136  (each lookup calls this)
 
     def horizon(self) -> int:
         return self._horizon
@@ -121,7 +160,15 @@ class RedisPurges(Purges):
             if purge.number <= number:
                 break
             found.append(purge)
+        if self._position > (found[0].number if found else number):
+            found.insert(0, Purge(self._position, 0.0, _NOTHING))
         return found[::-1]
+
+    async def reach(self, number: int, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._position < number:
+                    await self._moved.wait()
 
     async def start(self, watcher: Watcher) -> None:
         self._watcher = watcher
@@ -135,16 +182,14 @@ class RedisPurges(Purges):
                 await task
         self._is_there = False
         self._trusted_until = _NEVER
+        self._siblings.close()
 
     async def publish(self, selector: Selector, now: float, cause: bytes = b"") -> int:
         number = await self._publish(selector, now, cause)
-        self._remember(selector)
-        try:
-            async with asyncio.timeout(self._commands.timeout):
-                while self._position < number:
-                    await self._moved.wait()
-        except TimeoutError:
-            raise StoreUnavailableError("the journal is not followed") from None
+        self._confirmed.note(selector, self._clock())
+        await self.reach(number, self._commands.timeout)
+        if self._position < number:
+            raise StoreUnavailableError("the journal is not followed")
         return number
 
     async def _publish(self, selector: Selector, now: float, cause: bytes) -> int:
@@ -161,17 +206,10 @@ class RedisPurges(Purges):
         number: int = await self._commands.run("publish", PUBLISH, JOURNAL, words)
         if not number:
             raise StoreUnavailableError("the journal is gone")
+        # A response that replaces another purges that one's variants: nobody ordered this.
+        if not isinstance(selector, Variants):
+            await self._siblings.raise_to(number)
         return number
-
-    def _remember(self, selector: Selector) -> None:
-        """Note a confirmed purge for the minute in which a failing server may lose it."""
-        now = self._clock()
-        while self._confirmed and self._confirmed[0].at < now - _AGAIN:
-            self._confirmed.popleft()
-        if len(self._confirmed) >= _MOST_AGAIN:
-            self._confirmed.clear()
-            selector = Everything()
-        self._confirmed.append(_Confirmed(now, selector))
 
     # Following
 
@@ -238,8 +276,9 @@ class RedisPurges(Purges):
     async def _attach(self, pipe: Pipe, address: str) -> None:
         """Know all of the journal, and publish again what its last server may have taken along."""
         since = self._now()
-        told: list[Word] = [address, self._position]
-        _, horizon, history, seconds, micros = await _evaluate(pipe, ATTACH, JOURNAL, told)
+        # Its numbers go on after each that a worker of this program knows.
+        told: list[Word] = [address, max(self._position, since.number)]
+        number, horizon, history, seconds, micros = await _evaluate(pipe, ATTACH, JOURNAL, told)
         off = max(since.clock - seconds - micros / 1e6, seconds + micros / 1e6 - self._clock())
         if off > _SKEW and not self._history:
             logger.warning(
@@ -247,15 +286,17 @@ class RedisPurges(Purges):
             )
         known, self._history = self._history, history
         if known and known != history:
-            self._is_to_repeat = True
+            self._confirmed.are_due = True
             await self._commands.reset()
+            if self._position < since.number:  # a purge of a sibling is perhaps lost with the last server
+                horizon = number
         if not known or self._position < horizon:
             self._kept.clear()
             self._horizon = self._position = horizon
         await self._catch_up(pipe)
-        if self._is_to_repeat:
+        if self._confirmed.are_due:
             await self._publish_again()
-            self._is_to_repeat = False
+            self._confirmed.are_due = False
         self._confirm(since)
 
     async def _catch_up(self, pipe: Pipe) -> None:
@@ -277,9 +318,8 @@ class RedisPurges(Purges):
 
     async def _publish_again(self) -> None:
         now = self._clock()
-        for at, selector in tuple(self._confirmed):
-            if at >= now - _AGAIN:
-                await self._publish(selector, now, b"")
+        for selector in self._confirmed.recent(now):
+            await self._publish(selector, now, b"")
 
     async def _read(self, pipe: Pipe) -> None:
         """Wait for what comes next, for a heartbeat at most."""
@@ -330,11 +370,16 @@ class RedisPurges(Purges):
         moved.set()
 
     def _now(self) -> _Moment:
-        return _Moment(self._clock(), monotonic())
+        return _Moment(self._clock(), monotonic(), self._siblings.cell[0])
 
     def _confirm(self, since: _Moment) -> None:
-        """Take note that all that was published before this time is known."""
-        self._trusted_until = _Moment(since.clock + self._bound, since.steady + self._bound)
+        """Take note that all that was published before this time is known.
+
+        Raises StoreUnavailableError where a sibling's purge is not: then the journal is elsewhere.
+        """
+        if self._position < since.number:
+            raise StoreUnavailableError("a purge that was confirmed is missing")
+        self._trusted_until = _Moment(since.clock + self._bound, since.steady + self._bound, since.number)
         if not self._is_there and self._clock() < self.trusted_until():
             self._is_there, self._reason = True, ""
             if self._watcher is not None:

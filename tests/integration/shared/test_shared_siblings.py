@@ -1,0 +1,204 @@
+"""Workers of one program over a Redis: a purge that one has confirmed is in force in all of them then."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from univocal.http.messages import Request
+from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags
+from univocal.store.redis.purges import _MissedError
+from univocal.store.redis.siblings import MappedSiblings
+
+KEY = b"0123456789abcdef http en.example /wiki/A"
+OTHER = b"0123456789abcdef http en.example /other"
+SELECTORS: list[Selector] = [
+    Keys(frozenset((KEY,))),
+    Tags(frozenset((b"red",))),
+    Prefix(frozenset((b"http en.example /wiki/",))),
+    Everything(),
+]
+
+
+class Held:
+    """Keeps a node from following the journal until it is let go."""
+
+    def __init__(self, node: Any) -> None:
+        self._purges = node.tier._purges
+        self._read = self._purges._read
+        self._stands, self._goes = asyncio.Event(), asyncio.Event()
+        self._purges._read = self._wait
+
+    async def _wait(self, pipe: Any) -> None:
+        self._stands.set()
+        await self._goes.wait()
+        await self._read(pipe)
+
+    def attach_anew(self) -> None:
+        """Let the node find another server: it knows another history than this one's."""
+
+        async def missed(_: Any) -> None:
+            raise _MissedError
+
+        self._purges._history = b"of the server before"
+        self._purges._read, self._read = self._read, missed
+        self._goes.set()
+
+    async def stands(self) -> None:
+        await asyncio.wait_for(self._stands.wait(), 5)
+
+    def let_go(self) -> None:
+        self._purges._read = self._read
+        self._goes.set()
+
+
+async def held(node: Any) -> Held:
+    one = Held(node)
+    await one.stands()
+    return one
+
+
+async def servable(node: Any, name: bytes = KEY) -> list[bytes]:
+    """What a request may get of memory or of Redis."""
+    seen: list[bytes] = []
+
+    def judge(_: Any, others: Any) -> bool:
+        seen[:] = [one.body for one in others]
+        return bool(seen)
+
+    lease = node.tier.begin(name, time.time())
+    filled = asyncio.get_running_loop().create_future()
+    node.tier.fill(lease, Request(b"GET", b"/", []), judge, filled.set_result, joined=True)
+    await filled
+    await node.store.release(lease)
+    return seen
+
+
+@pytest.fixture
+async def pair(join: Any, tmp_path: Path) -> Any:
+    path = tmp_path / "purges"
+    return await join(in_force=path), await join(in_force=path)
+
+
+@pytest.mark.parametrize("selector", SELECTORS)
+async def test_a_worker_that_is_behind_serves_nothing_purged(
+    pair: Any, made: Any, until: Any, selector: Selector
+) -> None:
+    first, second = pair
+    await first.put(made(more=[(b"xkey", b"red")]))
+    assert await second.read() == second.bodies() == [b"content"]
+    follower = await held(second)
+    began = time.time()
+    await first.store.purge(selector)
+    assert second.bodies() == []
+    assert not second.tier.trusted(began, time.time())
+    assert await servable(second) == []
+    follower.let_go()
+    await until(lambda: second.tier.trusted(time.time(), time.time()))
+    assert second.bodies() == await servable(second) == []
+
+
+async def test_a_worker_that_has_caught_up_serves_the_rest(pair: Any, made: Any, until: Any) -> None:
+    first, second = pair
+    for name in (KEY, OTHER):
+        await first.put(made(name))
+        await second.read(name)
+    follower = await held(second)
+    await first.purge()
+    assert second.bodies(OTHER) == []
+    waiting = asyncio.ensure_future(servable(second, OTHER))
+    await asyncio.sleep(0)
+    follower.let_go()
+    assert await waiting == [b"content"]
+    assert second.bodies(OTHER) == [b"content"]
+    assert second.bodies() == []
+
+
+async def test_a_process_alone_is_not_asked(join: Any, made: Any) -> None:
+    first, second = await join(), await join()
+    await first.put(made())
+    await second.read()
+    follower = await held(second)
+    await first.purge()
+    assert second.bodies() == [b"content"]  # another machine has 1.5 seconds
+    follower.let_go()
+
+
+async def test_what_replaces_an_older_response_holds_no_worker_up(pair: Any, made: Any) -> None:
+    first, second = pair
+    for name in (KEY, OTHER):
+        await first.put(made(name))
+        await second.read(name)
+    follower = await held(second)
+    await first.put(made(body=b"new"))
+    assert second.bodies(OTHER) == [b"content"]
+    follower.let_go()
+
+
+async def test_a_worker_without_the_store_forgets_what_a_sibling_purged(
+    pair: Any, made: Any, tmp_path: Path
+) -> None:
+    first, second = pair
+    follower = await held(second)
+    second.tier.lost("a test")
+    await second.put(made())
+    assert second.bodies() == [b"content"]
+    lease = await second.store.begin(OTHER)
+    await first.purge()
+    assert second.bodies() == []
+    assert not second.tier.commit(lease, made(OTHER))
+    await second.store.release(lease)
+    await second.put(made())
+    assert second.bodies() == [b"content"]
+    follower.let_go()
+
+
+async def test_after_a_flush_workers_follow_again(pair: Any, made: Any, server: Any, until: Any) -> None:
+    first, second = pair
+    await first.put(made())
+    await second.read()
+    await first.purge()
+    server.client.flushall()
+    await until(lambda: not second.bodies())
+    await until(lambda: server.client.hget("univocal:3:head:{journal}", "number"))
+    for node, other in ((first, second), (second, first)):
+        await node.put(made())
+        assert await other.read() == other.bodies() == [b"content"]
+        await node.purge()
+        assert other.bodies() == await servable(other) == []
+
+
+async def test_a_failover_before_a_worker_caught_up_empties_it(pair: Any, made: Any, until: Any) -> None:
+    """The purge that it did not hear of may be lost with the server that had it."""
+    first, second = pair
+    for name in (KEY, OTHER):
+        await first.put(made(name))
+        await second.read(name)
+    follower = await held(second)
+    await first.purge()
+    follower.attach_anew()
+    await until(lambda: second.tier.trusted(time.time(), time.time()))
+    assert await servable(second, OTHER) == await servable(second) == []
+    assert await servable(first, OTHER) == [b"content"]
+
+
+async def test_a_journal_that_ends_before_a_confirmed_purge_begins_anew(
+    pair: Any, made: Any, tmp_path: Path, until: Any
+) -> None:
+    """Its server lost the end of it, and the worker that knew is gone."""
+    first, second = pair
+    await first.put(made())
+    await second.read()
+    lost = second.tier._purges.last() + 5_000
+    third = MappedSiblings(tmp_path / "purges")
+    await third.raise_to(lost)
+    third.close()
+    assert first.bodies() == second.bodies() == []
+    await until(lambda: first.tier._purges._position > lost and second.tier._purges._position > lost)
+    assert await servable(first) == await servable(second) == []
+    assert await first.put(made(body=b"new"))
+    assert await second.read() == [b"new"]

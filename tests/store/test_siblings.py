@@ -1,0 +1,85 @@
+"""The number that the workers of one program compare at each lookup."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import multiprocessing
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from univocal.store.redis import siblings
+from univocal.store.redis.siblings import MappedSiblings
+from univocal.store.roles import StoreUnavailableError
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "purges"
+
+
+@pytest.fixture
+def pair(path: Path) -> Iterator[tuple[MappedSiblings, MappedSiblings]]:
+    both = MappedSiblings(path), MappedSiblings(path)
+    yield both
+    for each in both:
+        each.close()
+
+
+def raise_in_turn(path: Path, first: int) -> None:
+    async def go() -> None:
+        mine = MappedSiblings(path)
+        for number in range(first, first + 3_000, 2):
+            await mine.raise_to(number)
+            assert mine.cell[0] >= number
+        mine.close()
+
+    asyncio.run(go())
+
+
+async def test_a_number_that_one_raises_the_other_reads(pair: tuple[MappedSiblings, MappedSiblings]) -> None:
+    first, second = pair
+    assert [*first.cell] == [*second.cell] == [0]
+    await first.raise_to(1_790_000_000_000_000)
+    assert second.cell[0] == 1_790_000_000_000_000
+
+
+async def test_no_smaller_number_takes_the_place_of_a_greater(
+    pair: tuple[MappedSiblings, MappedSiblings], path: Path
+) -> None:
+    first, second = pair
+    await first.raise_to(7)
+    await second.raise_to(6)
+    assert first.cell[0] == 7
+    third = MappedSiblings(path)
+    assert third.cell[0] == 7
+    third.close()
+
+
+def test_processes_that_raise_at_the_same_time_keep_the_greatest(path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    both = [context.Process(target=raise_in_turn, args=(path, first)) for first in (1, 2)]
+    for each in both:
+        each.start()
+    for each in both:
+        each.join()
+        assert each.exitcode == 0
+    mine = MappedSiblings(path)
+    assert mine.cell[0] == 3_000
+    mine.close()
+
+
+async def test_a_process_that_stands_still_refuses_the_purges_of_others(
+    pair: tuple[MappedSiblings, MappedSiblings], path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(siblings, "_ATTEMPTS", 3)
+    file = os.open(path, os.O_RDWR)
+    fcntl.flock(file, fcntl.LOCK_EX)
+    with pytest.raises(StoreUnavailableError):
+        await pair[0].raise_to(1)
+    os.close(file)
+    await pair[0].raise_to(1)
+    assert pair[1].cell[0] == 1
