@@ -180,7 +180,7 @@ def test_plain_http_at_a_port_of_tls_is_told_so(serve: Fixture, authority: Autho
     assert fields["content-type"] == "application/problem+json"
     problem = json.loads(body)
     assert problem["reason"] == "plain-http"
-    assert "https" in problem["detail"]
+    assert "needs HTTPS" in problem["detail"]
     assert curl(*EN, f"https://{host}:{port}/a")[0] == 200
     assert running.end() == 0
     assert [json.loads(line)["status"] for line in running.out.splitlines()] == [400, 200]

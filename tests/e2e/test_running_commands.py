@@ -168,8 +168,8 @@ def test_a_certificate_of_nobody_known_is_not_trusted(univocal: Fixture, secure:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--admin", "nonsense"], "'nonsense' is no address"),
-        (["--admin", "http://127.0.0.1:8081/path"], "is no address"),
+        (["--admin", "nonsense"], "'nonsense' is not the address of an admin listener"),
+        (["--admin", "http://127.0.0.1:8081/path"], "is not the address of an admin listener"),
         (["--ca", "/nowhere/ca.pem"], "is no file of certificates"),
         (["--ca", __file__, "--insecure"], "either --ca or --insecure"),
         (["--ca", __file__], "is no file of certificates"),
