@@ -98,7 +98,7 @@ async def test_tiers_of_ones_own(application, client_of, clock):
     class Noted(MemoryTier):
         def commit(self, lease, response):
             stored.append(response.key)
-            super().commit(lease, response)
+            return super().commit(lease, response)
 
     client = client_of(CacheMiddleware(application, store=Noted(MemoryStore()), clock=clock))
     await client("/a")

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from univocal.cache.stored import Stored
@@ -34,6 +33,7 @@ from univocal.http.messages import Request
 from univocal.store.journal import Purge
 from univocal.store.leases import Lease
 from univocal.store.purge_selectors import Selector
+from univocal.store.subclassing import mypyc_attr
 
 __all__ = [
     "BOUND",
@@ -74,7 +74,6 @@ class Numbered(NamedTuple):
     has_content: bool = True
 
 
-@dataclass(slots=True, eq=False)
 class FetchLease:
     """A fetch of a key, as the store behind memory knows it.
 
@@ -82,23 +81,28 @@ class FetchLease:
     cause of a purge, and as the one whose turn it is to fetch, while it `has_turn`.
     """
 
-    key: bytes
-    number: int
-    token: bytes
-    has_turn: bool = False
-    holder: bytes = b""  # the token of the fetch that has the turn instead, where another has
+    __slots__ = ("has_turn", "holder", "key", "number", "token")
+
+    def __init__(self, key: bytes, number: int, token: bytes) -> None:
+        self.key = key
+        self.number = number
+        self.token = token
+        self.has_turn = False
+        self.holder = b""  # the token of the fetch that has the turn instead, where another has
 
 
-@dataclass(slots=True, eq=False)
 class NodeLease:
     """The right to store what is being fetched, here and in the store, unless a purge means it meanwhile."""
 
-    key: bytes
-    local: Lease
-    fetch: FetchLease
-    seen: Sequence[Numbered] = ()  # the store's responses of this key, as they were read
-    owed: list[Stored | Selector] = field(default_factory=list)  # what the store hears at its end
-    kept: Stored | None = None  # what memory has of it
+    __slots__ = ("fetch", "kept", "key", "local", "owed", "seen")
+
+    def __init__(self, key: bytes, local: Lease, fetch: FetchLease) -> None:
+        self.key = key
+        self.local = local
+        self.fetch = fetch
+        self.seen: Sequence[Numbered] = ()  # the store's responses of this key, as they were read
+        self.owed: list[Stored | Selector] = []  # what the store hears at its end
+        self.kept: Stored | None = None  # what memory has of it
 
 
 class Watcher(Protocol):
@@ -141,6 +145,7 @@ def unreported(command: str, result: str, seconds: float) -> None:
 Judge: TypeAlias = Callable[[Sequence[Numbered]], Sequence[bool]]
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Entries(ABC):
     """The stored responses of all nodes, by key. Every method but `close` may raise StoreUnavailableError."""
 
@@ -206,6 +211,7 @@ class Entries(ABC):
         """Write what is under way, and let go."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Purges(ABC):
     """The journal of a store: all nodes' purges, in one order."""
 

@@ -20,6 +20,7 @@ from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Selector
 from univocal.store.roles import NodeLease
+from univocal.store.subclassing import mypyc_attr
 
 __all__ = ["MemoryTier", "Satisfies", "TierLease", "Tiers", "local_of", "tiers_of"]
 
@@ -36,6 +37,7 @@ _NOTHING: Final = Request(b"GET", b"", [])
 TierLease: TypeAlias = Lease | NodeLease
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Tiers(ABC):
     """The place to look up, store and purge responses, on this node and on those that share its store."""
 
@@ -193,6 +195,7 @@ def is_among(variants: Iterable[Stored], stored: Stored) -> bool:
 _AT_ONCE: Final = 3
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class MemoryTier(Tiers):
     """Memory alone: every continuation is called within the call, except after a purge of many names."""
 
