@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, cast
 
 import pytest
 from hypothesis import settings
@@ -203,14 +202,15 @@ async def filled(tier: SharedTier) -> Sequence[Stored]:
     return served
 
 
-class SlowPurges:
+class SlowPurges(ModelPurges):
     """A journal whose server answers each purge in the next turn, and notes it."""
 
-    def __init__(self) -> None:
+    def __init__(self, server: ModelServer) -> None:
+        super().__init__(server, lambda: 0.0)
         self.published: list[Selector] = []
         self.meanwhile: Callable[[], None] | None = None
 
-    async def publish(self, selector: Selector, _now: float) -> int:
+    async def publish(self, selector: Selector, now: float, cause: bytes = b"") -> int:
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
             meanwhile()
@@ -221,8 +221,9 @@ class SlowPurges:
 @pytest.mark.parametrize("count", [1, 2_000])
 async def test_a_purge_owed_while_another_is_published_is_published_after(count: int) -> None:
     """The same again, or so many that they become one of everything."""
-    purges = SlowPurges()
-    tier = SharedTier(MemoryStore(), cast("Any", None), cast("Any", purges), lambda: 0.0)
+    server = ModelServer()
+    purges = SlowPurges(server)
+    tier = SharedTier(MemoryStore(), ModelEntries(server, purges), purges, lambda: 0.0)
     names = [Tags(frozenset((b"%d" % number,))) for number in range(count)]
 
     def owe() -> None:
