@@ -18,10 +18,11 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOMS = ("http", "uri", "cache", "origin", "store", "forward", "judge", "engine", "server")
 # These run as they are: mypyc has no asynchronous generators, foreign transports are awaited, other stores
-# wait for Redis or for a disk, and the mark of what may be subclassed is another one without mypyc.
+# wait for Redis or for a disk and extend their roles, and the mark of what may be subclassed is our own.
 INTERPRETED = (
     "origin/foreign.py",
     "origin/streams.py",
+    "store/roles.py",
     "store/shared.py",
     "store/subclassing.py",
     "store/file/*.py",

@@ -33,7 +33,6 @@ from univocal.http.messages import Request
 from univocal.store.journal import Purge
 from univocal.store.leases import Lease
 from univocal.store.purge_selectors import Selector
-from univocal.store.subclassing import mypyc_attr
 
 __all__ = [
     "BOUND",
@@ -145,7 +144,6 @@ def unreported(command: str, result: str, seconds: float) -> None:
 Judge: TypeAlias = Callable[[Sequence[Numbered]], Sequence[bool]]
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Entries(ABC):
     """The stored responses of all nodes, by key. Every method but `close` may raise StoreUnavailableError."""
 
@@ -211,7 +209,6 @@ class Entries(ABC):
         """Write what is under way, and let go."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Purges(ABC):
     """The journal of a store: all nodes' purges, in one order."""
 
