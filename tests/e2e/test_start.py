@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.pure("modules of the sources are counted")
+
 LOCAL = "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"
 # Libraries that a plain proxy does not use, though the tests' environment has them.
 UNUSED = """

@@ -19,9 +19,13 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 ROOMS = ("http", "uri", "cache", "origin", "store", "forward", "judge", "engine", "server")
 # These run as they are: mypyc has no asynchronous generators, foreign transports are awaited, other stores
 # wait for Redis or for a disk and extend their roles, and the mark of what may be subclassed is our own.
+# Settings of an application may be lists for tuples, and mistakes in them are named: compiled, both are a
+# TypeError.
 INTERPRETED = (
+    "cache/rules.py",
     "origin/foreign.py",
     "origin/streams.py",
+    "origin/timeouts.py",
     "store/roles.py",
     "store/shared.py",
     "store/subclassing.py",
