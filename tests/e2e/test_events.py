@@ -122,7 +122,7 @@ def test_filters_choose_by_site_status_and_cache(running: Fixture, ask: Fixture,
 def test_a_filter_that_is_none_is_400(running: Fixture, ask: Fixture, query: str) -> None:
     answer = ask(running().admin, f"/-/events?{query}", "localhost")
     assert answer.status == 400
-    assert json.loads(answer.body)["detail"].startswith("status is a number")
+    assert json.loads(answer.body)["detail"].startswith("status must be a number")
 
 
 def test_only_purgers_follow_and_only_a_few_at_once(running: Fixture, ask: Fixture, follow: Fixture) -> None:

@@ -139,7 +139,7 @@ def test_many_urls_keep_their_order(run: Callable[..., Any]) -> None:
     [
         (["/nowhere/urls"], b"/nowhere/urls"),
         (["--profile", "asgi", "--config", "x"], b"either --profile or"),
-        (["--profile", "none"], b"found 'none'"),
+        (["--profile", "none"], b"there is no profile 'none'"),
     ],
 )
 def test_a_wrong_command_line_is_status_2(run: Callable[..., Any], arguments: list[str], told: bytes) -> None:

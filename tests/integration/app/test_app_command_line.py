@@ -77,8 +77,8 @@ def test_what_is_said(univocal: Fixture, arguments: list[str], status: int, word
     ("arguments", "said"),
     [
         (["explain"], "URL"),
-        (["explain", "/wiki/A"], "no URL"),
-        (["explain", "ftp://a/"], "no URL"),
+        (["explain", "/wiki/A"], "not a URL"),
+        (["explain", "ftp://a/"], "not a URL"),
         (
             ["explain", URL, "--profile", "nope"],
             "--profile: there is no profile 'nope'. `univocal profiles` lists them.",
@@ -97,7 +97,7 @@ def test_what_is_said(univocal: Fixture, arguments: list[str], status: int, word
         (["check"], "--config"),
         (["demo", "--listen", "nowhere"], "--listen: found 'nowhere'"),
         (["purge"], "nothing to purge"),
-        (["purge", "wiki/A"], "no URL"),
+        (["purge", "wiki/A"], "not a URL"),
         (["purge", "--tag", ""], "--tag '': a tag has"),
         (["purge", "http://a\r\nX: y/"], "names no host"),
         (["purge", "http://a/", "--via", "nowhere"], "is not the address of a proxy"),
@@ -417,7 +417,7 @@ def test_check_finds_what_this_machine_refuses(univocal: Fixture, tmp_path: Path
         ("UNIVOCAL_LISTEN", "192.0.2.1:1", "environment: UNIVOCAL_LISTEN: found '192.0.2.1:1'"),
         ("UNIVOCAL_PROFILE", "nope", "environment: UNIVOCAL_PROFILE: there is no profile 'nope'"),
         ("UNIVOCAL_WORKERS", "2", "UNIVOCAL_WORKERS: no such variable: set server.workers"),
-        ("UNIVOCAL_CACHE_TTL", "60", "UNIVOCAL_CACHE_TTL: found '60'"),
+        ("UNIVOCAL_CACHE_TTL", "60", "UNIVOCAL_CACHE_TTL: no such variable: set cache.ttl"),
     ],
 )
 def test_a_variable_is_read_or_refused(

@@ -82,7 +82,7 @@ def test_events_are_filtered_by_site_status_and_cache(
 ) -> None:
     event = Event("en.example", "404", "uri-miss", b"{}")
     if has is ValueError:
-        with pytest.raises(ValueError, match="status is a number"):
+        with pytest.raises(ValueError, match="status must be a number"):
             Wanted.by(sites, statuses, caches)
     else:
         assert Wanted.by(sites, statuses, caches).has(event) is has

@@ -166,7 +166,7 @@ def test_a_file_is_printed_as_far_as_it_is_wanted(
     ("arguments", "code", "told"),
     [
         (["log", "/nowhere/access.log"], 1, "No such file"),
-        (["log", "--status", "abc"], 2, "status is a number"),
+        (["log", "--status", "abc"], 2, "status must be a number"),
         (["log", "--since", "lately"], 2, "is no time"),
         (["log", "--admin", "nowhere"], 2, "is not the address of an admin listener"),
         (["log", "--admin", "http://127.0.0.1:1"], 1, "does not answer: Connection refused"),
