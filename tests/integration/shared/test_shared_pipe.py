@@ -19,6 +19,7 @@ class Answers:
 
     def __init__(self):
         self.pieces = []
+        self.connections = 0
         self.more = asyncio.Event()
 
     async def __aenter__(self):
@@ -32,6 +33,7 @@ class Answers:
 
     async def accept(self, reader, writer):
         self.writer = writer
+        self.connections += 1
         while piece := await reader.read(1 << 16):
             introductions = piece.count(b"SETINFO")
             writer.write(b"+OK\r\n" * introductions)
@@ -174,3 +176,22 @@ async def test_an_opening_that_fails_when_nobody_waits_is_no_fault():
     await asyncio.sleep(0.05)
     silent.close()
     assert faults == []
+
+
+def test_a_connection_that_ends_before_a_write_stays_closed():
+    async def main():
+        async with Answers() as server:
+            pipe, first = await opened(server.connection)
+            await server.came(1)
+            server.writer.write(b"+1\r\n")
+            await first
+            reply = pipe.call("GET", "b")
+            await server.connection.disconnect(nowait=True)  # before the next turn, which writes
+            async with asyncio.timeout(5):
+                with pytest.raises(RedisConnectionError):
+                    await reply
+            await asyncio.sleep(0.05)
+            assert server.connections == 1
+            await pipe.aclose()
+
+    run(main)

@@ -95,7 +95,9 @@ class Pipe:
 
     async def _write_due(self) -> None:
         due, self._due = self._due, []
-        await self._connection.send_packed_command(due, check_health=False)
+        # redis-py would open a connection that is closed meanwhile again, where nobody reads.
+        if not self.broken and self._connection.is_connected:
+            await self._connection.send_packed_command(due, check_health=False)
 
     def _written(self, writing: asyncio.Task[None]) -> None:
         self._writing = None
