@@ -382,6 +382,7 @@ class Laws(RuleBasedStateMachine):
         for node in self.nodes:
             self.run(self.stop(node))
         self.loop.run_until_complete(self.rest())
+        self.loop.run_until_complete(asyncio.sleep(0.01))  # connections that were closed are gone
         self.loop.close()
 
 

@@ -58,6 +58,7 @@ class Commands:
         self._pipes: dict[Place, list[Pipe]] = {}
         self._refreshing = asyncio.Lock()
         self._refreshed = -_REFRESH
+        self._is_closed = False
         self._late_since: float | None = None
         self._late_reply = 0.0  # when the last reply came that nobody waited for any longer
 
@@ -125,6 +126,8 @@ class Commands:
 
     def _pipe(self, place: Place) -> Pipe:
         """The connection to a server with the fewest commands under way."""
+        if self._is_closed:
+            raise redis.ConnectionError("the store was closed")
         pipes = self._pipes.setdefault(place, [])
         best: Pipe | None = None
         for pipe in tuple(pipes):
@@ -146,7 +149,8 @@ class Commands:
             self._refreshed = time.monotonic()
 
     async def aclose(self) -> None:
-        """Disconnect."""
+        """Disconnect; later commands fail."""
+        self._is_closed = True
         await self.reset()
         await self.servers.aclose()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import hiredis
@@ -145,16 +146,18 @@ class Pipe:
         try:
             while True:
                 try:
-                    reply = await self._connection.read_response(disable_decoding=True)
+                    reply = await self._connection.read_response(
+                        disable_decoding=True, disconnect_on_error=False
+                    )
                 except redis.ResponseError as error:
                     self._answer(error)
                 else:
                     self._answer(reply)
         except (RedisError, OSError, RuntimeError, IndexError) as error:
             reason = redis.ConnectionError(str(error) or type(error).__name__)
+            await self._connection.disconnect(nowait=True)
         finally:
             self._break(reason)
-            await self._connection.disconnect(nowait=True)
 
     def _break(self, reason: BaseException) -> None:
         self.broken = True
@@ -187,7 +190,8 @@ class Pipe:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._connection.disconnect(nowait=True)
+        with suppress(RedisError, OSError):  # one that takes nothing more is left to itself
+            await self._connection.disconnect()
 
 
 def _note(opening: asyncio.Task[None]) -> None:
