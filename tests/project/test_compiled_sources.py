@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import enum
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +15,10 @@ import pytest
 pytest.importorskip("hatchling")
 
 ROOT = Path(__file__).parents[2]
+ROOTS = ("middleware", "app")
 ENDLESS = {"count", "cycle", "repeat"}
+# Classes of these kinds are ordinary ones, compiled, too: Python code may extend them.
+ORDINARY = (BaseException, enum.Enum, tuple, dict)
 
 
 def compiled_sources() -> list[str]:
@@ -54,3 +59,50 @@ def test_compiled_modules_have_no_traps() -> None:
     assert len(sources) > 100
     found = [f"{file}:{line}: {name}" for file in sources for line, name in traps((ROOT / file).read_text())]
     assert not found
+
+
+def module_name(file: str) -> str:
+    """The name by which a file of one of the source roots is imported."""
+    return ".".join(Path(file).with_suffix("").parts[1:]).removesuffix(".__init__")
+
+
+def sealed_classes(file: str) -> Iterator[type]:
+    """Yield the classes of a compiled file that no Python code may extend."""
+    module = importlib.import_module(module_name(file))
+    for node in ast.parse((ROOT / file).read_text()).body:
+        if isinstance(node, ast.ClassDef) and not any(
+            "mypyc_attr" in ast.unparse(d) for d in node.decorator_list
+        ):
+            defined = getattr(module, node.name)
+            if not issubclass(defined, ORDINARY):
+                yield defined
+
+
+def extensions(source: str, names: dict[str, Any], sealed: set[type]) -> Iterator[tuple[int, str]]:
+    """Yield the line and the name of each class in a file that extends a sealed one."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef):
+            bases = [each.value if isinstance(each, ast.Subscript) else each for each in node.bases]
+            if any(eval(ast.unparse(base), dict(names)) in sealed for base in bases):
+                yield node.lineno, node.name
+
+
+def test_extensions_of_sealed_classes_are_recognized() -> None:
+    names = {"Sealed": int, "Open": str, "module": SimpleNamespace(Sealed=int)}
+    source = (
+        "class A(Sealed): ...\nclass B(Open): ...\ndef f():\n    class C(module.Sealed): ...\nclass D: ..."
+    )
+    assert [name for _, name in extensions(source, names, {int})] == ["A", "C"]
+
+
+def test_interpreted_classes_extend_no_compiled_class() -> None:
+    compiled = compiled_sources()
+    sealed = {each for file in compiled for each in sealed_classes(file)}
+    assert len(sealed) > 200
+    files = {str(file.relative_to(ROOT)) for root in ROOTS for file in (ROOT / root).glob("**/*.py")}
+    extending = list[str]()
+    for file in sorted(files.difference(compiled)):
+        names = vars(importlib.import_module(module_name(file)))
+        source = (ROOT / file).read_text()
+        extending += [f"{file}:{line}: {name}" for line, name in extensions(source, names, sealed)]
+    assert not extending
