@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple, cast
+from typing import BinaryIO, Final, NamedTuple, Protocol
 
 from univocal.engine.outcome import Outcome
 from univocal.http.errors import ConfigurationError
@@ -24,10 +24,21 @@ PATIENCE: Final = 1.0  # seconds that a line waits at most
 BATCH: Final = 32 * 1024  # bytes that wait at most, and one line
 
 
+class Stream(Protocol):
+    """A binary stream, with or without a buffer."""
+
+    def write(self, data: bytearray, /) -> int | None:
+        """Write bytes and return how many; None if the stream takes none and does not block."""
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Outlet(NamedTuple):
     """Where lines go, and in which form; `file` is the name of a stream that is no standard one."""
 
-    stream: BinaryIO
+    stream: Stream
     form: Form
     purges_only: bool = False
     file: str | None = None
@@ -53,7 +64,7 @@ class AccessLog:
 
     def __init__(
         self,
-        stream: BinaryIO,
+        stream: Stream,
         form: Form,
         *,
         purges_only: bool = False,
@@ -104,8 +115,8 @@ class AccessLog:
         written = 0
         try:
             while written < len(lines):
-                # A stream without a buffer may take less, and none, told by None, where it does not block.
-                count = cast("int | None", self._stream.write(lines[written:]))
+                # A stream without a buffer may take less.
+                count = self._stream.write(lines[written:])
                 if count is None:
                     raise BlockingIOError("it takes no more for now")
                 written += count
@@ -195,8 +206,8 @@ def check_log(where: str, setting: str, source: str) -> None:
         raise _unwritable(source, where, error) from None
 
 
-def _appending(where: str) -> BinaryIO:
-    return cast("BinaryIO", Path(where).open("ab", buffering=0))
+def _appending(where: str) -> Stream:
+    return Path(where).open("ab", buffering=0)
 
 
 def _unwritable(source: str, where: str, error: OSError) -> ConfigurationError:
@@ -204,6 +215,7 @@ def _unwritable(source: str, where: str, error: OSError) -> ConfigurationError:
     return ConfigurationError(source, "server.access_log", where, allowed)
 
 
-def _unbuffered(stream: BinaryIO) -> BinaryIO:
+def _unbuffered(stream: BinaryIO) -> Stream:
     # A buffer between does not tell how much of what it was given it has lost.
-    return getattr(stream, "raw", stream)
+    raw: Stream = getattr(stream, "raw", stream)
+    return raw

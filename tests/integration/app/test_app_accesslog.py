@@ -6,9 +6,9 @@ import asyncio
 import io
 import json
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +22,10 @@ from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Received
 from univocal.judge.cache_status import Handling
 from univocal.judge.orders import Order
+from univocal.judge.profiles import builtin_profiles
 from univocal.store.purge_selectors import Keys
+from univocal.uri.site import Route, Site
+from univocal.uri.target import Canonical
 from univocal_app.observe import accesslog, log_lines
 from univocal_app.observe.accesslog import BATCH, AccessLog, as_combined, as_json, open_log
 
@@ -215,11 +218,13 @@ def test_a_file_is_opened_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture)
 
 # ── the form ────────────────────────────────────────────────────────────────────────────────────────────────
 
+ROUTE = Route(b"/", builtin_profiles()["asgi"], "")
+PAGE = Canonical(b"http", b"en.example", b"/", b"", Site("en.example", (), (ROUTE,)), ROUTE)
 OCTETS = st.binary(max_size=20) | st.sampled_from([b"GET", b"/a", HOSTILE])
 TEXT = st.text(max_size=8)
 OUTCOMES = st.builds(
     lambda url, status, start, total, **rest: Outcome(
-        canonical=None if url is None else SimpleNamespace(url=url, key=url),
+        canonical=None if url is None else replace(PAGE, target=url, key=url),
         status=status,
         times=Times(start, 0.0, total),
         **rest,
