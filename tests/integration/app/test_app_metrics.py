@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,15 +15,17 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
+from support import stored_response
 from univocal import MemoryStore, Outcome
 from univocal.cache.decide import Forward
-from univocal.cache.stored import Stored
 from univocal.engine.outcome import Times
 from univocal.engine.purge import Purged
 from univocal.http.errors import Failure
 from univocal.http.messages import Received
 from univocal.judge.cache_status import Handling
 from univocal.judge.hits import Tally
+from univocal.judge.orders import Order
+from univocal.store.purge_selectors import Keys
 from univocal_app.config.tables import validate
 from univocal_app.observe.counts import STEP
 from univocal_app.observe.families import BOUNDS, FAMILIES, REQUESTS, SECONDS, written
@@ -136,17 +139,19 @@ def test_the_gauges_are_those_of_now() -> None:
 # ── several processes ───────────────────────────────────────────────────────────────────────────────────────
 
 
-class Store(MemoryStore):
-    """One that says of itself that it holds so many responses."""
-
-    def __init__(self, entries: int) -> None:
-        super().__init__()
-        self.entries, self.evictions = entries, 0
-
-    @property
-    def stats(self) -> Any:
-        numbers = {"responses": self.entries, "bytes": 100 * self.entries, "evictions": self.evictions}
-        return SimpleNamespace(**numbers)
+def store_of(responses: int, evictions: int = 0) -> MemoryStore:
+    """A store that holds so many responses and has evicted so many."""
+    one = stored_response(at=1_700_000_000.0)
+    store = MemoryStore()
+    for number in range(responses + evictions):
+        lease = store.begin(b"0 http en.example /%d" % number, one.response_time)
+        assert store.commit(lease, replace(one, key=lease.key))
+        store.release(lease)
+        if number + 1 == responses:
+            store.max_bytes = store.stats.bytes
+    stats = store.stats
+    assert (stats.responses, stats.evictions) == (responses, evictions)
+    return store
 
 
 class Shared:
@@ -162,7 +167,7 @@ def start(tmp_path: Path) -> Any:
 
     def start(name: str, entries: int = 0, connected: bool = True) -> Figures:
         shared: Any = Shared(connected)
-        return Figures(Store(entries), shared, Commons(tmp_path, name))
+        return Figures(store_of(entries), shared, Commons(tmp_path, name))
 
     return start
 
@@ -195,7 +200,8 @@ def test_gauges_of_all_that_live(start: Any) -> None:
     one.look()
     two.look()
     assert told(parent, "univocal_stored_responses") == 321
-    assert told(parent, "univocal_stored_bytes") == 32100
+    stored = sum(store_of(count).stats.bytes for count in (1, 20, 300))
+    assert told(parent, "univocal_stored_bytes") == stored
     assert told(parent, "univocal_store_connected") == 0
     parent.forget("2")
     assert told(parent, "univocal_stored_responses") == 21
@@ -245,7 +251,7 @@ def test_origin_failures_count_by_site_origin_and_reason() -> None:
 def test_purges_are_counted_by_what_they_named() -> None:
     metrics = Figures(MemoryStore())
     for count, by in ((3, "tag"), (0, "tag"), (None, "tag"), (1, "key")):
-        order: Any = type("Order", (), {"by": by})()
+        order = Order(Keys(frozenset()), by, ())
         metrics(outcome()._replace(decision=None, purged=Purged(order, count)))
     text = text_of(metrics)
     assert "univocal_requests_total{" not in text  # as in /-/stats: they ask for no resource
@@ -256,22 +262,20 @@ def test_purges_are_counted_by_what_they_named() -> None:
 
 
 def test_evictions_of_those_that_have_ended_stay(tmp_path: Path) -> None:
-    parent, store = Figures(Store(0), commons=Commons(tmp_path, "parent")), Store(5)
-    store.evictions = 7
-    Figures(store, commons=Commons(tmp_path, "1")).look()
+    parent = Figures(MemoryStore(), commons=Commons(tmp_path, "parent"))
+    Figures(store_of(5, evictions=7), commons=Commons(tmp_path, "1")).look()
     assert told(parent, "univocal_evictions_total") == 7
     parent.forget("1")
     assert (told(parent, "univocal_evictions_total"), told(parent, "univocal_stored_responses")) == (7, 0)
-    store.evictions = 2
-    Figures(store, commons=Commons(tmp_path, "1")).look()
+    Figures(store_of(5, evictions=2), commons=Commons(tmp_path, "1")).look()
     assert told(parent, "univocal_evictions_total") == 9
 
 
 def test_processes_are_told_as_one(tmp_path: Path) -> None:
-    parent = Figures(Store(0), commons=Commons(tmp_path, "parent"))
+    parent = Figures(MemoryStore(), commons=Commons(tmp_path, "parent"))
     alone = told(parent, "process_resident_memory_bytes")
     began = told(parent, "process_start_time_seconds")
-    Figures(Store(0), commons=Commons(tmp_path, "1")).look()
+    Figures(MemoryStore(), commons=Commons(tmp_path, "1")).look()
     assert alone > 1 << 20
     assert told(parent, "process_resident_memory_bytes") > 1.5 * alone
     assert told(parent, "process_start_time_seconds") == began
@@ -327,8 +331,8 @@ def test_requests_to_origin_servers_and_the_seconds_that_each_took() -> None:
 def test_origin_servers_that_are_up_in_every_process(tmp_path: Path) -> None:
     one, two = "http://127.0.0.1:9001", "http://127.0.0.1:9002"
     here, there = {("a", one): True, ("a", two): True}, {("a", one): True, ("a", two): False}
-    parent = Figures(Store(0), commons=Commons(tmp_path, "parent"), origins=lambda: here)
-    worker = Figures(Store(0), commons=Commons(tmp_path, "1"), origins=lambda: there)
+    parent = Figures(MemoryStore(), commons=Commons(tmp_path, "parent"), origins=lambda: here)
+    worker = Figures(MemoryStore(), commons=Commons(tmp_path, "1"), origins=lambda: there)
 
     def up() -> dict[str, float]:
         worker.look()
@@ -361,7 +365,7 @@ async def test_hits_that_wait_are_counted_before_the_program_ends() -> None:
 
     told: list[float] = []
     sending: Any = SimpleNamespace(close=lambda: told.extend(hits()))
-    house.telemetry, stored = sending, cast("Stored", None)
+    house.telemetry, stored = sending, stored_response()
     for tally in (Tally(), Tally()):  # the first of a second is told at once
         house.proxy.engine.audience.hit(outcome(seconds=1e-5), stored, tally)
     assert hits() == [1]

@@ -12,6 +12,7 @@ import pytest
 
 from support import Clock, OtherProcesses
 from univocal import CacheMiddleware, MemoryStore, Outcome
+from univocal.cache.decide import Forward
 from univocal.engine.outcome import Times
 from univocal.http.errors import Failure
 from univocal.http.messages import Received
@@ -328,7 +329,7 @@ def outcome(proxy: CacheMiddleware, target: bytes, begun: float = 0.0) -> Outcom
         site="en.example",
         received=Received(b"GET", target),
         canonical=canonical,
-        decision=proxy.gate,  # type: ignore[arg-type]  (not None: no purge)
+        decision=Forward("uri-miss", may_store=True, fallback=None),
         status=200,
         bytes=5,
         times=Times(begun, 0.001, 0.001),
