@@ -34,19 +34,28 @@ asyncio.run(main())
 """
 
 
-def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+NO_COMPILER = {"CC": "no-such-compiler"}
+
+
+def run(*command: str | Path, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a program as a user's shell would, without what this test's own environment says."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))}
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=300, check=False, cwd=cwd, env=clean
+        command, capture_output=True, text=True, timeout=300, check=False, cwd=cwd, env=clean | variables
     )
+
+
+def build(root: Path, directory: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Build distributions of the checkout into a directory."""
+    command = (sys.executable, "-m", "build", "--no-isolation", "--outdir", directory, *options, root)
+    return run(*command, cwd=directory, **variables)
 
 
 @pytest.fixture(scope="module")
 def built(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory in which both are."""
+    """The directory in which both are: the machine has no compiler."""
     directory = tmp_path_factory.mktemp("dist")
-    ended = run(sys.executable, "-m", "build", "--no-isolation", "--outdir", directory, root, cwd=directory)
+    ended = build(root, directory, **NO_COMPILER)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return directory
 
@@ -75,6 +84,20 @@ def test_an_index_takes_both(built: Path) -> None:
     assert len(files) == 2
     ended = run(sys.executable, "-m", "twine", "check", "--strict", *files, cwd=built)
     assert (ended.returncode, ended.stdout.count("PASSED")) == (0, 2)
+
+
+def test_a_wheel_made_without_a_compiler_is_pure(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        assert not [name for name in archive.namelist() if name.endswith(".so")]
+
+
+def test_a_compiled_wheel_needs_a_compiler(root: Path, tmp_path: Path) -> None:
+    options = ("--wheel", "--skip-dependency-check")
+    ended = build(root, tmp_path, *options, HATCH_BUILD_HOOKS_ENABLE="1", **NO_COMPILER)
+    assert (ended.returncode, list(tmp_path.iterdir())) == (1, [])
+    assert "no C compiler: there is no program 'no-such-compiler'." in ended.stdout + ended.stderr
 
 
 def test_what_is_in_them(root: Path, built: Path) -> None:

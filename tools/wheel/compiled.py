@@ -9,7 +9,10 @@ compiles beside the sources.
 
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
+import sysconfig
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -58,6 +61,7 @@ class CompiledBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         """Compile, and say that the wheel is for this platform."""
         if version == "editable":
             return
+        look_for_compiler()
         self._folder = folder = Path(tempfile.mkdtemp(prefix="univocal-compiled-"))
         for library in compiled(self._sources(), folder):
             build_data["force_include"][str(library)] = library.relative_to(folder / "libraries").as_posix()
@@ -76,6 +80,16 @@ class CompiledBuildHook(BuildHookInterface):  # type: ignore[type-arg]
         files = [file for file in files if file not in interpreted]
         files += [Path(self.root, "app", "univocal_app", "observe", f"{name}.py") for name in OBSERVERS]
         return [str(file.relative_to(self.root)) for file in files]
+
+
+def look_for_compiler() -> None:
+    """Raise RuntimeError if this machine has no C compiler: mypyc would work for minutes before that."""
+    command = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "")
+    if command and shutil.which(command[0]) is None:
+        raise RuntimeError(
+            f"no C compiler: there is no program {command[0]!r}. Install one (Debian: gcc, python3-dev), "
+            "or unset HATCH_BUILD_HOOKS_ENABLE for the pure wheel."
+        )
 
 
 def compiled(sources: list[str], folder: Path) -> list[Path]:
