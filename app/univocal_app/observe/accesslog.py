@@ -24,7 +24,7 @@ PATIENCE: Final = 1.0  # seconds that a line waits at most
 BATCH: Final = 32 * 1024  # bytes that wait at most, and one line
 
 
-class Stream(Protocol):
+class LogStream(Protocol):
     """A binary stream, with or without a buffer."""
 
     def write(self, data: bytearray, /) -> int | None:
@@ -38,7 +38,7 @@ class Stream(Protocol):
 class Outlet(NamedTuple):
     """Where lines go, and in which form; `file` is the name of a stream that is no standard one."""
 
-    stream: Stream
+    stream: LogStream
     form: Form
     purges_only: bool = False
     file: str | None = None
@@ -64,7 +64,7 @@ class AccessLog:
 
     def __init__(
         self,
-        stream: Stream,
+        stream: LogStream,
         form: Form,
         *,
         purges_only: bool = False,
@@ -206,7 +206,7 @@ def check_log(where: str, setting: str, source: str) -> None:
         raise _unwritable(source, where, error) from None
 
 
-def _appending(where: str) -> Stream:
+def _appending(where: str) -> LogStream:
     return Path(where).open("ab", buffering=0)
 
 
@@ -215,7 +215,7 @@ def _unwritable(source: str, where: str, error: OSError) -> ConfigurationError:
     return ConfigurationError(source, "server.access_log", where, allowed)
 
 
-def _unbuffered(stream: BinaryIO) -> Stream:
+def _unbuffered(stream: BinaryIO) -> LogStream:
     # A buffer between does not tell how much of what it was given it has lost.
-    raw: Stream = getattr(stream, "raw", stream)
+    raw: LogStream = getattr(stream, "raw", stream)
     return raw
