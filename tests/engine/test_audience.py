@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from neighbours import FRESH, HOST, House
 from univocal.engine import account, audience
 from univocal.engine.audience import ALIKE, FEW, MOST, OCTETS, SLICE
+from univocal.engine.outcome import Outcome
 from univocal.http.messages import Received
+from univocal.judge.hits import Hit
 from univocal.judge.plan import plan_of
 
 PLAN = plan_of((b"host",))
@@ -223,3 +225,53 @@ def test_a_counter_may_have_the_rest_told_within_its_call(house: Watched) -> Non
         house.hit(target)
     house.engine.audience.settle()
     assert sum(each.alike for each in house.counted) == len(house.outcomes)
+
+
+class HitReader:
+    """A hit listener that takes note of what it hears."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.hits: list[Outcome] = []
+        self.others: list[Outcome] = []
+        self.fails = fails
+
+    def __call__(self, outcome: Outcome) -> None:
+        self.others.append(outcome)
+
+    def hit(self, hit: Hit, received: Received, begun: float, seconds: float) -> None:
+        self.hits.append(Outcome.of_hit(hit, received, begun, seconds))
+        if self.fails:
+            raise ValueError("a fault")
+
+
+@pytest.mark.parametrize("seconds", [1e-5, 2 * ALIKE])
+def test_a_hit_listener_hears_each_exchange_once(house: Watched, seconds: float) -> None:
+    reader = HitReader()
+    house.engine.audience.hit_listeners = (reader,)
+    house.hit(seconds=seconds)
+    house.hit(seconds=seconds)
+    house.store_away(b"content", target=b"/b")
+    assert [*reader.hits, *reader.others] == house.outcomes
+    assert [each.received.target for each in reader.others] == [b"/b"]
+
+
+def test_a_hit_listener_that_fails_keeps_no_other_from_hearing(
+    house: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    failing, reader = HitReader(fails=True), HitReader()
+    house.engine.audience.hit_listeners = (failing, reader)
+    house.hit()
+    assert len(failing.hits) == len(reader.hits) == len(house.outcomes) == 1
+    assert "a listener failed" in caplog.text
+
+
+def test_counters_hear_of_hits_beside_a_hit_listener_alone(house: Watched) -> None:
+    audience_of = house.engine.audience
+    audience_of.listeners.clear()
+    audience_of.hit_listeners = (reader := HitReader(),)
+    house.hit()
+    house.hit()
+    audience_of.settle()
+    assert [each.alike for each in house.counted] == [2]
+    assert len(reader.hits) == 2
+    house.outcomes.extend(reader.hits)

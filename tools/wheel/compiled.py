@@ -43,6 +43,7 @@ OBSERVERS = (
     "figures",
     "frequent",
     "handled",
+    "hit_lines",
     "log_lines",
     "spellings",
     "top",

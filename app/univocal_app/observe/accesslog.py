@@ -13,6 +13,9 @@ from typing import BinaryIO, Final, NamedTuple, Protocol
 
 from univocal.engine.outcome import Outcome
 from univocal.http.errors import ConfigurationError
+from univocal.http.messages import Received
+from univocal.judge.hits import Hit
+from univocal_app.observe.hit_lines import hit_lines_of
 from univocal_app.observe.log_lines import Form, TemplateError, as_combined, as_json, form_of
 from univocal_app.processes.commons import Commons
 
@@ -27,7 +30,7 @@ BATCH: Final = 32 * 1024  # bytes that wait at most, and one line
 class LogStream(Protocol):
     """A binary stream, with or without a buffer."""
 
-    def write(self, data: bytearray, /) -> int | None:
+    def write(self, data: bytes, /) -> int | None:
         """Write bytes and return how many; None if the stream takes none and does not block."""
 
     def flush(self) -> None: ...
@@ -73,21 +76,32 @@ class AccessLog:
     ) -> None:
         self._file = file
         self._stream, self._form, self._failed = stream, form, False
+        self._hits = hit_lines_of(form)
         self.purges_only, self._alone = purges_only, alone
-        self._waiting, self._patient = bytearray(), True
+        self._waiting, self._octets, self._patient = list[bytes](), 0, True  # whole lines, and their bytes
         self._timer: asyncio.TimerHandle | None = None
 
     def __call__(self, outcome: Outcome) -> None:
         if self.purges_only and outcome.decision is not None:
             return
-        waiting = self._waiting
-        waiting += self._form(outcome)
-        if self._timer is None or len(waiting) > BATCH or outcome.reasons or outcome.decision is None:
-            self._write_or_wait(outcome)
-
-    def _write_or_wait(self, outcome: Outcome) -> None:
+        self._append(self._form(outcome))
         refused = outcome.reasons and outcome.status >= 400  # or mode "observe" would have refused it
-        if refused or outcome.decision is None or len(self._waiting) > BATCH or not self._patient:
+        if refused or outcome.decision is None:
+            self.flush()
+
+    def hit(self, hit: Hit, received: Received, begun: float, seconds: float) -> None:
+        """Write the line of an ordinary hit."""
+        if not self.purges_only:
+            self._append(self._hits.line(hit, received, begun, seconds))
+
+    def _append(self, line: bytes) -> None:
+        self._waiting.append(line)
+        self._octets += len(line)
+        if self._timer is None or self._octets > BATCH:
+            self._write_or_wait()
+
+    def _write_or_wait(self) -> None:
+        if self._octets > BATCH or not self._patient:
             self.flush()
         elif self._timer is None:
             try:
@@ -102,7 +116,7 @@ class AccessLog:
             self._timer = None
         if not self._waiting:
             return
-        lines, self._waiting = self._waiting, bytearray()
+        lines, self._waiting, self._octets = b"".join(self._waiting), [], 0
         try:
             with self._alone():
                 self._write(lines)
@@ -111,7 +125,7 @@ class AccessLog:
                 logger.error("the access log cannot be written: %s", error)
             self._failed = True
 
-    def _write(self, lines: bytearray) -> None:
+    def _write(self, lines: bytes) -> None:
         written = 0
         try:
             while written < len(lines):
@@ -124,7 +138,8 @@ class AccessLog:
         except (OSError, ValueError):
             if 0 < written < len(lines) and lines[written - 1 : written] != b"\n":
                 # Whole lines are lost: should there be room again, this one ends first.
-                self._waiting = lines[written : lines.index(b"\n", written) + 1]
+                rest = lines[written : lines.index(b"\n", written) + 1]
+                self._waiting, self._octets = [rest], len(rest)
             raise
 
     def reopen(self) -> None:
@@ -145,7 +160,7 @@ class AccessLog:
         self.flush()
         Outlet(self._stream, self._form, self.purges_only, self._file).close()
         self._stream, self._form, self.purges_only, self._file = outlet
-        self._failed = False
+        self._hits, self._failed = hit_lines_of(self._form), False
 
     def finish(self) -> None:
         """Write what waits, and from now on each line at once: no event loop is there for long."""

@@ -14,9 +14,32 @@ from typing import Final, TypeAlias
 from univocal.engine.outcome import Outcome
 from univocal.engine.purge import Purged
 from univocal.http.errors import Failure
+from univocal.http.messages import Received
+from univocal.uri.target import Canonical
 from univocal_app.observe.handled import cache_word
 
-__all__ = ["Form", "TemplateError", "as_cached", "as_combined", "as_json", "form_of"]
+__all__ = [
+    "PAGES",
+    "USUAL",
+    "Form",
+    "TemplateError",
+    "address_text",
+    "as_cached",
+    "as_combined",
+    "as_json",
+    "clf",
+    "escaped",
+    "form_of",
+    "host_text",
+    "iso",
+    "json_address",
+    "json_agents",
+    "json_named",
+    "json_referrers",
+    "json_version",
+    "request_text",
+    "written_values",
+]
 
 Form: TypeAlias = Callable[[Outcome], bytes]
 """Makes a line of an outcome, with its end."""
@@ -35,34 +58,40 @@ CLIENT_LEFT: Final = (
 
 def as_json(outcome: Outcome) -> bytes:
     """One JSON object; bytes outside ASCII and control characters are escaped."""
-    (site, received, canonical, _, status, sent, times, client, handling), others = outcome[:9], outcome[9:]
-    reasons, agent, referrer, _, _, host, failure, purged, _, _ = others
-    hit, _, _, stored, collapsed, _, detail, unstorable = handling
-    unusual = stored or collapsed or detail or unstorable or reasons or purged or host or failure
-    method, target, version = received.method, received.target, received.version
-    named = method, target, None if canonical is None else canonical.key, site
-    start, _, seconds = times
-    # By json's own quoting: orjson and msgspec take longer, and leave what is outside ASCII as it is.
+    received, handling, times = outcome.received, outcome.handling, outcome.times
+    unusual = (
+        handling.stored or handling.collapsed or handling.detail or handling.unstorable or not handling.hit
+        or outcome.reasons or outcome.purged or outcome.host or outcome.failure
+    )  # fmt: skip
     return (
-        f'{{"time":"{_iso(int(start * 1000))}"'
-        f',"client":{"null" if client is None else quoted(client)}'
-        f"{_NAMED.get(named) or _naming(named, outcome)}"
-        f',"status":{status},"bytes":{sent}'
-        f',"seconds":{seconds:.6f},"protocol":{_VERSIONS.get(version) or _version(version)}'
-        f',"user_agent":{_AGENTS[agent]},"referrer":{_REFERRERS[referrer]}'
-        f",{_handled(outcome) if unusual or not hit else _USUAL}}}\n"
+        f'{{"time":"{iso(int(times.start * 1000))}"'
+        f',"client":{json_address(outcome.client)}'
+        f"{json_named(received, outcome.canonical, outcome.site)}"
+        f',"status":{outcome.status},"bytes":{outcome.bytes}'
+        f',"seconds":{times.total:.6f},"protocol":{json_version(received.version)}'
+        f',"user_agent":{json_agents[outcome.agent]},"referrer":{json_referrers[outcome.referrer]}'
+        f",{_handled(outcome) if unusual else USUAL}}}\n"
     ).encode("ascii")
+
+
+def json_address(client: str | None) -> str:
+    """The client's address as a JSON text."""
+    return "null" if client is None else quoted(client)
 
 
 _Named: TypeAlias = tuple[bytes, bytes, bytes | None, str]
 """A method, a target as it was received, the key, the site."""
 
-_NAMED: Final[dict[_Named, str]] = {}
+_named: Final[dict[_Named, str]] = {}
 
 
-def _naming(named: _Named, outcome: Outcome) -> str:
+def json_named(received: Received, canonical: Canonical | None, site: str) -> str:
     """The members of the object that say what was asked for: a few pages are asked for most."""
-    (method, target, _, site), canonical = named, outcome.canonical
+    method, target = received.method, received.target
+    named = method, target, None if canonical is None else canonical.key, site
+    remembered = _named.get(named)
+    if remembered is not None:
+        return remembered
     text = (
         f',"method":{quoted(method.decode("latin-1"))}'
         f',"target":{quoted(target.decode("latin-1"))}'
@@ -70,43 +99,48 @@ def _naming(named: _Named, outcome: Outcome) -> str:
         f',"site":{quoted(site)}'
     )
     if len(text) <= LONGEST:
-        if len(_NAMED) >= PAGES:
-            _NAMED.clear()
-        _NAMED[named] = text
+        if len(_named) >= PAGES:
+            _named.clear()
+        _named[named] = text
     return text
 
 
-def _version(version: bytes) -> str:
-    return quoted(f"HTTP/{version.decode('latin-1')}")
+def json_version(version: bytes) -> str:
+    """The version of HTTP as a JSON text."""
+    return _VERSIONS.get(version) or quoted(f"HTTP/{version.decode('latin-1')}")
 
 
-_USUAL: Final = '"cache":"hit","stored":false,"storable":null,"collapsed":false,"detail":null,"reasons":[]'
+# The last members of the object for nearly every hit.
+USUAL: Final = '"cache":"hit","stored":false,"storable":null,"collapsed":false,"detail":null,"reasons":[]'
 
 
 class _Texts(dict[bytes | None, str]):
-    """The JSON text of a field's value, as far as it is written: most are the same again and again."""
+    """The text of a field's value, as far as it is written: most are the same again and again."""
 
-    def __init__(self) -> None:
-        super().__init__({None: "null"})
+    def __init__(self, write: Callable[[bytes | None], str]) -> None:
+        super().__init__()
+        self._write = write
 
     def __missing__(self, value: bytes | None) -> str:
-        assert value is not None
-        text = quoted(value[:LONGEST].strip(b" \t").decode("latin-1"))
-        if len(value) <= LONGEST:
+        text = self._write(value)
+        if value is None or len(value) <= LONGEST:
             if len(self) >= REMEMBERED:
                 self.clear()
-                self[None] = "null"
             self[value] = text
         return text
 
 
-_AGENTS: Final = _Texts()
-_REFERRERS: Final = _Texts()
+def _json_value(value: bytes | None) -> str:
+    return "null" if value is None else quoted(value[:LONGEST].strip(b" \t").decode("latin-1"))
+
+
+json_agents: Final = _Texts(_json_value)
+json_referrers: Final = _Texts(_json_value)
 _VERSIONS: Final = {b"1.0": '"HTTP/1.0"', b"1.1": '"HTTP/1.1"', b"2": '"HTTP/2"'}
 
 
 def _handled(outcome: Outcome) -> str:
-    """The last members of the object; `_USUAL` are those of nearly every hit."""
+    """The last members of the object; `USUAL` are those of nearly every hit."""
     handling, purged = outcome.handling, outcome.purged
     members: dict[str, object] = {
         "cache": cache_word(handling) or None,
@@ -143,22 +177,31 @@ def as_combined(outcome: Outcome) -> bytes:
 
 
 def _combined(outcome: Outcome) -> str:
-    received = outcome.received
-    method, target = received.method.decode("latin-1"), received.target.decode("latin-1")
-    agent = _written(outcome.agent) if outcome.purged is None else _purge(outcome.purged)
-    request = _escaped(f"{method} {target} HTTP/{received.version.decode('latin-1')}")
+    agent = written_values[outcome.agent] if outcome.purged is None else _purge(outcome.purged)
     return (
-        f'{_address(outcome.client)} - - [{_clf(int(outcome.times.start))}] "{request}" '
-        f'{outcome.status or CLIENT_LEFT} {outcome.bytes} "{_written(outcome.referrer)}" "{agent}"'
+        f"{address_text(outcome.client)} - - [{clf(int(outcome.times.start))}] "
+        f'"{request_text(outcome.received)}" {outcome.status or CLIENT_LEFT} {outcome.bytes} '
+        f'"{written_values[outcome.referrer]}" "{agent}"'
     )
+
+
+def request_text(received: Received) -> str:
+    """The request line, escaped."""
+    method, target = received.method.decode("latin-1"), received.target.decode("latin-1")
+    return escaped(f"{method} {target} HTTP/{received.version.decode('latin-1')}")
 
 
 def as_cached(outcome: Outcome) -> bytes:
     """The "combined" format, then host, cache status, seconds, and the origin server's address."""
-    host = _escaped(_host(outcome)).replace(" ", "\\x20") or "-"
+    host = host_text(_host(outcome))
     cache, server = cache_word(outcome.handling) or "-", _server(outcome)
     fields = f"{host} {cache} {outcome.times.total:.6f} {server}{_failure(outcome.failure)}\n"
     return f"{_combined(outcome)} {fields}".encode("ascii", "backslashreplace")
+
+
+def host_text(host: str) -> str:
+    """A host as one column."""
+    return escaped(host).replace(" ", "\\x20") or "-"
 
 
 def _host(outcome: Outcome) -> str:
@@ -167,13 +210,13 @@ def _host(outcome: Outcome) -> str:
 
 
 def _moment(outcome: Outcome) -> str:
-    return _iso(int(outcome.times.start * 1000))
+    return iso(int(outcome.times.start * 1000))
 
 
 def _server(outcome: Outcome) -> str:
     """The address and port of the origin server that answered, or else of the one that failed."""
     if not outcome.server:
-        return _address(outcome.failure.address) if outcome.failure is not None else "-"
+        return address_text(outcome.failure.address) if outcome.failure is not None else "-"
     url, _, address = outcome.server.partition(" ")
     place = url.removeprefix("http://").removeprefix("https://")
     if not address:
@@ -183,13 +226,16 @@ def _server(outcome: Outcome) -> str:
     return f"{host}:{port}" if colon else host
 
 
-def _address(client: str | None) -> str:
+def address_text(client: str | None) -> str:
     """The client as one column: what a server in front of the middleware says of it may be anything."""
-    return _escaped(client).replace(" ", "\\x20") if client else "-"
+    return escaped(client).replace(" ", "\\x20") if client else "-"
 
 
 def _written(value: bytes | None) -> str:
-    return "-" if value is None else _escaped(value[:LONGEST].strip(b" \t").decode("latin-1")) or "-"
+    return "-" if value is None else escaped(value[:LONGEST].strip(b" \t").decode("latin-1")) or "-"
+
+
+written_values: Final = _Texts(_written)
 
 
 def _failure(failure: Failure | None) -> str:
@@ -198,11 +244,11 @@ def _failure(failure: Failure | None) -> str:
         return ""
     url, address, reason, error = failure
     text = f"origin {url} at {address or '-'}: {reason}: {error}"
-    return f' "{_escaped(text)}"'
+    return f' "{escaped(text)}"'
 
 
 def _purge(purged: Purged) -> str:
-    return _escaped(_purge_text(purged))
+    return escaped(_purge_text(purged))
 
 
 def _purge_text(purged: Purged) -> str:
@@ -211,7 +257,8 @@ def _purge_text(purged: Purged) -> str:
     return f"{'soft purge' if order.selector.soft else 'purge'} by {order.by}: {names}: {count}"
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """A text between quotation marks: whatever could end it or the line is written as hexadecimal digits."""
     return _HOSTILE.sub(_escape, text)
 
 
@@ -284,7 +331,7 @@ def _templated(parts: Sequence[tuple[str, Callable[[Outcome], object] | None]]) 
             texts.append(literal)
             if value is not None:
                 text = value(outcome)
-                texts.append("-" if text in (None, "") else _escaped(str(text)))
+                texts.append("-" if text in (None, "") else escaped(str(text)))
         return ("".join(texts) + "\n").encode("utf-8", "backslashreplace")
 
     return line
@@ -295,7 +342,8 @@ def _text(value: bytes | None) -> str | None:
 
 
 @lru_cache(maxsize=2)
-def _iso(millisecond: int) -> str:
+def iso(millisecond: int) -> str:
+    """The time, by milliseconds since the epoch."""
     second, rest = divmod(millisecond, 1000)
     return f"{_second(second)}.{rest:03d}Z"
 
@@ -306,7 +354,8 @@ def _second(second: int) -> str:
 
 
 @lru_cache(maxsize=2)
-def _clf(second: int) -> str:
+def clf(second: int) -> str:
+    """The time as the common log format has it, by seconds since the epoch."""
     # strftime's %b would follow the locale.
     moment = time.gmtime(second)
     month = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")[

@@ -191,10 +191,11 @@ class House:
     def seat_log(self) -> None:
         """Let the log hear of each exchange, or of the purges alone with those that count hits together."""
         audience = self.proxy.engine.audience
-        for seats in (audience.listeners, audience.counters):
-            if self.log in seats:
-                seats.remove(self.log)
-        (audience.counters if self.log.purges_only else audience.listeners).insert(0, self.log)
+        if self.log in audience.counters:
+            audience.counters.remove(self.log)
+        audience.hit_listeners = () if self.log.purges_only else (self.log,)
+        if self.log.purges_only:
+            audience.counters.insert(0, self.log)
 
     def look(self) -> None:
         """Write down all that has ended by now, and how this process is."""

@@ -6,16 +6,15 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
-from univocal.cache.decide import Reuse
 from univocal.cache.stored import Stored
 from univocal.engine.outcome import Outcome, Times
 from univocal.http.messages import Received
 from univocal.http.roles import CallLater
 from univocal.judge.hits import Hit, Tally
 
-__all__ = ["ALIKE", "Audience", "Listener"]
+__all__ = ["ALIKE", "Audience", "HitListener", "Listener"]
 
 logger: Final = logging.getLogger("univocal")
 
@@ -32,23 +31,35 @@ FEW: Final = 4
 SLICE: Final = 128
 
 
+class HitListener(Protocol):
+    """A listener that hears of an ordinary hit as it was found: nobody makes an Outcome of it."""
+
+    def __call__(self, outcome: Outcome) -> None:
+        """Hear of any other exchange."""
+
+    def hit(self, hit: Hit, received: Received, begun: float, seconds: float) -> None:
+        """Hear of a hit, which `Outcome.of_hit` would make an Outcome of."""
+
+
 class Audience:
     """All who are told of outcomes, in the order in which exchanges ended.
 
-    Listeners hear of each exchange. Counters hear of as many, but of ordinary hits that are alike by one
-    Outcome that says how many: before any exchange that ends in another second, and after a second or so.
-    Both may come and go meanwhile. `since` and `until` are the second in which hits are counted together, in
-    seconds since the epoch.
+    Listeners hear of each exchange, hit listeners before the others. Counters hear of as many, but of
+    ordinary hits that are alike by one Outcome that says how many: before any exchange that ends in another
+    second, and after a second or so. All may come and go meanwhile. `since` and `until` are the second in
+    which hits are counted together, in seconds since the epoch.
     """
 
     __slots__ = (
-        "_call_later", "_ended", "_is_due", "_octets", "_tallies", "counters", "listeners", "since", "until",
+        "_call_later", "_ended", "_is_due", "_octets", "_tallies", "counters", "hit_listeners", "listeners",
+        "since", "until",
     )  # fmt: skip
 
     def __init__(
         self, listeners: Iterable[Listener], counters: Iterable[Listener], call_later: CallLater
     ) -> None:
         self.listeners, self.counters = list(listeners), list(counters)
+        self.hit_listeners: tuple[HitListener, ...] = ()
         self.since = self.until = 0.0
         self._tallies: dict[Tally, Outcome] = {}  # with the outcome of the first hit of each
         self._octets = 0  # of content, in them
@@ -62,8 +73,35 @@ class Audience:
 
         One who fails is logged and does not keep the others from hearing.
         """
+        if self.hit_listeners:
+            _tell(outcome, self.hit_listeners)
         if self.listeners:
             _tell(outcome, self.listeners)
+        self._count(outcome)
+
+    def announce_hit(self, hit: Hit, received: Received, begun: float, ticks: float) -> None:
+        """Tell of a hit that was answered; it began at `begun`, when the performance counter said `ticks`."""
+        seconds = time.perf_counter() - ticks
+        for each in self.hit_listeners:
+            try:
+                each.hit(hit, received, begun, seconds)
+            except Exception:
+                logger.exception("a listener failed")
+        tally = hit.tally
+        counted = tally.stored is hit.stored and seconds < ALIKE and self.since <= begun < self.until
+        if counted:
+            tally.count += 1
+            tally.seconds += seconds
+        if not self.listeners and (counted or not self.counters):
+            return
+        outcome = Outcome.of_hit(hit, received, begun, seconds)
+        if self.listeners:
+            _tell(outcome, self.listeners)
+        if self.counters and not counted:
+            self._count_hit(outcome, hit.stored, tally)
+
+    def _count(self, outcome: Outcome) -> None:
+        """Tell the counters of an exchange, after those that ended before it."""
         if self._tallies and not self.since <= outcome.times.start + outcome.times.total < self.until:
             self._end_tallies()
         if self._ended:
@@ -72,43 +110,8 @@ class Audience:
         elif self.counters:
             _tell(outcome, self.counters)
 
-    def tell_listeners(self, outcome: Outcome) -> None:
-        """Tell the listeners alone of an exchange: it is counted already."""
-        _tell(outcome, self.listeners)
-
-    def announce_hit(self, hit: Hit, received: Received, begun: float, ticks: float) -> None:
-        """Tell of a hit that was answered; it began at `begun`, when the performance counter said `ticks`."""
-        seconds = time.perf_counter() - ticks
-        stored, _, age, canonical, client, hit_fields, tally, plan, values = hit
-        counted = tally.stored is stored and seconds < ALIKE and self.since <= begun < self.until
-        if counted:
-            tally.count += 1
-            tally.seconds += seconds
-        if (counted and not self.listeners) or not (self.listeners or self.counters):
-            return
-        outcome = Outcome(
-            canonical.site.name,
-            received,
-            canonical,
-            Reuse(stored, age, "hit", False),
-            stored.status,
-            len(stored.body),
-            Times(begun, seconds, seconds),
-            client,
-            hit_fields.handling,
-            (),
-            None if plan.agent < 0 else values[plan.agent],
-            None if plan.referrer < 0 else values[plan.referrer],
-            None if plan.trace < 0 else values[plan.trace],
-            None if plan.trace_state < 0 else values[plan.trace_state],
-        )
-        if counted or not self.counters:
-            self.tell_listeners(outcome)
-        else:
-            self.hit(outcome, stored, tally)
-
-    def hit(self, outcome: Outcome, stored: Stored, tally: Tally) -> None:
-        """Tell the listeners of an ordinary hit, and begin the tally of those that are alike.
+    def _count_hit(self, outcome: Outcome, stored: Stored, tally: Tally) -> None:
+        """Begin the tally of the ordinary hits that are alike.
 
         The first of a second is told alone, and one that took too long for that, or finds no room.
         """
@@ -119,11 +122,9 @@ class Audience:
             self.since = float(int(start))
             self.until = self.since + 1
         full = len(self._tallies) >= MOST or self._octets + outcome.bytes > OCTETS
-        if begins or full or seconds >= ALIKE or not self.counters:
-            self.announce(outcome)
+        if begins or full or seconds >= ALIKE:
+            self._count(outcome)
             return
-        if self.listeners:
-            self.tell_listeners(outcome)
         before = self._tallies.get(tally)
         if before is not None:  # of another stored response
             self._octets -= before.bytes

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from univocal.cache.decide import Decision, Refuse
+from univocal.cache.decide import Decision, Refuse, Reuse
 from univocal.engine.purge import Purged
 from univocal.http.errors import Failure
 from univocal.http.messages import Received
 from univocal.http.problem import problem
 from univocal.judge.admission import Admission
 from univocal.judge.cache_status import Handling
+from univocal.judge.hits import Hit
 from univocal.judge.orders import PURGES, Order
 from univocal.uri.sites import Sites
 from univocal.uri.target import Canonical
@@ -95,6 +96,27 @@ class Outcome(NamedTuple):
             failure=failure,
             purged=purged,
             server=server,
+        )
+
+    @classmethod
+    def of_hit(cls, hit: Hit, received: Received, begun: float, seconds: float) -> Outcome:
+        """The outcome of an ordinary hit that began at `begun`, in seconds since the epoch."""
+        stored, canonical, plan, values = hit.stored, hit.canonical, hit.plan, hit.values
+        return cls(
+            canonical.site.name,
+            received,
+            canonical,
+            Reuse(stored, hit.age, "hit", False),
+            stored.status,
+            len(stored.body),
+            Times(begun, seconds, seconds),
+            hit.client,
+            hit.hit_fields.handling,
+            (),
+            None if plan.agent < 0 else values[plan.agent],
+            None if plan.referrer < 0 else values[plan.referrer],
+            None if plan.trace < 0 else values[plan.trace],
+            None if plan.trace_state < 0 else values[plan.trace_state],
         )
 
     @classmethod

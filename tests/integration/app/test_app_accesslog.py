@@ -103,7 +103,7 @@ def test_a_user_agent_takes_a_bounded_part_of_a_line(form: Any) -> None:
 def test_few_texts_are_remembered() -> None:
     for number in range(2000):
         as_json(outcome()._replace(agent=b"a%d" % number))
-    assert len(log_lines._AGENTS) <= log_lines.REMEMBERED
+    assert len(log_lines.json_agents) <= log_lines.REMEMBERED
     assert json.loads(as_json(outcome()))["user_agent"] is None
 
 

@@ -1,0 +1,181 @@
+"""The line of a hit is made from remembered parts, and is the line of its Outcome."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import math
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from neighbours import HOST, House
+from univocal.engine.outcome import Outcome
+from univocal.http.messages import Received
+from univocal.judge.hits import Hit, Tally
+from univocal.judge.plan import plan_of
+from univocal_app.observe import hit_lines
+from univocal_app.observe.accesslog import AccessLog, Outlet
+from univocal_app.observe.hit_lines import hit_lines_of, seconds_text
+from univocal_app.observe.log_lines import LONGEST, PAGES, form_of
+
+FORMS = {each: form_of(each) for each in ("json", "combined", "cached", "{target} {client} {user_agent}")}
+# Remembered for the whole of the tests, as a server does.
+LINES = {each: hit_lines_of(form) for each, form in FORMS.items()}
+NAMES = b"host", b"user-agent", b"referer"
+NOW = 1_700_000_000.25
+HOSTILE = b'/a"\\\x1b[2J\r\n\x00\xff{url}'
+TARGETS = [
+    *(b"/a", b"/a?b=c", b"/caf%C3%A9", b"/a%22b", b"/%5C"),
+    b"/" + b"a" * 300,
+]
+
+
+def stored_hit(target: bytes) -> tuple[Hit, Received]:
+    """The hit of a target, as the engine finds it."""
+    house, plan = House(), plan_of(NAMES)
+    house.store_away(b"content", target=target)
+    received = Received(b"GET", target, b"http", "192.0.2.1")
+    assert plan is not None
+    hit = house.engine.hits.find(received, plan, [HOST, b"curl/8", b""], house.clock())
+    assert hit is not None
+    return hit, received
+
+
+HITS = [stored_hit(target) for target in TARGETS]
+
+octets = st.one_of(
+    st.sampled_from([b"", b"-", b"curl/8", b' a"b\\ \t', HOSTILE, b"x" * LONGEST, b" " * LONGEST + b"y"]),
+    st.binary(max_size=20),
+    st.binary(min_size=LONGEST - 2, max_size=LONGEST + 2),
+)
+clients = st.one_of(
+    st.none(),
+    st.sampled_from(["192.0.2.1", "2001:db8::1", "", "a b\n\u20ac\ud800", "x" * 100]),
+    st.text(max_size=9),
+)
+moments = st.one_of(
+    st.sampled_from([0.0, NOW, NOW + 0.0004, NOW + 0.9, NOW + 60.0]), st.floats(0, 2**31, allow_nan=False)
+)
+durations = st.one_of(st.floats(0, 1e-3), st.floats(0, 1e4))
+
+
+def without_names(hit: Hit, missing: frozenset[bytes]) -> Hit:
+    """The hit of a request that has no such fields."""
+    named = zip(hit.plan.names, hit.values, strict=True)
+    fields = [(name, value) for name, value in named if name not in missing]
+    plan = plan_of(tuple(name for name, _ in fields))
+    assert plan is not None
+    return hit._replace(plan=plan, values=[value for _, value in fields])
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(
+    st.sampled_from(HITS),
+    st.one_of(st.none(), octets),
+    st.tuples(octets, octets),
+    st.frozensets(st.sampled_from(NAMES[1:])),
+    clients,
+    st.sampled_from([b"1.1", b"1.1", b"2", b"3", b'\xff"']),
+    st.sampled_from([200, 200, 404]),
+    moments,
+    durations,
+)
+@example(HITS[0], HOSTILE, (HOSTILE, HOSTILE), frozenset(), "1 2\n3", b"1.1", 200, NOW, 1e-5)
+def test_a_hit_has_the_line_of_its_outcome(
+    form: str,
+    found: tuple[Hit, Received],
+    target: bytes | None,
+    values: tuple[bytes, bytes],
+    missing: frozenset[bytes],
+    client: str | None,
+    version: bytes,
+    status: int,
+    begun: float,
+    seconds: float,
+) -> None:
+    hit, received = found
+    if target is not None:  # of a page that nobody has asked for
+        received, hit = Received(b"GET", target), hit._replace(tally=Tally())
+    received = Received(b"GET", received.target, b"http", client, version)
+    hit = hit._replace(client=client, values=[HOST, *values])
+    if status != hit.stored.status:
+        hit = hit._replace(stored=dataclasses.replace(hit.stored, status=status, body=b"none"))
+    hit = without_names(hit, missing)
+    line = LINES[form].line(hit, received, begun, seconds)
+    assert line == FORMS[form](Outcome.of_hit(hit, received, begun, seconds))
+    assert line.count(b"\n") == 1
+    assert line.endswith(b"\n")
+
+
+@pytest.mark.parametrize("form", ["json", "combined", "cached"])
+def test_no_client_forges_a_line_of_a_hit(form: str) -> None:
+    hit, received = HITS[0]
+    received = Received(b"GET", HOSTILE, b"http", "1 2\n3")
+    hit = hit._replace(client="1 2\n3", values=[HOST, HOSTILE, HOSTILE], tally=Tally())
+    line = LINES[form].line(hit, received, NOW, 1e-5)
+    assert all(0x20 <= octet < 0x7F for octet in line[:-1])
+    assert line.count(b'"') % 2 == 0 or json.loads(line)["referrer"] == HOSTILE.decode("latin-1")
+
+
+def test_the_combined_line_of_a_hit() -> None:
+    hit, received = HITS[1]
+    line = LINES["combined"].line(hit, received, NOW, 1e-5)
+    assert line == (b'192.0.2.1 - - [14/Nov/2023:22:13:20 +0000] "GET /a?b=c HTTP/1.1" 200 7 "-" "curl/8"\n')
+
+
+@pytest.mark.parametrize("form", ["json", "combined", "cached"])
+def test_many_pages_and_clients_take_bounded_memory(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hit_lines, "PAGES", 8)
+    (hit, received), lines = HITS[0], hit_lines_of(FORMS[form])
+    assert isinstance(lines, hit_lines.QuickHitLines)
+    for number in range(3 * 8 + 1):
+        lines.line(hit._replace(client=f"192.0.2.{number}", tally=Tally()), received, NOW, 1e-5)
+        assert len(lines._pages) <= 8
+        assert len(lines._addresses) <= 8
+    assert PAGES < 10_000
+
+
+def test_what_is_long_is_not_remembered() -> None:
+    (hit, _), lines = HITS[0], hit_lines_of(FORMS["json"])
+    assert isinstance(lines, hit_lines.QuickHitLines)
+    received = Received(b"GET", b"/" + b"\xff" * 1000)
+    lines.line(hit._replace(client="x" * 1000), received, NOW, 1e-5)
+    assert not lines._pages
+    assert not lines._addresses
+
+
+@given(st.one_of(st.floats(), st.floats(0, 1e-3), st.integers(0, 2_000_000).map(lambda nanos: nanos / 1e9)))
+@example(0.0)
+@example(-0.0)
+@example(0.0009995)
+@example(0.000998999999)
+@example(math.nan)
+def test_seconds_are_rounded_as_format_does(seconds: float) -> None:
+    for each in (seconds, math.nextafter(seconds, 1.0), math.nextafter(seconds, 0.0)):
+        assert seconds_text(each) == f"{each:.6f}"
+
+
+def test_a_log_writes_hits_among_other_exchanges() -> None:
+    stream, house = io.BytesIO(), House()
+    log = AccessLog(stream, form_of("{cache} {target}"))
+    house.engine.audience.hit_listeners = (log,)
+    house.store_away(b"content", target=b"/b")
+    house.engine.audience.announce_hit(*HITS[0], NOW, 0.0)
+    assert stream.getvalue() == b"uri-miss /b\nhit /a\n"
+
+
+def test_another_form_holds_for_hits_too() -> None:
+    before, after = io.BytesIO(), io.BytesIO()
+    log = AccessLog(before, FORMS["json"])
+    log.turn_to(Outlet(after, form_of("{cache}")))
+    log.hit(*HITS[0], NOW, 1e-5)
+    assert (before.getvalue(), after.getvalue()) == (b"", b"hit\n")
+
+
+def test_a_log_of_purges_alone_writes_no_hit() -> None:
+    stream = io.BytesIO()
+    AccessLog(stream, FORMS["json"], purges_only=True).hit(*HITS[0], NOW, 1e-5)
+    assert stream.getvalue() == b""
