@@ -31,7 +31,7 @@ from univocal.server.http2.block import block_of, block_of_head
 from univocal.server.http2.head import Head, head_of
 from univocal.server.http2.output import Output
 from univocal.server.http2.pace import Pace
-from univocal.server.http2.session import MOST_STREAMS, Faulty, Session, SessionState
+from univocal.server.http2.session import MOST_STREAMS, Faulty, Session, SessionState, WholeRequest
 from univocal.server.http2.stream import Http2Stream, ResponsePhase
 from univocal.server.listener import Listener
 from univocal.server.peer import ClientPeer, peer_of
@@ -208,11 +208,15 @@ class Http2Connection(asyncio.Protocol):
         self._hand_over()
         return not self._output.is_blocked
 
-    def _heed(self, event: Event | Faulty, now: float) -> None:
+    def _heed(self, event: Event | Faulty | WholeRequest, now: float) -> None:
         match event:
+            case WholeRequest():
+                self._hand_over()
+                self._begin(event.stream_id, event.head, now, is_complete=True)
             case RequestReceived():
                 self._hand_over()
-                self._begin(event, now)
+                is_complete = event.stream_ended is not None
+                self._begin(event.stream_id, head_of(event.headers), now, is_complete=is_complete)
             case WindowUpdated(stream_id=0) | RemoteSettingsChanged():
                 for stream in self._streams.values():
                     if stream.awaits_window:
@@ -258,10 +262,11 @@ class Http2Connection(asyncio.Protocol):
 
     # Requests
 
-    def _begin(self, event: RequestReceived, now: float) -> None:
+    def _begin(self, number: int, head: Head, now: float, *, is_complete: bool) -> None:
         """Answer a request, or refuse it a stream."""
-        session, number = self.session, event.stream_id
+        session = self.session
         if session.state is SessionState.PARTED or len(self._streams) >= MOST_STREAMS:
+            session.enter()
             session.reset(number, ErrorCodes.REFUSED_STREAM)
             session.charge(0 if session.state is SessionState.PARTED else _IN_VAIN, now)
             return
@@ -270,8 +275,6 @@ class Http2Connection(asyncio.Protocol):
         if self._streams:
             session.ask_to_leave()
         self._timer.clear()
-        head = head_of(event.headers)
-        is_complete = event.stream_ended is not None
         received = Received(head.method, head.target, self.peer.scheme, self.peer.address, b"2")
         if is_complete and head.method == b"GET" and self._at_a_glance(number, head, received):
             return
@@ -299,7 +302,7 @@ class Http2Connection(asyncio.Protocol):
         if seen is None:
             return False
         if isinstance(seen, Hit):
-            if self._reply(number, seen):
+            if self._reply(seen):
                 listener.service.tell(seen, received, begun, ticks)
                 return True
             seen = seen.plan
@@ -308,16 +311,12 @@ class Http2Connection(asyncio.Protocol):
         stream.turn.begin()
         return True
 
-    def _reply(self, number: int, hit: Hit) -> bool:
+    def _reply(self, hit: Hit) -> bool:
         """Send a stored response at once; False: the client does not take all of it now."""
-        session, stored = self.session, hit.stored
-        if len(stored.body) > session.window(number) or self._output.is_blocked:
-            return False
+        stored = hit.stored
         block = block_of_head(hit.head) + block_of([(b"age", b"%d" % hit.age), *hit.hit_fields.fields])
-        session.head(number, stored.status, block, ends=not stored.body)
-        if stored.body:
-            session.content(number, memoryview(stored.body), ends=True)
-        session.answered(number)
+        if self._output.is_blocked or not self.session.answer(stored.status, block, stored.body):
+            return False
         self._server_state.total_requests += 1
         self.rested = self._loop.time()
         return True
@@ -361,6 +360,7 @@ class Http2Connection(asyncio.Protocol):
         return self._listener.refuse(received, by_rank(reasons))
 
     def _open(self, number: int, *, is_complete: bool, is_malformed: bool = False) -> Http2Stream:
+        self.session.enter()
         stream = Http2Stream(number, self, is_complete=is_complete, is_malformed=is_malformed)
         self._streams[number] = stream
         return stream

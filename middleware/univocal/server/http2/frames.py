@@ -40,6 +40,7 @@ class Flag(IntEnum):
     ACK = 0x1
     END_HEADERS = 0x4
     PADDED = 0x8
+    PRIORITY = 0x20
 
 
 _OF_FIELDS: Final = (Kind.HEADERS, Kind.CONTINUATION)
@@ -67,6 +68,17 @@ class Frame(NamedTuple):
     stream: int  # its stream's identifier; 0 is the connection
     length: int  # of its payload
     octets: bytes
+    is_within_section: bool = False  # a section of fields has begun before it and not ended
+
+    @property
+    def payload(self) -> bytes:
+        """The bytes behind the frame's header."""
+        return self.octets[_HEADER:]
+
+    @property
+    def number(self) -> int:
+        """The number that a WINDOW_UPDATE or RST_STREAM frame of four bytes has (§6.4, §6.9)."""
+        return int.from_bytes(self.octets[_HEADER:], "big")
 
     @property
     def content(self) -> int:
@@ -138,12 +150,14 @@ class FrameReader:
         kind, flags = octets[start + 3], octets[start + 4]
         stream = int.from_bytes(octets[start + 5 : start + 9], "big") & 0x7FFFFFFF
         self._start = end
+        within = self._in_fields
         if kind in _OF_FIELDS:
             self._in_fields = not flags & Flag.END_HEADERS
         if start == 0 and end == len(octets):
             self._octets, self._start = b"", 0
-            return Frame(kind, flags, stream, length, octets)
-        return Frame(kind, flags, stream, length, octets[start:end])
+        else:
+            octets = octets[start:end]
+        return Frame(kind, flags, stream, length, octets, within)
 
 
 class Credit:

@@ -9,22 +9,34 @@ from __future__ import annotations
 from typing import Final
 
 import hpack
-from hpack.exceptions import HPACKDecodingError, OversizedHeaderListError
+from hpack.exceptions import HPACKDecodingError, HPACKError, OversizedHeaderListError
 
 from univocal.http.fields import content_length_value
 from univocal.http.messages import Field, Fields
+from univocal.server.http2.head import Head, head_of
 
 __all__ = ["FieldDecoder"]
 
 _OVERHEAD: Final = 32  # bytes that each field counts beside its own (§4.1)
 _LENGTH: Final = b"content-length"
 _MALFORMED_LENGTH: Final = b"Content-Length"  # a name that no request may have (RFC 9113 §8.2.1)
+# Whole sections that are remembered, and how many bytes one may have.
+_MOST: Final = 16
+_LONGEST: Final = 256
 
 
 class FieldDecoder:
     """Decodes for one connection, in the place of hpack's decoder; h2 calls it."""
 
-    __slots__ = ("_decoder", "_known", "max_allowed_table_size", "max_header_list_size")
+    __slots__ = (
+        "_ahead",
+        "_changes",
+        "_decoder",
+        "_heads",
+        "_known",
+        "max_allowed_table_size",
+        "max_header_list_size",
+    )
 
     def __init__(self, max_header_list_size: int) -> None:
         self.max_header_list_size = max_header_list_size
@@ -32,6 +44,36 @@ class FieldDecoder:
         self.max_allowed_table_size = self._decoder.max_allowed_table_size  # h2's; it never changes here
         # Fields by the one byte that stands for each (§6.1), until the table changes.
         self._known: dict[int, Field] = {}
+        # Heads by their sections, of those that do not change the table, until it changes.
+        self._heads: dict[bytes, Head] = {}
+        self._changes = 0  # of the table
+        self._ahead: Fields | HPACKError | IndexError | None = None  # of the section that h2 decodes next
+
+    def decode_ahead(self, data: bytes) -> Head | None:
+        """The head of a request, before h2 decodes the same section; None: it is faulty.
+
+        Call `decode` next, which gives h2 the same and changes no table again, or `skip`.
+        """
+        head = self._heads.get(data)
+        if head is not None:
+            return head
+        changes = self._changes
+        try:
+            self._ahead = fields = self._read(data)
+        except (HPACKError, IndexError) as error:
+            self._ahead = error
+            return None
+        head = head_of(fields)
+        if changes == self._changes and len(data) <= _LONGEST:
+            self._ahead = None  # whoever decodes it again changes nothing
+            if len(self._heads) >= _MOST:
+                self._heads.clear()
+            self._heads[data] = head
+        return head
+
+    def skip(self) -> None:
+        """Take note that h2 does not decode the section that was decoded ahead."""
+        self._ahead = None
 
     def decode(self, data: bytes, raw: bool = True) -> Fields:  # noqa: ARG002 - h2 wants bytes
         """The fields of a section. Raises HPACKError.
@@ -39,6 +81,14 @@ class FieldDecoder:
         h2 would end the connection at lengths that are no number, or differ. Their name is changed to one
         that makes the request malformed, so that its stream alone ends (RFC 9113 §8.1.1).
         """
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            return self._read(data)
+        if isinstance(ahead, HPACKError | IndexError):
+            raise ahead
+        return ahead
+
+    def _read(self, data: bytes) -> Fields:
         fields = self._fields(data)
         lengths = {content_length_value(value) for name, value in fields if name == _LENGTH}
         if len(lengths) > 1 or None in lengths:
@@ -77,6 +127,8 @@ class FieldDecoder:
         if 0x20 <= data[0] < 0x40 and not is_first:
             raise HPACKDecodingError("A size of the table stands before all fields (§4.2).")
         self._known.clear()
+        self._heads.clear()
+        self._changes += 1
         fields: Fields = list(self._decoder.decode(data, raw=True))
         size += sum([len(name) + len(value) + _OVERHEAD for name, value in fields])
         if size > self.max_header_list_size:

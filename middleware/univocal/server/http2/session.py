@@ -9,6 +9,9 @@ points, since it serves many clients:
 - h2 ends it too when content has another length than announced; here that is the one stream's error (§8.1.1).
 - h2 ends it too when a length is no number: see `univocal.server.http2.section`.
 - h2 accepts any number of cheap frames; here they are limited: see `univocal.server.http2.frames`.
+
+A request in one frame comes as a `WholeRequest`, before h2 has heard of it. `answer` sends its response, and
+h2 never hears of it (see `univocal.server.http2.brief`). Otherwise `enter` lets h2 open its stream.
 """
 
 from __future__ import annotations
@@ -22,13 +25,22 @@ import hpack
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
-from h2.events import Event, PingAckReceived, RequestReceived, StreamReset, TrailersReceived
+from h2.events import (
+    Event,
+    PingAckReceived,
+    RemoteSettingsChanged,
+    RequestReceived,
+    StreamReset,
+    TrailersReceived,
+    WindowUpdated,
+)
 from h2.exceptions import DenialOfServiceError, ProtocolError
 from h2.settings import SettingCodes, Settings
 from hpack.exceptions import HPACKError
 from hyperframe.frame import GoAwayFrame, WindowUpdateFrame
 
 from univocal.server.http2.block import NO_TABLE, block_of_status
+from univocal.server.http2.brief import LARGEST, BriefStreams, is_whole
 from univocal.server.http2.frames import (
     LONGEST,
     Credit,
@@ -39,10 +51,10 @@ from univocal.server.http2.frames import (
     Kind,
     frame_of,
 )
-from univocal.server.http2.head import is_trailer_section
+from univocal.server.http2.head import Head, is_trailer_section
 from univocal.server.http2.section import FieldDecoder
 
-__all__ = ["MOST_STREAMS", "STREAM_WINDOW", "Faulty", "Session", "SessionState"]
+__all__ = ["MOST_STREAMS", "STREAM_WINDOW", "Faulty", "Session", "SessionState", "WholeRequest"]
 
 MOST_STREAMS: Final = 100
 """Streams at the same time: SETTINGS_MAX_CONCURRENT_STREAMS."""
@@ -52,11 +64,17 @@ STREAM_WINDOW: Final = 65535
 
 # Streams whose last frames may still be under way after they were reset, or that h2 remembers as closed.
 _REMEMBERED: Final = 1000
-_HIGHEST: Final = 2**31 - 1
 _EMPTY: Final = 9  # bytes of a DATA frame without content
 _GOAWAY: Final = 17  # bytes of the frame that h2 ends a connection with
 # The price of a section of fields for a stream that was reset, in credits: h2 resets it again.
 _TRAILERS_IN_VAIN: Final = 10
+# Bytes of a piece of content for which a client earns credit: one that lets its window grow byte by byte
+# earns nothing (CVE-2019-9511).
+_A_PIECE: Final = 1024
+_HEADER: Final = 9  # bytes of a frame before its payload
+_PRIORITY: Final = 5  # bytes of a priority (§6.2)
+_OF_A_STREAM: Final = (Kind.DATA, Kind.HEADERS, Kind.RST_STREAM, Kind.WINDOW_UPDATE)
+_STREAM_CLOSED: Final = ErrorCodes.STREAM_CLOSED.to_bytes(4, "big")
 _FAREWELL: Final = b"farewell"  # a PING whose acknowledgement says that the client has read the first GOAWAY
 
 # h2's own setting: else each connection remembers 65,536. Compiled code cannot assign to another's class.
@@ -86,15 +104,25 @@ class Faulty(NamedTuple):
     stream_id: int
 
 
+class WholeRequest(NamedTuple):
+    """An event that h2 has not: a request without content, on a stream that h2 has not opened yet."""
+
+    stream_id: int
+    head: Head
+
+
 class Session:
     """A server's side of one HTTP/2 connection.
 
-    Each time data comes, call `feed`, then `next` until it returns None. Between them, call `head`,
-    `content`, `end`, `reset` and `consumed` for streams. `take` returns the bytes to write.
+    Each time data comes, call `feed`, then `next` until it returns None. After a `WholeRequest`, call
+    `answer` or `enter` first. Between them, call `head`, `content`, `end`, `reset` and `consumed` for
+    streams. `take` returns the bytes to write.
     """
 
     __slots__ = (
+        "_brief",
         "_credit",
+        "_decoder",
         "_dropped",
         "_frames",
         "_h2",
@@ -103,6 +131,7 @@ class Session:
         "_lengths",
         "_out",
         "_unread",
+        "_whole",
         "error",
         "fields_since",
         "is_left",
@@ -126,7 +155,10 @@ class Session:
         self._is_leave_requested = False  # the client to leave
         self._out: list[bytes] = []  # what was written beside h2
         self.unwritten = 0  # bytes of content that `take` will give
-        self._h2 = _h2(header_octets)
+        self._brief = BriefStreams()
+        self._whole: Frame | None = None  # a request's, of which h2 has not heard yet
+        self._decoder = FieldDecoder(2 * header_octets)
+        self._h2 = _h2(header_octets, self._decoder)
 
     # Incoming
 
@@ -140,7 +172,7 @@ class Session:
             except ProtocolError:
                 self.fail(ErrorCodes.PROTOCOL_ERROR)
 
-    def next(self, now: float) -> Sequence[Event | Faulty] | None:
+    def next(self, now: float) -> Sequence[Event | Faulty | WholeRequest] | None:
         """The events of the next frame, perhaps none; None: no frame is left."""
         if self.state is SessionState.ENDED:
             return None
@@ -164,8 +196,13 @@ class Session:
         """Nothing of what came is left."""
         return self._frames.is_empty
 
-    def _read(self, frame: Frame) -> Sequence[Event | Faulty]:
+    def _read(self, frame: Frame) -> Sequence[Event | Faulty | WholeRequest]:
+        if frame.is_within_section:
+            return self._let_read(frame)  # an error, unless it is CONTINUATION
         match frame.kind:
+            case Kind.HEADERS if self._brief.is_next(frame.stream):
+                if self.state is SessionState.OPEN and is_whole(frame):
+                    return self._read_whole(frame)
             case Kind.SETTINGS if frame.flags & Flag.ACK and frame.length:
                 self.fail(ErrorCodes.FRAME_SIZE_ERROR)
                 return ()
@@ -179,16 +216,70 @@ class Session:
                 self.reset(frame.stream, ErrorCodes.PROTOCOL_ERROR)
                 self._drop(frame)
                 return (Faulty(frame.stream),)
+            case Kind.WINDOW_UPDATE if frame.stream == 0 and frame.length == 4:
+                return self._raise_window(frame)
+            case kind if kind in _OF_A_STREAM and self._brief.is_late(frame.stream):
+                self._read_late(frame)
+                return ()
+        return self._let_read(frame)
+
+    def _read_whole(self, frame: Frame) -> Sequence[Event | Faulty | WholeRequest]:
+        """Read a request's fields without h2, as far as they are in order."""
+        start = _HEADER
+        if frame.flags & Flag.PRIORITY:
+            start += _PRIORITY
+            if frame.length < _PRIORITY or _depends_on_itself(frame):
+                return self._let_read(frame)
+        head = self._decoder.decode_ahead(frame.octets[start:])
+        if head is None:
+            return self._let_read(frame)
+        self._whole = frame
+        return (WholeRequest(frame.stream, head),)
+
+    def enter(self) -> None:
+        """Let h2 open the stream of the request that was read last, if it has not."""
+        frame, self._whole = self._whole, None
+        if frame is not None:
+            self._let_read(frame)
+            if self.state is SessionState.ENDED:
+                raise RuntimeError("h2 refuses a request that is in order")
+
+    def _raise_window(self, frame: Frame) -> Sequence[Event | Faulty | WholeRequest]:
+        """Raise the connection's window; h2 hears of the part that its own content took."""
+        increment = frame.number
+        if not 0 < increment <= LARGEST:
+            return self._let_read(frame)
+        rest = self._brief.raised(increment)
+        if rest == increment:
+            return self._let_read(frame)
+        if rest:
+            self._let_read(Frame(frame.kind, 0, 0, 4, frame_of(frame.kind, 0, 0, rest.to_bytes(4, "big"))))
+        return (WindowUpdated(stream_id=0, delta=increment),)
+
+    def _read_late(self, frame: Frame) -> None:
+        """Read a frame for a stream that is over, and of which h2 has not heard."""
+        error = self._brief.fault(frame)
+        if error is not None:
+            self.fail(error)
+        elif frame.kind == Kind.DATA:
+            self._write(frame_of(Kind.RST_STREAM, 0, frame.stream, _STREAM_CLOSED))
+            self._remember(frame.stream)
+            self._drop(frame)
+
+    def _let_read(self, frame: Frame) -> Sequence[Event | Faulty]:
+        """Let h2 read a frame."""
         try:
             events = self._h2.receive_data(frame.octets)
         except ProtocolError as error:
             self._move(SessionState.ENDED)
-            self.error = ErrorCodes(error.error_code)
             denied = isinstance(error, DenialOfServiceError)
-            if isinstance(error.__context__, HPACKError | IndexError) and not denied:
-                self._say_otherwise(ErrorCodes.COMPRESSION_ERROR)  # §4.3
+            faulty = isinstance(error.__context__, HPACKError | IndexError) and not denied
+            self._say_otherwise(
+                ErrorCodes.COMPRESSION_ERROR if faulty else ErrorCodes(error.error_code)
+            )  # §4.3
             return ()
         if events and isinstance(events[0], RequestReceived):
+            self._brief.enter(frame.stream)
             return events
         return list(self._heeded(events))
 
@@ -197,6 +288,11 @@ class Session:
             if isinstance(event, PingAckReceived):
                 if event.ping_data == _FAREWELL:
                     self.part()
+            elif isinstance(event, RemoteSettingsChanged):
+                changed = event.changed_settings.get(SettingCodes.INITIAL_WINDOW_SIZE)
+                if changed is not None:
+                    self._brief.initial_window = changed.new_value
+                yield event
             elif isinstance(event, TrailersReceived) and self._is_faulty(event):
                 self.reset(event.stream_id, ErrorCodes.PROTOCOL_ERROR)
                 yield Faulty(event.stream_id)
@@ -207,10 +303,10 @@ class Session:
                 yield event
 
     def _say_otherwise(self, error: ErrorCodes) -> None:
-        """Replace the GOAWAY that h2 has just written."""
+        """Replace the GOAWAY that h2 has just written: it does not know of all streams."""
         self.error = error
         self._out.append(self._h2.data_to_send()[:-_GOAWAY])
-        self._go_away(self._h2.highest_inbound_stream_id, error)
+        self._go_away(self._brief.highest, error)
 
     def _is_faulty(self, trailers: TrailersReceived) -> bool:
         """Content is missing before trailers, or they are none."""
@@ -250,6 +346,12 @@ class Session:
 
         h2 would encode each field anew for each connection: a head goes beside it, and it hears of content.
         """
+        self._write(self._frames_of_head(stream, status, block, ends=ends))
+        if ends:
+            self._h2.end_stream(stream)
+            self._out.append(self._h2.data_to_send()[:-_EMPTY])  # the flag has said it
+
+    def _frames_of_head(self, stream: int, status: int, block: bytes, *, ends: bool) -> bytes:
         octets = block_of_status(status) + block
         if not self._is_greeted:
             self._is_greeted, octets = True, NO_TABLE + octets
@@ -258,26 +360,45 @@ class Session:
             piece, octets = octets[:LONGEST], octets[LONGEST:]
             frames += frame_of(kind, flags, stream, piece)
             kind, flags = Kind.CONTINUATION, 0
-        self._write(frames + frame_of(kind, flags | Flag.END_HEADERS, stream, octets))
-        if ends:
-            self._h2.end_stream(stream)
-            self._out.append(self._h2.data_to_send()[:-_EMPTY])  # the flag has said it
+        return frames + frame_of(kind, flags | Flag.END_HEADERS, stream, octets)
+
+    def answer(self, status: int, block: bytes, body: bytes) -> bool:
+        """Send the whole response to the request that was read last; False: there is no window for it."""
+        frame, octets = self._whole, len(body)
+        if frame is None or octets > self._brief.room():
+            return False
+        self._whole = None
+        self._decoder.skip()
+        stream = frame.stream
+        self._write(self._frames_of_head(stream, status, block, ends=not body))
+        for start in range(0, octets, LONGEST):
+            piece = body[start : start + LONGEST]
+            self._earn(len(piece))
+            ends = start + LONGEST >= octets
+            self._out.append(frame_of(Kind.DATA, int(Flag.END_STREAM) if ends else 0, stream, piece))
+        self.unwritten += octets
+        self._brief.answer(stream, octets)
+        self._credit.earn(Credit.AN_ANSWER)
+        return True
 
     def window(self, stream: int) -> int:
         """The bytes of content that the client takes now."""
-        return self._h2.local_flow_control_window(stream)
+        return self._brief.room(self._h2.local_flow_control_window(stream))
 
     def content(self, stream: int, content: memoryview, *, ends: bool) -> None:
         """Send content, which is within the window."""
-        longest = min(LONGEST, self._h2.max_outbound_frame_size)
         self.unwritten += len(content)
+        self._brief.sent(len(content))
         while True:
-            piece, content = content[:longest], content[longest:]
-            if len(piece) >= 1024:  # who lets a window grow byte by byte earns nothing (CVE-2019-9511)
-                self._credit.earn(Credit.A_PIECE)
+            piece, content = content[:LONGEST], content[LONGEST:]
+            self._earn(len(piece))
             self._h2.send_data(stream, bytes(piece), end_stream=ends and not content)
             if not content:
                 return
+
+    def _earn(self, octets: int) -> None:
+        if octets >= _A_PIECE:
+            self._credit.earn(Credit.A_PIECE)
 
     def end(self, stream: int) -> None:
         """End a response whose content is all sent."""
@@ -320,21 +441,21 @@ class Session:
         """
         if self.state is SessionState.LEAVING and not self._is_leave_requested:
             self._is_leave_requested = True
-            self._go_away(_HIGHEST)
+            self._go_away(LARGEST)
             self._h2.ping(_FAREWELL)
 
     def part(self) -> None:
         """Tell the client which request was the last that is answered."""
         if self.state is SessionState.OPEN or self.state is SessionState.LEAVING:
             self._move(SessionState.PARTED)
-            self._go_away(self._h2.highest_inbound_stream_id)
+            self._go_away(self._brief.highest)
 
     def fail(self, code: ErrorCodes) -> None:
         """End the connection with an error (§5.4.1)."""
         if self.state is not SessionState.ENDED:
             self._move(SessionState.ENDED)
             self.error = code
-            self._h2.close_connection(code)
+            self._h2.close_connection(code, last_stream_id=self._brief.highest)
 
     def forget(self) -> None:
         """Let go of h2's connection, a circle that would wait for the garbage collector."""
@@ -367,7 +488,12 @@ class Session:
         return b"".join(out)
 
 
-def _h2(header_octets: int) -> H2Connection:
+def _depends_on_itself(frame: Frame) -> bool:
+    """Tell whether the priority of a HEADERS frame names its own stream (RFC 7540 §5.3.1)."""
+    return int.from_bytes(frame.octets[_HEADER : _HEADER + 4], "big") & LARGEST == frame.stream
+
+
+def _h2(header_octets: int, decoder: FieldDecoder) -> H2Connection:
     """h2's connection, with our settings sent."""
     config = H2Configuration(
         client_side=False,
@@ -391,7 +517,7 @@ def _h2(header_octets: int) -> H2Connection:
     connection.increment_flow_control_window((2 * MOST_STREAMS - 1) * STREAM_WINDOW)
     # h2 ends the connection at once for what is more than is said here: streams too many, which a client
     # may open before it has read this, and fields too large, which are refused with 431.
-    settings[SettingCodes.MAX_CONCURRENT_STREAMS] = _HIGHEST
+    settings[SettingCodes.MAX_CONCURRENT_STREAMS] = LARGEST
     connection.local_settings = Settings(client=False, initial_values=settings)
-    connection.decoder = cast("hpack.Decoder", FieldDecoder(2 * header_octets))
+    connection.decoder = cast("hpack.Decoder", decoder)
     return connection
