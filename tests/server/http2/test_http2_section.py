@@ -6,6 +6,7 @@ from hpack.exceptions import HPACKError, OversizedHeaderListError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from univocal.server.http2.head import head_of
 from univocal.server.http2.section import FieldDecoder
 
 NAMES = st.sampled_from([b":method", b":path", b"x", b"cookie", b"accept", b"a-name"])
@@ -31,6 +32,53 @@ def test_octets_of_any_kind_are_read_as_hpack_reads_them(sections):
         assert outcome(ours, octets) == expected
         if expected == "an error":
             return
+
+
+READS = st.sampled_from(["decode", "ahead", "skip"])
+
+
+@given(
+    st.lists(st.tuples(READS, st.lists(st.tuples(NAMES, VALUES, st.booleans()), max_size=5)), max_size=24),
+    st.lists(st.tuples(st.integers(0, 23), st.sampled_from([0, 60, 200, 4096])), max_size=3),
+)
+def test_sections_that_are_read_ahead_are_what_was_sent(sections, sizes):
+    encoder, decoder = hpack.Encoder(), FieldDecoder(65536)
+    for number, (way, fields) in enumerate(sections):
+        for place, size in sizes:
+            if place == number:
+                encoder.header_table_size = size
+        octets, sent = encoder.encode(fields), [(name, value) for name, value, _ in fields]
+        if way != "decode":
+            assert decoder.decode_ahead(octets) == head_of(sent)
+        if way == "skip":
+            decoder.skip()
+        else:
+            assert [tuple(field) for field in decoder.decode(octets)] == sent
+
+
+@given(st.lists(st.tuples(READS, st.binary(max_size=12)), max_size=8))
+def test_octets_of_any_kind_are_read_ahead_as_hpack_reads_them(sections):
+    ours, theirs = FieldDecoder(65536), hpack.Decoder()
+    for way, octets in sections:
+        expected = outcome(theirs, octets)
+        head = None if way == "decode" else ours.decode_ahead(octets)
+        if way == "skip" and head is not None:
+            ours.skip()
+            assert head == head_of(expected)
+        else:
+            assert outcome(ours, octets) == expected
+        if expected == "an error":
+            assert head is None
+            return
+
+
+def test_sections_that_are_remembered_are_few_and_short():
+    decoder = FieldDecoder(65536)
+    for number in range(100):
+        decoder.decode_ahead(b"\x82\x10\x01x\x03%03d" % number)
+        decoder.decode_ahead(b"\x82" + b"\x10\x01x\x64%0100d" % number * 3)
+    assert len(decoder._heads) <= 16
+    assert max(map(len, decoder._heads)) <= 256
 
 
 def outcome(decoder, octets):
