@@ -3,7 +3,7 @@
 From the socket up:
 
 - `frames` cuts bytes into frames and counts their cost.
-- `session` lets h2 read them.
+- `session` lets h2 read them, and `brief` keeps streams that need no h2.
 - `section` decodes a request's fields, `head` judges them.
 - `stream` is one exchange.
 - `block` has the fields of responses.

@@ -86,13 +86,15 @@ class SessionState(Enum):
 
     OPEN = "requests are answered"
     LEAVING = "the connection ends once nothing is under way; what comes until then is answered (§6.8)"
+    ASKED = "as before, and the client was asked to send no more requests"
     PARTED = "the client knows the last request that is answered; later ones are refused"
     ENDED = "nothing more is read"
 
 
 _NEXT: Final = {
     SessionState.OPEN: frozenset((SessionState.LEAVING, SessionState.PARTED, SessionState.ENDED)),
-    SessionState.LEAVING: frozenset((SessionState.PARTED, SessionState.ENDED)),
+    SessionState.LEAVING: frozenset((SessionState.ASKED, SessionState.PARTED, SessionState.ENDED)),
+    SessionState.ASKED: frozenset((SessionState.PARTED, SessionState.ENDED)),
     SessionState.PARTED: frozenset((SessionState.ENDED,)),
     SessionState.ENDED: frozenset[SessionState](),
 }
@@ -127,7 +129,6 @@ class Session:
         "_frames",
         "_h2",
         "_is_greeted",
-        "_is_leave_requested",
         "_lengths",
         "_out",
         "_unread",
@@ -152,7 +153,6 @@ class Session:
         self._dropped: OrderedDict[int, None] = OrderedDict()  # streams that were reset here
         self._unread = 0  # bytes of content for these
         self._is_greeted = False  # a section of fields was sent
-        self._is_leave_requested = False  # the client to leave
         self._out: list[bytes] = []  # what was written beside h2
         self.unwritten = 0  # bytes of content that `take` will give
         self._brief = BriefStreams()
@@ -439,14 +439,14 @@ class Session:
 
         Clients that use h2 take a GOAWAY for the end of all streams, so it is not sent before it is needed.
         """
-        if self.state is SessionState.LEAVING and not self._is_leave_requested:
-            self._is_leave_requested = True
+        if self.state is SessionState.LEAVING:
+            self._move(SessionState.ASKED)
             self._go_away(LARGEST)
             self._h2.ping(_FAREWELL)
 
     def part(self) -> None:
         """Tell the client which request was the last that is answered."""
-        if self.state is SessionState.OPEN or self.state is SessionState.LEAVING:
+        if self.state is not SessionState.PARTED and self.state is not SessionState.ENDED:
             self._move(SessionState.PARTED)
             self._go_away(self._brief.highest)
 
