@@ -11,7 +11,8 @@ import pytest
 from examples import LONG
 from univocal.http.framing import WATCHED
 from univocal.server.http1.chunks import ChunkReader
-from univocal.server.http1.glance import Glance
+from univocal.judge.plan import plan_of
+from univocal.server.http1.glance import Glance, Glimpse
 from univocal.server.http1.head_reader import HeadReader
 from univocal.server.http1.request_reader import RequestPhase, RequestReader
 from univocal.server.listener import Listener
@@ -75,7 +76,8 @@ def loses_repeated_fields(self, data):
     if rest or not first.startswith(b"GET /") or not first.endswith(b" HTTP/1.1") or first.count(b" ") > 2:
         return None
     fields = dict(line.split(b": ", 1) for line in lines if b": " in line)
-    return first[4:-9], tuple(fields), tuple(fields.values())
+    plan = plan_of(tuple(fields))
+    return None if plan is None else Glimpse(first[4:-9], plan, tuple(fields.values()))
 
 
 def loses_an_octet(self, octets, at, read=ChunkReader.read):

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from examples import examples
 from univocal.http.errors import RefusedError
+from univocal.judge.plan import plan_of
 from univocal.server.bounds import Bounds
 from univocal.server.http1.glance import Glance
 from univocal.server.http1.head_reader import IncomingHead
@@ -142,22 +143,32 @@ SMUGGLING = [
 ]
 
 
-def check_reading(data):
-    glance = Glance()
-    for _ in range(2):  # a reader that has read one is used again
-        read = glance.read(data) if data.endswith(END) else None
+def plan(names, _=()):
+    """The plan of a head that may be any other's, too: what is read is to be compared for all of them."""
+    ordinary = plan_of((b"host",))
+    lower = tuple(name.lower() for name in names)
+    return ordinary._replace(names=lower, host=lower.index(b"host")) if b"host" in lower else None
+
+
+def new_glance(plan_of=plan):
+    return Glance(plan_of)
+
+
+def check_reading(data, glance=None):
+    glance = glance or new_glance()
+    for _ in range(4):  # a reader that has read one is used again, and may remember it
+        alone = data.find(END) == len(data) - len(END)
+        read = glance.read(data) if alone else None
         if read is None:
-            return
-        target, names, said = read
+            return False
         (only,), is_refused = heard(data)
         method, url, version, fields = only
         assert not is_refused
-        assert (method, url, version) == (b"GET", target, "1.1")
-        assert fields == [
-            (name.lower(), value.rstrip(b" \t")) for name, value in zip(names, said, strict=True)
-        ]
+        assert (method, url, version) == (b"GET", read.target, "1.1")
+        assert fields == read.plan.fields(read.values)
         if b"content-length" in dict(fields) or b"transfer-encoding" in dict(fields):
-            return  # that reader is not used again
+            return False  # that reader is not used again
+    return True
 
 
 @settings(max_examples=examples(1500))
@@ -176,8 +187,101 @@ def test_a_glance_reads_nothing_else_into_it(data):
 )
 def test_a_glance_reads_ordinary_heads(data):
     """So that the properties say something."""
-    assert Glance().read(data) is not None
+    assert new_glance().read(data) is not None
     check_reading(data)
+
+
+def remembering(section):
+    """A glance that has read this header section often enough to remember it."""
+    glance = new_glance()
+    for target in (b"/a", b"/b", b"/c"):
+        assert glance.read(b"GET %b HTTP/1.1\r\n%b" % (target, section)) is not None
+    return glance
+
+
+# Octets before a header section that is remembered: a request line, or something like it.
+before = st.one_of(
+    firsts,
+    st.tuples(firsts, st.lists(line, max_size=2).map(b"".join)).map(b"".join),
+    st.binary(max_size=20),
+    st.tuples(st.just(b"GET /"), st.binary(max_size=6), st.just(b" HTTP/1.1\r\n")).map(b"".join),
+)
+
+
+@settings(max_examples=examples(1500))
+@given(data=before, section=st.sampled_from([HOST + b"\r\n", BROWSER + b"\r\n"]))
+@example(data=b"GET /a HTTP/1.1\r\nContent-Length: 5\r\n", section=HOST + b"\r\n")
+@example(data=b"GET /a HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\n", section=HOST + b"\r\n")
+@example(data=b"GET /a HTTP/1.1\r\nX: /b HTTP/1.1\r\n", section=HOST + b"\r\n")
+@example(data=b"GET /a HTTP/1.0\r\n", section=HOST + b"\r\n")
+@example(data=b"GET / HTTP/1.1\r\n", section=HOST + b"\r\n")
+@example(data=b" HTTP/1.1\r\n", section=HOST + b"\r\n")
+@example(data=b"", section=HOST + b"\r\n")
+@example(data=b"GET /a\r\n", section=HOST + b"\r\n")
+@example(data=b"X", section=HOST + b"\r\n")
+def test_a_remembered_section_changes_nothing_that_is_read(data, section):
+    known, new = remembering(section), new_glance()
+    data += section
+    if data.find(END) == len(data) - len(END):
+        assert known.read(data) == new.read(data)
+        check_reading(data, remembering(section))
+
+
+@pytest.mark.parametrize("octet", range(256))
+def test_a_target_of_any_octet_is_read_as_the_parser_reads_it(octet):
+    for target in (b"/%c", b"/a%cb", b"/a?%c", b"/a%c/../?b"):
+        data = b"GET %b HTTP/1.1\r\n%b\r\n" % (target % octet, HOST)
+        if data.count(END) == 1:
+            assert remembering(HOST + b"\r\n").read(data) == new_glance().read(data)
+
+
+@given(data=streams)
+def test_a_remembered_section_leaves_no_trace_in_the_next(data):
+    glance = remembering(BROWSER + b"\r\n")
+    alone = data.find(END) == len(data) - len(END)
+    assert not alone or glance.read(data) == new_glance().read(data)
+
+
+def counted():
+    """A glance, and the header sections of which it has had to find the plan."""
+    planned = []
+
+    def plan_and_count(names, values):
+        planned.append(values)
+        return plan(names)
+
+    return new_glance(plan_and_count), planned
+
+
+def test_a_header_section_that_repeats_is_parsed_twice():
+    glance, planned = counted()
+    for target in range(20):
+        assert glance.read(b"GET /%d HTTP/1.1\r\n%b\r\n" % (target, BROWSER)).target == b"/%d" % target
+    assert len(planned) == 2
+
+
+def test_a_long_header_section_is_never_remembered():
+    glance, planned = counted()
+    for _ in range(5):
+        assert glance.read(b"GET / HTTP/1.1\r\n" + HOST + b"X: " + b"y" * 3000 + END) is not None
+    assert len(planned) == 5
+
+
+def test_another_header_section_replaces_the_remembered_one():
+    glance, planned = counted()
+    for host in (b"a", b"a", b"a", b"bb", b"a", b"c", b"c"):
+        read = glance.read(b"GET / HTTP/1.1\r\nHost: %b" % host + END)
+        assert read.values == (host,)
+    assert len(planned) == 5
+
+
+def test_a_certificate_is_asked_about_each_host():
+    suited = []
+    glance = Glance(plan, lambda host: suited.append(host) or host == b"a.example")
+    for _ in range(4):
+        assert glance.read(b"GET / HTTP/1.1\r\n" + HOST + b"\r\n") is not None
+    assert glance.read(b"GET / HTTP/1.1\r\nHost: b.example" + END) is None
+    assert suited == [b"a.example", b"b.example"]
 
 
 STORED = [

@@ -81,14 +81,18 @@ class AsgiService:
             raise RefusedError("fragment" if b"#" in received.target else "bad-target")
         return protocol
 
+    def plan(self, names: tuple[bytes, ...], values: tuple[bytes, ...]) -> Plan | None:  # noqa: ARG002
+        """An application is called for each request."""
+        return None
+
     def at_a_glance(
         self,
         received: Received,  # noqa: ARG002
-        names: tuple[bytes, ...],  # noqa: ARG002
+        plan: Plan,  # noqa: ARG002
         values: tuple[bytes, ...],  # noqa: ARG002
         now: float,  # noqa: ARG002
-    ) -> Hit | Plan | None:
-        """An application is called for each request."""
+    ) -> Hit | None:
+        """Nothing is stored here."""
         return None
 
     def _web_socket(self) -> Any:

@@ -6,7 +6,7 @@ these neighbours, and all calls are plain and return at once:
     Connection   begin · receive · complete · resume · end · fail      calls of the turn
     Stream       interim · start · write · finish · cut · pause · resume    what the turn writes to
     Responder    begin · resume · cancel · refuse · give_up            who answers: an Exchange, an ASGI cycle
-    Service      respond · at_a_glance · tell                          what makes responders for a listener
+    Service      respond · plan · at_a_glance · tell                   what makes responders for a listener
 
 In this order, `a*` any number of times:
 

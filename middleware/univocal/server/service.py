@@ -48,17 +48,15 @@ class EngineService:
         kind = Handshake if received.upgrade else Exchange
         return kind(engine, turn, admission, self.origin, turn.content or NO_CONTENT, begun)
 
-    def at_a_glance(
-        self, received: Received, names: tuple[bytes, ...], values: tuple[bytes, ...], now: float
-    ) -> Hit | Plan | None:
-        """The hit for a GET without content; without one, its plan, or None if it is out of the ordinary."""
+    def plan(self, names: tuple[bytes, ...], values: tuple[bytes, ...]) -> Plan | None:
+        """The plan for a GET with these fields; None if it is out of the ordinary, or is refused."""
         plan = plan_of(names)
         if plan is None or not plan.suits(values):
             return None
-        # Where another Host stands in for this one, it is at fault nevertheless.
-        if plan.forwarded and not is_authority(values[plan.host]):
-            return None
-        hit = self._hits.find(received, plan, values, now)
-        if hit is not None:
-            return hit
-        return plan if is_authority(values[plan.host]) else None  # else it is refused
+        return plan if is_authority(values[plan.host]) else None
+
+    def at_a_glance(
+        self, received: Received, plan: Plan, values: tuple[bytes, ...], now: float
+    ) -> Hit | None:
+        """The hit for an ordinary GET."""
+        return self._hits.find(received, plan, values, now)

@@ -64,15 +64,18 @@ class Service(Protocol):
         """Make the one who answers a turn, whose time has come."""
         ...
 
-    def at_a_glance(
-        self, received: Received, names: tuple[bytes, ...], values: tuple[bytes, ...], now: float
-    ) -> Hit | Plan | None:
-        """A stored response for a GET without content: see `univocal.judge.hits`.
+    def plan(self, names: tuple[bytes, ...], values: tuple[bytes, ...]) -> Plan | None:
+        """The plan for a GET without content and with these fields; the names are as they came.
 
-        `names` are as they came, `values` those of each. A Plan: there is no hit, and a Turn with this plan
-        saves the gate what the names rule out; None: the request is out of the ordinary, and is to be judged
-        (`Listener.faults`) like any other.
+        A Turn with this plan saves the gate what the names rule out. None: the request is out of the
+        ordinary, and is to be judged (`Listener.faults`) like any other. It depends on nothing but these.
         """
+        ...
+
+    def at_a_glance(
+        self, received: Received, plan: Plan, values: tuple[bytes, ...], now: float
+    ) -> Hit | None:
+        """A stored response for an ordinary GET with such a plan: see `univocal.judge.hits`."""
         ...
 
 

@@ -305,7 +305,7 @@ async def test_a_fault_of_ours_is_an_answer_without_a_traceback(connect, caplog)
     class Faulty:
         clock, dates = staticmethod(lambda: 0.0), True
 
-        def at_a_glance(self, *_):
+        def plan(self, *_):
             return None
 
         def respond(self, _):

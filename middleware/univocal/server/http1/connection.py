@@ -22,7 +22,7 @@ from univocal.judge.hits import Hit
 from univocal.server.complaints import COMPLAINTS
 from univocal.server.delivery import Delivery
 from univocal.server.flow import Flow
-from univocal.server.http1.glance import CertifiedGlance, Glance
+from univocal.server.http1.glance import Glance
 from univocal.server.http1.head_reader import IncomingHead
 from univocal.server.http1.request_reader import END, RequestPhase, RequestReader
 from univocal.server.http1.response import ResponseFraming, interim_head
@@ -410,26 +410,22 @@ class Http1Connection(asyncio.Protocol):
             self._glance,
             None,
         )  # its parser may wait for more of a message it does not take
-        if glance is None:
-            suits = self.peer.suits
-            glance = Glance() if suits is None else CertifiedGlance(suits)
-        read = glance.read(data)
-        if read is None or len(read[1]) > listener.bounds.most_fields:
-            return False
-        target, names, field_values = read
         service, peer = listener.service, self.peer
-        received = Received(b"GET", target, peer.scheme, peer.address)
-        begun = service.clock()
-        seen = service.at_a_glance(received, names, field_values, begun)
-        if seen is None:
+        if glance is None:
+            glance = Glance(service.plan, peer.suits)
+        read = glance.read(data)
+        if read is None or len(read.values) > listener.bounds.most_fields:
             return False
         self._glance = glance
-        if isinstance(seen, Hit):
-            self._send(seen)
-            service.tell(seen, received, begun, ticks)
+        received = Received(b"GET", read.target, peer.scheme, peer.address)
+        begun = service.clock()
+        hit = service.at_a_glance(received, read.plan, read.values, begun)
+        if hit is not None:
+            self._send(hit)
+            service.tell(hit, received, begun, ticks)
         else:
             self._timer.when = NEVER
-            self.turns.append(Turn(self, service, received, seen.fields(field_values), plan=seen))
+            self.turns.append(Turn(self, service, received, read.plan.fields(read.values), plan=read.plan))
             self._work()
         return True
 

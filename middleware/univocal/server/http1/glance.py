@@ -3,41 +3,93 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 import httptools
 
+from univocal.judge.plan import Plan
 from univocal.server.http1.llhttp import new_parser
 
-__all__ = ["CertifiedGlance", "Glance"]
+__all__ = ["Glance", "Glimpse", "PlanOf"]
 
+PlanOf: TypeAlias = Callable[[tuple[bytes, ...], tuple[bytes, ...]], Plan | None]
+"""The plan for a GET with these field names and values; None where it is no ordinary one."""
+
+_BEGINNING: Final = b"GET /"
 _METHOD: Final = b"GET "
 _VERSION: Final = b" HTTP/1.1\r\n"
+_AROUND_TARGET: Final = len(_METHOD) + len(_VERSION)
+# Bytes that end no target and begin nothing new in one for any parser: a target of them alone needs none.
+_PLAIN: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/%?=&+,;:@!$()*'"
+# Bytes of a header section that is remembered: an idle connection may keep it.
+_LONGEST: Final = 2048
+
+
+class Glimpse(NamedTuple):
+    """An ordinary head: its target, the plan for its field names, and the values of its fields."""
+
+    target: bytes
+    plan: Plan
+    values: tuple[bytes, ...]
 
 
 class Glance:
-    """Reads the head of a GET with llhttp, whose callbacks are methods of a dictionary and a list.
+    """Reads the head of an ordinary GET with llhttp, whose callbacks are methods of a dictionary and a list.
 
     A dictionary forgets repeated field lines: a head that has any, or is folded, or is not alone, has another
-    number of lines than names, and is not read here.
+    number of lines than names, and is not read here. `suits` tells whether a Host is one that the
+    connection's certificate names; heads with another are not read either.
+
+    Most clients send the same header section again and again. One that repeats, to the byte, behind another
+    request line like the first, means what it meant: it is remembered. It is given up when another comes.
     """
 
-    __slots__ = ("_fields", "_parser", "_targets", "on_header", "on_url")
+    __slots__ = (
+        "_fields",
+        "_length",
+        "_parser",
+        "_plan",
+        "_plan_of",
+        "_section",
+        "_suited",
+        "_suits",
+        "_targets",
+        "_values",
+        "on_header",
+        "on_url",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, plan_of: PlanOf, suits: Callable[[bytes], bool] | None = None) -> None:
+        self._plan_of = plan_of
+        self._suits = suits
+        self._suited: bytes | None = None  # the last host that did
+        self._length = 0  # of the header section before
+        self._section = b""  # the one that is remembered, and what was read of it
+        self._plan: Plan | None = None
+        self._values: tuple[bytes, ...] = ()
         self._fields: dict[bytes, bytes] = {}
         self._targets: list[bytes] = []
         self.on_header = self._fields.__setitem__
         self.on_url = self._targets.append
         self._parser = new_parser(self)
 
-    def read(self, data: bytes) -> tuple[bytes, tuple[bytes, ...], tuple[bytes, ...]] | None:
-        """The target, the field names as they came, and their values; None if `data` is no such head.
+    def read(self, data: bytes) -> Glimpse | None:
+        """The head, up to and with the first empty line, that all of `data` is; None if it is not ordinary.
 
         After None the reader must not be used again.
         """
+        plan, length = self._plan, len(data) - len(self._section)
+        if plan is not None and length > _AROUND_TARGET and data.endswith(self._section):
+            version = length - len(_VERSION)
+            if data.startswith(_BEGINNING) and data.startswith(_VERSION, version):
+                target = data[len(_METHOD) : version]
+                if not target.translate(None, _PLAIN):
+                    return Glimpse(target, plan, self._values)
+        return self._parse(data)
+
+    def _parse(self, data: bytes) -> Glimpse | None:
         fields, targets = self._fields, self._targets
-        if not data.startswith(b"GET /"):
+        if not data.startswith(_BEGINNING):
             return None
         try:
             self._parser.feed_data(data)
@@ -48,28 +100,26 @@ class Glance:
         target = targets[0]
         if not data.startswith(_VERSION, len(_METHOD) + len(target)):
             return None
-        read = target, tuple(fields), tuple(fields.values())
+        values = tuple(fields.values())
+        plan = self._plan_of(tuple(fields), values)
+        if plan is None or not self._is_certified(values[plan.host]):
+            return None
         targets.clear()
         fields.clear()
-        return read
+        self._remember(data, _AROUND_TARGET + len(target), plan, values)
+        return Glimpse(target, plan, values)
 
+    def _is_certified(self, host: bytes) -> bool:
+        if self._suits is None or host == self._suited:
+            return True
+        self._suited = host if self._suits(host) else None
+        return self._suited is not None
 
-class CertifiedGlance(Glance):
-    """Reads heads whose Host is one that the connection's certificate `suits`, and no others."""
-
-    __slots__ = ("_suited", "_suits")
-
-    def __init__(self, suits: Callable[[bytes], bool]) -> None:
-        super().__init__()
-        self._suits = suits
-        self._suited: bytes | None = None  # the last that did
-
-    def read(self, data: bytes) -> tuple[bytes, tuple[bytes, ...], tuple[bytes, ...]] | None:
-        read = super().read(data)
-        if read is not None:
-            named = dict(zip(read[1], read[2], strict=True))
-            host = named.get(b"Host") or named.get(b"host")
-            if host is None or not (host == self._suited or self._suits(host)):
-                return None
-            self._suited = host
-        return read
+    def _remember(self, data: bytes, start: int, plan: Plan, values: tuple[bytes, ...]) -> None:
+        """Remember the header section that starts there, if the one before was as long."""
+        length = len(data) - start
+        if length == self._length <= _LONGEST:
+            self._section, self._plan, self._values = data[start:], plan, values
+        elif self._plan is not None:
+            self._section, self._plan, self._values = b"", None, ()
+        self._length = length

@@ -297,17 +297,17 @@ class Http2Connection(asyncio.Protocol):
         suits = self.peer.suits
         if suits is not None and not (names[:1] == (b"host",) and suits(contents[0])):
             return False
-        ticks, begun = time.perf_counter(), listener.service.clock()
-        seen = listener.service.at_a_glance(received, names, contents, begun)
-        if seen is None:
+        ticks, service = time.perf_counter(), listener.service
+        plan = service.plan(names, contents)
+        if plan is None:
             return False
-        if isinstance(seen, Hit):
-            if self._reply(seen):
-                listener.service.tell(seen, received, begun, ticks)
-                return True
-            seen = seen.plan
+        begun = service.clock()
+        hit = service.at_a_glance(received, plan, contents, begun)
+        if hit is not None and self._reply(hit):
+            service.tell(hit, received, begun, ticks)
+            return True
         stream = self._open(number, is_complete=True)
-        stream.turn = Turn(stream, listener.service, received, seen.fields(contents), plan=seen)
+        stream.turn = Turn(stream, service, received, plan.fields(contents), plan=plan)
         stream.turn.begin()
         return True
 
