@@ -10,8 +10,8 @@ import pytest
 
 from examples import LONG
 from univocal.http.framing import WATCHED
-from univocal.server.http1.chunks import ChunkReader
 from univocal.judge.plan import plan_of
+from univocal.server.http1.chunks import ChunkReader
 from univocal.server.http1.glance import Glance, Glimpse
 from univocal.server.http1.head_reader import HeadReader
 from univocal.server.http1.request_reader import RequestPhase, RequestReader
