@@ -63,10 +63,14 @@ class Peer:
 
 
 def environment(folder: Path, *, is_pure: bool = False) -> dict[str, str]:
-    """The environment in which the measured program imports the compiled wheel, or this checkout."""
+    """The environment in which the measured program imports the compiled wheel, or this checkout.
+
+    Its first start writes bytecode, as an installation does: no other start compiles the sources again.
+    """
     has_sources = is_pure or not COMPILED.is_dir()
     paths = (ROOT, ROOT / "app", ROOT / "middleware") if has_sources else (ROOT, COMPILED)
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "BENCHMARK_FOLDER": str(folder)}
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**inherited, "PYTHONPATH": os.pathsep.join(map(str, paths)), "BENCHMARK_FOLDER": str(folder)}
 
 
 # univocal -------------------------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ def _run() -> None:
 
         few(error.name or "more")
         return
+    gc.freeze()  # what was imported stays: no collection looks at it, not even the first
     gc.enable()
     run()
 
