@@ -6,20 +6,19 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from univocal.asgi.application import Application
 from univocal.asgi.client import ScopeClient
+from univocal.asgi.glance import adds_date, hit_for, start_of
 from univocal.asgi.handshake import WatchedSend, refuse_handshake
 from univocal.asgi.lifetime import StoreLifetime
 from univocal.asgi.messages import App, Receive, Scope, Send
 from univocal.asgi.reception import Reception
 from univocal.asgi.refused import answer_refused, may_be_answered
-from univocal.asgi.scope import adds_date, below_root, request_line, respell
+from univocal.asgi.scope import below_root, request_line, respell
 from univocal.cache.decide import Refuse
 from univocal.cache.rules import Rules
-from univocal.cache.stored import head_fields
 from univocal.engine.audience import Listener
 from univocal.engine.engine import Engine
 from univocal.engine.exchange import Exchange
@@ -27,13 +26,11 @@ from univocal.engine.outcome import Outcome, Times
 from univocal.engine.purge import Purged, carry_out
 from univocal.forward.roles import Origin
 from univocal.http.client_counts import client_name
-from univocal.http.messages import Fields, Received
+from univocal.http.messages import Received
 from univocal.http.problem import fault, problem
 from univocal.http.upgrade import WEBSOCKET
 from univocal.judge.admission import Admission, Gate
-from univocal.judge.hits import Hit
 from univocal.judge.orders import ordered
-from univocal.judge.plan import plan_of
 from univocal.judge.runtime import Access, Runtime
 from univocal.judge.trust import LOOPBACK, Family, family_named, networks
 from univocal.store.address import store_at
@@ -115,12 +112,21 @@ class CacheMiddleware:
                 await self._lifetime.lifespan(self.app, scope, receive, send)
                 return
             await self._lifetime.begin()
-        if scope["type"] == "http":
-            await self._http(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await self._websocket(scope, receive, send)
-        else:
-            await self.app(scope, receive, send)
+        if scope["type"] != "http":
+            await (self._websocket if scope["type"] == "websocket" else self.app)(scope, receive, send)
+            return
+        engine = self.engine
+        begun, ticks = engine.clock(), time.perf_counter()
+        line = request_line(scope)
+        hit = hit_for(line, scope, engine.hits, begun)
+        if hit is None:
+            await self._exchange(scope, receive, send, line, (begun, ticks))
+            return
+        try:
+            await send(start_of(hit, adds_date(receive, send)))
+            await send({"type": "http.response.body", "body": hit.stored.body})
+        finally:
+            engine.audience.announce_hit(hit, line, begun, ticks)
 
     async def purge(
         self,
@@ -156,12 +162,9 @@ class CacheMiddleware:
             self.engine.audience.announce(Outcome.ordered(purged, Times(begun, seconds, seconds)))
         return purged.count or 0
 
-    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun = self.engine.clock(), time.perf_counter()
-        line = request_line(scope)
-        if line.method == b"GET" and (hit := self._hit(scope, line, begun[0])) is not None:
-            await self._answer_at_once(hit, line, begun, send, dated=adds_date(receive, send))
-            return
+    async def _exchange(
+        self, scope: Scope, receive: Receive, send: Send, line: Received, begun: tuple[float, float]
+    ) -> None:
         admission = self._admit(scope, line, begun[0])
         if self._on_refused is not None and may_be_answered(admission):
             await self._refuse(scope, receive, send, admission, begun)
@@ -207,28 +210,6 @@ class CacheMiddleware:
             await answer_refused(self._on_refused, scope, receive, watched, admission)
         finally:
             self.engine.audience.announce(watched.outcome(admission, admission.reasons))
-
-    def _hit(self, scope: Scope, line: Received, now: float) -> Hit | None:
-        """Find the stored response for an ordinary request, if it can be sent as it is."""
-        hits, headers = self.engine.hits, scope["headers"]
-        plan = plan_of(tuple([name for name, _ in headers]))
-        if plan is None or scope.get("root_path"):
-            return None
-        values = [value for _, value in headers]
-        if not plan.suits(values):
-            return None
-        return hits.find(line, plan, values, now)
-
-    async def _answer_at_once(
-        self, hit: Hit, line: Received, begun: tuple[float, float], send: Send, *, dated: bool
-    ) -> None:
-        stored = hit.stored
-        headers = [*_fields_of(hit.head, dated), (b"age", b"%d" % hit.age), *hit.hit_fields.fields]
-        try:
-            await send({"type": "http.response.start", "status": stored.status, "headers": headers})
-            await send({"type": "http.response.body", "body": stored.body})
-        finally:
-            self.engine.audience.announce_hit(hit, line, *begun)
 
     def _admit(self, scope: Scope, line: Received, now: float) -> Admission:
         """Ask the gate; refuse a target, too, that would leave the application's root path."""
@@ -278,16 +259,6 @@ def _reasons(admission: Admission) -> tuple[str, ...]:
     """The reasons for which a request is refused."""
     decision = admission.decision
     return (admission.reasons or (decision.reason,)) if isinstance(decision, Refuse) else ()
-
-
-@lru_cache(maxsize=1024)
-def _short_fields(head: bytes, dated: bool) -> Fields:
-    return [field for field in head_fields(head) if not (dated and field[0] == b"date")]
-
-
-def _fields_of(head: bytes, dated: bool) -> Fields:
-    """The fields of a stored head, without Date if the server adds one; of short ones they are remembered."""
-    return _short_fields(head, dated) if len(head) <= 2048 else _short_fields.__wrapped__(head, dated)
 
 
 def _forwarding_of(app: App) -> Forwarding | None:

@@ -5,7 +5,7 @@ Servers hand over different things; the bytes that were received are preferred w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -18,7 +18,7 @@ from univocal.http.messages import Field, Fields, Received
 from univocal.judge.admission import Admission
 from univocal.uri.target import Canonical
 
-__all__ = ["CANONICAL", "adds_date", "below_root", "request_line", "respell"]
+__all__ = ["CANONICAL", "below_root", "request_line", "respell"]
 
 CANONICAL: Final = "univocal.canonical"  # {"canonical", "peer", "chain"}: for a ReverseProxy behind the cache
 
@@ -47,25 +47,10 @@ def request_line(scope: Mapping[str, Any]) -> Received:
     return line
 
 
-def adds_date(*calls: Callable[..., object]) -> bool:
-    """Tell whether the server adds a Date to every response: uvicorn does, unless it is told not to.
-
-    `calls` are what the server handed over, `receive` and `send`: one of them may be wrapped by others.
-    """
-    for call in calls:
-        cycle = getattr(call, "__self__", None)
-        if type(cycle).__module__.startswith("uvicorn.protocols."):
-            for name, _ in getattr(cycle, "default_headers", ()):  # noqa: SIM110  (a generator costs more)
-                if name.lower() == b"date":
-                    return True
-            return False
-    return False
-
-
 def _target(scope: Mapping[str, Any]) -> bytes:
     raw = scope.get("raw_path") or quote(scope["path"], safe="/:@!$&'()*+,;=~").encode("ascii")
-    extension = scope.get("extensions", {}).get(EXTENSION)
-    if extension is not None:
+    extensions = scope.get("extensions")
+    if extensions and (extension := extensions.get(EXTENSION)) is not None:
         # A server that was given a root path puts it before raw_path, not before what it received.
         target: bytes = extension["target"]
         absolute = split_absolute(target)
@@ -75,9 +60,10 @@ def _target(scope: Mapping[str, Any]) -> bytes:
         if path[:1] == raw[:1] == b"/" and raw.endswith(path):
             return origin + bytes(raw[: -len(path)]) + rest
         return target
-    if b"?" in raw or not scope["query_string"]:  # some test clients leave the query in raw_path
+    query = scope["query_string"]
+    if not query or b"?" in raw:  # some test clients leave the query in raw_path
         return bytes(raw)
-    return bytes(raw) + b"?" + bytes(scope["query_string"])
+    return bytes(raw) + b"?" + bytes(query)
 
 
 def respell(scope: Scope, admission: Admission, method: bytes, fields: Fields) -> Scope:
