@@ -204,7 +204,7 @@ def test_modules_of_a_room_stand_on_few_floors(name):
 
 # Classes that are made to be built on: the language's own, asyncio's and httpx's interfaces, and exceptions.
 INTERFACES = {
-    *("ABC", "Enum", "Generic", "IntEnum", "NamedTuple", "Protocol"),
+    *("ABC", "Enum", "Generic", "IntEnum", "Mapping", "NamedTuple", "Protocol"),
     *("asyncio.Protocol", "asyncio.Transport", "httpx.AsyncBaseTransport", "httpx.AsyncByteStream"),
     *("Exception", "OSError", "ValueError", "httpx.RemoteProtocolError", "redis.ConnectionError"),
 }

@@ -19,7 +19,7 @@ from univocal.http.errors import ConfigurationError, Objections
 from univocal.http.framing import ReadLimits
 from univocal.http.messages import Received
 from univocal.judge.access import Restriction
-from univocal.judge.profiles import builtin_profiles, read_profiles
+from univocal.judge.profiles import built_in, read_profiles
 from univocal.judge.runtime import Access, Limits, Runtime
 from univocal.judge.trust import networks
 from univocal.origin.upkeep import StateChange
@@ -405,7 +405,7 @@ def check_store(configuration: Configuration, source: str) -> None:
         store_of(configuration, source)
 
 
-def profiles_of(configuration: Configuration, source: str) -> dict[str, Profile]:
+def profiles_of(configuration: Configuration, source: str) -> Mapping[str, Profile]:
     """The built-in profiles and those in the configuration's directories, which are relative to its file."""
     directories = [Path(source).parent / directory for directory in configuration.profiles]
     objections = Objections()
@@ -413,7 +413,7 @@ def profiles_of(configuration: Configuration, source: str) -> dict[str, Profile]
         if not directory.is_dir():
             place, allowed = configuration.profiles[number], "a directory of profiles (*.toml)"
             objections.errors.append(ConfigurationError(source, f"profiles[{number}]", place, allowed))
-    profiles = builtin_profiles()
+    profiles = built_in()
     directories = [directory for directory in directories if directory.is_dir()]
     with objections:
         profiles = read_profiles(directories, profiles)
@@ -425,11 +425,12 @@ def profiles_of(configuration: Configuration, source: str) -> dict[str, Profile]
     return profiles
 
 
-def _any_profiles(tables: Sequence[SiteTable]) -> dict[str, Profile]:
+def _any_profiles(tables: Sequence[SiteTable]) -> Mapping[str, Profile]:
     """A profile by every name, for sites that are read though those that the file means cannot be."""
-    built_in = builtin_profiles()
-    own = (route.profile for table in tables for route in table.routes if route.profile)
-    return dict.fromkeys([*(table.profile for table in tables), *own], built_in["rfc3986"]) | built_in
+    known = built_in()
+    names = {table.profile for table in tables}
+    names |= {route.profile for table in tables for route in table.routes if route.profile}
+    return {name: known.get(name) or known["rfc3986"] for name in names}
 
 
 def runtime_of(
