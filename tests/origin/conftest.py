@@ -30,6 +30,9 @@ class Clock:
 
         return Handle()
 
+    def call_soon(self, callback, *arguments):
+        callback(*arguments)
+
     def pass_to(self, when):
         while self.timers and min(self.timers, key=lambda timer: timer[0])[0] <= when:
             self.timers.sort(key=lambda timer: timer[0])

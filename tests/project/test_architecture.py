@@ -35,6 +35,7 @@ ALLOWED = {
     "re",
     "tomllib",
     "typing",
+    "weakref",
 }
 # The floor of each room; a module imports from its own room and from rooms on lower floors.
 FLOORS = {

@@ -53,6 +53,7 @@ class Clock:
     def __init__(self):
         self.now = 0.0
         self.timers = []
+        self.soon = []
 
     def time(self):
         return self.now
@@ -66,7 +67,14 @@ class Clock:
         return self.call_at(self.now + seconds, callback, *arguments)
 
     def call_soon(self, callback, *arguments):
-        return asyncio.get_running_loop().call_soon(callback, *arguments)
+        self.soon.append((callback, arguments))
+        return asyncio.get_running_loop().call_soon(self.end_turn)
+
+    def end_turn(self):
+        """Make the calls of the loop's next turn now."""
+        calls, self.soon = self.soon, []
+        for callback, arguments in calls:
+            callback(*arguments)
 
     def create_task(self, coroutine, **named):
         return asyncio.get_running_loop().create_task(coroutine, **named)
@@ -257,7 +265,8 @@ class Wire:
         return not self.transport.closed and not self.transport.ended
 
     def answers(self, *methods):
-        """What was sent, read by h11 as a client would that had sent these methods (default: GETs)."""
+        """What is sent in this turn, read by h11 as a client would after these methods (default: GETs)."""
+        self.clock.end_turn()
         return read_answers(bytes(self.transport.sent), methods, closed=not self.open)
 
     def hang_up(self, exc=None):

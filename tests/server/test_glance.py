@@ -311,6 +311,7 @@ def check_answers(twins, comparable, data):
         after = b"GET /a/b HTTP/1.1\r\n" + HOST + b"\r\n"
         if not client.transport.closed and not client.transport.ended:
             client.protocol.data_received(after)  # and nothing is left of it for the next request
+        client.clock.end_turn()
         told = [outcome._replace(times=None, decision=None) for outcome in door.outcomes]
         seen.append((comparable(bytes(client.transport.sent)), client.open, told, door.origin.asked[:]))
         client.hang_up()

@@ -244,6 +244,7 @@ async def test_framing_when_head_and_content_come_apart(facing, request_, fields
         answer.write(chunk)
         await client.settle()
     answer.finish()
+    client.clock.end_turn()
     assert bytes(client.transport.sent).partition(b"\r\n\r\n")[2] == content
     assert client.open is not request_.endswith(b"1.0\r\n" + HOST + b"\r\n")
 

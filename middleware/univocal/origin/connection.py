@@ -11,6 +11,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final, Protocol
 
+from univocal.http.batch import batch_of
 from univocal.http.roles import Answer, Content
 from univocal.http.timer import Timer
 from univocal.http.upgrade import Switched
@@ -126,8 +127,11 @@ class Connection(asyncio.Protocol):
         self.phase = _IDLE
         self.timer = Timer(loop, self._timed_out)
         self.reader = ResponseReader(max_head, self)
+        self._loop = loop
+        self._batch = batch_of(loop)
         self._keeper = keeper
         self._request: PendingRequest | None = None
+        self._unsent = b""  # a head that leaves at the end of this turn of the event loop
         self._upload: Upload | None = None  # of a request that has content
         self._full = False  # the origin takes no more for now
         self._paused = False  # the answer takes no more for now
@@ -152,13 +156,15 @@ class Connection(asyncio.Protocol):
         request.connection = self
         head = request.head
         self.reader.expect(request.answer, head)
-        self._transport.write(head.wire)
         if request.paused:
             self.pause_reading()
         if head.length == 0:
+            self._unsent = head.wire
+            self._batch.add(self._loop, self._depart)
             self._upload = None
             self.timer.set(request.read)
         else:
+            self._transport.write(head.wire)
             self._send_content(request)
 
     def has_ended(self) -> bool:
@@ -266,6 +272,9 @@ class Connection(asyncio.Protocol):
         if request is None:
             self.close()  # a response to no request
             return
+        if self._unsent:
+            self.fail(StaleConnectionError("the origin answered before it was asked"))
+            return
         reader.feed(data)
         reading = reader.reading
         if self._request is not request:
@@ -321,6 +330,12 @@ class Connection(asyncio.Protocol):
             self._upload.drained()
 
     # Its own.
+
+    def _depart(self) -> None:
+        """Send the head that waited for the end of the event loop's turn, unless nobody wants the answer."""
+        head, self._unsent = self._unsent, b""
+        if self.phase is not _CLOSED:
+            self._transport.write(head)
 
     def _send_content(self, request: PendingRequest) -> None:
         if request.content is None:

@@ -24,8 +24,9 @@ from univocal.server.delivery import Delivery
 from univocal.server.flow import Flow
 from univocal.server.http1.glance import Glance
 from univocal.server.http1.head_reader import IncomingHead
+from univocal.server.http1.output import JOINED, Output
 from univocal.server.http1.request_reader import END, RequestPhase, RequestReader
-from univocal.server.http1.response import ResponseFraming, interim_head
+from univocal.server.http1.response import interim_head
 from univocal.server.listener import Listener
 from univocal.server.peer import ClientPeer, peer_of
 from univocal.server.refusal import LINGER
@@ -46,8 +47,6 @@ _AT_ONCE: Final = 128
 _LONG: Final = 16
 _CONTENT: Final = 32
 _BLANK_LINE: Final = b"\r\n\r\n"
-# Content of more bytes is not copied to stand behind its head.
-JOINED: Final = 8 * 1024
 # Whether `_work` is to be called: by whoever has work for it, by nobody since it is, by the event loop.
 _IDLE: Final = 0
 _WORKING: Final = 1
@@ -112,10 +111,10 @@ class Http1Connection(asyncio.Protocol):
         "__weakref__",
         "_delivery",
         "_flow",
-        "_framing",
         "_glance",
         "_incoming",
         "_objection",
+        "_output",
         "_pace",
         "_reader",
         "_server",
@@ -141,10 +140,10 @@ class Http1Connection(asyncio.Protocol):
         self._server = _Server(config, server_state, loop, keep_alive)
         self.listener = listener
         self._reader = RequestReader(listener.bounds)
-        self._framing = ResponseFraming()
         self._timer = Timer(loop, self._late)
         self._delivery: Delivery
         self._flow: Flow
+        self._output: Output
         self._glance: Glance | None = None
         self._incoming: Turn | None = None  # whose content is being read
         self._objection = ""  # the reason for which this is one connection too many
@@ -167,6 +166,7 @@ class Http1Connection(asyncio.Protocol):
         self.transport = transport
         self.peer = peer = peer_of(transport)
         self._flow = Flow(transport)
+        self._output = Output(transport, server.loop)
         self._delivery = Delivery(transport, server.loop, listener.bounds.limits.send_timeout)
         server.state.connections.add(self)
         self.rested = server.loop.time()
@@ -206,6 +206,7 @@ class Http1Connection(asyncio.Protocol):
     def shutdown(self) -> None:
         """Close after what is under way; a tunnel, which has no end, before the time for that is over."""
         if not self.turns:
+            self._output.flush()
             self.transport.close()
             return
         self.turns[-1].keep_alive = False
@@ -224,6 +225,7 @@ class Http1Connection(asyncio.Protocol):
         if self.life is _OPEN and self._reader.phase is _HEAD:
             self._refuse(("request-timeout",))
             self._work()
+        self._output.flush()
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         else:
@@ -371,6 +373,7 @@ class Http1Connection(asyncio.Protocol):
         turn.keep_alive = turn.keep_alive and self._reader.head.keep_alive
         turn.complete()
         if is_over and not turn.keep_alive:
+            self._output.flush()
             self.transport.close()
         elif is_over:
             self._timer.set(self._server.keep_alive)
@@ -431,6 +434,8 @@ class Http1Connection(asyncio.Protocol):
 
     def _send(self, hit: Hit) -> None:
         stored, server = hit.stored, self._server
+        if self._output.unsent:
+            self._output.flush()
         head = b"%bage: %d\r\n%b\r\n" % (hit.head, hit.age, hit.hit_fields.lines)
         if len(stored.body) > JOINED:
             self.transport.writelines((head, stored.body))
@@ -480,6 +485,7 @@ class Http1Connection(asyncio.Protocol):
         if not self.transport.can_write_eof():
             self.close()
             return
+        self._output.flush()
         # Closing on bytes that were not read resets the connection, and the client may lose the answer.
         self.transport.write_eof()
         self._flow.resume_reading()
@@ -487,6 +493,7 @@ class Http1Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close once the client has taken all that was written, and see to it that it takes it."""
+        self._output.flush()
         self.transport.close()
         if self.transport.get_write_buffer_size():
             self._watch()
@@ -542,11 +549,11 @@ class Http1Connection(asyncio.Protocol):
     # Called by the turn that is first (`Stream`)
 
     def interim(self, status: int, fields: Fields) -> None:
-        self.transport.write(interim_head(status, fields))
+        self._output.write(interim_head(status, fields))
 
     def start(self, status: int, fields: Fields, names: Collection[bytes], has_content: bool) -> None:
         turn = self.turns[0]
-        turn.keep_alive = self._framing.start(
+        turn.keep_alive = self._output.start(
             status,
             fields,
             names,
@@ -554,26 +561,16 @@ class Http1Connection(asyncio.Protocol):
             is_old=turn.received.version == b"1.0",
             keep_alive=turn.keep_alive,
         )
-        if has_content:
-            self._server.loop.call_soon(self._show)
-
-    def _show(self) -> None:
-        """Send a head whose content has not come with it: the client may wait for it (an event stream's)."""
-        head = self._framing.take_head()
-        if head:
-            self.transport.write(head)
 
     def write(self, chunk: bytes | memoryview) -> bool:
         if chunk:
-            self.transport.write(self._framing.content(chunk))
+            self._output.content(chunk)
         return not self._flow.write_paused
 
     def finish(self) -> None:
         turn = self.turns.popleft()
         server, transport = self._server, self.transport
-        last = self._framing.end()
-        if last:
-            transport.write(last)
+        self._output.end()
         server.state.total_requests += 1
         self.rested = server.loop.time()
         if turn.refusal is not None:
@@ -582,6 +579,7 @@ class Http1Connection(asyncio.Protocol):
         if self.life is _UNDECIDED:
             self._move(_OPEN)
         if not turn.keep_alive:
+            self._output.flush()
             transport.close()
         if transport.is_closing():
             if transport.get_write_buffer_size():
@@ -596,8 +594,8 @@ class Http1Connection(asyncio.Protocol):
 
     def cut(self) -> None:
         self.turns.popleft()
-        self._show()
-        if self._framing.closes or self._flow.write_paused:
+        self._output.flush()
+        if self._output.closes or self._flow.write_paused:
             # An orderly end would say that this was all, or wait for a client that reads nothing.
             self.transport.abort()
         else:
@@ -611,7 +609,7 @@ class Http1Connection(asyncio.Protocol):
 
     def upgrade(self, fields: Fields | None) -> Line:
         if fields is not None:
-            self.transport.write(interim_head(101, fields))
+            self._output.write(interim_head(101, fields))
         return self
 
     # A connection that may be given away (`Line`)
@@ -619,6 +617,7 @@ class Http1Connection(asyncio.Protocol):
     def switch(self, end: asyncio.Protocol) -> Switched:
         """Give the connection to `end`, with what the client has sent behind its handshake."""
         early = self._reader.rest()
+        self._output.flush()
         self._move(_SWITCHED)
         self._reader.stop()
         self._timer.clear()
