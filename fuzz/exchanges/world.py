@@ -358,7 +358,7 @@ class World:
         quiet = 0
         for _ in range(ROUNDS):
             quiet = 0 if self._stir() else quiet + 1
-            if quiet > 2:
+            if quiet > 3:
                 return
             await asyncio.sleep(0)
         raise WrongError("end: it goes on and on")
