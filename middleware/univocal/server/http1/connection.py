@@ -24,9 +24,9 @@ from univocal.server.delivery import Delivery
 from univocal.server.flow import Flow
 from univocal.server.http1.glance import Glance
 from univocal.server.http1.head_reader import IncomingHead
-from univocal.server.http1.output import JOINED, Output
 from univocal.server.http1.request_reader import END, RequestPhase, RequestReader
 from univocal.server.http1.response import interim_head
+from univocal.server.http1.response_writer import JOINED, ResponseWriter
 from univocal.server.listener import Listener
 from univocal.server.peer import ClientPeer, peer_of
 from univocal.server.refusal import LINGER
@@ -114,11 +114,11 @@ class Http1Connection(asyncio.Protocol):
         "_glance",
         "_incoming",
         "_objection",
-        "_output",
         "_pace",
         "_reader",
         "_server",
         "_timer",
+        "_writer",
         "life",
         "listener",
         "peer",
@@ -143,7 +143,7 @@ class Http1Connection(asyncio.Protocol):
         self._timer = Timer(loop, self._late)
         self._delivery: Delivery
         self._flow: Flow
-        self._output: Output
+        self._writer: ResponseWriter
         self._glance: Glance | None = None
         self._incoming: Turn | None = None  # whose content is being read
         self._objection = ""  # the reason for which this is one connection too many
@@ -166,7 +166,7 @@ class Http1Connection(asyncio.Protocol):
         self.transport = transport
         self.peer = peer = peer_of(transport)
         self._flow = Flow(transport)
-        self._output = Output(transport, server.loop)
+        self._writer = ResponseWriter(transport, server.loop)
         self._delivery = Delivery(transport, server.loop, listener.bounds.limits.send_timeout)
         server.state.connections.add(self)
         self.rested = server.loop.time()
@@ -206,7 +206,7 @@ class Http1Connection(asyncio.Protocol):
     def shutdown(self) -> None:
         """Close after what is under way; a tunnel, which has no end, before the time for that is over."""
         if not self.turns:
-            self._output.flush()
+            self._writer.flush()
             self.transport.close()
             return
         self.turns[-1].keep_alive = False
@@ -225,7 +225,7 @@ class Http1Connection(asyncio.Protocol):
         if self.life is _OPEN and self._reader.phase is _HEAD:
             self._refuse(("request-timeout",))
             self._work()
-        self._output.flush()
+        self._writer.flush()
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         else:
@@ -373,7 +373,7 @@ class Http1Connection(asyncio.Protocol):
         turn.keep_alive = turn.keep_alive and self._reader.head.keep_alive
         turn.complete()
         if is_over and not turn.keep_alive:
-            self._output.flush()
+            self._writer.flush()
             self.transport.close()
         elif is_over:
             self._timer.set(self._server.keep_alive)
@@ -434,8 +434,8 @@ class Http1Connection(asyncio.Protocol):
 
     def _send(self, hit: Hit) -> None:
         stored, server = hit.stored, self._server
-        if self._output.unsent:
-            self._output.flush()
+        if self._writer.unsent:
+            self._writer.flush()
         head = b"%bage: %d\r\n%b\r\n" % (hit.head, hit.age, hit.hit_fields.lines)
         if len(stored.body) > JOINED:
             self.transport.writelines((head, stored.body))
@@ -485,7 +485,7 @@ class Http1Connection(asyncio.Protocol):
         if not self.transport.can_write_eof():
             self.close()
             return
-        self._output.flush()
+        self._writer.flush()
         # Closing on bytes that were not read resets the connection, and the client may lose the answer.
         self.transport.write_eof()
         self._flow.resume_reading()
@@ -493,7 +493,7 @@ class Http1Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close once the client has taken all that was written, and see to it that it takes it."""
-        self._output.flush()
+        self._writer.flush()
         self.transport.close()
         if self.transport.get_write_buffer_size():
             self._watch()
@@ -549,11 +549,11 @@ class Http1Connection(asyncio.Protocol):
     # Called by the turn that is first (`Stream`)
 
     def interim(self, status: int, fields: Fields) -> None:
-        self._output.write(interim_head(status, fields))
+        self._writer.write(interim_head(status, fields))
 
     def start(self, status: int, fields: Fields, names: Collection[bytes], has_content: bool) -> None:
         turn = self.turns[0]
-        turn.keep_alive = self._output.start(
+        turn.keep_alive = self._writer.start(
             status,
             fields,
             names,
@@ -564,13 +564,13 @@ class Http1Connection(asyncio.Protocol):
 
     def write(self, chunk: bytes | memoryview) -> bool:
         if chunk:
-            self._output.content(chunk)
+            self._writer.content(chunk)
         return not self._flow.write_paused
 
     def finish(self) -> None:
         turn = self.turns.popleft()
         server, transport = self._server, self.transport
-        self._output.end()
+        self._writer.end()
         server.state.total_requests += 1
         self.rested = server.loop.time()
         if turn.refusal is not None:
@@ -579,7 +579,7 @@ class Http1Connection(asyncio.Protocol):
         if self.life is _UNDECIDED:
             self._move(_OPEN)
         if not turn.keep_alive:
-            self._output.flush()
+            self._writer.flush()
             transport.close()
         if transport.is_closing():
             if transport.get_write_buffer_size():
@@ -594,8 +594,8 @@ class Http1Connection(asyncio.Protocol):
 
     def cut(self) -> None:
         self.turns.popleft()
-        self._output.flush()
-        if self._output.closes or self._flow.write_paused:
+        self._writer.flush()
+        if self._writer.closes or self._flow.write_paused:
             # An orderly end would say that this was all, or wait for a client that reads nothing.
             self.transport.abort()
         else:
@@ -609,7 +609,7 @@ class Http1Connection(asyncio.Protocol):
 
     def upgrade(self, fields: Fields | None) -> Line:
         if fields is not None:
-            self._output.write(interim_head(101, fields))
+            self._writer.write(interim_head(101, fields))
         return self
 
     # A connection that may be given away (`Line`)
@@ -617,7 +617,7 @@ class Http1Connection(asyncio.Protocol):
     def switch(self, end: asyncio.Protocol) -> Switched:
         """Give the connection to `end`, with what the client has sent behind its handshake."""
         early = self._reader.rest()
-        self._output.flush()
+        self._writer.flush()
         self._move(_SWITCHED)
         self._reader.stop()
         self._timer.clear()

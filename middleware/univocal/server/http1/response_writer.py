@@ -10,7 +10,7 @@ from univocal.http.batch import batch_of
 from univocal.http.messages import Fields
 from univocal.server.http1.response import ResponseFraming
 
-__all__ = ["JOINED", "Output"]
+__all__ = ["JOINED", "ResponseWriter"]
 
 # Content of more bytes is not copied to stand behind its head, and does not wait.
 JOINED: Final = 8 * 1024
@@ -18,7 +18,7 @@ JOINED: Final = 8 * 1024
 _PIECES: Final = 16
 
 
-class Output:
+class ResponseWriter:
     """Frames responses and sends them: `start`, then `content` any number of times, and `end`.
 
     `flush` goes before every other use of the transport that the client notices.
