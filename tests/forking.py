@@ -3,20 +3,27 @@
 Starting an interpreter and importing what `univocal serve` needs takes longer than most tests of it. What is
 started here is like `python -m univocal_app`, from its arguments, environment and descriptors on. How a bare
 interpreter starts it is tested where this is not used: test_process.py and test_packaging.py in tests/e2e.
+
+The program's own workers, for which it has `multiprocessing` start interpreters, are forked likewise. Each is
+a child of the program, and gets nothing else of it than a new interpreter would.
 """
 
 from __future__ import annotations
 
 import atexit
 import ctypes
+import fcntl
 import json
 import os
 import platform
+import re
 import signal
 import socket
 import subprocess
 import sys
-from functools import cache
+from collections.abc import Sequence
+from functools import cache, partial
+from multiprocessing import util
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +32,7 @@ SOURCES = [str(Path(__file__).parents[1] / source) for source in ("app", "middle
 # for it, who can wait for it.
 CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220}
 CLONE_PARENT = 0x8000
+ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 POSSIBLE = sys.platform == "linux" and platform.machine() in CLONE and sys.implementation.name == "cpython"
 
 
@@ -47,7 +55,7 @@ class Forked(subprocess.Popen[Any]):
             "directory": str(cwd or Path.cwd()),
             "descriptors": self._descriptors,
         }
-        self.pid = helper().fork(told, [own if end == -1 else end for own, end in enumerate(given)])
+        self.pid = helper().fork(told, {own: own if end == -1 else end for own, end in enumerate(given)})
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
@@ -77,11 +85,42 @@ def run(command: list[str], text: str | None = None, timeout: float = 60, **sett
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
-class Helper:
+class Forks:
+    """The way to a process that has imported the program, and forks when it is asked for."""
+
+    def __init__(self, ours: socket.socket) -> None:
+        self._ours = ours
+
+    def fork(self, told: dict[str, Any], descriptors: dict[int, int]) -> int:
+        """The number of a new process, a child of this one, that has these descriptors, by their numbers."""
+        data = json.dumps(told | {"numbers": list(descriptors)}).encode()
+        socket.send_fds(self._ours, [b"%d" % len(data)], list(descriptors.values()))
+        self._ours.sendall(data)
+        return int(self._ours.recv(64))
+
+    def spawn(self, ordinary: Any, path: Any, command: list[Any], descriptors: Sequence[int]) -> int:
+        """Start a process as `multiprocessing` does: what `util.spawnv_passfds` is for."""
+        words = [os.fsdecode(word) for word in command]
+        start = re.search(r"spawn_main\((.*)\)", " ".join(words))
+        if start is None:
+            return int(ordinary(path, command, descriptors))
+        told = {
+            "command": words,
+            "start": dict(re.findall(r"(\w+)=(\d+)", start[1])),
+            "masked": [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())],
+            "environment": dict(os.environ),
+            "directory": str(Path.cwd()),
+            "descriptors": 0,
+        }
+        return self.fork(told, {number: number for number in sorted({0, 1, 2, *descriptors})})
+
+
+class Helper(Forks):
     """The process that has imported the program."""
 
     def __init__(self) -> None:
-        self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        super().__init__(ours)
         with theirs:
             own = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
             self._process = subprocess.Popen(
@@ -94,12 +133,6 @@ class Helper:
     def end(self) -> None:
         self._ours.close()
         self._process.wait()
-
-    def fork(self, told: dict[str, Any], descriptors: list[int]) -> int:
-        """The number of a new process, a child of this one, that has these three descriptors."""
-        socket.send_fds(self._ours, [b"%d" % len(data := json.dumps(told).encode())], descriptors)
-        self._ours.sendall(data)
-        return int(self._ours.recv(64))
 
 
 @cache
@@ -119,20 +152,49 @@ def bounded(descriptors: int) -> None:
 def serve(ours: socket.socket) -> dict[str, Any] | None:
     """Fork whenever it is asked for. Returns in each new process what it is to do, and at the end None."""
     while True:
-        length, given, _, _ = socket.recv_fds(ours, 64, 3)
+        length, given, _, _ = socket.recv_fds(ours, 64, 64)
         if not length:
             return None
-        data = ours.recv(int(length))
+        told: dict[str, Any] = json.loads(ours.recv(int(length)))
         if (number := forked()) == 0:
             ours.close()
-            for own, descriptor in enumerate(given):
-                os.dup2(descriptor, own)
-            for descriptor in given:
+            numbers = told["numbers"]
+            free = max(numbers) + 1
+            apart = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, free) for descriptor in given]
+            for descriptor in {*given} - {0, 1, 2}:
                 os.close(descriptor)
-            return json.loads(data)
+            for own, descriptor in zip(numbers, apart, strict=True):
+                os.dup2(descriptor, own)
+                os.close(descriptor)
+            return told
         for descriptor in given:
             os.close(descriptor)
         ours.sendall(b"%d" % number)
+
+
+def serve_workers() -> dict[str, Any] | None:
+    """Have the processes that `multiprocessing` is to start here forked from one that is as this is now.
+
+    Returns None, and in each of those processes what it is to do.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork():
+        theirs.close()
+        # What is patched is what the standard library's own Popen calls, by this name.
+        util.spawnv_passfds = partial(Forks(ours).spawn, util.spawnv_passfds)  # type: ignore[attr-defined]
+        return None
+    ours.close()
+    for number in ENDING:  # which are for the program
+        signal.signal(number, signal.SIG_IGN)
+    with open(os.devnull, "r+b", buffering=0) as null:  # nobody waits for the end of what is written here
+        for own in range(3):
+            os.dup2(null.fileno(), own)
+    told = serve(theirs)
+    if told is None:
+        os._exit(0)
+    for number in ENDING:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    return told
 
 
 def forked() -> int:
@@ -152,6 +214,7 @@ def main() -> None:
     import gc
 
     import uvloop  # noqa: F401
+    from setproctitle import getproctitle
     from typer.main import get_command
 
     import univocal_app.__main__ as program
@@ -161,18 +224,50 @@ def main() -> None:
 
     list(get_command(app).commands.values())  # each is imported when it is used
     builtin_profiles()  # read once, too
+    getproctitle()  # finds where the title is by the environment that the process began with
     gc.collect()
     gc.freeze()
     told = serve(socket.socket(fileno=int(sys.argv[1])))
     if told is None:
         return
+    settle(told)
+    if "arguments" in told and may_have_workers(told["arguments"]) and (started := serve_workers()):
+        told = started
+        settle(told)
+    if "start" in told:
+        be_started(told)
+    sys.argv = [str(program.__file__), *told["arguments"]]
+    sys.modules["__main__"] = program  # what `multiprocessing` has a new interpreter import
+    program.main()
+
+
+def settle(told: dict[str, Any]) -> None:
+    """Have the environment, the directory and the bound of a process that is to be."""
     os.environ.clear()
     os.environ.update(told["environment"])
     os.chdir(told["directory"])
     bounded(told["descriptors"])
-    sys.argv = [str(program.__file__), *told["arguments"]]
-    sys.modules["__main__"] = program  # what `multiprocessing` has a new interpreter import
-    program.main()
+
+
+def may_have_workers(arguments: list[str]) -> bool:
+    """Tell whether a command line, or a file that it names, speaks of workers."""
+
+    def names_workers(word: str) -> bool:
+        return "workers" in word or (Path(word).is_file() and b"workers" in Path(word).read_bytes())
+
+    return arguments[:1] == ["serve"] and any(map(names_workers, arguments[1:]))
+
+
+def be_started(told: dict[str, Any]) -> None:
+    """Be what a new interpreter of `multiprocessing` is, and end with its status."""
+    from multiprocessing.spawn import spawn_main
+
+    from setproctitle import setproctitle
+
+    setproctitle(" ".join(told["command"]))
+    signal.pthread_sigmask(signal.SIG_SETMASK, told["masked"])
+    sys.argv = ["-c", *told["command"][-1:]]
+    spawn_main(**{name: int(number) for name, number in told["start"].items()})
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -74,6 +76,28 @@ def test_a_closed_standard_output_is_no_traceback(root: Path, arguments: str) ->
         cwd=root / "app",
     )
     assert (ended.returncode, ended.stderr) == (1, "univocal: Bad file descriptor\n")
+
+
+def test_workers_are_interpreters_of_their_own(root: Path, origin: Any, ask: Fixture, tmp_path: Path) -> None:
+    """In other tests they are forked."""
+    file = tmp_path / "univocal.toml"
+    file.write_text(
+        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nworkers = 2\naccess_log = "off"\n'
+        f'[[sites]]\nhosts = ["en.example"]\nupstream = "{origin.url}"\n'
+    )
+    command = [sys.executable, "-m", "univocal_app", "serve", "--config", str(file)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=root / "app") as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if serving := re.search(r"serving http://127\.0\.0\.1:(\d+)/", line):
+                break
+        assert serving
+        for _ in range(20):
+            assert ask(("127.0.0.1", int(serving[1])), "/a", "en.example").status == 200
+        process.send_signal(signal.SIGTERM)
+        assert "Traceback" not in process.communicate(timeout=20)[1]
+    assert process.returncode == 0
+    assert origin.lines == [b"GET /a HTTP/1.1"]
 
 
 def test_the_library_runs_the_program() -> None:

@@ -11,10 +11,13 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator
+from functools import partial
+from multiprocessing import util
 from pathlib import Path
 
 import pytest
 
+import forking
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.tables import validate
 from univocal_app.observe.admin_life import NotTakenError
@@ -30,6 +33,13 @@ CONFIGURATION = validate(
     },
     "test",
 )
+
+
+@pytest.fixture(autouse=True)
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are forked from a process that has imported the program."""
+    if forking.POSSIBLE:
+        monkeypatch.setattr(util, "spawnv_passfds", partial(forking.helper().spawn, util.spawnv_passfds))
 
 
 @pytest.fixture
