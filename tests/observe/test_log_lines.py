@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from univocal.engine.outcome import Outcome, Times
+from univocal.engine.outcome import NotedFields, Outcome, Times
 from univocal.http.errors import Failure
 from univocal.http.messages import Received
 from univocal.judge.cache_status import Handling
@@ -27,11 +28,11 @@ def outcome(target: bytes = b"/a", **others: object) -> Outcome:
         times=Times(1_700_000_000.25, 0.001, 0.0021234567),
         client="192.0.2.1",
         handling=Handling(fwd="uri-miss", stored=True),
-        agent=HOSTILE,
+        noted=NotedFields(HOSTILE),
         host="en.example:8080",
         server="http://127.0.0.1:9001",
     )
-    return made._replace(**others)  # type: ignore[arg-type]
+    return replace(made, **others)  # type: ignore[arg-type]
 
 
 def test_cached_is_combined_and_four_columns() -> None:

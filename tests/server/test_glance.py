@@ -1,10 +1,13 @@
 """A glance reads what the parser reads, and answers what a turn answers."""
 
+import dataclasses
+
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from examples import examples
+from univocal.engine.outcome import Times
 from univocal.http.errors import RefusedError
 from univocal.judge.plan import plan_of
 from univocal.server.bounds import Bounds
@@ -12,6 +15,7 @@ from univocal.server.http1.glance import Glance
 from univocal.server.http1.head_reader import IncomingHead
 from univocal.server.http1.request_reader import RequestReader
 
+AT_ONCE = Times(0.0, 0.0, 0.0)
 HOST = b"Host: a.example\r\n"
 END = b"\r\n\r\n"
 BROWSER = HOST + b"Connection: keep-alive\r\nAccept-Encoding: gzip\r\nCookie: a=b\r\n"
@@ -312,7 +316,7 @@ def check_answers(twins, comparable, data):
         if not client.transport.closed and not client.transport.ended:
             client.protocol.data_received(after)  # and nothing is left of it for the next request
         client.clock.end_turn()
-        told = [outcome._replace(times=None, decision=None) for outcome in door.outcomes]
+        told = [dataclasses.replace(outcome, times=AT_ONCE, decision=None) for outcome in door.outcomes]
         seen.append((comparable(bytes(client.transport.sent)), client.open, told, door.origin.asked[:]))
         client.hang_up()
     assert seen[0] == seen[1]

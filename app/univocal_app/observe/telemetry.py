@@ -78,7 +78,7 @@ class Telemetry:
         if span is None:
             span = self.tracer.start_span(
                 _name(received.method),
-                _context(outcome.trace, outcome.trace_state),
+                _context(outcome.noted.trace, outcome.noted.trace_state),
                 SpanKind.SERVER,
                 start_time=_nanoseconds(times.start),
             )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol, TypeAlias
 
 from univocal.cache.stored import Stored
-from univocal.engine.outcome import Outcome, Times
+from univocal.engine.outcome import Outcome
 from univocal.http.messages import Received
 from univocal.http.roles import CallLater
 from univocal.judge.hits import Hit, Tally
@@ -98,7 +98,7 @@ class Audience:
         if self.listeners:
             _tell(outcome, self.listeners)
         if self.counters and not counted:
-            self._count_hit(outcome, hit.stored, tally)
+            self.count_hit(outcome, hit.stored, tally)
 
     def _count(self, outcome: Outcome) -> None:
         """Tell the counters of an exchange, after those that ended before it."""
@@ -110,7 +110,7 @@ class Audience:
         elif self.counters:
             _tell(outcome, self.counters)
 
-    def _count_hit(self, outcome: Outcome, stored: Stored, tally: Tally) -> None:
+    def count_hit(self, outcome: Outcome, stored: Stored, tally: Tally) -> None:
         """Begin the tally of the ordinary hits that are alike.
 
         The first of a second is told alone, and one that took too long for that, or finds no room.
@@ -158,8 +158,7 @@ class Audience:
             most -= 1
             outcome, count, seconds = ended.popleft()
             if count > 1:
-                mean = seconds / count
-                outcome = outcome._replace(alike=count, times=Times(outcome.times.start, mean, mean))
+                outcome = outcome.of_many(count, seconds)
             _tell(outcome, self.counters)
 
     def _due(self) -> None:

@@ -2,35 +2,90 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 from univocal.cache.decide import Decision, Refuse, Reuse
 from univocal.engine.purge import Purged
 from univocal.http.errors import Failure
-from univocal.http.messages import Received
+from univocal.http.messages import Fields, Received
 from univocal.http.problem import problem
 from univocal.judge.admission import Admission
 from univocal.judge.cache_status import Handling
 from univocal.judge.hits import Hit
 from univocal.judge.orders import PURGES, Order
+from univocal.judge.plan import Plan
 from univocal.uri.sites import Sites
 from univocal.uri.target import Canonical
 
-__all__ = ["Outcome", "Times"]
+__all__ = ["NotedFields", "Outcome", "Times"]
 
 _Value: TypeAlias = bytes | None
+_NOTED: Final = frozenset((b"user-agent", b"referer", b"traceparent", b"tracestate"))
 
 
-class Times(NamedTuple):
+@dataclass(slots=True, init=False)
+class Times:
     """Seconds: when the request came (wall clock), how long its first byte and its last took."""
 
     start: float
     first: float
     total: float
 
+    def __init__(self, start: float, first: float, total: float) -> None:
+        self.start, self.first, self.total = start, first, total
 
-class Outcome(NamedTuple):
-    """One exchange, ended; or ordinary hits that are alike, so many.
+
+@dataclass(slots=True, init=False)
+class NotedFields:
+    """The values of a request's fields that listeners take note of: the client's bytes; None: it has none."""
+
+    agent: _Value  # User-Agent
+    referrer: _Value  # Referer
+    trace: _Value  # traceparent
+    trace_state: _Value  # tracestate
+
+    def __init__(
+        self,
+        agent: _Value = None,
+        referrer: _Value = None,
+        trace: _Value = None,
+        trace_state: _Value = None,
+    ) -> None:
+        self.agent, self.referrer = agent, referrer
+        self.trace, self.trace_state = trace, trace_state
+
+    @classmethod
+    def of(cls, fields: Fields) -> NotedFields:
+        """Those of a request with these fields: the first of each name."""
+        named = {name: value for name, value in reversed(fields) if name in _NOTED}
+        if not named:
+            return _NONE_NOTED
+        return cls(
+            named.get(b"user-agent"),
+            named.get(b"referer"),
+            named.get(b"traceparent"),
+            named.get(b"tracestate"),
+        )
+
+    @classmethod
+    def planned(cls, plan: Plan, values: Sequence[bytes]) -> NotedFields:
+        """Those of an ordinary request."""
+        return cls(
+            None if plan.agent < 0 else values[plan.agent],
+            None if plan.referrer < 0 else values[plan.referrer],
+            None if plan.trace < 0 else values[plan.trace],
+            None if plan.trace_state < 0 else values[plan.trace_state],
+        )
+
+
+_NONE_NOTED: Final = NotedFields()
+
+
+@dataclass(slots=True, init=False)
+class Outcome:
+    """One exchange, ended; or ordinary hits that are alike, so many. Immutable by convention.
 
     Those are of one stored response by one spelling: `bytes` is what each sent, `times` are their mean, and
     what else tells of clients is the first one's.
@@ -45,16 +100,59 @@ class Outcome(NamedTuple):
     times: Times
     client: str | None
     handling: Handling
-    reasons: tuple[str, ...] = ()  # why it was refused, or would have been (mode "observe")
-    agent: _Value = None  # the value of User-Agent, which is the client's, as the next three are
-    referrer: _Value = None  # of Referer
-    trace: _Value = None  # of traceparent
-    trace_state: _Value = None  # of tracestate
-    host: str = ""  # of a refused request: the authority it names, the client's bytes if that is none
-    failure: Failure | None = None  # of the origin server
-    purged: Purged | None = None  # what a purge was about, if that is known, and what came of it
-    alike: int = 1
-    server: str = ""  # the URL of the origin server that answered, if one did
+    reasons: tuple[str, ...]  # why it was refused, or would have been (mode "observe")
+    noted: NotedFields
+    host: str  # of a refused request: the authority it names, the client's bytes if that is none
+    failure: Failure | None  # of the origin server
+    purged: Purged | None  # what a purge was about, if that is known, and what came of it
+    alike: int
+    server: str  # the URL of the origin server that answered, if one did
+
+    def __init__(
+        self,
+        site: str,
+        received: Received,
+        canonical: Canonical | None,
+        decision: Decision | None,
+        status: int,
+        bytes: int,  # noqa: A002
+        times: Times,
+        client: str | None,
+        handling: Handling,
+        reasons: tuple[str, ...] = (),
+        noted: NotedFields = _NONE_NOTED,
+        host: str = "",
+        failure: Failure | None = None,
+        purged: Purged | None = None,
+        alike: int = 1,
+        server: str = "",
+    ) -> None:
+        self.site = site
+        self.received = received
+        self.canonical = canonical
+        self.decision = decision
+        self.status = status
+        self.bytes = bytes
+        self.times = times
+        self.client = client
+        self.handling = handling
+        self.reasons = reasons
+        self.noted = noted
+        self.host = host
+        self.failure = failure
+        self.purged = purged
+        self.alike = alike
+        self.server = server
+
+    @property
+    def agent(self) -> _Value:
+        """The value of the client's User-Agent field."""
+        return self.noted.agent
+
+    @property
+    def referrer(self) -> _Value:
+        """The value of the client's Referer field."""
+        return self.noted.referrer
 
     @classmethod
     def of(
@@ -72,7 +170,6 @@ class Outcome(NamedTuple):
         """The outcome of a request that was admitted; `octets` of content were sent."""
         received, canonical, peer = admission.received, admission.canonical, admission.peer
         decision = admission.decision
-        named = dict(reversed(admission.request.fields))
         site, host = canonical.site.name if canonical else "", ""
         if reasons:
             owner, host = admission.runtime.sites.owner(peer.hosts, peer.scheme)
@@ -80,10 +177,7 @@ class Outcome(NamedTuple):
         return cls(
             site=site,
             host=host,
-            agent=named.get(b"user-agent"),
-            referrer=named.get(b"referer"),
-            trace=named.get(b"traceparent"),
-            trace_state=named.get(b"tracestate"),
+            noted=NotedFields.of(admission.request.fields),
             received=received,
             canonical=canonical,
             decision=None if received.method in PURGES or isinstance(decision, Order) else decision,
@@ -101,7 +195,7 @@ class Outcome(NamedTuple):
     @classmethod
     def of_hit(cls, hit: Hit, received: Received, begun: float, seconds: float) -> Outcome:
         """The outcome of an ordinary hit that began at `begun`, in seconds since the epoch."""
-        stored, canonical, plan, values = hit.stored, hit.canonical, hit.plan, hit.values
+        stored, canonical = hit.stored, hit.canonical
         return cls(
             canonical.site.name,
             received,
@@ -113,10 +207,25 @@ class Outcome(NamedTuple):
             hit.client,
             hit.hit_fields.handling,
             (),
-            None if plan.agent < 0 else values[plan.agent],
-            None if plan.referrer < 0 else values[plan.referrer],
-            None if plan.trace < 0 else values[plan.trace],
-            None if plan.trace_state < 0 else values[plan.trace_state],
+            NotedFields.planned(hit.plan, hit.values),
+        )
+
+    def of_many(self, alike: int, seconds: float) -> Outcome:
+        """The outcome of so many ordinary hits of which this is the first; they took so long together."""
+        mean = seconds / alike
+        return Outcome(
+            self.site,
+            self.received,
+            self.canonical,
+            self.decision,
+            self.status,
+            self.bytes,
+            Times(self.times.start, mean, mean),
+            self.client,
+            self.handling,
+            self.reasons,
+            self.noted,
+            alike=alike,
         )
 
     @classmethod

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from univocal.cache.decide import Forward
-from univocal.engine.outcome import Outcome, Times
+from univocal.engine.outcome import NotedFields, Outcome, Times
 from univocal.engine.purge import Purged
 from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Received
@@ -81,8 +81,10 @@ def test_a_line_in_the_combined_format() -> None:
 
 
 def test_both_log_forms_have_client_address_and_version() -> None:
-    asked = outcome()._replace(
-        received=Received(b"GET", b"/a", version=b"1.0"), agent=b'curl/8 "x"', referrer=b"http://a/\x1b"
+    asked = replace(
+        outcome(),
+        received=Received(b"GET", b"/a", version=b"1.0"),
+        noted=NotedFields(b'curl/8 "x"', b"http://a/\x1b"),
     )
     assert as_combined(asked).endswith(b'"GET /a HTTP/1.0" 200 12 "http://a/\\x1B" "curl/8 \\x22x\\x22"\n')
     line = json.loads(as_json(asked))
@@ -95,14 +97,14 @@ def test_both_log_forms_have_client_address_and_version() -> None:
 
 @pytest.mark.parametrize("form", [as_json, as_combined])
 def test_a_user_agent_takes_a_bounded_part_of_a_line(form: Any) -> None:
-    long = outcome()._replace(agent=b"a" * 60_000, referrer=b"b" * 60_000)
+    long = replace(outcome(), noted=NotedFields(b"a" * 60_000, b"b" * 60_000))
     assert form(long).count(b"a" * 512) == form(long).count(b"b" * 512) == 1
     assert len(form(long)) < 512 * 2 + 400
 
 
 def test_few_texts_are_remembered() -> None:
     for number in range(2000):
-        as_json(outcome()._replace(agent=b"a%d" % number))
+        as_json(replace(outcome(), noted=NotedFields(b"a%d" % number)))
     assert len(log_lines.json_agents) <= log_lines.REMEMBERED
     assert json.loads(as_json(outcome()))["user_agent"] is None
 
@@ -137,7 +139,7 @@ URL = "http://en.example/a"
 
 def purge(names: tuple[str, ...] = (URL,), *, soft: bool = False, count: int | None = 2) -> Outcome:
     order = Order(Keys(frozenset(), soft=soft), "key", names)
-    return outcome()._replace(decision=None, purged=Purged(order, count))
+    return replace(outcome(), decision=None, purged=Purged(order, count))
 
 
 def test_the_line_of_a_purge_tells_what_was_purged() -> None:
@@ -165,7 +167,7 @@ def test_no_octet_of_a_tag_ends_a_line(form: object) -> None:
 def test_purges_alone(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     log = open_log("off", "json", "here")
     kept = Forward("uri-miss", may_store=True, fallback=None)
-    for each in (outcome()._replace(decision=kept), purge(), purge()._replace(purged=None, status=403)):
+    for each in (replace(outcome(), decision=kept), purge(), replace(purge(), purged=None, status=403)):
         log(each)
     out, err = capsysbinary.readouterr()
     assert out == b""
@@ -235,8 +237,11 @@ OUTCOMES = st.builds(
     total=st.floats(0, 1e6),
     site=TEXT,
     received=st.builds(Received, OCTETS, OCTETS, version=st.sampled_from([b"1.0", b"1.1", b"2", b"3"])),
-    agent=st.none() | OCTETS | st.binary(max_size=2000),
-    referrer=st.none() | OCTETS,
+    noted=st.builds(
+        NotedFields,
+        agent=st.none() | OCTETS | st.binary(max_size=2000),
+        referrer=st.none() | OCTETS,
+    ),
     host=TEXT,
     decision=st.none(),
     bytes=st.integers(0, 2**63),
@@ -320,12 +325,12 @@ def test_what_is_hostile_is_escaped_and_nothing_else(target: str) -> None:
 # ── when lines are written ──────────────────────────────────────────────────────────────────────────────────
 
 FORWARDED = Forward("uri-miss", may_store=True, fallback=None)
-USUAL = outcome()._replace(decision=FORWARDED, reasons=())
-OBSERVED = USUAL._replace(reasons=("control-character",))
+USUAL = replace(outcome(), decision=FORWARDED, reasons=())
+OBSERVED = replace(USUAL, reasons=("control-character",))
 
 
 def numbered(status: int) -> Outcome:
-    return USUAL._replace(status=status)
+    return replace(USUAL, status=status)
 
 
 def statuses(stream: io.BytesIO) -> list[int]:
@@ -370,9 +375,9 @@ async def test_no_more_waits_than_a_batch() -> None:
     ("last", "at_once"),
     [
         (purge(), True),
-        (OBSERVED._replace(status=400), True),
+        (replace(OBSERVED, status=400), True),
         (OBSERVED, False),
-        (USUAL._replace(status=404), False),
+        (replace(USUAL, status=404), False),
     ],
     ids=["a purge", "a refusal", "what would have been one", "another error"],
 )

@@ -252,7 +252,7 @@ def test_purges_are_counted_by_what_they_named() -> None:
     metrics = Figures(MemoryStore())
     for count, by in ((3, "tag"), (0, "tag"), (None, "tag"), (1, "key")):
         order = Order(Keys(frozenset()), by, ())
-        metrics(outcome()._replace(decision=None, purged=Purged(order, count)))
+        metrics(replace(outcome(), decision=None, purged=Purged(order, count)))
     text = text_of(metrics)
     assert "univocal_requests_total{" not in text  # as in /-/stats: they ask for no resource
     assert "univocal_request_seconds_count{" not in text
@@ -367,7 +367,7 @@ async def test_hits_that_wait_are_counted_before_the_program_ends() -> None:
     sending: Any = SimpleNamespace(close=lambda: told.extend(hits()))
     house.telemetry, stored = sending, stored_response()
     for tally in (Tally(), Tally()):  # the first of a second is told at once
-        house.proxy.engine.audience.hit(outcome(seconds=1e-5), stored, tally)
+        house.proxy.engine.audience.count_hit(outcome(seconds=1e-5), stored, tally)
     assert hits() == [1]
     await house.aclose()
     assert told == [2]

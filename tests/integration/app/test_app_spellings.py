@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -106,7 +107,7 @@ def test_what_is_asked_for_often_stays_among_a_flood(sites: Sites) -> None:
     spellings, often = Spellings(), outcome(sites, b"/often")
     once = outcome(sites, b"/once")
     for number in range(5 * MOST):
-        spellings(once._replace(received=Received(b"GET", b"/once?%d" % number)))
+        spellings(replace(once, received=Received(b"GET", b"/once?%d" % number)))
         if number % 100 == 0:
             spellings(often)
     counts = {target: count for _, target, count in spellings.counted()}

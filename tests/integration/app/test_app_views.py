@@ -123,8 +123,8 @@ async def test_the_hit_ratio_is_of_what_a_cache_could_answer(house: Any) -> None
 def test_a_tunnel_is_nothing_that_a_cache_could_answer(house: Any) -> None:
     proxy, _ = house
     figures = Figures(MemoryStore())
-    figures(outcome(proxy, b"/wiki/A")._replace(status=101))
-    figures(outcome(proxy, b"/wiki/A")._replace(status=502, reasons=("origin-unreachable",)))
+    figures(replace(outcome(proxy, b"/wiki/A"), status=101))
+    figures(replace(outcome(proxy, b"/wiki/A"), status=502, reasons=("origin-unreachable",)))
     totals = Stats(figures, Clock()).document()["totals"]
     assert (totals["requests"], totals["answerable"]) == (2, 1)
 
@@ -280,14 +280,18 @@ async def test_the_last_failures_are_told_with_their_reasons(house: Any) -> None
     proxy, _ = house
     top, failures = Top(Spellings()), Failures()
     failure = Failure("http://127.0.0.1:1", "127.0.0.1", "refused", "Connection refused")
-    failed = outcome(proxy, b"/wiki/A")._replace(
-        status=502, reasons=("origin-unreachable",), failure=failure, times=Times(7.0, 0.001, 0.5)
+    failed = replace(
+        outcome(proxy, b"/wiki/A"),
+        status=502,
+        reasons=("origin-unreachable",),
+        failure=failure,
+        times=Times(7.0, 0.001, 0.5),
     )
     for number in range(30):
         for each in (top, failures):
-            each(failed._replace(times=Times(float(number), 0.001, 0.5)))
+            each(replace(failed, times=Times(float(number), 0.001, 0.5)))
             each(outcome(proxy, b"/wiki/B"))
-    failures(failed._replace(status=200, reasons=(), times=Times(99.0, 0.1, 0.0)))  # a stale one instead
+    failures(replace(failed, status=200, reasons=(), times=Times(99.0, 0.1, 0.0)))  # a stale one instead
     assert await top.top("refused", 10) == []
     first, second, *others = await failures.last()
     assert (first["at"], first["status"], first["reason"], first["cause"]) == (99.0, 200, "stale", "refused")
@@ -388,8 +392,10 @@ def test_many_keys_and_spellings_take_bounded_memory(house: Any) -> None:
         for number in range(80_000):
             target = b"/wiki/Some_title_of_an_article_%d" % number
             key = b"digest http en.example %b" % target
-            one = first._replace(
-                canonical=first.canonical and _keyed(first.canonical, key), received=Received(b"GET", target)
+            one = replace(
+                first,
+                canonical=first.canonical and _keyed(first.canonical, key),
+                received=Received(b"GET", target),
             )
             top(one)
             spellings(one)
@@ -407,10 +413,10 @@ async def test_refusals_take_bounded_memory(monkeypatch: pytest.MonkeyPatch, hou
     monkeypatch.setattr(module, "REFUSALS", 5)
     proxy, _ = house
     top = Top(Spellings())
-    refused = outcome(proxy, b"/a")._replace(status=421, reasons=("unknown-host",), canonical=None)
+    refused = replace(outcome(proxy, b"/a"), status=421, reasons=("unknown-host",), canonical=None)
     for number in range(100):
-        top(refused._replace(received=Received(b"GET", b"/"), host=f"h{number}.example"))
-        top(refused._replace(received=Received(b"GET", b"/often"), host="often.example"))
+        top(replace(refused, received=Received(b"GET", b"/"), host=f"h{number}.example"))
+        top(replace(refused, received=Received(b"GET", b"/often"), host="often.example"))
     (row,) = await top.top("refused", 100)  # of one reason
     assert (row["host"], row["example"]) == ("often.example", "/often")
     assert row["count"] >= 100
