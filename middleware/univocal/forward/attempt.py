@@ -108,7 +108,7 @@ class Attempt:
             fields = self._watch.sending(server.url, fields)
         target = server.mapped(outgoing.target)
         pending = server.ask(outgoing.method, target, fields, outgoing.content, self, self._moved)
-        if self._member is member:  # else it is over, or went on to another, within the call
+        if self._asks(member):  # else it is over, or went on to another, within the call
             self._pending = pending
 
     # Called by the flight.
@@ -191,6 +191,10 @@ class Attempt:
         outgoing = self._outgoing
         fields = switching_fields(outgoing.upgrade, outgoing.fields, response.fields)
         return Switching(response.status, fields, response.line)
+
+    def _asks(self, member: Member[OriginServer]) -> bool:
+        # By itself: in `ask` the attribute is known to be no None, and compiled code insists on that.
+        return self._member is member
 
     def _may_be_repeated(self, pending: Pending | None) -> bool:
         outgoing = self._outgoing
