@@ -463,9 +463,10 @@ def played(world: World) -> Iterator[None]:
         stack.callback(uvicorns.setLevel, uvicorns.level)
         uvicorns.setLevel(logging.CRITICAL)
         stack.enter_context(patch.object(Exchange, "_fail", failed))
-        servers = ("server.turn", "server.service", "server.http1.connection")
-        for module in ("forward.attempt", "engine.exchange", "engine.account", *servers):
-            stack.enter_context(patch(f"univocal.{module}.time", world.clock))
+        # In the module itself: compiled code has its own reference to it. The event loop goes by `monotonic`.
+        stack.enter_context(patch("time.time", world.clock))
+        stack.enter_context(patch("time.perf_counter", world.clock))
+        stack.enter_context(patch("univocal.forward.attempt.time", world.clock))
         # So that little content is much.
         stack.enter_context(patch("univocal.engine.flight.Broadcast", partial(Broadcast, window=120)))
         stack.enter_context(patch("univocal.engine.broadcast.FAR_BEHIND", 400))

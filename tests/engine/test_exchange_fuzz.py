@@ -29,7 +29,6 @@ def fuzzer():
     del sys.modules[spec.name]
 
 
-@pytest.mark.pure("the fuzzer's transport is a subclass of what is compiled")
 def test_no_law_is_broken(fuzzer):
     found, seen = fuzzer.findings(1, scenarios=150)
     assert [each.wrong for each in found] == []
@@ -37,7 +36,6 @@ def test_no_law_is_broken(fuzzer):
         assert seen[word] > 0, word
 
 
-@pytest.mark.pure("the fuzzer's transport is a subclass of what is compiled")
 def test_a_scenario_is_the_same_each_time(fuzzer):
     (one, first), (again, second) = (fuzzer.broken(fuzzer.drawn("7.3"), fuzzer.Counter()) for _ in range(2))
     assert one == again

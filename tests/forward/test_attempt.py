@@ -14,26 +14,30 @@ from univocal.http.errors import Failure, RefusedError
 from univocal.http.messages import Fields, Response, values
 from univocal.http.roles import Answer, Sender
 from univocal.origin.balance import Balancing
+from univocal.origin.server import OriginServer
 
 LENGTH = (b"content-length", b"3")
 
 
-class Server:
-    """An origin server (see origin.server) whose requests the test answers."""
+class Server(OriginServer):
+    """An origin server whose requests the test answers."""
 
     def __init__(self, name: str) -> None:
-        self.url = f"http://{name}.example"
-        self.authority = f"{name}.example".encode()
+        super().__init__(f"http://{name}.example")
         self.asked: list[Asked] = []
         self.at_once: Exception | None = None
-        self.name = None
-        self.address = ""
+        self.place = ""
 
-    def mapped(self, target: bytes) -> bytes:
-        return target
+    @property
+    def address(self) -> str:
+        return self.place
+
+    @property
+    def name(self) -> None:
+        """Nothing to resolve."""
 
     def ask(
-        self, method: bytes, target: bytes, fields: Fields, content: Any, answer: Answer, moved: Any
+        self, method: bytes, target: bytes, fields: Fields, content: Any, answer: Answer, moved: Any = None
     ) -> Asked:
         self.moved = moved
         asked = Asked(answer, fields)
@@ -388,7 +392,7 @@ def test_the_first_to_accept_a_connection_gets_the_request(answered: bool) -> No
     """RFC 8305: to the balance, the address that lost the race has failed, and the other one serves."""
     group = Group(retries=0, fails=1)
     for server, address in zip(group.servers, ("2001:db8::1", "192.0.2.1", "192.0.2.2"), strict=True):
-        server.url, server.address = "http://app.example", address
+        server.url, server.place = "http://app.example", address
     heard = group.send()
     first, second, third = group.upstream.balance.members
     group.servers[0].moved("192.0.2.2")

@@ -17,20 +17,19 @@ from univocal.http.messages import Fields, Response, values
 from univocal.http.roles import Answer, UnderWay
 from univocal.judge.admission import Admission
 from univocal.origin.balance import Balance
+from univocal.origin.server import OriginServer
 
 
-class Server:
-    """An origin server (see origin.server) that keeps what it is sent, and answers at once."""
+class Server(OriginServer):
+    """An origin server that keeps what it is sent, and answers at once."""
 
     def __init__(self, response: Response) -> None:
+        super().__init__("http://server.example/mapped")
         self.response = response
         self.sent: list[tuple[bytes, bytes, Fields, Any]] = []
 
-    def mapped(self, target: bytes) -> bytes:
-        return b"/mapped" + target
-
     def ask(
-        self, method: bytes, target: bytes, fields: Fields, content: Any, answer: Answer, moved: Any
+        self, method: bytes, target: bytes, fields: Fields, content: Any, answer: Answer, moved: Any = None
     ) -> UnderWay:
         self.sent.append((method, target, fields, content))
         answer.interim(103, [(b"connection", b"close"), (b"link", b"<a>")])

@@ -14,14 +14,17 @@ from univocal.origin.server import OriginServer
 from univocal.origin.upkeep import Upkeep
 
 
-class Server:
+class Server(OriginServer):
     """An origin server whose health is what the test says, by address; `checks` are the hosts asked."""
 
     def __init__(self, name, address="", world=None, transport=None):
-        self.transport = transport or object()
-        self.host, self.address, self.unreached, self.rivals = name, address, None, None
-        self.url, self.authority = f"http://{name}", name.encode()
+        super().__init__(f"http://{name}", transport)
+        self.host, self.place = name, address
         self.world = {"checks": [], "forgotten": [], "sick": set()} if world is None else world
+
+    @property
+    def address(self):
+        return self.place
 
     @property
     def name(self):
@@ -36,7 +39,7 @@ class Server:
     def forget(self):
         self.world["forgotten"].append(self.address)
 
-    def ask(self, method, target, fields, content, answer):
+    def ask(self, method, target, fields, content, answer, moved=None):
         self.world["checks"].append((self.address, dict(fields)[b"host"]))
         if self.address in self.world["sick"]:
             answer.fail(RefusedError("origin-unreachable"))

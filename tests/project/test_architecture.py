@@ -32,6 +32,7 @@ ALLOWED = {
     "http_sf",
     "idna",
     "ipaddress",
+    "mypy_extensions",  # for type checkers and mypyc alone
     "re",
     "tomllib",
     "typing",

@@ -33,7 +33,7 @@ async def stored(door):
     return client
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def turns(monkeypatch):
     """The turns that requests have had."""
     made, begin = [], Turn.begin

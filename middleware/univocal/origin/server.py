@@ -11,6 +11,7 @@ from univocal.http.errors import ConfigurationError
 from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields
 from univocal.http.roles import Answer, Content, UnderWay
+from univocal.http.subclassing import mypyc_attr
 from univocal.origin.addresses import origin_url
 from univocal.origin.client_library import httpx
 from univocal.origin.failures import origin_failure
@@ -38,6 +39,7 @@ class Pending(UnderWay, Protocol):
         ...
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class OriginServer:
     """An origin server by its URL: http, https, or unix:///PATH of a socket on this machine.
 

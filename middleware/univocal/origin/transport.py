@@ -15,6 +15,7 @@ from aiohappyeyeballs import start_connection
 
 from univocal.http.messages import Fields, Response
 from univocal.http.roles import Answer, Content
+from univocal.http.subclassing import mypyc_attr
 from univocal.origin.client_library import httpx
 from univocal.origin.connection import Connection, Keeper, PendingRequest
 from univocal.origin.pool import Pool
@@ -53,6 +54,7 @@ class Endpoint(NamedTuple):
         return self.port or (443 if self.scheme == "https" else 80)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class OriginTransport(httpx.AsyncBaseTransport):
     """Sends requests to origin servers over connections that are kept alive (RFC 9112).
 

@@ -15,12 +15,12 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from univocal.cache.stored import Stored
 from univocal.http.messages import Request
+from univocal.http.subclassing import mypyc_attr
 from univocal.store.compression import Compression
 from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Selector
 from univocal.store.roles import NodeLease
-from univocal.store.subclassing import mypyc_attr
 
 __all__ = ["MemoryTier", "Satisfies", "TierLease", "Tiers", "local_of", "tiers_of"]
 
