@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from univocal.cache.stored import render_head
-from univocal.server.http2.block import NO_TABLE, block_of, block_of_head, block_of_status
+from univocal.server.http2.block import NO_TABLE, block_of, block_of_head, block_of_hit, block_of_status
 
 FIELDS = st.lists(
     st.tuples(st.sampled_from([b"etag", b"x", b"set-cookie", b"date"]), st.binary(max_size=300))
@@ -29,3 +29,13 @@ def test_a_stored_head_is_encoded_without_its_status_line(fields):
     decoder = hpack.Decoder()
     octets = block_of_head(render_head(200, fields))
     assert [tuple(field) for field in decoder.decode(octets, raw=True)] == fields
+
+
+@pytest.mark.parametrize("size", [1, 5000])
+@pytest.mark.parametrize("lines", [[], [(b"cache-status", b"univocal; hit; ttl=60"), (b"x", b"y")]])
+def test_a_hit_has_its_head_its_age_and_its_lines(size, lines):
+    head = [(b"etag", b'"a"'), (b"x", b"y" * size)]
+    lines = [*lines, *[(b"cache-status", b"z" * size)] * bool(lines)]
+    octets = block_of_hit(render_head(200, head), 7, b"".join([b"%b: %b\r\n" % field for field in lines]))
+    read = hpack.Decoder().decode(octets, raw=True)
+    assert [tuple(field) for field in read] == [*head, (b"age", b"7"), *lines]

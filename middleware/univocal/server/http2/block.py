@@ -15,7 +15,7 @@ import hpack
 from univocal.cache.stored import head_fields
 from univocal.http.messages import Field
 
-__all__ = ["NO_TABLE", "block_of", "block_of_head", "block_of_status"]
+__all__ = ["NO_TABLE", "block_of", "block_of_head", "block_of_hit", "block_of_status"]
 
 NO_TABLE: Final = b"\x20"
 """A new maximum of 0 for the dynamic table (§6.3), which a connection's first section of fields begins with.
@@ -70,3 +70,21 @@ def block_of_head(head: bytes) -> bytes:
 @lru_cache(maxsize=512)
 def _remembered_head(head: bytes) -> bytes:
     return block_of(head_fields(head))
+
+
+def block_of_hit(head: bytes, age: int, lines: bytes) -> bytes:
+    """The fields of a hit, encoded: its stored head, its age in seconds, and the lines of its `HitFields`."""
+    rest = _remembered_lines(lines) if len(lines) <= _LONG else _block_of_lines(lines)
+    return block_of_head(head) + _block_of_age(age) + rest
+
+
+@lru_cache(maxsize=1024)
+def _block_of_age(age: int) -> bytes:
+    return _ENCODER.encode([(b"age", b"%d" % age)])
+
+
+def _block_of_lines(lines: bytes) -> bytes:
+    return block_of(head_fields(b"\r\n" + lines))
+
+
+_remembered_lines: Final = lru_cache(maxsize=512)(_block_of_lines)

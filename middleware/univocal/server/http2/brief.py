@@ -7,7 +7,6 @@ state of all other streams.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Final
 
 from h2.errors import ErrorCodes
@@ -20,7 +19,8 @@ LARGEST: Final = 2**31 - 1
 """The largest identifier of a stream, and the largest window in bytes."""
 
 _INITIAL: Final = 65535  # bytes of a window, before a client says otherwise (§6.9.2)
-_REMEMBERED: Final = 1000  # streams whose end is remembered, as h2 does
+# Streams whose end is remembered at most; of the identifiers, which are odd, half as many are kept at a time.
+_REMEMBERED: Final = 1000
 _WHOLE: Final = Flag.END_STREAM | Flag.END_HEADERS
 _FOUR_OCTETS: Final = (Kind.RST_STREAM, Kind.WINDOW_UPDATE)
 
@@ -44,7 +44,7 @@ class BriefStreams:
         self.highest = 0  # the identifier of the latest stream
         self.initial_window = _INITIAL  # of each new stream (§6.9.2)
         self._entered = 0  # the identifier of the latest stream that h2 knows
-        self._answered: OrderedDict[int, None] = OrderedDict()  # the latest brief streams
+        self._answered: set[int] = set()  # the latest brief streams
         self._window = _INITIAL  # of the connection
         self._owed = 0  # bytes of brief streams' content for which no WINDOW_UPDATE has come
 
@@ -61,9 +61,9 @@ class BriefStreams:
         self.highest = stream
         self._window -= octets
         self._owed += octets
-        self._answered[stream] = None
+        self._answered.add(stream)
         if len(self._answered) > _REMEMBERED:
-            self._answered.popitem(last=False)
+            self._answered = {number for number in self._answered if number > stream - _REMEMBERED}
 
     # The connection's window
 

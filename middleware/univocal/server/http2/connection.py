@@ -27,7 +27,7 @@ from univocal.http.problem import Problem, problem
 from univocal.http.timer import NEVER, Timer
 from univocal.judge.hits import Hit
 from univocal.server.complaints import COMPLAINTS
-from univocal.server.http2.block import block_of, block_of_head
+from univocal.server.http2.block import block_of_hit
 from univocal.server.http2.head import Head, head_of
 from univocal.server.http2.output import Output
 from univocal.server.http2.pace import Pace
@@ -276,23 +276,19 @@ class Http2Connection(asyncio.Protocol):
             session.ask_to_leave()
         self._timer.clear()
         received = Received(head.method, head.target, self.peer.scheme, self.peer.address, b"2")
-        if is_complete and head.method == b"GET" and self._at_a_glance(number, head, received):
+        if is_complete and head.method == b"GET" and self._at_a_glance(number, head, received, now):
             return
         if is_complete and head.length:
-            head = head._replace(reasons=("bad-framing",), is_malformed=True)
+            head = head.malformed()
         self._answer(number, head, received, is_complete=is_complete, now=now)
 
-    def _at_a_glance(self, number: int, head: Head, received: Received) -> bool:
+    def _at_a_glance(self, number: int, head: Head, received: Received, now: float) -> bool:
         """Answer an ordinary GET; False: it is none, and nothing was done."""
         listener, names, contents = self._listener, head.names, head.values
-        if (
-            head.reasons
-            or self._objection
-            or head.target[:1] != b"/"
-            or len(names) > listener.bounds.most_fields
-        ):
+        if head.reasons or self._objection or head.target[:1] != b"/":
             return False
-        if sum(map(len, names)) + sum(map(len, contents)) + len(head.target) > listener.bounds.longest_glance:
+        bounds = listener.bounds
+        if len(names) > bounds.most_fields or head.octets > bounds.longest_glance:
             return False
         suits = self.peer.suits
         if suits is not None and not (names[:1] == (b"host",) and suits(contents[0])):
@@ -303,7 +299,7 @@ class Http2Connection(asyncio.Protocol):
             return False
         begun = service.clock()
         hit = service.at_a_glance(received, plan, contents, begun)
-        if hit is not None and self._reply(hit):
+        if hit is not None and self._reply(hit, now):
             service.tell(hit, received, begun, ticks)
             return True
         stream = self._open(number, is_complete=True)
@@ -311,14 +307,14 @@ class Http2Connection(asyncio.Protocol):
         stream.turn.begin()
         return True
 
-    def _reply(self, hit: Hit) -> bool:
+    def _reply(self, hit: Hit, now: float) -> bool:
         """Send a stored response at once; False: the client does not take all of it now."""
         stored = hit.stored
-        block = block_of_head(hit.head) + block_of([(b"age", b"%d" % hit.age), *hit.hit_fields.fields])
+        block = block_of_hit(hit.head, hit.age, hit.hit_fields.lines)
         if self._output.is_blocked or not self.session.answer(stored.status, block, stored.body):
             return False
         self._server_state.total_requests += 1
-        self.rested = self._loop.time()
+        self.rested = now
         return True
 
     def _answer(self, number: int, head: Head, received: Received, *, is_complete: bool, now: float) -> None:

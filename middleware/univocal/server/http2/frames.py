@@ -6,8 +6,10 @@ frame is cut out here, and paid for from the client's `Credit`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, NamedTuple
+from struct import Struct
+from typing import Final
 
 __all__ = ["LONGEST", "Credit", "Flag", "Frame", "FrameReader", "FrameTooLongError", "Kind", "frame_of"]
 
@@ -15,6 +17,10 @@ LONGEST: Final = 16384
 """Bytes of a frame's payload at most: SETTINGS_MAX_FRAME_SIZE as it is without being said (§6.5.2)."""
 
 _HEADER: Final = 9  # bytes before the payload
+# A payload's length, in one byte and two, then kind, flags and stream (§4.1).
+_PACKED: Final = Struct("!BHBBL")
+_pack: Final = _PACKED.pack
+_unpack_from: Final = _PACKED.unpack_from
 _PREFACE: Final = 24  # bytes of the client's connection preface (§3.4)
 
 
@@ -60,7 +66,8 @@ class FrameTooLongError(Exception):
     """A frame is longer than SETTINGS_MAX_FRAME_SIZE allows."""
 
 
-class Frame(NamedTuple):
+@dataclass(slots=True, init=False)
+class Frame:
     """One frame; `octets` are all of it."""
 
     kind: int
@@ -68,12 +75,23 @@ class Frame(NamedTuple):
     stream: int  # its stream's identifier; 0 is the connection
     length: int  # of its payload
     octets: bytes
-    is_within_section: bool = False  # a section of fields has begun before it and not ended
+    is_within_section: bool  # a section of fields has begun before it and not ended
 
-    @property
-    def payload(self) -> bytes:
-        """The bytes behind the frame's header."""
-        return self.octets[_HEADER:]
+    def __init__(
+        self,
+        kind: int,
+        flags: int,
+        stream: int,
+        length: int,
+        octets: bytes,
+        is_within_section: bool = False,
+    ) -> None:
+        self.kind = kind
+        self.flags = flags
+        self.stream = stream
+        self.length = length
+        self.octets = octets
+        self.is_within_section = is_within_section
 
     @property
     def number(self) -> int:
@@ -97,8 +115,8 @@ class Frame(NamedTuple):
 
 def frame_of(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     """A frame's bytes."""
-    head = len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big")
-    return head + payload
+    length = len(payload)
+    return _pack(length >> 16, length & 0xFFFF, kind, flags, stream) + payload
 
 
 class FrameReader:
@@ -141,14 +159,13 @@ class FrameReader:
         octets, start = self._octets, self._start
         if start < 0 or len(octets) < start + _HEADER:
             return None
-        length = int.from_bytes(octets[start : start + 3], "big")
+        high, low, kind, flags, stream = _unpack_from(octets, start)
+        length = high << 16 | low
         if length > LONGEST:
             raise FrameTooLongError
         end = start + _HEADER + length
         if len(octets) < end:
             return None
-        kind, flags = octets[start + 3], octets[start + 4]
-        stream = int.from_bytes(octets[start + 5 : start + 9], "big") & 0x7FFFFFFF
         self._start = end
         within = self._in_fields
         if kind in _OF_FIELDS:
@@ -157,7 +174,7 @@ class FrameReader:
             self._octets, self._start = b"", 0
         else:
             octets = octets[start:end]
-        return Frame(kind, flags, stream, length, octets, within)
+        return Frame(kind, flags, stream & 0x7FFFFFFF, length, octets, within)
 
 
 class Credit:

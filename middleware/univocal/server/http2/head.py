@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -32,15 +33,38 @@ _LONGEST: Final = 2048  # bytes of a list of names that is remembered
 _MALFORMED: Final = ("bad-framing",)
 
 
-class Head(NamedTuple):
+@dataclass(slots=True, init=False)
+class Head:
     """A request's head as HTTP/1.1 would have it; `reasons` are faults that only this version can have."""
 
     method: bytes
     target: bytes
     names: tuple[bytes, ...]  # of the fields: Host first, the cookies in one
     values: tuple[bytes, ...]
-    reasons: tuple[str, ...] = ()
-    is_malformed: bool = False
+    octets: int  # of the target, the names and the values
+    reasons: tuple[str, ...]
+    is_malformed: bool
+
+    def __init__(
+        self,
+        method: bytes,
+        target: bytes,
+        names: tuple[bytes, ...],
+        values: tuple[bytes, ...],
+        reasons: tuple[str, ...] = (),
+        is_malformed: bool = False,
+    ) -> None:
+        self.method = method
+        self.target = target
+        self.names = names
+        self.values = values
+        self.octets = len(target) + sum(map(len, names)) + sum(map(len, values))
+        self.reasons = reasons
+        self.is_malformed = is_malformed
+
+    def malformed(self) -> Head:
+        """The same head, which ends its stream with an error."""
+        return Head(self.method, self.target, self.names, self.values, _MALFORMED, True)
 
     @property
     def fields(self) -> Fields:

@@ -1,11 +1,13 @@
 """Sections of fields of requests as HPACK has them (RFC 7541): hpack decodes, and what it said is remembered.
 
 Most fields of a client's request are those of the one before, each in one byte. hpack takes microseconds for
-each of them; here a byte is looked up, as long as the connection's table is the same.
+each of them; here a byte is looked up, as long as the connection's table is the same. So is a section without
+a change of the table. Other fields, as :path, are looked up among those of all connections.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 import hpack
@@ -23,6 +25,11 @@ _MALFORMED_LENGTH: Final = b"Content-Length"  # a name that no request may have 
 # Whole sections that are remembered, and how many bytes one may have.
 _MOST: Final = 16
 _LONGEST: Final = 256
+# Bytes of a literal that is remembered for all connections.
+_SHORT: Final = 128
+# The first byte of a literal whose name's index takes more bytes: its name may be from a connection's table.
+# Higher ones begin literals that may hold a secret (§6.2.3).
+_LONG_INDEX: Final = 0x0F
 
 
 class FieldDecoder:
@@ -109,7 +116,11 @@ class FieldDecoder:
                 end = _literal_end(data, place) if first < 0x20 else 0
                 if not end:
                     return fields + self._rest(data[place:], is_first=not fields, size=size)
-                (field,) = self._decoder.decode(data[place:end], raw=True)
+                literal = data[place:end]
+                if first < _LONG_INDEX and len(literal) <= _SHORT:
+                    field = _literal(literal)
+                else:
+                    (field,) = self._decoder.decode(literal, raw=True)
                 fields.append(field)
                 size += len(field[0]) + len(field[1]) + _OVERHEAD
                 place = end
@@ -136,13 +147,25 @@ class FieldDecoder:
         return fields
 
 
+_STATELESS: Final = hpack.Decoder()
+
+
+@lru_cache(maxsize=4096)
+def _literal(data: bytes) -> Field:
+    """The field of a literal that enters no table and has its name from none that changes."""
+    (field,) = _STATELESS.decode(data, raw=True)
+    return field
+
+
 def _literal_end(data: bytes, place: int) -> int:
     """The end of a literal that enters no table (§6.2.2, §6.2.3); 0: it is long, or cut, or no such."""
-    strings = 1 if data[place] & 0x0F else 2
-    if data[place] & 0x0F == 0x0F:
-        return 0
+    index = data[place] & 0x0F
     place += 1
-    for _ in range(strings):
+    if index == _LONG_INDEX:
+        if place >= len(data) or data[place] & 0x80:
+            return 0
+        place += 1
+    for _ in range(1 if index else 2):
         if place >= len(data) or data[place] & 0x7F == 0x7F:
             return 0
         place += 1 + (data[place] & 0x7F)

@@ -106,11 +106,14 @@ class Faulty(NamedTuple):
     stream_id: int
 
 
-class WholeRequest(NamedTuple):
+class WholeRequest:
     """An event that h2 has not: a request without content, on a stream that h2 has not opened yet."""
 
-    stream_id: int
-    head: Head
+    __slots__ = ("head", "stream_id")
+
+    def __init__(self, stream_id: int, head: Head) -> None:
+        self.stream_id = stream_id
+        self.head = head
 
 
 class Session:
