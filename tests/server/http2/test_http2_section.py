@@ -103,11 +103,14 @@ def test_literals_are_read_as_hpack_reads_them(sections):
 
 def test_sections_that_are_remembered_are_few_and_short():
     decoder = FieldDecoder(65536)
+    decoder.decode(b"\x40\x01x\x64" + b"y" * 100)
     for number in range(100):
         decoder.decode_ahead(b"\x82\x10\x01x\x03%03d" % number)
         decoder.decode_ahead(b"\x82" + b"\x10\x01x\x64%0100d" % number * 3)
-    assert len(decoder._heads) <= 16
-    assert max(map(len, decoder._heads)) <= 256
+    decoder.decode_ahead(b"\x82" + b"\xbe" * 100)
+    assert 0 < len(decoder._sections) <= 16
+    assert max(map(len, decoder._sections)) <= 128
+    assert max(head.octets for head, _ in decoder._sections.values()) <= 4096
 
 
 def outcome(decoder, octets):

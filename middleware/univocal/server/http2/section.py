@@ -22,9 +22,10 @@ __all__ = ["FieldDecoder"]
 _OVERHEAD: Final = 32  # bytes that each field counts beside its own (§4.1)
 _LENGTH: Final = b"content-length"
 _MALFORMED_LENGTH: Final = b"Content-Length"  # a name that no request may have (RFC 9113 §8.2.1)
-# Whole sections that are remembered, and how many bytes one may have.
+# Whole sections that are remembered, how many bytes one may have, and how many its head.
 _MOST: Final = 16
-_LONGEST: Final = 256
+_LONGEST: Final = 128
+_LARGEST: Final = 4096
 # Bytes of a literal that is remembered for all connections.
 _SHORT: Final = 128
 # The first byte of a literal whose name's index takes more bytes: its name may be from a connection's table.
@@ -39,8 +40,8 @@ class FieldDecoder:
         "_ahead",
         "_changes",
         "_decoder",
-        "_heads",
         "_known",
+        "_sections",
         "max_allowed_table_size",
         "max_header_list_size",
     )
@@ -51,8 +52,8 @@ class FieldDecoder:
         self.max_allowed_table_size = self._decoder.max_allowed_table_size  # h2's; it never changes here
         # Fields by the one byte that stands for each (§6.1), until the table changes.
         self._known: dict[int, Field] = {}
-        # Heads by their sections, of those that do not change the table, until it changes.
-        self._heads: dict[bytes, Head] = {}
+        # Heads and fields by their sections, of those that do not change the table, until it changes.
+        self._sections: dict[bytes, tuple[Head, Fields]] = {}
         self._changes = 0  # of the table
         self._ahead: Fields | HPACKError | IndexError | None = None  # of the section that h2 decodes next
 
@@ -61,9 +62,10 @@ class FieldDecoder:
 
         Call `decode` next, which gives h2 the same and changes no table again, or `skip`.
         """
-        head = self._heads.get(data)
-        if head is not None:
-            return head
+        known = self._sections.get(data)
+        if known is not None:
+            self._ahead = known[1]
+            return known[0]
         changes = self._changes
         try:
             self._ahead = fields = self._read(data)
@@ -71,11 +73,10 @@ class FieldDecoder:
             self._ahead = error
             return None
         head = head_of(fields)
-        if changes == self._changes and len(data) <= _LONGEST:
-            self._ahead = None  # whoever decodes it again changes nothing
-            if len(self._heads) >= _MOST:
-                self._heads.clear()
-            self._heads[data] = head
+        if changes == self._changes and len(data) <= _LONGEST and head.octets <= _LARGEST:
+            if len(self._sections) >= _MOST:
+                self._sections.clear()
+            self._sections[data] = head, fields
         return head
 
     def skip(self) -> None:
@@ -138,7 +139,7 @@ class FieldDecoder:
         if 0x20 <= data[0] < 0x40 and not is_first:
             raise HPACKDecodingError("A size of the table stands before all fields (§4.2).")
         self._known.clear()
-        self._heads.clear()
+        self._sections.clear()
         self._changes += 1
         fields: Fields = list(self._decoder.decode(data, raw=True))
         size += sum([len(name) + len(value) + _OVERHEAD for name, value in fields])
