@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations, groupby
+from itertools import chain, combinations, groupby
 from typing import Final
 
 from univocal_app.learn.corpus import Urls
@@ -63,13 +63,17 @@ def abstracted(target: bytes) -> bytes:
 def candidates(urls: Urls, targets: Sequence[bytes]) -> list[Candidate]:
     """The rules that the targets of `urls` suggest, the best supported ones first."""
     chosen = [number for number in range(len(targets)) if urls.good[number]]
-    kept = _kept(urls, targets, chosen)
-    times = Counter[int]()
-    for _, _, one, other in _suggested(urls, targets, kept):
-        times[hash((one, other))] += 1
+    times, suggesting = Counter[int](), array("Q")
+    for members in _groups(_kept(urls, targets, chosen)):
+        suggested = [hash((one, other)) for _, _, one, other in _suggested(urls, targets, members)]
+        if suggested:
+            times.update(suggested)
+            suggesting.extend(members)
     often = {key for key, count in times.items() if count >= _LEAST}
     pairs: defaultdict[tuple[bytes, bytes], list[tuple[bytes, bytes]]] = defaultdict(list)
-    for before, after, one, other in _suggested(urls, targets, kept):
+    for before, after, one, other in chain.from_iterable(
+        _suggested(urls, targets, members) for members in _groups(suggesting)
+    ):
         if hash((one, other)) in often:
             pairs[one, other].append((before, after))
     rules = [
@@ -119,23 +123,32 @@ def _kept(urls: Urls, targets: Sequence[bytes], chosen: Sequence[int]) -> list[i
     return sorted(kept)
 
 
-def _suggested(
-    urls: Urls, targets: Sequence[bytes], kept: Sequence[int]
-) -> Iterator[tuple[bytes, bytes, bytes, bytes]]:
-    """Before, after, and two middles of each pair of URLs that may be one page."""
+def _groups(kept: Iterable[int]) -> Iterator[list[int]]:
+    """The envelopes with one key, of each key that neither one URL has nor a crowd."""
     for _, group in groupby(kept, key=lambda packed: packed >> 28):
         members = list(group)
-        if not 2 <= len(members) <= _CROWD:
+        if 2 <= len(members) <= _CROWD:
+            yield members
+
+
+def _suggested(
+    urls: Urls, targets: Sequence[bytes], members: Sequence[int]
+) -> Iterator[tuple[bytes, bytes, bytes, bytes]]:
+    """Before, after, and two middles of each pair of URLs in a group that may be one page."""
+    numbers = [packed >> 10 & 0x3FFFF for packed in members]
+    paired = [
+        (mine, theirs, same)
+        for mine, theirs in combinations(range(len(members)), 2)
+        if (same := alike(urls, numbers[mine], numbers[theirs])) is not False
+    ]
+    if not paired:
+        return
+    cut = [_cut(targets, packed) for packed in members]
+    for mine, theirs, same in paired:
+        (before, one, after), (head, other, tail) = cut[mine], cut[theirs]
+        if before != head or after != tail or one == other or not _minimal(one, other):
             continue
-        cut = [_cut(targets, packed) for packed in members]
-        numbers = [packed >> 10 & 0x3FFFF for packed in members]
-        for mine, theirs in combinations(range(len(members)), 2):
-            (before, one, after), (head, other, tail) = cut[mine], cut[theirs]
-            if before != head or after != tail or one == other or not _minimal(one, other):
-                continue
-            same = alike(urls, numbers[mine], numbers[theirs])
-            if same is False or not _possible(one, other, sized=same is not None):
-                continue
+        if _possible(one, other, sized=same is not None):
             yield (before, after, *((one, other) if one < other else (other, one)))
 
 
