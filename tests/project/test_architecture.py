@@ -413,26 +413,33 @@ def documented(tree):
             yield from ((f"{node.name}.{name}", told) for name, told in documented(node))
 
 
-TOLD = {name: dict(documented(ast.parse(path.read_text("utf-8")))) for name, path in ALL.items()}
-# A method that plays a role is told of where the role is; so is one of asyncio's or of a parser's callbacks.
-ROLES = {name.split(".")[-1] for told in TOLD.values() for name, text in told.items() if text} | {
-    *dir(asyncio.Protocol),
-    *dir(asyncio.Transport),
-    *("on_body", "on_header", "on_headers_complete", "on_message_begin", "on_message_complete"),
-}
+@cache
+def told_of(name):
+    """The docstrings of a module's public classes and functions, by name."""
+    return dict(documented(tree_of(name)))
+
+
+@cache
+def roles():
+    """Methods that are told of where their role is, or are callbacks of asyncio or of a parser."""
+    return {each.split(".")[-1] for name in ALL for each, text in told_of(name).items() if text} | {
+        *dir(asyncio.Protocol),
+        *dir(asyncio.Transport),
+        *("on_body", "on_header", "on_headers_complete", "on_message_begin", "on_message_complete"),
+    }
 
 
 @for_each(ALL)
 def test_whatever_is_public_is_told_of(name):
-    assert ast.get_docstring(ast.parse(ALL[name].read_text("utf-8")))
-    untold = [each for each, text in TOLD[name].items() if not text]
-    assert [each for each in untold if "." not in each or each.split(".")[-1] not in ROLES] == []
+    assert ast.get_docstring(tree_of(name))
+    untold = [each for each, text in told_of(name).items() if not text]
+    assert [each for each in untold if "." not in each or each.split(".")[-1] not in roles()] == []
 
 
 @for_each(ALL)
 def test_a_docstring_is_no_question(name):
     questions = ("What ", "Whatever ", "Whether ", "How ", "Who ", "Whom ", "Whoever ", "Which ")
-    told = {"": ast.get_docstring(ast.parse(ALL[name].read_text("utf-8"))), **TOLD[name]}
+    told = {"": ast.get_docstring(tree_of(name)), **told_of(name)}
     assert [each for each, text in told.items() if (text or "").startswith(questions)] == []
 
 
