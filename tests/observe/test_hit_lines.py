@@ -68,7 +68,7 @@ def without_names(hit: Hit, missing: frozenset[bytes]) -> Hit:
     fields = [(name, value) for name, value in named if name not in missing]
     plan = plan_of(tuple(name for name, _ in fields))
     assert plan is not None
-    return hit._replace(plan=plan, values=[value for _, value in fields])
+    return dataclasses.replace(hit, plan=plan, values=[value for _, value in fields])
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -98,11 +98,11 @@ def test_a_hit_has_the_line_of_its_outcome(
 ) -> None:
     hit, received = found
     if target is not None:  # of a page that nobody has asked for
-        received, hit = Received(b"GET", target), hit._replace(tally=Tally())
+        received, hit = Received(b"GET", target), dataclasses.replace(hit, tally=Tally())
     received = Received(b"GET", received.target, b"http", client, version)
-    hit = hit._replace(client=client, values=[HOST, *values])
+    hit = dataclasses.replace(hit, client=client, values=[HOST, *values])
     if status != hit.stored.status:
-        hit = hit._replace(stored=dataclasses.replace(hit.stored, status=status, body=b"none"))
+        hit = dataclasses.replace(hit, stored=dataclasses.replace(hit.stored, status=status, body=b"none"))
     hit = without_names(hit, missing)
     line = LINES[form].line(hit, received, begun, seconds)
     assert line == FORMS[form](Outcome.of_hit(hit, received, begun, seconds))
@@ -114,7 +114,7 @@ def test_a_hit_has_the_line_of_its_outcome(
 def test_no_client_forges_a_line_of_a_hit(form: str) -> None:
     hit, received = HITS[0]
     received = Received(b"GET", HOSTILE, b"http", "1 2\n3")
-    hit = hit._replace(client="1 2\n3", values=[HOST, HOSTILE, HOSTILE], tally=Tally())
+    hit = dataclasses.replace(hit, client="1 2\n3", values=[HOST, HOSTILE, HOSTILE], tally=Tally())
     line = LINES[form].line(hit, received, NOW, 1e-5)
     assert all(0x20 <= octet < 0x7F for octet in line[:-1])
     assert line.count(b'"') % 2 == 0 or json.loads(line)["referrer"] == HOSTILE.decode("latin-1")
@@ -132,7 +132,7 @@ def test_many_pages_and_clients_take_bounded_memory(form: str, monkeypatch: pyte
     (hit, received), lines = HITS[0], hit_lines_of(FORMS[form])
     assert isinstance(lines, hit_lines.QuickHitLines)
     for number in range(3 * 8 + 1):
-        lines.line(hit._replace(client=f"192.0.2.{number}", tally=Tally()), received, NOW, 1e-5)
+        lines.line(dataclasses.replace(hit, client=f"192.0.2.{number}", tally=Tally()), received, NOW, 1e-5)
         assert len(lines._pages) <= 8
         assert len(lines._addresses) <= 8
     assert PAGES < 10_000
@@ -142,7 +142,7 @@ def test_what_is_long_is_not_remembered() -> None:
     (hit, _), lines = HITS[0], hit_lines_of(FORMS["json"])
     assert isinstance(lines, hit_lines.QuickHitLines)
     received = Received(b"GET", b"/" + b"\xff" * 1000)
-    lines.line(hit._replace(client="x" * 1000), received, NOW, 1e-5)
+    lines.line(dataclasses.replace(hit, client="x" * 1000), received, NOW, 1e-5)
     assert not lines._pages
     assert not lines._addresses
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from examples import examples
 from univocal.engine.outcome import Times
 from univocal.http.errors import RefusedError
-from univocal.judge.plan import plan_of
+from univocal.judge.plan import Plan
 from univocal.server.bounds import Bounds
 from univocal.server.http1.glance import Glance
 from univocal.server.http1.head_reader import IncomingHead
@@ -149,9 +149,8 @@ SMUGGLING = [
 
 def plan(names, _=()):
     """The plan of a head that may be any other's, too: what is read is to be compared for all of them."""
-    ordinary = plan_of((b"host",))
     lower = tuple(name.lower() for name in names)
-    return ordinary._replace(names=lower, host=lower.index(b"host")) if b"host" in lower else None
+    return Plan(lower) if b"host" in lower else None
 
 
 def new_glance(plan_of=plan):
@@ -195,6 +194,10 @@ def test_a_glance_reads_ordinary_heads(data):
     check_reading(data)
 
 
+def parts(read):
+    return None if read is None else (read.target, read.plan, read.values)
+
+
 def remembering(section):
     """A glance that has read this header section often enough to remember it."""
     glance = new_glance()
@@ -227,7 +230,7 @@ def test_a_remembered_section_changes_nothing_that_is_read(data, section):
     known, new = remembering(section), new_glance()
     data += section
     if data.find(END) == len(data) - len(END):
-        assert known.read(data) == new.read(data)
+        assert parts(known.read(data)) == parts(new.read(data))
         check_reading(data, remembering(section))
 
 
@@ -236,14 +239,14 @@ def test_a_target_of_any_octet_is_read_as_the_parser_reads_it(octet):
     for target in (b"/%c", b"/a%cb", b"/a?%c", b"/a%c/../?b"):
         data = b"GET %b HTTP/1.1\r\n%b\r\n" % (target % octet, HOST)
         if data.count(END) == 1:
-            assert remembering(HOST + b"\r\n").read(data) == new_glance().read(data)
+            assert parts(remembering(HOST + b"\r\n").read(data)) == parts(new_glance().read(data))
 
 
 @given(data=streams)
 def test_a_remembered_section_leaves_no_trace_in_the_next(data):
     glance = remembering(BROWSER + b"\r\n")
     alone = data.find(END) == len(data) - len(END)
-    assert not alone or glance.read(data) == new_glance().read(data)
+    assert not alone or parts(glance.read(data)) == parts(new_glance().read(data))
 
 
 def counted():

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
@@ -51,7 +52,8 @@ class Tally:
         self.seconds = 0.0  # that all of them took
 
 
-class Hit(NamedTuple):
+@dataclass(slots=True, init=False)
+class Hit:
     """A stored response that answers an ordinary request as it is."""
 
     stored: Stored
@@ -63,6 +65,28 @@ class Hit(NamedTuple):
     tally: Tally
     plan: Plan
     values: Sequence[bytes]  # of the request's fields
+
+    def __init__(
+        self,
+        stored: Stored,
+        head: bytes,
+        age: int,
+        canonical: Canonical,
+        client: str | None,
+        hit_fields: HitFields,
+        tally: Tally,
+        plan: Plan,
+        values: Sequence[bytes],
+    ) -> None:
+        self.stored = stored
+        self.head = head
+        self.age = age
+        self.canonical = canonical
+        self.client = client
+        self.hit_fields = hit_fields
+        self.tally = tally
+        self.plan = plan
+        self.values = values
 
 
 class HitFields(NamedTuple):
@@ -92,8 +116,8 @@ class Hits:
             self._located.clear()
         host, scheme, client = values[plan.host], received.scheme, received.client
         if plan.forwarded and not within(client, runtime.trusted):
-            note = self._gate.likely_proxies.note
-            note(client, lambda: plan.fields(values), runtime.trusted, runtime.forwarded)
+            asked = _Asked(None, plan, values)
+            self._gate.likely_proxies.note(client, asked.fields, runtime.trusted, runtime.forwarded)
         elif plan.forwarded:
             peer = self._gate.sender(received, plan.fields(values))
             if len(peer.hosts) != 1:
@@ -111,8 +135,8 @@ class Hits:
         canonical = located.canonical
 
         personal = plan.personal and not (located.dropped and located.is_impersonal(plan))
-        held = self._gate.tiers.lookup(canonical.key, now)
-        stored = at_once(held, lambda: located.request(plan, values), now, personal=personal)
+        held = self._gate.tiers.lookup(located.key, now)
+        stored = at_once(held, _Asked(located, plan, values).request, now, personal=personal)
         if stored is None or (located.strips_tags and any(stored.line(name) is not None for name in TAGGING)):
             return None
         head, form = stored.head, stored
@@ -122,9 +146,11 @@ class Hits:
             return None
         stored.used = now
         age = max(0, int(now - stored.born))  # the clock may have been set back
-        hit_fields = _hit_fields(int(stored.fresh_until - stored.born - age), runtime.cache_status)
-        if runtime.cache_status == "key":
-            hit_fields = _with_lines(hit_fields.handling, cache_status(hit_fields.handling, canonical, "key"))
+        ttl = int(stored.fresh_until - stored.born - age)
+        hit_fields = located.hit_fields
+        if hit_fields is None or ttl != located.ttl:
+            hit_fields = _hit_fields(ttl, canonical, runtime.cache_status)
+            located.ttl, located.hit_fields = ttl, hit_fields
         head = head if located.shown is None else located.shown.apply_to_head(head)
         return Hit(form, head, age, canonical, client, hit_fields, located.tally, plan, values)
 
@@ -163,7 +189,6 @@ class Hits:
             strips_tags=rules.strip_tags,
             reduces=rules.accept_encoding == "reduce",
             max_fields=limits.max_fields or sys.maxsize,
-            tally=Tally(),
             compress=rules.compress,
         )
         if len(target) + len(host) <= _LONGEST:
@@ -173,17 +198,40 @@ class Hits:
         return located
 
 
-class _Located(NamedTuple):
-    canonical: Canonical
-    edits: FieldEdits | None  # of the request
-    shown: FieldEdits | None  # of the response
-    dropped: frozenset[bytes]  # personal fields that go no further
-    looks_at_cookies: bool
-    strips_tags: bool
-    reduces: bool  # Accept-Encoding, to the common codings
-    max_fields: int
-    tally: Tally
-    compress: tuple[bytes, ...]
+class _Located:
+    """The conclusions from a target, the host and the scheme, and the fields of its last hit."""
+
+    __slots__ = (
+        "canonical", "compress", "dropped", "edits", "hit_fields", "key", "looks_at_cookies", "max_fields",
+        "reduces", "shown", "strips_tags", "tally", "ttl",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        canonical: Canonical,
+        *,
+        edits: FieldEdits | None,  # of the request
+        shown: FieldEdits | None,  # of the response
+        dropped: frozenset[bytes],  # personal fields that go no further
+        looks_at_cookies: bool,
+        strips_tags: bool,
+        reduces: bool,  # Accept-Encoding, to the common codings
+        max_fields: int,
+        compress: tuple[bytes, ...],
+    ) -> None:
+        self.canonical = canonical
+        self.key = canonical.key
+        self.edits = edits
+        self.shown = shown
+        self.dropped = dropped
+        self.looks_at_cookies = looks_at_cookies
+        self.strips_tags = strips_tags
+        self.reduces = reduces
+        self.max_fields = max_fields
+        self.compress = compress
+        self.tally = Tally()
+        self.ttl = 0  # seconds for which the last hit stayed fresh
+        self.hit_fields: HitFields | None = None  # that told it
 
     def is_impersonal(self, plan: Plan) -> bool:
         """Tell whether an ordinary request goes further without a field that identifies its client."""
@@ -197,18 +245,43 @@ class _Located(NamedTuple):
         return Request(b"GET", self.canonical.target, without(fields, self.dropped))
 
 
+class _Asked:
+    """An ordinary request, whose fields are put together only if they matter."""
+
+    __slots__ = ("_located", "_plan", "_values")
+
+    def __init__(self, located: _Located | None, plan: Plan, values: Sequence[bytes]) -> None:
+        self._located = located
+        self._plan = plan
+        self._values = values
+
+    def fields(self) -> Fields:
+        """The fields as they came."""
+        return self._plan.fields(self._values)
+
+    def request(self) -> Request:
+        """The request as it is compared with stored responses."""
+        assert self._located is not None
+        return self._located.request(self._plan, self._values)
+
+
 def _dropped(rules: Rules, edits: FieldEdits | None) -> frozenset[bytes]:
     """The fields that identify a request's client, but that the route removes from it."""
     dropped = PERSONAL & edits.names if edits is not None else frozenset[bytes]()
     return dropped | {b"cookie"} if rules.ignores_cookies(b"GET") else dropped
 
 
+def _hit_fields(ttl: int, canonical: Canonical, mode: Literal["plain", "key", "off"]) -> HitFields:
+    """The handling and fields of a hit that stays fresh for `ttl` seconds."""
+    return _with_lines(ttl, canonical, mode) if mode == "key" else _keyless(ttl, mode)
+
+
 @lru_cache(maxsize=1024)
-def _hit_fields(ttl: int, mode: Literal["plain", "key", "off"]) -> HitFields:
-    """The handling and fields of a hit that stays fresh for `ttl` seconds, without the key."""
+def _keyless(ttl: int, mode: Literal["plain", "off"]) -> HitFields:
+    return _with_lines(ttl, None, mode)
+
+
+def _with_lines(ttl: int, canonical: Canonical | None, mode: Literal["plain", "key", "off"]) -> HitFields:
     handling = Handling(hit=True, ttl=ttl)
-    return _with_lines(handling, [] if mode == "key" else cache_status(handling, None, mode))
-
-
-def _with_lines(handling: Handling, fields: Fields) -> HitFields:
+    fields = cache_status(handling, canonical, mode)
     return HitFields(handling, fields, b"".join([b"%b: %b\r\n" % field for field in fields]))

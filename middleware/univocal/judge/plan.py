@@ -7,7 +7,8 @@ requests are ordinary.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 from univocal.cache.personal import PERSONAL
 from univocal.cache.rules import READS
@@ -28,8 +29,9 @@ _MOST: Final = 1024
 _LONGEST: Final = 2048
 
 
-class Plan(NamedTuple):
-    """The names of an ordinary request's fields, in lower case."""
+@dataclass(slots=True, init=False)
+class Plan:
+    """The names of an ordinary request's fields, in lower case, and what follows from them."""
 
     names: tuple[bytes, ...]
     host: int  # where Host stands
@@ -42,7 +44,22 @@ class Plan(NamedTuple):
     referrer: int  # where Referer stands, -1: nowhere
     trace: int  # where traceparent stands, -1: nowhere
     trace_state: int  # where tracestate stands, -1: nowhere
-    encoding: int = -1  # where Accept-Encoding stands, -1: nowhere
+    encoding: int  # where Accept-Encoding stands, -1: nowhere
+
+    def __init__(self, names: tuple[bytes, ...]) -> None:
+        """Read names, all different and in lower case, of which one is Host."""
+        self.names = names
+        self.host = names.index(b"host")
+        self.connection = _place(names, b"connection")
+        self.forwarded = speaks_for_another(set(names))
+        self.cookie = b"cookie" in names
+        self.personal = not PERSONAL.isdisjoint(names)
+        self.clean = len(end_to_end([(name, b"") for name in names])) == len(names)
+        self.agent = _place(names, b"user-agent")
+        self.referrer = _place(names, b"referer")
+        self.trace = _place(names, b"traceparent")
+        self.trace_state = _place(names, b"tracestate")
+        self.encoding = _place(names, b"accept-encoding")
 
     def suits(self, values: Sequence[bytes]) -> bool:
         """Tell whether a request with these values is ordinary: Connection may say keep-alive, no more."""
@@ -73,20 +90,7 @@ def _plan(spelled: tuple[bytes, ...]) -> Plan | None:
     names = tuple(name.lower() for name in spelled)
     if len(set(names)) < len(names) or b"host" not in names or not _WEIGHED.isdisjoint(names):
         return None
-    return Plan(
-        names,
-        names.index(b"host"),
-        _place(names, b"connection"),
-        speaks_for_another(set(names)),
-        b"cookie" in names,
-        not PERSONAL.isdisjoint(names),
-        len(end_to_end([(name, b"") for name in names])) == len(names),
-        _place(names, b"user-agent"),
-        _place(names, b"referer"),
-        _place(names, b"traceparent"),
-        _place(names, b"tracestate"),
-        _place(names, b"accept-encoding"),
-    )
+    return Plan(names)
 
 
 def _place(names: tuple[bytes, ...], name: bytes) -> int:

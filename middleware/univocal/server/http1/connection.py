@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from enum import Enum
 from functools import partial
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 from univocal.http.authority import of_socket
 from univocal.http.errors import RefusedError
@@ -22,7 +22,7 @@ from univocal.judge.hits import Hit
 from univocal.server.complaints import COMPLAINTS
 from univocal.server.delivery import Delivery
 from univocal.server.flow import Flow
-from univocal.server.http1.glance import Glance
+from univocal.server.http1.glance import Glance, Glimpse
 from univocal.server.http1.head_reader import IncomingHead
 from univocal.server.http1.request_reader import END, RequestPhase, RequestReader
 from univocal.server.http1.response import interim_head
@@ -51,6 +51,7 @@ _BLANK_LINE: Final = b"\r\n\r\n"
 _IDLE: Final = 0
 _WORKING: Final = 1
 _SCHEDULED: Final = 2
+_perf_counter: Final = time.perf_counter
 
 
 class ConnectionState(Enum):
@@ -86,13 +87,17 @@ MOVES: Final[dict[ConnectionState, frozenset[ConnectionState]]] = {
 }
 
 
-class _Server(NamedTuple):
+class _Server:
     """The server that a connection belongs to, as uvicorn describes it."""
 
-    config: Any  # uvicorn.Config
-    state: ServerState
-    loop: asyncio.AbstractEventLoop
-    keep_alive: float  # seconds
+    __slots__ = ("config", "is_limited", "keep_alive", "loop", "state")
+
+    def __init__(self, config: Any, state: ServerState, loop: asyncio.AbstractEventLoop) -> None:
+        self.config = config  # uvicorn.Config
+        self.state = state
+        self.loop = loop
+        self.keep_alive: float = max(config.timeout_keep_alive, 0.001)  # uvicorn's 0 is no time, not all time
+        self.is_limited: bool = config.limit_concurrency is not None
 
 
 class Http1Connection(asyncio.Protocol):
@@ -136,8 +141,7 @@ class Http1Connection(asyncio.Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         loop = _loop or asyncio.get_running_loop()
-        keep_alive = max(config.timeout_keep_alive, 0.001)  # uvicorn's 0 is no time, not all time
-        self._server = _Server(config, server_state, loop, keep_alive)
+        self._server = _Server(config, server_state, loop)
         self.listener = listener
         self._reader = RequestReader(listener.bounds)
         self._timer = Timer(loop, self._late)
@@ -187,8 +191,10 @@ class Http1Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         # Most of what comes is one head that is all of its request, on a connection that rests.
-        alone = data.find(_BLANK_LINE) == len(data) - 4 and not self._reader.octets
-        if not (alone and self._glance_at(data)):
+        rests, glance = not self._reader.octets, self._glance
+        known = glance.recall(data) if rests and glance is not None else None
+        alone = rests and (known is not None or data.find(_BLANK_LINE) == len(data) - 4)
+        if not (alone and self._glance_at(data, known)):
             self._reader.push(data)
             self._work(glances=not alone)
 
@@ -356,8 +362,7 @@ class Http1Connection(asyncio.Protocol):
             self._objection = self.listener.clients.objection(self)
             if self._objection:
                 return (self._objection,)
-        config, state, _, _ = self._server
-        limit = config.limit_concurrency
+        state, limit = self._server.state, self._server.config.limit_concurrency
         if limit is None or max(len(state.connections), len(state.tasks)) < limit:
             return ()
         COMPLAINTS.note("Exceeded concurrency limit.")
@@ -391,10 +396,11 @@ class Http1Connection(asyncio.Protocol):
             answered += 1
         return answered
 
-    def _glance_at(self, data: bytes) -> bool:
+    def _glance_at(self, data: bytes, read: Glimpse | None = None) -> bool:
         """Answer an ordinary GET whose head is all of these bytes, or begin its turn.
 
-        False: nothing has been done, and the bytes are to be read like any others.
+        It may have been `read` by the connection's glance. False: nothing has been done, and the bytes are
+        to be read like any others.
         """
         listener = self.listener
         if (
@@ -405,21 +411,18 @@ class Http1Connection(asyncio.Protocol):
             or self._objection
             or self._flow.write_paused
             or self.transport.is_closing()
-            or self._server.config.limit_concurrency is not None
+            or self._server.is_limited
         ):
             return False
-        ticks = time.perf_counter()
-        glance, self._glance = (
-            self._glance,
-            None,
-        )  # its parser may wait for more of a message it does not take
+        ticks = _perf_counter()
         service, peer = listener.service, self.peer
-        if glance is None:
-            glance = Glance(service.plan, peer.suits)
-        read = glance.read(data)
+        if read is None:
+            glance = self._glance or Glance(service.plan, peer.suits)
+            read = glance.read(data)
+            # Its parser may wait for more of a message that it does not take.
+            self._glance = None if read is None else glance
         if read is None or len(read.values) > listener.bounds.most_fields:
             return False
-        self._glance = glance
         received = Received(b"GET", read.target, peer.scheme, peer.address)
         begun = service.clock()
         hit = service.at_a_glance(received, read.plan, read.values, begun)
@@ -436,11 +439,11 @@ class Http1Connection(asyncio.Protocol):
         stored, server = hit.stored, self._server
         if self._writer.unsent:
             self._writer.flush()
-        head = b"%bage: %d\r\n%b\r\n" % (hit.head, hit.age, hit.hit_fields.lines)
+        last = b"age: %d\r\n%b\r\n" % (hit.age, hit.hit_fields.lines)
         if len(stored.body) > JOINED:
-            self.transport.writelines((head, stored.body))
+            self.transport.writelines((hit.head + last, stored.body))
         else:
-            self.transport.write(head + stored.body)
+            self.transport.write(b"".join((hit.head, last, stored.body)))
         server.state.total_requests += 1
         self.rested = self._timer.set(server.keep_alive)
 

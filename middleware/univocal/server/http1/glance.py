@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 import httptools
 
@@ -21,16 +21,21 @@ _VERSION: Final = b" HTTP/1.1\r\n"
 _AROUND_TARGET: Final = len(_METHOD) + len(_VERSION)
 # Bytes that end no target and begin nothing new in one for any parser: a target of them alone needs none.
 _PLAIN: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~/%?=&+,;:@!$()*'"
+# Makes a letter of each of them, and of no other byte.
+_LETTERS: Final = bytes([0x61 if octet in _PLAIN else 0 for octet in range(256)])
 # Bytes of a header section that is remembered: an idle connection may keep it.
 _LONGEST: Final = 2048
 
 
-class Glimpse(NamedTuple):
+class Glimpse:
     """An ordinary head: its target, the plan for its field names, and the values of its fields."""
 
-    target: bytes
-    plan: Plan
-    values: tuple[bytes, ...]
+    __slots__ = ("plan", "target", "values")
+
+    def __init__(self, target: bytes, plan: Plan, values: tuple[bytes, ...]) -> None:
+        self.target = target
+        self.plan = plan
+        self.values = values
 
 
 class Glance:
@@ -78,14 +83,22 @@ class Glance:
 
         After None the reader must not be used again.
         """
+        return self.recall(data) or self._parse(data)
+
+    def recall(self, data: bytes) -> Glimpse | None:
+        """A head whose header section is remembered; None if it is to be parsed.
+
+        Nothing else needs to be known of `data`: no empty line stands in a request line or a section before
+        their end.
+        """
         plan, length = self._plan, len(data) - len(self._section)
-        if plan is not None and length > _AROUND_TARGET and data.endswith(self._section):
-            version = length - len(_VERSION)
-            if data.startswith(_BEGINNING) and data.startswith(_VERSION, version):
-                target = data[len(_METHOD) : version]
-                if not target.translate(None, _PLAIN):
-                    return Glimpse(target, plan, self._values)
-        return self._parse(data)
+        if plan is None or length <= _AROUND_TARGET or not data.endswith(self._section):
+            return None
+        version = length - len(_VERSION)
+        if not (data.startswith(_BEGINNING) and data.startswith(_VERSION, version)):
+            return None
+        target = data[len(_METHOD) : version]
+        return Glimpse(target, plan, self._values) if target.translate(_LETTERS).isalpha() else None
 
     def _parse(self, data: bytes) -> Glimpse | None:
         fields, targets = self._fields, self._targets
