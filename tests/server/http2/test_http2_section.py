@@ -6,6 +6,7 @@ from hpack.exceptions import HPACKError, OversizedHeaderListError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from univocal.server.http2 import section
 from univocal.server.http2.head import head_of
 from univocal.server.http2.section import FieldDecoder
 
@@ -111,6 +112,25 @@ def test_sections_that_are_remembered_are_few_and_short():
     assert 0 < len(decoder._sections) <= 16
     assert max(map(len, decoder._sections)) <= 128
     assert max(head.octets for head, _ in decoder._sections.values()) <= 4096
+
+
+@pytest.mark.pure("the memory of a module is looked into")
+@pytest.mark.parametrize(
+    ("octets", "number"),
+    [
+        (b"\x04\x10/one-path-of-all", 1),
+        (b"\x14\x10/a-secret-path--", 0),
+        (b"\0\x09x-api-key\x06secret", 0),
+        (b"\x0f\x08\x06secret", 0),  # Authorization
+        (b"\x0f\x11\x06secret", 0),  # Cookie
+        (b"\x04\x7f\0/" + b"y" * 126, 0),
+    ],
+)
+def test_only_short_fields_without_secrets_are_remembered_for_all(octets, number):
+    section._literal.cache_clear()
+    FieldDecoder(65536).decode(octets)
+    FieldDecoder(65536).decode(octets)
+    assert section._literal.cache_info()[:2] == (number, number)
 
 
 def outcome(decoder, octets):

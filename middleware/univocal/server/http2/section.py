@@ -2,7 +2,7 @@
 
 Most fields of a client's request are those of the one before, each in one byte. hpack takes microseconds for
 each of them; here a byte is looked up, as long as the connection's table is the same. So is a section without
-a change of the table. Other fields, as :path, are looked up among those of all connections.
+a change of the table. Other pseudo-header fields, as :path, are looked up among those of all connections.
 """
 
 from __future__ import annotations
@@ -26,10 +26,8 @@ _MALFORMED_LENGTH: Final = b"Content-Length"  # a name that no request may have 
 _MOST: Final = 16
 _LONGEST: Final = 128
 _LARGEST: Final = 4096
-# Bytes of a literal that is remembered for all connections.
-_SHORT: Final = 128
-# The first byte of a literal whose name's index takes more bytes: its name may be from a connection's table.
-# Higher ones begin literals that may hold a secret (§6.2.3).
+# The first byte of a literal whose name's index takes more bytes. Between 0 and it, the name is that of a
+# pseudo-header field: never one that holds a secret, which another client could guess by the time it takes.
 _LONG_INDEX: Final = 0x0F
 
 
@@ -118,7 +116,7 @@ class FieldDecoder:
                 if not end:
                     return fields + self._rest(data[place:], is_first=not fields, size=size)
                 literal = data[place:end]
-                if first < _LONG_INDEX and len(literal) <= _SHORT:
+                if 0 < first < _LONG_INDEX:
                     field = _literal(literal)
                 else:
                     (field,) = self._decoder.decode(literal, raw=True)
@@ -153,7 +151,7 @@ _STATELESS: Final = hpack.Decoder()
 
 @lru_cache(maxsize=4096)
 def _literal(data: bytes) -> Field:
-    """The field of a literal that enters no table and has its name from none that changes."""
+    """The field of a literal whose name is from the static table, and that enters none (§6.2.2)."""
     (field,) = _STATELESS.decode(data, raw=True)
     return field
 
