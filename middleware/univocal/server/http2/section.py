@@ -108,21 +108,18 @@ class FieldDecoder:
             first = data[place]
             if 0x80 < first < 0xFF:
                 field = known.get(first) or self._learn(first)
-                fields.append(field)
-                size += len(field[0]) + len(field[1]) + _OVERHEAD
                 place += 1
             else:
                 end = _literal_end(data, place) if first < 0x20 else 0
                 if not end:
                     return fields + self._rest(data[place:], is_first=not fields, size=size)
-                literal = data[place:end]
                 if 0 < first < _LONG_INDEX:
-                    field = _literal(literal)
+                    field = _literal(data[place:end])
                 else:
-                    (field,) = self._decoder.decode(literal, raw=True)
-                fields.append(field)
-                size += len(field[0]) + len(field[1]) + _OVERHEAD
+                    (field,) = self._decoder.decode(data[place:end], raw=True)
                 place = end
+            fields.append(field)
+            size += len(field[0]) + len(field[1]) + _OVERHEAD
             if size > self.max_header_list_size:
                 raise OversizedHeaderListError
         return fields
