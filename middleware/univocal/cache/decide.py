@@ -82,6 +82,7 @@ _NO_DIRECTIVES: Final = RequestDirectives()
 _BYPASS: Final = Forward("bypass", may_store=False, fallback=None, unstorable="bypass")
 _METHOD: Final = Forward("method", may_store=False, fallback=None, unstorable="method")
 _POST: Final = Forward("method", may_store=True, fallback=None)
+_UNKNOWN: Final = Forward("uri-miss", may_store=True, fallback=None)
 _CONDITIONAL: Final = Forward("request", may_store=False, fallback=None, unstorable="conditional")
 
 # Preconditions that are the origin server's to evaluate; what comes back may be a 412 (RFC 9111 §4.3.2).
@@ -155,6 +156,8 @@ def _answer(
     # §5.2.1.5: with no-store in a request a cache MUST NOT store any part of it or of any response to it
     may_store = not directives.no_store
     stored = select(request, variants) if variants else None
+    if not variants and may_store:
+        return _UNKNOWN
     if stored is None:
         # the presented target URI and that of the stored response match; selecting header fields match (§4.1)
         return Forward("vary-miss" if variants else "uri-miss", may_store, None)

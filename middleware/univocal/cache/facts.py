@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from univocal.cache.deception import contradicts
 from univocal.cache.directives import ResponseDirectives, response_directives
@@ -62,17 +62,33 @@ class FieldIndex:
         self.directives = directives
 
 
-class Assessed(NamedTuple):
+class Assessed:
     """The findings about a response on the way to the verdict."""
 
-    field_index: FieldIndex
-    fields: Fields  # those that may be stored
-    tags: frozenset[bytes]  # those that the response names
-    explicit: float | None
-    licensed: bool  # the origin gave a lifetime, the rules did, or it said that the response is public
-    lifetime: float
-    kept_for: Selecting = ()  # what requests must have in common with it beyond what its Vary names
-    deceptive: bool = False  # the rules would have given a lifetime, but for its Content-Type
+    __slots__ = (
+        "deceptive", "explicit", "field_index", "fields", "kept_for", "licensed", "lifetime", "tags",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        field_index: FieldIndex,
+        fields: Fields,
+        tags: frozenset[bytes],
+        explicit: float | None,
+        licensed: bool,
+        lifetime: float,
+        kept_for: Selecting = (),
+        deceptive: bool = False,
+    ) -> None:
+        self.field_index = field_index
+        self.fields = fields  # those that may be stored
+        self.tags = tags  # those that the response names
+        self.explicit = explicit
+        # The origin gave a lifetime, the rules did, or it said that the response is public.
+        self.licensed = licensed
+        self.lifetime = lifetime
+        self.kept_for = kept_for  # what requests must have in common with it beyond what its Vary names
+        self.deceptive = deceptive  # the rules would have given a lifetime, but for its Content-Type
 
 
 def index_fields(response: Response, rules: Rules) -> FieldIndex:

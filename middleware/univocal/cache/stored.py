@@ -66,7 +66,7 @@ class Forms:
 
 @dataclass(slots=True, eq=False)
 class Stored:
-    """A response that may be reused; immutable by convention, but for `used`.
+    """A response that may be reused; immutable by convention once it has its content, but for `used`.
 
     Times are seconds since the epoch. `born` is when the origin server made or last confirmed it: its age at
     any time is now - `born`.
@@ -171,36 +171,13 @@ def _status_line(status: int) -> bytes:
 
 
 def with_content(stored: Stored, body: bytes) -> Stored:
-    """A response described so far by its facts alone, with its content, its length and its cost."""
+    """Give a response that was described by its facts alone its content, its length and its cost."""
     has_length = b"\r\ncontent-length: " in stored.head
-    framed = has_length or stored.bodiless or stored.status in NO_CONTENT
-    done = Stored(
-        stored.key,
-        stored.status,
-        stored.head if framed else b"%bcontent-length: %d\r\n" % (stored.head, len(body)),
-        body,
-        stored.vary,
-        stored.response_time,
-        stored.born,
-        stored.fresh_until,
-        stored.no_cache,
-        stored.stale_usable,
-        stored.stale_while_revalidate,
-        stored.stale_if_error,
-        stored.etag,
-        stored.last_modified,
-        stored.modified,
-        stored.strong,
-        stored.part,
-        stored.bodiless,
-        stored.language,
-        stored.search,
-        stored.tags,
-        stored.reusable,
-        cost=0,
-    )
-    done.cost = _cost(done)
-    return done
+    if not (has_length or stored.bodiless or stored.status in NO_CONTENT):
+        stored.head = b"%bcontent-length: %d\r\n" % (stored.head, len(body))
+    stored.body = body
+    stored.cost = _cost(stored)
+    return stored
 
 
 def costed(stored: Stored, head: bytes, body: bytes, etag: bytes | None) -> Stored:

@@ -67,7 +67,8 @@ class Plan:
 
     def fields(self, values: Sequence[bytes]) -> Fields:
         """The header fields with these values, without the whitespace behind them (RFC 9112 §5.1)."""
-        return [(name, value.rstrip(b" \t")) for name, value in zip(self.names, values, strict=True)]
+        names = self.names
+        return [(names[place], value.rstrip(b" \t")) for place, value in enumerate(values)]
 
 
 _plans: Final[dict[tuple[bytes, ...], Plan | None]] = {}
