@@ -172,7 +172,7 @@ def _status_line(status: int) -> bytes:
 
 def with_content(stored: Stored, body: bytes) -> Stored:
     """Give a response that was described by its facts alone its content, its length and its cost."""
-    has_length = b"\r\ncontent-length: " in stored.head
+    has_length = stored.head.find(b"\r\ncontent-length: ") >= 0
     if not (has_length or stored.bodiless or stored.status in NO_CONTENT):
         stored.head = b"%bcontent-length: %d\r\n" % (stored.head, len(body))
     stored.body = body

@@ -48,6 +48,10 @@ _UNDERSTOOD: Final = frozenset(
 
 _READING: Final = frozenset({b"GET", b"HEAD"})
 
+# Looked for as numbers: looking for bytes in bytes takes CPython an exception that nobody sees.
+_CR: Final = 0x0D
+_LF: Final = 0x0A
+_NUL: Final = 0
 # The bytes of a field's name, in lower case (RFC 9110 §5.6.2).
 _NAME: Final = TOKEN_OCTETS.lower()
 
@@ -160,7 +164,7 @@ def _are_lines(fields: Fields, named: Mapping[bytes, bytes]) -> bool:
     names, text = b"".join(named), b"".join([value for _, value in fields])
     if b"" in named or names.translate(None, _NAME):
         return False
-    return not (b"\r" in text or b"\n" in text or b"\0" in text)
+    return not (_CR in text or _LF in text or _NUL in text)
 
 
 def shares_with_credentials(stored: Stored, rules: Rules) -> bool:

@@ -17,6 +17,7 @@ _TARGET: Final = bytes(octet for octet in range(256) if octet > 0x20 and octet !
 _TELLING: Final = frozenset({b"content-length", b"transfer-encoding", b"expect", b"upgrade"})
 
 _NAME: Final = itemgetter(0)
+_NUL: Final = 0
 
 # Clients use few combinations of names: they are remembered, of heads below so many bytes.
 _REMEMBERED: Final = 4096
@@ -57,7 +58,7 @@ def request_head(method: bytes, target: bytes, fields: Fields) -> RequestHead:
     """
     wire = b"%b %b HTTP/1.1\r\n%b\r\n\r\n" % (method, target, b"\r\n".join(map(b": ".join, fields)))
     lines = len(fields) + 2  # with the request line and the blank one
-    if wire.count(b"\n") != lines or wire.count(b"\r") != lines or b"\0" in wire:
+    if wire.count(b"\n") != lines or wire.count(b"\r") != lines or _NUL in wire:
         raise httpx.LocalProtocolError("CR, LF or NUL within the request's head")
     if not target or target.translate(None, _TARGET):
         raise httpx.LocalProtocolError("the request target is empty or has blanks or control characters")

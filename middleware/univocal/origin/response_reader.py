@@ -199,7 +199,7 @@ class ResponseReader:
         reading = self.reading
         reading.began, reading.progress = True, False
         reading.barren += len(data)
-        whole = data.startswith(ORDINARY) and _BLANK_LINE in data
+        whole = data.startswith(ORDINARY) and data.find(_BLANK_LINE) >= 0
         if reading.stage is _HEAD and (self._partial.held or not whole):
             self._feed_heads(data)
         else:

@@ -29,7 +29,7 @@ _DOTS: Final = (b".", b"..")
 
 def remove_dot_segments(path: bytes) -> bytes:
     """`path` without "." and ".." segments; a last one leaves its slash: /a/b/.. is /a/ (RFC 3986 §5.2.4)."""
-    if b"/." not in path:
+    if path.find(b"/.") < 0:
         return path
     segments = path[1:].split(b"/")
     kept = _walk(segments, segments)
@@ -41,7 +41,7 @@ def remove_dot_segments(path: bytes) -> bytes:
 
 def remove_servlet_dot_segments(path: bytes, parameter: re.Pattern[bytes]) -> bytes:
     """`path` without "." and ".." segments, whatever their parameters: /a/b/.. is /a (Servlet 6.1 §3.5.2)."""
-    if b"/." not in path:
+    if path.find(b"/.") < 0:
         return path
     segments = path[1:].split(b"/")
     kept = _walk(segments, [parameter.sub(b"", segment) for segment in segments])
@@ -62,12 +62,12 @@ def _walk(segments: list[bytes], names: list[bytes]) -> list[bytes]:
 
 def merge_slashes(path: bytes) -> bytes:
     """`path` with each run of slashes as one."""
-    return _SLASHES.sub(b"/", path) if b"//" in path else path
+    return _SLASHES.sub(b"/", path) if path.find(b"//") >= 0 else path
 
 
 def remove_empty_segments(path: bytes, parameter: re.Pattern[bytes]) -> bytes:
     """`path` without empty segments other than the last; one that has only parameters is empty, too."""
-    if b"//" not in path and not parameter.search(path):
+    if path.find(b"//") < 0 and not parameter.search(path):
         return path
     segments = path[1:].split(b"/")
     kept = [segment for segment in segments[:-1] if parameter.sub(b"", segment)]
