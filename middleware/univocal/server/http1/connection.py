@@ -575,7 +575,6 @@ class Http1Connection(asyncio.Protocol):
         server, transport = self._server, self.transport
         self._writer.end()
         server.state.total_requests += 1
-        self.rested = server.loop.time()
         if turn.refusal is not None:
             self._linger()
             return
@@ -591,7 +590,9 @@ class Http1Connection(asyncio.Protocol):
         if self._flow.read_paused:
             self._flow.resume_reading()
         if not self.turns and self._incoming is None and self._reader.phase is _BETWEEN:
-            self._timer.set(server.keep_alive)
+            self.rested = self._timer.set(server.keep_alive)
+        else:
+            self.rested = server.loop.time()
         if self._pace == _IDLE:
             self._work()
 

@@ -68,7 +68,7 @@ class ResponseFraming:
         head, self._head = self._head, b""
         if self._is_chunked:
             return b"%b%x\r\n%b\r\n" % (head, len(chunk), bytes(chunk))
-        return head + bytes(chunk) if head else chunk
+        return b"".join((head, chunk)) if head else chunk
 
     def end(self) -> bytes:
         """The bytes that are left at the end of a response."""
