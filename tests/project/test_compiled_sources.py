@@ -38,6 +38,22 @@ def is_super_call(node: ast.AST) -> bool:
     )
 
 
+def compared_after_setting(function: ast.AST) -> Iterator[int]:
+    """Yield the lines of `self.attribute is value` behind `self.attribute = value` in the same function."""
+    lines = {
+        (ast.unparse(target), ast.unparse(node.value)): node.lineno
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and not isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Attribute)
+    }
+    for node in ast.walk(function):
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.Is, ast.IsNot)):
+            compared = ast.unparse(node.left), ast.unparse(node.comparators[0])
+            if lines.get(compared, node.lineno) < node.lineno:
+                yield node.lineno
+
+
 def traps(source: str) -> Iterator[tuple[int, str]]:
     """Yield the line and the name of each construct."""
     for node in ast.walk(ast.parse(source)):
@@ -47,11 +63,17 @@ def traps(source: str) -> Iterator[tuple[int, str]]:
             called = [each.iter.func for each in node.generators if isinstance(each.iter, ast.Call)]
             if any(isinstance(each, ast.Name) and each.id in ENDLESS for each in called):
                 yield node.lineno, "a generator expression becomes a list, here without end"
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            for line in compared_after_setting(node):
+                yield line, "an attribute that a call between has set to None is a TypeError"
 
 
 def test_the_traps_are_recognized() -> None:
     assert [line for line, _ in traps("super().f(*a)\nsuper().f(a)\nf(*a)")] == [1]
     assert [line for line, _ in traps("(n for n in count())\n(n for n in some)\n[n for n in count()]")] == [1]
+    setting = "def f(self, a):\n    self.a = a\n    a.b()\n    {}\n"
+    assert [line for line, _ in traps(setting.format("return self.a is a"))] == [4]
+    assert [line for line, _ in traps(setting.format("return self.b is a"))] == []
 
 
 def test_compiled_modules_have_no_traps() -> None:
