@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from neighbours import FRESH, HOST, House
-from univocal.engine import account, audience
+from univocal.engine import audience
 from univocal.engine.audience import ALIKE, FEW, MOST, OCTETS, SLICE
 from univocal.engine.outcome import Outcome
 from univocal.http.messages import Received
@@ -30,7 +30,7 @@ class Watched(House):
         answer = found.find(received, PLAN, [HOST], self.clock())
         assert answer is not None
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(audience, "time", SimpleNamespace(perf_counter=lambda: seconds))
+            patch.setattr(time, "perf_counter", lambda: seconds)
             self.engine.audience.announce_hit(answer, received, self.clock(), 0.0)
 
     def have_stored(self, targets: Iterable[bytes]) -> None:
@@ -43,7 +43,7 @@ class Watched(House):
 
 @pytest.fixture
 def house(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
-    monkeypatch.setattr(account, "time", SimpleNamespace(perf_counter=lambda: 0.0))  # others take no time
+    monkeypatch.setattr(time, "perf_counter", lambda: 0.0)  # others take no time
     made = Watched()
     made.store_away(b"content")
     made.hit()  # the first of a second is counted by itself
