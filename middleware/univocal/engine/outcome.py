@@ -21,6 +21,7 @@ from univocal.uri.target import Canonical
 
 __all__ = ["NotedFields", "Outcome", "Times"]
 
+# Compiled code makes an object quickly if it names the class, so the methods here that make one are static.
 _Value: TypeAlias = bytes | None
 _NOTED: Final = frozenset((b"user-agent", b"referer", b"traceparent", b"tracestate"))
 
@@ -56,23 +57,27 @@ class NotedFields:
         self.agent, self.referrer = agent, referrer
         self.trace, self.trace_state = trace, trace_state
 
-    @classmethod
-    def of(cls, fields: Fields) -> NotedFields:
+    @staticmethod
+    def of(fields: Fields) -> NotedFields:
         """Those of a request with these fields: the first of each name."""
-        named = {name: value for name, value in reversed(fields) if name in _NOTED}
-        if not named:
-            return _NONE_NOTED
-        return cls(
-            named.get(b"user-agent"),
-            named.get(b"referer"),
-            named.get(b"traceparent"),
-            named.get(b"tracestate"),
-        )
+        noted = _NONE_NOTED
+        for name, value in reversed(fields):
+            if name in _NOTED:
+                noted = NotedFields() if noted is _NONE_NOTED else noted
+                if name == b"user-agent":
+                    noted.agent = value
+                elif name == b"referer":
+                    noted.referrer = value
+                elif name == b"traceparent":
+                    noted.trace = value
+                else:
+                    noted.trace_state = value
+        return noted
 
-    @classmethod
-    def planned(cls, plan: Plan, values: Sequence[bytes]) -> NotedFields:
+    @staticmethod
+    def planned(plan: Plan, values: Sequence[bytes]) -> NotedFields:
         """Those of an ordinary request."""
-        return cls(
+        return NotedFields(
             None if plan.agent < 0 else values[plan.agent],
             None if plan.referrer < 0 else values[plan.referrer],
             None if plan.trace < 0 else values[plan.trace],
@@ -154,9 +159,8 @@ class Outcome:
         """The value of the client's Referer field."""
         return self.noted.referrer
 
-    @classmethod
+    @staticmethod
     def of(
-        cls,
         admission: Admission,
         handling: Handling,
         status: int,
@@ -174,7 +178,7 @@ class Outcome:
         if reasons:
             owner, host = admission.runtime.sites.owner(peer.hosts, peer.scheme)
             site = site or owner
-        return cls(
+        return Outcome(
             site=site,
             host=host,
             noted=NotedFields.of(admission.request.fields),
@@ -192,11 +196,11 @@ class Outcome:
             server=server,
         )
 
-    @classmethod
-    def of_hit(cls, hit: Hit, received: Received, begun: float, seconds: float) -> Outcome:
+    @staticmethod
+    def of_hit(hit: Hit, received: Received, begun: float, seconds: float) -> Outcome:
         """The outcome of an ordinary hit that began at `begun`, in seconds since the epoch."""
         stored, canonical = hit.stored, hit.canonical
-        return cls(
+        return Outcome(
             canonical.site.name,
             received,
             canonical,
@@ -228,12 +232,12 @@ class Outcome:
             alike=alike,
         )
 
-    @classmethod
-    def refused(cls, received: Received, reasons: tuple[str, ...], now: float, sites: Sites) -> Outcome:
+    @staticmethod
+    def refused(received: Received, reasons: tuple[str, ...], now: float, sites: Sites) -> Outcome:
         """The outcome of a request with an unusable head; its sender is not looked for."""
         answer = problem(reasons)
         site, host = sites.owner([received.host], received.scheme)
-        return cls(
+        return Outcome(
             site=site,
             host=host,
             received=received,
@@ -247,18 +251,17 @@ class Outcome:
             reasons=reasons,
         )
 
-    @classmethod
-    def ordered(cls, purged: Purged, times: Times) -> Outcome:
+    @staticmethod
+    def ordered(purged: Purged, times: Times) -> Outcome:
         """The outcome of a purge that the program itself asked for."""
         canonical = purged.order.canonical
         received = Received(b"PURGE", canonical.target if canonical else b"*")
         if purged.count is None:
-            return cls.of_purge(received, purged, 503, 0, times, None, ("shared-store-unavailable",))
-        return cls.of_purge(received, purged, 200, 0, times, None)
+            return Outcome.of_purge(received, purged, 503, 0, times, None, ("shared-store-unavailable",))
+        return Outcome.of_purge(received, purged, 200, 0, times, None)
 
-    @classmethod
+    @staticmethod
     def of_purge(
-        cls,
         received: Received,
         purged: Purged | None,
         status: int,
@@ -269,7 +272,7 @@ class Outcome:
     ) -> Outcome:
         """The outcome of a purge that names what it means otherwise than by its target."""
         canonical = purged.order.canonical if purged is not None else None
-        return cls(
+        return Outcome(
             site=canonical.site.name if canonical else "",
             received=received,
             canonical=canonical,
