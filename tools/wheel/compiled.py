@@ -19,12 +19,19 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-ROOMS = ("http", "uri", "cache", "origin", "store", "forward", "judge", "engine", "server")
+ROOMS = ("http", "uri", "cache", "origin", "store", "forward", "judge", "engine", "asgi", "server")
 # These run as they are: mypyc has no asynchronous generators and no classes that extend Mapping, foreign
 # transports are awaited, other stores wait for Redis or for a disk and extend their roles, and the mark of
-# what may be subclassed is our own. Settings of an application may be lists for tuples, and mistakes in
-# them are named: compiled, both are a TypeError.
+# what may be subclassed is our own. Users subclass the ASGI applications, and frameworks inspect their
+# __call__. Settings of an application may be lists for tuples, and mistakes in them are named: compiled, both
+# are a TypeError.
 INTERPRETED = (
+    "asgi/lifetime.py",
+    "asgi/messages.py",
+    "asgi/middleware.py",
+    "asgi/refused.py",
+    "asgi/reverse_proxy.py",
+    "asgi/websocket.py",
     "cache/rules.py",
     "http/subclassing.py",
     "judge/built_in.py",

@@ -7,7 +7,7 @@ import logging
 from collections import deque
 from typing import Final
 
-from univocal.asgi.messages import App, Message, Scope, fields_of
+from univocal.asgi.messages import App, ClientLeftError, Message, Scope, fields_of
 from univocal.asgi.scope import respell
 from univocal.engine.broadcast import CutShortError
 from univocal.forward.roles import OriginRequest
@@ -30,10 +30,6 @@ HIGH_WATER: Final = 64 * 1024
 LINGER: Final = 30.0
 # Bytes that it may send in that time; with more, it waits for the end.
 UNWANTED: Final = 1024 * 1024
-
-
-class ClientLeftError(OSError):
-    """Something was sent when nobody waited for it any more (ASGI, HTTP, "disconnected client")."""
 
 
 class Application:

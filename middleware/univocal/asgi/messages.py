@@ -10,7 +10,21 @@ from starlette.types import Message, Receive, Scope, Send
 from univocal.http.messages import Fields
 from univocal.http.problem import Problem, problem
 
-__all__ = ["App", "Message", "Receive", "Scope", "Send", "fields_of", "send_problem", "send_whole"]
+__all__ = [
+    "App",
+    "ClientLeftError",
+    "Message",
+    "Receive",
+    "Scope",
+    "Send",
+    "fields_of",
+    "send_problem",
+    "send_whole",
+]
+
+
+class ClientLeftError(OSError):
+    """Something was sent when nobody waited for it any more (ASGI, HTTP, "disconnected client")."""
 
 
 def fields_of(message: Message) -> Fields:
