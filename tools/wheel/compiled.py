@@ -30,6 +30,7 @@ INTERPRETED = (
     "asgi/messages.py",
     "asgi/middleware.py",
     "asgi/refused.py",
+    "asgi/relay.py",
     "asgi/reverse_proxy.py",
     "asgi/websocket.py",
     "cache/rules.py",
