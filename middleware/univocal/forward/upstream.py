@@ -142,9 +142,9 @@ class Upstream:
             method=method,
             forwarded_for=sender.chain,
             via=b"%b univocal" % sender.version,  # by which the request was received (RFC 9110 §7.6.3)
+            named=named,
         )
-        if edits is not None:
-            headers = edits.supply(headers)
+        headers = headers if edits is None else edits.supply(headers)
         sent = content if content is not None and request_has_content(fields) else None
         if self.upkeep is not None and not self.upkeep.begun:
             self.upkeep.begin()

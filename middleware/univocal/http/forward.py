@@ -130,14 +130,16 @@ def request_fields(
     forwarded_for: Sequence[bytes] = (),
     via: bytes = VIA,
     trailers: bool = False,
+    named: dict[bytes, bytes] | None = None,
 ) -> Fields:
     """The fields with which a received request is forwarded (RFC 9110 §7.6, RFC 7239).
 
     `host` is the Host field sent; `authority` what the client asked for (default: `host`). `client` is the
     peer's address, `forwarded_for` the addresses before it that a trusted proxy vouched for. `trailers`
-    says that the caller relays the response's trailers. Content whose length is unknown stays chunked.
+    says that the caller relays the response's trailers. `named` are the fields by name, if the caller has
+    them. Content whose length is unknown stays chunked.
     """
-    named = dict(fields)
+    named = dict(fields) if named is None else named
     if b"content-length" in named or b"expect" in named:
         fields = framed_anew(fields)
     dropped = {b"host"} | HOP_BY_HOP.intersection(named)
