@@ -1,6 +1,6 @@
 FROM python:3.13-slim AS build
-# COMPILED=1 compiles the wheel here, for trying that form out: the image below has no compiler.
-ARG COMPILED=0
+# The wheel is compiled here: the image below has no compiler. COMPILED=0 builds the pure form.
+ARG COMPILED=1
 RUN if [ "$COMPILED" = 1 ]; then apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev; fi
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
