@@ -2,7 +2,8 @@
 
 Starting an interpreter and importing what `univocal serve` needs takes longer than most tests of it. What is
 started here is like `python -m univocal_app`, from its arguments, environment and descriptors on. How a bare
-interpreter starts it is tested where this is not used: test_process.py and test_packaging.py in tests/e2e.
+interpreter starts and ends it is tested where this is not used: test_process.py and test_packaging.py in
+tests/e2e.
 
 The program's own workers, for which it has `multiprocessing` start interpreters, are forked likewise. Each is
 a child of the program, and gets nothing else of it than a new interpreter would.
@@ -21,9 +22,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
-from multiprocessing import util
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +177,8 @@ def serve_workers() -> dict[str, Any] | None:
 
     Returns None, and in each of those processes what it is to do.
     """
+    from multiprocessing import util
+
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork():
         theirs.close()
@@ -209,8 +211,40 @@ def forked() -> int:
     return number
 
 
+class Ending:
+    """The end of a process without the end of its modules, one by one: that takes longer than most programs.
+
+    It is as ever for a process that a fault ends, or that cannot write what it has left to write.
+    """
+
+    def __init__(self) -> None:
+        self._status: int | None = None
+        atexit.register(self._leave)  # before any other, and so it is called after them
+
+    def run(self, program: Callable[[], None]) -> None:
+        try:
+            program()
+        except SystemExit as ended:
+            if ended.code is None or isinstance(ended.code, int):
+                self._status = (ended.code or 0) & 0xFF
+            raise
+        self._status = 0
+
+    def _leave(self) -> None:
+        if self._status is None:
+            return
+        try:
+            for stream in filter(None, (sys.stdout, sys.stderr)):
+                if not stream.closed:
+                    stream.flush()
+        except OSError:
+            return  # the interpreter tells of it
+        os._exit(self._status)
+
+
 def main() -> None:
     """Import the program, fork, and be it."""
+    ending = Ending()
     import gc
 
     import uvloop  # noqa: F401
@@ -235,10 +269,11 @@ def main() -> None:
         told = started
         settle(told)
     if "start" in told:
-        be_started(told)
+        ending.run(partial(be_started, told))
+        return
     sys.argv = [str(program.__file__), *told["arguments"]]
     sys.modules["__main__"] = program  # what `multiprocessing` has a new interpreter import
-    program.main()
+    ending.run(program.main)
 
 
 def settle(told: dict[str, Any]) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+import forking
+
 ROOT = Path(__file__).parents[3]
 COMMAND = [sys.executable, "-m", "univocal_app", "canonicalize"]
 CONFIG = """
@@ -36,14 +38,10 @@ def run() -> Callable[..., Any]:
     def run(*arguments: str, octets: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         paths = os.pathsep.join(str(ROOT / each) for each in ("app", "middleware"))
         environment = {**os.environ, "PYTHONPATH": paths, "NO_COLOR": "1", "TERM": "dumb"}
-        return subprocess.run(
-            [*COMMAND, *arguments],
-            input=octets,
-            capture_output=True,
-            timeout=120,
-            check=False,
-            env=environment,
-        )
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with forking.Program([*COMMAND, *arguments], **pipes, env=environment) as process:
+            out, err = process.communicate(octets, timeout=120)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     return run
 
@@ -111,6 +109,7 @@ def test_explain_says_what_a_get_of_another_spelling_gets(
 
 
 def test_a_pipe_is_answered_before_it_ends() -> None:
+    """By an interpreter of its own: what tests are forked from has no buffer on its standard output."""
     paths = os.pathsep.join(str(ROOT / each) for each in ("app", "middleware"))
     with subprocess.Popen(
         COMMAND,
