@@ -14,6 +14,7 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from neighbours import HOST, House, PlayedClient, PlayedRequest, SlowTier
 from univocal.cache.stored import Stored
 from univocal.engine.broadcast import Broadcast
@@ -300,7 +301,7 @@ def small_windows() -> Iterator[None]:
         yield
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     steps=st.lists(STEPS, min_size=20, max_size=50),
     begun=st.sampled_from(BEGUN),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,9 @@ from univocal.origin.server import Timeouts
 from univocal.origin.transport import OriginTransport
 
 Fields = list[tuple[bytes, bytes]]
+
+# These origins have no TLS, and reading every authority's certificate for each test takes long.
+NO_AUTHORITY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 @pytest.fixture(scope="session")
@@ -272,7 +276,7 @@ async def front(serve: Any, origin: Origin, clock: Clock, transport: Any) -> Any
     async def start(profile: str = "mediawiki", rules: Rules | None = None, **settings: Any) -> Front:
         proxy = ReverseProxy(
             f"http://127.0.0.1:{origin.port}",
-            transport() if transport else httpx.AsyncHTTPTransport(),
+            transport() if transport else httpx.AsyncHTTPTransport(verify=NO_AUTHORITY),
             timeouts=Timeouts(read=settings.pop("read_timeout", 10)),
         )
         proxies.append(proxy)

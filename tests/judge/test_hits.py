@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from univocal.cache.decide import Reuse
 from univocal.cache.represent import represent
 from univocal.cache.rules import Rules
@@ -163,7 +164,7 @@ targets = st.sampled_from(
 
 
 @pytest.mark.parametrize("name", RUNTIMES)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     target=targets,
     fields=heads,

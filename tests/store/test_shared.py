@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
+from examples import examples
 from store.model import (
     KEYS,
     START,
@@ -101,7 +102,7 @@ class ModelLaws(Laws):
 
 
 TestModelLaws = ModelLaws.TestCase
-TestModelLaws.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+TestModelLaws.settings = settings(max_examples=examples(80), stateful_step_count=30, deadline=None)
 
 
 class SiblingLaws(ModelLaws):
@@ -128,7 +129,7 @@ class SiblingLaws(ModelLaws):
 
 
 TestSiblingLaws = SiblingLaws.TestCase
-TestSiblingLaws.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+TestSiblingLaws.settings = settings(max_examples=examples(80), stateful_step_count=30, deadline=None)
 
 
 async def test_a_paused_node_serves_nothing_that_was_purged() -> None:
