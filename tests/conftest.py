@@ -48,6 +48,7 @@ def is_compiled(module: str) -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     """Know the tests that are for the sources as they are, by their marker and by what they replace."""
     config.addinivalue_line("markers", "pure(reason): for the sources as they are; not for a compiled wheel")
+    config.addinivalue_line("markers", "long: takes many seconds, and so begins before others")
     replace = pytest.MonkeyPatch.setattr
 
     def replace_what_is_not_compiled(
@@ -103,6 +104,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if (marker := item.get_closest_marker("pure")) is not None:
                 item.add_marker(pytest.mark.skip(reason=f"not for a compiled wheel: {marker.args[0]}"))
+    items[:] = long_first(items, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+
+
+def long_first(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
+    """The tests in such an order that each process, which gets an equal part, begins with its long ones.
+
+    Those of one file stay together, for the fixtures that they share.
+    """
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("long"):
+            files.setdefault(item.path, []).append(item)
+    others = [item for item in items if not item.get_closest_marker("long")]
+    ordered: list[pytest.Item] = []
+    for process in range(processes):
+        part = (len(items) - len(ordered)) // (processes - process)
+        mine = [item for file in [*files.values()][process::processes] for item in file]
+        count = max(part - len(mine), 0)
+        ordered += [*mine, *others[:count]]
+        del others[:count]
+    return ordered + others
 
 
 def pytest_collection_finish() -> None:

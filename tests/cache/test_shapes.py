@@ -134,6 +134,7 @@ def measured(shape: Shape, store: MemoryStore) -> list[float]:
         tracemalloc.stop()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("all_frozen")
 @settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
 @given(shapes, st.booleans())

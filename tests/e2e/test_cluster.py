@@ -229,6 +229,7 @@ def cluster(start: Fixture, redis: Any, origin: tuple[Origin, str], tmp_path: Pa
     return Cluster([start("serve", "--config", str(file)) for file in files], origin[0])
 
 
+@pytest.mark.long
 async def test_no_answer_is_older_than_the_last_purge_allows(cluster: Cluster, redis: Any) -> None:
     await cluster.attached()
     async with asyncio.TaskGroup() as clients:

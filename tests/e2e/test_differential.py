@@ -2,12 +2,15 @@
 
 import asyncio
 
+import pytest
+
 from tools.differential.oracle import Level
 from tools.differential.playing import started
 from tools.differential.run import tables, tallied
 from tools.differential.script import drawn
 
 
+@pytest.mark.long
 def test_univocal_makes_no_mistake_in_twenty_sequences():
     """Those with little waiting of a seed; another seed is for a run by hand."""
     names = ("univocal", "explicit", "mounted")

@@ -68,6 +68,7 @@ def test_every_example_runs(root: Path) -> None:
     assert [value for value, _ in found] == [said for _, said in found]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "checker", [["mypy", "--strict"], ["basedpyright", "--level", "error", "--pythonpath", sys.executable]]
 )

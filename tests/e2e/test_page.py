@@ -776,6 +776,7 @@ def test_the_pictures_that_the_documentation_shows_are_there_and_small(root: Pat
     assert shown == dict.fromkeys(PICTURES, True)
 
 
+@pytest.mark.long
 def test_the_pictures_can_be_made_anew(root: Path, tmp_path: Path) -> None:
     if shutil.which("chromium") is None:
         pytest.skip("needs chromium (Debian package chromium)")

@@ -23,6 +23,8 @@ import pytest
 
 from tests.ports import free_port
 
+pytestmark = pytest.mark.long
+
 Fixture = Callable[..., Any]
 
 ROOT = Path(__file__).parents[2]

@@ -33,6 +33,7 @@ def fuzzer():
     del sys.modules[spec.name]
 
 
+@pytest.mark.long
 def test_h11_and_we_agree(fuzzer):
     found, seen = fuzzer.findings(1, streams=3000 if LONG else 1000)
     assert found == []
