@@ -176,15 +176,15 @@ def test_no_more_than_so_many_wait(house: Watched) -> None:
 
 
 def test_what_waits_keeps_little_in_memory(house: Watched) -> None:
-    content = bytes(OCTETS // 16)
-    for number in range(17):
+    content = bytes(OCTETS // 64)
+    for number in range(65):
         house.store_away(content, target=b"/%d" % number)
     told = len(house.counted)
     for turn in (1, 2):  # what was told keeps nothing
-        for number in range(17):
+        for number in range(65):
             house.hit(b"/%d" % number)
         (alone,) = house.counted[told:]
-        assert (alone.received.target, alone.bytes) == (b"/16", OCTETS // 16)
+        assert (alone.received.target, alone.bytes) == (b"/64", OCTETS // 64)
         house.engine.audience.settle()
         told = len(house.counted)
         assert told == len(house.outcomes), turn

@@ -23,8 +23,8 @@ Listener: TypeAlias = Callable[[Outcome], None]
 ALIKE: Final = 1e-4  # seconds: hits that took longer are told one by one
 PATIENCE: Final = 1.0  # seconds after which counters have heard of a hit
 # Tallies keep the stored responses: at most so many in a second, with so many bytes of content in all.
-MOST: Final = 4096
-OCTETS: Final = 4 << 20
+MOST: Final = 8192
+OCTETS: Final = 8 << 20
 # Of those that have ended, so many are told with each exchange that follows, and in each turn of the event
 # loop once they are due.
 FEW: Final = 4
