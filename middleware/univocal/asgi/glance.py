@@ -25,12 +25,11 @@ def hit_for(line: Received, scope: Scope, hits: Hits, now: float) -> Hit | None:
     """Find the stored response that answers an ordinary request as it is; None: take the long way."""
     if line.method != b"GET":
         return None
-    headers: list[Any] = list(scope["headers"])
-    plan = plan_of(tuple([name for name, _ in headers]))
-    if plan is None or scope.get("root_path"):
+    if not scope["headers"] or scope.get("root_path"):
         return None
-    values: list[bytes] = [value for _, value in headers]
-    if not plan.suits(values):
+    names, values = zip(*scope["headers"], strict=True)
+    plan = plan_of(names)
+    if plan is None or not plan.suits(values):
         return None
     return hits.find(line, plan, values, now)
 
