@@ -185,7 +185,7 @@ class Redis:
     def start(self) -> None:
         command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
         self.process = subprocess.Popen(command, cwd=self.directory, stdout=subprocess.DEVNULL)
-        for _ in range(200):
+        for _ in range(1000):  # twenty seconds: others may have the processor
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)) as probe:
                 probe.sendall(b"PING\r\n")
                 if probe.recv(16) == b"+PONG\r\n":

@@ -197,10 +197,12 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apache]:
     command = [program, "-DFOREGROUND", "-f", str(directory / "httpd.conf")]
     process = subprocess.Popen(command, process_group=0)
     try:
-        for _ in range(200):
+        for _ in range(1000):  # twenty seconds: others may have the processor
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
                 break
             time.sleep(0.02)
+        else:
+            raise AssertionError("Apache does not start")
         yield Apache(("127.0.0.1", port))
     finally:
         process.terminate()
