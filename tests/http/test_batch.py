@@ -29,7 +29,7 @@ def loop():
     return Loop()
 
 
-def test_calls_are_made_in_order_at_the_end_of_the_turn(loop):
+def test_calls_are_made_in_order_as_the_turn_ends(loop):
     made = []
     for number in range(3):
         batch_of(loop).add(loop, lambda number=number: made.append(number))
@@ -38,7 +38,7 @@ def test_calls_are_made_in_order_at_the_end_of_the_turn(loop):
     assert made == [0, 1, 2]
 
 
-def test_a_turn_costs_the_loop_one_call_and_an_idle_one_none(loop):
+def test_a_turn_costs_one_call_and_an_idle_one_none(loop):
     for _ in range(3):
         batch_of(loop).add(loop, lambda: None)
     assert len(loop.soon) == 1
@@ -46,7 +46,7 @@ def test_a_turn_costs_the_loop_one_call_and_an_idle_one_none(loop):
     assert loop.soon == []
 
 
-def test_a_call_of_a_call_is_made_in_the_next_turn(loop):
+def test_a_call_that_a_call_adds_waits_a_turn(loop):
     made = []
     batch = batch_of(loop)
     batch.add(loop, lambda: batch.add(loop, lambda: made.append("later")))

@@ -344,7 +344,7 @@ def test_a_request_that_nobody_wants_any_more_is_not_sent(unsent, wire):
     assert wire.sent == b""
 
 
-def test_what_comes_before_the_request_is_sent_does_not_answer_it(unsent, wire, keeper, answer):
+def test_what_comes_before_the_request_does_not_answer_it(unsent, wire, keeper, answer):
     loop, connection = unsent
     connection.data_received(OK + b"evil!")
     loop.end_turn()

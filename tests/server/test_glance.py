@@ -235,7 +235,7 @@ def test_a_remembered_section_changes_nothing_that_is_read(data, section):
 
 
 @pytest.mark.parametrize("octet", range(256))
-def test_a_target_of_any_octet_is_read_as_the_parser_reads_it(octet):
+def test_targets_of_any_octets_are_read_as_the_parser_does(octet):
     for target in (b"/%c", b"/a%cb", b"/a?%c", b"/a%c/../?b"):
         data = b"GET %b HTTP/1.1\r\n%b\r\n" % (target % octet, HOST)
         if data.count(END) == 1:

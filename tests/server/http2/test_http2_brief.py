@@ -156,7 +156,7 @@ async def test_a_lower_identifier_ends_the_connection(client):
     assert client.goodbyes == [(5, PROTOCOL_ERROR)]
 
 
-async def test_a_stored_response_within_a_section_of_fields_is_an_error(client):
+async def test_a_request_within_a_section_of_fields_is_an_error(client):
     await client.send(headers(1, flags=0, ends=True), page(3))
     assert client.error == PROTOCOL_ERROR
 

@@ -58,7 +58,7 @@ def test_sections_that_are_read_ahead_are_what_was_sent(sections, sizes):
 
 
 @given(st.lists(st.tuples(READS, st.binary(max_size=12)), max_size=8))
-def test_octets_of_any_kind_are_read_ahead_as_hpack_reads_them(sections):
+def test_any_octets_are_read_ahead_as_hpack_reads_them(sections):
     ours, theirs = FieldDecoder(65536), hpack.Decoder()
     for way, octets in sections:
         expected = outcome(theirs, octets)
