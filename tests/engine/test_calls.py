@@ -6,19 +6,18 @@ needs fewer lowers it.
 
 from __future__ import annotations
 
-import dis
 import sys
 from collections import Counter
 from collections.abc import Callable
-from functools import cache
 from itertools import count
 from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 import pytest
 
 import univocal
+from counting import only_assigns
 from neighbours import FRESH, House, PlayedClient
 from univocal import CacheMiddleware, MemoryStore
 from univocal.forward.upstream import Upstream
@@ -45,14 +44,6 @@ BROWSER: list[Field] = [
 ]
 # What the policy has to weigh takes the long way.
 WEIGHED: list[Field] = [*BROWSER, (b"cache-control", b"max-age=3600")]
-
-
-@cache
-def only_assigns(code: CodeType) -> bool:
-    """Tell whether a function is an `__init__` such as dataclasses write, which are not counted either."""
-    return code.co_name == "__init__" and not any(
-        step.opname.startswith("CALL") for step in dis.get_instructions(code)
-    )
 
 
 def calls_of(act: Callable[[], object]) -> Counter[str]:
