@@ -78,7 +78,7 @@ comparison: $(TESTS)  ## which spellings nginx, Varnish and hishel take for one:
 differential: $(TESTS)  ## random sequences beside Varnish and nginx, judged by RFC 9111: SEQUENCES=3000, SEED=0; needs them
 	PYTHONPATH=.:app:middleware $(BIN)/python -m tools.differential.run --sequences $(or $(SEQUENCES),3000) --seed $(or $(SEED),0) $(ARGS)
 
-bench: $(TESTS)  ## univocal, pure and compiled, beside other caches, in 15 minutes: docs/benchmarks.md; needs wrk and nginx
+bench: $(TESTS)  ## univocal, pure and compiled, beside other caches, in 15 minutes: docs/benchmarks.md; needs wrk, nginx, gcc
 	$(MAKE) wheel dist/compiled
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
 	PYTHONPATH=.:app:middleware $(BIN)/python -m benchmarks $(ARGS)

@@ -49,7 +49,7 @@ own lateness is in all numbers: p99 {} ms in the worst round.
 BASES = ("nginx", "bare", "Caddy")  # what the chart's numbers are multiples of, the first that is there
 RATIOS = ["univocal", "to", "by the clock", "by CPU time", "aim"]
 RATES = ["", "requests per second", "per second of CPU time", "busy"]
-SHORT = ("hits-1", "hits-13", "hits-64k", "misses", "stored")  # what the README's chart shows
+SHORT = ("hits-1", "hits-13", "hits-64k", "misses", "stored")  # what the chart of docs/index.md shows
 LESS = {LATENCY: ("p99 at a fixed rate", 1e3, "ms"), MEMORY: ("Resident memory", 2**-20, "MiB"),
         FILLING: ("Storing new keys", 1.0, "s"),
         START: ("Start-up to the first answer", 1.0, "s")}  # fmt: skip

@@ -71,7 +71,7 @@ ELSEWHERE = {
     r"make conformance( ARGS=--published)?": By("", "the suite is cloned from elsewhere, and needs Node"),
     r"make screenshots": By("tests/e2e/test_page.py::test_the_pictures_can_be_made_anew"),
     r"make bench-short": By("make bench-short"),
-    r"make bench": By("make bench-short", "all rounds, which take ten minutes"),
+    r"make bench": By("make bench-short", "all rounds, which take 15 minutes"),
     r"UNIVOCAL_CLUSTER_URLS=.* make test ARGS=.*": By(
         "tests/e2e/test_cluster.py::test_no_answer_is_older_than_the_last_purge_allows"
     ),

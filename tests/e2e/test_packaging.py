@@ -143,6 +143,11 @@ def test_without_its_extra_the_program_says_which(
     assert "pip install 'univocal[proxy]'" in ended.stderr
 
 
+def test_the_library_alone_tells_its_form(installed: Path, tmp_path: Path) -> None:
+    told = run(installed / "univocal", "--version", cwd=tmp_path)
+    assert (told.returncode, told.stdout) == (0, "univocal 0.2.0 (pure)\n")
+
+
 def test_the_library_alone_explains_and_writes_files(root: Path, installed: Path, tmp_path: Path) -> None:
     explained = run(installed / "univocal", "explain", "http://a.example/%7Ea", cwd=tmp_path)
     assert (explained.returncode, explained.stderr) == (0, "")

@@ -12,11 +12,11 @@ from typing import Annotated, Final
 
 import typer
 
-from univocal.http import errors
 from univocal.http.errors import ConfigurationError, Objections
 from univocal_app.commands.environment import PREFIX, refuse_settings, unknown
 from univocal_app.commands.lazy import LazyCommands
 from univocal_app.commands.settings import Admin, Listen, everywhere, place, usage
+from univocal_app.commands.version import version_text
 from univocal_app.config.tables import COMMAND_LINE, Configuration
 from univocal_app.config.values import Place
 from univocal_app.run.assemble import share_of
@@ -68,10 +68,7 @@ def main() -> None:
 
 def _version(is_wanted: bool) -> None:
     if is_wanted:
-        from importlib.metadata import version  # noqa: PLC0415 - slow, and for this alone
-
-        form = "pure" if errors.__file__.endswith(".py") else "compiled"
-        typer.echo(f"univocal {version('univocal')} ({form})")
+        typer.echo(version_text())
         raise typer.Exit
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import Final
 
 from univocal.http.errors import UnivocalError
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.sites import Sites
 from univocal_app.commands.service_files import SERVICE_FILES
+from univocal_app.commands.version import version_text
 from univocal_app.observe.explain import explain
 from univocal_app.terminal import describe, table
 
@@ -41,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
         description="One resource, one URL. The library is installed, the proxy is not.",
         epilog=f"The proxy and all other commands: {_ADVICE}",
     )
-    parser.add_argument("--version", action="version", version=f"univocal {version('univocal')}")
+    parser.add_argument("--version", action="version", version=version_text())
     commands = parser.add_subparsers(dest="command")
     about = commands.add_parser("explain", help="show what becomes of a URL, stage by stage")
     about.add_argument("url")
