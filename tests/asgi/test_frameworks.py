@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route, WebSocketRoute
 
 from support import Handshake
-from univocal import CacheMiddleware
+from univocal import CacheMiddleware, ReverseProxy
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Limits, Runtime
 
@@ -383,3 +383,38 @@ async def test_scopes_of_a_kind_that_is_not_known_pass(cached, application):
     scope = {"type": "something.new"}
     await cached(app=app).app(scope, None, None)
     assert scopes == [scope]
+
+
+@pytest.mark.parametrize("sequence", [lambda pairs: list(map(list, pairs)), tuple], ids=["lists", "a tuple"])
+class TestFieldsInOtherSequences:
+    """Servers hand over lists of lists, too (ASGI, "Iterable[[byte string, byte string]]")."""
+
+    @pytest.fixture
+    def served(self, sequence):
+        def served(app):
+            async def server(scope, receive, send):
+                await app({**scope, "headers": sequence(scope["headers"])}, receive, send)
+
+            return server
+
+        return served
+
+    async def test_a_page_is_stored_and_hit(self, served, pages, client_of):
+        client = client_of(served(starlette_app(pages)))
+        answers = [await client("/wiki/A", fields=fields) for fields in ([], [], [("range", "bytes=0-0")])]
+        assert [answer.body for answer in answers] == [b"A|/wiki/A", b"A|/wiki/A", b"A"]
+        assert pages.count == 1
+
+    async def test_a_websocket_is_opened(self, served):
+        scopes = []
+
+        async def app(scope, receive, send):
+            scopes.append(scope)
+
+        await Handshake(served(CacheMiddleware(app)))("/a")
+        assert (b"host", b"en.example") in scopes[0]["headers"]
+
+    async def test_a_request_is_forwarded(self, served, client_of):
+        transport = httpx.MockTransport(lambda request: httpx.Response(200, text=request.headers["x-a"]))
+        client = client_of(served(ReverseProxy("http://origin.example", transport)))
+        assert (await client("/a", fields=[("x-a", "b")])).body == b"b"

@@ -20,6 +20,7 @@ __all__ = [
     "fields_of",
     "send_problem",
     "send_whole",
+    "with_pairs",
 ]
 
 
@@ -30,6 +31,21 @@ class ClientLeftError(OSError):
 def fields_of(message: Message) -> Fields:
     """The header fields of a message, their names in lower case."""
     return [(bytes(name).lower(), bytes(value)) for name, value in message.get("headers", ())]
+
+
+def with_pairs(scope: Scope) -> Scope:
+    """A scope whose header fields are a list of tuples: ASGI lets servers hand over other sequences.
+
+    Compiled code takes no others.
+    """
+    fields = scope["headers"]
+    if isinstance(fields, list):
+        for field in fields:
+            if type(field) is not tuple:
+                break
+        else:
+            return scope
+    return {**scope, "headers": [(bytes(name), bytes(value)) for name, value in fields]}
 
 
 async def send_problem(send: Send, reasons: Sequence[str], scope: Scope) -> None:

@@ -13,7 +13,7 @@ from univocal.asgi.client import ScopeClient
 from univocal.asgi.glance import adds_date, hit_for, start_of
 from univocal.asgi.handshake import WatchedSend, refuse_handshake
 from univocal.asgi.lifetime import StoreLifetime
-from univocal.asgi.messages import App, Receive, Scope, Send
+from univocal.asgi.messages import App, Receive, Scope, Send, with_pairs
 from univocal.asgi.reception import Reception
 from univocal.asgi.refused import answer_refused, may_be_answered
 from univocal.asgi.scope import below_root, request_line, respell
@@ -120,7 +120,7 @@ class CacheMiddleware:
         line = request_line(scope)
         hit = hit_for(line, scope, engine.hits, begun)
         if hit is None:
-            await self._exchange(scope, receive, send, line, (begun, ticks))
+            await self._exchange(with_pairs(scope), receive, send, line, (begun, ticks))
             return
         try:
             await send(start_of(hit, adds_date(receive, send)))
@@ -220,6 +220,7 @@ class CacheMiddleware:
         return admission
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope = with_pairs(scope)
         engine, line = self.engine, request_line(scope)
         begun = engine.clock(), time.perf_counter()
         line.upgrade = WEBSOCKET

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from univocal.asgi.client import ScopeClient
-from univocal.asgi.messages import Receive, Scope, Send
+from univocal.asgi.messages import Receive, Scope, Send, with_pairs
 from univocal.asgi.reception import Reception
 from univocal.asgi.relay import Relay, relayed_request
 from univocal.asgi.scope import CANONICAL
@@ -55,12 +55,12 @@ class ReverseProxy:
         elif scope["type"] == "websocket":
             await self._websocket(scope, receive, send)
         else:
-            await _forward(self.upstream, scope, receive, send)
+            await _forward(self.upstream, with_pairs(scope), receive, send)
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         # Without an OriginTransport there is no connection that can be given to another protocol.
         if all(server.switches for server in self.upstream.servers):
-            await relay_websocket(self.upstream, scope, receive, send)
+            await relay_websocket(self.upstream, with_pairs(scope), receive, send)
         else:
             await send({"type": "websocket.close", "code": 1011})
 
