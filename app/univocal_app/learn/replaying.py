@@ -12,6 +12,7 @@ from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import complete, may_store
 from univocal.http.messages import Request, Response
+from univocal.http.remembering import remember
 from univocal.store.memory import MemoryStore
 from univocal.uri.pipeline import Rejected
 from univocal.uri.profile import Profile
@@ -119,9 +120,7 @@ class Replay:
         if not isinstance(known, Rejected):
             self._keys.add(hash(known[0]))
             self._spellings.add(hash((host, target)))
-        if len(self._known) >= _MEMORY:
-            self._known.clear()
-        self._known[host, target] = known
+        remember(self._known, (host, target), known, _MEMORY)
         return known
 
     def _fetch(self, key: bytes, status: int, size: int, now: float) -> None:

@@ -6,6 +6,7 @@ from typing import Final
 
 from univocal.engine.outcome import Outcome
 from univocal.http.messages import Received
+from univocal.http.remembering import remember
 from univocal.judge.hits import Hit, Tally
 from univocal_app.observe.log_lines import (
     PAGES,
@@ -79,9 +80,7 @@ class QuickHitLines(HitLines):
             return page
         page = self.make_page(hit, received)
         if len(page.before) + len(page.after) <= LONGEST_PAGE:
-            if len(self._pages) >= PAGES:
-                self._pages.clear()
-            self._pages[hit.tally] = page
+            remember(self._pages, hit.tally, page, PAGES)
         return page
 
     def make_page(self, hit: Hit, received: Received) -> PageParts:
@@ -96,9 +95,7 @@ class QuickHitLines(HitLines):
         if text is None:
             text = self.make_address(client)
             if len(client) <= LONGEST_ADDRESS:
-                if len(self._addresses) >= PAGES:
-                    self._addresses.clear()
-                self._addresses[client] = text
+                remember(self._addresses, client, text, PAGES)
         return text
 
     def make_address(self, client: str | None) -> str:

@@ -15,6 +15,7 @@ from univocal.engine.outcome import Outcome
 from univocal.engine.purge import Purged
 from univocal.http.errors import Failure
 from univocal.http.messages import Received
+from univocal.http.remembering import remember
 from univocal.uri.target import Canonical
 from univocal_app.observe.handled import cache_word
 
@@ -99,9 +100,7 @@ def json_named(received: Received, canonical: Canonical | None, site: str) -> st
         f',"site":{quoted(site)}'
     )
     if len(text) <= LONGEST:
-        if len(_named) >= PAGES:
-            _named.clear()
-        _named[named] = text
+        remember(_named, named, text, PAGES)
     return text
 
 
@@ -124,14 +123,17 @@ class _Texts(dict[bytes | None, str]):
     def __missing__(self, value: bytes | None) -> str:
         text = self._write(value)
         if value is None or len(value) <= LONGEST:
-            if len(self) >= REMEMBERED:
-                self.clear()
-            self[value] = text
+            remember(self, value, text, REMEMBERED)
         return text
 
 
+def _text(value: bytes | None) -> str:
+    """A field's value as far as it is written; empty if there is none."""
+    return "" if value is None else value[:LONGEST].strip(b" \t").decode("latin-1")
+
+
 def _json_value(value: bytes | None) -> str:
-    return "null" if value is None else quoted(value[:LONGEST].strip(b" \t").decode("latin-1"))
+    return "null" if value is None else quoted(_text(value))
 
 
 json_agents: Final = _Texts(_json_value)
@@ -232,7 +234,7 @@ def address_text(client: str | None) -> str:
 
 
 def _written(value: bytes | None) -> str:
-    return "-" if value is None else escaped(value[:LONGEST].strip(b" \t").decode("latin-1")) or "-"
+    return escaped(_text(value)) or "-"
 
 
 written_values: Final = _Texts(_written)
@@ -335,10 +337,6 @@ def _templated(parts: Sequence[tuple[str, Callable[[Outcome], object] | None]]) 
         return ("".join(texts) + "\n").encode("utf-8", "backslashreplace")
 
     return line
-
-
-def _text(value: bytes | None) -> str | None:
-    return None if value is None else value[:LONGEST].strip(b" \t").decode("latin-1")
 
 
 @lru_cache(maxsize=2)

@@ -15,6 +15,7 @@ from univocal.cache.rules import READS
 from univocal.http.fields import ENCODINGS
 from univocal.http.forward import end_to_end, speaks_for_another
 from univocal.http.messages import Fields
+from univocal.http.remembering import remember
 
 __all__ = ["Plan", "plan_of"]
 
@@ -81,9 +82,7 @@ def plan_of(names: tuple[bytes, ...]) -> Plan | None:
     except KeyError:
         plan = _plan(names)
         if sum(map(len, names)) <= _LONGEST:
-            if len(_plans) >= _MOST:
-                _plans.clear()
-            _plans[names] = plan
+            remember(_plans, names, plan, _MOST)
         return plan
 
 

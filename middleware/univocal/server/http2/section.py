@@ -15,6 +15,7 @@ from hpack.exceptions import HPACKDecodingError, HPACKError, OversizedHeaderList
 
 from univocal.http.fields import content_length_value
 from univocal.http.messages import Field, Fields
+from univocal.http.remembering import remember
 from univocal.server.http2.head import Head, head_of
 
 __all__ = ["FieldDecoder"]
@@ -72,9 +73,7 @@ class FieldDecoder:
             return None
         head = head_of(fields)
         if changes == self._changes and len(data) <= _LONGEST and head.octets <= _LARGEST:
-            if len(self._sections) >= _MOST:
-                self._sections.clear()
-            self._sections[data] = head, fields
+            remember(self._sections, data, (head, fields), _MOST)
         return head
 
     def skip(self) -> None:
