@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import fields as fields_of
+from dataclasses import replace
 
 import pytest
 
 from neighbours import House, PlayedClient
 from univocal.cache.decide import Refuse, Reuse
+from univocal.engine import outcome as outcomes
 from univocal.engine.audience import Audience
 from univocal.engine.outcome import Outcome, Times
 from univocal.engine.purge import Purged
@@ -127,3 +130,28 @@ def test_the_programs_own_purge_is_logged_like_one_by_http(
     assert (outcome.site, outcome.received.method, outcome.received.target) == ("*", b"PURGE", b"/a")
     assert (outcome.status, outcome.reasons, outcome.handling.detail) == (status, reasons, detail)
     assert (outcome.decision, outcome.purged) == (None, Purged(order, count))
+
+
+def refused() -> Outcome:
+    return Outcome.refused(RECEIVED, ("bad-host",), 1.0, SITES)
+
+
+def test_outcomes_of_equal_exchanges_are_equal() -> None:
+    assert refused() == refused()
+    assert repr(refused()) == repr(refused())
+
+
+def test_a_replaced_value_makes_another_outcome() -> None:
+    outcome = refused()
+    other = replace(outcome, status=500)
+    assert (outcome.status, other.status, other.reasons) == (400, 500, ("bad-host",))
+    assert other != outcome
+
+
+@pytest.mark.skipif(outcomes.__file__.endswith(".py"), reason="compiled code alone refuses assignments")
+@pytest.mark.parametrize("name", [each.name for each in fields_of(Outcome)])
+def test_nothing_of_an_outcome_can_be_assigned(name: str) -> None:
+    outcome = refused()
+    with pytest.raises(AttributeError):
+        setattr(outcome, name, None)
+    assert outcome == refused()

@@ -30,22 +30,24 @@ _NOTED: Final = frozenset((b"user-agent", b"referer", b"traceparent", b"tracesta
 class Times:
     """Seconds: when the request came (wall clock), how long its first byte and its last took."""
 
-    start: float
-    first: float
-    total: float
+    start: Final[float]
+    first: Final[float]
+    total: Final[float]
 
     def __init__(self, start: float, first: float, total: float) -> None:
-        self.start, self.first, self.total = start, first, total
+        self.start = start
+        self.first = first
+        self.total = total
 
 
 @dataclass(slots=True, init=False)
 class NotedFields:
     """The values of a request's fields that listeners take note of: the client's bytes; None: it has none."""
 
-    agent: _Value  # User-Agent
-    referrer: _Value  # Referer
-    trace: _Value  # traceparent
-    trace_state: _Value  # tracestate
+    agent: Final[_Value]  # User-Agent
+    referrer: Final[_Value]  # Referer
+    trace: Final[_Value]  # traceparent
+    trace_state: Final[_Value]  # tracestate
 
     def __init__(
         self,
@@ -54,25 +56,30 @@ class NotedFields:
         trace: _Value = None,
         trace_state: _Value = None,
     ) -> None:
-        self.agent, self.referrer = agent, referrer
-        self.trace, self.trace_state = trace, trace_state
+        self.agent = agent
+        self.referrer = referrer
+        self.trace = trace
+        self.trace_state = trace_state
 
     @staticmethod
     def of(fields: Fields) -> NotedFields:
         """Those of a request with these fields: the first of each name."""
-        noted = _NONE_NOTED
+        agent: _Value = None
+        referrer: _Value = None
+        trace: _Value = None
+        trace_state: _Value = None
         for name, value in reversed(fields):
-            if name in _NOTED:
-                noted = NotedFields() if noted is _NONE_NOTED else noted
-                if name == b"user-agent":
-                    noted.agent = value
-                elif name == b"referer":
-                    noted.referrer = value
-                elif name == b"traceparent":
-                    noted.trace = value
-                else:
-                    noted.trace_state = value
-        return noted
+            if name not in _NOTED:
+                continue
+            if name == b"user-agent":
+                agent = value
+            elif name == b"referer":
+                referrer = value
+            elif name == b"traceparent":
+                trace = value
+            else:
+                trace_state = value
+        return NotedFields(agent, referrer, trace, trace_state)
 
     @staticmethod
     def planned(plan: Plan, values: Sequence[bytes]) -> NotedFields:
@@ -90,28 +97,29 @@ _NONE_NOTED: Final = NotedFields()
 
 @dataclass(slots=True, init=False)
 class Outcome:
-    """One exchange, ended; or ordinary hits that are alike, so many. Immutable by convention.
+    """One exchange, ended; or ordinary hits that are alike, so many.
 
     Those are of one stored response by one spelling: `bytes` is what each sent, `times` are their mean, and
-    what else tells of clients is the first one's.
+    what else tells of clients is the first one's. Nothing changes it: type checkers and the compiled form
+    refuse an assignment.
     """
 
-    site: str  # empty where no site was found
-    received: Received
-    canonical: Canonical | None
-    decision: Decision | None  # None: a purge
-    status: int  # 0: the client left before there was one
-    bytes: int  # bytes of content sent
-    times: Times
-    client: str | None
-    handling: Handling
-    reasons: tuple[str, ...]  # why it was refused, or would have been (mode "observe")
-    noted: NotedFields
-    host: str  # of a refused request: the authority it names, the client's bytes if that is none
-    failure: Failure | None  # of the origin server
-    purged: Purged | None  # what a purge was about, if that is known, and what came of it
-    alike: int
-    server: str  # the URL of the origin server that answered, if one did
+    site: Final[str]  # empty where no site was found
+    received: Final[Received]
+    canonical: Final[Canonical | None]
+    decision: Final[Decision | None]  # None: a purge
+    status: Final[int]  # 0: the client left before there was one
+    bytes: Final[int]  # bytes of content sent
+    times: Final[Times]
+    client: Final[str | None]
+    handling: Final[Handling]
+    reasons: Final[tuple[str, ...]]  # why it was refused, or would have been (mode "observe")
+    noted: Final[NotedFields]
+    host: Final[str]  # of a refused request: the authority it names, the client's bytes if that is none
+    failure: Final[Failure | None]  # of the origin server
+    purged: Final[Purged | None]  # what a purge was about, if that is known, and what came of it
+    alike: Final[int]
+    server: Final[str]  # the URL of the origin server that answered, if one did
 
     def __init__(
         self,
