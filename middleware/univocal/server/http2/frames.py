@@ -11,12 +11,24 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final
 
-__all__ = ["LONGEST", "Credit", "Flag", "Frame", "FrameReader", "FrameTooLongError", "Kind", "frame_of"]
+__all__ = [
+    "FRAME_HEADER",
+    "LONGEST",
+    "Credit",
+    "Flag",
+    "Frame",
+    "FrameReader",
+    "FrameTooLongError",
+    "Kind",
+    "frame_of",
+]
 
 LONGEST: Final = 16384
 """Bytes of a frame's payload at most: SETTINGS_MAX_FRAME_SIZE as it is without being said (§6.5.2)."""
 
-_HEADER: Final = 9  # bytes before the payload
+FRAME_HEADER: Final = 9
+"""Bytes of a frame before its payload (§4.1)."""
+
 # A payload's length, in one byte and two, then kind, flags and stream (§4.1).
 _PACKED: Final = Struct("!BHBBL")
 _pack: Final = _PACKED.pack
@@ -96,13 +108,13 @@ class Frame:
     @property
     def number(self) -> int:
         """The number that a WINDOW_UPDATE or RST_STREAM frame of four bytes has (§6.4, §6.9)."""
-        return int.from_bytes(self.octets[_HEADER:], "big")
+        return int.from_bytes(self.octets[FRAME_HEADER:], "big")
 
     @property
     def content(self) -> int:
         """The bytes of content in a DATA frame, without its padding (§6.1)."""
         if self.flags & Flag.PADDED and self.length:
-            return self.length - 1 - self.octets[_HEADER]
+            return self.length - 1 - self.octets[FRAME_HEADER]
         return self.length
 
     @property
@@ -157,13 +169,13 @@ class FrameReader:
     def next(self) -> Frame | None:
         """The next frame, None if it is not complete. Raises FrameTooLongError."""
         octets, start = self._octets, self._start
-        if start < 0 or len(octets) < start + _HEADER:
+        if start < 0 or len(octets) < start + FRAME_HEADER:
             return None
         high, low, kind, flags, stream = _unpack_from(octets, start)
         length = high << 16 | low
         if length > LONGEST:
             raise FrameTooLongError
-        end = start + _HEADER + length
+        end = start + FRAME_HEADER + length
         if len(octets) < end:
             return None
         self._start = end

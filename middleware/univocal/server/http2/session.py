@@ -42,6 +42,7 @@ from hyperframe.frame import GoAwayFrame, WindowUpdateFrame
 from univocal.server.http2.block import NO_TABLE, block_of_status
 from univocal.server.http2.brief import LARGEST, BriefStreams, is_whole
 from univocal.server.http2.frames import (
+    FRAME_HEADER,
     LONGEST,
     Credit,
     Flag,
@@ -64,14 +65,12 @@ STREAM_WINDOW: Final = 65535
 
 # Streams whose last frames may still be under way after they were reset, or that h2 remembers as closed.
 _REMEMBERED: Final = 1000
-_EMPTY: Final = 9  # bytes of a DATA frame without content
 _GOAWAY: Final = 17  # bytes of the frame that h2 ends a connection with
 # The price of a section of fields for a stream that was reset, in credits: h2 resets it again.
 _TRAILERS_IN_VAIN: Final = 10
 # Bytes of a piece of content for which a client earns credit: one that lets its window grow byte by byte
 # earns nothing (CVE-2019-9511).
 _A_PIECE: Final = 1024
-_HEADER: Final = 9  # bytes of a frame before its payload
 _PRIORITY: Final = 5  # bytes of a priority (§6.2)
 _OF_A_STREAM: Final = (Kind.DATA, Kind.HEADERS, Kind.RST_STREAM, Kind.WINDOW_UPDATE)
 _STREAM_CLOSED: Final = ErrorCodes.STREAM_CLOSED.to_bytes(4, "big")
@@ -228,7 +227,7 @@ class Session:
 
     def _read_whole(self, frame: Frame) -> Sequence[Event | Faulty | WholeRequest]:
         """Read a request's fields without h2, as far as they are in order."""
-        start = _HEADER
+        start = FRAME_HEADER
         if frame.flags & Flag.PRIORITY:
             start += _PRIORITY
             if frame.length < _PRIORITY or _depends_on_itself(frame):
@@ -276,10 +275,9 @@ class Session:
         except ProtocolError as error:
             self._move(SessionState.ENDED)
             denied = isinstance(error, DenialOfServiceError)
-            faulty = isinstance(error.__context__, HPACKError | IndexError) and not denied
-            self._say_otherwise(
-                ErrorCodes.COMPRESSION_ERROR if faulty else ErrorCodes(error.error_code)
-            )  # §4.3
+            undecodable = isinstance(error.__context__, HPACKError | IndexError) and not denied  # §4.3
+            code = ErrorCodes.COMPRESSION_ERROR if undecodable else ErrorCodes(error.error_code)
+            self._say_otherwise(code)
             return ()
         if events and isinstance(events[0], RequestReceived):
             self._brief.enter(frame.stream)
@@ -352,7 +350,7 @@ class Session:
         self._write(self._frames_of_head(stream, status, block, ends=ends))
         if ends:
             self._h2.end_stream(stream)
-            self._out.append(self._h2.data_to_send()[:-_EMPTY])  # the flag has said it
+            self._out.append(self._h2.data_to_send()[:-FRAME_HEADER])  # an empty frame: the flag has said it
 
     def _frames_of_head(self, stream: int, status: int, block: bytes, *, ends: bool) -> bytes:
         octets = block_of_status(status) + block
@@ -493,7 +491,7 @@ class Session:
 
 def _depends_on_itself(frame: Frame) -> bool:
     """Tell whether the priority of a HEADERS frame names its own stream (RFC 7540 §5.3.1)."""
-    return int.from_bytes(frame.octets[_HEADER : _HEADER + 4], "big") & LARGEST == frame.stream
+    return int.from_bytes(frame.octets[FRAME_HEADER : FRAME_HEADER + 4], "big") & LARGEST == frame.stream
 
 
 def _h2(header_octets: int, decoder: FieldDecoder) -> H2Connection:
