@@ -16,10 +16,6 @@ __all__ = ["adds_date", "hit_for", "start_of"]
 # Heads of more bytes are split into fields for each hit.
 _LONGEST: Final = 2048
 
-# Types of objects whose methods servers hand over: True for uvicorn's. Hardly more than one is ever seen.
-_is_uvicorns: Final[dict[Any, bool]] = {}
-_MOST_TYPES: Final = 64
-
 
 def hit_for(line: Received, scope: Scope, hits: Hits, now: float) -> Hit | None:
     """Find the stored response that answers an ordinary request as it is; None: take the long way."""
@@ -54,21 +50,12 @@ def adds_date(receive: Any, send: Any) -> bool:
     """
     for call in (receive, send):
         cycle = getattr(call, "__self__", None)
-        if cycle is not None and _is_of_uvicorn(type(cycle)):
+        if type(cycle).__module__.startswith("uvicorn.protocols."):
             for name, _ in getattr(cycle, "default_headers", ()):  # noqa: SIM110  (a generator costs more)
                 if name.lower() == b"date":
                     return True
             return False
     return False
-
-
-def _is_of_uvicorn(kind: Any) -> bool:
-    known = _is_uvicorns.get(kind)
-    if known is None:
-        if len(_is_uvicorns) >= _MOST_TYPES:
-            _is_uvicorns.clear()
-        known = _is_uvicorns[kind] = kind.__module__.startswith("uvicorn.protocols.")
-    return known
 
 
 def _fields(head: bytes, dated: bool) -> Fields:

@@ -113,7 +113,8 @@ class CacheMiddleware:
                 return
             await self._lifetime.begin()
         if scope["type"] != "http":
-            await (self._websocket if scope["type"] == "websocket" else self.app)(scope, receive, send)
+            door = self._websocket if scope["type"] == "websocket" else self.app
+            await door(scope, receive, send)
             return
         engine = self.engine
         begun, ticks = engine.clock(), time.perf_counter()

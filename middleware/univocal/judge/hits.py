@@ -12,7 +12,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, Literal, NamedTuple
 
 from univocal.cache.codings import reduce_codings
@@ -116,8 +116,8 @@ class Hits:
             self._located.clear()
         host, scheme, client = values[plan.host], received.scheme, received.client
         if plan.forwarded and not within(client, runtime.trusted):
-            asked = _Asked(None, plan, values)
-            self._gate.likely_proxies.note(client, asked.fields, runtime.trusted, runtime.forwarded)
+            fields = partial(plan.fields, values)
+            self._gate.likely_proxies.note(client, fields, runtime.trusted, runtime.forwarded)
         elif plan.forwarded:
             peer = self._gate.sender(received, plan.fields(values))
             if len(peer.hosts) != 1:
@@ -136,7 +136,7 @@ class Hits:
 
         personal = plan.personal and not (located.dropped and located.is_impersonal(plan))
         held = self._gate.tiers.lookup(located.key, now)
-        stored = at_once(held, _Asked(located, plan, values).request, now, personal=personal)
+        stored = at_once(held, _LateRequest(located, plan, values).request, now, personal=personal)
         if stored is None or (located.strips_tags and any(stored.line(name) is not None for name in TAGGING)):
             return None
         head, form = stored.head, stored
@@ -245,23 +245,18 @@ class _Located:
         return Request(b"GET", self.canonical.target, without(fields, self.dropped))
 
 
-class _Asked:
-    """An ordinary request, whose fields are put together only if they matter."""
+class _LateRequest:
+    """An ordinary request, whose fields are put together only if a stored response depends on them."""
 
     __slots__ = ("_located", "_plan", "_values")
 
-    def __init__(self, located: _Located | None, plan: Plan, values: Sequence[bytes]) -> None:
+    def __init__(self, located: _Located, plan: Plan, values: Sequence[bytes]) -> None:
         self._located = located
         self._plan = plan
         self._values = values
 
-    def fields(self) -> Fields:
-        """The fields as they came."""
-        return self._plan.fields(self._values)
-
     def request(self) -> Request:
         """The request as it is compared with stored responses."""
-        assert self._located is not None
         return self._located.request(self._plan, self._values)
 
 
