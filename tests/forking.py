@@ -49,13 +49,13 @@ class Forked(subprocess.Popen[Any]):
                        *pipes_and_more: Any) -> None:  # fmt: skip
         pipes = pipes_and_more[:6]
         given = [pipes[0], pipes[3], pipes[5]]
-        told = {
+        task = {
             "arguments": args[3:],
             "environment": dict(os.environ if env is None else env),
             "directory": str(cwd or Path.cwd()),
             "descriptors": self._descriptors,
         }
-        self.pid = helper().fork(told, {own: own if end == -1 else end for own, end in enumerate(given)})
+        self.pid = helper().fork(task, {own: own if end == -1 else end for own, end in enumerate(given)})
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
 
@@ -91,9 +91,9 @@ class Forks:
     def __init__(self, ours: socket.socket) -> None:
         self._ours = ours
 
-    def fork(self, told: dict[str, Any], descriptors: dict[int, int]) -> int:
+    def fork(self, task: dict[str, Any], descriptors: dict[int, int]) -> int:
         """The number of a new process, a child of this one, that has these descriptors, by their numbers."""
-        data = json.dumps(told | {"numbers": list(descriptors)}).encode()
+        data = json.dumps(task | {"numbers": list(descriptors)}).encode()
         socket.send_fds(self._ours, [b"%d" % len(data)], list(descriptors.values()))
         self._ours.sendall(data)
         return int(self._ours.recv(64))
@@ -104,7 +104,7 @@ class Forks:
         start = re.search(r"spawn_main\((.*)\)", " ".join(words))
         if start is None:
             return int(ordinary(path, command, descriptors))
-        told = {
+        task = {
             "command": words,
             "start": dict(re.findall(r"(\w+)=(\d+)", start[1])),
             "masked": [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())],
@@ -112,7 +112,7 @@ class Forks:
             "directory": str(Path.cwd()),
             "descriptors": 0,
         }
-        return self.fork(told, {number: number for number in sorted({0, 1, 2, *descriptors})})
+        return self.fork(task, {number: number for number in sorted({0, 1, 2, *descriptors})})
 
 
 class Helper(Forks):
@@ -155,10 +155,10 @@ def serve(ours: socket.socket) -> dict[str, Any] | None:
         length, given, _, _ = socket.recv_fds(ours, 64, 64)
         if not length:
             return None
-        told: dict[str, Any] = json.loads(ours.recv(int(length)))
+        task: dict[str, Any] = json.loads(ours.recv(int(length)))
         if (number := forked()) == 0:
             ours.close()
-            numbers = told["numbers"]
+            numbers = task["numbers"]
             free = max(numbers) + 1
             apart = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, free) for descriptor in given]
             for descriptor in {*given} - {0, 1, 2}:
@@ -166,7 +166,7 @@ def serve(ours: socket.socket) -> dict[str, Any] | None:
             for own, descriptor in zip(numbers, apart, strict=True):
                 os.dup2(descriptor, own)
                 os.close(descriptor)
-            return told
+            return task
         for descriptor in given:
             os.close(descriptor)
         ours.sendall(b"%d" % number)
@@ -191,12 +191,12 @@ def serve_workers() -> dict[str, Any] | None:
     with open(os.devnull, "r+b", buffering=0) as null:  # nobody waits for the end of what is written here
         for own in range(3):
             os.dup2(null.fileno(), own)
-    told = serve(theirs)
-    if told is None:
+    task = serve(theirs)
+    if task is None:
         os._exit(0)
     for number in ENDING:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-    return told
+    return task
 
 
 def forked() -> int:
@@ -261,27 +261,27 @@ def main() -> None:
     getproctitle()  # finds where the title is by the environment that the process began with
     gc.collect()
     gc.freeze()
-    told = serve(socket.socket(fileno=int(sys.argv[1])))
-    if told is None:
+    task = serve(socket.socket(fileno=int(sys.argv[1])))
+    if task is None:
         return
-    settle(told)
-    if "arguments" in told and may_have_workers(told["arguments"]) and (started := serve_workers()):
-        told = started
-        settle(told)
-    if "start" in told:
-        ending.run(partial(be_started, told))
+    settle(task)
+    if "arguments" in task and may_have_workers(task["arguments"]) and (started := serve_workers()):
+        task = started
+        settle(task)
+    if "start" in task:
+        ending.run(partial(be_started, task))
         return
-    sys.argv = [str(program.__file__), *told["arguments"]]
+    sys.argv = [str(program.__file__), *task["arguments"]]
     sys.modules["__main__"] = program  # what `multiprocessing` has a new interpreter import
     ending.run(program.main)
 
 
-def settle(told: dict[str, Any]) -> None:
+def settle(task: dict[str, Any]) -> None:
     """Have the environment, the directory and the bound of a process that is to be."""
     os.environ.clear()
-    os.environ.update(told["environment"])
-    os.chdir(told["directory"])
-    bounded(told["descriptors"])
+    os.environ.update(task["environment"])
+    os.chdir(task["directory"])
+    bounded(task["descriptors"])
 
 
 def may_have_workers(arguments: list[str]) -> bool:
@@ -293,16 +293,16 @@ def may_have_workers(arguments: list[str]) -> bool:
     return arguments[:1] == ["serve"] and any(map(names_workers, arguments[1:]))
 
 
-def be_started(told: dict[str, Any]) -> None:
+def be_started(task: dict[str, Any]) -> None:
     """Be what a new interpreter of `multiprocessing` is, and end with its status."""
     from multiprocessing.spawn import spawn_main
 
     from setproctitle import setproctitle
 
-    setproctitle(" ".join(told["command"]))
-    signal.pthread_sigmask(signal.SIG_SETMASK, told["masked"])
-    sys.argv = ["-c", *told["command"][-1:]]
-    spawn_main(**{name: int(number) for name, number in told["start"].items()})
+    setproctitle(" ".join(task["command"]))
+    signal.pthread_sigmask(signal.SIG_SETMASK, task["masked"])
+    sys.argv = ["-c", *task["command"][-1:]]
+    spawn_main(**{name: int(number) for name, number in task["start"].items()})
 
 
 if __name__ == "__main__":

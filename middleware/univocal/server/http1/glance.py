@@ -45,8 +45,8 @@ class Glance:
     number of lines than names, and is not read here. `suits` tells whether a Host is one that the
     connection's certificate names; heads with another are not read either.
 
-    Most clients send the same header section again and again. One that repeats, to the byte, behind another
-    request line like the first, means what it meant: it is remembered. It is given up when another comes.
+    Most clients repeat their header section to the byte. The last one is remembered if the section before it
+    was as long. A head that ends with the same bytes is not parsed; another section takes their place.
     """
 
     __slots__ = (
