@@ -91,6 +91,18 @@ async def test_a_page_beyond_the_window_comes_as_it_opens(client):
     assert client.has_ended(1)
 
 
+async def test_who_reads_nothing_is_sent_no_more_stored_pages(client):
+    """However many are asked for at once, and however large the windows are."""
+    await client.send(settings((INITIAL_WINDOW_SIZE, LARGEST)), window_update(LARGEST - INITIAL))
+    client.transport.reads = False
+    await client.send(*[page(stream, b"/large") for stream in range(1, 121, 2)])
+    assert len(client.transport.waiting) < 4 * PAGES[b"/large"]
+    client.transport.read_again()
+    await client.settle()
+    assert all(len(client.content(stream)) == PAGES[b"/large"] for stream in range(1, 121, 2))
+    assert all(client.has_ended(stream) for stream in range(1, 121, 2))
+
+
 async def test_stored_and_other_responses_share_the_connection_window(client):
     await client.send(page(1, b"/page"), headers(3, changed(POST, path=b"/large")), page(5, b"/page"))
     assert [len(client.content(stream)) for stream in (1, 3, 5)] == [20_000, INITIAL - 40_000, 20_000]

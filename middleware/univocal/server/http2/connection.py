@@ -311,7 +311,7 @@ class Http2Connection(asyncio.Protocol):
         """Send a stored response at once; False: the client does not take all of it now."""
         stored = hit.stored
         block = block_of_hit(hit.head, hit.age, hit.hit_fields.lines)
-        if self._output.is_blocked or not self.session.answer(stored.status, block, stored.body):
+        if not (self._output.has_room() and self.session.answer(stored.status, block, stored.body)):
             return False
         self._server_state.total_requests += 1
         self.rested = now

@@ -86,6 +86,12 @@ class Output:
             if self._session.unwritten >= _BATCH:
                 self.write()
 
+    def has_room(self) -> bool:
+        """Tell whether more may be written; what waits is written before, if it is much."""
+        if self._session.unwritten >= _BATCH:
+            self.write()
+        return not self.is_blocked
+
     def write(self) -> None:
         """Write what there is."""
         octets = self._session.take()
