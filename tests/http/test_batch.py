@@ -71,7 +71,12 @@ def test_an_error_is_reported_and_the_other_calls_are_made(loop):
 def test_each_loop_has_its_own_batch_and_takes_it_along():
     one, other = Loop(), Loop()
     assert batch_of(one) is batch_of(one) is not batch_of(other)
-    held = weakref.ref(batch_of(one))
-    del one
+
+    def waiting():
+        """Wait for a turn that never ends."""
+
+    batch_of(one).add(one, waiting)
+    held = weakref.ref(waiting)
+    del one, waiting
     gc.collect()
     assert held() is None

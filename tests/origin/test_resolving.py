@@ -132,3 +132,12 @@ async def test_an_address_is_its_own_only_one(address, written):
 async def test_a_name_that_has_no_address():
     with pytest.raises(socket.gaierror):
         await resolved("nowhere.invalid", 80)
+
+
+async def test_names_that_are_resolved_together_leave_no_error_behind():
+    names = [resolved(f"{name}.invalid", 80) for name in "ab"]
+    found = await asyncio.gather(*names, return_exceptions=True)
+    assert [type(each) for each in found] == [socket.gaierror] * 2
+    with pytest.raises(ValueError, match="later") as later:
+        raise ValueError("later")
+    assert later.value.__context__ is None

@@ -54,6 +54,14 @@ def compared_after_setting(function: ast.AST) -> Iterator[int]:
                 yield node.lineno
 
 
+def suspended_handlers(node: ast.Try) -> Iterator[int]:
+    """Yield the lines in handlers of errors at which a coroutine or generator may be suspended."""
+    handled = [each for handler in node.handlers for each in handler.body] + node.finalbody
+    for each in (part for statement in handled for part in ast.walk(statement)):
+        if isinstance(each, (ast.Await, ast.Yield, ast.YieldFrom, ast.AsyncFor, ast.AsyncWith)):
+            yield each.lineno
+
+
 def traps(source: str) -> Iterator[tuple[int, str]]:
     """Yield the line and the name of each construct."""
     for node in ast.walk(ast.parse(source)):
@@ -63,6 +71,12 @@ def traps(source: str) -> Iterator[tuple[int, str]]:
             called = [each.iter.func for each in node.generators if isinstance(each.iter, ast.Call)]
             if any(isinstance(each, ast.Name) and each.id in ENDLESS for each in called):
                 yield node.lineno, "a generator expression becomes a list, here without end"
+        if isinstance(node, ast.Try):
+            for line in suspended_handlers(node):
+                yield (
+                    line,
+                    "others that run meanwhile find the error handled here, for ever if they fail, too",
+                )
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             for line in compared_after_setting(node):
                 yield line, "an attribute that a call between has set to None is a TypeError"
@@ -74,6 +88,11 @@ def test_the_traps_are_recognized() -> None:
     setting = "def f(self, a):\n    self.a = a\n    a.b()\n    {}\n"
     assert [line for line, _ in traps(setting.format("return self.a is a"))] == [4]
     assert [line for line, _ in traps(setting.format("return self.b is a"))] == []
+    trying = (
+        "async def f():\n    try:\n        await {}\n    except E:\n        {}\n    finally:\n        {}\n"
+    )
+    assert [line for line, _ in traps(trying.format("a", "await b", "await c"))] == [5, 7]
+    assert [line for line, _ in traps(trying.format("a", "b()", "c()"))] == []
 
 
 def test_compiled_modules_have_no_traps() -> None:

@@ -27,7 +27,7 @@ class Batch:
     made together, only the first one does so.
     """
 
-    __slots__ = ("__weakref__", "_calls")
+    __slots__ = ("_calls",)
 
     def __init__(self) -> None:
         self._calls: list[Callable[[], None]] = []

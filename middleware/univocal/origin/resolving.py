@@ -39,13 +39,12 @@ async def resolved(host: str, port: int) -> list[AddressInfo]:
 
     Raises socket.gaierror, UnicodeError.
     """
-    try:
-        family = socket.AF_INET if ip_address(host).version == 4 else socket.AF_INET6
-    except ValueError:
+    if is_name(host):
         addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=_STREAM)
         if not addresses:
-            raise socket.gaierror(socket.EAI_NODATA, "the name has no address") from None
+            raise socket.gaierror(socket.EAI_NODATA, "the name has no address")
         return [*addresses]
+    family = socket.AF_INET if ip_address(host).version == 4 else socket.AF_INET6
     return [(family, _STREAM, socket.IPPROTO_TCP, "", (host, port))]
 
 

@@ -157,11 +157,14 @@ class OriginTransport(httpx.AsyncBaseTransport):
             answer,
             timeouts,
         )
+        cancelled: asyncio.CancelledError | None = None
         try:
             response = await answer.head
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
+            cancelled = error
+        if cancelled is not None:
             await answer.aclose()
-            raise
+            raise cancelled
         return httpx.Response(
             response.status,
             headers=response.fields,
