@@ -68,7 +68,23 @@ def judge_stored(world: World, stored: Stored) -> None:
     held = told.content[first : first + len(stored.body)] == stored.body
     if parts and held and (stored.part is not None or len(told.content) == len(stored.body)):
         return
+    if parts and any(each.sending.mutated for each, _ in read if each.sending) and put_together(read, stored):
+        return
     raise wrong("stored", f"content {stored.body!r} of reply {number!r}, which nobody sent whole")
+
+
+def put_together(read: list[tuple[Served, Message]], stored: Stored) -> bool:
+    """Tell whether each octet was sent at its place: parts that are put together may have been changed."""
+    placed = [part for _, response in read if response.status == 206 for part in parts(response)]
+    placed += [(0, len(response.content), response.content) for _, response in read if response.status == 200]
+    first = stored.part.first if stored.part is not None else 0
+    return all(
+        any(
+            at <= place < end and content[place - at : place - at + 1] == bytes((octet,))
+            for at, end, content in placed
+        )
+        for place, octet in enumerate(stored.body, first)
+    )
 
 
 # What clients get
@@ -220,14 +236,26 @@ def parts(answer: Message) -> list[tuple[int, int, bytes]]:
     return [(int(part[1]), int(part[2]) + 1, part[3].removesuffix(b"\r\n")) for part in found if part]
 
 
+def first_asked(world: World, served: Served) -> float:
+    """When a request was sent for the first time: one that was sent once more is as old as it was then.
+
+    A refresh has no name. It may be any for the same target that had no answer.
+    """
+    name, target = served.request.field(b"x-id"), served.request.target
+    if name is not None:
+        return world.began.get(name, served.asked)
+    alike = [each for each in world.served if each.request.target == target and each.asked < served.asked]
+    unanswered = [each for each in alike if each.request.field(b"x-id") is None and each.response() is None]
+    return min([served.asked, *(each.asked for each in unanswered)])
+
+
 def judge_freshness(world: World, ask: Ask, answer: Message, served: Served, now: float) -> None:
     """What is answered from the store is fresh by a second reckoning, or may be stale."""
     came, told = served.response(), answer.directives
     fresh_for = lifetime(answer, served.received)
     assert came is not None
     reckoned = age(came, served.asked, served.received, now)
-    # A request that was sent once more is as old as it was the first time.
-    first = world.began.get(served.request.field(b"x-id") or b"", served.asked)
+    first = first_asked(world, served)
     if not reckoned - 1 <= int(answer.field(b"age") or b"-9") <= age(came, first, served.received, now) + 1:
         raise wrong("age", f"{answer.field(b'age')!r} is {reckoned}: {answer}")
     asked = ask_directives(ask) if world.heeds else {}
