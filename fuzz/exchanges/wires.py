@@ -127,6 +127,7 @@ class PlayedTransport(OriginTransport):
 
     # A connection asks the kernel for what it knows of its socket: of this one, nothing ever.
     _quiet, _other = socket.socketpair()
+    _quiet.setblocking(False)  # as an event loop's sockets are
 
     def __init__(self, clock: Clock, reached: Callable[[Wire], object]) -> None:
         super().__init__(max_connections=6)
