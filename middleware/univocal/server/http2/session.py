@@ -208,6 +208,9 @@ class Session:
             case Kind.SETTINGS if frame.flags & Flag.ACK and frame.length:
                 self.fail(ErrorCodes.FRAME_SIZE_ERROR)
                 return ()
+            case Kind.PUSH_PROMISE:
+                self.fail(ErrorCodes.PROTOCOL_ERROR)  # a client cannot push; h2 would wait for its fields
+                return ()
             case Kind.GOAWAY if frame.stream == 0 and frame.length >= 8:
                 self.is_left = True
                 return ()
