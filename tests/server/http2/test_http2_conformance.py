@@ -148,7 +148,7 @@ CONNECTION_ERRORS = {
         PROTOCOL_ERROR,
     ),
     "8.4 PUSH_PROMISE": ([frame(PUSH_PROMISE, END_HEADERS, 1, b"\0\0\0\x03" + block(GET))], PROTOCOL_ERROR),
-    "8.4 PUSH_PROMISE whose fields go on": ([frame(PUSH_PROMISE, 0, 2, b"\0\0\0\x03")], PROTOCOL_ERROR),
+    "8.4 PUSH_PROMISE whose fields go on": ([frame(PUSH_PROMISE, 0, 1, b"\0\0\0\x02")], PROTOCOL_ERROR),
     "7541 2.3.3 an index behind the tables": ([section(b"\xc6")], COMPRESSION_ERROR),
     "7541 2.3.3 a name's index behind the tables": ([section(b"\x7f\x07\0")], COMPRESSION_ERROR),
     "7541 4.2 a size of the table behind fields": ([section(b"\x21")], COMPRESSION_ERROR),
