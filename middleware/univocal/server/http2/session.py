@@ -11,8 +11,8 @@ points, since it serves many clients:
   `univocal.server.http2.section`.
 - h2 accepts any number of cheap frames; here they are limited: see `univocal.server.http2.frames`.
 - h2 keeps settings that it does not know, and refuses some reserved bits; here they are left out: see there.
-- h2 accepts requests before SETTINGS (§3.4) and RST_STREAM on idle streams (§6.4), and reads the extensions
-  that it knows (§5.5); here the first two end the connection, and the last are ignored.
+- h2 accepts requests before SETTINGS (§3.4) and RST_STREAM on idle streams (§6.4); here they are errors.
+- h2 finds faults in ALTSVC frames; here all extensions are ignored (§5.5).
 
 A request in one frame comes as a `WholeRequest`, before h2 has heard of it. `answer` sends its response, and
 h2 never hears of it (see `univocal.server.http2.brief`). Otherwise `enter` lets h2 open its stream.
