@@ -2,10 +2,10 @@
 
 import asyncio
 
-import httpx
 import pytest
 
 from univocal.origin.connection import Phase
+from univocal.origin.failures import ConnectError, ConnectTimeoutError, PoolTimeoutError
 from univocal.origin.pool import Pool
 from univocal.origin.timeouts import Timeouts
 
@@ -150,7 +150,7 @@ async def test_a_connection_that_dies_on_its_way_to_who_waits():
     assert len(pool) == 1
 
 
-@pytest.mark.parametrize("error", [httpx.ConnectError("refused"), asyncio.CancelledError()])
+@pytest.mark.parametrize("error", [ConnectError("refused"), asyncio.CancelledError()])
 async def test_whoever_fails_to_open_one_makes_room(error):
     pool, opening = make(1)
     first, second = waiting(pool, 2)
@@ -181,10 +181,10 @@ async def test_a_connection_closed_before_use_makes_room():
 
 async def test_connecting_and_waiting_end_in_time():
     pool, opening = make(1)
-    with pytest.raises(httpx.ConnectTimeout):
+    with pytest.raises(ConnectTimeoutError):
         await pool.connect(0.001, None)
     connection = await opened(pool, opening)
-    with pytest.raises(httpx.PoolTimeout):
+    with pytest.raises(PoolTimeoutError):
         await pool.connect(None, 0.001)
     pool.put_back(connection)
     assert pool.take_idle() is connection
@@ -210,7 +210,7 @@ async def test_a_closed_pool_serves_nobody():
     await turns()
     pool.close()
     for attempt in (task, pool.connect(None, None)):
-        with pytest.raises(httpx.ConnectError):
+        with pytest.raises(ConnectError):
             await attempt
     await turns()
     assert connection.closed
@@ -284,9 +284,9 @@ async def test_a_request_fails_where_no_connection_can_be_opened():
     pool, opening = make(1)
     pool.send(request := Request())
     await turns()
-    opening.asked[0].set_exception(httpx.ConnectError("refused"))
+    opening.asked[0].set_exception(ConnectError("refused"))
     await turns()
-    assert isinstance(request.error, httpx.ConnectError)
+    assert isinstance(request.error, ConnectError)
 
 
 async def test_a_request_is_repeated_over_an_unused_connection():
@@ -307,7 +307,7 @@ async def test_a_closed_pool_fails_requests_that_wait():
     await turns()
     pool.close()
     await turns()
-    assert all(isinstance(request.error, httpx.ConnectError) for request in requests)
+    assert all(isinstance(request.error, ConnectError) for request in requests)
     assert all(request.opening is None for request in requests)
 
 

@@ -266,7 +266,7 @@ def _reasons(admission: Admission) -> tuple[str, ...]:
 def _forwarding_of(app: App) -> Forwarding | None:
     """The way to the origin servers of our own proxy, without ASGI; None for any other application."""
     if "univocal.asgi.reverse_proxy" not in sys.modules:
-        return None  # nobody can have made one; and httpx, which it takes, is slow to import
+        return None  # nobody can have made one; and forwarding is slow to import
     from univocal.asgi.reverse_proxy import Origins, ReverseProxy  # noqa: PLC0415
 
     own = isinstance(app, ReverseProxy | Origins) and type(app).__call__ in {

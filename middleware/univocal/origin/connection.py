@@ -15,8 +15,16 @@ from univocal.http.batch import batch_of
 from univocal.http.roles import Answer, Content
 from univocal.http.timer import Timer
 from univocal.http.upgrade import Switched
-from univocal.origin.client_library import httpx
-from univocal.origin.failures import ClosedError
+from univocal.origin.failures import (
+    ClosedError,
+    InvalidRequestError,
+    InvalidResponseError,
+    ReadError,
+    ReadTimeoutError,
+    TransportError,
+    WriteError,
+    WriteTimeoutError,
+)
 from univocal.origin.request_head import RequestHead
 from univocal.origin.response_reader import Progress, ReadResponse, ResponseReader
 from univocal.origin.timeouts import Timeouts
@@ -305,9 +313,9 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.phase = _CLOSED
         self._keeper.lost(self)
-        kind: type[httpx.TransportError] = httpx.ReadError
+        kind: type[TransportError] = ReadError
         if self._upload is not None and self._upload.state is not Sending.COMPLETE:
-            kind = httpx.WriteError
+            kind = WriteError
             self._salvage()
         request = self._request
         if request is not None and request.switched:
@@ -339,7 +347,7 @@ class Connection(asyncio.Protocol):
 
     def _send_content(self, request: PendingRequest) -> None:
         if request.content is None:
-            self.fail(httpx.LocalProtocolError("the request announces content and has none"))
+            self.fail(InvalidRequestError("the request announces content and has none"))
             return
         head = request.head
         upload = Upload(self, request.content, head.length, request.timeouts.write)
@@ -410,7 +418,7 @@ class Connection(asyncio.Protocol):
         except ssl.SSLError:
             return False
 
-    def _broken(self, kind: type[httpx.TransportError], message: str) -> Exception:
+    def _broken(self, kind: type[TransportError], message: str) -> Exception:
         if self._reused and not self.reader.reading.began:
             return StaleConnectionError(message)
         return kind(message)
@@ -420,9 +428,9 @@ class Connection(asyncio.Protocol):
             case Phase.BUSY, Upload(state=Sending.EXPECTS) as upload:
                 upload.begin()
             case Phase.BUSY, Upload(state=Sending.BLOCKED):
-                self.fail(httpx.WriteTimeout("the origin took nothing in time"))
+                self.fail(WriteTimeoutError("the origin took nothing in time"))
             case Phase.BUSY, _:
-                self.fail(httpx.ReadTimeout("the origin sent nothing in time"))
+                self.fail(ReadTimeoutError("the origin sent nothing in time"))
             case Phase.IDLE, _:
                 self.close()
 
@@ -431,4 +439,4 @@ def _fault(reading: ReadResponse) -> Exception:
     """The reason why the response is none, or the answer's own error."""
     if isinstance(reading.error, Exception):
         return reading.error
-    return httpx.RemoteProtocolError(reading.fault)
+    return InvalidResponseError(reading.fault)
