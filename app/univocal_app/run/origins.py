@@ -181,12 +181,11 @@ def _origin_tables(configuration: Configuration, place: str, site: SiteTable) ->
 
     A site's health check is of its own application: an upstream of a route does not take it over.
     """
-    everywhere = configuration.origin.model_dump(exclude_unset=True)
-    of_site = site.origin.model_dump(exclude_unset=True)
-    tables = {place: _Tables(OriginTable(**{**everywhere, **of_site}), site.origin)}
+    everywhere, of_site = configuration.origin, site.origin.written()
+    tables = {place: _Tables(everywhere.model_copy(update=of_site), site.origin)}
+    of_application = {key: value for key, value in of_site.items() if key != "health"}
     for number, route in enumerate(site.routes):
-        settings = {**everywhere, **{key: value for key, value in of_site.items() if key != "health"}}
-        merged = OriginTable(**{**settings, **route.origin.model_dump(exclude_unset=True)})
+        merged = everywhere.model_copy(update={**of_application, **route.origin.written()})
         tables[f"{place}.routes[{number}]"] = _Tables(merged, route.origin)
     return tables
 
