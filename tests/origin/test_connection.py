@@ -321,13 +321,22 @@ class Unhurried:
 
 
 @pytest.fixture
-def unsent(clock, keeper, wire, pending, answer):
-    """A connection with a request whose head waits for the end of the turn."""
-    loop = Unhurried(clock)
-    connection = Connection(loop, keeper, 1000)
-    connection.connection_made(wire)
-    connection.send(pending(answer))
-    return loop, connection
+def send_soon(clock, keeper, wire, pending, answer):
+    """Make a connection with a request whose head waits for the end of the turn."""
+
+    def send_soon(**how):
+        loop = Unhurried(clock)
+        connection = Connection(loop, keeper, 1000)
+        connection.connection_made(wire)
+        connection.send(pending(answer, **how))
+        return loop, connection
+
+    return send_soon
+
+
+@pytest.fixture
+def unsent(send_soon):
+    return send_soon()
 
 
 def test_a_head_leaves_at_the_end_of_the_turn(unsent, wire):
@@ -350,6 +359,45 @@ def test_what_comes_before_the_request_does_not_answer_it(unsent, wire, keeper, 
     loop.end_turn()
     assert (answer.calls, wire.sent, wire.closing) == ([], b"", True)
     assert len(keeper.repeated) == 1
+
+
+@pytest.mark.parametrize("method", [b"GET", b"POST"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda connection: connection.eof_received(),
+        lambda connection: connection.connection_lost(ConnectionResetError()),
+    ],
+    ids=["it closes", "it resets"],
+)
+def test_a_request_that_was_not_sent_is_sent_once_more(send_soon, wire, keeper, answer, method, end):
+    """RFC 9110 §9.2.2: of which nothing was sent, it has done nothing."""
+    loop, connection = send_soon(method=method)
+    end(connection)
+    loop.end_turn()
+    assert (answer.calls, wire.sent) == ([], b"")
+    (request,) = keeper.repeated
+    assert request.repeated
+
+
+def test_a_request_that_cannot_be_sent_twice_in_a_row_fails(send_soon, keeper, answer):
+    _, connection = send_soon(method=b"POST")
+    connection.eof_received()
+    (request,) = keeper.repeated
+    again = Connection(Unhurried(connection._loop), keeper, 1000)
+    again.connection_made(connection._transport)
+    again.send(request)
+    again.eof_received()
+    assert keeper.repeated == [request]
+    assert answer.calls == [("fail", ClosedError)]
+
+
+def test_a_post_whose_head_was_sent_is_not_repeated(send_soon, keeper, answer):
+    loop, connection = send_soon(method=b"POST")
+    loop.end_turn()
+    connection.eof_received()
+    assert keeper.repeated == []
+    assert answer.calls == [("fail", ClosedError)]
 
 
 @pytest.mark.pure("Python's calls are counted")

@@ -218,13 +218,15 @@ class Connection(asyncio.Protocol):
         """End the request under way with `error`, and the connection with it."""
         self.reader.stop()
         took = self._upload is not None and self._upload.state is not Sending.EXPECTS
+        unsent, self._unsent = bool(self._unsent), b""
         request = self._release(wanted=True)
         self.close()
         if request is None:
             return
-        again = request.head.idempotent and not (took or request.repeated)
-        if isinstance(error, StaleConnectionError) and again:
-            # RFC 9112 §9.3.1: it died while this request was on its way, which nobody has answered.
+        # RFC 9112 §9.3.1: it died while this request was on its way, which nobody has answered. Whatever the
+        # method is, a request of which no byte was sent may be sent (RFC 9110 §9.2.2).
+        lost = isinstance(error, StaleConnectionError) and request.head.idempotent and not took
+        if (unsent or lost) and not request.repeated:
             request.repeated = True
             self._keeper.repeat(request)
         else:
