@@ -6,7 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from univocal.asgi.application import Application
 from univocal.asgi.client import ScopeClient
@@ -26,6 +26,7 @@ from univocal.engine.outcome import Outcome, Times
 from univocal.engine.purge import Purged, carry_out
 from univocal.forward.roles import Origin
 from univocal.http.client_counts import client_name
+from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Received
 from univocal.http.problem import fault, problem
 from univocal.http.upgrade import WEBSOCKET
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from univocal.forward.forwarding import Forwarding
 
 __all__ = ["CacheMiddleware"]
+
+_STORES: Final = "a MemoryStore, Tiers, or the URL of a Redis (redis://…) or of a directory (file:///PATH)"
 
 
 class CacheMiddleware:
@@ -98,6 +101,8 @@ class CacheMiddleware:
             self._lifetime: StoreLifetime | None = StoreLifetime(shared)
         else:
             self._lifetime = None
+        if not isinstance(store, MemoryStore | Tiers | None):
+            raise ConfigurationError("CacheMiddleware", "store", store, _STORES)
         self.tiers = tiers_of(store or MemoryStore())
         self.store = self.tiers.memory
         self.gate = Gate(runtime, self.tiers)
