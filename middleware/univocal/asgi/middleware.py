@@ -49,24 +49,23 @@ _STORES: Final = "a MemoryStore, Tiers, or the URL of a Redis (redis://…) or o
 
 
 class CacheMiddleware:
-    """Gives every resource behind it one URL, and caches, purges and forwards by that (RFC 9111).
+    """Cache, purge and forward the requests of an ASGI application by their canonical URLs (RFC 9111).
 
-    `app` is any ASGI application. `profile` is a built-in profile's name, a file of your own, or a Profile.
-    `sites` maps hosts, and path prefixes of hosts, to profiles of their own (see `Sites.of`). Other hosts
-    have `profile`, or are refused (421) if that is None. Prefixes are those that clients see: they include
-    `root_path`. `rules` say which responses are cached, in place of the profiles' own rules.
+    - `profile`: a built-in profile's name, the Path of a file, or a Profile. With None, the hosts that
+      `sites` does not name are refused (421).
+    - `sites`: profiles by host, or by host and path prefix with `root_path` (see `Sites.of`).
+    - `rules`: the policy of the cache, in place of the profiles' own.
+    - `trusted_proxies`: networks ("10.0.0.0/8") whose forwarded fields are believed. `forwarded` chooses
+      "x-forwarded" (X-Forwarded-For, -Host, -Proto) or "forwarded" (RFC 7239).
+    - `purge_allow`: networks that may purge; `purge_token` is a bearer token for other clients.
+    - `on_refused`: an ASGI application that answers requests refused for their URL (400, 421).
+    - `store`: a MemoryStore or Tiers, which several middlewares of one event loop may share; or the URL of
+      a directory (file:///PATH) or a Redis, which several processes share.
+    - `listeners`: called with the Outcome of each exchange. `counters` get equal ordinary hits as one call
+      (`alike`), at most a second later.
+    - `runtime`: replaces profile, rules and networks.
 
-    `trusted_proxies` and `purge_allow` are networks ("10.0.0.0/8"). univocal believes the fields that a
-    trusted proxy sends, and `forwarded` names these: "x-forwarded" (X-Forwarded-For, -Host, -Proto) or
-    "forwarded" (RFC 7239). `on_refused` is an ASGI application that answers requests refused for their URL
-    (400, 421), in place of problem+json. With a `purge_token`, a client that sends it as a bearer token may
-    purge too.
-
-    Middlewares of one event loop may share a `store`. All processes share a store that is the URL of a Redis
-    or of a directory (file:///PATH); it connects by itself. A `runtime` replaces profile, rules and networks
-    (`univocal serve` builds one from its file). Each Outcome calls every listener. It calls counters too, but
-    ordinary hits that are alike come as one call for many (`alike`), at most a second later. Raises
-    ConfigurationError.
+    Raises ConfigurationError.
     """
 
     def __init__(
@@ -143,7 +142,7 @@ class CacheMiddleware:
         everything: bool = False,
         soft: bool = False,
     ) -> int:
-        """Remove stored responses on every node: those of `urls`, or what one of the other arguments names.
+        """Remove stored responses on every node: by URL, or by one of the other arguments.
 
         URLs are absolute and spelled as you like. `soft` marks them stale instead. Gives their number, 0 for
         a pattern, which is tested later; listeners hear of it. Raises RefusedError for a URL that is refused

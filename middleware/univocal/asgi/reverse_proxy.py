@@ -26,8 +26,8 @@ class ReverseProxy:
     `url` is http, https, or unix:///PATH of a socket on this machine. A path in an http URL replaces the
     route's prefix, or stands before every target. `origin_host` is the Host field sent: "site" (the
     request's own), "upstream" (of `url`) or a literal. `transport` is any httpx transport that honours the
-    "target" extension; without one, the proxy has connections of its own. An `Upstream` in place of `url` has
-    all that already. Raises ConfigurationError.
+    "target" extension; without one, the proxy has connections of its own. An `Upstream` may replace `url`.
+    Raises ConfigurationError.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ReverseProxy:
             await send({"type": "websocket.close", "code": 1011})
 
     def begin(self) -> None:
-        """Begin to look after the origin server, in the running event loop; the first request does else."""
+        """Start health checks and name resolution in the running event loop; else the first request does."""
         self.upstream.begin()
 
     async def aclose(self) -> None:
