@@ -59,8 +59,8 @@ class CacheMiddleware:
       "x-forwarded" (X-Forwarded-For, -Host, -Proto) or "forwarded" (RFC 7239).
     - `purge_allow`: networks that may purge; `purge_token` is a bearer token for other clients.
     - `on_refused`: an ASGI application that answers requests refused for their URL (400, 421).
-    - `store`: a MemoryStore or Tiers, which several middlewares of one event loop may share; or the URL of
-      a directory (file:///PATH) or a Redis, which several processes share.
+    - `store`: a MemoryStore or Tiers, which several middlewares of one event loop may share. Processes share
+      the URL of a directory (file:///PATH) or a Redis.
     - `listeners`: called with the Outcome of each exchange. `counters` get equal ordinary hits as one call
       (`alike`), at most a second later.
     - `runtime`: replaces profile, rules and networks.
