@@ -111,7 +111,7 @@ KINDS = {
 @pytest.mark.parametrize("kinds", ["".join(each) for each in itertools.product(KINDS, repeat=4)])
 async def test_nothing_is_forgotten_behind_many_steps(fuzzer, kinds):
     harness = fuzzer.DirectHarness()
-    harness.hits.glances = False
+    harness.glances = False
     for length in range(1, 9):
         data = b"".join(KINDS[kind] for kind in (kinds * 2)[:length])
         reading = await harness.read([data])
