@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import socketserver
 import threading
@@ -49,6 +50,11 @@ async def idle() -> None:
         quiet = 0 if ready else quiet + 1
         if quiet == 3:
             return
+
+
+def living(*kinds: type) -> list[Any]:
+    """The objects of these classes that are not freed; compiled ones, too, which have no weak references."""
+    return [each for each in gc.get_objects() if issubclass(type(each), kinds)]
 
 
 @contextmanager

@@ -1,11 +1,11 @@
 """One connection, by plain calls: no event loop, no octet on a wire."""
 
 import sys
-import weakref
 
 import pytest
 
 from counting import only_assigns
+from support import living
 from tests.origin.conftest import Told
 from univocal.origin.connection import Connection, Phase, StaleConnectionError
 from univocal.origin.failures import ClosedError, ReadTimeoutError
@@ -422,19 +422,20 @@ def test_how_many_calls_a_response_takes(connection, answer, send, pending):
 @pytest.mark.parametrize(
     "octets", [b"", OK + b"hello", OK + b"hel", b"HTTP/1.1 304 Not Modified\r\n\r\n", b"?"]
 )
-@pytest.mark.pure("compiled objects have no weak references")
 def test_a_lost_connection_leaves_the_collector_nothing(octets, clock, keeper, wire, pending):
+    kinds = Connection, Told
+    others = living(*kinds)
     connection, answer = Connection(clock, keeper, 1000), Told()
     connection.connection_made(wire)
     request = pending(answer)
     connection.send(request)
+    assert len(living(*kinds)) == len(others) + 2
     if octets:
         connection.data_received(octets)
     connection.connection_lost(None)
     keeper.repeated.clear()
-    left = [weakref.ref(connection), weakref.ref(answer)]
     del connection, answer, request
-    assert [each() for each in left] == [None, None]
+    assert [each for each in living(*kinds) if each not in others] == []
 
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
