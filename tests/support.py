@@ -52,6 +52,17 @@ async def idle() -> None:
             return
 
 
+def hurry(patches: pytest.MonkeyPatch, seconds: float, sooner: float = 0.0) -> None:
+    """Have the running event loop call sooner what is to be called in exactly so many seconds."""
+    loop = asyncio.get_running_loop()
+    call_later = loop.call_later
+
+    def hurried(delay: float, *call: Any, **context: Any) -> asyncio.TimerHandle:
+        return call_later(sooner if delay == seconds else delay, *call, **context)
+
+    patches.setattr(loop, "call_later", hurried)
+
+
 def living(*kinds: type) -> list[Any]:
     """The objects of these classes that are not freed; compiled ones, too, which have no weak references."""
     return [each for each in gc.get_objects() if issubclass(type(each), kinds)]

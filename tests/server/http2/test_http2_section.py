@@ -115,7 +115,6 @@ def test_sections_that_are_remembered_are_few_and_short():
     assert max(head.octets for head, _ in decoder._sections.values()) <= 4096
 
 
-@pytest.mark.pure("the memory of a module is looked into")
 @pytest.mark.parametrize(
     ("octets", "number"),
     [
