@@ -57,6 +57,7 @@ def trailers_are_fields(self, name, value):
         self.known.watched.append(field)
 
 
+@pytest.mark.pure("the fuzzer is tried on code with a mistake, and compiled code cannot be given one")
 @pytest.mark.parametrize(
     ("owner", "name", "broken"),
     [
@@ -86,6 +87,7 @@ def loses_an_octet(self, octets, at, read=ChunkReader.read):
     return content[1:], at
 
 
+@pytest.mark.pure("the fuzzer is tried on code with a mistake, and compiled code cannot be given one")
 @pytest.mark.parametrize(
     ("owner", "name", "broken"),
     [
