@@ -18,6 +18,7 @@ from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import complete, may_store
 from univocal.http.messages import Field, Request, Response
+from univocal.store.memory import MemoryStore
 
 NOW = 1_790_000_000.0  # September 2026
 KEY = b"0123456789abcdef http en.example /a"
@@ -112,6 +113,19 @@ def stored_response(
     done = complete(begun, body)
     assert done is not None
     return done
+
+
+LONG_URL = b"o" * 40_000
+
+
+def store_long_urls(store: MemoryStore, count: int) -> list[bytes]:
+    """Store so many responses whose URLs a sweep tests one at a time against a slow pattern; their keys."""
+    keys = [KEY + b"%b%d" % (LONG_URL, number) for number in range(count)]
+    for key in keys:
+        lease = store.begin(key, NOW)
+        assert store.commit(lease, stored_response(name=key))
+        store.release(lease)
+    return keys
 
 
 class RevalidatedPage:
