@@ -15,7 +15,7 @@ __all__ = ["ORIGIN_URLS", "OriginUrl", "origin_url", "unix_socket"]
 
 ORIGIN_URLS: Final = (
     'an http or https URL without user, query and fragment, such as "http://127.0.0.1:9000"; '
-    "or unix:///PATH of a socket, of at most 107 octets, with nothing behind it"
+    "or unix:///PATH of a socket, of at most 107 bytes"
 )
 
 # Scheme, authority and path; nothing that a request line could not hold (RFC 9112 §3).
