@@ -380,7 +380,7 @@ def test_a_request_that_was_not_sent_is_sent_once_more(send_soon, wire, keeper, 
     assert request.repeated
 
 
-def test_a_request_that_cannot_be_sent_twice_in_a_row_fails(send_soon, keeper, answer):
+def test_a_request_unsent_twice_in_a_row_fails(send_soon, keeper, answer):
     _, connection = send_soon(method=b"POST")
     connection.eof_received()
     (request,) = keeper.repeated

@@ -145,7 +145,7 @@ def test_other_purges_get_no_advice(
 
 
 @pytest.mark.parametrize("port", [80, 443])
-def test_a_proxy_at_a_default_port_needs_no_port_in_urls(port: int) -> None:
+def test_a_default_port_needs_no_port_in_urls(port: int) -> None:
     none = Result(Job("url", "http://a/"), "purged 0\thttp://a/", confirmed=True, key="http://a/")
     assert advice([none], port) == ""
     assert "http://a:8080/" in advice([none], 8080)
