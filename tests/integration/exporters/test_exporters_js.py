@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 
@@ -9,19 +10,22 @@ import pytest
 
 from tests.integration.exporters.conftest import answers_of, as_hex
 
+# Answers each line, a JSON object that names a module and holds targets, by one line.
 PROGRAM = """\
-import { readFileSync } from "node:fs";
-const { canonicalize, vectors } = await import(process.argv[1]);
-for (const [target, canonical, reason] of vectors) {
-  const outcome = canonicalize(target);
-  if (outcome[0] !== canonical || outcome[1] !== reason) throw new Error(target);
+import { createInterface } from "node:readline";
+for await (const line of createInterface({ input: process.stdin })) {
+  const { file, targets } = JSON.parse(line);
+  const { canonicalize, vectors } = await import(file);
+  const wrong = vectors.filter(([target, canonical, reason]) => {
+    const outcome = canonicalize(target);
+    return outcome[0] !== canonical || outcome[1] !== reason;
+  });
+  const answers = targets.split("\\n").slice(0, -1).map((target) => {
+    const [canonical, reason] = canonicalize(Buffer.from(target, "hex").toString("latin1"));
+    return reason ?? "=" + Buffer.from(canonical, "latin1").toString("hex");
+  });
+  console.log(JSON.stringify({ count: vectors.length, wrong, answers: answers.join("\\n") }));
 }
-const lines = readFileSync(0, "latin1").split("\\n").slice(0, -1);
-const answers = lines.map((line) => {
-  const [canonical, reason] = canonicalize(Buffer.from(line, "hex").toString("latin1"));
-  return reason ?? "=" + Buffer.from(canonical, "latin1").toString("hex");
-});
-console.log([vectors.length, ...answers].join("\\n"));
 """
 
 
@@ -32,19 +36,27 @@ def javascript(exports):
     return exports("js", ".mjs")
 
 
-def test_node_canonicalizes_as_univocal_does(profile, cases, javascript):
-    ran = subprocess.run(
-        ["node", "--input-type=module", "-e", PROGRAM, f"{javascript}/{profile.name}.mjs"],
-        input=as_hex(target for target, _, _ in cases),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    count, _, answers = ran.stdout.partition("\n")
-    assert int(count) > 100
+@pytest.fixture(scope="module")
+def node(javascript):
+    """node(name, targets): what Node makes of the targets, in hexadecimal, with the profile of this name."""
+    command = ["node", "--input-type=module", "-e", PROGRAM]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+
+        def node(name, targets):
+            process.stdin.write(json.dumps({"file": f"{javascript}/{name}.mjs", "targets": targets}) + "\n")
+            process.stdin.flush()
+            return json.loads(process.stdout.readline())
+
+        yield node
+
+
+def test_node_canonicalizes_as_univocal_does(profile, cases, node):
+    answer = node(profile.name, as_hex(target for target, _, _ in cases))
+    assert answer["count"] > 100
+    assert answer["wrong"] == []
     expected = [(target, (canonical, reason)) for target, canonical, reason in cases]
-    assert list(zip((target for target, _, _ in cases), answers_of(answers), strict=True)) == expected
+    answers = answers_of(answer["answers"])
+    assert list(zip((target for target, _, _ in cases), answers, strict=True)) == expected
 
 
 def test_a_character_that_is_no_octet_is_refused(javascript):
