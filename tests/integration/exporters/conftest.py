@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from examples import examples
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.pipeline import Rejected, canonical_target
 from univocal.uri.profile import parse
@@ -179,10 +180,13 @@ def judged(profile, targets):
     ]
 
 
-def drawn(seed, count=2000):
-    """Targets of random pieces; one in thirty has a fragment or no leading slash."""
+def drawn(seed, count=None):
+    """So many targets of random pieces; one in thirty has a fragment or no leading slash.
+
+    By default there are 2000 in `make laws`, and a third of them in `make test`.
+    """
     rng = random.Random(seed)
-    for _ in range(count):
+    for _ in range(count or examples(2000)):
         text = b"".join(rng.choices(PIECES, k=rng.randrange(1, 12)))
         lead = b"" if text.startswith(b"/") or rng.random() < 0.02 else b"/"
         tail = b"#" + text[:1] if rng.random() < 0.02 else b""

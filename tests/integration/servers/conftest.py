@@ -23,6 +23,7 @@ from typing import BinaryIO
 
 import pytest
 
+from examples import examples
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.pipeline import Rejected, canonical_target
 from univocal.uri.profile import Profile, parse
@@ -38,7 +39,10 @@ AT_ONCE = 64
 
 @pytest.fixture(scope="session")
 def generated() -> Iterator[Callable[[int, int], list[bytes]]]:
-    """generated(seed, number): all short targets, and so many random ones, as fuzz/uri.py makes them."""
+    """generated(seed, number): all short targets, and so many random ones, as fuzz/uri.py makes them.
+
+    `make test` has a third of the random ones, `make laws` all.
+    """
     spec = importlib.util.spec_from_file_location("fuzz_uri_targets", FUZZER)
     assert spec
     assert spec.loader
@@ -49,7 +53,7 @@ def generated() -> Iterator[Callable[[int, int], list[bytes]]]:
     @cache
     def generated(seed: int, number: int) -> list[bytes]:
         chance = random.Random(seed)
-        drawn = (fuzzer.random_target(chance) for _ in range(number))
+        drawn = (fuzzer.random_target(chance) for _ in range(examples(number)))
         return list(dict.fromkeys([*fuzzer.short_targets(4), *drawn]))
 
     yield generated
