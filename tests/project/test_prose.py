@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -82,10 +82,7 @@ def test_docstrings_are_passages_with_their_lines():
 
 
 def test_names_of_tests_have_ten_words_at_most():
-    functions = (
-        node.name
-        for path in Path(__file__).parents[1].rglob("test_*.py")
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
-    )
-    assert [name for name in functions if len(name.removeprefix("test_").split("_")) > 10] == []
+    texts = (path.read_text("utf-8") for path in Path(__file__).parents[1].rglob("test_*.py"))
+    functions = [name for text in texts for name in re.findall(r"(?m)^ *(?:async )?def test_(\w+)", text)]
+    assert len(functions) > 1000
+    assert [name for name in functions if len(name.split("_")) > 10] == []
