@@ -21,6 +21,7 @@ from support import head_of, serving
 Fixture = Callable[..., Any]
 
 GET = b"GET %b HTTP/1.1\r\nHost: en.example\r\n%b\r\n"
+HELD = (b"/held", b"/held?again")  # a second request for the same would wait for the first response
 MIB = 2**20
 
 
@@ -179,7 +180,7 @@ def test_slow_heads_give_way_and_are_told(serve: Fixture, connect: Fixture, ask:
 
 def test_where_all_are_busy_a_newcomer_is_told_so(serve: Fixture, connect: Fixture, origin: Origin) -> None:
     running = serve(max_connections=2)
-    busy = [connect(running.proxy, GET % (b"/held", b"")) for _ in range(2)]
+    busy = [connect(running.proxy, GET % (path, b"")) for path in HELD]
     eventually(lambda: origin.asked == 2)
     assert refused(connect(running.proxy, GET % (b"/", b""))) == (503, "overloaded")
     origin.go.set()
@@ -211,13 +212,13 @@ def test_connections_of_one_client(serve: Fixture, connect: Fixture, ask: Fixtur
 def test_requests_of_one_client(serve: Fixture, connect: Fixture, origin: Origin) -> None:
     running = serve(max_requests_per_client=2)
 
-    def one(number: int, path: bytes = b"/held") -> socket.socket:
+    def one(number: int, path: bytes) -> socket.socket:
         connection: socket.socket = connect(
             running.proxy, GET % (path, b"X-Forwarded-For: 192.0.2.%d\r\n" % number)
         )
         return connection
 
-    held = [one(1), one(1)]
+    held = [one(1, path) for path in HELD]
     eventually(lambda: origin.asked == 2)
     status, content = answer(third := one(1, b"/"))
     assert (status, json.loads(content)["reason"]) == (429, "too-many-requests")
