@@ -57,7 +57,6 @@ def trailers_are_fields(self, name, value):
         self.known.watched.append(field)
 
 
-@pytest.mark.pure("the fuzzer is tried on code with a mistake, and compiled code cannot be given one")
 @pytest.mark.parametrize(
     ("owner", "name", "broken"),
     [
@@ -87,7 +86,6 @@ def loses_an_octet(self, octets, at, read=ChunkReader.read):
     return content[1:], at
 
 
-@pytest.mark.pure("the fuzzer is tried on code with a mistake, and compiled code cannot be given one")
 @pytest.mark.parametrize(
     ("owner", "name", "broken"),
     [
@@ -113,7 +111,7 @@ KINDS = {
 @pytest.mark.parametrize("kinds", ["".join(each) for each in itertools.product(KINDS, repeat=4)])
 async def test_nothing_is_forgotten_behind_many_steps(fuzzer, kinds):
     harness = fuzzer.DirectHarness()
-    harness.glances = False
+    harness.hits.glances = False
     for length in range(1, 9):
         data = b"".join(KINDS[kind] for kind in (kinds * 2)[:length])
         reading = await harness.read([data])

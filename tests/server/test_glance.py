@@ -325,7 +325,7 @@ def check_answers(twins, comparable, data):
     assert seen[0] == seen[1]
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=streams)
 @example(data=STORED[0] + STORED[1])
 async def test_a_glance_answers_what_a_turn_answers(twins, comparable, data):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hypothesis import settings
 
+from examples import examples
 from store.model import Laws, Node, tier_over
 from univocal.store.file.directory import Directory
 from univocal.store.file.entries import FileEntries
@@ -40,4 +41,4 @@ class FileLaws(Laws):
 
 
 TestFileLaws = FileLaws.TestCase
-TestFileLaws.settings = settings(max_examples=15, stateful_step_count=20, deadline=None)
+TestFileLaws.settings = settings(max_examples=examples(24), stateful_step_count=20, deadline=None)
