@@ -11,10 +11,8 @@ from urllib.parse import unquote
 
 import pytest
 
-from support import Clock, hurry, idle
+from support import Clock, idle
 from univocal import CacheMiddleware
-from univocal.asgi.application import LINGER
-from univocal.asgi.reception import PATIENCE
 
 Fields = list[tuple[bytes, bytes]]
 
@@ -205,12 +203,12 @@ def idle_fixture() -> Callable[[], Any]:
 
 
 @pytest.fixture
-async def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A waiting client is watched from the first moment on, not only after a while."""
-    hurry(monkeypatch, PATIENCE)
+    monkeypatch.setattr("univocal.asgi.reception.PATIENCE", 0)
 
 
 @pytest.fixture
-async def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """An application that nobody waits for is cancelled in the next turn."""
-    hurry(monkeypatch, LINGER)
+    monkeypatch.setattr("univocal.asgi.application.LINGER", 0)

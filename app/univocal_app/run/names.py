@@ -49,7 +49,6 @@ def _keys(configuration: Configuration) -> Iterator[tuple[str, str, str]]:
         for place, upstream in upstreams(f"sites[{number}]", site).items():
             for index, server in enumerate(upstream.servers):
                 url = origin_url(server.url)
-                host = url.host.decode()
-                if not url.socket and is_name(host):
+                if not url.socket and is_name(url.root.host):
                     several = f"[{index}]" if len(upstream.servers) > 1 else ""
-                    yield host, f"{place}.upstream{several}", server.url
+                    yield url.root.host, f"{place}.upstream{several}", server.url

@@ -11,7 +11,7 @@ __all__ = ["Timeouts"]
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds to wait for the origin server, None without limit; `read` and `write` hold for each one.
+    """Seconds to wait for the origin server, None without limit; `read` and `write` are between two of them.
 
     Raises ConfigurationError for an invalid time.
     """
