@@ -178,42 +178,58 @@ def questions(result):
     return [note.text for note in result.notes if note.is_open_question]
 
 
-PREFIX = "is of {0}x, too, in nginx; a route is of whole segments"
-
-
-def test_an_unguarded_prefix_of_bytes_is_an_open_question():
-    text = site("", "location / { proxy_pass http://a; } location /admin { {} proxy_pass http://a; }")
-    guarded = imported(text.replace("{}", "allow 10.0.0.0/8; deny all;"))
-    assert questions(guarded) == [f"location /admin: {PREFIX.format('/admin')}: nothing guards /adminx here"]
-    assert access(guarded, b"/adminx") == {}
-    assert questions(imported(text.replace("{}", ""))) == []
-
-
 @pytest.mark.parametrize(
-    ("locations", "closed", "open_"),
+    ("guard", "rules"),
     [
-        ("location / { TO; } location /api/admin { deny all; TO; }", [b"/api/adminx", b"/api/x"], [b"/x"]),
-        ("location /api/admin { auth_request /a; TO; } location / { TO; }", [b"/api/adminx"], [b"/apix"]),
-        ("location / { TO; } location /api/admin { return 404; }", [b"/api/adminx"], [b"/x"]),
-        (
-            "location / { TO; } location /api/admin { deny all; TO; } location /api/open/ { TO; }",
-            [b"/api/adminx"],
-            [b"/api/open/x"],
-        ),
-        (
-            "location / { TO; } location = /api/ { TO; } location /api/admin { internal; }",
-            [b"/api/adminx"],
-            [],
-        ),
-        ("location /open/ { TO; } location /admin { deny all; TO; }", [b"/adminx", b"/"], [b"/open/x"]),
+        ("deny all;", CLOSED),
+        ("return 404;", CLOSED),
+        ("auth_request /a;", CLOSED),
+        ("allow 10.0.0.0/8; deny all;", {"allow": ["10.0.0.0/8"]}),
+        ("auth_basic Staff; auth_basic_user_file users;", {"basic": "users"}),
     ],
 )
-def test_paths_around_a_guarded_prefix_of_bytes_are_closed(locations, closed, open_):
-    result = imported(site("", locations.replace("TO", "proxy_pass http://a")))
-    assert [path for path in closed if access(result, path) != CLOSED] == []
-    assert [path for path in open_ if access(result, path) == CLOSED] == []
-    (question,) = [text for text in questions(result) if "whole segments" in text]
-    assert "(403)" in question
+@pytest.mark.parametrize("order", ["{root} {admin}", "{admin} {root}"])
+def test_a_guarded_prefix_of_bytes_stays_guarded(guard, rules, order):
+    """nginx's location /admin is that of /adminx and /admin.php, too."""
+    admin = "location /api/admin { GUARD proxy_pass http://a; }".replace("GUARD", guard)
+    text = order.format(root="location / { proxy_pass http://a; }", admin=admin)
+    result = imported(site("", text))
+    for path in (b"/api/admin", b"/api/admin/x", b"/api/adminx", b"/api/admin.php", b"/api/%61dmin-x/y"):
+        assert access(result, path) == rules, path
+    for path in (b"/", b"/api/", b"/api/admi", b"/api/x", b"/admin"):
+        assert access(result, path) == {}, path
+
+
+def test_a_guarded_location_that_forwards_nothing_is_closed_by_bytes():
+    text = (
+        "location / { proxy_pass http://a; } location /private { internal; } location /files { root /srv; }"
+    )
+    result = imported(site("", text))
+    for path in (b"/private", b"/privately", b"/files", b"/files.zip"):
+        assert access(result, path) == CLOSED
+    assert access(result, b"/") == {}
+
+
+def test_beside_a_guarded_prefix_that_is_replaced_all_is_closed():
+    text = "location / { TO; } location /admin { auth_basic S; auth_basic_user_file users; TO/x; }"
+    result = imported(site("", text.replace("TO", "proxy_pass http://a")))
+    assert access(result, b"/admin/y") == {"basic": "users"}
+    assert access(result, b"/adminy") == CLOSED
+
+
+def test_a_longer_location_opens_what_a_guarded_one_begins():
+    text = "location / { TO; } location /admin { deny all; TO; } location /administer/ { TO; }"
+    result = imported(site("", text.replace("TO", "proxy_pass http://a")))
+    assert access(result, b"/administer/x") == {}
+    assert access(result, b"/admin/x") == access(result, b"/administers") == CLOSED
+
+
+def test_a_guard_of_bytes_is_no_open_question():
+    text = "location / { TO; } location /admin { allow 10.0.0.0/8; deny all; TO; }"
+    result = imported(site("", text.replace("TO", "proxy_pass http://a")))
+    assert questions(result) == []
+    note = "location /admin: is of /adminx, too, in nginx, and guarded there: so is the route /admin*"
+    assert note in [each.text for each in result.notes]
 
 
 @pytest.mark.parametrize(

@@ -336,6 +336,61 @@ def test_what_another_route_would_own_is_refused(received: bytes) -> None:
     assert reason(resolve(received, [b"wiki.example"], b"http", ROUTED)) == "crosses-route"
 
 
+OF_BYTES = Sites(
+    [
+        Site(
+            "wiki",
+            ("wiki.example",),
+            (
+                Route(b"/", BUILT_IN["nginx"], "origin"),
+                Route(b"/a/admin*", BUILT_IN["nginx"], "guarded"),
+                Route(b"/a/admin", BUILT_IN["nginx"], "whole", b"/w/"),
+                Route(b"/a/administer/", BUILT_IN["nginx"], "open"),
+                Route(b"/b/c*", BUILT_IN["nginx"], "replaced", b"/v1/"),
+                Route(b"/d*", BUILT_IN["servlet"], "java"),
+            ),
+        )
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("received", "upstream", "sent"),
+    [
+        (b"/a/adminx", "guarded", b"/a/adminx"),
+        (b"/a/admin.php?x", "guarded", b"/a/admin.php?x"),
+        (b"/a/%61dmin-x/y", "guarded", b"/a/admin-x/y"),
+        (b"/b/../a/./adminx", "guarded", b"/a/adminx"),
+        (b"/a/admin", "whole", b"/w/"),
+        (b"/a/admin/x", "whole", b"/w/x"),
+        (b"/a/administer/x", "open", b"/a/administer/x"),
+        (b"/a/administer", "guarded", b"/a/administer"),
+        (b"/a/admi", "origin", b"/a/admi"),
+        (b"/a/admin*", "guarded", b"/a/admin*"),
+        (b"/b/c", "replaced", b"/v1/c"),
+        (b"/b/cd/e", "replaced", b"/v1/cd/e"),
+        (b"/b/x", "origin", b"/b/x"),
+        (b"/d;x/y", "java", b"/d/y"),
+    ],
+)
+def test_a_prefix_with_a_star_is_of_bytes(received: bytes, upstream: str, sent: bytes) -> None:
+    canonical = accepted(resolve(received, [b"wiki.example"], b"http", OF_BYTES))
+    assert (canonical.route.upstream, origin_target(canonical)) == (upstream, sent)
+    again = accepted(resolve(canonical.target, [b"wiki.example"], b"http", OF_BYTES))
+    assert (again.route, again.target) == (canonical.route, canonical.target)
+
+
+@pytest.mark.parametrize("received", [b"/a%2Fadminx", b"/x%2F..%2Fa/adminx", b"/a//adminx"])
+def test_no_spelling_leads_past_a_prefix_of_bytes(received: bytes) -> None:
+    assert reason(resolve(received, [b"wiki.example"], b"http", OF_BYTES)) == "crosses-route"
+
+
+@pytest.mark.parametrize("path", [b"/*", b"/a/*", b"*", b"/a?*", b"/../a*"])
+def test_a_star_stands_within_a_segment(path: bytes) -> None:
+    with pytest.raises(ConfigurationError):
+        Route(path, BUILT_IN["nginx"], "origin")
+
+
 def test_a_route_keeps_its_upstreams_path() -> None:
     """Kept dot segments would leave it at the origin."""
     keep = parse({"keep": 'path.dot_segments = "keep"'})["keep"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
@@ -101,7 +101,6 @@ class LocationReading:
     settings: BlockSettings
     read_timeout: float | None = None
     base: str = "/"  # the location that this is in
-    forwarded: frozenset[str] = frozenset()  # the prefixes of the server that have a proxy_pass
     routes: list[tuple[Mapped, str]] = field(default_factory=list)
 
     def inside(self, block: list[Directive], host: str = "", base: str = "") -> LocationReading:
@@ -115,9 +114,10 @@ class LocationReading:
             routes=self.routes if base else [],
         )
 
-    def close(self, path: str, line: int, *, is_implied: bool = False) -> None:
-        """Have no route at a path, and none below it, that forwards."""
-        route = Mapped(_spelled(path, self.profile), None, "canonical", line, is_closed=True)
+    def close(self, path: str, line: int, *, is_implied: bool = False, star: str = "") -> None:
+        """Have no route at a path, and none below it, that forwards; with a `star`, at all that begin so."""
+        spelled = _spelled(path, self.profile) + star
+        route = Mapped(spelled, None, "canonical", line, is_closed=True)
         self.routes.append((replace(route, is_implied=is_implied), self.host))
 
     def note(self, directive: Directive, text: str) -> None:
@@ -142,7 +142,6 @@ def host_field(block: list[Directive], inherited: str) -> str:
 
 def read_server(block: list[Directive], reading: LocationReading) -> None:
     """The routes of a server's locations, and notes on what else is in it."""
-    reading = replace(reading, forwarded=frozenset(_forwarded("/", block)))
     for directive in block:
         if directive.name == "location":
             _location(directive, reading)
@@ -150,17 +149,6 @@ def read_server(block: list[Directive], reading: LocationReading) -> None:
             _pass(directive, "/", reading)
         elif directive.name not in {"server_name", "merge_slashes", *READ_ELSEWHERE}:
             reading.notes.append(left_out(directive))
-
-
-def _forwarded(path: str, block: list[Directive]) -> Iterator[str]:
-    """The prefixes with a proxy_pass at a path and in the locations there."""
-    for directive in block:
-        if directive.name == "proxy_pass":
-            yield path
-        elif directive.name == "location":
-            *modifier, prefix = directive.arguments or [""]
-            if modifier in _OF_PREFIXES:
-                yield from _forwarded(prefix, directive.block or [])
 
 
 def is_guarding(block: list[Directive]) -> bool:
@@ -201,25 +189,18 @@ def _note_ends(location: Directive, path: str, inner: LocationReading, *, is_map
     if path == "/":
         return
     if not path.endswith("/"):
-        text = f"is of {path}x, too, in nginx; a route is of whole segments"
-        if is_guarded:
-            text += f": {_around(location, path, inner)}"
-        note = Note(location.line, f"{location.written()}: {text}", is_open_question=is_guarded)
-        inner.notes.append(note)
+        text = f"is of {path}x, too, in nginx"
+        if not is_guarded:
+            inner.note(location, f"{text}; a route is of whole segments")
+            return
+        if not is_mapped:
+            inner.close(path, location.line, is_implied=True, star="*")
+        inner.note(location, f"{text}, and guarded there: so is the route {path}*")
         return
     if is_guarded:
         inner.close(path[:-1], location.line, is_implied=True)
     if is_mapped:
         inner.note(location, f"nginx sends {path[:-1]} to {path} with 301; here it is not of this route")
-
-
-def _around(location: Directive, path: str, inner: LocationReading) -> str:
-    """Close the smallest prefix around a guarded one, unless the file forwards it; the outcome in words."""
-    around = path[: path.rindex("/") + 1]
-    if around in inner.forwarded or not is_guarding(location.block or []):
-        return f"nothing guards {path}x here"
-    inner.close(around, location.line, is_implied=True)
-    return f"univocal refuses what has no other route below {around} (403)"
 
 
 def _no_prefix(location: Directive, modifier: str, path: str, reading: LocationReading) -> None:
@@ -268,6 +249,15 @@ def _pass(directive: Directive, path: str, reading: LocationReading) -> None:
     tables = reading.settings.tables(reading.notes)
     mapped = Mapped(spelled, setting, forward, directive.line, reading.read_timeout, tables)
     reading.routes.append((mapped, host))
+    if reading.settings.is_guarded and not path.endswith("/"):
+        # What only begins with these bytes has the same guard; where a path is replaced, nobody has access.
+        beside = replace(mapped, path=f"{spelled}*", is_implied=True)
+        reading.routes.append((beside.closed() if _has_path(upstream) else beside, host))
+
+
+def _has_path(upstream: str) -> bool:
+    """Tell whether an upstream's path replaces that of its location."""
+    return "{path}" not in upstream and "/" in upstream.partition("://")[2]
 
 
 def _setting(

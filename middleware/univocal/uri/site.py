@@ -18,16 +18,18 @@ __all__ = ["HOST", "PLACE", "STAR", "Route", "Site"]
 PLACE: Final = b"{path}"
 HOST: Final = b"{host}"
 STAR: Final = b"{1}"
+_WITHOUT_STAR: Final = "a path that ends with '/', without '*': it holds all paths below"
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
     """A path prefix, how targets under it are read, and where they go.
 
-    `upstream` names an origin server. An `upstream_path` replaces the prefix on the way there, or the
-    canonical path replaces the `{path}` in it. `{host}` and `{1}` stand for the request's host and the part
-    of it that the site's "*" matches. With `forward` "received", which excludes an `upstream_path`, the
-    origin server gets the received target. The canonical one is the key nevertheless.
+    The prefix is of whole segments: /a holds /a and /a/b. With "*" at its end it is of bytes: /a* holds /ab.
+    `upstream` names an origin server. An `upstream_path` replaces the prefix on the way there (its whole
+    segments alone), or the canonical path replaces the `{path}` in it. `{host}` and `{1}` stand for the
+    request's host and the part of it that the site's "*" matches. With `forward` "received", which excludes
+    an `upstream_path`, the origin server gets the received target. The canonical one is the key nevertheless.
     """
 
     prefix: bytes
@@ -47,14 +49,31 @@ class Route:
             raise ConfigurationError("routes", "forward", self.forward, allowed)
         # In place of "{path}" any segment may stand, so what follows it must not become a dot segment.
         upstream_path = (self.filled(b"h", b"h") or b"/").replace(PLACE, b"/", 1).replace(b"//", b"/")
-        for key, path in (("path", self.prefix), ("upstream", upstream_path)):
+        begin = self.begin
+        if self.prefix.endswith(b"/*"):
+            raise ConfigurationError("routes", "path", self.prefix.decode("latin-1"), _WITHOUT_STAR)
+        for key, path in (("path", begin), ("upstream", upstream_path)):
             if not path.startswith(b"/") or b"?" in path or b"#" in path or routing_view(path) != path:
                 allowed = "a path that begins with '/', percent-encoded, without dot segments, '?' and '#'"
                 allowed += "; {path}, {host} and {1} in an upstream's" if key == "upstream" else ""
                 raise ConfigurationError("routes", key, path.decode("latin-1"), allowed)
-        if self.profile.ring.canonical(self.prefix) != self.prefix:
+        if self.profile.ring.canonical(begin) != begin:
             allowed = f"a path as the profile {self.profile.name} spells it"
             raise ConfigurationError("routes", "path", self.prefix.decode("latin-1"), allowed)
+
+    @property
+    def begin(self) -> bytes:
+        """The bytes that the paths of this route begin with."""
+        return self.prefix.removesuffix(b"*")
+
+    @property
+    def replaced(self) -> bytes:
+        """The whole segments in whose place an upstream's path stands."""
+        return self.prefix[: self.prefix.rindex(b"/") + 1] if self.prefix.endswith(b"*") else self.prefix
+
+    def holds(self, path: bytes) -> bool:
+        """Tell whether a path begins with the prefix."""
+        return path.startswith(self.begin) if self.prefix.endswith(b"*") else is_under(path, self.prefix)
 
     def filled(self, host: bytes, star: bytes) -> bytes:
         """The path of the upstream for a request to `host`, in which "*" matched `star`."""
@@ -81,7 +100,9 @@ class Site:
     canonical: Literal["serve", "link", 301, 308] = "serve"
 
     def __post_init__(self) -> None:
-        longest_first = tuple(sorted(self.routes, key=lambda route: len(route.prefix), reverse=True))
+        # /a goes before /a*, which holds the rest of what begins so.
+        by_length = sorted(self.routes, key=lambda route: (-len(route.begin), len(route.prefix)))
+        longest_first = tuple(by_length)
         object.__setattr__(self, "routes", longest_first)
         prefixes = [route.prefix for route in longest_first]
         if b"/" not in prefixes or len(set(prefixes)) < len(prefixes):
@@ -139,5 +160,5 @@ class Site:
         )
 
     def route_of(self, view: bytes) -> Route:
-        """The route with the longest prefix whose whole segments begin `view` (see `routing_view`)."""
-        return next((route for route in self.routes if is_under(view, route.prefix)), self.routes[-1])
+        """The route with the longest prefix that begins `view` (see `routing_view`)."""
+        return next((route for route in self.routes if route.holds(view)), self.routes[-1])

@@ -95,7 +95,7 @@ def origin_target(canonical: Canonical) -> bytes:
     if not canonical.upstream_path or canonical.target == b"*":
         return canonical.target
     path, query = split(canonical.target)
-    return _at_upstream(path, canonical.route.prefix, canonical.upstream_path) + query
+    return _at_upstream(path, canonical.route.replaced, canonical.upstream_path) + query
 
 
 def encoding_fields(canonical: Canonical) -> list[tuple[bytes, bytes]]:
@@ -117,14 +117,12 @@ def strays(target: bytes, site: Site, route: Route) -> list[str]:
     if len(site.routes) == 1 and not route.upstream_path:
         return []
     path, _ = split(target)
-    if len(site.routes) > 1 and not (
-        site.route_of(routing_view(path)) is route and is_under(path, route.prefix)
-    ):
+    if len(site.routes) > 1 and not (site.route_of(routing_view(path)) is route and route.holds(path)):
         return ["crosses-route"]
     # Any host does: none is a dot segment, or holds a slash.
     upstream_path = route.filled(b"h", b"h")
     root = upstream_path.partition(PLACE)[0]
-    if root and not is_under(routing_view(_at_upstream(path, route.prefix, upstream_path)), root):
+    if root and not is_under(routing_view(_at_upstream(path, route.replaced, upstream_path)), root):
         return ["above-root"]
     return []
 
