@@ -50,13 +50,14 @@ wheel: $(TESTS)  ## the source distribution and a compiled wheel for this Python
 COMPILED = .venv-compiled
 ABOUT_SOURCES = project e2e/test_documented_commands.py e2e/test_library_page.py e2e/test_make.py e2e/test_packaging.py e2e/test_process.py
 # Tests give programs the source roots, which would go before the wheel: here they are not there. Those about sources are left out.
-test-compiled: wheel  ## the tests with the compiled wheel installed; their environment is .venv-compiled
+test-compiled: wheel  ## the tests with the compiled wheel installed, and each fuzzer for 5 s; their environment is .venv-compiled
 	$(PYTHON) -m venv --clear $(COMPILED)
 	$(COMPILED)/bin/python -m pip install --quiet "$$(ls dist/*.whl)[dev]"
 	mkdir $(COMPILED)/tree
 	git ls-files -z ':!app' ':!middleware' | xargs -0 cp --parents --target-directory $(COMPILED)/tree
 	cd $(COMPILED)/tree && PATH="$(CURDIR)/$(COMPILED)/bin:$$PATH" ../bin/pytest --override-ini pythonpath= \
 	    --numprocesses auto --dist worksteal $(addprefix --ignore=tests/,$(ABOUT_SOURCES)) $(ARGS)
+	cd $(COMPILED)/tree && for each in fuzz/*.py; do PYTHONPATH=. ../bin/python $$each --seconds 5 || exit 1; done
 
 check: $(TESTS)  ## formatting, lint, types, prose
 	$(BIN)/ruff format --check .

@@ -22,7 +22,7 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -34,19 +34,21 @@ from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import complete, may_store
 from univocal.engine.engine import Engine
+from univocal.engine.exchange import Exchange
 from univocal.forward.roles import OriginRequest
 from univocal.http.framing import ReadLimits, is_authority
 from univocal.http.messages import Fields, Received, Request, Response
 from univocal.http.roles import Answer, Content, UnderWay
 from univocal.judge.admission import Admission, Gate
 from univocal.judge.cache_status import Handling
-from univocal.judge.hits import Hit, HitFields, Hits, Tally
+from univocal.judge.hits import Hit, HitFields, Tally
 from univocal.judge.plan import Plan
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import Listener
 from univocal.server.protocol import ExactProtocol
+from univocal.server.request_content import NO_CONTENT
 from univocal.server.roles import Responder
 from univocal.server.service import EngineService
 from univocal.server.turn import Turn
@@ -272,75 +274,82 @@ class Harness:
             still, seen = (still + 1, seen) if now == seen else (0, now)
 
 
-class _Service(EngineService):
-    """Keeps the version of the request whose turn it is."""
+class DirectHarness(Harness):
+    """The same before an engine, whose origin server records every complete request: a `Service`.
 
-    version = b""
+    The engine is asked for one target, whatever a request's own is: only the connection judges these. Every
+    ordinary request may have a stored answer, with `glances`.
+    """
 
-    def respond(self, turn: Turn) -> Responder:
-        self.version = turn.received.version
-        return super().respond(turn)
+    dates = True
 
-
-class _Open(Gate):
-    """Admits everything, and keeps what it was that is admitted."""
-
-    head: tuple[bytes, bytes, Fields]
-    plan: Plan | None  # of a request whose head was read at a glance
-
-    def admit(self, received: Received, fields: Fields, now: float, plan: Plan | None = None) -> Admission:
-        self.head, self.plan = (received.method, received.target, fields), plan
-        return super().admit(Received(b"POST", b"/"), [(b"host", b"a.example")], now)
-
-
-class _AllHits(Hits):
-    """Has the same answer stored for every ordinary request, half of the time."""
-
-    glances = False
-
-    def __init__(self, gate: Gate, harness: DirectHarness) -> None:
-        super().__init__(gate)
-        self._harness = harness
-        found = gate.admit(Received(b"GET", b"/"), [], 0.0).canonical
+    def __init__(self) -> None:
+        super().__init__()
+        runtime = Runtime.everywhere(builtin_profiles()["asgi"], Rules())
+        self.gate = Gate(runtime, tiers_of(MemoryStore()))
+        self.engine = Engine(self.gate)
+        self.clock = self.engine.clock
+        self.service = EngineService(self.engine, self)
+        self.glances = False
+        self.glanced = 0
+        self._head: tuple[bytes, bytes, bytes, Fields]  # of the request that the engine has
+        canonical = self._admit(b"GET").canonical
         fresh = Response(200, [(b"cache-control", b"max-age=9"), (b"content-length", b"0")])
         begun = may_store(b"", Request(b"GET", b"/", []), fresh, Rules(), 0.0, 0.0)
         assert isinstance(begun, Stored)
         stored = complete(begun, b"")
         assert stored is not None
-        assert found is not None
-        self._stored, self._canonical = stored, found
+        assert canonical is not None
+        self._stored, self._canonical = stored, canonical
 
-    def find(self, received: Received, plan: Plan, values: Sequence[bytes], now: float) -> Hit | None:  # noqa: ARG002
+    def protocol(self) -> Http1Connection:
+        self.state = ServerState()
+        return Http1Connection(Listener(self, PATIENT), self.config, self.state, {})
+
+    def _admit(self, method: bytes) -> Admission:
+        return self.gate.admit(Received(method, b"/"), [(b"host", b"a.example")], 0.0)
+
+    # What the connection calls
+
+    def upgrade(self, received: Received, fields: Fields) -> bytes:
+        """The protocol that a request asks to switch to."""
+        return self.service.upgrade(received, fields)
+
+    def respond(self, turn: Turn) -> Responder:
+        """Let the engine answer, and keep what it is asked."""
+        received = turn.received
+        self._head = received.method, received.target, received.version, turn.fields
+        content = turn.content or NO_CONTENT
+        return Exchange(self.engine, turn, self._admit(b"POST"), self, content, (0.0, 0.0))
+
+    def plan(self, names: tuple[bytes, ...], values: tuple[bytes, ...]) -> Plan | None:
+        """The plan for a GET with these fields."""
+        return self.service.plan(names, values)
+
+    def at_a_glance(
+        self,
+        received: Received,
+        plan: Plan,
+        values: tuple[bytes, ...],
+        now: float,  # noqa: ARG002
+    ) -> Hit | None:
+        """The same stored response for every ordinary request."""
         if not self.glances or not is_authority(values[plan.host]):
             return None
-        fields = plan.fields(values)
-        target = received.target
-        self._harness.reading.requests.append((b"GET", target, b"1.1", comparable(target, fields), b""))
-        self._harness.at_a_glance += 1
+        fields = comparable(received.target, plan.fields(values))
+        self.reading.requests.append((b"GET", received.target, b"1.1", fields, b""))
+        self.glanced += 1
         told = HitFields(Handling(), [], b"")
         return Hit(self._stored, self._stored.head, 0, self._canonical, None, told, Tally(), plan, values)
 
+    def tell(self, hit: Hit, received: Received, seconds: float, now: float) -> None:
+        """Hear of a hit that was sent."""
 
-class DirectHarness(Harness):
-    """The same before an engine, whose origin server records every complete request."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        runtime = Runtime.everywhere(builtin_profiles()["asgi"], Rules())
-        self.gate = _Open(runtime, tiers_of(MemoryStore()))
-        self.engine = Engine(self.gate)
-        self.engine.hits = self.hits = _AllHits(self.gate, self)
-        self.at_a_glance = 0
-
-    def protocol(self) -> Http1Connection:
-        self.service = _Service(self.engine, self)
-        self.state = ServerState()
-        return Http1Connection(Listener(self.service, PATIENT), self.config, self.state, {})
+    # What the engine calls
 
     def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> UnderWay:  # noqa: ARG002
         """Answer once the content is complete."""
-        method, target, fields = self.gate.head
-        version = self.service.version
+        method, target, version, fields = self._head
         assert content is not None
         return _Taken(self.reading, (method, target, version, comparable(target, fields)), content, answer)
 
@@ -510,14 +519,14 @@ async def fuzz(
         wrong = disagreement(whole, by_h11(data), seen)
         if differ(whole, pieces):
             wrong = f"whole {whole} is in pieces {pieces}"
-        direct.hits.glances = chance.random() < 0.5
+        direct.glances = chance.random() < 0.5
         for way in ([data], cut(data, chance), apart(data)):
             other = await direct.read(way)
             if not readable(other.sent, other.requests):
                 wrong = f"h11 cannot read {other.sent!r}"
             if differ(whole, other):
                 wrong = f"ExactProtocol's {whole} is an engine's {other} of {way}"
-        seen["at a glance"] = direct.at_a_glance
+        seen["at a glance"] = direct.glanced
         if wrong:
             found.append((data, wrong))
     return found

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import signal
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -39,68 +36,17 @@ def pytest_xdist_auto_num_workers() -> int:
     return 2 * processors
 
 
-def is_compiled(module: str) -> bool:
-    """Tell whether a module is compiled: nothing in it can be replaced, and no Python calls are counted."""
-    file = getattr(sys.modules.get(module), "__file__", None) or ".py"
-    return module.startswith("univocal") and not file.endswith(".py")
-
-
 def pytest_configure(config: pytest.Config) -> None:
-    """Know the tests that are for the sources as they are, by their marker and by what they replace."""
+    """Know the markers of tests."""
     config.addinivalue_line("markers", "pure(reason): for the sources as they are; not for a compiled wheel")
     config.addinivalue_line("markers", "long: takes many seconds, and so begins before others")
-    replace = pytest.MonkeyPatch.setattr
-
-    def replace_what_is_not_compiled(
-        patches: pytest.MonkeyPatch, target: Any, *arguments: Any, **more: Any
-    ) -> None:
-        if isinstance(target, str):
-            module = target.rpartition(".")[0]
-        elif isinstance(target, ModuleType):
-            module = target.__name__
-        else:
-            module = (target if isinstance(target, type) else type(target)).__module__
-        if is_compiled(module):
-            pytest.skip(f"replaces a part of {module}, which is compiled")
-        replace(patches, target, *arguments, **more)
-
-    pytest.MonkeyPatch.setattr = replace_what_is_not_compiled  # type: ignore[method-assign,assignment]
-
-
-# What compiled code says of a test's double: its class is no subclass of the compiled one, or cannot be.
-_OF_DOUBLES = re.compile(
-    r"interpreted classes cannot inherit from compiled"
-    r"|univocal\.\S+ object expected; got (?:tests?[._]|neighbours|support|unittest)"
-)
-
-
-def _is_ours(module: str) -> bool:
-    return module.partition(".")[0] in {"univocal", "univocal_app"}
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Leave out a test whose double stands in the place of a compiled class.
-
-    A class of the program that extends a compiled one is a fault of the program, and so the test fails.
-    """
-    report = yield
-    error = call.excinfo
-    if error is not None and error.errisinstance(TypeError) and _OF_DOUBLES.match(str(error.value)):
-        if "inherit" in str(error.value) and _is_ours(error.traceback[-1].frame.f_globals["__name__"]):
-            return report
-        report.outcome = "skipped"
-        report.longrepr = (item.location[0], item.location[1] or 0, f"Skipped: {error.value}")
-    return report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out the tests that are marked for the sources as they are, where these are compiled."""
     from univocal.http import errors  # pytest has the sources on its path by now
 
-    if is_compiled(errors.__name__):
+    if not errors.__file__.endswith(".py"):
         for item in items:
             if (marker := item.get_closest_marker("pure")) is not None:
                 item.add_marker(pytest.mark.skip(reason=f"not for a compiled wheel: {marker.args[0]}"))

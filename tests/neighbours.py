@@ -18,8 +18,12 @@ from univocal.forward.roles import OriginRequest
 from univocal.http.messages import Field, Fields, Received, Request, Response, values
 from univocal.http.roles import Answer, Content
 from univocal.judge.admission import Admission, Gate
+from univocal.judge.hits import Hit
+from univocal.judge.plan import Plan
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Limits, Runtime
+from univocal.server.roles import Responder
+from univocal.server.turn import Service, Turn
 from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Keys, Selector, matches
@@ -250,6 +254,30 @@ class PlayedRequest:
         for chunk in chunks:
             self.write(chunk)
         self.finish()
+
+
+class Watched:
+    """A service (`Service`) that keeps the turns it answers; without `glances` it answers by turns alone."""
+
+    def __init__(self, service: Service, *, glances: bool = True) -> None:
+        self.service, self.glances = service, glances
+        self.clock, self.dates, self.tell = service.clock, service.dates, service.tell
+        self.turns: list[Turn] = []
+
+    def upgrade(self, received: Received, fields: Fields) -> bytes:
+        return self.service.upgrade(received, fields)
+
+    def respond(self, turn: Turn) -> Responder:
+        self.turns.append(turn)
+        return self.service.respond(turn)
+
+    def plan(self, names: tuple[bytes, ...], values: tuple[bytes, ...]) -> Plan | None:
+        return self.service.plan(names, values)
+
+    def at_a_glance(
+        self, received: Received, plan: Plan, values: tuple[bytes, ...], now: float
+    ) -> Hit | None:
+        return self.service.at_a_glance(received, plan, values, now) if self.glances else None
 
 
 class SlowTier(MemoryTier):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import socketserver
 import threading
@@ -17,6 +18,7 @@ from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import complete, may_store
 from univocal.http.messages import Field, Request, Response
+from univocal.store.memory import MemoryStore
 
 NOW = 1_790_000_000.0  # September 2026
 KEY = b"0123456789abcdef http en.example /a"
@@ -49,6 +51,22 @@ async def idle() -> None:
         quiet = 0 if ready else quiet + 1
         if quiet == 3:
             return
+
+
+def hurry(patches: pytest.MonkeyPatch, seconds: float, sooner: float = 0.0) -> None:
+    """Have the running event loop call sooner what is to be called in exactly so many seconds."""
+    loop = asyncio.get_running_loop()
+    call_later = loop.call_later
+
+    def hurried(delay: float, *call: Any, **context: Any) -> asyncio.TimerHandle:
+        return call_later(sooner if delay == seconds else delay, *call, **context)
+
+    patches.setattr(loop, "call_later", hurried)
+
+
+def living(*kinds: type) -> list[Any]:
+    """The objects of these classes that are not freed; compiled ones, too, which have no weak references."""
+    return [each for each in gc.get_objects() if issubclass(type(each), kinds)]
 
 
 @contextmanager
@@ -95,6 +113,19 @@ def stored_response(
     done = complete(begun, body)
     assert done is not None
     return done
+
+
+LONG_URL = b"o" * 40_000
+
+
+def store_long_urls(store: MemoryStore, count: int) -> list[bytes]:
+    """Store so many responses whose URLs a sweep tests one at a time against a slow pattern; their keys."""
+    keys = [KEY + b"%b%d" % (LONG_URL, number) for number in range(count)]
+    for key in keys:
+        lease = store.begin(key, NOW)
+        assert store.commit(lease, stored_response(name=key))
+        store.release(lease)
+    return keys
 
 
 class RevalidatedPage:

@@ -27,8 +27,6 @@ def _run() -> None:
         # They would end it before it hears them; `run.serve.run` does, as soon as it serves.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM))
     try:
-        import univocal_app.run  # noqa: F401, PLC0415  before httpx is imported
-
         if find_spec("prometheus_client") is None:  # which is imported when it is used
             raise ModuleNotFoundError(name="prometheus_client")
         from univocal_app.commands.cli import main as run  # noqa: PLC0415  this is what may fail

@@ -365,7 +365,7 @@ def judge_end(world: World) -> None:
         "leases": store._leases._live,
         "reserved": store.stats.reserved,
         "tasks": engine.tasks,
-        "errors": world.errors,
+        "errors": world.failures(),
     }
     if any(left.values()):
         raise wrong("left", {name: what for name, what in left.items() if what})

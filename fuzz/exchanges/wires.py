@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from univocal.origin.connection import Connection, Keeper
-from univocal.origin.transport import OriginTransport
+from univocal.origin.connections import OriginConnections
 
 START = 1_790_000_000.0
 
@@ -122,8 +122,8 @@ class Wire(asyncio.Transport):
         return True
 
 
-class PlayedTransport(OriginTransport):
-    """An OriginTransport whose connections are played; `reached` is told of each new one."""
+class PlayedTransport(OriginConnections):
+    """OriginConnections whose connections are played; `reached` is told of each new one."""
 
     # A connection asks the kernel for what it knows of its socket: of this one, nothing ever.
     _quiet, _other = socket.socketpair()

@@ -32,20 +32,23 @@ from fuzz.exchanges.replies import Sending, sending
 from fuzz.exchanges.wires import Clock, PlayedTransport, Wire
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.engine.broadcast import Broadcast, CutShortError
+from univocal.engine.broadcast import Broadcast
 from univocal.engine.engine import Engine
-from univocal.engine.exchange import Exchange
 from univocal.forward.forwarding import Forwarding
 from univocal.forward.upstream import Upstream
-from univocal.http.errors import RefusedError
+from univocal.http.messages import Fields, Received
 from univocal.judge.admission import Gate
+from univocal.judge.hits import Hit
+from univocal.judge.plan import Plan
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
 from univocal.origin.balance import Balance
 from univocal.origin.server import OriginServer, Timeouts
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import Listener
+from univocal.server.roles import Responder
 from univocal.server.service import EngineService
+from univocal.server.turn import Turn
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import MemoryTier, TierLease
 
@@ -136,6 +139,32 @@ class Kept(MemoryTier):
         return kept
 
 
+class _Service:
+    """An engine's service (a `Service`) that keeps who answers: each has the error by which it failed."""
+
+    dates = True
+
+    def __init__(self, service: EngineService, responders: list[Responder]) -> None:
+        self._service, self._responders = service, responders
+        self.clock, self.tell = service.clock, service.tell
+
+    def upgrade(self, received: Received, fields: Fields) -> bytes:
+        return self._service.upgrade(received, fields)
+
+    def respond(self, turn: Turn) -> Responder:
+        responder = self._service.respond(turn)
+        self._responders.append(responder)
+        return responder
+
+    def plan(self, names: tuple[bytes, ...], values: tuple[bytes, ...]) -> Plan | None:
+        return self._service.plan(names, values)
+
+    def at_a_glance(
+        self, received: Received, plan: Plan, values: tuple[bytes, ...], now: float
+    ) -> Hit | None:
+        return self._service.at_a_glance(received, plan, values, now)
+
+
 def address(client: int) -> str:
     return f"192.0.2.{client}" if client else "127.0.0.1"
 
@@ -162,7 +191,8 @@ class World:
         self.began: dict[bytes, float] = {}  # when each was asked
         self.versions = dict.fromkeys(SPELLINGS.values(), 1)
         self.least = dict.fromkeys(SPELLINGS.values(), 1)
-        self.errors: list[BaseException | str] = []
+        self.errors: list[BaseException | str] = []  # that were raised to the event loop, or logged
+        self.responders: list[Responder] = []
         self.happened = 0
         self.asked_at: dict[bytes, int] = {}
 
@@ -225,7 +255,7 @@ class World:
 
     def connect(self, peer: str) -> Client:
         client = Client(Wire(self.clock, peer))
-        listener = Listener(EngineService(self.engine, self.forwarding))
+        listener = Listener(_Service(EngineService(self.engine, self.forwarding), self.responders))
         protocol = Http1Connection(listener, CONFIG, ServerState(), {}, self.clock)  # type: ignore[arg-type]
         client.wire.protocol = protocol
         protocol.connection_made(client.wire)
@@ -414,6 +444,10 @@ class World:
         for _ in range(3):
             await asyncio.sleep(0)
 
+    def failures(self) -> list[BaseException | str]:
+        """The errors that nobody expects: those of the event loop, of the log, and of who answers."""
+        return [*self.errors, *(each.error[0] for each in self.responders if each.error is not None)]
+
     def told(self) -> str:
         """What went over every wire, to read."""
         lines = []
@@ -445,12 +479,6 @@ class _Errors(logging.Handler):
 @contextmanager
 def played(world: World) -> Iterator[None]:
     """Let a world's clock be the program's, and whatever it raises or logs be known."""
-    fail = Exchange._fail
-
-    def failed(exchange: Exchange, error: BaseException) -> None:
-        if not isinstance(error, RefusedError | CutShortError):
-            world.errors.append(error)
-        fail(exchange, error)
 
     def raised(_: object, context: dict[str, Any]) -> None:
         world.errors.append(context.get("exception") or context["message"])
@@ -462,12 +490,11 @@ def played(world: World) -> Iterator[None]:
     with ExitStack() as stack:
         stack.callback(uvicorns.setLevel, uvicorns.level)
         uvicorns.setLevel(logging.CRITICAL)
-        stack.enter_context(patch.object(Exchange, "_fail", failed))
         # In the module itself: compiled code has its own reference to it. The event loop goes by `monotonic`.
         stack.enter_context(patch("time.time", world.clock))
         stack.enter_context(patch("time.perf_counter", world.clock))
         stack.enter_context(patch("univocal.forward.attempt.time", world.clock))
-        # So that little content is much.
+        # So that little content is much; compiled code has its own copies, and goes by its own bounds.
         stack.enter_context(patch("univocal.engine.flight.Broadcast", partial(Broadcast, window=120)))
         stack.enter_context(patch("univocal.engine.broadcast.FAR_BEHIND", 400))
         stack.enter_context(patch("univocal.engine.stored_content.WINDOW", 100))

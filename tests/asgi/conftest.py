@@ -11,8 +11,10 @@ from urllib.parse import unquote
 
 import pytest
 
-from support import Clock, idle
+from support import Clock, hurry, idle
 from univocal import CacheMiddleware
+from univocal.asgi.application import LINGER
+from univocal.asgi.reception import PATIENCE
 
 Fields = list[tuple[bytes, bytes]]
 
@@ -203,12 +205,12 @@ def idle_fixture() -> Callable[[], Any]:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+async def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A waiting client is watched from the first moment on, not only after a while."""
-    monkeypatch.setattr("univocal.asgi.reception.PATIENCE", 0)
+    hurry(monkeypatch, PATIENCE)
 
 
 @pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """An application that nobody waits for is cancelled in the next turn."""
-    monkeypatch.setattr("univocal.asgi.application.LINGER", 0)
+    hurry(monkeypatch, LINGER)

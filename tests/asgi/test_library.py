@@ -4,6 +4,7 @@ import asyncio
 import re
 
 import pytest
+from starlette.applications import Starlette
 
 from univocal import (
     CacheMiddleware,
@@ -19,6 +20,7 @@ from univocal import (
 )
 
 URL = "http://en.example/a"
+STORES = "a MemoryStore, Tiers, or the URL of a Redis (redis://…) or of a directory (file:///PATH)"
 
 
 @pytest.fixture
@@ -167,6 +169,12 @@ def test_canonicalize_takes_a_profile_by_its_name():
             "MemoryStore: max_variants: found 1.5",
             marks=pytest.mark.pure("compiled, it is a TypeError"),
         ),
+        (
+            lambda: CacheMiddleware(Starlette(), store=5),
+            f"CacheMiddleware: store: found 5; allowed: {STORES}",
+        ),
+        (lambda: CacheMiddleware(Starlette(), store=[]), "CacheMiddleware: store: found []"),
+        (lambda: CacheMiddleware(Starlette(), store=b"redis://a"), "CacheMiddleware: store: found b'redis"),
     ],
 )
 def test_what_cannot_be_is_refused(made, told):

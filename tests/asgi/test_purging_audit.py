@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from univocal import Rules
+from univocal import MemoryStore, RefusedError, Rules
 from univocal.store.purge_selectors import Keys
+from univocal.store.tiers import MemoryTier
 
 OPEN = [(b"cache-control", b"max-age=60")]
 TAGGED = [
@@ -78,13 +79,15 @@ async def test_who_purged_is_whom_a_trusted_proxy_names(client, told):
     assert [outcome.client for outcome in told] == ["203.0.113.9", STRANGER[0]]
 
 
-async def test_a_store_that_does_not_confirm(client, told, monkeypatch):
-    from univocal import RefusedError
+class Unconfirmed(MemoryTier):
+    """The tiers of a store that confirms no purge."""
 
-    async def purge(*_, **__):
+    async def _purge(self, selector, now):
         raise RefusedError("shared-store-unavailable")
 
-    monkeypatch.setattr(client.app.store, "purge_in_slices", purge)
+
+async def test_a_store_that_does_not_confirm(cached, told):
+    client = cached(listeners=[told.append], store=Unconfirmed(MemoryStore()))
     answer = await client("/a", "PURGE")
     (outcome,) = told
     assert (answer.status, outcome.status) == (503, 503)

@@ -4,24 +4,26 @@ import asyncio
 
 import pytest
 
+from support import store_long_urls
 from univocal.store.bans import MOST_BANS
 from univocal.store.patterns import compiled
+from univocal.store.purge_selectors import Keys
 
 pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
 STORED = 1_500
 
 
 @pytest.fixture
-async def full(cached, monkeypatch):
+async def full(cached):
     """A client of a proxy with as many bans as may be, none of which any stored response has met."""
     client = cached()
+    others = store_long_urls(client.app.store, MOST_BANS + 10)  # no sweep comes to anything else
     for number in range(STORED):
         assert "stored" in (await client(f"/page/{number}")).handling
     store = client.app.store
-    with monkeypatch.context() as patched:
-        patched.setattr(store, "sweep", lambda *_: None)
-        for number in range(MOST_BANS):
-            store.purge(compiled(f"/page/.*{number}x"), 0.0)
+    for number in range(MOST_BANS):
+        store.purge(compiled(f"/page/.*{number}x"), 0.0)
+    assert store.purge(Keys(frozenset(others)), 0.0) == len(others)
     assert store.stats.bans == MOST_BANS
     return client
 

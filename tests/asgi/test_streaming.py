@@ -6,7 +6,6 @@ import httpx
 import pytest
 
 from univocal import CacheMiddleware, MemoryStore, ReverseProxy, Rules
-from univocal.asgi import reception
 
 OPEN = [(b"cache-control", b"max-age=60")]
 CHUNK = b"x" * 65536
@@ -197,10 +196,10 @@ async def test_a_request_body_reaches_the_application_as_it_comes(cached, applic
     assert application.contents == [b"one two three"]
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("size", [0, 5, 1_000_000])
-async def test_content_waits_for_an_application_that_takes_its_time(cached, monkeypatch, idle, size):
+async def test_content_waits_for_an_application_that_takes_its_time(cached, idle, size):
     """After a while the client is watched, which is to receive; what is received so is not lost."""
-    monkeypatch.setattr(reception, "PATIENCE", 0.0)
     go, got = asyncio.Event(), []
 
     async def application(scope, receive, send):
@@ -221,8 +220,8 @@ async def test_content_waits_for_an_application_that_takes_its_time(cached, monk
     assert b"".join(got) == b"".join(pieces)
 
 
-async def test_a_leaving_client_is_noticed_behind_untaken_content(monkeypatch):
-    monkeypatch.setattr(reception, "PATIENCE", 0.0)
+@pytest.mark.usefixtures("impatient")
+async def test_a_leaving_client_is_noticed_behind_untaken_content():
     left = asyncio.Event()
     app = CacheMiddleware(ReverseProxy("http://origin.example", Silent(left)))
     parts = [{"type": "http.request", "body": b"abc", "more_body": False}, {"type": "http.disconnect"}]

@@ -17,8 +17,8 @@ pytestmark = pytest.mark.pure("modules of the sources are counted")
 LOCAL = "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"
 # Libraries that a plain proxy does not use, though the tests' environment has them.
 UNUSED = """
-    argon2 bcrypt h2 h11 markdown_it opentelemetry prometheus_client protego pygments redis rich sqlite3
-    univocal_app.demo univocal_app.importers univocal_app.learn websockets wsgiref
+    argon2 bcrypt h2 h11 httpcore httpx markdown_it opentelemetry prometheus_client protego pygments redis
+    rich sqlite3 univocal_app.demo univocal_app.importers univocal_app.learn websockets wsgiref
 """
 ADDRESSES = re.compile(r"serving http://(\S+)/, admin listener http://(\S+)/")
 
@@ -78,12 +78,3 @@ main()"""
     )
     assert ended.returncode == 1
     assert ended.stderr == "univocal: serve needs prometheus_client: pip install 'univocal[proxy]'\n"
-
-
-def test_httpx_without_its_command_line_leaves_pygments_to_others(root: Path) -> None:
-    code = """import sys
-import univocal_app.run
-assert "pygments" not in sys.modules and "rich" not in sys.modules
-import pygments, httpx
-assert httpx.AsyncHTTPTransport"""
-    subprocess.run([sys.executable, "-c", code], timeout=20, check=True, cwd=root / "app")

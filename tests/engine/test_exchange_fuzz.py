@@ -81,6 +81,7 @@ def for_another_host(fields, *, asked=upstream.request_fields, **named):
     return asked(fields, **named | {"host": b"b", "authority": b"b"})
 
 
+@pytest.mark.pure("the fuzzer is tried on code with a mistake, and compiled code cannot be given one")
 @pytest.mark.parametrize(
     ("owner", "name", "broken", "law"),
     [

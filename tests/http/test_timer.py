@@ -96,7 +96,6 @@ def test_a_closed_timer_leaves_nothing_scheduled(clock, due):
     assert clock.due == []
 
 
-@pytest.mark.pure("compiled objects have no weak references")
 def test_a_closed_timer_lets_its_owner_go(clock):
     class Owner:
         def __init__(self):

@@ -15,8 +15,9 @@ import pytest
 import uvicorn
 
 from authority import Authority
-from support import Clock
+from support import Clock, hurry
 from univocal import CacheMiddleware, ReverseProxy, Rules, Runtime
+from univocal.asgi.reception import PATIENCE
 from univocal.judge.profiles import builtin_profiles
 from univocal.origin.server import Timeouts
 from univocal.origin.transport import OriginTransport
@@ -289,9 +290,9 @@ async def front(serve: Any, origin: Origin, clock: Clock, transport: Any) -> Any
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+async def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A waiting client is watched from the first moment on, not only after a while."""
-    monkeypatch.setattr("univocal.asgi.reception.PATIENCE", 0)
+    hurry(monkeypatch, PATIENCE)
 
 
 @pytest.fixture(name="reply")

@@ -21,7 +21,9 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
+from support import hurry
 from univocal import CacheMiddleware
+from univocal.asgi.application import LINGER
 
 Ask = Callable[..., Any]
 
@@ -204,7 +206,7 @@ async def test_a_handler_that_would_have_finished_does(serve: Any) -> None:
 
 
 async def test_who_never_ends_is_cancelled_after_a_while(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("univocal.asgi.application.LINGER", 0.05)
+    hurry(monkeypatch, LINGER, 0.05)
 
     async def deaf(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})

@@ -127,14 +127,13 @@ def test_the_combined_line_of_a_hit() -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "combined", "cached"])
-def test_many_pages_and_clients_take_bounded_memory(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hit_lines, "PAGES", 8)
+def test_many_pages_and_clients_take_bounded_memory(form: str) -> None:
     (hit, received), lines = HITS[0], hit_lines_of(FORMS[form])
     assert isinstance(lines, hit_lines.QuickHitLines)
-    for number in range(3 * 8 + 1):
+    for number in range(2 * PAGES + 1):
         lines.line(dataclasses.replace(hit, client=f"192.0.2.{number}", tally=Tally()), received, NOW, 1e-5)
-        assert len(lines._pages) <= 8
-        assert len(lines._addresses) <= 8
+        assert len(lines._pages) <= PAGES
+        assert len(lines._addresses) <= PAGES
     assert PAGES < 10_000
 
 

@@ -8,24 +8,28 @@ from univocal.origin.addresses import origin_url, unix_socket
 
 
 @pytest.mark.parametrize(
-    ("url", "root", "path", "socket"),
+    ("url", "parts", "authority"),
     [
-        ("http://127.0.0.1:9000", "http://127.0.0.1:9000/", "", ""),
-        ("https://en.example", "https://en.example/", "", ""),
-        ("http://en.example/base/", "http://en.example/", "/base/", ""),
-        ("http://[2001:db8::7]:81/a%2fB|c", "http://[2001:db8::7]:81/", "/a%2fB|c", ""),
-        ("unix:///run/a.sock", "http://localhost/", "", "/run/a.sock"),
+        ("http://127.0.0.1:9000", ("http", b"127.0.0.1", 9000, "", ""), b"127.0.0.1:9000"),
+        ("https://en.example", ("https", b"en.example", None, "", ""), b"en.example"),
+        ("https://EN.example:443", ("https", b"en.example", None, "", ""), b"en.example"),
+        ("https://en.example:80", ("https", b"en.example", 80, "", ""), b"en.example:80"),
+        ("http://en.example/base/", ("http", b"en.example", None, "/base/", ""), b"en.example"),
+        ("http://en.example.:81", ("http", b"en.example.", 81, "", ""), b"en.example.:81"),
+        ("http://bücher.example", ("http", b"xn--bcher-kva.example", None, "", ""), b"xn--bcher-kva.example"),
+        ("http://my_app:81", ("http", b"my_app", 81, "", ""), b"my_app:81"),
         (
-            "unix:///run/a%20b.sock",
-            "http://localhost/",
-            "",
-            "/run/a%20b.sock",
-        ),  # a file's name, never decoded
+            "http://[2001:DB8::7]:81/a%2fB|c",
+            ("http", b"2001:db8::7", 81, "/a%2fB|c", ""),
+            b"[2001:db8::7]:81",
+        ),
+        ("unix:///run/a.sock", ("http", b"localhost", None, "", "/run/a.sock"), b"localhost"),
+        # a file's name, never decoded
+        ("unix:///run/a%20b.sock", ("http", b"localhost", None, "", "/run/a%20b.sock"), b"localhost"),
     ],
 )
-def test_a_url_is_taken_apart_as_it_is_written(url: str, root: str, path: str, socket: str) -> None:
-    found = origin_url(url)
-    assert (str(found.root), found.path, found.socket) == (root, path, socket)
+def test_a_url_is_taken_apart(url: str, parts: tuple[object, ...], authority: bytes) -> None:
+    assert (origin_url(url), origin_url(url).authority) == (parts, authority)
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,14 @@
 """One connection, by plain calls: no event loop, no octet on a wire."""
 
 import sys
-import weakref
 
-import httpx
 import pytest
 
 from counting import only_assigns
+from support import living
 from tests.origin.conftest import Told
 from univocal.origin.connection import Connection, Phase, StaleConnectionError
-from univocal.origin.failures import ClosedError
+from univocal.origin.failures import ClosedError, ReadTimeoutError
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
 
@@ -138,7 +137,7 @@ def test_the_head_is_due_and_dripping_it_gains_nothing(connection, clock, answer
         clock.pass_to(second)
         connection.data_received(bytes((octet,)))
     clock.pass_to(10)
-    assert answer.calls == [("fail", httpx.ReadTimeout)]
+    assert answer.calls == [("fail", ReadTimeoutError)]
 
 
 def test_an_interim_response_gives_more_time(connection, clock, answer, send):
@@ -148,7 +147,7 @@ def test_an_interim_response_gives_more_time(connection, clock, answer, send):
     clock.pass_to(18)
     assert answer.names == ["interim"]
     clock.pass_to(19)
-    assert answer.calls[1:] == [("fail", httpx.ReadTimeout)]
+    assert answer.calls[1:] == [("fail", ReadTimeoutError)]
 
 
 def test_content_is_due_again_after_every_piece(connection, clock, answer, send):
@@ -160,7 +159,7 @@ def test_content_is_due_again_after_every_piece(connection, clock, answer, send)
     clock.pass_to(36)
     assert "fail" not in answer.names
     clock.pass_to(37)
-    assert answer.calls[-1] == ("fail", httpx.ReadTimeout)
+    assert answer.calls[-1] == ("fail", ReadTimeoutError)
 
 
 def test_who_does_not_take_content_does_not_wait_for_it(connection, clock, answer, send):
@@ -173,7 +172,7 @@ def test_who_does_not_take_content_does_not_wait_for_it(connection, clock, answe
     clock.pass_to(1009)
     assert "fail" not in answer.names
     clock.pass_to(1010)
-    assert answer.calls[-1] == ("fail", httpx.ReadTimeout)
+    assert answer.calls[-1] == ("fail", ReadTimeoutError)
 
 
 def test_an_idle_connection_grows_old(connection, clock, wire, send):
@@ -322,13 +321,22 @@ class Unhurried:
 
 
 @pytest.fixture
-def unsent(clock, keeper, wire, pending, answer):
-    """A connection with a request whose head waits for the end of the turn."""
-    loop = Unhurried(clock)
-    connection = Connection(loop, keeper, 1000)
-    connection.connection_made(wire)
-    connection.send(pending(answer))
-    return loop, connection
+def send_soon(clock, keeper, wire, pending, answer):
+    """Make a connection with a request whose head waits for the end of the turn."""
+
+    def send_soon(**how):
+        loop = Unhurried(clock)
+        connection = Connection(loop, keeper, 1000)
+        connection.connection_made(wire)
+        connection.send(pending(answer, **how))
+        return loop, connection
+
+    return send_soon
+
+
+@pytest.fixture
+def unsent(send_soon):
+    return send_soon()
 
 
 def test_a_head_leaves_at_the_end_of_the_turn(unsent, wire):
@@ -353,6 +361,45 @@ def test_what_comes_before_the_request_does_not_answer_it(unsent, wire, keeper, 
     assert len(keeper.repeated) == 1
 
 
+@pytest.mark.parametrize("method", [b"GET", b"POST"])
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda connection: connection.eof_received(),
+        lambda connection: connection.connection_lost(ConnectionResetError()),
+    ],
+    ids=["it closes", "it resets"],
+)
+def test_a_request_that_was_not_sent_is_sent_once_more(send_soon, wire, keeper, answer, method, end):
+    """RFC 9110 §9.2.2: of which nothing was sent, it has done nothing."""
+    loop, connection = send_soon(method=method)
+    end(connection)
+    loop.end_turn()
+    assert (answer.calls, wire.sent) == ([], b"")
+    (request,) = keeper.repeated
+    assert request.repeated
+
+
+def test_a_request_unsent_twice_in_a_row_fails(send_soon, keeper, answer):
+    _, connection = send_soon(method=b"POST")
+    connection.eof_received()
+    (request,) = keeper.repeated
+    again = Connection(Unhurried(connection._loop), keeper, 1000)
+    again.connection_made(connection._transport)
+    again.send(request)
+    again.eof_received()
+    assert keeper.repeated == [request]
+    assert answer.calls == [("fail", ClosedError)]
+
+
+def test_a_post_whose_head_was_sent_is_not_repeated(send_soon, keeper, answer):
+    loop, connection = send_soon(method=b"POST")
+    loop.end_turn()
+    connection.eof_received()
+    assert keeper.repeated == []
+    assert answer.calls == [("fail", ClosedError)]
+
+
 @pytest.mark.pure("Python's calls are counted")
 def test_how_many_calls_a_response_takes(connection, answer, send, pending):
     """A guard without a clock: every call is time that each miss costs."""
@@ -375,19 +422,20 @@ def test_how_many_calls_a_response_takes(connection, answer, send, pending):
 @pytest.mark.parametrize(
     "octets", [b"", OK + b"hello", OK + b"hel", b"HTTP/1.1 304 Not Modified\r\n\r\n", b"?"]
 )
-@pytest.mark.pure("compiled objects have no weak references")
 def test_a_lost_connection_leaves_the_collector_nothing(octets, clock, keeper, wire, pending):
+    kinds = Connection, Told
+    others = living(*kinds)
     connection, answer = Connection(clock, keeper, 1000), Told()
     connection.connection_made(wire)
     request = pending(answer)
     connection.send(request)
+    assert len(living(*kinds)) == len(others) + 2
     if octets:
         connection.data_received(octets)
     connection.connection_lost(None)
     keeper.repeated.clear()
-    left = [weakref.ref(connection), weakref.ref(answer)]
     del connection, answer, request
-    assert [each() for each in left] == [None, None]
+    assert [each for each in living(*kinds) if each not in others] == []
 
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

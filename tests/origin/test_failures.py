@@ -1,24 +1,34 @@
 """Each error of a transport has its reason."""
 
-import httpx
 import pytest
 
 from univocal.http.errors import RefusedError
-from univocal.origin.failures import origin_failure
+from univocal.origin.failures import (
+    ConnectError,
+    ConnectTimeoutError,
+    InvalidRequestError,
+    InvalidResponseError,
+    PoolTimeoutError,
+    ReadError,
+    ReadTimeoutError,
+    UnsupportedSchemeError,
+    WriteTimeoutError,
+    origin_failure,
+)
 
 
 @pytest.mark.parametrize(
     ("kind", "reason", "provoked"),
     [
-        (httpx.PoolTimeout, "overloaded", False),
-        (httpx.ConnectTimeout, "origin-timeout", False),
-        (httpx.ReadTimeout, "origin-timeout", True),
-        (httpx.WriteTimeout, "origin-timeout", True),
-        (httpx.LocalProtocolError, "bad-target", True),
-        (httpx.RemoteProtocolError, "origin-bad-response", True),
-        (httpx.ConnectError, "origin-unreachable", False),
-        (httpx.ReadError, "origin-unreachable", True),
-        (httpx.UnsupportedProtocol, "origin-unreachable", True),
+        (PoolTimeoutError, "overloaded", False),
+        (ConnectTimeoutError, "origin-timeout", False),
+        (ReadTimeoutError, "origin-timeout", True),
+        (WriteTimeoutError, "origin-timeout", True),
+        (InvalidRequestError, "bad-target", True),
+        (InvalidResponseError, "origin-bad-response", True),
+        (ConnectError, "origin-unreachable", False),
+        (ReadError, "origin-unreachable", True),
+        (UnsupportedSchemeError, "origin-unreachable", True),
     ],
 )
 def test_an_error_of_the_transport_has_its_reason(kind, reason, provoked):

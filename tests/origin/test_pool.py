@@ -1,41 +1,61 @@
-"""Who gets which connection: no sockets, no waiting."""
+"""Who gets which connection: no octet on a wire, no waiting."""
 
 import asyncio
+import socket
 
-import httpx
 import pytest
 
-from univocal.origin.connection import Phase
+from tests.origin.conftest import Told
+from univocal.origin.connection import Connection, PendingRequest, Phase
+from univocal.origin.failures import ConnectError, ConnectTimeoutError, PoolTimeoutError
 from univocal.origin.pool import Pool
+from univocal.origin.request_head import request_head
 from univocal.origin.timeouts import Timeouts
 
+EMPTY = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+OPEN = []  # sockets
 
-class Connection:
-    """A connection as a pool sees it, which keeps what it is told."""
 
-    def __init__(self, pool):
-        self.pool, self.closed, self.phase, self.seconds = pool, False, Phase.BUSY, None
-        self.ended = False  # something has arrived that nobody asked for
-        self.sent = []
+@pytest.fixture(autouse=True)
+def closed_sockets():
+    yield
+    while OPEN:
+        OPEN.pop().close()
 
-    def send(self, request):
-        self.sent.append(request)
-        self.phase = Phase.BUSY
 
-    def stand_by(self, seconds):
-        self.phase, self.seconds = Phase.IDLE, seconds
+class Line:
+    """The transport of a connection to an origin server that says nothing by itself."""
 
-    def has_ended(self):
-        return self.ended
+    def __init__(self):
+        self.near, self.far = socket.socketpair()
+        OPEN.extend((self.near, self.far))
+        self.closing, self.connection = False, None
 
-    def fail(self, error):
-        self.close()
+    def get_extra_info(self, name):
+        return self.near if name == "socket" else None
 
-    def close(self):
-        if not self.closed:
-            self.closed = True
-            self.pool.withdraw(self)
-            asyncio.get_running_loop().call_soon(self.pool.lost, self)
+    def write(self, data):
+        pass
+
+    def is_closing(self):
+        return self.closing
+
+    def abort(self):
+        self.closing = True
+        asyncio.get_running_loop().call_soon(self.connection.connection_lost, None)
+
+
+def connected(pool, line=None, loop=None):
+    """A connection that has just been opened."""
+    line = line or Line()
+    line.connection = connection = Connection(loop or asyncio.get_running_loop(), pool, 1000)
+    connection.connection_made(line)
+    return connection
+
+
+def far_end(connection):
+    """The origin server's socket of a connection."""
+    return connection._transport.far
 
 
 class Opening:
@@ -60,10 +80,10 @@ async def turns(number=5):
         await asyncio.sleep(0)
 
 
-async def opened(pool, opening):
+async def opened(pool, opening, **how):
     task = asyncio.ensure_future(pool.connect(None, None))
     await turns()
-    opening.asked[-1].set_result(Connection(pool))
+    opening.asked[-1].set_result(connected(pool, **how))
     return await task
 
 
@@ -80,10 +100,20 @@ async def test_a_connection_put_back_goes_to_who_has_waited_longest():
         pool.put_back(connection)
         assert await task is connection
     pool.put_back(connection)
-    assert (connection.phase, connection.seconds) == (Phase.IDLE, 4.0)
+    assert connection.phase is Phase.IDLE
     assert pool.take_idle() is connection
     assert pool.take_idle() is None
     assert len(opening.asked) == len(pool) == 1
+
+
+async def test_an_idle_connection_is_closed_in_time(clock):
+    pool, opening = make(1, loop=clock)
+    pool.put_back(connection := await opened(pool, opening, loop=clock))
+    clock.pass_to(3.9)
+    assert not connection.closed
+    clock.pass_to(4)
+    assert connection.closed
+    assert pool.take_idle() is None
 
 
 async def test_last_in_first_out():
@@ -102,7 +132,7 @@ async def test_a_lost_connection_is_the_right_to_open_one():
     connection.close()
     await turns()
     assert len(opening.asked) == 2
-    new = Connection(pool)
+    new = connected(pool)
     opening.asked[1].set_result(new)
     assert await first is new
     pool.put_back(new)
@@ -120,7 +150,7 @@ async def test_a_cancelled_turn_is_passed_on(given):
     await turns()
     assert first.cancelled()
     if given == "room":
-        connection = Connection(pool)
+        connection = connected(pool)
         opening.asked[-1].set_result(connection)
     assert await second is connection
 
@@ -144,13 +174,13 @@ async def test_a_connection_that_dies_on_its_way_to_who_waits():
     pool.put_back(connection)
     connection.close()
     await turns()
-    new = Connection(pool)
+    new = connected(pool)
     opening.asked[1].set_result(new)
     assert await task is new
     assert len(pool) == 1
 
 
-@pytest.mark.parametrize("error", [httpx.ConnectError("refused"), asyncio.CancelledError()])
+@pytest.mark.parametrize("error", [ConnectError("refused"), asyncio.CancelledError()])
 async def test_whoever_fails_to_open_one_makes_room(error):
     pool, opening = make(1)
     first, second = waiting(pool, 2)
@@ -162,7 +192,7 @@ async def test_whoever_fails_to_open_one_makes_room(error):
     with pytest.raises(type(error)):
         await first
     await turns()
-    connection = Connection(pool)
+    connection = connected(pool)
     opening.asked[1].set_result(connection)
     assert await second is connection
 
@@ -172,8 +202,8 @@ async def test_a_connection_closed_before_use_makes_room():
     for _ in range(3):
         [task] = waiting(pool, 1)
         await turns()
-        connection = Connection(pool)
-        connection.closed = True
+        connection = connected(pool)
+        connection.close()
         opening.asked[-1].set_result(connection)
         assert await task is connection
         assert len(pool) == 0
@@ -181,10 +211,10 @@ async def test_a_connection_closed_before_use_makes_room():
 
 async def test_connecting_and_waiting_end_in_time():
     pool, opening = make(1)
-    with pytest.raises(httpx.ConnectTimeout):
+    with pytest.raises(ConnectTimeoutError):
         await pool.connect(0.001, None)
     connection = await opened(pool, opening)
-    with pytest.raises(httpx.PoolTimeout):
+    with pytest.raises(PoolTimeoutError):
         await pool.connect(None, 0.001)
     pool.put_back(connection)
     assert pool.take_idle() is connection
@@ -197,7 +227,7 @@ async def test_fresh_takes_the_place_of_the_oldest_idle_one():
         pool.put_back(connection)
     [task] = waiting(pool, 1, fresh=True)
     await turns()
-    opening.asked[-1].set_result(new := Connection(pool))
+    opening.asked[-1].set_result(new := connected(pool))
     assert await task is new
     assert [connection.closed for connection in connections] == [True, False]
     assert len(pool) == 2
@@ -210,7 +240,7 @@ async def test_a_closed_pool_serves_nobody():
     await turns()
     pool.close()
     for attempt in (task, pool.connect(None, None)):
-        with pytest.raises(httpx.ConnectError):
+        with pytest.raises(ConnectError):
             await attempt
     await turns()
     assert connection.closed
@@ -220,7 +250,7 @@ async def test_a_closed_pool_serves_nobody():
 async def test_what_comes_back_to_a_closed_pool_is_closed():
     pool, opening = make(2)
     connection = await opened(pool, opening)
-    late = Connection(pool)
+    late = connected(pool)
     pool.close()
     pool.put_back(late)
     assert connection.closed
@@ -233,7 +263,8 @@ async def test_what_has_ended_in_the_meantime_is_not_taken():
     connections = [await opened(pool, opening) for _ in range(3)]
     for connection in connections:
         pool.put_back(connection)
-    connections[2].ended = connections[1].ended = True
+    far_end(connections[1]).close()
+    far_end(connections[2]).send(b"HTTP/1.1 ")
     assert pool.take_idle() is connections[0]
     assert [connection.closed for connection in connections] == [False, True, True]
 
@@ -243,71 +274,85 @@ async def test_what_has_ended_goes_to_nobody_who_waits():
     connection = await opened(pool, opening)
     [task] = waiting(pool, 1)
     await turns()
-    connection.ended = True
+    far_end(connection).close()
     pool.put_back(connection)
     await turns()
     assert connection.closed
-    opening.asked[-1].set_result(new := Connection(pool))
+    opening.asked[-1].set_result(new := connected(pool))
     assert await task is new
 
 
-class Request:
-    """A request as a pool sees it."""
+class Asked(Told):
+    """The answer to a request, and who hears of its end."""
 
-    def __init__(self):
-        self.timeouts, self.opening, self.error = Timeouts(None, None, None, None), None, None
+    def __init__(self, then=lambda _: None):
+        super().__init__()
+        self.then = then
 
-    def fail(self, error):
-        self.error = error
+    def finish(self):
+        super().finish()
+        self.then(self)
+
+
+def asked(then=lambda _: None):
+    """A request, whose answer may take any time."""
+    head = request_head(b"GET", b"/", [(b"host", b"a")])
+    return PendingRequest(head, None, Asked(then), Timeouts(None, None, None, None))
+
+
+def failure(request):
+    """The kind of error that a request has failed with, if it has."""
+    return next((call[1] for call in request.answer.calls if call[0] == "fail"), None)
 
 
 async def test_an_idle_connection_sends_the_request_within_the_call():
     pool, opening = make(1)
     connection = await opened(pool, opening)
     pool.put_back(connection)
-    pool.send(request := Request())
-    assert connection.sent == [request]
+    pool.send(request := asked())
+    assert request.connection is connection
     assert request.opening is None
 
 
 async def test_a_request_waits_for_its_connection():
     pool, opening = make(1)
-    pool.send(request := Request())
+    pool.send(request := asked())
     await turns()
-    opening.asked[0].set_result(connection := Connection(pool))
+    opening.asked[0].set_result(connection := connected(pool))
     await turns()
-    assert connection.sent == [request]
+    assert request.connection is connection
     assert request.opening is None
 
 
 async def test_a_request_fails_where_no_connection_can_be_opened():
     pool, opening = make(1)
-    pool.send(request := Request())
+    pool.send(request := asked())
     await turns()
-    opening.asked[0].set_exception(httpx.ConnectError("refused"))
+    opening.asked[0].set_exception(ConnectError("refused"))
     await turns()
-    assert isinstance(request.error, httpx.ConnectError)
+    assert failure(request) is ConnectError
 
 
 async def test_a_request_is_repeated_over_an_unused_connection():
     pool, opening = make(2)
     pool.put_back(idle := await opened(pool, opening))
-    pool.repeat(request := Request())
+    pool.repeat(request := asked())
     await turns()
-    opening.asked[-1].set_result(connection := Connection(pool))
+    opening.asked[-1].set_result(connection := connected(pool))
     await turns()
-    assert (idle.sent, connection.sent) == ([], [request])
+    assert request.connection is connection
+    assert idle.phase is Phase.IDLE
 
 
 async def test_a_closed_pool_fails_requests_that_wait():
     pool, _ = make(1)
-    requests = [Request(), Request()]
+    requests = [asked(), asked()]
     for request in requests:
         pool.send(request)
     await turns()
     pool.close()
     await turns()
-    assert all(isinstance(request.error, httpx.ConnectError) for request in requests)
+    assert all(failure(request) is ConnectError for request in requests)
     assert all(request.opening is None for request in requests)
 
 
@@ -343,24 +388,25 @@ class Few:
         self.clock, self.workers, self.seconds = clock, workers, seconds
         self.queue, self.served, self.due, self.done = [], [], [], []
         self.opened = 0
+        self.sockets = socket.socketpair()  # hundreds of connections share them: nothing comes over these
+        OPEN.extend(self.sockets)
         self.pool = Pool(self.open, size, 4.0, loop=clock, **how)
 
     async def open(self, keeper):
         self.opened += 1
-        connection = Worked(keeper, self)
-        self.queue.append(connection)
-        return connection
+        self.queue.append(line := Worked(self))
+        return connected(keeper, line, self.clock)
 
-    def begun(self, connection):
+    def begun(self, line):
         """A request has come, or a worker."""
-        if connection in self.served and connection.request is not None:
-            self.due.append((self.clock.now + self.seconds, connection))
+        if line in self.served and line.waits:
+            self.due.append((self.clock.now + self.seconds, line))
 
     async def go_on(self):
         """Let the next thing happen: an answer, or a timer."""
         while True:
             await turns()
-            self.served = [each for each in self.served if not each.closed]
+            self.served = [each for each in self.served if not each.closing]
             if not self.queue or len(self.served) >= self.workers:
                 break
             self.served.append(self.queue.pop(0))
@@ -368,8 +414,8 @@ class Few:
         self.due.sort(key=lambda each: each[0])
         timers = [when for when, _ in self.clock.timers]
         if self.due and self.due[0][0] <= min(timers, default=self.due[0][0]):
-            self.clock.now, connection = self.due.pop(0)
-            connection.answer()
+            self.clock.now, line = self.due.pop(0)
+            line.answer()
         else:
             self.clock.pass_to(min(timers))
 
@@ -377,35 +423,27 @@ class Few:
         """Send so many requests at once; the seconds until all are answered."""
         begun, self.done = self.clock.now, []
         for _ in range(count):
-            self.pool.send(Request())
+            self.pool.send(asked(self.done.append))
         while len(self.done) < count:
             await self.go_on()
         return self.clock.now - begun
 
 
-class Worked(Connection):
-    """A connection to such a server."""
+class Worked(Line):
+    """A line to such a server."""
 
-    def __init__(self, pool, server):
-        super().__init__(pool)
-        self.server, self.request, self.idle = server, None, None
+    def __init__(self, server):
+        self.server, self.waits = server, False
+        self.near, self.far = server.sockets
+        self.closing, self.connection = False, None
 
-    def send(self, request):
-        self.request = request
-        self.phase = Phase.BUSY
+    def write(self, data):
+        self.waits = True
         self.server.begun(self)
 
-    def stand_by(self, seconds):
-        super().stand_by(seconds)
-        clock, since = self.server.clock, self.server.clock.now
-        self.idle = since
-        clock.call_at(since + seconds, lambda: self.idle == since and not self.request and self.close())
-
     def answer(self):
-        self.server.done.append(self.request)
-        self.request = None
-        self.pool.answered(self)
-        self.pool.put_back(self)
+        self.waits = False
+        self.connection.data_received(EMPTY)
 
 
 @pytest.mark.parametrize("seconds", [0.02, 0.05, 1.0])
@@ -442,7 +480,7 @@ async def test_an_answer_that_takes_long_costs_a_connection_or_two(clock):
     await server.answers(1)
     server.seconds = 30
     for _ in range(2):
-        server.pool.send(Request())  # the second over a new connection
+        server.pool.send(asked())  # the second over a new connection
     await turns()
     server.seconds = 0.05
     for _ in range(100):
@@ -468,10 +506,11 @@ async def test_an_unread_answer_waits_for_no_worker(clock):
     clock.now = 1
     pool.answered(first)
     second = await opened(pool, opening)
-    clock.now, second.ended = 9, True
+    clock.now = 9
+    far_end(second).send(b"HTTP/1.1 200 ")
     pool.put_back(first)
     assert not first.closed
-    second.ended = False
+    second._transport.near.recv(100)
     clock.pass_to(11)
     assert first.closed
 
@@ -488,7 +527,7 @@ async def test_queued_connections_go_before_waiting_requests(clock):
     pool.put_back(first)
     await turns()
     assert (first.closed, second.closed) == (True, False)
-    opening.asked[-1].set_result(third := Connection(pool))
+    opening.asked[-1].set_result(third := connected(pool))
     assert await task is third
 
 
@@ -515,22 +554,22 @@ async def test_none_is_idle_where_none_may_be():
 
 async def test_a_request_whose_connection_fails_takes_a_free_one(clock):
     pool, opening = make(9, loop=clock)
-    first = await opened(pool, opening)
+    first = await opened(pool, opening, loop=clock)
     clock.now = 1
     pool.answered(first)
-    requests = [Request(), Request()]
+    requests = [asked(), asked()]
     for request in requests:
         pool.send(request)
     await turns()
     pool.put_back(first)
-    assert first.sent == []
+    assert [request.connection for request in requests] == [None, None]
     clock.pass_to(2)  # the patience is a second at most
-    assert first.sent == requests[:1]
-    pool.put_back(first)
-    assert first.sent == requests
+    for request in requests:
+        assert request.connection is first
+        first.data_received(EMPTY)
+        assert request.answer.names == ["start", "finish"]
     await turns()
     assert [each.cancelled() for each in opening.asked[1:]] == [True, True]
-    pool.put_back(first)
     assert pool.take_idle() is first
     assert len(pool) == 1
 
@@ -539,12 +578,12 @@ async def test_a_repeated_request_waits_for_a_connection_of_its_own(clock):
     pool, opening = make(9, loop=clock)
     first = await opened(pool, opening)
     pool.answered(first)
-    pool.repeat(request := Request())
+    pool.repeat(request := asked())
     await turns()
     clock.now = 9
     pool.put_back(first)
     clock.pass_to(10)
-    assert first.sent == []
-    opening.asked[-1].set_result(second := Connection(pool))
+    assert request.connection is None
+    opening.asked[-1].set_result(second := connected(pool))
     await turns()
-    assert second.sent == [request]
+    assert request.connection is second

@@ -1,10 +1,10 @@
 """A request's head on the wire: exact octets, or none."""
 
-import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from univocal.origin.failures import InvalidRequestError
 from univocal.origin.request_head import request_head
 
 
@@ -21,7 +21,7 @@ def test_a_head_is_spelled_octet_for_octet():
 
 
 def test_a_request_without_host_is_none():
-    with pytest.raises(httpx.LocalProtocolError):
+    with pytest.raises(InvalidRequestError):
         head_of(fields=[(b"a", b"b")])
 
 
@@ -29,7 +29,7 @@ def test_a_request_without_host_is_none():
     "target", [b"", b"/a b", b"/\r\n", b"/\n", b"/\r", b"/\t", b"/\0", b"/\x7f", b"/ HTTP/1.1\r\nx: y"]
 )
 def test_targets_that_would_end_the_request_line(target):
-    with pytest.raises(httpx.LocalProtocolError):
+    with pytest.raises(InvalidRequestError):
         head_of(target=target)
 
 
@@ -49,13 +49,13 @@ def test_every_other_octet_of_a_target_passes(octet):
     ],
 )  # fmt: skip
 def test_fields_that_would_be_others(field):
-    with pytest.raises(httpx.LocalProtocolError):
+    with pytest.raises(InvalidRequestError):
         head_of(fields=[(b"host", b"a"), field])
 
 
 @pytest.mark.parametrize("method", [b"", b"GET ", b"GE T", b"GET\r\n", b"G\xc9T", b"CONNECT"])
 def test_methods_that_are_none(method):
-    with pytest.raises(httpx.LocalProtocolError):
+    with pytest.raises(InvalidRequestError):
         head_of(method=method)
 
 
@@ -93,7 +93,7 @@ def test_how_much_content_follows(fields, length):
     ],
 )
 def test_lengths_that_are_ambiguous(fields):
-    with pytest.raises(httpx.LocalProtocolError):
+    with pytest.raises(InvalidRequestError):
         head_of(fields=[(b"host", b"a"), *fields])
 
 
@@ -127,6 +127,6 @@ def test_whatever_goes_out_is_one_request(target, fields):
     sent = [(b"host", b"en.example:81"), *fields]
     try:
         wire = head_of(target=target, fields=sent).wire
-    except httpx.LocalProtocolError:
+    except InvalidRequestError:
         return
     assert wire.split(b"\r\n") == [b"GET %b HTTP/1.1" % target, *map(b": ".join, sent), b"", b""]

@@ -1,9 +1,9 @@
 """A request's content on its way, by plain calls: framing, pace, Expect, and what ends it."""
 
-import httpx
 import pytest
 
 from univocal.origin.connection import Phase
+from univocal.origin.failures import InvalidRequestError, ReadTimeoutError, WriteError, WriteTimeoutError
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
 CHUNKED = (b"transfer-encoding", b"chunked")
@@ -38,13 +38,13 @@ def test_content_that_is_not_as_long_as_it_says(wire, content, answer, send, chu
         content.sink.write(chunk)
     if ends:
         content.sink.finish()
-    assert answer.calls == [("fail", httpx.LocalProtocolError)]
+    assert answer.calls == [("fail", InvalidRequestError)]
     assert wire.closing
 
 
 def test_content_that_is_announced_and_missing(wire, answer, send):
     send(method=b"PUT", fields=[FIVE])
-    assert answer.calls == [("fail", httpx.LocalProtocolError)]
+    assert answer.calls == [("fail", InvalidRequestError)]
     assert wire.closing
 
 
@@ -61,7 +61,7 @@ def test_an_origin_that_takes_no_more_holds_the_content_back(connection, clock, 
     connection.pause_writing()
     assert not content.sink.write(b"x")
     clock.pass_to(220)
-    assert answer.calls == [("fail", httpx.WriteTimeout)]
+    assert answer.calls == [("fail", WriteTimeoutError)]
     assert content.calls == ["attach", "resume", "detach"]
 
 
@@ -77,7 +77,7 @@ def test_the_response_is_due_when_the_origin_has_taken_all(connection, clock, co
     clock.pass_to(28)
     assert answer.calls == []
     clock.pass_to(29)
-    assert answer.calls == [("fail", httpx.ReadTimeout)]
+    assert answer.calls == [("fail", ReadTimeoutError)]
 
 
 def test_expect_waits_for_100_and_keeps_it(connection, content, answer, send):
@@ -115,7 +115,7 @@ def test_content_that_waited_for_100_is_of_use_to_another(
         connection.data_received(b"HTTP/1.1 100 Continue\r\n\r\n")
     wire.far.close()
     connection.connection_lost(ConnectionResetError())
-    assert answer.calls == [("fail", httpx.WriteError)]
+    assert answer.calls == [("fail", WriteError)]
     assert (request.took, content.calls) == (asked, ["attach", "detach"] if asked else [])
     assert content.begun is None
 

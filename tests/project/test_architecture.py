@@ -214,7 +214,7 @@ def test_modules_of_a_room_stand_on_few_floors(name):
 INTERFACES = {
     *("ABC", "Enum", "Generic", "IntEnum", "Mapping", "NamedTuple", "Protocol"),
     *("asyncio.Protocol", "asyncio.Transport", "httpx.AsyncBaseTransport", "httpx.AsyncByteStream"),
-    *("Exception", "OSError", "ValueError", "httpx.RemoteProtocolError", "redis.ConnectionError"),
+    *("Exception", "OSError", "ValueError", "redis.ConnectionError"),
 }
 
 
@@ -358,6 +358,10 @@ EXTRAS = {
         ("import univocal; univocal.CacheMiddleware", {*EXTRAS, "httpx", "rich"}),
         ("import univocal; univocal.CacheMiddleware(print)", {*EXTRAS, "httpx", "rich"}),
         ("import univocal; univocal.ReverseProxy", EXTRAS),
+        (
+            "import univocal; univocal.ReverseProxy('http://127.0.0.1:9')",
+            {*EXTRAS, "httpx", "rich"} - {"httptools"},
+        ),
         (
             "import univocal_app.commands.cli",
             {

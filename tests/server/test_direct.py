@@ -2,14 +2,13 @@
 
 import pytest
 
-from univocal.asgi import application
+from neighbours import Watched
+from tests.server.conftest import RUNTIMES, Asked
 from univocal.cache.rules import Rules
 from univocal.http.framing import ReadLimits
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
 from univocal.server.bounds import PIECE
-from univocal.server.http1.request_reader import RequestReader
-from univocal.server.turn import Turn
 
 HOST = b"Host: a.example\r\n"
 
@@ -33,23 +32,24 @@ async def stored(door):
     return client
 
 
-@pytest.fixture
-def turns(monkeypatch):
-    """The turns that requests have had."""
-    made, begin = [], Turn.begin
-    monkeypatch.setattr(Turn, "begin", lambda turn: (made.append(turn), begin(turn)))
-    return made
+def watched(client):
+    """The turns that a client's requests have from now on."""
+    listener = client.protocol.listener
+    listener.service = service = Watched(listener.service)
+    return service.turns
 
 
-async def test_a_hit_needs_no_turn_and_no_timer(stored, turns):
+async def test_a_hit_needs_no_turn_and_no_timer(stored):
     client = stored()
-    turns.clear()
+    turns = watched(client)
     before = len(client.clock.timers)
     for _ in range(3):
         await client.feed(get())
     assert turns == []
     assert [answer.body for answer in client.answers()] == [b"0123456789"] * 3
     assert len(client.clock.timers) == before + 1  # keep-alive
+    await client.feed(get(b"/unknown"))
+    assert len(turns) == 1
 
 
 @pytest.mark.parametrize("target", [b"/fresh", b"/large", b"/big"])
@@ -63,9 +63,9 @@ async def test_content_of_every_size(stored, target):
     )
 
 
-async def test_an_idle_connection_is_kept_for_the_keep_alive_time(stored, turns):
+async def test_an_idle_connection_is_kept_for_the_keep_alive_time(stored):
     client = stored(timeout_keep_alive=7)
-    turns.clear()
+    turns = watched(client)
     await client.feed(get())
     client.clock.pass_time(6)
     await client.feed(get())
@@ -206,14 +206,17 @@ async def test_limits_hold_for_what_is_stored(stored, limits, data, status):
     assert [answer.status for answer in client.answers()] == [status]
 
 
-async def test_a_fault_of_ours_is_not_put_on_the_client(stored, monkeypatch, caplog):
-    client = stored()
-    await client.feed(get())
+class Broken(Watched):
+    """A service with a mistake."""
 
-    def broken(*_):
+    def respond(self, turn):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(type(client.door.engine.gate), "admit", broken)
+
+async def test_a_fault_of_ours_is_not_put_on_the_client(stored, caplog):
+    client = stored()
+    await client.feed(get())
+    client.protocol.listener.service = Broken(client.protocol.listener.service)
     await client.feed(get(b"/unknown"))
     fresh, fault = client.answers()
     assert (fresh.status, fault.status, fault.problem["reason"]) == (200, 500, "internal-error")
@@ -239,12 +242,12 @@ async def test_what_stands_in_content_is_no_request(stored, odd):
     assert len([outcome for outcome in client.door.outcomes if outcome.handling.hit]) == 1
 
 
-async def test_unkeepable_content_is_a_fault_and_no_silence(connect, recorder, monkeypatch, caplog):
+async def test_unkeepable_content_is_a_fault_and_no_silence(door, monkeypatch, caplog):
     def write(self, chunk):
         raise MemoryError(chunk)
 
-    monkeypatch.setattr(application._Call, "write", write)
-    client = connect(recorder, direct=True)
+    monkeypatch.setattr(Asked, "write", write)
+    client = door(RUNTIMES["plain"], direct=True).client()
     await client.feed(b"POST /a HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n")
     await client.feed(b"1\r\na\r\n")
     (answer,) = client.answers(b"POST")
@@ -264,11 +267,16 @@ async def test_requests_waiting_for_others_outlast_the_keep_alive_time(connect, 
 
 
 @pytest.mark.parametrize(
-    "chunk", [b"1\r\n\n\r\n2\r\n\r\n\r\n", b"1;a\r\n\n\r\n", b"40;a\r\n" + b"\n" * 64 + b"\r\n"]
+    ("chunk", "octets"),
+    [
+        (b"1\r\n\n\r\n2\r\n\r\n\r\n", 3),
+        (b"1;a\r\n\n\r\n", 1),
+        (b"40;a\r\n" + b"\n" * 64 + b"\r\n", 64),
+    ],
 )
-async def test_one_connections_content_lets_others_have_their_turn(stored, monkeypatch, chunk):
-    client, reads, read = stored(), [], RequestReader.next
-    monkeypatch.setattr(RequestReader, "next", lambda reader: (reads.append(1), read(reader))[1])
+async def test_one_connections_content_lets_others_have_their_turn(stored, chunk, octets):
+    client = stored()
     head = b"POST /unknown HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n"
     client.protocol.data_received(head + chunk * 20_000)
-    assert 1 < len(reads) <= 5
+    (turn,) = client.protocol.turns
+    assert 0 < turn.content.octets < 20_000 * octets

@@ -9,7 +9,6 @@ import uvicorn
 
 from univocal.http.framing import ReadLimits
 from univocal.server.bounds import PIECE
-from univocal.server.http1 import connection
 from univocal.server.http1.connection import LINGER
 from univocal.server.protocol import ExactProtocol
 
@@ -501,13 +500,13 @@ async def test_within_the_concurrency_limit(wire, recorder):
     assert [answer.status for answer in client.answers()] == [200]
 
 
-async def test_a_fault_of_ours_is_not_put_on_the_client(wire, recorder, monkeypatch, caplog):
+async def test_a_fault_of_ours_is_not_put_on_the_client(wire, recorder, caplog):
     client = wire(recorder)
 
-    def broken(*_):
+    def broken(host):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(connection, "_fields", broken)
+    client.protocol.peer = client.protocol.peer._replace(suits=broken)
     await client.feed(get(fields=b"Range: bytes=0-1\r\n"))
     (answer,) = client.answers()
     assert (answer.status, answer.problem["reason"], client.open) == (500, "internal-error", False)

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from store.model import ModelEntries, ModelPurges, ModelServer, tier_over
-from support import KEY, NOW, stored_response
+from support import KEY, NOW, store_long_urls, stored_response
 from univocal.cache.stored import Stored
 from univocal.http.messages import Request
+from univocal.store.bans import MOST_BANS
 from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
-from univocal.store.purge_selectors import Everything, Keys
+from univocal.store.purge_selectors import Everything, Keys, Pattern
 from univocal.store.shared import SharedTier
 from univocal.store.tiers import MemoryTier, tiers_of
 
@@ -138,8 +139,17 @@ async def test_what_is_not_confirmed_ends_all_the_same() -> None:
     tiers._owed.clear()
 
 
-async def test_a_ban_waits_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    tiers, rooms = MemoryTier(MemoryStore()), [False, False, False, True]
-    monkeypatch.setattr(tiers.memory, "has_room", lambda selector: rooms.pop(0))
-    assert await tiers.purge(Everything(), NOW) == 0
-    assert rooms == []
+async def test_a_ban_waits_for_room() -> None:
+    tiers, turns = MemoryTier(MemoryStore()), 0
+    store_long_urls(tiers.memory, MOST_BANS + 10)
+    patterns = [Pattern(str(number), lambda _: False, steps=20) for number in range(MOST_BANS + 1)]
+    for each in patterns[1:]:
+        tiers.memory.purge(each, NOW)
+    assert not tiers.memory.has_room(patterns[0])
+    waiting = asyncio.create_task(tiers.purge(patterns[0], NOW))
+    while not waiting.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert (await waiting, tiers.memory.stats.bans) == (0, MOST_BANS)
+    assert turns > 3
+    assert tiers.memory.stats.entries == MOST_BANS + 10

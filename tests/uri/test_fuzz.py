@@ -63,6 +63,7 @@ def keeps_the_prefix(path, prefix, upstream_path):
     return upstream_path.rstrip(b"/") + path + b" "
 
 
+@pytest.mark.pure("the fuzzer is tried on code with a mistake, and compiled code cannot be given one")
 @pytest.mark.parametrize(
     ("owner", "name", "broken", "law"),
     [

@@ -39,6 +39,7 @@ INTERPRETED = (
     "origin/foreign.py",
     "origin/streams.py",
     "origin/timeouts.py",
+    "origin/transport.py",
     "store/roles.py",
     "store/shared.py",
     "store/file/*.py",

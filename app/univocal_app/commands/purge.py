@@ -19,7 +19,7 @@ from univocal_app.commands.progress import progress
 from univocal_app.commands.server import TOKEN_ENV, Ca, Insecure, Server, TokenEnv, token_in, trust
 from univocal_app.observe.explain import Url
 
-__all__ = ["Job", "Purger", "Result", "jobs", "purge_command", "read_urls", "summary"]
+__all__ = ["Job", "Purger", "Result", "advice", "jobs", "purge_command", "read_urls", "summary"]
 
 VIA: Final = "http://127.0.0.1:8080"
 
@@ -38,6 +38,8 @@ Prefixes = Annotated[
 Patterns = Annotated[list[str] | None, typer.Option(metavar="RE2", help="Purge URLs that match. Repeatable.")]
 
 _UNSENDABLE: Final = re.compile(rb"[^!-~]")
+_PORT: Final = re.compile(rb":[0-9]*\Z")
+_DEFAULT_PORTS: Final = (80, 443)
 _UNSENDABLE_TAG: Final = re.compile(r"[^!-~]").search
 
 
@@ -94,7 +96,8 @@ def _all_confirmed(purger: Purger, listed_jobs: Sequence[Job]) -> bool:
         for job in listed_jobs:
             results.append(purger.carry_out(job))
             tell(results[-1].line())
-    typer.echo(summary(results), err=True)
+    for line in filter(None, (advice(results, purger.port), summary(results))):
+        typer.echo(line, err=True)
     return all(result.confirmed for result in results)
 
 
@@ -128,6 +131,7 @@ class Result:
     said: str
     confirmed: bool = False
     count: int = 0
+    key: str = ""  # the canonical URL that the proxy looked for
 
     def line(self) -> str:
         """The line that is printed: what was to be purged, a tab, and what came of it."""
@@ -179,6 +183,34 @@ def summary(results: Sequence[Result]) -> str:
     return f"{count} stored responses; {len(confirmed)} confirmed, {failed} failed"
 
 
+def advice(results: Sequence[Result], port: int | None) -> str:
+    """A line on keys without a port under which nothing was stored; "" if there is none.
+
+    `port` is the proxy's, None if it is not known.
+    """
+    keys = [result.key for result in results if result.confirmed and result.count == 0 and result.key]
+    bare = next((url for url in map(_url, keys) if url and not _PORT.search(url.authority)), None)
+    if bare is None or port in _DEFAULT_PORTS:
+        return ""
+    named = b"%b:%b" % (bare.authority, b"PORT" if port is None else b"%d" % port)
+    with_port = Url(bare.scheme, named, bare.target)
+    return (
+        f"Nothing was stored under {_text(bare)}. If clients name a port in Host, it is part of the key: "
+        f"purge {_text(with_port)}"
+    )
+
+
+def _url(text: str) -> Url | None:
+    try:
+        return Url.parse(text)
+    except ValueError:
+        return None
+
+
+def _text(url: Url) -> str:
+    return url.absolute.decode("latin-1")
+
+
 class Purger:
     """Sends jobs one after the other: to the admin listener alone, or to the proxy where PURGE can name them.
 
@@ -216,6 +248,11 @@ class Purger:
         proxy = None if via is None else Server(via, context, "a proxy")
         listener = None if admin is None else Server(admin, context)
         return cls(proxy, listener, token_in(token_env), context, soft=soft)
+
+    @property
+    def port(self) -> int | None:
+        """The proxy's port, None if it is not known."""
+        return None if self._proxy is None else self._proxy.port
 
     def close(self) -> None:
         """Close the connections."""
@@ -286,4 +323,5 @@ def _result(job: Job, status: int, content: bytes) -> Result:
     about = answer.get("key") or answer.get("value")
     if verb == "banned":
         return Result(job, f"{verb}\t{about}", confirmed=True)
-    return Result(job, f"{verb} {answer[verb]}\t{about}", confirmed=True, count=answer[verb])
+    key = str(about) if job.by in {"url", "prefix"} else ""
+    return Result(job, f"{verb} {answer[verb]}\t{about}", confirmed=True, count=answer[verb], key=key)

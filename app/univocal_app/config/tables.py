@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -67,7 +67,17 @@ COMMAND_LINE: Final = "command line"
 class Table(BaseModel):
     """A table of the file: every key is known, no value is coerced."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    # A start needs one validator, of all tables together: others are built when they are used.
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+    @classmethod
+    def defaults(cls) -> Self:
+        """The table that a file does not have, made without a validator."""
+        return cls.model_construct()
+
+    def written(self) -> dict[str, Any]:
+        """The settings that the file has in this table."""
+        return {key: getattr(self, key) for key in self.model_fields_set}
 
 
 class ServerTable(Table):
@@ -189,7 +199,7 @@ class CacheTable(PolicyTable):
     max_bytes: Size = 256 * 2**20
     max_object_bytes: Size = 16 * 2**20
     disk_bytes: Size = 2**30
-    redis: RedisTable = RedisTable()
+    redis: RedisTable = RedisTable.defaults()
 
 
 class PurgeTable(Table):
@@ -257,11 +267,11 @@ class RouteTable(Table):
     profile: str | None = None  # the site's
     upstream: OriginServers | None = None  # the site's
     forward: Literal["canonical", "received"] | None = None  # the site's
-    origin: OriginTable = OriginTable()
-    cache: PolicyTable = PolicyTable()
-    request: RequestTable = RequestTable()
-    response: ResponseTable = ResponseTable()
-    access: AccessTable = AccessTable()
+    origin: OriginTable = OriginTable.defaults()
+    cache: PolicyTable = PolicyTable.defaults()
+    request: RequestTable = RequestTable.defaults()
+    response: ResponseTable = ResponseTable.defaults()
+    access: AccessTable = AccessTable.defaults()
 
 
 class SiteTable(Table):
@@ -278,12 +288,12 @@ class SiteTable(Table):
     upstream: OriginServers
     forward: Literal["canonical", "received"] = "canonical"
     origin_host: OriginHost = "site"
-    origin: OriginTable = OriginTable()
-    cache: PolicyTable = PolicyTable()
-    request: RequestTable = RequestTable()
-    response: ResponseTable = ResponseTable()
+    origin: OriginTable = OriginTable.defaults()
+    cache: PolicyTable = PolicyTable.defaults()
+    request: RequestTable = RequestTable.defaults()
+    response: ResponseTable = ResponseTable.defaults()
     error_pages: str = ""
-    access: AccessTable = AccessTable()
+    access: AccessTable = AccessTable.defaults()
     routes: list[RouteTable] = []
 
 
@@ -292,12 +302,12 @@ class Configuration(Table):
 
     profiles: list[str] = []
     include: list[str] = []
-    server: ServerTable = ServerTable()
-    origin: OriginTable = OriginTable()
-    cache: CacheTable = CacheTable()
-    purge: PurgeTable = PurgeTable()
-    request: RequestTable = RequestTable()
-    response: ResponseTable = ResponseTable()
+    server: ServerTable = ServerTable.defaults()
+    origin: OriginTable = OriginTable.defaults()
+    cache: CacheTable = CacheTable.defaults()
+    purge: PurgeTable = PurgeTable.defaults()
+    request: RequestTable = RequestTable.defaults()
+    response: ResponseTable = ResponseTable.defaults()
     sites: Annotated[list[SiteTable], Field(min_length=1)]
 
 

@@ -61,7 +61,7 @@ def _of_the_wiki(at: Ports, wiki: str) -> list[Try]:
         Try(
             group,
             f"curl -X PUT -d 'Edited.' 'http://{at.wiki}/wiki/Steve_Fuller_(sociologist)'",
-            "written at the wiki itself, behind the proxy's back: revision 2",
+            "an edit at the wiki itself, past the proxy: revision 2",
         ),
         Try(
             group, f"curl -X PURGE '{wiki}/wiki/Steve_Fuller_%28sociologist)'", "a third spelling; purged: 1"
@@ -80,25 +80,25 @@ def _of_the_shop(at: Ports, shop: str) -> list[Try]:
         Try(
             group,
             f"curl --path-as-is 'http://{at.servlet}/shop/..;/admin'",
-            "without the proxy: the administrator's",
+            "without the proxy: the administrator's page",
         ),
         Try(group, f"curl -i --path-as-is '{shop}/shop/..;/admin'", "400, reason dot-segment-parameter"),
         Try(group, f"curl -i --path-as-is '{shop}/shop/%2e%2e/admin'", "400, reason encoded-dot-segment"),
         Try(
             group,
             f"curl -i '{shop}/shop;jsessionid=42/cart'",
-            "received /shop/cart: the parameter is not part of it",
+            "the origin server gets /shop/cart: the profile strips the parameter",
         ),
     ]
 
 
 def _of_the_files(at: Ports, files: str) -> list[Try]:
-    group = "A store of files (profile upload), and the admin listener"
+    group = "A file server (profile upload), and the admin listener"
     return [
         Try(
             group,
             f"curl -i '{files}/commons/3/37/Star_(yellow).svg'",
-            "X-Reads counts what the store was asked",
+            "X-Reads counts the requests to the file server",
         ),
         Try(group, f"curl -i '{files}/commons%2F3/37/Star_%28yellow%29.svg'", "hit: X-Reads stays"),
         Try(
@@ -111,38 +111,38 @@ def _of_the_files(at: Ports, files: str) -> list[Try]:
 
 
 def _of_the_program(at: Ports, wiki: str) -> list[Try]:
-    group = "On the terminal: what becomes of a URL, and what the proxy does now"
+    group = "On the terminal: explain a URL, and watch the proxy"
     return [
         Try(
             group,
             f"{at.program} explain --profile mediawiki '{wiki}/wiki/A%2fB%28c%29'",
-            "every stage, and what it changed",
+            "each step and its change",
         ),
         Try(
             group,
             f"{at.program} top --admin http://{at.admin}",
-            "rates, keys, spellings, refusals; Ctrl-C ends it",
+            "rates, keys, spellings, rejections; Ctrl-C ends it",
         ),
     ]
 
 
 def _of_the_log(at: Ports) -> list[Try]:
-    group = "A shop's access log, and an origin of which nobody knows how it reads URLs"
+    group = "Learn the rules from a shop's access log, or from an origin server"
     return [
         Try(
             group,
             f"{at.program} audit {at.directory}/access.log",
-            "what univocal would do for that shop, in plain words",
+            "the gain for that shop, in plain words",
         ),
         Try(
             group,
             f"{at.program} discover {at.directory}/access.log",
-            "which of its URLs are one, by the log alone, and a profile to paste",
+            "the URLs that are one page, and a profile to paste",
         ),
         Try(
             group,
             f"{at.program} probe http://{at.wiki} --sample {at.directory}/titles.txt --rate 500",
-            "the wiki asked which spellings it takes for one: %2F is a slash to it",
+            "asks the wiki for its rules, such as: %2F is a slash to it",
         ),
     ]
 

@@ -49,6 +49,7 @@ def _keys(configuration: Configuration) -> Iterator[tuple[str, str, str]]:
         for place, upstream in upstreams(f"sites[{number}]", site).items():
             for index, server in enumerate(upstream.servers):
                 url = origin_url(server.url)
-                if not url.socket and is_name(url.root.host):
+                host = url.host.decode()
+                if not url.socket and is_name(host):
                     several = f"[{index}]" if len(upstream.servers) > 1 else ""
-                    yield url.root.host, f"{place}.upstream{several}", server.url
+                    yield host, f"{place}.upstream{several}", server.url

@@ -18,9 +18,8 @@ from univocal.http.affinity import COOKIE
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.origin.addresses import unix_socket
 from univocal.origin.balance import Balancing
-from univocal.origin.client_library import httpx
-from univocal.origin.server import OriginServer, Timeouts
-from univocal.origin.transport import OriginTransport
+from univocal.origin.connections import OriginConnections
+from univocal.origin.server import OriginServer, Timeouts, Transport
 from univocal_app.config.sites import upstreams
 from univocal_app.config.tables import Configuration, OriginTable, SiteTable
 from univocal_app.config.values import UpstreamSetting, origin_host
@@ -62,12 +61,12 @@ class Running:
     """The ways in use, by their recipes: those to upstreams, and the transports to origin servers."""
 
     proxies: Mapping[str, ReverseProxy] = field(default_factory=dict)
-    transports: Mapping[str, httpx.AsyncBaseTransport] = field(default_factory=dict)
+    transports: Mapping[str, Transport] = field(default_factory=dict)
 
     @classmethod
     def of(cls, recipes: Mapping[str, Recipe], proxies: Mapping[str, ReverseProxy]) -> Running:
         """Those of `proxies`, which have the same names as `recipes`."""
-        transports = dict[str, httpx.AsyncBaseTransport]()
+        transports = dict[str, Transport]()
         for name, recipe in recipes.items():
             # In the order of the setting; the addresses of one name share a transport.
             used = {id(each.transport): each.transport for each in proxies[name].upstream.servers}
@@ -182,12 +181,11 @@ def _origin_tables(configuration: Configuration, place: str, site: SiteTable) ->
 
     A site's health check is of its own application: an upstream of a route does not take it over.
     """
-    everywhere = configuration.origin.model_dump(exclude_unset=True)
-    of_site = site.origin.model_dump(exclude_unset=True)
-    tables = {place: _Tables(OriginTable(**{**everywhere, **of_site}), site.origin)}
+    everywhere, of_site = configuration.origin, site.origin.written()
+    tables = {place: _Tables(everywhere.model_copy(update=of_site), site.origin)}
+    of_application = {key: value for key, value in of_site.items() if key != "health"}
     for number, route in enumerate(site.routes):
-        settings = {**everywhere, **{key: value for key, value in of_site.items() if key != "health"}}
-        merged = OriginTable(**{**settings, **route.origin.model_dump(exclude_unset=True)})
+        merged = everywhere.model_copy(update={**of_application, **route.origin.written()})
         tables[f"{place}.routes[{number}]"] = _Tables(merged, route.origin)
     return tables
 
@@ -222,7 +220,7 @@ class _Way:
     contexts: dict[_Trust, ssl.SSLContext] = field(default_factory=dict)
 
     def upstream(
-        self, setting: UpstreamSetting, site: SiteTable, transports: Sequence[httpx.AsyncBaseTransport | None]
+        self, setting: UpstreamSetting, site: SiteTable, transports: Sequence[Transport | None]
     ) -> Upstream:
         """Make the pools of an upstream, one for each of its origin servers, as far as there is none.
 
@@ -241,7 +239,7 @@ class _Way:
         rule = None if table.health is None else table.health.rule
         return Upstream.of(servers, site.origin_host, weights, balancing, rule, _name(site.hosts), backups)
 
-    def transport(self, url: str) -> httpx.AsyncBaseTransport:
+    def transport(self, url: str) -> Transport:
         """Make a transport to the server that `url` names. Raises ConfigurationError."""
         table, is_tls = self.table, url.startswith("https:")
         objections, context = Objections(), None
@@ -251,12 +249,14 @@ class _Way:
             context = self._context() if is_tls or table.tls_ca or table.tls_cert or table.tls_key else None
         objections.conclude()
         if table.transport == "own":
-            return OriginTransport(
+            return OriginConnections(
                 ssl_context=context,
                 max_connections=table.max_connections,
                 max_idle=table.max_idle,
                 idle_timeout=IDLE,
             )
+        from univocal.origin.client_library import httpx  # noqa: PLC0415 - slow to import
+
         limits = httpx.Limits(
             max_connections=table.max_connections,
             max_keepalive_connections=table.max_idle,

@@ -6,7 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from univocal.asgi.application import Application
 from univocal.asgi.client import ScopeClient
@@ -26,6 +26,7 @@ from univocal.engine.outcome import Outcome, Times
 from univocal.engine.purge import Purged, carry_out
 from univocal.forward.roles import Origin
 from univocal.http.client_counts import client_name
+from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Received
 from univocal.http.problem import fault, problem
 from univocal.http.upgrade import WEBSOCKET
@@ -44,26 +45,27 @@ if TYPE_CHECKING:
 
 __all__ = ["CacheMiddleware"]
 
+_STORES: Final = "a MemoryStore, Tiers, or the URL of a Redis (redis://…) or of a directory (file:///PATH)"
+
 
 class CacheMiddleware:
-    """Gives every resource behind it one URL, and caches, purges and forwards by that (RFC 9111).
+    """Cache, purge and forward the requests of an ASGI application by their canonical URLs (RFC 9111).
 
-    `app` is any ASGI application. `profile` is a built-in profile's name, a file of your own, or a Profile.
-    `sites` maps hosts, and path prefixes of hosts, to profiles of their own (see `Sites.of`). Other hosts
-    have `profile`, or are refused (421) if that is None. Prefixes are those that clients see: they include
-    `root_path`. `rules` say which responses are cached, in place of the profiles' own rules.
+    - `profile`: a built-in profile's name, the Path of a file, or a Profile. With None, the hosts that
+      `sites` does not name are refused (421).
+    - `sites`: profiles by host, or by host and path prefix with `root_path` (see `Sites.of`).
+    - `rules`: the policy of the cache, in place of the profiles' own.
+    - `trusted_proxies`: networks ("10.0.0.0/8") whose forwarded fields are believed. `forwarded` chooses
+      "x-forwarded" (X-Forwarded-For, -Host, -Proto) or "forwarded" (RFC 7239).
+    - `purge_allow`: networks that may purge; `purge_token` is a bearer token for other clients.
+    - `on_refused`: an ASGI application that answers requests refused for their URL (400, 421).
+    - `store`: a MemoryStore or Tiers, which several middlewares of one event loop may share. Processes share
+      the URL of a directory (file:///PATH) or a Redis.
+    - `listeners`: called with the Outcome of each exchange. `counters` get equal ordinary hits as one call
+      (`alike`), at most a second later.
+    - `runtime`: replaces profile, rules and networks.
 
-    `trusted_proxies` and `purge_allow` are networks ("10.0.0.0/8"). univocal believes the fields that a
-    trusted proxy sends, and `forwarded` names these: "x-forwarded" (X-Forwarded-For, -Host, -Proto) or
-    "forwarded" (RFC 7239). `on_refused` is an ASGI application that answers requests refused for their URL
-    (400, 421), in place of problem+json. With a `purge_token`, a client that sends it as a bearer token may
-    purge too.
-
-    Middlewares of one event loop may share a `store`. All processes share a store that is the URL of a Redis
-    or of a directory (file:///PATH); it connects by itself. A `runtime` replaces profile, rules and networks
-    (`univocal serve` builds one from its file). Each Outcome calls every listener. It calls counters too, but
-    ordinary hits that are alike come as one call for many (`alike`), at most a second later. Raises
-    ConfigurationError.
+    Raises ConfigurationError.
     """
 
     def __init__(
@@ -98,6 +100,8 @@ class CacheMiddleware:
             self._lifetime: StoreLifetime | None = StoreLifetime(shared)
         else:
             self._lifetime = None
+        if not isinstance(store, MemoryStore | Tiers | None):
+            raise ConfigurationError("CacheMiddleware", "store", store, _STORES)
         self.tiers = tiers_of(store or MemoryStore())
         self.store = self.tiers.memory
         self.gate = Gate(runtime, self.tiers)
@@ -138,7 +142,7 @@ class CacheMiddleware:
         everything: bool = False,
         soft: bool = False,
     ) -> int:
-        """Remove stored responses on every node: those of `urls`, or what one of the other arguments names.
+        """Remove stored responses on every node: by URL, or by one of the other arguments.
 
         URLs are absolute and spelled as you like. `soft` marks them stale instead. Gives their number, 0 for
         a pattern, which is tested later; listeners hear of it. Raises RefusedError for a URL that is refused
@@ -266,7 +270,7 @@ def _reasons(admission: Admission) -> tuple[str, ...]:
 def _forwarding_of(app: App) -> Forwarding | None:
     """The way to the origin servers of our own proxy, without ASGI; None for any other application."""
     if "univocal.asgi.reverse_proxy" not in sys.modules:
-        return None  # nobody can have made one; and httpx, which it takes, is slow to import
+        return None  # nobody can have made one; and forwarding is slow to import
     from univocal.asgi.reverse_proxy import Origins, ReverseProxy  # noqa: PLC0415
 
     own = isinstance(app, ReverseProxy | Origins) and type(app).__call__ in {

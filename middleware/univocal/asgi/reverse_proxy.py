@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from univocal.asgi.client import ScopeClient
 from univocal.asgi.messages import Receive, Scope, Send, with_pairs
@@ -15,11 +14,8 @@ from univocal.forward.forwarding import Forwarding
 from univocal.forward.roles import OriginRequest
 from univocal.forward.upstream import Upstream
 from univocal.http.roles import Watch
-from univocal.origin.server import OriginServer, Timeouts
+from univocal.origin.server import OriginServer, Timeouts, Transport
 from univocal.uri.target import Canonical
-
-if TYPE_CHECKING:
-    from univocal.origin.client_library import httpx
 
 __all__ = ["Origins", "ReverseProxy"]
 
@@ -30,14 +26,14 @@ class ReverseProxy:
     `url` is http, https, or unix:///PATH of a socket on this machine. A path in an http URL replaces the
     route's prefix, or stands before every target. `origin_host` is the Host field sent: "site" (the
     request's own), "upstream" (of `url`) or a literal. `transport` is any httpx transport that honours the
-    "target" extension; without one it is an OriginTransport. An `Upstream` in place of `url` has all that
-    already. Raises ConfigurationError.
+    "target" extension; without one, the proxy has connections of its own. An `Upstream` may replace `url`.
+    Raises ConfigurationError.
     """
 
     def __init__(
         self,
         url: str | Upstream,
-        transport: httpx.AsyncBaseTransport | None = None,
+        transport: Transport | None = None,
         *,
         origin_host: str = "site",
         timeouts: Timeouts | None = None,
@@ -58,14 +54,14 @@ class ReverseProxy:
             await _forward(self.upstream, with_pairs(scope), receive, send)
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Without an OriginTransport there is no connection that can be given to another protocol.
+        # By a foreign transport there is no connection that can be given to another protocol.
         if all(server.switches for server in self.upstream.servers):
             await relay_websocket(self.upstream, with_pairs(scope), receive, send)
         else:
             await send({"type": "websocket.close", "code": 1011})
 
     def begin(self) -> None:
-        """Begin to look after the origin server, in the running event loop; the first request does else."""
+        """Start health checks and name resolution in the running event loop; else the first request does."""
         self.upstream.begin()
 
     async def aclose(self) -> None:

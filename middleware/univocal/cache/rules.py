@@ -144,9 +144,9 @@ class Rules:
     - These lifetimes apply only to requests whose fields identify no client.
     - `errors`: with "safe", the cache stores only 404, 410 and the errors in `ttl_by_status`. With "explicit"
       it stores each error that has explicit freshness, except errors about one request.
-    - `bypass` are globs on the path: such requests go past the cache.
+    - `bypass` are globs on the path: such requests bypass the cache.
     - `bypass_cookies`, `strip_cookies` and `keep_cookies` are globs on cookie names ("*" any run of
-      characters, "?" one). A request with one of the first goes past the cache. The second are removed from
+      characters, "?" one). A request with one of the first bypasses the cache. The second are removed from
       requests. With the third, all others are removed, except the first.
     - `cookies`: with "ignore", a GET or HEAD loses all cookies, and its response every Set-Cookie, before the
       cache decides.
@@ -236,7 +236,7 @@ class Rules:
         return {name: value for name, (value, default) in settings.items() if value != default}
 
     def bypasses_path(self, target: bytes) -> bool:
-        """Requests for this target go past the cache."""
+        """Requests for this target bypass the cache."""
         return self._bypass is not None and bool(self._bypass.fullmatch(target.partition(b"?")[0]))
 
     def bypasses_cookies(self, fields: Fields) -> bool:

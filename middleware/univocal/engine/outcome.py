@@ -97,11 +97,10 @@ _NONE_NOTED: Final = NotedFields()
 
 @dataclass(slots=True, init=False)
 class Outcome:
-    """One exchange, ended; or ordinary hits that are alike, so many.
+    """The result of one exchange; for counters also of several hits: `alike` is their number.
 
-    Those are of one stored response by one spelling: `bytes` is what each sent, `times` are their mean, and
-    what else tells of clients is the first one's. Nothing changes it: type checkers and the compiled form
-    refuse an assignment.
+    These are ordinary hits of one stored response by one spelling: `bytes` is each one's, `times` are their
+    mean, and the client's values are the first one's. Immutable for type checkers and the compiled form.
     """
 
     site: Final[str]  # empty where no site was found

@@ -110,7 +110,7 @@ class ConfigurationError(UnivocalError):
 
 
 class ProfileError(ConfigurationError):
-    """A profile that cannot be loaded."""
+    """An invalid profile."""
 
 
 class Objections:
@@ -149,10 +149,10 @@ class Failure(NamedTuple):
 
 
 class RefusedError(UnivocalError):
-    """A request that is answered by univocal itself (RFC 9457 problem details).
+    """A request that univocal answers itself, with problem details (RFC 9457).
 
-    `provoked` is False where no request can have brought it about, since none was sent. `failure` is the
-    origin server's, where that is why.
+    `provoked` is False if no request was sent that could have caused it. `failure` is the origin server's,
+    if there was one.
     """
 
     def __init__(self, reason: str, reasons: Iterable[str] = ()) -> None:

@@ -3,44 +3,74 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import re
 from typing import Final, NamedTuple
 
-from univocal.origin.client_library import httpx
+import idna
+
+from univocal.http.authority import DEFAULT_PORTS, a_labels, parse_authority
 
 __all__ = ["ORIGIN_URLS", "OriginUrl", "origin_url", "unix_socket"]
 
 ORIGIN_URLS: Final = (
     'an http or https URL without user, query and fragment, such as "http://127.0.0.1:9000"; '
-    "or unix:///PATH of a socket, of at most 107 octets, with nothing behind it"
+    "or unix:///PATH of a socket, of at most 107 bytes"
 )
 
 # Scheme, authority and path; nothing that a request line could not hold (RFC 9112 §3).
-_URL: Final = re.compile(r"(https?://[^/?#@\s]+)((?:/[^?#\x00-\x20\x7F-\U0010FFFF]*)?)")
+_URL: Final = re.compile(r"(https?)://([^/?#@\s]+)((?:/[^?#\x00-\x20\x7F-\U0010FFFF]*)?)")
 
 # The path is taken letter by letter: it is a file's name, not a URL's path, and nothing of it is decoded.
 _SOCKET: Final = re.compile(r"unix://(/[^?#\x00-\x20\x7F]*[^/?#\x00-\x20\x7F])")
+_LIKE_IPV4: Final = re.compile(rb"[0-9]+(?:\.[0-9]+){3}")
 _LONGEST: Final = 107  # bytes that a socket's address has room for (unix(7))
 
 
 class OriginUrl(NamedTuple):
     """The parts of an origin server's URL; before the path of a socket stands http://localhost."""
 
-    root: httpx.URL  # scheme and authority
+    scheme: str
+    host: bytes  # a name as A-labels, or an address without brackets
+    port: int | None  # None: the scheme's own
     path: str  # as it was written; it stands before every target
     socket: str  # the path of a socket, "" for none
+
+    @property
+    def authority(self) -> bytes:
+        """The origin server's name in a Host field (RFC 9110 §7.2)."""
+        host = b"[%b]" % self.host if b":" in self.host else self.host
+        return host if self.port is None else b"%b:%d" % (host, self.port)
 
 
 def origin_url(url: str) -> OriginUrl:
     """The parts of a URL that can be an origin server's. Raises ValueError, which says what is allowed."""
     socket = unix_socket(url)
     written = _URL.fullmatch(url if socket is None else "http://localhost")
-    with contextlib.suppress(httpx.InvalidURL, UnicodeError):  # no address, or no A-label
-        root = httpx.URL(f"{written[1]}/" if written is not None else "")
-        port = 80 if root.port is None else root.port
-        if written is not None and root.host and 0 < port < 65536:
-            return OriginUrl(root, written[2], socket or "")
+    if written is not None:
+        with contextlib.suppress(ValueError):
+            host, port = _host_and_port(written[2])
+            port = None if port == DEFAULT_PORTS[written[1].encode()] else port
+            return OriginUrl(written[1], host, port, written[3], socket or "")
     raise ValueError(ORIGIN_URLS)
+
+
+def _host_and_port(written: str) -> tuple[bytes, int | None]:
+    """The parts of an authority. Raises ValueError, which UnicodeError is, for a host that cannot be."""
+    authority = a_labels(written)
+    parsed = parse_authority(authority)
+    if parsed is None:
+        raise ValueError(written)
+    host, port = parsed
+    if host.startswith(b"xn--"):
+        idna.decode(host)
+    if host.startswith(b"["):
+        return host[1:-1], port
+    if _LIKE_IPV4.fullmatch(host):
+        ipaddress.IPv4Address(host.decode())
+    if authority.partition(b":")[0].endswith(b"."):
+        host += b"."  # such a name is resolved as it is, without the system's search list
+    return host, port
 
 
 def unix_socket(url: str) -> str | None:

@@ -15,8 +15,16 @@ from univocal.http.batch import batch_of
 from univocal.http.roles import Answer, Content
 from univocal.http.timer import Timer
 from univocal.http.upgrade import Switched
-from univocal.origin.client_library import httpx
-from univocal.origin.failures import ClosedError
+from univocal.origin.failures import (
+    ClosedError,
+    InvalidRequestError,
+    InvalidResponseError,
+    ReadError,
+    ReadTimeoutError,
+    TransportError,
+    WriteError,
+    WriteTimeoutError,
+)
 from univocal.origin.request_head import RequestHead
 from univocal.origin.response_reader import Progress, ReadResponse, ResponseReader
 from univocal.origin.timeouts import Timeouts
@@ -210,13 +218,15 @@ class Connection(asyncio.Protocol):
         """End the request under way with `error`, and the connection with it."""
         self.reader.stop()
         took = self._upload is not None and self._upload.state is not Sending.EXPECTS
+        unsent, self._unsent = bool(self._unsent), b""
         request = self._release(wanted=True)
         self.close()
         if request is None:
             return
-        again = request.head.idempotent and not (took or request.repeated)
-        if isinstance(error, StaleConnectionError) and again:
-            # RFC 9112 §9.3.1: it died while this request was on its way, which nobody has answered.
+        # RFC 9112 §9.3.1: it died while this request was on its way, which nobody has answered. Whatever the
+        # method is, a request of which no byte was sent may be sent (RFC 9110 §9.2.2).
+        lost = isinstance(error, StaleConnectionError) and request.head.idempotent and not took
+        if (unsent or lost) and not request.repeated:
             request.repeated = True
             self._keeper.repeat(request)
         else:
@@ -305,9 +315,9 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.phase = _CLOSED
         self._keeper.lost(self)
-        kind: type[httpx.TransportError] = httpx.ReadError
+        kind: type[TransportError] = ReadError
         if self._upload is not None and self._upload.state is not Sending.COMPLETE:
-            kind = httpx.WriteError
+            kind = WriteError
             self._salvage()
         request = self._request
         if request is not None and request.switched:
@@ -339,7 +349,7 @@ class Connection(asyncio.Protocol):
 
     def _send_content(self, request: PendingRequest) -> None:
         if request.content is None:
-            self.fail(httpx.LocalProtocolError("the request announces content and has none"))
+            self.fail(InvalidRequestError("the request announces content and has none"))
             return
         head = request.head
         upload = Upload(self, request.content, head.length, request.timeouts.write)
@@ -410,7 +420,7 @@ class Connection(asyncio.Protocol):
         except ssl.SSLError:
             return False
 
-    def _broken(self, kind: type[httpx.TransportError], message: str) -> Exception:
+    def _broken(self, kind: type[TransportError], message: str) -> Exception:
         if self._reused and not self.reader.reading.began:
             return StaleConnectionError(message)
         return kind(message)
@@ -420,9 +430,9 @@ class Connection(asyncio.Protocol):
             case Phase.BUSY, Upload(state=Sending.EXPECTS) as upload:
                 upload.begin()
             case Phase.BUSY, Upload(state=Sending.BLOCKED):
-                self.fail(httpx.WriteTimeout("the origin took nothing in time"))
+                self.fail(WriteTimeoutError("the origin took nothing in time"))
             case Phase.BUSY, _:
-                self.fail(httpx.ReadTimeout("the origin sent nothing in time"))
+                self.fail(ReadTimeoutError("the origin sent nothing in time"))
             case Phase.IDLE, _:
                 self.close()
 
@@ -431,4 +441,4 @@ def _fault(reading: ReadResponse) -> Exception:
     """The reason why the response is none, or the answer's own error."""
     if isinstance(reading.error, Exception):
         return reading.error
-    return httpx.RemoteProtocolError(reading.fault)
+    return InvalidResponseError(reading.fault)

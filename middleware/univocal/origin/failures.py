@@ -1,37 +1,105 @@
-"""The names of an origin server's failures, out of httpx's errors."""
+"""The errors of requests to origin servers, and the refusals that they become."""
 
 from __future__ import annotations
 
 import socket
 import ssl
-from typing import Final
+from typing import ClassVar, Final
 
 from univocal.http.errors import Failure, RefusedError
-from univocal.origin.client_library import httpx
 
-__all__ = ["ClosedError", "origin_failure"]
+__all__ = [
+    "ClosedError",
+    "ConnectError",
+    "ConnectTimeoutError",
+    "InvalidRequestError",
+    "InvalidResponseError",
+    "OriginTimeoutError",
+    "PoolTimeoutError",
+    "ReadError",
+    "ReadTimeoutError",
+    "TransportError",
+    "UnsupportedSchemeError",
+    "WriteError",
+    "WriteTimeoutError",
+    "origin_failure",
+]
 
 _LONGEST: Final = 200  # letters of an error that are told
 
 
-class ClosedError(httpx.RemoteProtocolError):
+class TransportError(Exception):
+    """A request that its transport could not send, or whose response it could not get; why it is refused.
+
+    An error is `unsent` if it came before anything of a request was sent: it is no request's doing.
+    """
+
+    reason: ClassVar[str] = "origin-unreachable"
+    unsent: ClassVar[bool] = False
+
+
+class ConnectError(TransportError):
+    """There is no connection to the origin server."""
+
+    unsent = True
+
+
+class ReadError(TransportError):
+    """The connection was lost before the end of the response."""
+
+
+class WriteError(TransportError):
+    """The connection was lost before the end of the request."""
+
+
+class UnsupportedSchemeError(TransportError):
+    """The scheme of the origin server's URL is neither http nor https."""
+
+
+class OriginTimeoutError(TransportError):
+    """The origin server took too long."""
+
+    reason = "origin-timeout"
+
+
+class ConnectTimeoutError(OriginTimeoutError):
+    """The origin server did not accept a connection in time."""
+
+    unsent = True
+
+
+class PoolTimeoutError(OriginTimeoutError):
+    """No connection became free in time, or no descriptor is free for one."""
+
+    reason = "overloaded"
+    unsent = True
+
+
+class ReadTimeoutError(OriginTimeoutError):
+    """The origin server sent nothing in time."""
+
+
+class WriteTimeoutError(OriginTimeoutError):
+    """The origin server took nothing in time."""
+
+
+class InvalidRequestError(TransportError):
+    """The request cannot be sent, or its content has another length than its head says."""
+
+    reason = "bad-target"
+
+
+class InvalidResponseError(TransportError):
+    """The response is malformed or incomplete."""
+
+    reason = "origin-bad-response"
+
+
+class ClosedError(InvalidResponseError):
     """The origin server closed the connection before the end of its response."""
 
 
-# httpx's own tree, the special before the general.
-REASONS: Final[tuple[tuple[type[Exception], str], ...]] = (
-    (httpx.PoolTimeout, "overloaded"),
-    (httpx.TimeoutException, "origin-timeout"),
-    (httpx.LocalProtocolError, "bad-target"),
-    (httpx.RemoteProtocolError, "origin-bad-response"),
-    (httpx.TransportError, "origin-unreachable"),
-)
-
-# Failures before anything of a request is sent: they are no request's doing.
-_UNSENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-
-
-# The system's errors, the special before the general.
+# The system's errors and those above, the special before the general.
 _WORDS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (socket.gaierror, "unresolved"),
     (UnicodeError, "unresolved"),
@@ -40,29 +108,28 @@ _WORDS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (ConnectionRefusedError, "refused"),
     (ConnectionError, "reset"),
     (TimeoutError, "timeout"),
-    (httpx.PoolTimeout, "overloaded"),
-    (httpx.TimeoutException, "timeout"),
+    (PoolTimeoutError, "overloaded"),
+    (OriginTimeoutError, "timeout"),
     (ClosedError, "closed"),
-    (httpx.ReadError, "closed"),
-    (httpx.WriteError, "closed"),
-    (httpx.RemoteProtocolError, "malformed"),
+    (ReadError, "closed"),
+    (WriteError, "closed"),
+    (InvalidResponseError, "malformed"),
 )
 
 
 def origin_failure(error: Exception, origin: str = "", address: str = "") -> Exception:
-    """The RefusedError for a transport's error, which is its cause; any other error as it is.
+    """The RefusedError for an TransportError, which is its cause; any other error as it is.
 
     `origin` is the origin server's URL, `address` the one that was tried last. A refusal of the origin
     server's own response is told of it, too.
     """
-    for kind, reason in REASONS:
-        if isinstance(error, kind):
-            refused = RefusedError(reason)
-            refused.__cause__ = error
-            refused.provoked = not isinstance(error, _UNSENT)
-            if reason != "bad-target":
-                refused.failure = Failure(origin, address, *_word_and_text(error))
-            return refused
+    if isinstance(error, TransportError):
+        refused = RefusedError(error.reason)
+        refused.__cause__ = error
+        refused.provoked = not error.unsent
+        if error.reason != "bad-target":
+            refused.failure = Failure(origin, address, *_word_and_text(error))
+        return refused
     if isinstance(error, RefusedError) and error.reason == "origin-bad-response" and error.failure is None:
         # Its head could not be passed on: two lengths, or a 101 to something else.
         error.failure = Failure(origin, address, "malformed", "a head that answers no such request")
@@ -78,8 +145,7 @@ def _word_and_text(error: Exception) -> tuple[str, str]:
         for kind, word in _WORDS:
             if isinstance(cause, kind):
                 text = cause.verify_message if isinstance(cause, ssl.SSLCertVerificationError) else str(cause)
-                phase = (
-                    "" if word != "timeout" else f"{type(error).__name__.removesuffix('Timeout').lower()}: "
-                )
+                phase = type(error).__name__.removesuffix("TimeoutError").lower()
+                phase = f"{phase}: " if word == "timeout" else ""
                 return word, f"{phase}{text or error}"[:_LONGEST]
     return "unreachable", str(error)[:_LONGEST]

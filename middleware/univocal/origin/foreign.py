@@ -4,18 +4,69 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from univocal.http.messages import Fields, Response
 from univocal.http.roles import Answer, Content
+from univocal.origin.addresses import OriginUrl
+from univocal.origin.client_errors import as_ours
 from univocal.origin.client_library import httpx
 from univocal.origin.streams import StreamedContent
+from univocal.origin.timeouts import Timeouts
 
-__all__ = ["ForeignRequest"]
+__all__ = ["ForeignRequest", "ForeignWay"]
+
+
+class ForeignWay:
+    """The way to one origin server by any other httpx transport."""
+
+    def __init__(self, transport: httpx.AsyncBaseTransport, url: OriginUrl) -> None:
+        self._transport = transport
+        self._root = httpx.URL(f"{url.scheme}://{url.authority.decode()}/")
+        self._retired = False
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._closing: asyncio.Task[None] | None = None
+
+    def ask(
+        self,
+        method: bytes,
+        target: bytes,
+        fields: Fields,
+        content: Content | None,
+        answer: Answer,
+        timeouts: Timeouts,
+        failure: Callable[[Exception], Exception],
+    ) -> ForeignRequest:
+        """Send a request; `failure` turns an TransportError into the answer's error."""
+        try:
+            # For test doubles and logs alone: URL classes respell paths, so the target goes beside it.
+            url = self._root.copy_with(raw_path=target)
+        except httpx.InvalidURL:
+            url = self._root
+        request = ForeignRequest(self._transport, answer, lambda error: failure(as_ours(error)))
+        extensions = {"target": target, "timeout": asdict(timeouts)}
+        request.send(method, url, fields, content, extensions)
+        self._under_way.add(request.task)
+        request.task.add_done_callback(self._ended)
+        return request
+
+    def retire(self) -> None:
+        """Close the transport as soon as it has no request under way; requests are answered as ever."""
+        self._retired = True
+        self._close_unused()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        self._close_unused()
+
+    def _close_unused(self) -> None:
+        if self._retired and not self._under_way:
+            self._closing = asyncio.get_running_loop().create_task(self._transport.aclose())
 
 
 class ForeignRequest:
-    """A request that is under way by a foreign transport (a `Pending`); its failures are RefusedErrors."""
+    """A request that is under way by a foreign transport (a `Pending`); `failure` makes its error."""
 
     def __init__(
         self,

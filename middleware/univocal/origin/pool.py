@@ -9,8 +9,14 @@ from math import inf
 from typing import TypeAlias
 
 from univocal.http.timer import Timer
-from univocal.origin.client_library import httpx
 from univocal.origin.connection import Connection, Keeper, PendingRequest, Phase
+from univocal.origin.failures import (
+    ConnectError,
+    ConnectTimeoutError,
+    PoolTimeoutError,
+    ReadError,
+    TransportError,
+)
 from univocal.origin.first_answers import FirstAnswers
 from univocal.origin.timeouts import Timeouts
 
@@ -26,7 +32,7 @@ class Pool:
     So the warmest serves next, and a connection that only a peak needed is idle for `idle_timeout` seconds
     and closed. At most `max_idle` are idle. None is kept while the first request of a newer connection waits
     for too long: the origin server may have no worker for it but the one that this connection holds.
-    `open_connection` opens one for its keeper and raises httpx.ConnectError.
+    `open_connection` opens one for its keeper and raises ConnectError.
     """
 
     def __init__(
@@ -80,8 +86,8 @@ class Pool:
     ) -> Connection:
         """A new connection, or the next to become idle; with `fresh`, none that is idle by now.
 
-        `by` opens it in place of what this pool does so with. Raises httpx.PoolTimeout after `pool` seconds
-        of waiting for others, httpx.ConnectTimeout after `connect` seconds of connecting, httpx.ConnectError.
+        `by` opens it in place of what this pool does so with. Raises PoolTimeoutError after `pool` seconds
+        of waiting for others, ConnectTimeoutError after `connect` seconds of connecting, ConnectError.
         """
         if self._free and not self._closed:
             self._free -= 1
@@ -96,7 +102,7 @@ class Pool:
                 connection = await (by or self._open_connection)(self)
         except TimeoutError:
             self._pass_on(None)
-            raise httpx.ConnectTimeout("the origin did not accept the connection in time") from None
+            raise ConnectTimeoutError("the origin did not accept the connection in time") from None
         except BaseException:
             self._pass_on(None)
             raise
@@ -121,15 +127,15 @@ class Pool:
         while self._waiting:
             turn, _ = self._waiting.popitem()
             if not turn.done():
-                turn.set_exception(httpx.ConnectError("the transport was closed"))
+                turn.set_exception(ConnectError("the transport was closed"))
         for request in tuple(self._opening):
             if request.opening is not None:
                 request.opening.cancel()
                 request.opening = None
-                request.fail(httpx.ConnectError("the transport was closed"))
+                request.fail(ConnectError("the transport was closed"))
         for connection in tuple(self._open):
             if connection.phase is Phase.BUSY:
-                connection.fail(httpx.ReadError("the transport was closed"))
+                connection.fail(ReadError("the transport was closed"))
             else:
                 connection.close()
 
@@ -194,7 +200,7 @@ class Pool:
                 connection = await self.connect(seconds.connect, seconds.pool, fresh=since == inf)
             else:
                 connection = await elsewhere(seconds)
-        except httpx.TransportError as error:
+        except TransportError as error:
             request.opening = None
             request.fail(error)
         else:
@@ -277,13 +283,13 @@ class Pool:
                 if turn.done() and not turn.cancelled() and turn.exception() is None:
                     self._pass_on(turn.result())
                 if isinstance(error, TimeoutError):
-                    raise httpx.PoolTimeout("every connection to the origin stayed in use") from None
+                    raise PoolTimeoutError("every connection to the origin stayed in use") from None
                 raise
             if connection is not None and connection.has_ended():
                 connection.close()
             if connection is None or not connection.closed:
                 return connection
-        raise httpx.ConnectError("the transport was closed")
+        raise ConnectError("the transport was closed")
 
     def _pass_on(self, connection: Connection | None) -> None:
         """Give `connection`, or with None the right to open one, to the request that has waited longest."""

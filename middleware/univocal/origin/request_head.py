@@ -9,7 +9,7 @@ from typing import Final
 from univocal.http.fields import content_length_value
 from univocal.http.grammar import TOKEN_OCTETS
 from univocal.http.messages import Fields
-from univocal.origin.client_library import httpx
+from univocal.origin.failures import InvalidRequestError
 
 __all__ = ["IDEMPOTENT", "RequestHead", "request_head"]
 
@@ -54,19 +54,19 @@ class RequestHead:
 def request_head(method: bytes, target: bytes, fields: Fields) -> RequestHead:
     """Spell a request's head, its target and fields byte for byte.
 
-    Raises httpx.LocalProtocolError if it would not arrive as the one request that was meant.
+    Raises InvalidRequestError if it would not arrive as the one request that was meant.
     """
     wire = b"%b %b HTTP/1.1\r\n%b\r\n\r\n" % (method, target, b"\r\n".join(map(b": ".join, fields)))
     lines = len(fields) + 2  # with the request line and the blank one
     if wire.count(b"\n") != lines or wire.count(b"\r") != lines or _NUL in wire:
-        raise httpx.LocalProtocolError("CR, LF or NUL within the request's head")
+        raise InvalidRequestError("CR, LF or NUL within the request's head")
     if not target or target.translate(None, _TARGET):
-        raise httpx.LocalProtocolError("the request target is empty or has blanks or control characters")
+        raise InvalidRequestError("the request target is empty or has blanks or control characters")
     # The answer to CONNECT is a tunnel, not a response (RFC 9110 §9.3.6).
     if method not in IDEMPOTENT and (
         not method or method.translate(None, TOKEN_OCTETS) or method == b"CONNECT"
     ):
-        raise httpx.LocalProtocolError("the method is no token, or CONNECT")
+        raise InvalidRequestError("the method is no token, or CONNECT")
     names = tuple(map(_NAME, fields))
     if not (_tell_nothing if len(wire) < _REMEMBERED else _tell_nothing.__wrapped__)(names):
         return _with_content(wire, method, fields)
@@ -78,9 +78,9 @@ def _tell_nothing(names: tuple[bytes, ...]) -> bool:
     """True if field names say nothing about the content; raises unless each is a token and one is Host."""
     lowered = [name.lower() for name in names]
     if b"" in lowered or b"".join(lowered).translate(None, TOKEN_OCTETS):
-        raise httpx.LocalProtocolError("a field name is no token")
+        raise InvalidRequestError("a field name is no token")
     if lowered.count(b"host") != 1:
-        raise httpx.LocalProtocolError("no Host field, or two")
+        raise InvalidRequestError("no Host field, or two")
     return _TELLING.isdisjoint(lowered)
 
 
@@ -102,12 +102,12 @@ def _with_content(wire: bytes, method: bytes, fields: Fields) -> RequestHead:
 def _content_length(names: list[bytes], values: dict[bytes, bytes]) -> int | None:
     """Bytes of content that follow; None: chunked (RFC 9112 §6)."""
     if names.count(b"content-length") + names.count(b"transfer-encoding") > 1:
-        raise httpx.LocalProtocolError("the length of the content is told twice")
+        raise InvalidRequestError("the length of the content is told twice")
     if b"transfer-encoding" in values:
         if values[b"transfer-encoding"].lower() != b"chunked":
-            raise httpx.LocalProtocolError("no transfer coding but chunked is spoken here")
+            raise InvalidRequestError("no transfer coding but chunked is spoken here")
         return None
     length = content_length_value(values.get(b"content-length", b"0"))
     if length is None:
-        raise httpx.LocalProtocolError("Content-Length is no number")
+        raise InvalidRequestError("Content-Length is no number")
     return length

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from univocal.http.errors import ConfigurationError
 from univocal.http.grammar import split_absolute
@@ -13,16 +11,19 @@ from univocal.http.messages import Fields
 from univocal.http.roles import Answer, Content, UnderWay
 from univocal.http.subclassing import mypyc_attr
 from univocal.origin.addresses import origin_url
-from univocal.origin.client_library import httpx
-from univocal.origin.failures import origin_failure
-from univocal.origin.foreign import ForeignRequest
+from univocal.origin.failures import ConnectError, ConnectTimeoutError, TransportError, origin_failure
 from univocal.origin.resolving import is_name
 from univocal.origin.timeouts import Timeouts
 
 if TYPE_CHECKING:
-    from univocal.origin.transport import Endpoint
+    from univocal.origin.client_library import httpx
+    from univocal.origin.connections import Endpoint, OriginConnections
+    from univocal.origin.foreign import ForeignWay
 
-__all__ = ["OriginServer", "Pending", "Timeouts"]
+__all__ = ["OriginServer", "Pending", "Timeouts", "Transport"]
+
+Transport: TypeAlias = "OriginConnections | httpx.AsyncBaseTransport"
+"""The way to origin servers: connections of ours, or any transport of httpx."""
 
 
 class Pending(UnderWay, Protocol):
@@ -44,30 +45,36 @@ class OriginServer:
     """An origin server by its URL: http, https, or unix:///PATH of a socket on this machine.
 
     `authority` is its name in `Host`, "localhost" for a socket. `path`, unchanged, stands before every
-    target. Without a `transport` it has an OriginTransport of its own. Another httpx transport has to honour
-    the "target" extension and to know a socket's path itself. Raises ConfigurationError for any other text.
+    target. Without a `transport` it has connections of its own. A foreign httpx transport has to honour the
+    "target" extension and to know a socket's path itself. Raises ConfigurationError for any other text.
     """
 
     def __init__(
-        self, url: str, transport: httpx.AsyncBaseTransport | None = None, timeouts: Timeouts | None = None
+        self, url: str, transport: Transport | None = None, timeouts: Timeouts | None = None
     ) -> None:
         try:
-            self._root, path, socket = origin_url(url)
+            parts = origin_url(url)
         except ValueError as error:
             raise ConfigurationError("upstream", "", url, str(error)) from None
         self.url = url
-        self.authority = self._root.netloc
-        self.path = path.rstrip("/").encode()
+        self.authority = parts.authority
+        self.path = parts.path.rstrip("/").encode()
         # Importing the library does not load the parser; forwarding by it does.
-        from univocal.origin.transport import Endpoint, OriginTransport  # noqa: PLC0415
+        from univocal.origin.connections import Endpoint, OriginConnections  # noqa: PLC0415
 
-        self.transport = transport or OriginTransport()
-        self._pushing = self.transport if isinstance(self.transport, OriginTransport) else None
-        self._endpoint = Endpoint(self._root.scheme, self._root.raw_host, self._root.port, address=socket)
+        self.transport: Transport = OriginConnections() if transport is None else transport
+        self._connections: OriginConnections | None = None
+        self._foreign: ForeignWay | None = None
+        own = getattr(self.transport, "origin_connections", self.transport)  # those of an OriginTransport
+        if isinstance(own, OriginConnections):
+            self._connections = own
+        else:
+            # Only those who pass a transport of httpx have to import it.
+            from univocal.origin.foreign import ForeignWay  # noqa: PLC0415
+
+            self._foreign = ForeignWay(own, parts)
+        self._endpoint = Endpoint(parts.scheme, parts.host, parts.port, address=parts.socket)
         self._timeouts = timeouts or Timeouts()
-        self._retired = False
-        self._foreign: set[asyncio.Task[None]] = set()  # requests under way by a foreign transport
-        self._closing: asyncio.Task[None] | None = None
         # The upkeep of this server hears of each connection that there could not be, and knows the same
         # server at addresses of the other family, which race it.
         self.unreached: Callable[[], object] | None = None
@@ -76,18 +83,18 @@ class OriginServer:
     @property
     def switches(self) -> bool:
         """True if its connections can be given to another protocol (RFC 9110 §7.8)."""
-        return self._pushing is not None
+        return self._connections is not None
 
     @property
     def connections(self) -> int:
         """The number of open connections to all addresses; 0 for a transport that does not tell."""
-        return self._pushing.connections if self._pushing is not None else 0
+        return self._connections.connections if self._connections is not None else 0
 
     @property
     def name(self) -> tuple[str, int] | None:
         """The name to resolve, and the port; None of an address or a socket, or if the transport does it."""
         host = self._endpoint.host.decode("ascii")
-        resolves = self._pushing is not None and not self._pushing.uds and not self._endpoint.address
+        resolves = self._connections is not None and not self._connections.uds and not self._endpoint.address
         return (host, self._endpoint.number) if resolves and is_name(host) else None
 
     @property
@@ -101,12 +108,12 @@ class OriginServer:
 
     def for_checks(self) -> OriginServer:
         """The same origin server over connections of their own, which wait for no request of a client."""
-        return self if self._pushing is None else self._with(self._endpoint._replace(purpose="checks"))
+        return self if self._connections is None else self._with(self._endpoint._replace(purpose="checks"))
 
     def forget(self) -> None:
         """Take note that its address is the name's no more: what is under way goes on."""
-        if self._pushing is not None:
-            self._pushing.forget(self._endpoint)
+        if self._connections is not None:
+            self._connections.forget(self._endpoint)
 
     def mapped(self, target: bytes) -> bytes:
         """`target` below this URL's path, where there is one; the asterisk-form stays."""
@@ -132,10 +139,11 @@ class OriginServer:
         Its failures are RefusedErrors: origin-unreachable, origin-timeout, origin-bad-response, overloaded,
         or bad-target for a target that no request line can hold; that one may reach it before this returns.
         """
-        if self._pushing is None:
-            return self._ask_foreign(method, target, fields, content, answer)
+        if self._connections is None:
+            assert self._foreign is not None
+            return self._foreign.ask(method, target, fields, content, answer, self._timeouts, self._failure)
         try:
-            return self._pushing.ask(
+            return self._connections.ask(
                 self._endpoint,
                 method,
                 target,
@@ -147,17 +155,16 @@ class OriginServer:
                 None if self.rivals is None else self._racing,
                 moved,
             )
-        except httpx.TransportError as error:
+        except TransportError as error:
             answer.fail(self._failure(error))
             return _NeverSent()
 
     def retire(self) -> None:
         """Close every connection as soon as its request has ended; those that still ask are answered."""
-        self._retired = True
-        if self._pushing is not None:
-            self._pushing.retire()
-        else:
-            self._close_unused()
+        if self._connections is not None:
+            self._connections.retire()
+        elif self._foreign is not None:
+            self._foreign.retire()
 
     async def aclose(self) -> None:
         """Close every connection to the origin server."""
@@ -165,41 +172,17 @@ class OriginServer:
 
     def _with(self, endpoint: Endpoint) -> OriginServer:
         other = OriginServer(self.url, self.transport, self._timeouts)
-        other._endpoint, other._foreign, other.unreached = endpoint, self._foreign, self.unreached
+        other._endpoint, other.unreached = endpoint, self.unreached
         return other
 
     def _racing(self) -> list[Endpoint]:
         return [each._endpoint for each in self.rivals()] if self.rivals is not None else []
 
-    def _close_unused(self) -> None:
-        """Close a foreign transport, which is retired, once it has no request under way."""
-        if self._retired and not self._foreign:
-            self._closing = asyncio.get_running_loop().create_task(self.transport.aclose())
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._foreign.discard(task)
-        self._close_unused()
-
     def _failure(self, error: Exception) -> Exception:
-        if self.unreached is not None and isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
+        if self.unreached is not None and isinstance(error, (ConnectError, ConnectTimeoutError)):
             self.unreached()
-        address = "" if self._pushing is None else self._pushing.tried(self._endpoint)
+        address = "" if self._connections is None else self._connections.tried(self._endpoint)
         return origin_failure(error, self.url, address)
-
-    def _ask_foreign(
-        self, method: bytes, target: bytes, fields: Fields, content: Content | None, answer: Answer
-    ) -> Pending:
-        try:
-            # For test doubles and logs alone: URL classes respell paths, so the target goes beside it.
-            url = self._root.copy_with(raw_path=target)
-        except httpx.InvalidURL:
-            url = self._root
-        request = ForeignRequest(self.transport, answer, self._failure)
-        extensions = {"target": target, "timeout": asdict(self._timeouts)}
-        request.send(method, url, fields, content, extensions)
-        self._foreign.add(request.task)
-        request.task.add_done_callback(self._ended)
-        return request
 
 
 class _NeverSent:

@@ -11,7 +11,7 @@ __all__ = ["Timeouts"]
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds to wait for the origin server, None without limit; `read` and `write` are between two of them.
+    """Seconds to wait for the origin server, None without limit; `read` and `write` hold for each one.
 
     Raises ConfigurationError for an invalid time.
     """

@@ -1,73 +1,31 @@
-"""The transport that talks to origin servers: HTTP/1.1 on asyncio, targets byte for byte, pushed."""
+"""`OriginConnections` as a transport of httpx."""
 
 from __future__ import annotations
 
 import asyncio
-import errno
-import socket
 import ssl
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
-from typing import Final, NamedTuple
-
-from aiohappyeyeballs import start_connection
+from collections.abc import Mapping
+from typing import Final
 
 from univocal.http.messages import Fields, Response
-from univocal.http.roles import Answer, Content
-from univocal.http.subclassing import mypyc_attr
+from univocal.origin.client_errors import as_httpx
 from univocal.origin.client_library import httpx
-from univocal.origin.connection import Connection, Keeper, PendingRequest
-from univocal.origin.pool import Pool
-from univocal.origin.request_head import request_head
-from univocal.origin.resolving import AddressInfo, Resolve, address_text, resolved
+from univocal.origin.connection import PendingRequest
+from univocal.origin.connections import Endpoint, OriginConnections
+from univocal.origin.failures import TransportError
+from univocal.origin.resolving import Resolve, resolved
 from univocal.origin.streams import AwaitedAnswer, IteratedContent
 from univocal.origin.timeouts import Timeouts
 
-__all__ = ["Endpoint", "OriginTransport"]
+__all__ = ["OriginTransport"]
 
 _FOR_EVER: Final = Timeouts(None, None, None, None)
 
-# Seconds that one address of a name has before the next is tried beside it (RFC 8305 §8).
-HEAD_START: Final = 0.25
 
-_REMEMBERED: Final = 256  # endpoints whose last address is known, at least
-
-
-class Endpoint(NamedTuple):
-    """The place connections lead to (RFC 9110 §4.3.1); over TLS `sni` is asked for, if it is another name.
-
-    `address` is connected in place of the host, if it is not empty: an IP address, or the path of a Unix
-    socket. Connections for one `purpose` serve no other.
-    """
-
-    scheme: str
-    host: bytes
-    port: int | None
-    sni: str | None = None
-    address: str = ""
-    purpose: str = ""
-
-    @property
-    def number(self) -> int:
-        """The port, which is the scheme's own where none is named."""
-        return self.port or (443 if self.scheme == "https" else 80)
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
 class OriginTransport(httpx.AsyncBaseTransport):
-    """Sends requests to origin servers over connections that are kept alive (RFC 9112).
+    """The connections of `OriginConnections`, which has the same settings, for clients of httpx.
 
-    `max_connections` is per origin server. At most `max_idle` of these stay idle, for `idle_timeout` seconds
-    at most: choose less than origin servers grant. A response's head has at most `max_head` bytes. Without
-    `ssl_context`, certificates are verified against the system's authorities. `uds` is the path of a Unix
-    socket for every origin server.
-
-    `resolve` finds a name's addresses, IPv6 and IPv4 by turns. The next one is tried when the one before has
-    failed or has had a quarter of a second. The first that connects serves (RFC 8305). One transport serves
-    one event loop.
-
-    As an httpx transport it reads these of `request.extensions`:
+    It reads these of `request.extensions`:
 
     - "target" (bytes), which goes out unchanged;
     - "timeout" (a dict of seconds: connect, read, write, pool);
@@ -77,6 +35,8 @@ class OriginTransport(httpx.AsyncBaseTransport):
 
     The content is sent if a Content-Length or Transfer-Encoding field announces it. `response.extensions` has
     "http_version" (bytes) and "trailers", a list of fields that is filled by the end of the stream.
+
+    A `ReverseProxy` or an `OriginServer` takes its `origin_connections`, and none of httpx's objects.
     """
 
     def __init__(
@@ -90,55 +50,22 @@ class OriginTransport(httpx.AsyncBaseTransport):
         max_head: int = 64 * 1024,
         resolve: Resolve = resolved,
     ) -> None:
-        self._ssl_context = ssl_context
-        self.uds = uds
-        self._max_connections = max_connections
-        self._max_idle = max_idle
-        self._idle_timeout = idle_timeout
-        self._max_head = max_head
-        self._resolve = resolve
-        self._pools: dict[Endpoint, Pool] = {}
-        self._retired = False
-        self._forgotten: list[Pool] = []  # with the last requests to addresses that a name has no more
-        self._tried: dict[Endpoint, str] = {}  # the last address of each
-
-    def ask(
-        self,
-        endpoint: Endpoint,
-        method: bytes,
-        target: bytes,
-        fields: Fields,
-        content: Content | None,
-        answer: Answer,
-        timeouts: Timeouts,
-        failure: Callable[[Exception], Exception] | None = None,
-        rivals: Callable[[], Iterable[Endpoint]] | None = None,
-        moved: Callable[[str], None] | None = None,
-    ) -> PendingRequest:
-        """Send a request, over an idle connection within this call; `failure` turns errors into the answer's.
-
-        Without an idle connection, the endpoint's `rivals` are connected beside it (RFC 8305): they differ
-        only in the address. `moved` gets the address of the one that accepted first. Raises
-        httpx.LocalProtocolError for an invalid request, and httpx.UnsupportedProtocol. The answer's errors
-        are httpx's: ConnectError, ConnectTimeout, PoolTimeout, WriteError, WriteTimeout, ReadError and
-        ReadTimeout. RemoteProtocolError means a malformed or incomplete response, LocalProtocolError content
-        of another length than announced.
-        """
-        head = request_head(method, target, fields)
-        request = PendingRequest(head, content, answer, timeouts, failure)
-        elsewhere = None
-        if rivals is not None and moved is not None:
-            elsewhere = partial(self._raced, endpoint, rivals, moved)
-        pool = self._pools.get(endpoint)
-        if pool is None:
-            pool = self._pool_of(endpoint)
-        pool.send(request, elsewhere)
-        return request
+        self.origin_connections = OriginConnections(
+            ssl_context=ssl_context,
+            uds=uds,
+            max_connections=max_connections,
+            max_idle=max_idle,
+            idle_timeout=idle_timeout,
+            max_head=max_head,
+            resolve=resolve,
+        )
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Give the response to `request` as soon as its head is there.
 
-        Raises the errors of `ask`; its stream raises ReadError, ReadTimeout and RemoteProtocolError as well.
+        Raises httpx's errors: ConnectError, ConnectTimeout, PoolTimeout, WriteError, WriteTimeout, ReadError
+        and ReadTimeout. RemoteProtocolError means a malformed or incomplete response, LocalProtocolError an
+        invalid request, or content of another length than announced. UnsupportedProtocol is about the scheme.
         """
         url, extensions = request.url, request.extensions
         timeouts = _timeouts(extensions.get("timeout"))
@@ -148,23 +75,26 @@ class OriginTransport(httpx.AsyncBaseTransport):
         target = extensions.get("target")
         answer = _PulledResponse(extensions.get("informational"), timeouts.read)
         stream = request.stream
-        answer.under_way = self.ask(
-            Endpoint(url.scheme, url.raw_host, url.port, extensions.get("sni_hostname")),
-            request.method.encode("latin-1", "replace"),
-            url.raw_path if target is None else target,
-            fields,
-            IteratedContent(stream, answer.give_up) if isinstance(stream, httpx.AsyncByteStream) else None,
-            answer,
-            timeouts,
-        )
-        cancelled: asyncio.CancelledError | None = None
+        try:
+            answer.under_way = self.origin_connections.ask(
+                Endpoint(url.scheme, url.raw_host, url.port, extensions.get("sni_hostname")),
+                request.method.encode("latin-1", "replace"),
+                url.raw_path if target is None else target,
+                fields,
+                IteratedContent(stream, answer.give_up)
+                if isinstance(stream, httpx.AsyncByteStream)
+                else None,
+                answer,
+                timeouts,
+                as_httpx,
+            )
+        except TransportError as error:
+            raise as_httpx(error) from error
         try:
             response = await answer.head
-        except asyncio.CancelledError as error:
-            cancelled = error
-        if cancelled is not None:
+        except asyncio.CancelledError:
             await answer.aclose()
-            raise cancelled
+            raise
         return httpx.Response(
             response.status,
             headers=response.fields,
@@ -175,144 +105,11 @@ class OriginTransport(httpx.AsyncBaseTransport):
     @property
     def connections(self) -> int:
         """The number of open connections, idle ones included."""
-        return sum(map(len, (*self._pools.values(), *self._forgotten)))
-
-    def retire(self) -> None:
-        """Keep no idle connection from now on; requests are sent, and answered, as ever."""
-        self._retired = True
-        for pool in self._pools.values():
-            pool.retire()
+        return self.origin_connections.connections
 
     async def aclose(self) -> None:
         """Close every connection; requests under way fail."""
-        for pool in (*self._pools.values(), *self._forgotten):
-            pool.close()
-        self._pools.clear()
-        self._forgotten.clear()
-        await asyncio.sleep(0)  # sockets are closed in the event loop's next turn
-
-    def forget(self, endpoint: Endpoint) -> None:
-        """Let go of an endpoint that will be asked no more; what is under way goes on."""
-        # Of what fails after this, the address is told still.
-        for old in list(self._tried)[:-_REMEMBERED]:
-            del self._tried[old]
-        pool = self._pools.pop(endpoint, None)
-        if pool is not None:
-            pool.retire()
-            self._forgotten = [each for each in (*self._forgotten, pool) if len(each)]
-
-    def tried(self, endpoint: Endpoint) -> str:
-        """The address that was tried last for an endpoint, "" if none was."""
-        return self._tried.get(endpoint, "")
-
-    def _pool_of(self, endpoint: Endpoint) -> Pool:
-        pool = self._pools.get(endpoint)
-        if pool is None:
-            pool = self._pools[endpoint] = self._pool(endpoint)
-        return pool
-
-    def _pool(self, endpoint: Endpoint) -> Pool:
-        if endpoint.scheme not in ("http", "https") or not endpoint.host:
-            raise httpx.UnsupportedProtocol(f"no origin speaks {endpoint.scheme!r}: http and https do")
-
-        async def open_connection(keeper: Keeper) -> Connection:
-            return await self._open(keeper, endpoint)
-
-        pool = Pool(open_connection, self._max_connections, self._idle_timeout, self._max_idle)
-        if self._retired:
-            pool.retire()
-        return pool
-
-    async def _open(
-        self, keeper: Keeper, endpoint: Endpoint, sock: socket.socket | None = None
-    ) -> Connection:
-        """Open a connection; `sock` is connected already."""
-        loop = asyncio.get_running_loop()
-
-        def factory() -> Connection:
-            return Connection(loop, keeper, self._max_head)
-
-        context, name = None, None
-        if endpoint.scheme == "https":
-            context, name = self._context(), endpoint.sni or endpoint.host.decode("ascii")
-        place = self.uds or endpoint.address or endpoint.host.decode("ascii")
-        with _as_httpx_has_it():
-            if place.startswith("/"):
-                self._tried[endpoint] = place
-                _, connection = await loop.create_unix_connection(
-                    factory, place, ssl=context, server_hostname=name
-                )
-                return connection
-            if sock is None:
-                addresses = await self._resolve(place, endpoint.number)
-                if len(addresses) == 1:
-                    address, port = addresses[0][4][:2]
-                    self._tried[endpoint] = address_text(addresses[0])
-                    _, connection = await loop.create_connection(
-                        factory, address, port, ssl=context, server_hostname=name
-                    )
-                    return connection
-                sock = await self._first(endpoint, addresses)
-            _, connection = await loop.create_connection(
-                factory, sock=sock, ssl=context, server_hostname=name
-            )
-            return connection
-
-    async def _first(self, endpoint: Endpoint, addresses: list[AddressInfo]) -> socket.socket:
-        """Connect to the address that accepts first (RFC 8305), and remember which was tried last."""
-
-        def made(place: AddressInfo) -> socket.socket:
-            self._tried[endpoint] = address_text(place)
-            return socket.socket(*place[:3])
-
-        return await start_connection(addresses, happy_eyeballs_delay=HEAD_START, socket_factory=made)
-
-    async def _raced(
-        self,
-        endpoint: Endpoint,
-        rivals: Callable[[], Iterable[Endpoint]],
-        moved: Callable[[str], None],
-        seconds: Timeouts,
-    ) -> Connection:
-        """A connection to the endpoint, or to the rival of it that accepts before it does."""
-        racers = {each.address: each for each in (endpoint, *rivals())}
-        if len(racers) == 1:
-            return await self._pool_of(endpoint).connect(seconds.connect, seconds.pool)
-        with _as_httpx_has_it():
-            addresses = [place for each in racers for place in await resolved(each, endpoint.number)]
-            try:
-                async with asyncio.timeout(seconds.connect):
-                    held = [await self._first(endpoint, addresses)]
-            except TimeoutError:
-                raise httpx.ConnectTimeout("no address accepted the connection in time") from None
-        try:
-            winner = racers.get(held[0].getpeername()[0], endpoint)
-            if winner is not endpoint:
-                moved(winner.address)
-            return await self._pool_of(winner).connect(
-                seconds.connect, seconds.pool, by=lambda keeper: self._open(keeper, winner, held.pop())
-            )
-        finally:
-            for sock in held:  # it was another's turn
-                sock.close()
-
-    def _context(self) -> ssl.SSLContext:
-        if self._ssl_context is None:
-            self._ssl_context = ssl.create_default_context()
-            self._ssl_context.set_alpn_protocols(["http/1.1"])
-        return self._ssl_context
-
-
-@contextmanager
-def _as_httpx_has_it() -> Iterator[None]:
-    """Name a failure to connect as httpx does."""
-    try:
-        yield
-    # (uvloop has RuntimeErrors of its own where a descriptor is used anew)
-    except (OSError, UnicodeError, RuntimeError) as error:
-        if isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}:
-            raise httpx.PoolTimeout("there is no descriptor for one more connection") from error
-        raise httpx.ConnectError(str(error)) from error
+        await self.origin_connections.aclose()
 
 
 def _timeouts(seconds: Mapping[str, float | None] | None) -> Timeouts:

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Final, Protocol
 
 from univocal.http.roles import Content
-from univocal.origin.client_library import httpx
+from univocal.origin.failures import InvalidRequestError
 
 __all__ = ["Sending", "Upload"]
 
@@ -97,7 +97,7 @@ class Upload:
             return True
         self._sent += len(chunk)
         if self._sent_all or (self._length is not None and self._sent > self._length):
-            self._wire.fail(httpx.LocalProtocolError("the content is longer than Content-Length says"))
+            self._wire.fail(InvalidRequestError("the content is longer than Content-Length says"))
             return True
         # One write: writelines() of asyncio knows no back-pressure in some releases (3.12.1, 3.13.0).
         flows = self._wire.write(b"%x\r\n%b\r\n" % (len(chunk), chunk) if self._length is None else chunk)
@@ -110,7 +110,7 @@ class Upload:
         if self.state is Sending.ENDED or self._sent_all:
             return
         if self._length is not None:
-            self._wire.fail(httpx.LocalProtocolError("the content is shorter than Content-Length says"))
+            self._wire.fail(InvalidRequestError("the content is shorter than Content-Length says"))
             return
         self._sent_all = True
         self._move(flows=self._wire.write(b"0\r\n\r\n"))

@@ -62,10 +62,10 @@ class _Level:
 
 
 class MemoryStore:
-    """Stored responses by key, never of more than `max_bytes`, each of `max_object_bytes` at most.
+    """Stored responses by key: `max_bytes` in all, `max_object_bytes` and `max_variants` of each key at most.
 
-    It `is_part` of a store behind it, which keeps larger responses than there is room for here.
-    Raises ConfigurationError for bounds that are none.
+    With `is_part`, a store behind it keeps the responses that are too large for this one. Raises
+    ConfigurationError for invalid bounds.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class MemoryStore:
 
     @property
     def stats(self) -> MemoryStats:
-        """The numbers at this moment."""
+        """The current numbers."""
         return MemoryStats(
             len(self._entries),
             self._responses,
@@ -137,7 +137,7 @@ class MemoryStore:
         return stored.cost <= min(self.max_object_bytes, self.max_bytes)
 
     async def resize(self, max_bytes: int, max_object_bytes: int) -> None:
-        """Have other bounds; what is too much then goes in slices, between which others are served."""
+        """Change the bounds; excess responses are evicted in slices, between which others are served."""
         least = self._most_of_one(max_bytes, max_object_bytes)
         share = max(max_bytes // 4, least)
         self._leases.limit, self._loans.most, self.max_object_bytes = share, share, least
@@ -170,7 +170,7 @@ class MemoryStore:
         return self._leases.holds(lease, stored)
 
     def commit(self, lease: Lease, stored: Stored) -> bool:
-        """Store a response; False if it was purged since the lease began, is too large or not to be kept."""
+        """Store a response; False if it was purged since the lease began, is too large or may not be kept."""
         if not self._leases.holds(lease, stored):
             return False
         if not stored.reusable or not self.fits(stored):

@@ -39,7 +39,7 @@ TierLease: TypeAlias = Lease | NodeLease
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Tiers(ABC):
-    """The place to look up, store and purge responses, on this node and on those that share its store."""
+    """Looks up, stores and purges responses, on this node and on all nodes that share its store."""
 
     def __init__(self, memory: MemoryStore) -> None:
         self.memory: Final = memory
@@ -49,14 +49,14 @@ class Tiers(ABC):
 
     @property
     def detached_ttl(self) -> float | None:
-        """Seconds that memory alone serves a response for while the shared store is away; None: it is not."""
+        """Seconds for which memory serves a response while the shared store is away; None: it is there."""
         return None
 
     # Within the call
 
     @abstractmethod
     def lookup(self, key: bytes, now: float) -> Sequence[Stored]:
-        """The responses in memory that may be relied on now, newest first."""
+        """The valid responses in memory, newest first."""
 
     @abstractmethod
     def trusted(self, since: float, now: float) -> bool:
@@ -136,7 +136,7 @@ class Tiers(ABC):
 
     @abstractmethod
     def let_go(self, lease: TierLease) -> None:
-        """Let other nodes wait no longer for the response."""
+        """Release the nodes that wait for the response."""
 
     @abstractmethod
     def end(self, lease: TierLease, then: Callable[[], None]) -> None:
@@ -145,9 +145,9 @@ class Tiers(ABC):
     # For those who can wait
 
     async def purge(self, selector: Selector, now: float) -> int:
-        """Purge on every node; the number of responses meant. Raises RefusedError if that is not confirmed.
+        """Purge on every node; returns the number of responses. Raises RefusedError if unconfirmed.
 
-        Where there are as many bans as may be, one more waits until the oldest have been tested everywhere.
+        With the most bans allowed, the next one waits until the oldest have been tested everywhere.
         """
         if not self.memory.has_room(selector):
             async with self._sweeping:
@@ -161,13 +161,13 @@ class Tiers(ABC):
 
     @abstractmethod
     async def count(self, selector: Selector) -> int:
-        """The number of responses that a purge would mean, on every node; nothing is removed.
+        """The number of responses that a purge would remove, on every node.
 
-        Raises RefusedError if the shared store does not tell.
+        Raises RefusedError if the shared store does not answer.
         """
 
     def counts(self, selector: Selector) -> bool:  # noqa: ARG002
-        """True if the counts of `purge` and `count` are exact: no other node may hold more."""
+        """True if the numbers of `purge` and `count` are exact: no other node holds more."""
         return True
 
     def _begin_task(self, waiting: Coroutine[Any, Any, None]) -> None:
@@ -197,7 +197,7 @@ _AT_ONCE: Final = 3
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class MemoryTier(Tiers):
-    """Memory alone: every continuation is called within the call, except after a purge of many names."""
+    """Memory alone: it calls each `then` within the call, except after a purge of many names."""
 
     def lookup(self, key: bytes, now: float) -> Sequence[Stored]:  # noqa: ARG002
         return self.memory.lookup(key)

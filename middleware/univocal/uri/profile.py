@@ -26,7 +26,7 @@ _SUB_DELIMS: Final = b"!$&'()*+,;="
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Profile:
-    """One family of origins reads targets so; two profiles with equal `digest` read every target alike."""
+    """The way in which one kind of application reads targets; equal `digest`s mean the same reading."""
 
     name: str
     summary: str
@@ -59,7 +59,7 @@ class Profile:
     def load(cls, text: str, name: str = "own", known: Mapping[str, Profile] | None = None) -> Profile:
         """The profile that a TOML `text` describes; it may extend one of the `known` or built-in profiles.
 
-        Raises ProfileError with the key, what was found and what is allowed.
+        Raises ProfileError with the key, the value and the allowed values.
         """
         return parse({name: text}, _shelf.built_in() if known is None else known)[name]
 

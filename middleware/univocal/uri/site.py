@@ -83,12 +83,12 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The hosts that are answered as one, and their routes; the site itself is the route "/".
+    """Hosts that share one set of URLs, and their routes; the site itself is the route "/".
 
     `hosts` are names, "*.suffix" patterns or addresses, with or without a port. `aliases` are exact names:
     they become hosts[0], or are answered with `alias_answer` (301 or 308). `scheme` is b"keep", or the one
-    scheme, b"http" or b"https". `canonical` says how a GET of a non-canonical URL is answered: like the
-    canonical one, by a redirect (301 or 308), or with a Link field ("link", RFC 6596).
+    scheme, b"http" or b"https". `canonical` chooses the answer to a GET of another spelling: as usual, a
+    redirect (301 or 308), or a Link field ("link", RFC 6596).
     """
 
     name: str

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support import hurry
 from univocal.cache.decide import Forward
 from univocal.engine.outcome import NotedFields, Outcome, Times
 from univocal.engine.purge import Purged
@@ -350,7 +351,7 @@ async def test_lines_wait_for_one_another() -> None:
 
 
 async def test_no_line_waits_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accesslog, "PATIENCE", 0.0)
+    hurry(monkeypatch, accesslog.PATIENCE)
     stream = io.BytesIO()
     log = AccessLog(stream, as_json)
     for status in (201, 202):  # each with a timer of its own

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from support import head_of, serving
+from univocal_app.commands.purge import Job, Result, advice
 
 
 @dataclass
@@ -98,6 +99,56 @@ def test_a_prefix_needs_no_admin_listener(univocal: Run, server: Recorder) -> No
     assert asked.startswith(b"PURGE http://en.example:81/A%20%D1%8F HTTP/1.1\r\n")
     for line in (b"Host: en.example:81\r\n", b"X-Purge-Method: prefix\r\n", b"Soft-Purge: 1\r\n"):
         assert line in asked
+
+
+ADVICE = "Nothing was stored under {}. If clients name a port in Host, it is part of the key: purge {}\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "url", "answer"),
+    [
+        ([], "http://en.example/a", '"key": "http://en.example/A"'),
+        (["--prefix"], "http://en.example/a", '"by": "prefix", "value": "http://en.example/A"'),
+    ],
+)
+@pytest.mark.parametrize("verb", ["purged", "softened"])
+def test_a_url_without_its_port_gets_advice(
+    univocal: Run, server: Recorder, verb: str, option: list[str], url: str, answer: str
+) -> None:
+    server.answers = [(200, f'{{"{verb}": 0, {answer}}}')]
+    ended = univocal("purge", *option, url, "--via", server.url)
+    advice = ADVICE.format("http://en.example/A", f"http://en.example:{server.port}/A")
+    assert ended.stderr == advice + "0 stored responses; 1 confirmed, 0 failed\n"
+    assert ended.returncode == 0
+
+
+def test_an_admin_listener_does_not_tell_the_port(univocal: Run, server: Recorder) -> None:
+    server.answers = [(200, '{"purged": 0, "key": "http://[::1]/"}')]
+    ended = univocal("purge", "http://[::1]/", "--admin", server.url)
+    assert ended.stderr.startswith(ADVICE.format("http://[::1]/", "http://[::1]:PORT/"))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "answer"),
+    [
+        ([], "http://en.example:8080/", '"purged": 0, "key": "http://en.example:8080/"'),
+        ([], "http://en.example/", '"purged": 1, "key": "http://en.example/"'),
+        (["--tag"], "http://en.example/", '"purged": 0, "by": "tag", "value": "http://en.example/"'),
+    ],
+    ids=["with a port", "one was stored", "a tag"],
+)
+def test_other_purges_get_no_advice(
+    univocal: Run, server: Recorder, option: list[str], value: str, answer: str
+) -> None:
+    server.answers = [(200, f"{{{answer}}}")]
+    assert len(univocal("purge", *option, value, "--via", server.url).stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("port", [80, 443])
+def test_a_default_port_needs_no_port_in_urls(port: int) -> None:
+    none = Result(Job("url", "http://a/"), "purged 0\thttp://a/", confirmed=True, key="http://a/")
+    assert advice([none], port) == ""
+    assert "http://a:8080/" in advice([none], 8080)
 
 
 def test_a_prefix_reaches_the_proxy_behind_an_admin_tag(univocal: Run, server: Recorder) -> None:

@@ -66,7 +66,7 @@ async def test_pool_timeout(serve, answered, make_transport):
     for _ in range(3):
         with pytest.raises(httpx.PoolTimeout):
             await answered(origin, by=transport, timeout={"pool": 0.01})
-    assert not next(iter(transport._pools.values()))._waiting
+    assert not next(iter(transport.origin_connections._pools.values()))._waiting
     gate.set()
     assert await first == await answered(origin, by=transport) == (200, b"ok")
     assert origin.accepted == 1
@@ -95,7 +95,7 @@ async def test_a_failed_connection_makes_room(serve, answered, make_transport):
     outcomes = await asyncio.gather(
         *(answered(origin, by=transport, method="POST") for _ in range(5)), return_exceptions=True
     )
-    assert [type(outcome) for outcome in outcomes] == [ClosedError] * 5
+    assert [type(outcome.__cause__) for outcome in outcomes] == [ClosedError] * 5
     assert origin.accepted == 5
 
 

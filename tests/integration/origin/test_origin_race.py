@@ -7,9 +7,9 @@ import httpx
 import pytest
 
 from support import hello, silent
+from univocal.origin.connections import Endpoint
 from univocal.origin.failures import origin_failure
 from univocal.origin.resolving import resolved
-from univocal.origin.transport import Endpoint
 
 NO_LIMIT = {"connect": None, "read": 20.0, "write": 20.0, "pool": 20.0}
 
@@ -36,7 +36,10 @@ async def test_what_refuses_gives_way(serve, answered, make_transport, addresses
     origin = await serve(hello)  # at 127.0.0.1 alone
     transport = make_transport(resolve=names(*addresses))
     assert await answered(origin, by=transport) == (200, b"hello")
-    assert transport.tried(Endpoint("http", b"127.0.0.1", origin.port)) == f"127.0.0.1:{origin.port}"
+    assert (
+        transport.origin_connections.tried(Endpoint("http", b"127.0.0.1", origin.port))
+        == f"127.0.0.1:{origin.port}"
+    )
 
 
 @pytest.mark.parametrize("address", ["::1", "127.0.0.2"])
@@ -66,7 +69,8 @@ async def test_the_families_take_turns(serve, answered, make_transport):
             pytest.raises(httpx.ReadTimeout),
         ):
             await answered(origin, by=transport, timeout=NO_LIMIT | {"read": 0.01})
-        assert transport.tried(Endpoint("http", b"127.0.0.1", origin.port)) == f"[::1]:{origin.port}"
+        tried = transport.origin_connections.tried(Endpoint("http", b"127.0.0.1", origin.port))
+        assert tried == f"[::1]:{origin.port}"
 
 
 async def test_where_all_refuse_that_is_told(serve, answered, make_transport):
@@ -74,7 +78,7 @@ async def test_where_all_refuse_that_is_told(serve, answered, make_transport):
     transport = make_transport(resolve=names("::1", "127.0.0.2"))
     with pytest.raises(httpx.ConnectError) as caught:
         await answered(origin, by=transport)
-    failure = origin_failure(caught.value, "http://origin.example").failure
+    failure = origin_failure(caught.value.__cause__, "http://origin.example").failure
     assert failure.reason == "refused"
     assert f"'127.0.0.2', {origin.port}" in failure.error
     assert "::1" in failure.error

@@ -12,6 +12,7 @@ from neighbours import PlayedAnswer
 from univocal.asgi.reverse_proxy import Origins, ReverseProxy
 from univocal.forward.upstream import Upstream
 from univocal.http.errors import ConfigurationError, RefusedError
+from univocal.origin.failures import TransportError
 from univocal.origin.server import OriginServer, Timeouts
 from univocal.origin.transport import OriginTransport
 
@@ -224,7 +225,7 @@ async def test_failures_have_their_names(server, failure):
     told = await asked(await server(script, timeouts=Timeouts(read=0.05))).end()
     assert isinstance(told.error, RefusedError)
     assert told.error.reason == reason
-    assert isinstance(told.error.__cause__, httpx.TransportError)
+    assert isinstance(told.error.__cause__, TransportError)
 
 
 async def test_nobody_listens(server_of):

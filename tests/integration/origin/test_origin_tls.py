@@ -115,7 +115,7 @@ async def test_a_missing_client_certificate_is_reported_as_its_alert(
         with pytest.raises((httpx.ReadError, httpx.WriteError, httpx.ConnectError)) as failed:
             await answered(origin, by=make_transport(ssl_context=client_context))
         await refusing
-    failure = origin_failure(failed.value).failure
+    failure = origin_failure(failed.value.__cause__).failure
     assert failure.reason == "tls"
     assert "ALERT" in failure.error
 

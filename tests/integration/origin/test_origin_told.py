@@ -132,11 +132,11 @@ async def test_an_answer_is_no_failure() -> None:
 
 
 async def test_a_certificate_that_nobody_vouches_for_is_told() -> None:
-    from univocal.origin.failures import origin_failure
+    from univocal.origin.failures import ConnectError, origin_failure
 
     error = ssl.SSLCertVerificationError(1, "certificate verify failed")
     error.verify_message = "self-signed certificate"
-    broken = httpx.ConnectError("no")
+    broken = ConnectError("no")
     broken.__cause__ = error
     failure = origin_failure(broken, "https://a", "192.0.2.1:443").failure  # type: ignore[attr-defined]
     assert failure == Failure("https://a", "192.0.2.1:443", "certificate", "self-signed certificate")

@@ -327,14 +327,6 @@ async def test_expect_sends_nothing_after_a_final_response(serve, answered):
     assert origin.accepted == 2
 
 
-async def test_expect_does_not_wait_for_ever(serve, answered, monkeypatch):
-    monkeypatch.setattr("univocal.origin.upload.CONTINUE_TIMEOUT", 0.02)
-    origin = await serve(echo)
-    fields = [(b"content-length", b"5"), (b"expect", b"100-continue")]
-    _, content = await answered(origin, method="POST", fields=fields, content=[b"hello"])
-    assert content.endswith(b"\r\n\r\nhello")
-
-
 async def test_a_response_may_come_before_the_request_has_ended(serve, transport, ask, eventually):
     async def script(peer):
         await peer.head()

@@ -37,7 +37,7 @@ from http2_client import (
     settings,
     window_update,
 )
-from univocal.server.http2 import session
+from neighbours import Watched
 
 LARGEST = 2**31 - 1
 INITIAL = 65_535
@@ -69,7 +69,6 @@ def page(stream, path=b"/"):
     return headers(stream, changed(GET, path=path))
 
 
-@pytest.mark.pure("h2's connection is watched")
 async def test_h2_hears_of_no_stored_response(client, monkeypatch):
     heard = []
     monkeypatch.setattr(
@@ -255,7 +254,6 @@ STEPS = st.one_of(
 )
 
 
-@pytest.mark.pure("a function of a module is replaced")
 @given(st.lists(STEPS, max_size=12))
 def test_clients_see_the_same_with_and_without_brief_streams(steps):
     script = Script()
@@ -268,12 +266,10 @@ def test_clients_see_the_same_with_and_without_brief_streams(steps):
 async def conversation(frames, *, is_brief):
     """The frames of each stream, and the end."""
     server = await filled()
+    server.listener.service = Watched(server.listener.service, glances=is_brief)
     client = server.connect()
-    with pytest.MonkeyPatch.context() as patch:
-        if not is_brief:
-            patch.setattr(session, "is_whole", lambda _: False)
-        for octets in frames:
-            await client.send(octets)
+    for octets in frames:
+        await client.send(octets)
     streams = sorted({each.stream for each in client.frames} - {0})
     seen = [
         (sections(client, stream), client.content(stream), client.has_ended(stream)) for stream in streams

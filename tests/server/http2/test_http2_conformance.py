@@ -39,7 +39,7 @@ from http2_client import (
     window_update,
 )
 
-ENABLE_PUSH = 2
+ENABLE_PUSH, ALTSVC = 2, 10
 LARGEST = 2**31 - 1
 OPEN = headers(1, POST, ends=False)  # a stream on which content may follow
 WHOLE = headers(1)
@@ -69,6 +69,8 @@ CONNECTION_ERRORS = {
     ),
     "5.1 DATA on an idle stream": ([data(1, b"content")], PROTOCOL_ERROR, STREAM_CLOSED),
     "5.1 RST_STREAM on an idle stream": ([rst_stream(1)], PROTOCOL_ERROR),
+    "5.1 RST_STREAM on an idle stream behind others": ([OPEN, rst_stream(3)], PROTOCOL_ERROR),
+    "5.1 RST_STREAM on a stream of the server": ([headers(5), rst_stream(2)], PROTOCOL_ERROR),
     "5.1 WINDOW_UPDATE on an idle stream": ([window_update(100, 1)], PROTOCOL_ERROR),
     "5.1 CONTINUATION on an idle stream": ([frame(CONTINUATION, END_HEADERS, 1, block(GET))], PROTOCOL_ERROR),
     "5.1 CONTINUATION behind a whole request": (
@@ -187,6 +189,15 @@ async def test_the_connection_ends_at_fields_on_a_closed_stream(connect):
     assert client.error == STREAM_CLOSED
 
 
+@pytest.mark.parametrize("first", [WHOLE, frame(PING, 0, 0, bytes(8)), frame(SETTINGS, ACK)])
+async def test_the_connection_ends_without_settings_at_first(connect, first):
+    """RFC 9113 §3.4."""
+    client = connect(greets=False)
+    await client.send(PREFACE, first)
+    assert client.error == PROTOCOL_ERROR
+    assert client.server.origin.asked == []
+
+
 async def test_the_connection_ends_at_another_preface(connect):
     client = connect(greets=False)
     await client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -196,6 +207,23 @@ async def test_the_connection_ends_at_another_preface(connect):
 # What ends one stream. The origin server has not answered by then.
 STREAM_ERRORS = {
     "5.1 DATA behind a whole request": ([WHOLE, data(1, b"content")], STREAM_CLOSED),
+    "5.1 DATA behind content of its length": (
+        [
+            headers(1, [*POST, (b"content-length", b"7")], ends=False),
+            data(1, b"content", ends=True),
+            data(1, b"content"),
+        ],
+        STREAM_CLOSED,
+    ),
+    "5.1 DATA behind trailers": (
+        [
+            headers(1, [*POST, (b"content-length", b"7")], ends=False),
+            data(1, b"content"),
+            headers(1, [(b"x", b"y")]),
+            data(1, b"content"),
+        ],
+        STREAM_CLOSED,
+    ),
     "5.1 HEADERS behind a whole request": ([WHOLE, WHOLE], STREAM_CLOSED),
     "5.1 DATA behind RST_STREAM": ([OPEN, rst_stream(1), data(1, b"content")], STREAM_CLOSED),
     "5.1 HEADERS behind RST_STREAM": ([OPEN, rst_stream(1), headers(1, POST)], STREAM_CLOSED),
@@ -269,6 +297,15 @@ STREAM_ERRORS = {
     "8.2.2 TE with more than trailers": ([headers(1, [*GET, (b"te", b"trailers, deflate")])], PROTOCOL_ERROR),
     "8.3 an unknown pseudo-header field": ([headers(1, [*GET, (b":test", b"y")])], PROTOCOL_ERROR),
     "8.3 a response's pseudo-header field": ([headers(1, [*GET, (b":status", b"200")])], PROTOCOL_ERROR),
+    "8.3 an interim response's status": ([headers(1, [*GET, (b":status", b"100")])], PROTOCOL_ERROR),
+    "8.3 an interim response's status before content": (
+        [headers(1, [(b":status", b"103"), *POST], ends=False), data(1, b"content", ends=True)],
+        PROTOCOL_ERROR,
+    ),
+    "8.3 an interim response's status in trailers": (
+        [OPEN, data(1, b"content"), headers(1, [(b":status", b"100")])],
+        PROTOCOL_ERROR,
+    ),
     "8.3 a pseudo-header field behind others": ([headers(1, [(b"x", b"y"), *GET])], PROTOCOL_ERROR),
     "8.3 two methods": ([headers(1, [GET[0], *GET])], PROTOCOL_ERROR),
     "8.3 two schemes": ([headers(1, [GET[1], *GET])], PROTOCOL_ERROR),
@@ -317,6 +354,13 @@ IGNORED = {
     "6.5.2 an unknown setting": [settings((0xFF, 1))],
     "6.7 an acknowledgement that nobody waits for": [frame(PING, ACK, 0, b"strange!")],
     "6.9 WINDOW_UPDATE": [window_update(100)],
+    "6.9 WINDOW_UPDATE with the reserved bit": [window_update(2**31 + 100)],
+    "6.9 WINDOW_UPDATE of a stream with the reserved bit": [
+        headers(9, POST, ends=False),
+        window_update(2**31 + 100, 9),
+    ],
+    "7838 4 ALTSVC of a client": [frame(ALTSVC, 0, 0, b"\0\x09x")],
+    "7838 4 ALTSVC on a stream": [headers(9, POST, ends=False), frame(ALTSVC, 0, 9, b"\0")],
 }
 
 
@@ -430,6 +474,20 @@ async def test_streams_beyond_the_bound_are_refused_alone(connect):
     await client.settle()
     assert all(client.has_ended(2 * number + 1) for number in range(100))
     assert (await client.ask(205))[0] == 200
+
+
+async def test_a_frame_with_the_reserved_bit_opens_its_window(connect):
+    client = connect()
+    await client.send(settings((INITIAL_WINDOW_SIZE, 0)), WHOLE)
+    await client.send(window_update(2**31 + 3, 1))
+    assert client.content(1) == b"ans"
+
+
+async def test_settings_beside_unknown_ones_count(connect):
+    client = connect()
+    await client.send(settings((0xFF, 7), (INITIAL_WINDOW_SIZE, 1), (0x0104, 9)))
+    await client.send(WHOLE)
+    assert client.content(1) == b"a"
 
 
 async def test_an_unknown_error_in_goaway_means_nothing(connect):

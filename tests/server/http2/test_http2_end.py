@@ -11,6 +11,7 @@ from http2_client import (
     NO_ERROR,
     PING,
     POST,
+    PROTOCOL_ERROR,
     REFUSED_STREAM,
     Page,
     block,
@@ -64,6 +65,20 @@ async def test_shutdown_lets_streams_finish(connect):
     assert client.server.origin.asked[1].content == b"content"
     assert client.transport.is_closed
     assert not client.transport.is_aborted
+
+
+async def test_the_last_stream_that_is_answered_never_rises(connect):
+    """RFC 9113 §6.8: a request that was refused may be sent again, whatever error comes later."""
+    client = connect()
+    client.server.origin.holds = True
+    await client.send(headers(1))
+    client.connection.shutdown()
+    await client.send(headers(3))
+    await client.send(farewell(client))
+    await client.send(headers(5), headers(7, POST, ends=False))
+    assert [client.resets(number) for number in (5, 7)] == [[REFUSED_STREAM]] * 2
+    await client.send(window_update(0))
+    assert client.goodbyes == [(LARGEST, NO_ERROR), (3, NO_ERROR), (3, PROTOCOL_ERROR)]
 
 
 async def test_a_second_shutdown_does_nothing(connect):

@@ -257,6 +257,31 @@ async def test_a_connection_remembers_few_of_its_streams(connect):
     assert grown < 500_000
 
 
+async def test_settings_that_nobody_knows_cost_nothing(connect):
+    """RFC 9113 §6.5.2: they are ignored, however many they are."""
+    client = connect()
+    await client.settle()
+    unknown = [settings(*[(start + each, 1) for each in range(2500)]) for start in range(100, 60_000, 2500)]
+    tracemalloc.start()
+    try:
+        await client.send(*unknown)
+        client.frames.clear()
+        grown, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert client.error is None
+    assert grown < 1_000_000
+
+
+async def test_cancelled_uploads_leave_nothing_behind(connect):
+    client = connect()
+    for number in range(1, 100, 2):
+        upload = headers(number, [*POST, (b"content-length", b"5")], ends=False)
+        await client.send(upload, data(number, b"four"), rst_stream(number))
+    assert client.error is None
+    assert client.connection.session._lengths == {}
+
+
 async def test_uploads_that_nobody_takes_cost_their_windows(connect):
     client = connect()
     client.server.origin.is_greedy = False

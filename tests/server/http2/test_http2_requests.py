@@ -23,6 +23,7 @@ from http2_client import (
     window_update,
 )
 from univocal.http.framing import ReadLimits
+from univocal.http.messages import Response
 from univocal.judge.runtime import Limits
 
 HOUR = (b"cache-control", b"max-age=3600")
@@ -220,6 +221,26 @@ async def test_a_response_that_is_cut_resets_its_stream(connect):
     assert (await client.ask(3))[0] == 200
 
 
+@pytest.mark.parametrize(("method", "status"), [(b"HEAD", 200), (b"GET", 204)])
+@pytest.mark.parametrize("ends", [True, False], ids=["whole", "unfinished"])
+async def test_a_head_without_content_cannot_be_cut(connect, method, status, ends):
+    """The origin server fails when all of its response was sent, and h2 has forgotten the stream."""
+    client = connect()
+    client.server.origin.holds = True
+    await client.send(headers(1, changed(GET, method=method), ends=ends))
+    (asked,) = client.server.origin.asked
+    asked._answer.start(Response(status, [(b"cache-control", b"no-store")]))
+    await client.send(headers(3, POST, ends=False))
+    asked._answer.fail(ConnectionResetError())
+    await client.send(data(3, ends=True))
+    assert (client.head(1)[0], client.has_ended(1)) == (status, True)
+    assert client.resets(1) == ([] if ends else [NO_ERROR])
+    client.server.origin.asked[-1].answer()
+    await client.settle()
+    assert client.head(3)[0] == 200
+    assert client.connection.is_resting()
+
+
 async def test_a_stored_response_is_sent_at_once(connect, serve):
     server = serve()
     server.origin.pages[b"/"] = Page(fields=(HOUR, (b"etag", b'"a"')), content=b"stored")
@@ -378,3 +399,16 @@ async def test_fields_beyond_what_was_announced_are_refused_with_431(connect, si
     await client.send(*frames)
     assert client.head(1)[0] == 431
     assert (await client.ask(3))[0] == 200
+
+
+async def test_late_content_of_a_cancelled_upload_ends_nothing_else(connect):
+    """RFC 9113 §5.1: frames that were under way when a stream was reset do no harm."""
+    client = connect()
+    client.server.origin.holds = True
+    await client.send(headers(1, [*POST, (b"content-length", b"5")], ends=False), rst_stream(1))
+    await client.send(headers(3, POST, ends=False), headers(5, POST, ends=False))
+    await client.send(data(1, b"more than five"))
+    client.server.origin.holds = False
+    await client.send(data(3, ends=True))
+    assert client.error is None
+    assert client.head(3)[0] == 200

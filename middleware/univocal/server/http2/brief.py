@@ -38,12 +38,13 @@ class BriefStreams:
     `raised` keeps their part of each WINDOW_UPDATE from h2.
     """
 
-    __slots__ = ("_answered", "_entered", "_owed", "_window", "highest", "initial_window")
+    __slots__ = ("_answered", "_entered", "_last", "_owed", "_window", "highest", "initial_window")
 
     def __init__(self) -> None:
         self.highest = 0  # the identifier of the latest stream
         self.initial_window = _INITIAL  # of each new stream (§6.9.2)
         self._entered = 0  # the identifier of the latest stream that h2 knows
+        self._last: int | None = None  # the last stream that a GOAWAY has named
         self._answered: set[int] = set()  # the latest brief streams
         self._window = _INITIAL  # of the connection
         self._owed = 0  # bytes of brief streams' content for which no WINDOW_UPDATE has come
@@ -51,6 +52,16 @@ class BriefStreams:
     def is_next(self, stream: int) -> bool:
         """Tell whether a client may open this stream now (§5.1.1)."""
         return stream > self.highest and stream & 1 == 1
+
+    def is_idle(self, stream: int) -> bool:
+        """Tell whether nothing was sent on this stream yet: an even one is the server's to open (§5.1)."""
+        return stream > self.highest or stream & 1 == 0
+
+    def last(self) -> int:
+        """The last stream that is answered, as GOAWAY names it: it rises no more from now on (§6.8)."""
+        if self._last is None:
+            self._last = self.highest
+        return self._last
 
     def enter(self, stream: int) -> None:
         """Take note of a stream that h2 has opened."""

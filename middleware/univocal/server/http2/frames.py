@@ -20,6 +20,7 @@ __all__ = [
     "FrameReader",
     "FrameTooLongError",
     "Kind",
+    "NoSettingsError",
     "frame_of",
 ]
 
@@ -62,6 +63,10 @@ class Flag(IntEnum):
 
 
 _OF_FIELDS: Final = (Kind.HEADERS, Kind.CONTINUATION)
+_WITH_MORE: Final = (Kind.SETTINGS, Kind.WINDOW_UPDATE)  # they may have parts that are to be ignored
+_SETTING: Final = 6  # bytes of a setting: its identifier in two, its value in four (§6.5.1)
+_LATEST_SETTING: Final = 6  # SETTINGS_MAX_HEADER_LIST_SIZE; others mean nothing here
+_RESERVED: Final = 0x80  # the first bit of a WINDOW_UPDATE
 
 # The price of a frame of each type, in credits: work or memory of ours that the client does not
 # share. A type that is not listed costs one.
@@ -76,6 +81,10 @@ _PRICES: Final = {
 
 class FrameTooLongError(Exception):
     """A frame is longer than SETTINGS_MAX_FRAME_SIZE allows."""
+
+
+class NoSettingsError(Exception):
+    """The first frame behind the preface is not the client's SETTINGS (§3.4)."""
 
 
 @dataclass(slots=True, init=False)
@@ -131,15 +140,34 @@ def frame_of(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     return _pack(length >> 16, length & 0xFFFF, kind, flags, stream) + payload
 
 
+def _essential(kind: int, flags: int, stream: int, octets: bytes) -> bytes:
+    """A SETTINGS or WINDOW_UPDATE frame without the parts that are to be ignored.
+
+    h2 would keep a kilobyte for each setting that it does not know (§6.5.2), and refuses a reserved bit that
+    is set (§6.9).
+    """
+    payload = octets[FRAME_HEADER:]
+    if kind == Kind.WINDOW_UPDATE:
+        if len(payload) == 4 and payload[0] & _RESERVED:
+            return frame_of(kind, flags, stream, bytes((payload[0] & ~_RESERVED,)) + payload[1:])
+    elif not (flags & Flag.ACK or len(payload) % _SETTING):
+        settings = [payload[start : start + _SETTING] for start in range(0, len(payload), _SETTING)]
+        known = [each for each in settings if each[0] == 0 and 0 < each[1] <= _LATEST_SETTING]
+        if len(known) < len(settings):
+            return frame_of(kind, flags, stream, b"".join(known))
+    return octets
+
+
 class FrameReader:
     """Cuts a client's bytes into frames; the preface is the first of them, of no kind."""
 
-    __slots__ = ("_in_fields", "_octets", "_start")
+    __slots__ = ("_has_settings", "_in_fields", "_octets", "_start")
 
     def __init__(self) -> None:
         self._octets = b""
         self._start = -_PREFACE  # of the next frame; negative: the preface comes first
         self._in_fields = False  # a section of fields has begun and not ended
+        self._has_settings = False  # the first frame has come
 
     def feed(self, data: bytes) -> None:
         """Take bytes from the socket."""
@@ -167,7 +195,7 @@ class FrameReader:
         return self._octets[:_PREFACE]
 
     def next(self) -> Frame | None:
-        """The next frame, None if it is not complete. Raises FrameTooLongError."""
+        """The next frame, None if it is not complete. Raises FrameTooLongError and NoSettingsError."""
         octets, start = self._octets, self._start
         if start < 0 or len(octets) < start + FRAME_HEADER:
             return None
@@ -175,6 +203,10 @@ class FrameReader:
         length = high << 16 | low
         if length > LONGEST:
             raise FrameTooLongError
+        if not self._has_settings:
+            if kind != Kind.SETTINGS or flags & Flag.ACK:
+                raise NoSettingsError
+            self._has_settings = True
         end = start + FRAME_HEADER + length
         if len(octets) < end:
             return None
@@ -186,7 +218,10 @@ class FrameReader:
             self._octets, self._start = b"", 0
         else:
             octets = octets[start:end]
-        return Frame(kind, flags, stream & 0x7FFFFFFF, length, octets, within)
+        stream &= 0x7FFFFFFF
+        if kind in _WITH_MORE:
+            octets = _essential(kind, flags, stream, octets)
+        return Frame(kind, flags, stream, len(octets) - FRAME_HEADER, octets, within)
 
 
 class Credit:

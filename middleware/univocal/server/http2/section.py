@@ -22,7 +22,8 @@ __all__ = ["FieldDecoder"]
 
 _OVERHEAD: Final = 32  # bytes that each field counts beside its own (§4.1)
 _LENGTH: Final = b"content-length"
-_MALFORMED_LENGTH: Final = b"Content-Length"  # a name that no request may have (RFC 9113 §8.2.1)
+# Fields for which h2 ends the connection, and names for them that no request may have (RFC 9113 §8.2.1).
+_MALFORMED: Final = {_LENGTH: b"Content-Length", b":status": b":Status"}
 # Whole sections that are remembered, how many bytes one may have, and how many its head.
 _MOST: Final = 16
 _LONGEST: Final = 128
@@ -83,8 +84,9 @@ class FieldDecoder:
     def decode(self, data: bytes, raw: bool = True) -> Fields:  # noqa: ARG002 - h2 wants bytes
         """The fields of a section. Raises HPACKError.
 
-        h2 would end the connection at lengths that are no number, or differ. Their name is changed to one
-        that makes the request malformed, so that its stream alone ends (RFC 9113 §8.1.1).
+        h2 would end the connection at lengths that are no number, or differ, and at the status of an interim
+        response. Their names are changed to those that make the request malformed, so that its stream alone
+        ends (RFC 9113 §8.1.1).
         """
         ahead, self._ahead = self._ahead, None
         if ahead is None:
@@ -95,9 +97,13 @@ class FieldDecoder:
 
     def _read(self, data: bytes) -> Fields:
         fields = self._fields(data)
-        lengths = {content_length_value(value) for name, value in fields if name == _LENGTH}
+        lengths = {
+            content_length_value(value) if name == _LENGTH else None
+            for name, value in fields
+            if name in _MALFORMED
+        }
         if len(lengths) > 1 or None in lengths:
-            return [(_MALFORMED_LENGTH if name == _LENGTH else name, value) for name, value in fields]
+            return [(_MALFORMED.get(name, name), value) for name, value in fields]
         return fields
 
     def _fields(self, data: bytes) -> Fields:

@@ -7,8 +7,12 @@ points, since it serves many clients:
 - h2 answers each frame for a stream that was reset; here such frames are dropped (§5.4.2).
 - h2 ends the connection when a client opens too many streams; here that is the one stream's error (§5.1.2).
 - h2 ends it too when content has another length than announced; here that is the one stream's error (§8.1.1).
-- h2 ends it too when a length is no number: see `univocal.server.http2.section`.
+- h2 ends it too at a length that is no number, or a request with an interim status: see
+  `univocal.server.http2.section`.
 - h2 accepts any number of cheap frames; here they are limited: see `univocal.server.http2.frames`.
+- h2 keeps settings that it does not know, and refuses some reserved bits; here they are left out: see there.
+- h2 accepts requests before SETTINGS (§3.4) and RST_STREAM on idle streams (§6.4); here they are errors.
+- h2 finds faults in ALTSVC frames; here all extensions are ignored (§5.5).
 
 A request in one frame comes as a `WholeRequest`, before h2 has heard of it. `answer` sends its response, and
 h2 never hears of it (see `univocal.server.http2.brief`). Otherwise `enter` lets h2 open its stream.
@@ -50,6 +54,7 @@ from univocal.server.http2.frames import (
     FrameReader,
     FrameTooLongError,
     Kind,
+    NoSettingsError,
     frame_of,
 )
 from univocal.server.http2.head import Head, is_trailer_section
@@ -73,6 +78,7 @@ _TRAILERS_IN_VAIN: Final = 10
 _A_PIECE: Final = 1024
 _PRIORITY: Final = 5  # bytes of a priority (§6.2)
 _OF_A_STREAM: Final = (Kind.DATA, Kind.HEADERS, Kind.RST_STREAM, Kind.WINDOW_UPDATE)
+_KNOWN: Final = frozenset(Kind)
 _STREAM_CLOSED: Final = ErrorCodes.STREAM_CLOSED.to_bytes(4, "big")
 _FAREWELL: Final = b"farewell"  # a PING whose acknowledgement says that the client has read the first GOAWAY
 
@@ -151,7 +157,8 @@ class Session:
         )
         self._frames = FrameReader()
         self._credit = Credit(now)
-        self._lengths: dict[int, int] = {}  # bytes of content that are to come, by stream
+        # Bytes of content that are to come, by stream: those alone that the client has not ended.
+        self._lengths: dict[int, int] = {}
         self._dropped: OrderedDict[int, None] = OrderedDict()  # streams that were reset here
         self._unread = 0  # bytes of content for these
         self._is_greeted = False  # a section of fields was sent
@@ -183,6 +190,9 @@ class Session:
         except FrameTooLongError:
             self.fail(ErrorCodes.FRAME_SIZE_ERROR)
             return None
+        except NoSettingsError:
+            self.fail(ErrorCodes.PROTOCOL_ERROR)
+            return None
         if frame is None:
             waits = self._frames.awaits_fields
             self.fields_since = (self.fields_since or now) if waits else None
@@ -201,18 +211,17 @@ class Session:
     def _read(self, frame: Frame) -> Sequence[Event | Faulty | WholeRequest]:
         if frame.is_within_section:
             return self._let_read(frame)  # an error, unless it is CONTINUATION
+        if not frame.stream:
+            return self._read_of_connection(frame)
         match frame.kind:
             case Kind.HEADERS if self._brief.is_next(frame.stream):
                 if self.state is SessionState.OPEN and is_whole(frame):
                     return self._read_whole(frame)
-            case Kind.SETTINGS if frame.flags & Flag.ACK and frame.length:
-                self.fail(ErrorCodes.FRAME_SIZE_ERROR)
-                return ()
             case Kind.PUSH_PROMISE:
                 self.fail(ErrorCodes.PROTOCOL_ERROR)  # a client cannot push; h2 would wait for its fields
                 return ()
-            case Kind.GOAWAY if frame.stream == 0 and frame.length >= 8:
-                self.is_left = True
+            case Kind.RST_STREAM if self._brief.is_idle(frame.stream):
+                self.fail(ErrorCodes.PROTOCOL_ERROR)  # h2 takes it for one that comes late (§6.4)
                 return ()
             case Kind.DATA if frame.stream in self._dropped:
                 self._drop(frame)
@@ -221,10 +230,25 @@ class Session:
                 self.reset(frame.stream, ErrorCodes.PROTOCOL_ERROR)
                 self._drop(frame)
                 return (Faulty(frame.stream),)
-            case Kind.WINDOW_UPDATE if frame.stream == 0 and frame.length == 4:
-                return self._raise_window(frame)
             case kind if kind in _OF_A_STREAM and self._brief.is_late(frame.stream):
                 self._read_late(frame)
+                return ()
+            case kind if kind not in _KNOWN:
+                return ()  # an extension (§5.5): h2 knows some, and finds faults in them
+        return self._let_read(frame)
+
+    def _read_of_connection(self, frame: Frame) -> Sequence[Event | Faulty | WholeRequest]:
+        """Read a frame that is no stream's."""
+        match frame.kind:
+            case Kind.SETTINGS if frame.flags & Flag.ACK and frame.length:
+                self.fail(ErrorCodes.FRAME_SIZE_ERROR)
+                return ()
+            case Kind.GOAWAY if frame.length >= 8:
+                self.is_left = True
+                return ()
+            case Kind.WINDOW_UPDATE if frame.length == 4:
+                return self._raise_window(frame)
+            case kind if kind not in _KNOWN:
                 return ()
         return self._let_read(frame)
 
@@ -302,27 +326,32 @@ class Session:
                 yield Faulty(event.stream_id)
                 return
             else:
-                if isinstance(event, StreamReset) and not event.remote_reset:
-                    self._remember(event.stream_id)
+                if isinstance(event, StreamReset):
+                    self._lengths.pop(event.stream_id, None)
+                    if not event.remote_reset:
+                        self._remember(event.stream_id)
                 yield event
 
     def _say_otherwise(self, error: ErrorCodes) -> None:
         """Replace the GOAWAY that h2 has just written: it does not know of all streams."""
         self.error = error
         self._out.append(self._h2.data_to_send()[:-_GOAWAY])
-        self._go_away(self._brief.highest, error)
+        self._go_away(self._brief.last(), error)
 
     def _is_faulty(self, trailers: TrailersReceived) -> bool:
         """Content is missing before trailers, or they are none."""
-        return bool(self._lengths.get(trailers.stream_id)) or not is_trailer_section(trailers.headers)
+        left = self._lengths.pop(trailers.stream_id, 0)
+        return left > 0 or not is_trailer_section(trailers.headers)
 
     def _fits(self, frame: Frame) -> bool:
         """Count content; False: it is not as long as its request said (§8.1.1)."""
         if frame.content < 0:
             return True  # more padding than payload: h2 ends the connection
-        left = self._lengths[frame.stream] - frame.content
+        left = self._lengths.pop(frame.stream) - frame.content
+        if frame.flags & Flag.END_STREAM:
+            return left == 0
         self._lengths[frame.stream] = left
-        return left == 0 if frame.flags & Flag.END_STREAM else left >= 0
+        return left >= 0
 
     def _drop(self, frame: Frame) -> None:
         """Give back the connection's window that content took which nobody reads (§5.1)."""
@@ -452,14 +481,14 @@ class Session:
         """Tell the client which request was the last that is answered."""
         if self.state is not SessionState.PARTED and self.state is not SessionState.ENDED:
             self._move(SessionState.PARTED)
-            self._go_away(self._brief.highest)
+            self._go_away(self._brief.last())
 
     def fail(self, code: ErrorCodes) -> None:
         """End the connection with an error (§5.4.1)."""
         if self.state is not SessionState.ENDED:
             self._move(SessionState.ENDED)
             self.error = code
-            self._h2.close_connection(code, last_stream_id=self._brief.highest)
+            self._h2.close_connection(code, last_stream_id=self._brief.last())
 
     def forget(self) -> None:
         """Let go of h2's connection, a circle that would wait for the garbage collector."""

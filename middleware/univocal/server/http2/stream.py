@@ -197,7 +197,10 @@ class Http2Stream:
         if self.phase is ResponsePhase.STARTED:
             while self.send():
                 pass
-            self.reset(ErrorCodes.INTERNAL_ERROR)
+            if self._ended:
+                self._end(self._wire.session)  # its head was all of it
+            else:
+                self.reset(ErrorCodes.INTERNAL_ERROR)
 
     def upgrade(self, fields: Fields | None) -> Line:  # noqa: ARG002
         raise RuntimeError("HTTP/2 has no 101 (RFC 9113 §8.6).")

@@ -1,0 +1,266 @@
+"""The connections to origin servers: HTTP/1.1 on asyncio, targets byte for byte, pushed."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import ssl
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Final, NamedTuple
+
+from aiohappyeyeballs import start_connection
+
+from univocal.http.messages import Fields
+from univocal.http.roles import Answer, Content
+from univocal.http.subclassing import mypyc_attr
+from univocal.origin.connection import Connection, Keeper, PendingRequest
+from univocal.origin.failures import (
+    ConnectError,
+    ConnectTimeoutError,
+    PoolTimeoutError,
+    UnsupportedSchemeError,
+)
+from univocal.origin.pool import Pool
+from univocal.origin.request_head import request_head
+from univocal.origin.resolving import AddressInfo, Resolve, address_text, resolved
+from univocal.origin.timeouts import Timeouts
+
+__all__ = ["Endpoint", "OriginConnections"]
+
+# Seconds that one address of a name has before the next is tried beside it (RFC 8305 §8).
+HEAD_START: Final = 0.25
+
+_REMEMBERED: Final = 256  # endpoints whose last address is known, at least
+
+
+class Endpoint(NamedTuple):
+    """The place connections lead to (RFC 9110 §4.3.1); over TLS `sni` is asked for, if it is another name.
+
+    `address` is connected in place of the host, if it is not empty: an IP address, or the path of a Unix
+    socket. Connections for one `purpose` serve no other.
+    """
+
+    scheme: str
+    host: bytes
+    port: int | None
+    sni: str | None = None
+    address: str = ""
+    purpose: str = ""
+
+    @property
+    def number(self) -> int:
+        """The port, which is the scheme's own where none is named."""
+        return self.port or (443 if self.scheme == "https" else 80)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class OriginConnections:
+    """Sends requests to origin servers over connections that are kept alive (RFC 9112).
+
+    `max_connections` is per origin server. At most `max_idle` of these stay idle, for `idle_timeout` seconds
+    at most: choose less than origin servers grant. A response's head has at most `max_head` bytes. Without
+    `ssl_context`, certificates are verified against the system's authorities. `uds` is the path of a Unix
+    socket for every origin server.
+
+    `resolve` finds a name's addresses, IPv6 and IPv4 by turns. The next one is tried when the one before has
+    failed or has had a quarter of a second. The first that connects serves (RFC 8305). An object serves one
+    event loop.
+    """
+
+    def __init__(
+        self,
+        *,
+        ssl_context: ssl.SSLContext | None = None,
+        uds: str | None = None,
+        max_connections: int = 1000,
+        max_idle: int | None = None,
+        idle_timeout: float = 4.0,
+        max_head: int = 64 * 1024,
+        resolve: Resolve = resolved,
+    ) -> None:
+        self._ssl_context = ssl_context
+        self.uds = uds
+        self._max_connections = max_connections
+        self._max_idle = max_idle
+        self._idle_timeout = idle_timeout
+        self._max_head = max_head
+        self._resolve = resolve
+        self._pools: dict[Endpoint, Pool] = {}
+        self._retired = False
+        self._forgotten: list[Pool] = []  # with the last requests to addresses that a name has no more
+        self._tried: dict[Endpoint, str] = {}  # the last address of each
+
+    def ask(
+        self,
+        endpoint: Endpoint,
+        method: bytes,
+        target: bytes,
+        fields: Fields,
+        content: Content | None,
+        answer: Answer,
+        timeouts: Timeouts,
+        failure: Callable[[Exception], Exception] | None = None,
+        rivals: Callable[[], Iterable[Endpoint]] | None = None,
+        moved: Callable[[str], None] | None = None,
+    ) -> PendingRequest:
+        """Send a request, over an idle connection within this call; `failure` turns errors into the answer's.
+
+        Without an idle connection, the endpoint's `rivals` are connected beside it (RFC 8305): they differ
+        only in the address. `moved` gets the address of the one that accepted first. Raises
+        InvalidRequestError and UnsupportedSchemeError; the answer's errors are OriginErrors, too.
+        """
+        head = request_head(method, target, fields)
+        request = PendingRequest(head, content, answer, timeouts, failure)
+        elsewhere = None
+        if rivals is not None and moved is not None:
+            elsewhere = partial(self._raced, endpoint, rivals, moved)
+        pool = self._pools.get(endpoint)
+        if pool is None:
+            pool = self._pool_of(endpoint)
+        pool.send(request, elsewhere)
+        return request
+
+    @property
+    def connections(self) -> int:
+        """The number of open connections, idle ones included."""
+        return sum(map(len, (*self._pools.values(), *self._forgotten)))
+
+    def retire(self) -> None:
+        """Keep no idle connection from now on; requests are sent, and answered, as ever."""
+        self._retired = True
+        for pool in self._pools.values():
+            pool.retire()
+
+    async def aclose(self) -> None:
+        """Close every connection; requests under way fail."""
+        for pool in (*self._pools.values(), *self._forgotten):
+            pool.close()
+        self._pools.clear()
+        self._forgotten.clear()
+        await asyncio.sleep(0)  # sockets are closed in the event loop's next turn
+
+    def forget(self, endpoint: Endpoint) -> None:
+        """Let go of an endpoint that will be asked no more; what is under way goes on."""
+        # Of what fails after this, the address is told still.
+        for old in list(self._tried)[:-_REMEMBERED]:
+            del self._tried[old]
+        pool = self._pools.pop(endpoint, None)
+        if pool is not None:
+            pool.retire()
+            self._forgotten = [each for each in (*self._forgotten, pool) if len(each)]
+
+    def tried(self, endpoint: Endpoint) -> str:
+        """The address that was tried last for an endpoint, "" if none was."""
+        return self._tried.get(endpoint, "")
+
+    def _pool_of(self, endpoint: Endpoint) -> Pool:
+        pool = self._pools.get(endpoint)
+        if pool is None:
+            pool = self._pools[endpoint] = self._pool(endpoint)
+        return pool
+
+    def _pool(self, endpoint: Endpoint) -> Pool:
+        if endpoint.scheme not in ("http", "https") or not endpoint.host:
+            raise UnsupportedSchemeError(f"no origin speaks {endpoint.scheme!r}: http and https do")
+
+        async def open_connection(keeper: Keeper) -> Connection:
+            return await self._open(keeper, endpoint)
+
+        pool = Pool(open_connection, self._max_connections, self._idle_timeout, self._max_idle)
+        if self._retired:
+            pool.retire()
+        return pool
+
+    async def _open(
+        self, keeper: Keeper, endpoint: Endpoint, sock: socket.socket | None = None
+    ) -> Connection:
+        """Open a connection; `sock` is connected already."""
+        loop = asyncio.get_running_loop()
+
+        def factory() -> Connection:
+            return Connection(loop, keeper, self._max_head)
+
+        context, name = None, None
+        if endpoint.scheme == "https":
+            context, name = self._context(), endpoint.sni or endpoint.host.decode("ascii")
+        place = self.uds or endpoint.address or endpoint.host.decode("ascii")
+        with _connecting():
+            if place.startswith("/"):
+                self._tried[endpoint] = place
+                _, connection = await loop.create_unix_connection(
+                    factory, place, ssl=context, server_hostname=name
+                )
+                return connection
+            if sock is None:
+                addresses = await self._resolve(place, endpoint.number)
+                if len(addresses) == 1:
+                    address, port = addresses[0][4][:2]
+                    self._tried[endpoint] = address_text(addresses[0])
+                    _, connection = await loop.create_connection(
+                        factory, address, port, ssl=context, server_hostname=name
+                    )
+                    return connection
+                sock = await self._first(endpoint, addresses)
+            _, connection = await loop.create_connection(
+                factory, sock=sock, ssl=context, server_hostname=name
+            )
+            return connection
+
+    async def _first(self, endpoint: Endpoint, addresses: list[AddressInfo]) -> socket.socket:
+        """Connect to the address that accepts first (RFC 8305), and remember which was tried last."""
+
+        def made(place: AddressInfo) -> socket.socket:
+            self._tried[endpoint] = address_text(place)
+            return socket.socket(*place[:3])
+
+        return await start_connection(addresses, happy_eyeballs_delay=HEAD_START, socket_factory=made)
+
+    async def _raced(
+        self,
+        endpoint: Endpoint,
+        rivals: Callable[[], Iterable[Endpoint]],
+        moved: Callable[[str], None],
+        seconds: Timeouts,
+    ) -> Connection:
+        """A connection to the endpoint, or to the rival of it that accepts before it does."""
+        racers = {each.address: each for each in (endpoint, *rivals())}
+        if len(racers) == 1:
+            return await self._pool_of(endpoint).connect(seconds.connect, seconds.pool)
+        with _connecting():
+            addresses = [place for each in racers for place in await resolved(each, endpoint.number)]
+            try:
+                async with asyncio.timeout(seconds.connect):
+                    held = [await self._first(endpoint, addresses)]
+            except TimeoutError:
+                raise ConnectTimeoutError("no address accepted the connection in time") from None
+        try:
+            winner = racers.get(held[0].getpeername()[0], endpoint)
+            if winner is not endpoint:
+                moved(winner.address)
+            return await self._pool_of(winner).connect(
+                seconds.connect, seconds.pool, by=lambda keeper: self._open(keeper, winner, held.pop())
+            )
+        finally:
+            for sock in held:  # it was another's turn
+                sock.close()
+
+    def _context(self) -> ssl.SSLContext:
+        if self._ssl_context is None:
+            self._ssl_context = ssl.create_default_context()
+            self._ssl_context.set_alpn_protocols(["http/1.1"])
+        return self._ssl_context
+
+
+@contextmanager
+def _connecting() -> Iterator[None]:
+    """Make one error of all failures to connect."""
+    try:
+        yield
+    # (uvloop has RuntimeErrors of its own where a descriptor is used anew)
+    except (OSError, UnicodeError, RuntimeError) as error:
+        if isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}:
+            raise PoolTimeoutError("there is no descriptor for one more connection") from error
+        raise ConnectError(str(error)) from error
