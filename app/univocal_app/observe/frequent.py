@@ -25,10 +25,11 @@ class Frequent(Generic[Key]):
 
     def add(self, key: Key, weight: int = 1) -> None:
         """Add to a key's sum."""
-        try:
-            self.sums[key] += weight
-        except KeyError:
+        known = self.sums.get(key)
+        if known is None:
             self._meet(key, weight)
+        else:
+            self.sums[key] = known + weight
 
     def __iter__(self) -> Iterator[tuple[Key, int]]:
         return iter(self.sums.items())

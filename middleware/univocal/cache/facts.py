@@ -22,6 +22,7 @@ from univocal.cache.vary import selection
 from univocal.http.fields import entity_tag, first, http_date, imf_fixdate, members, without
 from univocal.http.forward import HOP_BY_HOP, connection_options
 from univocal.http.messages import Fields, Request, Response, values
+from univocal.http.subclassing import mypyc_attr
 
 __all__ = [
     "Assessed",
@@ -38,6 +39,7 @@ __all__ = [
 _DROPPED: Final = HOP_BY_HOP | {b"age"}
 
 
+@mypyc_attr(acyclic=True)
 class Fetched:
     """A request, its response's head, and when the one was sent and the other came (seconds)."""
 
@@ -52,6 +54,7 @@ class Fetched:
         self.response_time = response_time
 
 
+@mypyc_attr(acyclic=True)
 class FieldIndex:
     """A response's fields as one pass over them finds them."""
 
@@ -62,6 +65,7 @@ class FieldIndex:
         self.directives = directives
 
 
+@mypyc_attr(acyclic=True)
 class Assessed:
     """The findings about a response on the way to the verdict."""
 

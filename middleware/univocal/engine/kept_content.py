@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
+from univocal.http.subclassing import mypyc_attr
 from univocal.store.tiers import TierLease, Tiers
 
 __all__ = ["KeptContent"]
@@ -13,6 +14,7 @@ __all__ = ["KeptContent"]
 _OBJECT: Final = sys.getsizeof(b"") + 8
 
 
+@mypyc_attr(acyclic=True)
 class KeptContent:
     """Chunks of content, for each of which a lease reserves room, and the room for those still to come.
 

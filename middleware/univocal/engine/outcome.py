@@ -11,6 +11,7 @@ from univocal.engine.purge import Purged
 from univocal.http.errors import Failure
 from univocal.http.messages import Fields, Received
 from univocal.http.problem import problem
+from univocal.http.subclassing import mypyc_attr
 from univocal.judge.admission import Admission
 from univocal.judge.cache_status import Handling
 from univocal.judge.hits import Hit
@@ -26,6 +27,7 @@ _Value: TypeAlias = bytes | None
 _NOTED: Final = frozenset((b"user-agent", b"referer", b"traceparent", b"tracestate"))
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class Times:
     """Seconds: when the request came (wall clock), how long its first byte and its last took."""
@@ -40,6 +42,7 @@ class Times:
         self.total = total
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class NotedFields:
     """The values of a request's fields that listeners take note of: the client's bytes; None: it has none."""
@@ -95,6 +98,7 @@ class NotedFields:
 _NONE_NOTED: Final = NotedFields()
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class Outcome:
     """The result of one exchange; for counters also of several hits: `alike` is their number.

@@ -11,12 +11,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from univocal.http.subclassing import mypyc_attr
+
 __all__ = ["NO_NAMES", "Field", "Fields", "Received", "Request", "Response", "values"]
 
 Field: TypeAlias = tuple[bytes, bytes]
 Fields: TypeAlias = list[Field]
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class Received:
     """A request line and the connection it came by, before anything is believed of it."""
@@ -54,6 +57,7 @@ class Received:
 NO_NAMES: Final = frozenset[bytes]()
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class Request:
     """A request's head; `target` is canonical, `tags` are derived from it: a response's, besides its own.
@@ -85,6 +89,7 @@ class Request:
         self.names = frozenset([name for name, _ in fields])
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class Response:
     """A final response's head; `server` is the URL of the origin server that sent it, if it is known.

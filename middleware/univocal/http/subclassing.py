@@ -1,6 +1,7 @@
-"""The mark of classes that Python code may subclass even where mypyc has compiled them.
+"""The marks by which classes tell mypyc how to compile them. Nothing needs `mypy_extensions` to run.
 
-mypyc reads the mark as it compiles. Nothing needs `mypy_extensions` to run.
+- `allow_interpreted_subclasses`: Python code may subclass the class.
+- `acyclic`: no object of the class is part of a circle, so the garbage collector need not look at them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,6 @@ if TYPE_CHECKING:
     from mypy_extensions import mypyc_attr
 else:
 
-    def mypyc_attr(*, allow_interpreted_subclasses: bool) -> Callable[[C], C]:  # noqa: ARG001
+    def mypyc_attr(**marks: bool) -> Callable[[C], C]:  # noqa: ARG001
         """Return the class as it is: it is not compiled."""
         return lambda marked: marked

@@ -22,6 +22,7 @@ from univocal.http.fields import ENCODINGS, combined, content_length
 from univocal.http.forward import end_to_end, times_here
 from univocal.http.framing import is_ambiguous
 from univocal.http.messages import NO_NAMES, Fields, Received, Request, Response
+from univocal.http.subclassing import mypyc_attr
 from univocal.judge.access import Denial, OwnRates, Rates, verdict
 from univocal.judge.orders import PURGES, Order, order_of
 from univocal.judge.plan import Plan
@@ -44,6 +45,7 @@ Judgement: TypeAlias = Decision | Order
 """The cache's decision about a request, or the order that a PURGE or BAN gives."""
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class Admission:
     """A request as it was judged, with the configuration that it was judged by; immutable by convention."""

@@ -15,6 +15,7 @@ from univocal.http.fields import ENCODINGS
 from univocal.http.forward import speaks_for_another
 from univocal.http.grammar import TOKEN
 from univocal.http.messages import Fields, Received, values
+from univocal.http.subclassing import mypyc_attr
 
 __all__ = [
     "LOOPBACK",
@@ -113,6 +114,7 @@ def within(address: str | None, allowed: Networks) -> bool:
     return any((mapped or parsed) in network for network in allowed)
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class Peer:
     """The sender of a request, as far as it is believed; immutable by convention."""

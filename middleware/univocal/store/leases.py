@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from itertools import islice
 from typing import Final
 
 from univocal.cache.stored import Stored
+from univocal.http.subclassing import mypyc_attr
 from univocal.store.purge_selectors import (
     Everything,
     LocalSelector,
@@ -31,6 +32,7 @@ _SEARCH: Final = 150
 _NOTHING_SPARED: Final = frozenset[int]()
 
 
+@mypyc_attr(acyclic=True)
 class Lease:
     """The right to commit what is being fetched, unless it is purged meanwhile."""
 
@@ -49,7 +51,7 @@ class Lease:
 
 
 class Leases:
-    """All live leases, and the purges since the oldest of them."""
+    """The live leases, and the purges since the oldest of them."""
 
     __slots__ = ("_forgotten", "_live", "_log", "_number", "_weight", "limit", "reserved")
 
@@ -60,13 +62,13 @@ class Leases:
         self._forgotten = 0  # of the last one dropped from the log while a lease needed it
         self._weight = 0
         self._log: deque[tuple[int, int, LocalSelector]] = deque()  # number, bytes, what was purged
-        self._live: OrderedDict[int, Lease] = OrderedDict()
+        # How many leases are live, by the number at which they began, which only grows.
+        self._live: dict[int, int] = {}
 
     def begin(self, key: bytes, now: float) -> Lease:
         """A new lease."""
-        lease = Lease(key, self._number, now)
-        self._live[id(lease)] = lease
-        return lease
+        self._live[self._number] = self._live.get(self._number, 0) + 1
+        return Lease(key, self._number, now)
 
     def reserve(self, lease: Lease, nbytes: int, at_most: int, *, unread: bool = False) -> bool:
         """Count `nbytes` more for a lease; False if it, or all together, would have more than they may.
@@ -92,10 +94,14 @@ class Leases:
         if not lease.live:
             return
         lease.live = False
-        del self._live[id(lease)]
+        others = self._live[lease.began] - 1
+        if others:
+            self._live[lease.began] = others
+            return
+        del self._live[lease.began]
         if not self._log:
             return
-        oldest = next(iter(self._live.values())).began if self._live else self._number
+        oldest = next(iter(self._live), self._number)
         while self._log and self._log[0][0] <= oldest:
             self._weight -= self._log.popleft()[1]
 
@@ -121,12 +127,14 @@ class Leases:
         """
         if not lease.live or lease.began < self._forgotten:
             return False
+        if not self._log:
+            return True
         known: tuple[object, ...] | None = None
         if stored is not None:
             known = stored.key, stored.tags, stored.search, stored.vary, stored.response_time
         if known != lease.known:
             lease.known, lease.passed = known, lease.began
-        if not self._log or self._log[-1][0] <= lease.passed:
+        if self._log[-1][0] <= lease.passed:
             return True
         steps = _STEPS
         for number, _, selector in islice(self._log, max(0, lease.passed + 1 - self._log[0][0]), None):

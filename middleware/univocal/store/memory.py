@@ -182,7 +182,7 @@ class MemoryStore:
         self._insert(stored)
         self._loans.trim()
         self.sweep(_COMMITTED)
-        self._uncacheable.pop(hash((stored.key, _NOTHING)), None)
+        self.forget_uncacheable(stored.key, _NOTHING)
         return True
 
     def _holds_better(self, stored: Stored) -> bool:
@@ -393,7 +393,8 @@ class MemoryStore:
 
     def forget_uncacheable(self, key: bytes, odd: frozenset[bytes]) -> None:
         """Take note that a response to such a request could be stored."""
-        self._uncacheable.pop(hash((key, odd)), None)
+        if self._uncacheable:
+            self._uncacheable.pop(hash((key, odd)), None)
 
     def is_uncacheable(self, key: bytes, now: float, odd: frozenset[bytes] = _NOTHING) -> bool:
         """Tell whether a response to such a request, not long ago, could not be stored."""

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from univocal.http.fields import ENCODINGS
+from univocal.http.subclassing import mypyc_attr
 from univocal.uri.profile import Profile
 from univocal.uri.query import split
 from univocal.uri.segments import is_under, routing_view
@@ -28,9 +29,12 @@ __all__ = [
 _PORT: Final = re.compile(rb":[0-9]*\Z")
 
 
-@dataclass(frozen=True, slots=True)
+@mypyc_attr(acyclic=True)
+@dataclass(slots=True, init=False, unsafe_hash=True)
 class Canonical:
     """The one spelling of a target URI, and who owns it: the only URL that anything downstream sees.
+
+    It is immutable by convention: freezing it would make it take four times as long to build.
 
     `key` is injective: none of the four parts that it joins holds a blank. If `observed` is not empty,
     `target` is the received one and the request goes past the cache. `redirect` is 0, or the status with
@@ -46,11 +50,37 @@ class Canonical:
     key: bytes
     site: Site
     route: Route
-    observed: tuple[str, ...] = ()
-    redirect: int = 0
-    verbatim: bytes = b""
-    respelled: bool = False
-    upstream_path: bytes = b""
+    observed: tuple[str, ...]
+    redirect: int
+    verbatim: bytes
+    respelled: bool
+    upstream_path: bytes
+
+    def __init__(
+        self,
+        scheme: bytes,
+        authority: bytes,
+        target: bytes,
+        key: bytes,
+        site: Site,
+        route: Route,
+        observed: tuple[str, ...] = (),
+        redirect: int = 0,
+        verbatim: bytes = b"",
+        respelled: bool = False,
+        upstream_path: bytes = b"",
+    ) -> None:
+        self.scheme = scheme
+        self.authority = authority
+        self.target = target
+        self.key = key
+        self.site = site
+        self.route = route
+        self.observed = observed
+        self.redirect = redirect
+        self.verbatim = verbatim
+        self.respelled = respelled
+        self.upstream_path = upstream_path
 
     def https_url(self, port: int) -> bytes:
         """The absolute URL under https, at a port of its own."""
