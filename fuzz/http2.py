@@ -18,6 +18,7 @@ import logging
 import random
 import sys
 import time
+import traceback
 from collections.abc import Iterable
 from typing import Any
 
@@ -403,32 +404,37 @@ async def conversation(chance: random.Random, frames: Iterable[bytes]) -> list[o
     return [streams, *seen, client.transport.is_closed]
 
 
+def broken(name: str) -> str:
+    """The law that the connection of this name breaks, or ""."""
+    faults, logger, chance = Faults(), logging.getLogger("univocal"), random.Random(name)
+    propagates, logger.propagate = logger.propagate, False
+    logger.addHandler(faults)
+    try:
+        asyncio.run(asyncio.wait_for((play if chance.random() < 0.7 else compare)(chance), 60))
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        faults.found.append(f"{error!r} at {where.filename}:{where.lineno}")
+    finally:
+        logger.removeHandler(faults)
+        logger.propagate = propagates
+    return faults.found[0] if faults.found else ""
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--replay", default="")
     options = parser.parse_args()
-    faults, logger = Faults(), logging.getLogger("univocal")
-    logger.addHandler(faults)
-    logger.propagate = False
     logging.getLogger("uvicorn.error").disabled = True
     end, number = time.monotonic() + options.seconds, 0
-    while time.monotonic() < end:
+    while time.monotonic() < end and not (options.replay and number):
         name = options.replay or f"{options.seed}.{number}"
-        chance = random.Random(name)
-        try:
-            asyncio.run(asyncio.wait_for((play if chance.random() < 0.7 else compare)(chance), 60))
-        except Exception as error:
-            if options.replay:
-                raise
-            faults.found.append(repr(error))
-        if faults.found:
-            sys.stderr.write(f"--replay {name}: {faults.found[0]}\n")
+        wrong = broken(name)
+        if wrong:
+            sys.stderr.write(f"--replay {name}: {wrong}\n")
             return 1
         number += 1
-        if options.replay:
-            break
     sys.stdout.write(f"{number} connections by HTTP/2, nothing found\n")
     return 0
 
