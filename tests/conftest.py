@@ -6,7 +6,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -73,10 +73,16 @@ def long_first(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
     return ordered + others
 
 
-def pytest_collection_finish() -> None:
-    """Have the garbage collector pass over the thousands of tests, whatever is searched later."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Run the garbage collector neither while the thousands of tests are made, nor over them later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture
