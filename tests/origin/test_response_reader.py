@@ -269,6 +269,7 @@ def test_a_head_as_large_as_allowed():
     assert told.heads[0][1][0] == (b"a", value)
 
 
+@pytest.mark.pure("a function's calls are counted")
 @pytest.mark.parametrize(
     "head",
     [
