@@ -15,7 +15,7 @@ from univocal.cache.storing import complete, may_store
 from univocal.http.messages import Fields, Request, Response
 from univocal.store.memory import MemoryStore
 
-COUNT = 1_000
+COUNT = 500
 
 
 def fill(store: MemoryStore, more: Fields, asked: Fields, body: int) -> None:
