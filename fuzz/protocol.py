@@ -340,7 +340,7 @@ class DirectHarness(Harness):
         self.reading.requests.append((b"GET", received.target, b"1.1", fields, b""))
         self.glanced += 1
         told = HitFields(Handling(), [], b"")
-        return Hit(self._stored, self._stored.head, 0, self._canonical, None, told, Tally(), plan, values)
+        return Hit(self._stored, self._stored.head, 0, None, told, Tally(self._canonical), plan, values)
 
     def tell(self, hit: Hit, received: Received, seconds: float, now: float) -> None:
         """Hear of a hit that was sent."""

@@ -1,6 +1,5 @@
 """What is found at a glance is what the gate would have decided, or nothing."""
 
-import gc
 from types import MappingProxyType
 
 import pytest
@@ -25,6 +24,7 @@ from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Limits, Runtime
 from univocal.judge.trust import networks
 from univocal.store.memory import MemoryStore
+from univocal.store.purge_selectors import Everything, Pattern, Prefix
 from univocal.store.tiers import tiers_of
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites
@@ -241,11 +241,55 @@ def test_a_reload_is_heeded():
     assert hits.find(received, plan, [b"a.example"], NOW) is not None
 
 
-def test_what_clients_choose_is_remembered_in_bounded_number():
-    gate = GATES["plain"]
-    hits = Hits(gate)
-    plan = plan_of((b"Host",))
-    for number in range(20_000):
-        assert hits.find(Received(b"GET", b"/%d" % number), plan, [b"a.example"], NOW) is None
-    kept = [each for each in gc.get_referents(hits) if isinstance(each, dict)]
-    assert 0 < max(map(len, kept)) <= 16_384
+@pytest.mark.parametrize(
+    "requests",
+    [
+        lambda number: (b"/%d" % number, b"a.example"),
+        lambda number: (b"/", b"%d.example" % number),
+        lambda number: (b"/%d" % number, b"%d.example" % (number % 10)),
+    ],
+    ids=["targets", "hosts", "both"],
+)
+def test_what_clients_choose_is_remembered_in_bounded_number(requests):
+    hits, plan = Hits(GATES["plain"]), plan_of((b"Host",))
+    for number in range(18_000):
+        target, host = requests(number)
+        assert hits.find(Received(b"GET", target), plan, [host], NOW) is None
+    targets_by_host = hits._located
+    assert sum(map(len, targets_by_host.values())) == len(hits._order) == 16_384
+    assert all(targets_by_host.values())
+
+
+def store(gate, body=b"content", target=b"/z"):
+    """Have another response to a target stored, in place of the last one."""
+    admission = gate.admit(Received(b"GET", target), [(b"host", HOSTS[0])], NOW)
+    begun = may_store(
+        admission.canonical.key, admission.request, Response(200, [HOUR]), admission.rules, NOW, NOW
+    )
+    lease = gate.tiers.begin(begun.key, NOW)
+    assert gate.tiers.commit(lease, complete(begun, body))
+    gate.tiers.release(lease)
+
+
+def test_a_hit_is_of_what_is_stored_now():
+    gate = gate_of(RUNTIMES["plain"])
+    hits, received, memory = Hits(gate), Received(b"GET", b"/z", b"http", None), gate.tiers.memory
+
+    def content():
+        hit = hits.find(received, plan_of((b"Host",)), [HOSTS[0]], NOW)
+        return None if hit is None else hit.stored.body
+
+    assert content() is None
+    for selector in (
+        Prefix(frozenset({b"http a.example /z"})),
+        Everything(),
+        Pattern("/z", lambda url: url.endswith(b"/z")),
+    ):
+        store(gate, b"first")
+        assert content() == content() == b"first"
+        store(gate, b"second")
+        assert content() == content() == b"second"
+        memory.purge(selector, NOW)
+        assert content() is content() is None
+        store(gate, b"third")
+        assert content() == content() == b"third"

@@ -98,7 +98,7 @@ def test_a_hit_has_the_line_of_its_outcome(
 ) -> None:
     hit, received = found
     if target is not None:  # of a page that nobody has asked for
-        received, hit = Received(b"GET", target), dataclasses.replace(hit, tally=Tally())
+        received, hit = Received(b"GET", target), dataclasses.replace(hit, tally=Tally(hit.canonical))
     received = Received(b"GET", received.target, b"http", client, version)
     hit = dataclasses.replace(hit, client=client, values=[HOST, *values])
     if status != hit.stored.status:
@@ -114,7 +114,9 @@ def test_a_hit_has_the_line_of_its_outcome(
 def test_no_client_forges_a_line_of_a_hit(form: str) -> None:
     hit, received = HITS[0]
     received = Received(b"GET", HOSTILE, b"http", "1 2\n3")
-    hit = dataclasses.replace(hit, client="1 2\n3", values=[HOST, HOSTILE, HOSTILE], tally=Tally())
+    hit = dataclasses.replace(
+        hit, client="1 2\n3", values=[HOST, HOSTILE, HOSTILE], tally=Tally(hit.canonical)
+    )
     line = LINES[form].line(hit, received, NOW, 1e-5)
     assert all(0x20 <= octet < 0x7F for octet in line[:-1])
     assert line.count(b'"') % 2 == 0 or json.loads(line)["referrer"] == HOSTILE.decode("latin-1")
@@ -131,7 +133,8 @@ def test_many_pages_and_clients_take_bounded_memory(form: str) -> None:
     (hit, received), lines = HITS[0], hit_lines_of(FORMS[form])
     assert isinstance(lines, hit_lines.QuickHitLines)
     for number in range(2 * PAGES + 1):
-        lines.line(dataclasses.replace(hit, client=f"192.0.2.{number}", tally=Tally()), received, NOW, 1e-5)
+        other = dataclasses.replace(hit, client=f"192.0.2.{number}", tally=Tally(hit.canonical))
+        lines.line(other, received, NOW, 1e-5)
         assert len(lines._pages) <= PAGES
         assert len(lines._addresses) <= PAGES
     assert PAGES < 10_000

@@ -11,6 +11,7 @@ import pytest
 from support import NOW, stored_response
 from univocal.cache.stored import Stored
 from univocal.http.messages import Field
+from univocal.store.eviction import NO_ENTRY
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Selector, Tags, Variants
 
@@ -52,6 +53,32 @@ def test_variants_are_kept_side_by_side_newest_first() -> None:
         assert put(store, response)
     assert list(store.lookup(key())) == [again, two]
     assert store.stats.bytes == again.cost + two.cost
+
+
+def test_an_entry_that_left_the_store_has_nothing_for_good() -> None:
+    store = MemoryStore()
+    assert store.entry(key()) is NO_ENTRY
+    assert list(store.revisit(NO_ENTRY)) == []
+    put(store, stored(key()))
+    entry = store.entry(key())
+    put(store, again := stored(key(), body=b"again"))
+    assert list(store.revisit(entry)) == [again]
+    store.purge(Pattern("a", lambda url: b"a" in url), NOW)
+    assert list(store.revisit(entry)) == []
+    put(store, new := stored(key()))
+    store.purge(Pattern("z", lambda url: b"z" in url), NOW)  # a ban that the old entry has not met
+    assert list(store.revisit(entry)) == []
+    assert list(store.lookup(key())) == list(store.revisit(store.entry(key()))) == [new]
+
+
+def test_a_revisited_entry_is_spared_like_one_looked_up() -> None:
+    one = stored(key("/0"))
+    store = MemoryStore(4 * one.cost)
+    put(store, one)
+    entry = store.entry(key("/0"))
+    for number in range(1, 20):
+        assert list(store.revisit(entry)) == [one]
+        put(store, stored(key(f"/{number}")))
 
 
 def test_parts_and_head_answers_displace_no_fresh_whole() -> None:

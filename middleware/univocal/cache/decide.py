@@ -6,7 +6,7 @@ invalidation (§4.4). Reasons are the tokens of Cache-Status (RFC 9211 §2.2).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
@@ -24,6 +24,7 @@ from univocal.http.messages import Fields, Request
 __all__ = [
     "Decision",
     "Forward",
+    "LateRequest",
     "Refuse",
     "Reuse",
     "Validate",
@@ -179,19 +180,27 @@ def select(request: Request, variants: Sequence[Stored]) -> Stored | None:
     return fallback
 
 
-def at_once(
-    variants: Sequence[Stored], request: Callable[[], Request], now: float, *, personal: bool
-) -> Stored | None:
+class LateRequest:
+    """A request that is put together only if a stored response depends on it."""
+
+    __slots__ = ()
+
+    def request(self) -> Request:
+        """The request as it is compared with stored responses."""
+        raise NotImplementedError
+
+
+def at_once(variants: Sequence[Stored], late: LateRequest, now: float, *, personal: bool) -> Stored | None:
     """The stored response that answers a plain GET as it is; None where `decide` has more to look at.
 
-    It builds the request only where the selecting header fields matter (§4.1). `personal` are the request's
+    It asks for the request only where the selecting header fields matter (§4.1). `personal` are the request's
     fields that identify its client.
     """
     built: Request | None = None
     presented: dict[bytes, bytes | None] = {}
     for stored in variants:
         if stored.vary and (personal or stored.vary not in _UNASKED):
-            built = built or request()
+            built = built or late.request()
             if not matches(stored, built, presented):
                 continue
         whole = stored.part is None and not stored.bodiless

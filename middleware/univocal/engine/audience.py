@@ -8,11 +8,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol, TypeAlias
 
-from univocal.cache.stored import Stored
 from univocal.engine.outcome import Outcome
 from univocal.http.messages import Received
 from univocal.http.roles import CallLater
-from univocal.judge.hits import Hit, Tally
+from univocal.judge.hits import Alike, Hit, Tally
 
 __all__ = ["ALIKE", "Audience", "HitListener", "Listener"]
 
@@ -22,7 +21,7 @@ Listener: TypeAlias = Callable[[Outcome], None]
 
 ALIKE: Final = 1e-4  # seconds: hits that took longer are told one by one
 PATIENCE: Final = 1.0  # seconds after which counters have heard of a hit
-# Tallies keep the stored responses: at most so many in a second, with so many bytes of content in all.
+# Hits counted together keep their stored response: so many in a second, with so many bytes of content in all.
 MOST: Final = 8192
 OCTETS: Final = 8 << 20
 # Of those that have ended, so many are told with each exchange that follows, and in each turn of the event
@@ -61,10 +60,9 @@ class Audience:
         self.listeners, self.counters = list(listeners), list(counters)
         self.hit_listeners: tuple[HitListener, ...] = ()
         self.since = self.until = 0.0
-        self._tallies: dict[Tally, Outcome] = {}  # with the outcome of the first hit of each
+        self._tallies: dict[Tally, Alike] = {}  # that are counted now
         self._octets = 0  # of content, in them
-        # The next report to counters: the first of some that are alike, how many, and their seconds.
-        self._ended: deque[tuple[Outcome, int, float]] = deque()
+        self._ended = deque[Outcome | Alike]()  # the next reports to counters
         self._call_later = call_later
         self._is_due = False
 
@@ -87,51 +85,51 @@ class Audience:
                 each.hit(hit, received, begun, seconds)
             except Exception:
                 logger.exception("a listener failed")
-        tally = hit.tally
-        counted = tally.stored is hit.stored and seconds < ALIKE and self.since <= begun < self.until
-        if counted:
-            tally.count += 1
-            tally.seconds += seconds
-        if not self.listeners and (counted or not self.counters):
-            return
-        outcome = Outcome.of_hit(hit, received, begun, seconds)
         if self.listeners:
-            _tell(outcome, self.listeners)
-        if self.counters and not counted:
-            self.count_hit(outcome, hit.stored, tally)
+            _tell(Outcome.of_hit(hit, received, begun, seconds), self.listeners)
+        alike = hit.tally.alike
+        if (
+            alike is not None
+            and alike.stored is hit.stored
+            and seconds < ALIKE
+            and self.since <= begun < self.until
+        ):
+            alike.count += 1
+            alike.seconds += seconds
+        elif self.counters:
+            self.count_hit(hit, received, begun, seconds)
 
     def _count(self, outcome: Outcome) -> None:
         """Tell the counters of an exchange, after those that ended before it."""
         if self._tallies and not self.since <= outcome.times.start + outcome.times.total < self.until:
             self._end_tallies()
         if self._ended:
-            self._ended.append((outcome, 1, outcome.times.total))
+            self._ended.append(outcome)
             self._go_on(FEW)
         elif self.counters:
             _tell(outcome, self.counters)
 
-    def count_hit(self, outcome: Outcome, stored: Stored, tally: Tally) -> None:
-        """Begin the tally of the ordinary hits that are alike.
+    def count_hit(self, hit: Hit, received: Received, begun: float, seconds: float) -> None:
+        """Begin to count the ordinary hits that are alike.
 
         The first of a second is told alone, and one that took too long for that, or finds no room.
         """
-        start, seconds = outcome.times.start, outcome.times.total
-        begins = not self.since <= start < self.until
+        begins = not self.since <= begun < self.until
         if begins:
             self._end_tallies()
-            self.since = float(int(start))
+            self.since = float(int(begun))
             self.until = self.since + 1
-        full = len(self._tallies) >= MOST or self._octets + outcome.bytes > OCTETS
+        tally, octets = hit.tally, len(hit.stored.body)
+        full = len(self._tallies) >= MOST or self._octets + octets > OCTETS
         if begins or full or seconds >= ALIKE:
-            self._count(outcome)
+            self._count(Outcome.of_hit(hit, received, begun, seconds))
             return
-        before = self._tallies.get(tally)
+        before = tally.alike
         if before is not None:  # of another stored response
-            self._octets -= before.bytes
-            self._ended.append((before, tally.count, tally.seconds))
-        self._tallies[tally] = outcome
-        tally.stored, tally.count, tally.seconds = stored, 1, seconds
-        self._octets += outcome.bytes
+            self._octets -= len(before.stored.body)
+            self._ended.append(before)
+        self._tallies[tally] = tally.alike = Alike(hit, received, begun, seconds)
+        self._octets += octets
         if self._ended:
             self._go_on(FEW)
         if not self._is_due:
@@ -145,9 +143,9 @@ class Audience:
 
     def _end_tallies(self) -> None:
         """Let the counters hear next of what has been counted together until now."""
-        for tally, outcome in self._tallies.items():
-            self._ended.append((outcome, tally.count, tally.seconds))
-            tally.stored = None
+        for tally in self._tallies:
+            tally.alike = None
+        self._ended.extend(self._tallies.values())
         self._tallies.clear()
         self._octets = 0
 
@@ -156,10 +154,8 @@ class Audience:
         ended = self._ended
         while most > 0 and ended:  # a counter may have more of it told within the call
             most -= 1
-            outcome, count, seconds = ended.popleft()
-            if count > 1:
-                outcome = outcome.of_many(count, seconds)
-            _tell(outcome, self.counters)
+            each = ended.popleft()
+            _tell(_outcome(each) if isinstance(each, Alike) else each, self.counters)
 
     def _due(self) -> None:
         self._is_due = False
@@ -170,6 +166,11 @@ class Audience:
         self._go_on(SLICE)
         if self._ended:
             self._call_later(0, self._drain)
+
+
+def _outcome(alike: Alike) -> Outcome:
+    mean = alike.seconds / alike.count
+    return Outcome.of_hit(alike.hit, alike.received, alike.begun, mean, alike.count)
 
 
 def _tell(outcome: Outcome, listeners: Iterable[Listener]) -> None:

@@ -208,8 +208,11 @@ class Outcome:
         )
 
     @staticmethod
-    def of_hit(hit: Hit, received: Received, begun: float, seconds: float) -> Outcome:
-        """The outcome of an ordinary hit that began at `begun`, in seconds since the epoch."""
+    def of_hit(hit: Hit, received: Received, begun: float, seconds: float, alike: int = 1) -> Outcome:
+        """The outcome of an ordinary hit that began at `begun`, in seconds since the epoch.
+
+        Of several that are `alike` it is the first one, and `seconds` are their mean.
+        """
         stored, canonical = hit.stored, hit.canonical
         return Outcome(
             canonical.site.name,
@@ -223,23 +226,6 @@ class Outcome:
             hit.hit_fields.handling,
             (),
             NotedFields.planned(hit.plan, hit.values),
-        )
-
-    def of_many(self, alike: int, seconds: float) -> Outcome:
-        """The outcome of so many ordinary hits of which this is the first; they took so long together."""
-        mean = seconds / alike
-        return Outcome(
-            self.site,
-            self.received,
-            self.canonical,
-            self.decision,
-            self.status,
-            self.bytes,
-            Times(self.times.start, mean, mean),
-            self.client,
-            self.handling,
-            self.reasons,
-            self.noted,
             alike=alike,
         )
 

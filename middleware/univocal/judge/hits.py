@@ -9,14 +9,14 @@ request takes the long way by `Gate.admit`, which would give the same answer.
 from __future__ import annotations
 
 import sys
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Final, Literal, NamedTuple
 
 from univocal.cache.codings import reduce_codings
-from univocal.cache.decide import at_once
+from univocal.cache.decide import LateRequest, at_once
 from univocal.cache.forms import codings_among, forms_of
 from univocal.cache.personal import PERSONAL
 from univocal.cache.rules import Rules
@@ -29,10 +29,11 @@ from univocal.judge.admission import Gate, admitted
 from univocal.judge.cache_status import Handling, cache_status
 from univocal.judge.plan import Plan
 from univocal.judge.trust import within
+from univocal.store.eviction import NO_ENTRY, Entry
 from univocal.uri.sites import resolve
 from univocal.uri.target import Canonical
 
-__all__ = ["Hit", "HitFields", "Hits", "Tally"]
+__all__ = ["Alike", "Hit", "HitFields", "Hits", "Tally"]
 
 # The latest targets are remembered, so many of at most so many bytes: some 10 MB, whatever clients ask for.
 _MOST_LOCATED: Final = 16_384
@@ -41,15 +42,28 @@ _LONGEST: Final = 256
 _LARGEST: Final = 256 * 1024
 
 
+class Alike:
+    """The ordinary hits of one stored response by one spelling, in one second: the first, and how many."""
+
+    __slots__ = ("begun", "count", "hit", "received", "seconds", "stored")
+
+    def __init__(self, hit: Hit, received: Received, begun: float, seconds: float) -> None:
+        self.stored = hit.stored
+        self.count = 1
+        self.seconds = seconds  # that all of them took
+        self.hit = hit
+        self.received = received
+        self.begun = begun  # when the first came, in seconds since the epoch
+
+
 class Tally:
-    """The ordinary hits of one stored response by one spelling, in one second, for the audience."""
+    """The hits by one spelling of a target URI that the audience counts together, if there are any now."""
 
-    __slots__ = ("count", "seconds", "stored")
+    __slots__ = ("alike", "canonical")
 
-    def __init__(self) -> None:
-        self.stored: Stored | None = None  # None: there are none
-        self.count = 0
-        self.seconds = 0.0  # that all of them took
+    def __init__(self, canonical: Canonical) -> None:
+        self.alike: Alike | None = None
+        self.canonical = canonical
 
 
 @dataclass(slots=True, init=False)
@@ -59,7 +73,6 @@ class Hit:
     stored: Stored
     head: bytes  # the stored one, with the fields that the operator changes
     age: int  # seconds
-    canonical: Canonical
     client: str | None  # the believed one
     hit_fields: HitFields
     tally: Tally
@@ -71,7 +84,6 @@ class Hit:
         stored: Stored,
         head: bytes,
         age: int,
-        canonical: Canonical,
         client: str | None,
         hit_fields: HitFields,
         tally: Tally,
@@ -81,12 +93,16 @@ class Hit:
         self.stored = stored
         self.head = head
         self.age = age
-        self.canonical = canonical
         self.client = client
         self.hit_fields = hit_fields
         self.tally = tally
         self.plan = plan
         self.values = values
+
+    @property
+    def canonical(self) -> Canonical:
+        """The one spelling of the target URI."""
+        return self.tally.canonical
 
 
 class HitFields(NamedTuple):
@@ -98,15 +114,19 @@ class HitFields(NamedTuple):
 
 
 class Hits:
-    """Finds the stored response for an ordinary request."""
+    """Finds the stored response for an ordinary request.
 
-    __slots__ = ("_gate", "_located", "_runtime")
+    Of many keys hardly any is in the processor's caches when its turn comes. So a hit goes from its target to
+    what was concluded from it, from there to the entry in the store, and to nothing that it can do without.
+    """
+
+    __slots__ = ("_gate", "_located", "_order", "_runtime")
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._runtime = gate.runtime  # the one that `_located` is of
-        # By target, host and scheme.
-        self._located: OrderedDict[tuple[bytes, bytes, bytes], _Located] = OrderedDict()
+        self._located: dict[tuple[bytes, bytes], dict[bytes, _Located]] = {}  # by host and scheme, by target
+        self._order = deque[tuple[bytes, bytes, bytes]]()  # host, scheme and target of each, oldest first
 
     def find(self, received: Received, plan: Plan, values: Sequence[bytes], now: float) -> Hit | None:
         """The fresh stored response for a GET with these field values; None: take the long way."""
@@ -114,6 +134,7 @@ class Hits:
         if runtime is not self._runtime:
             self._runtime = runtime
             self._located.clear()
+            self._order.clear()
         host, scheme, client = values[plan.host], received.scheme, received.client
         if plan.forwarded and not within(client, runtime.trusted):
             fields = partial(plan.fields, values)
@@ -123,20 +144,18 @@ class Hits:
             if len(peer.hosts) != 1:
                 return None
             host, scheme, client = peer.hosts[0], peer.scheme, peer.client
-        try:
-            located = self._located[received.target, host, scheme]
-        except KeyError:
-            newly_located = self._locate(received.target, host, scheme)
-            if newly_located is None:
+        there = self._located.get((host, scheme))
+        located = None if there is None else there.get(received.target)
+        if located is None:
+            located = self._locate(received.target, host, scheme)
+            if located is None:
                 return None
-            located = newly_located
-        if (located.looks_at_cookies and plan.cookie) or len(values) > located.max_fields:
+        if (plan.cookie and located.looks_at_cookies) or len(values) > located.max_fields:
             return None
-        canonical = located.canonical
 
         personal = plan.personal and not (located.dropped and located.is_impersonal(plan))
-        held = self._gate.tiers.lookup(located.key, now)
-        stored = at_once(held, _LateRequest(located, plan, values).request, now, personal=personal)
+        held = self._gate.tiers.revisit(located.entry, now) or self._look_up(located, now)
+        stored = at_once(held, _LateRequest(located, plan, values), now, personal=personal)
         if stored is None or (located.strips_tags and any(stored.line(name) is not None for name in TAGGING)):
             return None
         head, form = stored.head, stored
@@ -149,10 +168,17 @@ class Hits:
         ttl = int(stored.fresh_until - stored.born - age)
         hit_fields = located.hit_fields
         if hit_fields is None or ttl != located.ttl:
-            hit_fields = _hit_fields(ttl, canonical, runtime.cache_status)
+            hit_fields = _hit_fields(ttl, located.canonical, runtime.cache_status)
             located.ttl, located.hit_fields = ttl, hit_fields
         head = head if located.shown is None else located.shown.apply_to_head(head)
-        return Hit(form, head, age, canonical, client, hit_fields, located.tally, plan, values)
+        return Hit(form, head, age, client, hit_fields, located, plan, values)
+
+    def _look_up(self, located: _Located, now: float) -> Sequence[Stored]:
+        """The stored responses of a target whose entry, if it had any, has left the store."""
+        tiers = self._gate.tiers
+        held = tiers.lookup(located.key, now)
+        located.entry = tiers.memory.entry(located.key) if held else NO_ENTRY
+        return held
 
     def _form(
         self, stored: Stored, plan: Plan, values: Sequence[bytes], offered: tuple[bytes, ...]
@@ -192,18 +218,30 @@ class Hits:
             compress=rules.compress,
         )
         if len(target) + len(host) <= _LONGEST:
-            if len(self._located) >= _MOST_LOCATED:
-                self._located.popitem(last=False)
-            self._located[target, host, scheme] = located
+            if len(self._order) >= _MOST_LOCATED:
+                self._forget_oldest()
+            self._order.append((host, scheme, target))
+            self._located.setdefault((host, scheme), {})[target] = located
         return located
 
+    def _forget_oldest(self) -> None:
+        host, scheme, target = self._order.popleft()
+        there = self._located[host, scheme]
+        del there[target]
+        if not there:
+            del self._located[host, scheme]
 
-class _Located:
-    """The conclusions from a target, the host and the scheme, and the fields of its last hit."""
+
+class _Located(Tally):
+    """The conclusions from a target, the host and the scheme; its entry in the store, its last hit's fields.
+
+    It is the tally of its hits itself, and what each hit reads of it stands first: both save a hit a place in
+    memory to read.
+    """
 
     __slots__ = (
-        "canonical", "compress", "dropped", "edits", "hit_fields", "key", "looks_at_cookies", "max_fields",
-        "reduces", "shown", "strips_tags", "tally", "ttl",
+        "compress", "dropped", "edits", "entry", "hit_fields", "key", "looks_at_cookies", "max_fields",
+        "reduces", "shown", "strips_tags", "ttl",
     )  # fmt: skip
 
     def __init__(
@@ -219,19 +257,19 @@ class _Located:
         max_fields: int,
         compress: tuple[bytes, ...],
     ) -> None:
-        self.canonical = canonical
-        self.key = canonical.key
-        self.edits = edits
-        self.shown = shown
-        self.dropped = dropped
-        self.looks_at_cookies = looks_at_cookies
-        self.strips_tags = strips_tags
-        self.reduces = reduces
-        self.max_fields = max_fields
-        self.compress = compress
-        self.tally = Tally()
+        super().__init__(canonical)
+        self.entry: Entry = NO_ENTRY
         self.ttl = 0  # seconds for which the last hit stayed fresh
         self.hit_fields: HitFields | None = None  # that told it
+        self.max_fields = max_fields
+        self.shown = shown
+        self.compress = compress
+        self.strips_tags = strips_tags
+        self.looks_at_cookies = looks_at_cookies
+        self.reduces = reduces
+        self.dropped = dropped
+        self.edits = edits
+        self.key = canonical.key
 
     def is_impersonal(self, plan: Plan) -> bool:
         """Tell whether an ordinary request goes further without a field that identifies its client."""
@@ -245,7 +283,7 @@ class _Located:
         return Request(b"GET", self.canonical.target, without(fields, self.dropped))
 
 
-class _LateRequest:
+class _LateRequest(LateRequest):
     """An ordinary request, whose fields are put together only if a stored response depends on them."""
 
     __slots__ = ("_located", "_plan", "_values")

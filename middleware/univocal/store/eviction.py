@@ -8,7 +8,7 @@ from typing import Final
 
 from univocal.cache.stored import Stored
 
-__all__ = ["Entry", "Sieve", "Walk", "least_used"]
+__all__ = ["NO_ENTRY", "Entry", "Sieve", "Walk", "least_used"]
 
 # The part of a key's variants that may be waiting for their first use.
 _UNTRIED: Final = 1 / 4
@@ -27,6 +27,10 @@ class Entry:
         self.visited = False
         self.newer: Entry | None = None
         self.older: Entry | None = None
+
+
+NO_ENTRY: Final = Entry(b"", 0)
+"""The entry of a key that has none: nothing is ever stored there."""
 
 
 def least_used(variants: Sequence[Stored]) -> Stored:

@@ -11,7 +11,7 @@ from typing import Final
 from univocal.cache.stored import Stored, softened
 from univocal.http.errors import ConfigurationError
 from univocal.store.bans import Bans
-from univocal.store.eviction import Entry, Sieve, Walk, least_used
+from univocal.store.eviction import NO_ENTRY, Entry, Sieve, Walk, least_used
 from univocal.store.index import Index
 from univocal.store.leases import Lease, Leases
 from univocal.store.loans import Loan, Loans
@@ -112,13 +112,18 @@ class MemoryStore:
 
     def lookup(self, key: bytes) -> Sequence[Stored]:
         """The stored responses of a key, newest first."""
-        entry = self._entries.get(key)
-        if entry is not None and entry.tested != self._bans.newest:
-            entry = self._met(entry)
-        if entry is not None:
+        held = self.revisit(self.entry(key))
+        return self._lookup_alike(key) if not held and self._index.paths else held
+
+    def entry(self, key: bytes) -> Entry:
+        """The entry of a key, for `revisit`; `NO_ENTRY` if it has none."""
+        return self._entries.get(key, NO_ENTRY)
+
+    def revisit(self, entry: Entry) -> Sequence[Stored]:
+        """The stored responses of an entry, newest first; none once it has left the store, for good."""
+        if entry.variants and (entry.tested == self._bans.newest or self._met(entry) is not None):
             entry.visited = True
-            return entry.variants
-        return self._lookup_alike(key) if self._index.paths else ()
+        return entry.variants
 
     def _lookup_alike(self, key: bytes) -> Sequence[Stored]:
         """The stored responses of another key that No-Vary-Search makes the same."""

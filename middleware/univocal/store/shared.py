@@ -20,6 +20,7 @@ from univocal.cache.stored import Stored, softened
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Request
 from univocal.store.codec import usable_until
+from univocal.store.eviction import Entry
 from univocal.store.journal import Journal, Purge
 from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
@@ -244,12 +245,17 @@ class SharedTier(Tiers):
     # Within the call
 
     def lookup(self, key: bytes, now: float) -> Sequence[Stored]:
+        return self.memory.lookup(key) if self._relies(now) else ()
+
+    def revisit(self, entry: Entry, now: float) -> Sequence[Stored]:
+        return self.memory.revisit(entry) if self._relies(now) else ()
+
+    def _relies(self, now: float) -> bool:
+        """Tell whether all is known by now of which memory would have to know; False: memory may be wrong."""
         purges = self._purges
         if purges.last() != self._followed and not self._follow():
-            return ()
-        if self._is_there and now >= purges.trusted_until():
-            return ()
-        return self.memory.lookup(key)
+            return False
+        return not self._is_there or now < purges.trusted_until()
 
     def trusted(self, since: float, now: float) -> bool:
         if not self._follow():

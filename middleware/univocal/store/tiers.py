@@ -17,6 +17,7 @@ from univocal.cache.stored import Stored
 from univocal.http.messages import Request
 from univocal.http.subclassing import mypyc_attr
 from univocal.store.compression import Compression
+from univocal.store.eviction import Entry
 from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Selector
@@ -57,6 +58,10 @@ class Tiers(ABC):
     @abstractmethod
     def lookup(self, key: bytes, now: float) -> Sequence[Stored]:
         """The valid responses in memory, newest first."""
+
+    @abstractmethod
+    def revisit(self, entry: Entry, now: float) -> Sequence[Stored]:
+        """The same, of an entry of memory; none once it has left memory, even if its key has another."""
 
     @abstractmethod
     def trusted(self, since: float, now: float) -> bool:
@@ -201,6 +206,9 @@ class MemoryTier(Tiers):
 
     def lookup(self, key: bytes, now: float) -> Sequence[Stored]:  # noqa: ARG002
         return self.memory.lookup(key)
+
+    def revisit(self, entry: Entry, now: float) -> Sequence[Stored]:  # noqa: ARG002
+        return self.memory.revisit(entry)
 
     def trusted(self, since: float, now: float) -> bool:  # noqa: ARG002
         return True

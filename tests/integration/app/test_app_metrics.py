@@ -23,9 +23,12 @@ from univocal.engine.purge import Purged
 from univocal.http.errors import Failure
 from univocal.http.messages import Received
 from univocal.judge.cache_status import Handling
-from univocal.judge.hits import Tally
+from univocal.judge.hits import Hit, HitFields, Tally
 from univocal.judge.orders import Order
+from univocal.judge.plan import plan_of
 from univocal.store.purge_selectors import Keys
+from univocal.uri.sites import resolve
+from univocal.uri.target import Canonical
 from univocal_app.config.tables import validate
 from univocal_app.observe.counts import STEP
 from univocal_app.observe.families import BOUNDS, FAMILIES, REQUESTS, SECONDS, written
@@ -366,8 +369,13 @@ async def test_hits_that_wait_are_counted_before_the_program_ends() -> None:
     told: list[float] = []
     sending: Any = SimpleNamespace(close=lambda: told.extend(hits()))
     house.telemetry, stored = sending, stored_response()
-    for tally in (Tally(), Tally()):  # the first of a second is told at once
-        house.proxy.engine.audience.count_hit(outcome(seconds=1e-5), stored, tally)
+    canonical = resolve(b"/a", (b"en.example",), b"http", house.proxy.gate.runtime.sites)
+    plan, told_by = plan_of((b"host",)), HitFields(Handling(hit=True), [], b"")
+    assert isinstance(canonical, Canonical)
+    assert plan is not None
+    for _ in range(2):  # the first of a second is told at once
+        hit = Hit(stored, stored.head, 0, None, told_by, Tally(canonical), plan, [b"en.example"])
+        house.proxy.engine.audience.count_hit(hit, Received(b"GET", b"/a"), 1_700_000_000.0, 1e-5)
     assert hits() == [1]
     await house.aclose()
     assert told == [2]
