@@ -11,7 +11,7 @@ from typing import Final, Protocol, TypeAlias
 from univocal.engine.outcome import Outcome
 from univocal.http.messages import Received
 from univocal.http.roles import CallLater
-from univocal.judge.hits import Alike, Hit, Tally
+from univocal.judge.hits import Hit, Tally
 
 __all__ = ["ALIKE", "Audience", "HitListener", "Listener"]
 
@@ -40,6 +40,29 @@ class HitListener(Protocol):
         """Hear of a hit, which `Outcome.of_hit` would make an Outcome of."""
 
 
+class _Alike:
+    """The first of the ordinary hits that are counted together; how many, once they have ended."""
+
+    __slots__ = ("begun", "count", "hit", "received", "seconds")
+
+    def __init__(self, hit: Hit, received: Received, begun: float) -> None:
+        self.hit = hit
+        self.received = received
+        self.begun = begun
+        self.count = 0
+        self.seconds = 0.0
+
+    def ended(self, tally: Tally) -> _Alike:
+        """Take over what was counted."""
+        self.count, self.seconds = tally.count, tally.seconds
+        return self
+
+    def outcome(self) -> Outcome:
+        """The one outcome of all of them."""
+        mean = self.seconds / self.count
+        return Outcome.of_hit(self.hit, self.received, self.begun, mean, self.count)
+
+
 class Audience:
     """All who are told of outcomes, in the order in which exchanges ended.
 
@@ -60,9 +83,9 @@ class Audience:
         self.listeners, self.counters = list(listeners), list(counters)
         self.hit_listeners: tuple[HitListener, ...] = ()
         self.since = self.until = 0.0
-        self._tallies: dict[Tally, Alike] = {}  # that are counted now
+        self._tallies: dict[Tally, _Alike] = {}  # with the first hit of each
         self._octets = 0  # of content, in them
-        self._ended = deque[Outcome | Alike]()  # the next reports to counters
+        self._ended = deque[Outcome | _Alike]()  # the next reports to counters
         self._call_later = call_later
         self._is_due = False
 
@@ -87,15 +110,10 @@ class Audience:
                 logger.exception("a listener failed")
         if self.listeners:
             _tell(Outcome.of_hit(hit, received, begun, seconds), self.listeners)
-        alike = hit.tally.alike
-        if (
-            alike is not None
-            and alike.stored is hit.stored
-            and seconds < ALIKE
-            and self.since <= begun < self.until
-        ):
-            alike.count += 1
-            alike.seconds += seconds
+        tally = hit.tally
+        if tally.stored is hit.stored and seconds < ALIKE and self.since <= begun < self.until:
+            tally.count += 1
+            tally.seconds += seconds
         elif self.counters:
             self.count_hit(hit, received, begun, seconds)
 
@@ -124,11 +142,12 @@ class Audience:
         if begins or full or seconds >= ALIKE:
             self._count(Outcome.of_hit(hit, received, begun, seconds))
             return
-        before = tally.alike
+        before = self._tallies.get(tally)
         if before is not None:  # of another stored response
-            self._octets -= len(before.stored.body)
-            self._ended.append(before)
-        self._tallies[tally] = tally.alike = Alike(hit, received, begun, seconds)
+            self._octets -= len(before.hit.stored.body)
+            self._ended.append(before.ended(tally))
+        self._tallies[tally] = _Alike(hit, received, begun)
+        tally.stored, tally.count, tally.seconds = hit.stored, 1, seconds
         self._octets += octets
         if self._ended:
             self._go_on(FEW)
@@ -143,9 +162,9 @@ class Audience:
 
     def _end_tallies(self) -> None:
         """Let the counters hear next of what has been counted together until now."""
-        for tally in self._tallies:
-            tally.alike = None
-        self._ended.extend(self._tallies.values())
+        for tally, alike in self._tallies.items():
+            self._ended.append(alike.ended(tally))
+            tally.stored = None
         self._tallies.clear()
         self._octets = 0
 
@@ -155,7 +174,7 @@ class Audience:
         while most > 0 and ended:  # a counter may have more of it told within the call
             most -= 1
             each = ended.popleft()
-            _tell(_outcome(each) if isinstance(each, Alike) else each, self.counters)
+            _tell(each.outcome() if isinstance(each, _Alike) else each, self.counters)
 
     def _due(self) -> None:
         self._is_due = False
@@ -166,11 +185,6 @@ class Audience:
         self._go_on(SLICE)
         if self._ended:
             self._call_later(0, self._drain)
-
-
-def _outcome(alike: Alike) -> Outcome:
-    mean = alike.seconds / alike.count
-    return Outcome.of_hit(alike.hit, alike.received, alike.begun, mean, alike.count)
 
 
 def _tell(outcome: Outcome, listeners: Iterable[Listener]) -> None:

@@ -33,7 +33,7 @@ from univocal.store.eviction import NO_ENTRY, Entry
 from univocal.uri.sites import resolve
 from univocal.uri.target import Canonical
 
-__all__ = ["Alike", "Hit", "HitFields", "Hits", "Tally"]
+__all__ = ["Hit", "HitFields", "Hits", "Tally"]
 
 # The latest targets are remembered, so many of at most so many bytes: some 10 MB, whatever clients ask for.
 _MOST_LOCATED: Final = 16_384
@@ -42,27 +42,15 @@ _LONGEST: Final = 256
 _LARGEST: Final = 256 * 1024
 
 
-class Alike:
-    """The ordinary hits of one stored response by one spelling, in one second: the first, and how many."""
-
-    __slots__ = ("begun", "count", "hit", "received", "seconds", "stored")
-
-    def __init__(self, hit: Hit, received: Received, begun: float, seconds: float) -> None:
-        self.stored = hit.stored
-        self.count = 1
-        self.seconds = seconds  # that all of them took
-        self.hit = hit
-        self.received = received
-        self.begun = begun  # when the first came, in seconds since the epoch
-
-
 class Tally:
-    """The hits by one spelling of a target URI that the audience counts together, if there are any now."""
+    """The ordinary hits of one stored response by one spelling, in one second, for the audience."""
 
-    __slots__ = ("alike", "canonical")
+    __slots__ = ("canonical", "count", "seconds", "stored")
 
     def __init__(self, canonical: Canonical) -> None:
-        self.alike: Alike | None = None
+        self.stored: Stored | None = None  # None: there are none
+        self.count = 0
+        self.seconds = 0.0  # that all of them took
         self.canonical = canonical
 
 
