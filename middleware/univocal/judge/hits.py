@@ -104,8 +104,8 @@ class HitFields(NamedTuple):
 class Hits:
     """Finds the stored response for an ordinary request.
 
-    Of many keys hardly any is in the processor's caches when its turn comes. So a hit goes from its target to
-    what was concluded from it, from there to the entry in the store, and to nothing that it can do without.
+    Few of many keys are in the processor's caches. So a hit reads few places in memory: the conclusions from
+    its target, and from there the entry in the store.
     """
 
     __slots__ = ("_gate", "_located", "_order", "_runtime")
