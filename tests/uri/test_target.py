@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from univocal.http.authority import parse_authority
 from univocal.http.errors import ConfigurationError
@@ -383,6 +385,25 @@ def test_a_prefix_with_a_star_is_of_bytes(received: bytes, upstream: str, sent: 
 @pytest.mark.parametrize("received", [b"/a%2Fadminx", b"/x%2F..%2Fa/adminx", b"/a//adminx"])
 def test_no_spelling_leads_past_a_prefix_of_bytes(received: bytes) -> None:
     assert reason(resolve(received, [b"wiki.example"], b"http", OF_BYTES)) == "crosses-route"
+
+
+PARTS = st.sampled_from(
+    b"/ admin a %61 dmin x .. . %2F %5c \\ ;x // %2e * %2A ? ADMIN - .php % %25 61 ister/ %C3%A9 #".split()
+)
+
+
+@given(st.sampled_from(sorted(BUILT_IN)), st.lists(PARTS, min_size=1, max_size=6))
+def test_what_begins_with_a_guarded_prefix_is_its_route_s(name: str, parts: list[bytes]) -> None:
+    profile = BUILT_IN[name]
+    routes = [(b"/", "origin"), (b"/admin*", "guarded"), (b"/admin", "guarded"), (b"/administer/", "open")]
+    made = tuple(Route(prefix, profile, upstream) for prefix, upstream in routes)
+    sites = Sites([Site("s", ("a",), made)])
+    canonical = resolve(b"/" + b"".join(parts), [b"a"], b"http", sites)
+    if isinstance(canonical, Canonical):
+        path = canonical.target.partition(b"?")[0]
+        is_guarded = path.startswith(b"/admin") and not path.startswith(b"/administer/")
+        assert (canonical.route.upstream == "guarded") is is_guarded
+        assert accepted(resolve(canonical.target, [b"a"], b"http", sites)).route is canonical.route
 
 
 @pytest.mark.parametrize("path", [b"/*", b"/a/*", b"*", b"/a?*", b"/../a*"])
