@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from univocal.asgi.application import Application
 from univocal.asgi.client import ScopeClient
-from univocal.asgi.glance import adds_date, hit_for, start_of
+from univocal.asgi.glance import Arrival, adds_date
 from univocal.asgi.handshake import WatchedSend, refuse_handshake
 from univocal.asgi.lifetime import StoreLifetime
 from univocal.asgi.messages import App, Receive, Scope, Send, with_pairs
@@ -121,17 +121,18 @@ class CacheMiddleware:
             await door(scope, receive, send)
             return
         engine = self.engine
-        begun, ticks = engine.clock(), time.perf_counter()
-        line = request_line(scope)
-        hit = hit_for(line, scope, engine.hits, begun)
+        arrival = Arrival(scope, engine)
+        hit = arrival.hit
         if hit is None:
-            await self._exchange(with_pairs(scope), receive, send, line, (begun, ticks))
+            begun = arrival.begun, arrival.ticks
+            await self._exchange(with_pairs(scope), receive, send, arrival.line, begun)
             return
         try:
-            await send(start_of(hit, adds_date(receive, send)))
-            await send({"type": "http.response.body", "body": hit.stored.body})
+            start, body = arrival.messages(receive, send)
+            await send(start)
+            await send(body)
         finally:
-            engine.audience.announce_hit(hit, line, begun, ticks)
+            engine.audience.announce_hit(hit, arrival.line, arrival.begun, arrival.ticks)
 
     async def purge(
         self,

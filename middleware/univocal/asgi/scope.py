@@ -32,22 +32,23 @@ _SCHEMES: Final = {"http": b"http", "https": b"https", "ws": b"http", "wss": b"h
 
 def request_line(scope: Mapping[str, Any]) -> Received:
     """The request line of an http or websocket scope, as near to the received one as the server shows it."""
-    client, scheme = scope.get("client"), scope["scheme"]
+    plain = scope if isinstance(scope, dict) else dict(scope)
+    client, scheme, method = plain.get("client"), plain["scheme"], plain.get("method", "GET")
     line = Received(
-        scope.get("method", "GET").encode("latin-1"),
-        _target(scope),
+        b"GET" if method == "GET" else method.encode("latin-1"),
+        _target(plain),
         _SCHEMES.get(scheme) or scheme.encode("latin-1"),
         client[0] if client else None,
     )
-    version = scope.get("http_version", "1.1")
+    version = plain.get("http_version", "1.1")
     if version != "1.1":
-        server = scope.get("server")
+        server = plain.get("server")
         line.version = version.encode("latin-1")
         line.server = of_socket(*server) if version == "1.0" and server else b""
     return line
 
 
-def _target(scope: Mapping[str, Any]) -> bytes:
+def _target(scope: dict[str, Any]) -> bytes:
     raw = scope.get("raw_path") or quote(scope["path"], safe="/:@!$&'()*+,;=~").encode("ascii")
     extensions = scope.get("extensions")
     if extensions and (extension := extensions.get(EXTENSION)) is not None:

@@ -1,0 +1,100 @@
+"""Hits at the ASGI door: two messages, whose fields are remembered for as long as they stay the same."""
+
+from __future__ import annotations
+
+from collections import UserDict
+from functools import partial
+from typing import Any
+
+import pytest
+
+from tests.asgi.conftest import scope_of
+from univocal import CacheMiddleware
+
+DATED = [(b"date", b"Mon, 23 Nov 2026 08:00:00 GMT"), (b"cache-control", b"max-age=60")]
+
+
+class Cycle:
+    """The object whose methods uvicorn hands over, with the fields that it adds to each response."""
+
+    def __init__(self, *default_headers: tuple[bytes, bytes]) -> None:
+        self.default_headers = list(default_headers)
+        self.sent: list[dict[str, Any]] = []
+
+    async def receive(self) -> dict[str, Any]:
+        return {"type": "http.request", "body": b""}
+
+    async def send(self, message: dict[str, Any]) -> None:
+        self.sent.append(message)
+
+
+Cycle.__module__ = "uvicorn.protocols.played"
+
+
+async def test_the_age_of_a_hit_follows_the_clock(cached, application, clock):
+    client = cached()
+    await client("/a")
+    for later, age, ttl in ((0, 0, 60), (1, 1, 59), (0, 1, 59), (5, 6, 54)):
+        clock.now += later
+        hit = await client("/a")
+        assert (hit["age"], hit["cache-status"]) == (str(age), f"univocal; hit; ttl={ttl}")
+
+
+async def test_equal_heads_of_two_ages_are_told_apart(cached, application, clock):
+    client = cached()
+    application.body = b"same"
+    for target in ("/a", "/b"):
+        await client(target)
+        clock.now += 7
+    assert [(await client(target))["age"] for target in ("/a", "/b", "/a", "/b")] == ["14", "7", "14", "7"]
+
+
+async def test_a_message_that_is_changed_in_place_changes_no_other(cached, application, clock):
+    client = cached()
+    await client("/a")
+    first = await client("/a")
+    inner = client.app
+
+    async def changing(scope, receive, send):
+        async def changed(message):
+            if message["type"] == "http.response.start":
+                message["headers"].append((b"x-user", b"alice"))
+                del message["headers"][0]
+                message["status"] = 418
+            await send(message)
+
+        await inner(scope, receive, changed)
+
+    client.app = changing
+    assert (await client("/a"))["x-user"] == "alice"
+    client.app = inner
+    second = await client("/a")
+    assert (second.status, second.fields) == (first.status, first.fields)
+
+
+@pytest.mark.parametrize("wrapped", ["receive", "send", ""])
+async def test_a_date_comes_from_the_server_or_from_the_store(application, clock, wrapped):
+    application.fields = DATED
+    app = CacheMiddleware(application, clock=clock)
+
+    async def dates(cycle: Cycle) -> int:
+        calls = {"receive": cycle.receive, "send": cycle.send}
+        if wrapped:
+            calls[wrapped] = partial(calls[wrapped])
+        await app(scope_of(b"/a", "GET", "en.example", ()), calls["receive"], calls["send"])
+        names = [name for name, _ in cycle.sent[0]["headers"]]
+        assert b"age" in names or application.count == 1
+        return names.count(b"date")
+
+    dated, undated = Cycle((b"server", b"a"), (b"Date", b"now")), Cycle((b"server", b"a"))
+    for cycle, count in ((dated, 0), (dated, 0), (undated, 1), (dated, 0), (Cycle(), 1)):
+        cycle.sent.clear()
+        assert await dates(cycle) == count
+
+
+async def test_a_scope_that_is_no_dictionary_is_answered(application, clock):
+    app, cycle = CacheMiddleware(application, clock=clock), Cycle()
+    for _ in range(2):
+        await app(UserDict(scope_of(b"/a", "GET", "en.example", ())), cycle.receive, cycle.send)
+    assert b"univocal; hit; ttl=60" in [value for _, value in cycle.sent[-2]["headers"]]
+    assert application.count == 1
