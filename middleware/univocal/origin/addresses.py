@@ -19,7 +19,7 @@ ORIGIN_URLS: Final = (
 )
 
 # Scheme, authority and path; nothing that a request line could not hold (RFC 9112 §3).
-_URL: Final = re.compile(r"(https?)://([^/?#@\s]+)((?:/[^?#\x00-\x20\x7F-\U0010FFFF]*)?)")
+_URL: Final = re.compile(r"(https?)://([^/?#@\s]+)((?:/[!\x22$->@-~]*)?)")
 
 # The path is taken letter by letter: it is a file's name, not a URL's path, and nothing of it is decoded.
 _SOCKET: Final = re.compile(r"unix://(/[^?#\x00-\x20\x7F]*[^/?#\x00-\x20\x7F])")

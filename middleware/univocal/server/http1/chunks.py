@@ -6,6 +6,7 @@ Each chunk costs the same, whatever is in it: content is never searched for its 
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Final
 
 import httptools
@@ -54,9 +55,14 @@ def _digit(value: int) -> bytes:
     return b"[%x%X]" % (value, value)
 
 
-_RUN: Final = _run_of_small(b"", b"")
-# The same with leading zeros and extensions, as `_LINE` has them.
-_ODD_RUN: Final = _run_of_small(b"(?=%b%b\r\n)0*+" % (_SIZE, _EXTENSIONS), b"(?:;[^\r]*+)?+")
+@cache
+def _runs() -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
+    """The patterns of small chunks: plain, and with leading zeros and extensions, as `_LINE` has them.
+
+    They take milliseconds to compile: the first small chunk needs them, a start does not.
+    """
+    odd = _run_of_small(b"(?=%b%b\r\n)0*+" % (_SIZE, _EXTENSIONS), b"(?:;[^\r]*+)?+")
+    return _run_of_small(b"", b""), odd
 
 
 class ChunkReader:
@@ -127,7 +133,8 @@ class ChunkReader:
                 parts.append(content)
                 return begin + length
         end = begin + _WINDOW
-        run = _RUN.match(octets, begin, end) or _ODD_RUN.match(octets, begin, end)
+        plain, odd = _runs()
+        run = plain.match(octets, begin, end) or odd.match(octets, begin, end)
         if run is None:
             return at
         if self._contents is None:
