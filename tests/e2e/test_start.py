@@ -18,7 +18,8 @@ LOCAL = "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"
 # Libraries that a plain proxy does not use, though the tests' environment has them.
 UNUSED = """
     argon2 bcrypt h2 h11 httpcore httpx markdown_it opentelemetry prometheus_client protego pygments redis
-    rich sqlite3 univocal_app.demo univocal_app.importers univocal_app.learn websockets wsgiref
+    rich sqlite3 univocal_app.demo univocal_app.importers univocal_app.learn
+    univocal_app.processes.messages univocal_app.run.worker univocal_app.run.workers websockets wsgiref
 """
 ADDRESSES = re.compile(r"serving http://(\S+)/, admin listener http://(\S+)/")
 
@@ -55,7 +56,7 @@ def test_serve_imports_little_before_its_first_answer(imported: Callable[[str], 
     modules = imported("/-/health")
     assert [name for name in UNUSED.split() if name in modules] == []
     assert "univocal.engine.exchange" in modules
-    assert len(modules) <= 760
+    assert len(modules) <= 690
 
 
 def test_the_first_scrape_imports_what_writes_metrics(imported: Callable[[str], set[str]]) -> None:

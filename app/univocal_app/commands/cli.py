@@ -22,10 +22,10 @@ from univocal_app.config.values import Place
 from univocal_app.run.assemble import share_of
 from univocal_app.run.listeners import listening
 from univocal_app.run.names import unresolved
+from univocal_app.run.program import Program, WorkersError, alone
 from univocal_app.run.reading import Check, read, usable
 from univocal_app.run.standard_error import stamped
 from univocal_app.run.systemd import NAMES, Notices, passed_sockets
-from univocal_app.run.workers import Program, WorkersError, alone, supervise
 
 __all__ = ["main"]
 
@@ -196,8 +196,13 @@ def _serve(configured: Callable[..., Configuration], source: str, typed: Collect
             _tell(line, "WARNING")
         each = " for each worker" if server.workers > 1 else ""
         _tell(f"{limits}{each}")
-        serves = alone if server.workers == 1 else supervise
-        serves(Program(configuration, source, listeners, configured, _tell, notices))
+        program = Program(configuration, source, listeners, configured, _tell, notices)
+        if server.workers == 1:
+            alone(program)
+        else:
+            from univocal_app.run.workers import supervise  # noqa: PLC0415 - one process needs no messages
+
+            supervise(program)
 
 
 def _tell(line: str, level: str = "INFO") -> None:

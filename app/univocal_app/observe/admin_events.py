@@ -6,7 +6,7 @@ While nobody follows, nothing of it is among the listeners, so that an exchange 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -16,7 +16,9 @@ from univocal.engine.outcome import Outcome
 from univocal.http.errors import RefusedError
 from univocal_app.observe.admin_problems import FRESH, bad_request, refusal
 from univocal_app.observe.events import Event, Follower, Wanted, event_of
-from univocal_app.processes.messages import EventBatch
+
+if TYPE_CHECKING:
+    from univocal_app.processes.messages import EventBatch
 
 __all__ = ["FOLLOWERS", "Events", "Reporters"]
 

@@ -40,6 +40,7 @@ from typing import Annotated, Final, Generic, Literal, TypeAlias, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from univocal.http.errors import ConfigurationError
+from univocal_app.processes.rows import Row
 
 __all__ = [
     "LONGEST",
@@ -61,7 +62,6 @@ __all__ = [
     "OriginChange",
     "Prepare",
     "Reopen",
-    "Row",
     "Rows",
     "Unfollow",
     "frame",
@@ -71,9 +71,6 @@ __all__ = [
 
 LONGEST: Final = 64 << 20  # bytes of a message
 _LENGTH: Final = 4  # bytes before each message
-
-Row: TypeAlias = tuple[bytes | int, ...]
-"""Bytes, which travel as Latin-1, and numbers."""
 
 
 class MessageError(Exception):

@@ -31,11 +31,11 @@ from univocal_app.processes.messages import (
     OriginChange,
     Prepare,
     Reopen,
-    Row,
     Rows,
     Unfollow,
     from_parent,
 )
+from univocal_app.processes.rows import Row
 from univocal_app.run.assemble import House, assemble
 from univocal_app.run.listeners import Bound, https_port
 from univocal_app.run.reload import Prepared, adopt, prepare

@@ -42,18 +42,18 @@ from univocal_app.processes.messages import (
     OriginChange,
     Prepare,
     Reopen,
-    Row,
     Unfollow,
     from_worker,
 )
+from univocal_app.processes.rows import Row
 from univocal_app.run.assemble import House, assemble
-from univocal_app.run.listeners import Bound, Listeners, https_port
-from univocal_app.run.reload import Read, Reload
+from univocal_app.run.listeners import Bound, https_port
+from univocal_app.run.program import Program, WorkersError
+from univocal_app.run.reload import Reload
 from univocal_app.run.serve import HELD, Serving, run
-from univocal_app.run.systemd import Notices
 from univocal_app.run.worker import BEAT, Task
 
-__all__ = ["Program", "Workers", "WorkersError", "alone", "supervise"]
+__all__ = ["Workers", "supervise"]
 
 logger: Final = logging.getLogger("univocal")
 
@@ -68,50 +68,6 @@ _IN_TIME: Final = "did not prepare the configuration in time"
 
 # A new interpreter each, since a fork of a process with an event loop would take half of that along.
 _NEW: Final = multiprocessing.get_context("spawn")
-
-
-class WorkersError(Exception):
-    """A worker ended before all of them accepted connections; it has said why."""
-
-
-@dataclass(frozen=True)
-class Program:
-    """The program as it runs: what is served, on which sockets, and how the configuration is read again.
-
-    `tell` hears lines: one that names the listeners, when clients are served.
-    """
-
-    configuration: Configuration
-    source: str
-    listeners: Listeners
-    read: Read
-    tell: Callable[[str], None]
-    notices: Notices
-
-    def ready(self) -> None:
-        """Say that clients are served."""
-        addresses = str(self.listeners)
-        self.tell(addresses)
-        self.notices.ready(addresses)
-
-
-def alone(program: Program) -> None:
-    """Serve both listeners by this one process. Raises ConfigurationError."""
-    listeners = program.listeners
-    house = assemble(program.configuration, program.source, https_port=https_port(listeners.front))
-    reload = Reload(house, program.read, program.tell, program.notices)
-    life = Life(
-        leaving=lambda: serving.is_leaving, reload=reload, drains=Drains(partial(_drain, house, None))
-    )
-    serving = Serving(
-        [*map(house.front, listeners.front), *(house.back(each, life) for each in listeners.back)],
-        house.start,
-        house.aclose,
-        lambda _: house.events.close(),
-        patience=house.patience,
-        leaving=program.notices.stopping,
-    )
-    run(serving, program.ready, hears={signal.SIGHUP: reload.begin, signal.SIGUSR1: house.log.reopen})
 
 
 def supervise(program: Program) -> None:
@@ -163,11 +119,10 @@ def _task(house: House, front: tuple[Bound, ...], directory: Path, store: Path |
     return Task(house.configuration, house.source, front, directory, store, house.drained)
 
 
-async def _drain(house: House, workers: Workers | None, urls: frozenset[str]) -> None:
+async def _drain(house: House, workers: Workers, urls: frozenset[str]) -> None:
     """Have the origin servers of these URLs taken out in every process, and no others."""
     house.drain(urls)
-    if workers is not None:
-        await workers.drain(urls)
+    await workers.drain(urls)
 
 
 @contextmanager

@@ -23,8 +23,9 @@ from univocal_app.config.tables import validate
 from univocal_app.observe.admin_life import NotTakenError
 from univocal_app.run import workers as module
 from univocal_app.run.listeners import Bound
+from univocal_app.run.program import WorkersError
 from univocal_app.run.worker import Task
-from univocal_app.run.workers import Workers, WorkersError
+from univocal_app.run.workers import Workers
 
 CONFIGURATION = validate(
     {

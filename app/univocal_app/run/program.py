@@ -1,0 +1,65 @@
+"""The program as it runs, and all of it in one process."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from univocal_app.config.tables import Configuration
+from univocal_app.observe.admin_drain import Drains
+from univocal_app.observe.admin_life import Life
+from univocal_app.run.assemble import House, assemble
+from univocal_app.run.listeners import Listeners, https_port
+from univocal_app.run.reload import Read, Reload
+from univocal_app.run.serve import Serving, run
+from univocal_app.run.systemd import Notices
+
+__all__ = ["Program", "WorkersError", "alone"]
+
+
+class WorkersError(Exception):
+    """A worker ended before all of them accepted connections; it has said why."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """The program as it runs: what is served, on which sockets, and how the configuration is read again.
+
+    `tell` hears lines: one that names the listeners, when clients are served.
+    """
+
+    configuration: Configuration
+    source: str
+    listeners: Listeners
+    read: Read
+    tell: Callable[[str], None]
+    notices: Notices
+
+    def ready(self) -> None:
+        """Say that clients are served."""
+        addresses = str(self.listeners)
+        self.tell(addresses)
+        self.notices.ready(addresses)
+
+
+def alone(program: Program) -> None:
+    """Serve both listeners by this one process. Raises ConfigurationError."""
+    listeners = program.listeners
+    house = assemble(program.configuration, program.source, https_port=https_port(listeners.front))
+    reload = Reload(house, program.read, program.tell, program.notices)
+    life = Life(leaving=lambda: serving.is_leaving, reload=reload, drains=Drains(partial(_drain, house)))
+    serving = Serving(
+        [*map(house.front, listeners.front), *(house.back(each, life) for each in listeners.back)],
+        house.start,
+        house.aclose,
+        lambda _: house.events.close(),
+        patience=house.patience,
+        leaving=program.notices.stopping,
+    )
+    run(serving, program.ready, hears={signal.SIGHUP: reload.begin, signal.SIGUSR1: house.log.reopen})
+
+
+async def _drain(house: House, urls: frozenset[str]) -> None:
+    house.drain(urls)
