@@ -241,28 +241,40 @@ def test_a_reload_is_heeded():
     assert hits.find(received, plan, [b"a.example"], NOW) is not None
 
 
+LETTERS = b"a" * 15
+
+
 @pytest.mark.parametrize(
-    "requests",
+    ("spelled", "many"),
     [
-        lambda number: (b"/%d" % number, b"a.example"),
-        lambda number: (b"/", b"%d.example" % number),
-        lambda number: (b"/%d" % number, b"%d.example" % (number % 10)),
+        (lambda letters: (b"/" + letters.replace(b"A", b"%61"), b"a.example"), 1),
+        (lambda letters: (b"/", letters + b".example"), 16_384),
+        (lambda letters: (b"/" + letters[3:].replace(b"A", b"%61"), letters[:3] + b".example"), 8),
     ],
     ids=["targets", "hosts", "both"],
 )
-def test_what_clients_choose_is_remembered_in_bounded_number(requests):
-    hits, plan = Hits(GATES["plain"]), plan_of((b"Host",))
-    for number in range(18_000):
-        target, host = requests(number)
-        assert hits.find(Received(b"GET", target), plan, [host], NOW) is None
+def test_what_clients_choose_is_remembered_in_bounded_number(spelled, many):
+    gate, plan = gate_of(RUNTIMES["plain"]), plan_of((b"Host",))
+    hits, (target, host) = Hits(gate), spelled(LETTERS)
+    store(gate, target=target, host=host)
+    for number in range(18_000):  # each letter is the same in two spellings
+        target, host = spelled(bytes(b"aA"[number >> bit & 1] for bit in range(15)))
+        assert hits.find(Received(b"GET", target), plan, [host], NOW) is not None
     targets_by_host = hits._located
     assert sum(map(len, targets_by_host.values())) == len(hits._order) == 16_384
-    assert all(targets_by_host.values())
+    assert len(targets_by_host) == many
 
 
-def store(gate, body=b"content", target=b"/z"):
+def test_misses_displace_nothing_that_is_remembered():
+    hits, plan = Hits(GATES["plain"]), plan_of((b"Host",))
+    for target in (b"/a", b"/1", b"/2"):
+        hits.find(Received(b"GET", target), plan, [b"a.example"], NOW)
+    assert len(hits._order) == 1
+
+
+def store(gate, body=b"content", target=b"/z", host=HOSTS[0]):
     """Have another response to a target stored, in place of the last one."""
-    admission = gate.admit(Received(b"GET", target), [(b"host", HOSTS[0])], NOW)
+    admission = gate.admit(Received(b"GET", target), [(b"host", host)], NOW)
     begun = may_store(
         admission.canonical.key, admission.request, Response(200, [HOUR]), admission.rules, NOW, NOW
     )

@@ -177,12 +177,14 @@ class Hits:
         return (form.head, form) if form is not stored else (stored.head + forms_of(stored).vary, stored)
 
     def _locate(self, target: bytes, host: bytes, scheme: bytes) -> _Located | None:
-        """Resolve a target; None if more than the stored responses has to be looked at."""
+        """Resolve a target; None if nothing is stored, or if more than that has to be looked at."""
         runtime = self._runtime
         limits = runtime.limits
         resolved = resolve(target, (host,), scheme, runtime.sites)
         if not isinstance(resolved, Canonical) or 0 < limits.max_target < len(target):
             return None
+        if not self._gate.tiers.memory.lookup(resolved.key):
+            return None  # most targets of misses are asked for once: they displace none that are hit
         rules = runtime.rules_of(resolved)
         special = resolved.observed or resolved.redirect or resolved.verbatim or resolved.respelled
         special = special or runtime.leads_to_https(scheme, resolved.target)
