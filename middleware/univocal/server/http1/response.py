@@ -24,14 +24,15 @@ class ResponseFraming:
     """Frames one response after the other: `start`, then `content` any number of times, and `end`.
 
     The head goes with the first bytes of content, or by itself where `take_head` is called before.
-    `closes`: the connection's end is the content's (§6.3, rule 8).
+    `closes`: the connection's end is the content's (§6.3, rule 8). Content has bytes around it if it
+    `is_chunked`; other content is sent as it is.
     """
 
-    __slots__ = ("_head", "_is_chunked", "closes")
+    __slots__ = ("_head", "closes", "is_chunked")
 
     def __init__(self) -> None:
         self._head = b""  # that waits for something to go with it
-        self._is_chunked = False
+        self.is_chunked = False
         self.closes = False
 
     def start(
@@ -49,12 +50,12 @@ class ResponseFraming:
         `names` are those of the fields, which have no framing but Content-Length.
         """
         head = b"\r\n".join([_status_line(status), *map(b": ".join, fields), b""])
-        self._is_chunked = self.closes = False
+        self.is_chunked = self.closes = False
         if has_content and b"content-length" not in names:
             if is_old:  # RFC 9112 §6.1: no coding for a client that cannot know it
                 self.closes, keep_alive = True, False
             else:
-                self._is_chunked = True
+                self.is_chunked = True
                 head += b"transfer-encoding: chunked\r\n"
         if b"connection" in names and _closes(fields):
             keep_alive = False
@@ -66,14 +67,14 @@ class ResponseFraming:
     def content(self, chunk: bytes | memoryview) -> bytes | memoryview:
         """Bytes of content, which there are some of."""
         head, self._head = self._head, b""
-        if self._is_chunked:
-            return b"%b%x\r\n%b\r\n" % (head, len(chunk), bytes(chunk))
+        if self.is_chunked:
+            return b"".join((b"%b%x\r\n" % (head, len(chunk)), chunk, b"\r\n"))
         return b"".join((head, chunk)) if head else chunk
 
     def end(self) -> bytes:
         """The bytes that are left at the end of a response."""
         head, self._head = self._head, b""
-        return head + _LAST_CHUNK if self._is_chunked else head
+        return head + _LAST_CHUNK if self.is_chunked else head
 
     def take_head(self) -> bytes:
         """The head, if it has not gone yet."""

@@ -52,8 +52,16 @@ class ResponseWriter:
         )
 
     def content(self, chunk: bytes | memoryview) -> None:
-        """Send content, which there is some of."""
-        self.write(self._framing.content(chunk))
+        """Send content, which there is some of; a large piece is not copied to stand behind its head."""
+        if len(chunk) <= JOINED or self._framing.is_chunked:
+            self.write(self._framing.content(chunk))
+            return
+        head = self._framing.take_head()
+        self.flush()
+        if head:
+            self._transport.writelines((head, chunk))
+        else:
+            self._transport.write(chunk)
 
     def end(self) -> None:
         """End a response."""

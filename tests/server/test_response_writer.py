@@ -1,0 +1,72 @@
+"""Responses leave in few writes, and large content is not copied on its way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from univocal.server.http1.response_writer import JOINED, ResponseWriter
+
+
+class Written(asyncio.Transport):
+    """A connection that keeps what is written, as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces: list[Any] = []
+
+    def write(self, data: Any) -> None:
+        self.pieces.append(data)
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.pieces.extend(list_of_data)
+
+    def is_closing(self) -> bool:
+        return False
+
+
+class Turn:
+    """The calls at the end of an event loop's turn."""
+
+    def __init__(self) -> None:
+        self.calls: list[Callable[[], object]] = []
+
+    def call_soon(self, call: Callable[..., object], *arguments: object) -> None:
+        self.calls.append(lambda: call(*arguments))
+
+
+def sent(content: bytes | memoryview, *, has_length: bool) -> list[Any]:
+    transport, turn = Written(), Turn()
+    loop: Any = turn
+    writer = ResponseWriter(transport, loop)
+    fields = [(b"content-length", b"%d" % len(content))] if has_length else []
+    names = {name for name, _ in fields}
+    writer.start(200, fields, names, has_content=True, is_old=False, keep_alive=True)
+    writer.content(content)
+    writer.end()
+    for call in turn.calls:
+        call()
+    return transport.pieces
+
+
+def test_large_content_follows_its_head_without_a_copy() -> None:
+    content = memoryview(bytes(JOINED + 1))
+    head, piece = sent(content, has_length=True)
+    assert head == b"HTTP/1.1 200 OK\r\ncontent-length: 8193\r\n\r\n"
+    assert piece is content
+
+
+@pytest.mark.parametrize("size", [1, JOINED])
+def test_other_content_leaves_in_one_write_with_its_head(size: int) -> None:
+    (octets,) = sent(memoryview(bytes(size)), has_length=True)
+    assert octets == b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (size, bytes(size))
+
+
+@pytest.mark.parametrize("size", [1, JOINED, JOINED + 1])
+def test_content_of_unknown_length_is_a_chunk(size: int) -> None:
+    octets = b"".join(sent(memoryview(bytes(size)), has_length=False))
+    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+    assert octets == b"%b%x\r\n%b\r\n0\r\n\r\n" % (head, size, bytes(size))
