@@ -98,8 +98,10 @@ soak: $(TESTS)  ## mixed traffic for SECONDS=600: is every answer right, does no
 fuzz: $(TESTS)  ## the parser beside h11, URLs and whole exchanges against their laws; SECONDS=60 each, SEED=0
 	for each in fuzz/*.py; do PYTHONPATH=.:app:middleware $(BIN)/python $$each --seconds $(or $(SECONDS),60) --seed $(or $(SEED),0) || exit 1; done
 
+# Their conftest draws the targets.
+DRAWING = tests/integration/servers/test_*.py tests/integration/exporters/test_*.py
 laws: $(TESTS)  ## the properties that `make test` tries with few examples, with all
-	LONG=1 $(BIN)/pytest -q --numprocesses auto --dist worksteal $$(grep -rlE 'hypothesis|LONG|examples import' tests --include='test_*.py')
+	LONG=1 $(BIN)/pytest -q --numprocesses auto --dist worksteal $$({ ls $(DRAWING); grep -rlE 'hypothesis|LONG|examples import' tests --include='test_*.py'; } | sort -u)
 
 conformance: $(TESTS)  ## the public HTTP cache suite; CACHE_TESTS_GIT names where it is cloned from
 	$(BIN)/python tools/conformance/run.py $(ARGS)
