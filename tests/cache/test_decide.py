@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import fields as fields_of
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from support import NOW, stored_response
+from univocal.cache import decide as decisions
 from univocal.cache.decide import (
     Decision,
     Forward,
@@ -540,6 +542,28 @@ def test_only_successes_are_validated(status: int) -> None:
 def test_decisions_are_values() -> None:
     decision = decide(asked(), [], Rules(), NOW)
     assert decision == Forward("uri-miss", may_store=True, fallback=None)
+    assert decision != Forward("uri-miss", may_store=False, fallback=None)
+    assert decide(asked(), [], Rules(client_directives="ignore"), NOW) == decision
+
+
+@pytest.mark.skipif(decisions.__file__.endswith(".py"), reason="compiled code alone refuses assignments")
+@pytest.mark.parametrize(
+    ("decision", "name"),
+    [
+        (decision, each.name)
+        for decision in (
+            Reuse(stored(), 0, "hit", False),
+            Validate(stored(), [], "stale", None),
+            Forward("uri-miss", True, None),
+            Refuse(504, "only-if-cached"),
+        )
+        for each in fields_of(decision)
+    ],
+)
+def test_nothing_of_a_decision_can_be_assigned(decision: Decision, name: str) -> None:
     with pytest.raises(AttributeError):
-        decision.reason = "hit"  # type: ignore[misc, union-attr]
+        setattr(decision, name, None)
+
+
+def test_a_stored_response_is_replaced_and_not_changed() -> None:
     assert replace(stored(), reusable=False).reusable is False

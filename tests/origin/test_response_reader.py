@@ -2,12 +2,12 @@
 
 import itertools
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from univocal.origin.request_head import RequestHead
 from univocal.origin.response_head import whole_head
 from univocal.origin.response_reader import (
     _NEXT,
@@ -19,12 +19,9 @@ from univocal.origin.response_reader import (
 OK = b"HTTP/1.1 200 OK\r\n"
 
 
-class Asking(NamedTuple):
+def asking(*, is_head: bool = False, upgrades: bool = False) -> RequestHead:
     """A request, as far as the reading of its response depends on it."""
-
-    is_head: bool = False
-    upgrades: bool = False
-    expects_continue: bool = False
+    return RequestHead(b"", 0, False, upgrades, True, is_head)
 
 
 @dataclass
@@ -190,7 +187,7 @@ def by_sevens(data):
 
 def read(reader, pieces, expected):
     told = Told()
-    reader.expect(told, Asking(expected.is_head, expected.upgrades))
+    reader.expect(told, asking(is_head=expected.is_head, upgrades=expected.upgrades))
     assert not reader.reading.began
     for piece in pieces:
         assert reader.reading.stage is not Progress.COMPLETE
@@ -250,7 +247,7 @@ def test_a_response_cut_short_is_never_complete(data):
 @pytest.mark.parametrize("data", FAULTS)
 def test_invalid_responses_are_faults_however_they_are_cut(data, cut):
     reader, told = ResponseReader(MAX_HEAD), Told()
-    reader.expect(told, Asking())
+    reader.expect(told, asking())
     for piece in cut(data):
         reader.feed(piece)
         if reader.reading.fault:
@@ -262,7 +259,7 @@ def test_invalid_responses_are_faults_however_they_are_cut(data, cut):
 
 def test_a_head_as_large_as_allowed():
     reader, told = ResponseReader(MAX_HEAD), Told()
-    reader.expect(told, Asking())
+    reader.expect(told, asking())
     value = b"b" * (MAX_HEAD - 30)
     reader.feed(OK + b"A: %b\r\nContent-Length: 1\r\n\r\na" % value)
     assert reader.reading.stage is Progress.COMPLETE
@@ -288,7 +285,7 @@ def test_a_head_in_pieces_is_parsed_a_few_times(monkeypatch, head):
 
     monkeypatch.setattr("univocal.origin.response_reader.whole_head", counted)
     reader, told = ResponseReader(1 << 16), Told()
-    reader.expect(told, Asking())
+    reader.expect(told, asking())
     for octets in by_sevens(head):
         reader.feed(octets)
     assert [status for status, _ in told.heads] == [200]
@@ -297,7 +294,7 @@ def test_a_head_in_pieces_is_parsed_a_few_times(monkeypatch, head):
 
 def test_content_is_not_counted_as_head():
     reader, told = ResponseReader(MAX_HEAD), Told()
-    reader.expect(told, Asking())
+    reader.expect(told, asking())
     reader.feed(OK + b"Content-Length: %d\r\n\r\n%b" % (4 * MAX_HEAD, b"x" * 4 * MAX_HEAD))
     assert reader.reading.stage is Progress.COMPLETE
     assert len(told.content) == 4 * MAX_HEAD
@@ -308,7 +305,7 @@ def test_content_is_not_counted_as_head():
 )
 def test_chunked_content_is_no_place_for_more(endless):
     reader, told = ResponseReader(MAX_HEAD), Told()
-    reader.expect(told, Asking())
+    reader.expect(told, asking())
     reader.feed(OK + b"Transfer-Encoding: chunked\r\n\r\n")
     for piece in range(0, len(endless), 100):
         reader.feed(endless[piece : piece + 100])
@@ -345,7 +342,7 @@ def test_damaged_responses_are_read_alike_however_they_are_cut(data, damage, pla
     outcomes = []
     for pieces in ([data], cut_at(data, places)):
         reader, told = ResponseReader(MAX_HEAD), Told()
-        reader.expect(told, Asking(upgrades=True))
+        reader.expect(told, asking(upgrades=True))
         for piece in pieces:
             if not ((reader.reading.stage is Progress.COMPLETE) or reader.reading.fault):
                 reader.feed(piece)
@@ -362,7 +359,7 @@ def test_damaged_responses_are_read_alike_however_they_are_cut(data, damage, pla
 
 def test_a_response_refuses_a_stage_that_may_not_follow():
     reader = ResponseReader(MAX_HEAD)
-    reader.expect(Told(), Asking(is_head=True))
+    reader.expect(Told(), asking(is_head=True))
     with pytest.raises(KeyError, match=r"HEAD.*COMPLETE"):
         reader._end_without_content()
 
@@ -373,3 +370,93 @@ def test_every_stage_of_a_response_can_be_reached_and_stopped():
         reached |= more
     assert reached == set(Progress) == set(_NEXT)
     assert all(Progress.STOPPED in after for after in _NEXT.values())
+
+
+LENGTHS = [
+    OK + b"Content-Length: %d\r\n\r\n%b" % (len(content), content) for content in (b"ab", b"cd", b"e", b"")
+]
+
+
+def test_a_head_repeated_to_the_byte_is_not_parsed_again(monkeypatch):
+    reader, responses = ResponseReader(MAX_HEAD), []
+    monkeypatch.setattr(Told, "start", lambda _, response: responses.append(response))
+    for content in (b"ab", b"cd", b"ef", b"gh"):
+        told = read(reader, [OK + b"Content-Length: 2\r\n\r\n" + content], Read([]))
+        assert told.content == content
+        assert reader.reading.reusable
+    assert responses[1] is responses[2] is responses[3] is not responses[0]
+    read(reader, [OK + b"Content-Length: 3\r\n\r\nabc"], Read([]))
+    assert responses[4].fields == [(b"content-length", b"3")]
+
+
+@pytest.mark.parametrize(
+    "repeated",
+    [
+        OK + b"Content-Length: 2\r\n\r\na",
+        OK + b"Content-Length: 2\r\n\r\nabc",
+        OK + b"Content-Length: 2\r\n\r\nab\r\n",
+        OK + b"Content-Length: 2\r\n\r",
+        b"\r\n" + OK + b"Content-Length: 2\r\n\r\nab",
+        b"HTTP/1.1 100 C\r\n\r\n" + OK + b"Content-Length: 2\r\n\r\nab",
+    ],
+)
+def test_a_repeated_head_says_nothing_of_what_follows(repeated):
+    reader, fresh = ResponseReader(MAX_HEAD), ResponseReader(MAX_HEAD)
+    for _ in range(3):
+        read(reader, [OK + b"Content-Length: 2\r\n\r\nxy"], Read([]))
+    for piece in ([repeated], octet_by_octet(repeated)):
+        told = [Told(), Told()]
+        for each, one in zip((reader, fresh), told, strict=True):
+            each.expect(one, asking())
+            for octets in piece:
+                each.feed(octets)
+        assert told[0] == told[1]
+        assert reader.reading.stage is fresh.reading.stage
+        assert reader.reading.reusable is fresh.reading.reusable
+        if not reader.reading.reusable:
+            break
+
+
+def test_a_repeated_head_answers_a_HEAD_without_content():
+    reader = ResponseReader(MAX_HEAD)
+    for _ in range(3):
+        read(reader, [OK + b"Content-Length: 1\r\n\r\nx"], Read([]))
+    told = read(reader, [OK + b"Content-Length: 1\r\n\r\nx"], Read([], is_head=True))
+    assert told.content == b""
+    assert reader.reading.stage is Progress.COMPLETE
+    assert not reader.reading.reusable
+
+
+@pytest.mark.parametrize("fails", ["start", "write"])
+def test_a_sink_that_fails_at_a_repeated_head_has_no_whole_response(monkeypatch, fails):
+    reader, error = ResponseReader(MAX_HEAD), ValueError("the sink")
+    for _ in range(3):
+        read(reader, [OK + b"Content-Length: 1\r\n\r\nx"], Read([]))
+
+    def failing(*_):
+        raise error
+
+    monkeypatch.setattr(Told, fails, failing)
+    read(reader, [OK + b"Content-Length: 1\r\n\r\nx"], Read([]))
+    assert reader.reading.stage is Progress.STOPPED
+    assert reader.reading.fault
+    assert reader.reading.error is error
+    assert not reader.reading.reusable
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([*LENGTHS, *(data for data, one in RESPONSES.items() if one.reusable)]),
+            st.lists(st.integers(min_value=0), max_size=1),
+        ),
+        max_size=12,
+    )
+)
+def test_a_connection_remembers_nothing_that_changes_a_response(responses):
+    reader = ResponseReader(MAX_HEAD)
+    for data, places in responses:
+        fresh = ResponseReader(MAX_HEAD)
+        assert read(reader, cut_at(data, places), Read([])) == read(fresh, cut_at(data, places), Read([]))
+        assert reader.reading.reusable is fresh.reading.reusable is True
+        assert reader.reading.trailers == fresh.reading.trailers

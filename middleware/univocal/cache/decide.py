@@ -7,8 +7,8 @@ invalidation (§4.4). Reasons are the tokens of Cache-Status (RFC 9211 §2.2).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Final, NamedTuple, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
 
 from univocal.cache.directives import RequestDirectives, request_directives
 from univocal.cache.personal import IMPERSONAL, UNCREDENTIALED
@@ -38,43 +38,81 @@ __all__ = [
 ]
 
 
-class Reuse(NamedTuple):
+# Each request makes one of these: they have an `__init__` of their own, as messages have. Nothing changes
+# them: type checkers and the compiled form refuse an assignment.
+
+
+@dataclass(slots=True, init=False)
+class Reuse:
     """Answer with a stored response, `age` seconds old; with the last flag set, validate it meanwhile."""
 
-    stored: Stored
-    age: int
-    reason: str
-    revalidate_in_background: bool
+    stored: Final[Stored]
+    age: Final[int]
+    reason: Final[str]
+    revalidate_in_background: Final[bool]
+
+    def __init__(self, stored: Stored, age: int, reason: str, revalidate_in_background: bool) -> None:
+        self.stored = stored
+        self.age = age
+        self.reason = reason
+        self.revalidate_in_background = revalidate_in_background
 
 
-class Validate(NamedTuple):
+@dataclass(slots=True, init=False)
+class Validate:
     """Ask the origin with `fields` added whether the stored response still holds, or for what it lacks."""
 
-    stored: Stored
-    fields: Fields
-    reason: str
-    fallback: Stored | None  # what may be served on error
+    stored: Final[Stored]
+    fields: Final[Fields]
+    reason: Final[str]
+    fallback: Final[Stored | None]  # what may be served on error
+
+    def __init__(self, stored: Stored, fields: Fields, reason: str, fallback: Stored | None) -> None:
+        self.stored = stored
+        self.fields = fields
+        self.reason = reason
+        self.fallback = fallback
 
 
-class Forward(NamedTuple):
+@dataclass(slots=True, init=False)
+class Forward:
     """Ask the origin; without `may_store` its response is not stored, whatever it says.
 
     `unstorable` is the token that says why not. With `passes_conditions` the client's own conditions go to
     the origin server.
     """
 
-    reason: str
-    may_store: bool
-    fallback: Stored | None
-    unstorable: str = ""
-    passes_conditions: bool = False
+    reason: Final[str]
+    may_store: Final[bool]
+    fallback: Final[Stored | None]
+    unstorable: Final[str]
+    passes_conditions: Final[bool]
+
+    def __init__(
+        self,
+        reason: str,
+        may_store: bool,
+        fallback: Stored | None,
+        unstorable: str = "",
+        passes_conditions: bool = False,
+    ) -> None:
+        self.reason = reason
+        self.may_store = may_store
+        self.fallback = fallback
+        self.unstorable = unstorable
+        self.passes_conditions = passes_conditions
 
 
-class Refuse(NamedTuple):
+@dataclass(slots=True, init=False)
+class Refuse:
     """Answer with an error of our own."""
 
-    status: int
-    reason: str
+    status: Final[int]
+    reason: Final[str]
+
+    def __init__(self, status: int, reason: str) -> None:
+        self.status = status
+        self.reason = reason
 
 
 Decision: TypeAlias = Reuse | Validate | Forward | Refuse
@@ -110,8 +148,8 @@ def decide(request: Request, variants: Sequence[Stored], rules: Rules, now: floa
     directives = request_directives(request.fields) if honoured else _NO_DIRECTIVES
     decision = _bypass(request, rules) or _answer(request, variants, directives, now)
     if isinstance(decision, Forward) and directives.no_store and not decision.unstorable:
-        decision = decision._replace(unstorable="request-no-store")
-    if isinstance(decision, Validate | Forward) and _signs_conditions(request):
+        decision = replace(decision, unstorable="request-no-store")
+    if isinstance(decision, (Validate, Forward)) and _signs_conditions(request):
         decision = Forward(decision.reason, False, decision.fallback, "signed")
     # §5.2.1.7: only-if-cached: the cache responds using a stored response or with a 504
     if directives.only_if_cached and not isinstance(decision, Reuse):
@@ -138,7 +176,7 @@ def _posted(request: Request, rules: Rules) -> Forward:
     # §5.2.1.5: with no-store in a request a cache MUST NOT store any part of it or of any response to it
     forbidden = rules.client_directives == "honour" and request_directives(fields).no_store
     if forbidden:
-        return _METHOD._replace(unstorable="request-no-store")
+        return replace(_METHOD, unstorable="request-no-store")
     return _POST if _NOT_A_POST.isdisjoint(request.names) else _METHOD
 
 
@@ -285,7 +323,7 @@ def reuse_on_error(
     A disconnected cache may serve a stale response (§4.2.4). A 5xx is only replaced within the stale-if-error
     of the response or the client (RFC 5861 §4).
     """
-    stored = decision.fallback if isinstance(decision, Validate | Forward) else None
+    stored = decision.fallback if isinstance(decision, (Validate, Forward)) else None
     if stored is None:
         return None
     stale_for = now - stored.fresh_until

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Final
 
 from univocal.engine.outcome import Outcome, Times
@@ -58,7 +59,7 @@ class Account:
         handling = self.handling
         if self.recording is not None and not self.recording.stored:
             # The response was too large, it was cut, or a purge met it.
-            handling = handling._replace(stored=False, unstorable=self.recording.unstorable)
+            handling = replace(handling, stored=False, unstorable=self.recording.unstorable)
         times = Times(self.begun, (self.first or now) - self.ticks, now - self.ticks)
         return Outcome.of(
             admission,

@@ -146,7 +146,7 @@ class Exchange:
         decision = admission.decision
         https = admission.runtime.https_port
         leads = canonical is not None and (canonical.redirect or canonical.respelled or https)
-        if canonical is not None and leads and not isinstance(decision, Refuse | Order):
+        if canonical is not None and leads and not isinstance(decision, (Refuse, Order)):
             status, location = _redirection(admission, canonical)
             if status:
                 self._respond(status, [(b"location", location), (b"content-length", b"0")], b"")
@@ -162,7 +162,7 @@ class Exchange:
             case Validate() | Forward(may_store=True) if admission.request.method in FETCHED:
                 self._fetch()
             case _:
-                self._account.handling = Handling(fwd=decision.reason)
+                self._account.handling = Handling.of_forward(decision.reason, False, "")
                 self._lead(None, self._content)
 
     def _may_begin(self, limit: int) -> bool:
@@ -282,7 +282,7 @@ class Exchange:
         self._account.handling = handling
         fields = [*response.fields, *self._cache_status()]
         if fwd_status:
-            self._account.handling = handling._replace(fwd_status=fwd_status)
+            self._account.handling = replace(handling, fwd_status=fwd_status)
         self._respond(response.status, fields, response.body)
 
     def _formed(self, request: Request, stored: Stored) -> tuple[Request, Stored, bool]:
@@ -367,7 +367,9 @@ class Exchange:
         if flight is not None and flight.landing is not None and not wait.stalled:
             self._leave()
             self._join(flight)
-        elif isinstance(again.decision, Reuse | Refuse) or not engine.gate.flight_name(again, engine.clock()):
+        elif isinstance(again.decision, (Reuse, Refuse)) or not engine.gate.flight_name(
+            again, engine.clock()
+        ):
             self._forward(None)
         else:
             assert wait.place is not None
@@ -478,10 +480,10 @@ class Exchange:
             kept = recording is not None and recording.stored_at_head
             self._account.recording = recording if kept else None
             decision = self.admission.decision
-            assert isinstance(decision, Validate | Forward)
+            assert isinstance(decision, (Validate, Forward))
             unstorable = decision.unstorable if isinstance(decision, Forward) else ""
             unstorable = unstorable if recording is None else recording.unstorable
-            handling = Handling(fwd=decision.reason, stored=kept, unstorable=unstorable)
+            handling = Handling.of_forward(decision.reason, kept, unstorable)
             if response.origin_tag and (recording is None or recording.storing is None):
                 response = staying(response, self.admission)
             self._stream(flight, response, handling)
@@ -685,7 +687,7 @@ def _server_of(landing: Landing | None) -> str:
 def _has_fallback(admission: Admission) -> bool:
     decision = admission.decision
     return isinstance(decision, Reuse) or (
-        isinstance(decision, Validate | Forward) and decision.fallback is not None
+        isinstance(decision, (Validate, Forward)) and decision.fallback is not None
     )
 
 

@@ -261,7 +261,7 @@ class Flight:
 
     def _ask(self) -> None:
         admission, decision = self.admission, self.admission.decision
-        assert isinstance(decision, Validate | Forward)
+        assert isinstance(decision, (Validate, Forward))
         if self.recording is not None and self.recording.decision is not decision:
             self.recording.restart(decision)
         self._phase = _MOVES[self._phase, FlightPhase.ASKING]
@@ -351,7 +351,7 @@ class Flight:
 
     def _keeps_conditions(self) -> bool:
         decision = self.admission.decision
-        assert isinstance(decision, Validate | Forward)
+        assert isinstance(decision, (Validate, Forward))
         return keeps_conditions(self.admission.request, decision)
 
     def _catch_up(self) -> None:
@@ -460,7 +460,7 @@ class Flight:
         if self._phase in _ENDED:
             return
         self._under_way = None
-        if not self.is_read and not isinstance(error, RefusedError | CutShortError):
+        if not self.is_read and not isinstance(error, (RefusedError, CutShortError)):
             logger.error("the application failed where no client waits for it", exc_info=error)
         self._fail(error)
 

@@ -92,7 +92,7 @@ class Recording:
 
     def __init__(self, tiers: Tiers, admission: Admission, clock: Callable[[], float]) -> None:
         assert admission.canonical is not None
-        assert isinstance(admission.decision, Validate | Forward)
+        assert isinstance(admission.decision, (Validate, Forward))
         self.state = State.AWAITED
         self.response: Response | None = None  # the origin server's head
         self.storing: Stored | None = None  # while KEPT: the head as it will be stored

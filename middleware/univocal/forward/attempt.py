@@ -136,21 +136,25 @@ class Attempt:
     def start(self, response: Response) -> None:
         if response.status == 101:
             passed: Response = self._switched(response)
+        elif response.forwarded is not None:
+            passed = Response(response.status, response.forwarded)
         else:
             # RFC 9110 §6.6.1: a recipient with a clock appends a Date to a response without one.
             date = _date(int(time.time()))
-            passed = Response(
-                response.status, response_fields(response.fields, status=response.status, date=date)
-            )
-        assert self._member is not None
-        passed.server = self._member.name
+            fields = response_fields(response.fields, status=response.status, date=date)
+            passed = Response(response.status, fields)
+            if b"date" in [name for name, _ in response.fields]:
+                response.forwarded = fields
+        member = self._member
+        assert member is not None
+        passed.server = member.name
         self._started = True
-        self._balance.answered(self._member, time.monotonic())
+        self._balance.answered(member, time.monotonic())
         if self._watch is not None:
-            self._watch.answered(self._member.server.url, response.status)
+            self._watch.answered(member.server.url, response.status)
         keeps = self._outgoing.keeps
         if keeps is not None and (not keeps or sets_cookie(passed.fields, keeps)):
-            passed.origin_tag = self._member.tag
+            passed.origin_tag = member.tag
         self._answer.start(passed)
 
     def finish(self) -> None:

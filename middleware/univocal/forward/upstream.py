@@ -13,7 +13,9 @@ from univocal.http.field_edits import FieldEdits
 from univocal.http.fields import cookie_names
 from univocal.http.forward import (
     MOST_PASSES,
+    VIA,
     forwards_left,
+    passage_of,
     request_fields,
     request_has_content,
     times_here,
@@ -124,15 +126,15 @@ class Upstream:
 
         A hash chooses by `key`. The fields that `edits` set come last: nobody removes them.
         """
-        named = dict(fields)
-        if b"max-forwards" in named:
+        passage = passage_of(tuple([name for name, _ in fields]))
+        if passage.counts:
             counted = forwards_left(method, fields)
             if counted is None:
                 return _answer_here(answer)
             fields = counted
-        if b"via" in named and times_here(fields) > MOST_PASSES:
+        if passage.passed and times_here(fields) > MOST_PASSES:
             return _refuse_here(answer)
-        authority = named.get(b"host", b"")
+        authority = b"" if passage.host < 0 else fields[passage.host][1]
         headers = request_fields(
             fields,
             host=self.host or authority,
@@ -141,11 +143,12 @@ class Upstream:
             scheme=sender.scheme,
             method=method,
             forwarded_for=sender.chain,
-            via=b"%b univocal" % sender.version,  # by which the request was received (RFC 9110 §7.6.3)
-            named=named,
+            via=VIA if sender.version == b"1.1" else b"%b univocal" % sender.version,
+            passage=passage,
         )
         headers = headers if edits is None else edits.supply(headers)
-        sent = content if content is not None and request_has_content(fields) else None
+        announced = content is not None and not passage.is_plain and request_has_content(fields)
+        sent = content if announced else None
         if self.upkeep is not None and not self.upkeep.begun:
             self.upkeep.begin()
         keeps = self._keeps(headers) if self.balance.settings.sticky else None

@@ -9,19 +9,23 @@ from functools import lru_cache
 from typing import Final
 
 from univocal.http.errors import RefusedError
-from univocal.http.fields import content_length_value
+from univocal.http.fields import LENGTH_DIGITS, content_length_value
 from univocal.http.grammar import SIGNS, is_token, quoted
 from univocal.http.messages import Field, Fields, values
+from univocal.http.remembering import remember
 
 __all__ = [
     "HOP_BY_HOP",
     "METHOD_OVERRIDES",
     "MOST_PASSES",
+    "VIA",
+    "Passage",
     "connection_options",
     "end_to_end",
     "forwards_left",
     "framed_anew",
     "one_length",
+    "passage_of",
     "request_fields",
     "request_has_content",
     "response_fields",
@@ -62,6 +66,7 @@ METHOD_OVERRIDES: Final = frozenset(
     b"x-http-method x-http-method-override x-method x-method-override x-request-method".split()
 )
 _READING: Final = frozenset({b"GET", b"HEAD"})
+_ZERO: Final = 0x30
 
 # The fields by which an intermediary tells for whom it asks, and by which scheme it was asked. Nobody has a
 # reason to send any of them for a request of his own.
@@ -114,9 +119,44 @@ _ORDINARY: Final = frozenset(
     b"upgrade-insecure-requests user-agent".split()
 )
 
+# Fields of requests that have content, that have TE, or that may be for another method.
+_WEIGHED: Final = METHOD_OVERRIDES | {b"content-length", b"expect", b"te", b"transfer-encoding"}
+
 # CGI and WSGI write every field name in capitals with "_" for "-" (some servers for any other sign, too),
 # so that to the application such a spelling is the field itself.
 _AS_CGI_READS: Final = bytes.maketrans(SIGNS, b"-" * len(SIGNS))
+
+
+class Passage:
+    """Conclusions from the names of a request's fields, in their order, about its way on."""
+
+    __slots__ = ("connects", "counts", "dropped", "host", "is_plain", "passed")
+
+    def __init__(self, names: tuple[bytes, ...]) -> None:
+        self.host = names.index(b"host") if b"host" in names else -1  # where Host stands
+        self.counts = b"max-forwards" in names
+        self.passed = b"via" in names
+        self.connects = b"connection" in names
+        # It has no content, and whether a field goes on depends on no other and on no method.
+        self.is_plain = _WEIGHED.isdisjoint(names)
+        untrusted = frozenset([name for name in names if name not in _ORDINARY and _is_untrusted(name)])
+        self.dropped = HOP_BY_HOP.intersection(names) | untrusted | {b"host"}
+
+
+# Clients use few sets of names: so many are remembered, of at most so many bytes.
+_MOST: Final = 1024
+_LONGEST: Final = 2048
+_passages: Final[dict[tuple[bytes, ...], Passage]] = {}
+
+
+def passage_of(names: tuple[bytes, ...]) -> Passage:
+    """The passage of a request whose fields have these names, in lower case."""
+    passage = _passages.get(names)
+    if passage is None:
+        passage = Passage(names)
+        if sum(map(len, names)) <= _LONGEST:
+            remember(_passages, names, passage, _MOST)
+    return passage
 
 
 def request_fields(
@@ -130,16 +170,30 @@ def request_fields(
     forwarded_for: Sequence[bytes] = (),
     via: bytes = VIA,
     trailers: bool = False,
-    named: dict[bytes, bytes] | None = None,
+    passage: Passage | None = None,
 ) -> Fields:
     """The fields with which a received request is forwarded (RFC 9110 §7.6, RFC 7239).
 
     `host` is the Host field sent; `authority` what the client asked for (default: `host`). `client` is the
     peer's address, `forwarded_for` the addresses before it that a trusted proxy vouched for. `trailers`
-    says that the caller relays the response's trailers. `named` are the fields by name, if the caller has
-    them. Content whose length is unknown stays chunked.
+    says that the caller relays the response's trailers. `passage` is the fields', if the caller has it.
+    Content whose length is unknown stays chunked.
     """
-    named = dict(fields) if named is None else named
+    if passage is not None and passage.is_plain:
+        dropped = passage.dropped
+        if passage.connects:
+            dropped |= connection_options(fields)
+        forwarded = [(b"host", host), *[field for field in fields if field[0] not in dropped]]
+    else:
+        forwarded = _weighed(fields, host, method, trailers=trailers)
+    forwarded += sender_fields(host if authority is None else authority, client, scheme, forwarded_for)
+    forwarded.append((b"via", via))  # RFC 9110 §7.6.3
+    return forwarded
+
+
+def _weighed(fields: Sequence[Field], host: bytes, method: bytes, *, trailers: bool) -> Fields:
+    """The fields of a received request that go on, behind the Host field that is sent."""
+    named = dict(fields)
     if b"content-length" in named or b"expect" in named:
         fields = framed_anew(fields)
     dropped = {b"host"} | HOP_BY_HOP.intersection(named)
@@ -155,8 +209,6 @@ def request_fields(
     if trailers and b"te" in named and _accepts_trailers(fields):
         # RFC 9110 §10.1.4: whoever sends TE names it in Connection.
         forwarded += [(b"te", b"trailers"), (b"connection", b"te")]
-    forwarded += sender_fields(host if authority is None else authority, client, scheme, forwarded_for)
-    forwarded.append((b"via", via))  # RFC 9110 §7.6.3
     return forwarded
 
 
@@ -175,7 +227,9 @@ def response_fields(
     """
     named = dict(fields)
     length = named.get(b"content-length", b"1")
-    if len(named) < len(fields) or length[:1] == b"0" or content_length_value(length) is None:
+    # Without leading zeros, and as `content_length_value` has it.
+    is_number = length.isdigit() and length[0] != _ZERO and len(length) <= LENGTH_DIGITS
+    if len(named) < len(fields) or not is_number:
         framed = one_length(fields)
         if framed is None:
             raise RefusedError("origin-bad-response")

@@ -94,19 +94,22 @@ class Request:
 class Response:
     """A final response's head; `server` is the URL of the origin server that sent it, if it is known.
 
-    `origin_tag` names the origin server that its client is to stay with.
+    `origin_tag` names the origin server that its client is to stay with. `forwarded` are the fields with
+    which it goes on, once they are known: a head that the origin server repeats is one object.
     """
 
     status: int
     fields: Fields
     server: str
     origin_tag: bytes
+    forwarded: Fields | None = field(init=False, repr=False, compare=False)
 
     def __init__(self, status: int, fields: Fields, *, server: str = "", origin_tag: bytes = b"") -> None:
         self.status = status
         self.fields = fields
         self.server = server
         self.origin_tag = origin_tag
+        self.forwarded = None
 
 
 def values(fields: Iterable[Field], name: bytes) -> list[bytes]:

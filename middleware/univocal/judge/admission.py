@@ -203,7 +203,7 @@ class Gate:
             # Not long ago the answer could not be stored: then a client's own conditions go to the origin.
             odd = oddities(request, rules.ordinary)
             if self.tiers.memory.is_uncacheable(canonical.key, now, odd):
-                return decision._replace(passes_conditions=True)
+                return replace(decision, passes_conditions=True)
         return decision
 
     def again(self, admission: Admission, now: float, held: Sequence[Stored] | None = None) -> Admission:

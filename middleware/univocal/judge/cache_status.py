@@ -2,43 +2,90 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Final, Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import Final, Literal
 
 from univocal.cache.decide import Reuse
 from univocal.http.grammar import quoted
-from univocal.http.messages import Field
+from univocal.http.messages import Fields
+from univocal.http.remembering import remember
 from univocal.uri.target import Canonical
 
 __all__ = ["Handling", "cache_status"]
 
 
-class Handling(NamedTuple):
-    """The cache's handling of a request: the parameters of its Cache-Status member (RFC 9211 §2)."""
+@dataclass(slots=True, init=False)
+class Handling:
+    """The cache's handling of a request: the parameters of its Cache-Status member (RFC 9211 §2).
 
-    hit: bool = False
-    fwd: str = ""  # why the request went to the origin
-    fwd_status: int = 0  # the origin's status, where it is not the one the client sees
-    stored: bool = False
-    collapsed: bool = False
-    ttl: int | None = None  # seconds the response stays fresh; negative: stale for so long
-    detail: str = ""  # a reason of errors.REASONS, or why something stored answers
-    unstorable: str = ""  # a token: what kept the origin's response from being stored
+    Immutable by convention. `plain` is the field that tells it without a key, once somebody has asked for it.
+    """
+
+    hit: bool
+    fwd: str  # why the request went to the origin
+    fwd_status: int  # the origin's status, where it is not the one the client sees
+    stored: bool
+    collapsed: bool
+    ttl: int | None  # seconds the response stays fresh; negative: stale for so long
+    detail: str  # a reason of errors.REASONS, or why something stored answers
+    unstorable: str  # a token: what kept the origin's response from being stored
+    plain: Fields | None = field(init=False, repr=False, compare=False)
+
+    def __init__(
+        self,
+        hit: bool = False,
+        fwd: str = "",
+        fwd_status: int = 0,
+        stored: bool = False,
+        collapsed: bool = False,
+        ttl: int | None = None,
+        detail: str = "",
+        unstorable: str = "",
+    ) -> None:
+        self.hit = hit
+        self.fwd = fwd
+        self.fwd_status = fwd_status
+        self.stored = stored
+        self.collapsed = collapsed
+        self.ttl = ttl
+        self.detail = detail
+        self.unstorable = unstorable
+        self.plain = None
 
     @property
     def reported_detail(self) -> str:
         """The detail, as far as `fwd` does not say it already; "" if there is none."""
         return self.detail or (self.unstorable if self.unstorable != self.fwd else "")
 
-    @classmethod
-    def of_hit(cls, decision: Reuse, detail: str = "") -> Handling:
+    @staticmethod
+    def of_hit(decision: Reuse, detail: str = "") -> Handling:
         """The handling of a stored response that is served as it is."""
-        return cls(hit=True, ttl=int(decision.stored.lifetime - decision.age), detail=detail)
+        ttl = int(decision.stored.lifetime - decision.age)
+        handling = _hits.get((ttl, detail))
+        if handling is None:
+            handling = Handling(hit=True, ttl=ttl, detail=detail)
+            remember(_hits, (ttl, detail), handling, _MOST)
+        return handling
+
+    @staticmethod
+    def of_forward(fwd: str, stored: bool, unstorable: str) -> Handling:
+        """The handling of a request that its own forward answered: these words are few."""
+        handling = _forwarded.get((fwd, stored, unstorable))
+        if handling is None:
+            handling = Handling(fwd=fwd, stored=stored, unstorable=unstorable)
+            remember(_forwarded, (fwd, stored, unstorable), handling, _MOST)
+        return handling
+
+
+# Those of most requests are like those of others before.
+_MOST: Final = 1024
+_hits: Final[dict[tuple[int, str], Handling]] = {}
+_forwarded: Final[dict[tuple[str, bool, str], Handling]] = {}
 
 
 def cache_status(
     handling: Handling, canonical: Canonical | None, mode: Literal["plain", "key", "off"]
-) -> list[Field]:
+) -> Fields:
     """The Cache-Status field for a response: a list of one field, or of none (RFC 9211).
 
     No parameter holds a byte of the client's but `key`, which is canonical: visible ASCII.
@@ -47,7 +94,9 @@ def cache_status(
         return []
     if mode == "key" and canonical is not None and not canonical.observed:
         return [(b"cache-status", _member(handling, b"; key=" + quoted(canonical.url)))]
-    return [(b"cache-status", _plain_member(handling))]
+    if handling.plain is None:
+        handling.plain = [(b"cache-status", _member(handling))]
+    return handling.plain
 
 
 def _member(handling: Handling, key: bytes = b"") -> bytes:
@@ -68,6 +117,3 @@ def _member(handling: Handling, key: bytes = b"") -> bytes:
     if detail := handling.reported_detail:
         member += b"; detail=%b" % detail.encode()
     return member
-
-
-_plain_member: Final = lru_cache(maxsize=1024)(_member)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from operator import itemgetter
 from typing import Final
 
 from univocal.http.fields import content_length_value
@@ -16,7 +15,6 @@ __all__ = ["IDEMPOTENT", "RequestHead", "request_head"]
 _TARGET: Final = bytes(octet for octet in range(256) if octet > 0x20 and octet != 0x7F)
 _TELLING: Final = frozenset({b"content-length", b"transfer-encoding", b"expect", b"upgrade"})
 
-_NAME: Final = itemgetter(0)
 _NUL: Final = 0
 
 # Clients use few combinations of names: they are remembered, of heads below so many bytes.
@@ -51,15 +49,37 @@ class RequestHead:
         self.is_head = is_head
 
 
+class _Section:
+    """The lines of a head's fields, and whether they say anything of its content, or of another protocol."""
+
+    __slots__ = ("fields", "octets", "tells")
+
+    def __init__(self, fields: Fields, octets: bytes, tells: bool) -> None:
+        self.fields = fields
+        self.octets = octets
+        self.tells = tells
+
+
+class _Last:
+    """The last section that told nothing: requests in a row are often alike but for their targets."""
+
+    __slots__ = ("section",)
+
+    def __init__(self) -> None:
+        self.section: _Section | None = None
+
+
+_last: Final = _Last()
+
+
 def request_head(method: bytes, target: bytes, fields: Fields) -> RequestHead:
     """Spell a request's head, its target and fields byte for byte.
 
     Raises InvalidRequestError if it would not arrive as the one request that was meant.
     """
-    wire = b"%b %b HTTP/1.1\r\n%b\r\n\r\n" % (method, target, b"\r\n".join(map(b": ".join, fields)))
-    lines = len(fields) + 2  # with the request line and the blank one
-    if wire.count(b"\n") != lines or wire.count(b"\r") != lines or _NUL in wire:
-        raise InvalidRequestError("CR, LF or NUL within the request's head")
+    section = _last.section
+    if section is None or section.fields != fields:
+        section = _section(fields)
     if not target or target.translate(None, _TARGET):
         raise InvalidRequestError("the request target is empty or has blanks or control characters")
     # The answer to CONNECT is a tunnel, not a response (RFC 9110 §9.3.6).
@@ -67,10 +87,26 @@ def request_head(method: bytes, target: bytes, fields: Fields) -> RequestHead:
         not method or method.translate(None, TOKEN_OCTETS) or method == b"CONNECT"
     ):
         raise InvalidRequestError("the method is no token, or CONNECT")
-    names = tuple(map(_NAME, fields))
-    if not (_tell_nothing if len(wire) < _REMEMBERED else _tell_nothing.__wrapped__)(names):
+    wire = b"%b %b HTTP/1.1\r\n%b" % (method, target, section.octets)
+    if section.tells:
         return _with_content(wire, method, fields)
     return RequestHead(wire, 0, False, False, method in IDEMPOTENT, method == b"HEAD")
+
+
+def _section(fields: Fields) -> _Section:
+    """The section of these fields; raises unless each is one line, its name a token, and one is Host."""
+    octets = b"\r\n".join([name + b": " + value for name, value in fields]) + b"\r\n\r\n"
+    lines = len(fields) + 1  # with the blank one
+    if octets.count(b"\n") != lines or octets.count(b"\r") != lines or _NUL in octets:
+        raise InvalidRequestError("CR, LF or NUL within the request's head")
+    names = tuple([name for name, _ in fields])
+    is_short = len(octets) < _REMEMBERED
+    section = _Section(
+        [*fields], octets, not (_tell_nothing if is_short else _tell_nothing.__wrapped__)(names)
+    )
+    if is_short and not section.tells:
+        _last.section = section
+    return section
 
 
 @lru_cache(maxsize=256)

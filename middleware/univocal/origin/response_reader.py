@@ -1,6 +1,7 @@
 """The reader of responses: it takes bytes and tells of parts, by httptools' parser. It has no socket.
 
-A head is parsed when it is whole: `univocal.origin.response_head` says when that is.
+A head is parsed when it is whole: `univocal.origin.response_head` says when that is. One that is repeated to
+the byte is not parsed again.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from univocal.http.fields import LENGTH_DIGITS
 from univocal.http.messages import Fields, Response, values
 from univocal.http.states import moves
 from univocal.http.upgrade import Line, Switching
+from univocal.origin.request_head import RequestHead
 from univocal.origin.response_head import ORDINARY, empty_lines, may_end, whole_head
 
-__all__ = ["Expecting", "Progress", "ReadResponse", "ResponseReader"]
+__all__ = ["Progress", "ReadResponse", "ResponseReader"]
 
 MAX_INTERIM: Final = 32
 _BLANK_LINE: Final = b"\r\n\r\n"
 _VERSIONS: Final = {"1.0": b"HTTP/1.0", "1.1": b"HTTP/1.1"}
+# Bytes of a head that is remembered: an idle connection may keep it.
+_LONGEST: Final = 2048
 
 
 class Progress(Enum):
@@ -67,25 +71,6 @@ class Sink(Protocol):
         ...
 
 
-class Expecting(Protocol):
-    """The request that a response answers, as far as reading depends on it."""
-
-    @property
-    def is_head(self) -> bool:
-        """It is a HEAD."""
-        ...
-
-    @property
-    def upgrades(self) -> bool:
-        """It has Upgrade."""
-        ...
-
-    @property
-    def expects_continue(self) -> bool:
-        """It has Expect."""
-        ...
-
-
 class ReadResponse:
     """One response as it is read: its stage, and everything that is known of it so far.
 
@@ -98,13 +83,14 @@ class ReadResponse:
     """
 
     __slots__ = (
-        "barren", "began", "closes", "continued", "error", "fault", "head", "interims", "persists",
+        "barren", "began", "closes", "coded", "continued", "error", "fault", "head", "interims", "persists",
         "progress", "reusable", "stage", "surplus", "takes", "trailers", "version",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.stage = _HEAD
         self.began = self.progress = self.continued = self.reusable = False
+        self.coded = False  # its content is chunked
         self.takes = True
         self.fault = ""
         self.error: BaseException | None = None
@@ -152,29 +138,53 @@ class PartialHead:
         self._looked = len(self.held)
 
 
+class KnownHead:
+    """A final response's head and what was read of it, of a response that came whole in `size` bytes."""
+
+    __slots__ = ("length", "octets", "response", "size", "version")
+
+    def __init__(self, octets: bytes, size: int, response: Response, version: bytes) -> None:
+        self.octets = octets
+        self.length = len(octets)
+        self.size = size
+        self.response = response
+        self.version = version
+
+    def begins(self, data: bytes) -> bool:
+        """Tell whether `data` is this head and its content."""
+        return len(data) == self.size and data.startswith(self.octets)
+
+
 class ResponseReader:
     """Reads one response after the other from a connection (RFC 9112 §6.3).
 
     `expect` begins a response, whose state is `reading` from then on; `feed` takes bytes, `close` the end of
     the connection. `max_head` bounds the bytes of a head, of the trailers, and of chunk extensions in a row.
     `line` is the connection, of which a 101 tells.
+
+    An origin server often repeats a head to the byte. The last one is remembered if it came in one read with
+    all of its content, of a known length, and the head before was as long. Its sink gets the same `Response`.
     """
 
     __slots__ = (
-        "_content", "_ended", "_ends", "_fields", "_line", "_max_head", "_parser", "_partial", "_pieces",
-        "_request", "_sink", "_write", "on_body", "on_message_begin", "reading",
+        "_content", "_ended", "_ends", "_fields", "_known", "_length", "_line", "_max_head", "_parser",
+        "_partial", "_pieces", "_request", "_response", "_sink", "_write", "on_body", "on_message_begin",
+        "reading",
     )  # fmt: skip
 
     def __init__(self, max_head: int, line: Line | None = None) -> None:
         self._max_head = max_head
         self._line = line
         self._sink: Sink = cast("Any", None)  # until a response is expected
-        self._request: Expecting = cast("Any", None)
+        self._request: RequestHead = cast("Any", None)
         self._write: Callable[[bytes], bool] = cast("Any", None)
         self._partial = PartialHead()
         self._fields: Fields = []  # of the section that is being read
         self._content = b""  # its last bytes
         self._ends: int | None = None  # the pieces before this one are of this response, which has ended
+        self._response: Response | None = None  # the final one's head, once it is there
+        self._length = 0  # of the last head that came with all of its content
+        self._known: KnownHead | None = None
         self.reading = ReadResponse()
         # Holds something between the end of a message and the beginning of the next: so the parser
         # tells of a beginning without a call into Python.
@@ -186,22 +196,25 @@ class ResponseReader:
         self.on_message_begin: Callable[[], None] = self._ended.clear
         self._parser = self._new_parser()
 
-    def expect(self, sink: Sink, request: Expecting) -> None:
+    def expect(self, sink: Sink, request: RequestHead) -> None:
         """Tell `sink` of the next response, which answers `request`."""
         self._sink, self._request, self._write = sink, request, sink.write
-        self._content, self._ends = b"", None
+        self._content, self._ends, self._response = b"", None, None
         self._partial.held.clear()
         self.reading = reading = ReadResponse()
         self._fields = reading.trailers
 
     def feed(self, data: bytes) -> None:
         """Read `data`: moves `stage` forward, and sets `fault` where it is no response."""
-        reading = self.reading
+        reading, known, begins = self.reading, self._known, not self.reading.began
         reading.began, reading.progress = True, False
+        if begins and known is not None and known.begins(data) and self._recall(known, data):
+            return
         reading.barren += len(data)
         whole = data.startswith(ORDINARY) and data.find(_BLANK_LINE) >= 0
         if reading.stage is _HEAD and (self._partial.held or not whole):
             self._feed_heads(data)
+            begins = False
         else:
             try:
                 if reading.stage is Progress.TUNNEL:
@@ -209,21 +222,55 @@ class ResponseReader:
                 else:
                     self._parser.feed_data(data)
             except httptools.HttpParserError as error:
-                if reading.stage is _HEAD and not reading.fault:
-                    self._fields = []
-                    self._feed_heads(data)  # perhaps it is spelled as in old times
-                else:
-                    self._stopped(error)
+                self._refused(data, error)
+                begins = False
         if self._pieces:
             self._pass_on_content()
         if reading.stage is _COMPLETE:
             follows = not self._ended or (data[-1] in b"\r\n" and self._blank_lines_follow(data))
             reading.reusable = reading.persists and not (follows or reading.surplus)
+            if begins and reading.reusable:
+                length = len(data) - len(self._content)
+                self._known = self._remembered(data, length) if length == self._length else None
+                self._length = length
             self._content = b""
         elif reading.progress:
             reading.barren = 0
         elif reading.barren > self._max_head:
             reading.fail("the response's head is too large")
+
+    def _refused(self, data: bytes, error: httptools.HttpParserError) -> None:
+        """Take note that the parser refused what came: perhaps it is a head spelled as in old times."""
+        if self.reading.stage is _HEAD and not self.reading.fault:
+            self._fields = []
+            self._feed_heads(data)
+        else:
+            self._stopped(error)
+
+    def _recall(self, known: KnownHead, data: bytes) -> bool:
+        """Tell of a response whose head is the known one; False: what came answers no such request."""
+        reading = self.reading
+        if reading.stage is not _HEAD or self._request.is_head:
+            return False
+        reading.stage, reading.progress = _MOVES[_HEAD, _CONTENT], True
+        reading.head, reading.version = known.response.fields, known.version
+        try:
+            self._sink.start(known.response)
+            if reading.stage is _CONTENT:
+                reading.stage = _MOVES[_CONTENT, _COMPLETE]
+                if known.size > known.length:
+                    reading.takes = self._write(data[known.length :])
+                reading.reusable = reading.stage is _COMPLETE
+        except Exception as error:
+            self._fail_by_sink(error)
+        return True
+
+    def _remembered(self, data: bytes, length: int) -> KnownHead | None:
+        """The head of so many bytes of a response that is all of `data`, if it may be remembered."""
+        response = self._response
+        if length > _LONGEST or response is None or self.reading.coded:
+            return None
+        return KnownHead(data[:length], len(data), response, self.reading.version)
 
     def _feed_heads(self, data: bytes) -> None:
         """Read the final response's head, interim ones before it, and what stands behind it."""
@@ -287,6 +334,7 @@ class ResponseReader:
         """Read no more, and let go of all that knows the reader: circles wait for the garbage collector."""
         self.reading.stage = _MOVES[self.reading.stage, _STOPPED]
         self._line = None
+        self._known = self._response = None
         self._parser = self._sink = self._request = self._write = self.on_body = cast("Any", None)
 
     def divert(self, write: Callable[[bytes], bool]) -> None:
@@ -326,6 +374,7 @@ class ResponseReader:
                     reading.fail("a transfer coding that was not asked for")
                     return
                 coded = value
+                reading.coded = True
             elif name == b"content-length" and len(value) > LENGTH_DIGITS:
                 reading.fail("a Content-Length that is none")
                 return
@@ -341,9 +390,10 @@ class ResponseReader:
         reading.head, reading.version = fields, version
         reading.trailers = self._fields = []
         if status == 101 and self._line is not None:
-            self._sink.start(Switching(status, fields, self._line))
+            self._response = Switching(status, fields, self._line)
         else:
-            self._sink.start(Response(status, fields))
+            self._response = Response(status, fields)
+        self._sink.start(self._response)
         if is_head:
             self._end_without_content()
 
@@ -365,12 +415,15 @@ class ResponseReader:
             try:
                 reading.takes = self._write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
             except Exception as error:
-                reading.stage = _MOVES[
-                    reading.stage, _STOPPED
-                ]  # it is no whole response, though its end has come
-                reading.fail("the sink failed")
-                reading.surplus, reading.error = True, error
+                self._fail_by_sink(error)
         pieces.clear()
+
+    def _fail_by_sink(self, error: Exception) -> None:
+        """Take note that the sink failed: it is no whole response, though its end may have come."""
+        reading = self.reading
+        reading.stage = _MOVES[reading.stage, _STOPPED]
+        reading.fail("the sink failed")
+        reading.surplus, reading.error = True, error
 
     def on_message_complete(self) -> None:
         if self.reading.stage is _CONTENT:
