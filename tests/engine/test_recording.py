@@ -15,7 +15,7 @@ OTHER: list[Field] = [*FRESH, (b"etag", b'"2"')]
 NEVER: list[Field] = [(b"cache-control", b"no-store")]
 
 
-def nothing() -> None:
+def nothing(*_: object) -> None:
     pass
 
 
@@ -235,7 +235,7 @@ def test_nothing_is_decided_before_the_store_has_answered() -> None:
     house.purge(soft=True)
     begun = recorded(house)
     heard: list[State] = []
-    begun.start(Response(304, TAGGED), lambda: heard.append(begun.state))
+    begun.start(Response(304, TAGGED), lambda _: heard.append(begun.state))
     assert (begun.state, heard) == (State.AWAITED, [])
     house.drain()
     assert heard == [State.RENEWED]

@@ -329,7 +329,7 @@ class Flight:
         if self.recording is None:
             self._started(response)
         else:
-            self.recording.start(response, partial(self._started, response))
+            self.recording.start(response, self._started)
 
     def _started(self, response: Response) -> None:
         if self._phase in _ENDED:

@@ -127,19 +127,19 @@ class Recording:
         self.decision = decision
         self.content.discard()
 
-    def start(self, response: Response, then: Callable[[], None]) -> None:
-        """Judge a response by its head, and go on with `then`."""
+    def start(self, response: Response, then: Callable[[Response], None]) -> None:
+        """Judge a response by its head, and go on with `then`, which gets it."""
         self.response = response
         decision, now = self.decision, self._clock()
         subject = _subject_of(decision, response.status) if isinstance(decision, Validate) else None
         if subject is None:
             self._judge(response, now)
-            then()
+            then(response)
             return
 
         def heard(kept: bool) -> None:
             self._hear(response, subject, kept=kept)
-            then()
+            then(response)
 
         self._tiers.keeps(self.lease, subject, now, heard)
 

@@ -20,6 +20,40 @@ def interim_head(status: int, fields: Fields) -> bytes:
     return b"".join((_status_line(status), b"\r\n", *lines, b"\r\n"))
 
 
+class _Section:
+    """A response's status line and field lines, as they were spelled; the fields are not to be changed."""
+
+    __slots__ = ("fields", "octets", "status")
+
+    def __init__(self, status: int, fields: Fields, octets: bytes) -> None:
+        self.status = status
+        self.fields = fields
+        self.octets = octets
+
+
+class _Last:
+    """The last section that was spelled: responses in a row may be alike."""
+
+    __slots__ = ("section",)
+
+    def __init__(self) -> None:
+        self.section = _Section(0, [], b"")
+
+
+_last: Final = _Last()
+# Bytes of a section that is remembered.
+_LONGEST: Final = 2048
+
+
+def _section(status: int, fields: Fields) -> bytes:
+    """A status line and field lines, each with its end."""
+    lines = [name + b": " + value for name, value in fields]
+    octets = b"\r\n".join([_status_line(status), *lines, b""])
+    if len(octets) <= _LONGEST:
+        _last.section = _Section(status, [*fields], octets)
+    return octets
+
+
 class ResponseFraming:
     """Frames one response after the other: `start`, then `content` any number of times, and `end`.
 
@@ -49,7 +83,8 @@ class ResponseFraming:
 
         `names` are those of the fields, which have no framing but Content-Length.
         """
-        head = b"\r\n".join([_status_line(status), *map(b": ".join, fields), b""])
+        last = _last.section
+        head = last.octets if last.status == status and last.fields == fields else _section(status, fields)
         self.is_chunked = self.closes = False
         if has_content and b"content-length" not in names:
             if is_old:  # RFC 9112 §6.1: no coding for a client that cannot know it
