@@ -108,5 +108,7 @@ def test_a_broken_law_is_noticed(fuzzer, monkeypatch, owner, name, broken, law):
     monkeypatch.setattr(owner, name, broken)
     # The first 400 scenarios of seed 1 contradict no older response that is asked for again.
     found, _ = fuzzer.findings(3 if law == "succession" else 1, scenarios=400, most=1)
-    assert [each.wrong.partition(":")[0] in {*law.split(" or "), "another's response"} for each in found] == [True]
+    assert [each.wrong.partition(":")[0] in {*law.split(" or "), "another's response"} for each in found] == [
+        True
+    ]
     assert found[0].smallest.steps

@@ -15,6 +15,7 @@ from univocal.judge.cache_status import Handling
 
 __all__ = ["Account"]
 
+_perf_counter: Final = time.perf_counter
 _UNHANDLED: Final = Handling()
 
 
@@ -55,7 +56,7 @@ class Account:
 
     def outcome(self, admission: Admission) -> Outcome:
         """The exchange's end, as listeners hear of it."""
-        now = time.perf_counter()
+        now = _perf_counter()
         handling = self.handling
         if self.recording is not None and not self.recording.stored:
             # The response was too large, it was cut, or a purge met it.

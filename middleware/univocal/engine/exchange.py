@@ -1,4 +1,4 @@
-"""One request and its answer, from the admission to the Outcome: the only `match` on decisions."""
+"""One request and its answer, from the admission to the Outcome: here alone decisions are carried out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from univocal.engine.affinity import staying
 from univocal.engine.broadcast import CutShortError
 from univocal.engine.engine import Engine
 from univocal.engine.flight import Flight
-from univocal.engine.landing import Failed, Landing, Relayed, Renewed, Shared
+from univocal.engine.landing import Landing, Relayed, Renewed, Shared
 from univocal.engine.purge import Purged, carry_out
 from univocal.engine.stored_content import StoredContent
 from univocal.engine.waiting import Waiting
@@ -44,6 +44,7 @@ from univocal.uri.target import Canonical, reference
 __all__ = ["Exchange", "Step"]
 
 _NAMES_CANONICAL: Final = re.compile(rb"(?i);\s*rel\s*=\s*\"?[^\";,]*\bcanonical\b").search
+_perf_counter: Final = time.perf_counter
 FETCHED: Final = frozenset((b"GET", b"HEAD"))  # their answers are for all who ask at the same time
 
 
@@ -122,7 +123,7 @@ class Exchange:
         self._origin = origin
         self._content = content
         self._step = Step.DECIDED
-        self._account = Account(begun or (engine.clock(), time.perf_counter()), admission.reasons)
+        self._account = Account(begun or (engine.clock(), _perf_counter()), admission.reasons)
         self._wait = Waiting()
         self._held: Response | None = None  # another request's response, which waits for content that comes
         self._sending: StoredContent | None = None
@@ -151,19 +152,20 @@ class Exchange:
             if status:
                 self._respond(status, [(b"location", location), (b"content-length", b"0")], b"")
                 return
-        match decision:
-            case Reuse():
-                self._reuse(Handling.of_hit(decision))
-                self._refresh()
-            case Refuse(reason=reason):
-                self._refuse(admission.reasons or (reason,))
-            case Order():
-                self._purge(decision)
-            case Validate() | Forward(may_store=True) if admission.request.method in FETCHED:
+        if isinstance(decision, (Forward, Validate)):
+            stores = isinstance(decision, Validate) or decision.may_store
+            if stores and admission.request.method in FETCHED:
                 self._fetch()
-            case _:
+            else:
                 self._account.handling = Handling.of_forward(decision.reason, False, "")
                 self._lead(None, self._content)
+        elif isinstance(decision, Reuse):
+            self._reuse(Handling.of_hit(decision))
+            self._refresh()
+        elif isinstance(decision, Refuse):
+            self._refuse(admission.reasons or (decision.reason,))
+        else:
+            self._purge(decision)
 
     def _may_begin(self, limit: int) -> bool:
         """Count the request for its client, or for the connection's peer if no client is believed."""
@@ -413,18 +415,25 @@ class Exchange:
         if not wait.follows:
             self.admission = flight.admission
             self._account.server = _server_of(flight.landing)
-        match flight.landing:
-            case Failed(error=error):
-                self._account.failure = error.failure if isinstance(error, RefusedError) else None
-                self._recall(flight, None, lambda: self._be_refused(flight, error))
-            case Relayed(response) if response.status >= 500:
-                self._recall(flight, response.status, lambda: self._relay(flight, response))
-            case Relayed(response):
-                self._relay(flight, response)
-            case Renewed(stored, status, _):
-                self._take_renewed(flight, stored, status)
-            case Shared(admission):
-                self._take_shared(admission)
+        landing = flight.landing
+        if isinstance(landing, Relayed):
+            if landing.response.status >= 500:
+                self._recall_error(flight, landing.response)
+            else:
+                self._relay(flight, landing.response)
+        elif isinstance(landing, Renewed):
+            self._take_renewed(flight, landing.stored, landing.status)
+        elif isinstance(landing, Shared):
+            self._take_shared(landing.admission)
+        elif landing is not None:
+            self._recall_failure(flight, landing.error)
+
+    def _recall_error(self, flight: Flight, response: Response) -> None:
+        self._recall(flight, response.status, lambda: self._relay(flight, response))
+
+    def _recall_failure(self, flight: Flight, error: Exception) -> None:
+        self._account.failure = error.failure if isinstance(error, RefusedError) else None
+        self._recall(flight, None, lambda: self._be_refused(flight, error))
 
     def _recall(self, flight: Flight, status: int | None, otherwise: Callable[[], None]) -> None:
         """Serve a stale response in place of an error, if there is any (RFC 9111 §4.2.4, RFC 5861 §4)."""
@@ -639,7 +648,7 @@ class Exchange:
 
     def _start(self, status: int, fields: Fields) -> None:
         self._account.status = status
-        self._account.first = time.perf_counter()
+        self._account.first = _perf_counter()
         if self.admission.rules.strip_tags:
             fields = without(fields, TAGGING)
         canonical = self.admission.canonical

@@ -135,7 +135,14 @@ class Recording:
         if subject is None:
             self._judge(response, now)
             then(response)
-            return
+        else:
+            self._ask_about(subject, response, now, then)
+
+    # By itself, as `_ask_for_rest` is: a function with another in it makes an object for it at each call.
+    def _ask_about(
+        self, subject: Stored, response: Response, now: float, then: Callable[[Response], None]
+    ) -> None:
+        """Go on once the store has said whether it keeps the response that the origin server's is about."""
 
         def heard(kept: bool) -> None:
             self._hear(response, subject, kept=kept)
@@ -176,19 +183,23 @@ class Recording:
         """Commit the kept response, whose content is complete. Go on with `then`."""
         body = self.content.joined()
         if self.state is State.COMPLETING:
-            assert isinstance(self.decision, Validate)
-            old = self.decision.stored
-
-            def heard(kept: bool) -> None:
-                self._complete(old, body, kept=kept)
-                then()
-
-            self._tiers.keeps(self.lease, old, self._clock(), heard)
+            self._ask_for_rest(body, then)
             return
         if self.storing is not None:
             self.content.whole = body
             self._store(complete(self.storing, body))
         then()
+
+    def _ask_for_rest(self, body: bytes, then: Callable[[], None]) -> None:
+        """Go on once the store has said whether it keeps the response that this content completes."""
+        assert isinstance(self.decision, Validate)
+        old = self.decision.stored
+
+        def heard(kept: bool) -> None:
+            self._complete(old, body, kept=kept)
+            then()
+
+        self._tiers.keeps(self.lease, old, self._clock(), heard)
 
     def _store(self, stored: Stored | None) -> None:
         """Store the complete response in the place of older ones, unless a newer one is stored."""

@@ -19,6 +19,7 @@ from univocal.origin.server import OriginServer, Pending
 
 __all__ = ["Attempt", "Outgoing"]
 
+_monotonic: Final = time.monotonic
 # An origin server's failures: `overloaded` is none of its doing, and `bad-target` is the request's fault.
 _FAILURES: Final = frozenset({"origin-unreachable", "origin-timeout", "origin-bad-response"})
 
@@ -149,7 +150,7 @@ class Attempt:
         assert member is not None
         passed.server = member.name
         self._started = True
-        self._balance.answered(member, time.monotonic())
+        self._balance.answered(member, _monotonic())
         if self._watch is not None:
             self._watch.answered(member.server.url, response.status)
         keeps = self._outgoing.keeps
@@ -170,7 +171,7 @@ class Attempt:
         refused = error if isinstance(error, RefusedError) else None
         if refused is not None and refused.reason in _FAILURES and not self._started:
             why = refused.reason if refused.failure is None else refused.failure.reason
-            self._balance.failed(member, time.monotonic(), why)
+            self._balance.failed(member, _monotonic(), why)
         if self._watch is not None and refused is not None and refused.failure is not None:
             self._watch.failed(refused.failure)
         self._release(member)
@@ -178,7 +179,7 @@ class Attempt:
             if not self._started and (not refused.provoked or self._may_be_repeated(pending)):
                 self._sent = self._sent or refused.provoked
                 self._tried += (member,)
-                key, now = self._outgoing.key, time.monotonic()
+                key, now = self._outgoing.key, _monotonic()
                 another = self._balance.another(self, key, now, self._tried)
                 if another is not None:
                     self.ask(another)
@@ -214,7 +215,7 @@ class Attempt:
         assert before is not None
         for member in self._balance.members:
             if member.server.address == address and member.server.url == before.server.url:
-                self._balance.moved(self, before, member, time.monotonic())
+                self._balance.moved(self, before, member, _monotonic())
                 self._member = member
                 return
 

@@ -29,6 +29,7 @@ from univocal.origin.upkeep import Upkeep
 
 __all__ = ["Upstream"]
 
+_monotonic: Final = time.monotonic
 _ALLOWED: Final = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
 
@@ -154,7 +155,7 @@ class Upstream:
         keeps = self._keeps(headers) if self.balance.settings.sticky else None
         outgoing = Outgoing(method, target, headers, sent, key, self.host is None, sender.upgrade, keeps)
         attempt = Attempt(self.balance, outgoing, answer, watch)
-        attempt.ask(self.balance.take(attempt, key, time.monotonic(), sender.origin_tag))
+        attempt.ask(self.balance.take(attempt, key, _monotonic(), sender.origin_tag))
         return attempt
 
     def _keeps(self, fields: Fields) -> bytes:

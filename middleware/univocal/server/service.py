@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Final
 
 from univocal.engine.engine import Engine
 from univocal.engine.exchange import Exchange
@@ -19,6 +20,8 @@ from univocal.server.roles import Responder
 from univocal.server.turn import Turn
 
 __all__ = ["EngineService"]
+
+_perf_counter: Final = time.perf_counter
 
 
 class EngineService:
@@ -42,11 +45,13 @@ class EngineService:
     def respond(self, turn: Turn) -> Responder:
         """Judge a request, and make the exchange that answers it."""
         engine, received = self.engine, turn.received
-        begun = engine.clock(), time.perf_counter()
+        begun = engine.clock(), _perf_counter()
         admission = engine.gate.admit(received, turn.fields, begun[0], turn.plan)
         turn.max_content = admission.runtime.limits.max_body
-        kind = Handshake if received.upgrade else Exchange
-        return kind(engine, turn, admission, self.origin, turn.content or NO_CONTENT, begun)
+        content = turn.content or NO_CONTENT
+        if received.upgrade:
+            return Handshake(engine, turn, admission, self.origin, content, begun)
+        return Exchange(engine, turn, admission, self.origin, content, begun)
 
     def plan(self, names: tuple[bytes, ...], values: tuple[bytes, ...]) -> Plan | None:
         """The plan for a GET with these fields; None if it is out of the ordinary, or is refused."""
