@@ -163,7 +163,8 @@ class ResponseReader:
     `line` is the connection, of which a 101 tells.
 
     An origin server often repeats a head to the byte. The last one is remembered if it came in one read with
-    all of its content, of a known length, and the head before was as long. Its sink gets the same `Response`.
+    all of its content, whose length it says. The head before has to be as long. A head that is remembered is
+    the same `Response` each time.
     """
 
     __slots__ = (
