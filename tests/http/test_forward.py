@@ -12,6 +12,7 @@ from univocal.http.forward import (
     forwards_left,
     framed_anew,
     one_length,
+    passage_of,
     request_fields,
     request_has_content,
     response_fields,
@@ -339,6 +340,27 @@ def test_a_second_intermediary_finds_nothing_left_to_drop(fields: Fields) -> Non
     assert [field for field in twice if field[0] not in OWN] == plain
     assert plain == [field for field in fields if field in plain]
     assert b"evil" not in [value for name, value in once if name in STRANGERS]
+
+
+WEIGHED = st.sampled_from(
+    [b"host", b"content-length", b"expect", b"transfer-encoding", b"x-method", b"upgrade"]
+)
+
+
+@given(
+    st.lists(st.tuples(NAMES | WEIGHED, st.sampled_from([b"", b"1", b"cookie, b", b"100-continue"]))),
+    st.sampled_from([b"GET", b"POST"]),
+)
+def test_what_names_tell_beforehand_changes_no_field(fields: Fields, method: bytes) -> None:
+    passage = passage_of(tuple(name for name, _ in fields))
+    for _ in range(2):
+        found, weighed = (
+            request_fields(fields, host=b"h", client="192.0.2.1", scheme=b"http", method=method, passage=each)
+            for each in (passage, None)
+        )
+        assert found == weighed
+    assert not (passage.is_plain and request_has_content(fields))
+    assert passage.host == next((place for place, (name, _) in enumerate(fields) if name == b"host"), -1)
 
 
 @given(st.lists(st.tuples(NAMES, st.sampled_from([b"", b"1"])), max_size=8))

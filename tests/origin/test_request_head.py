@@ -20,6 +20,25 @@ def test_a_head_is_spelled_octet_for_octet():
     assert not head.is_head
 
 
+def test_fields_that_change_after_they_were_spelled_are_spelled_anew():
+    fields = [(b"host", b"a"), (b"b", b"1")]
+    assert request_head(b"GET", b"/", fields).wire == b"GET / HTTP/1.1\r\nhost: a\r\nb: 1\r\n\r\n"
+    fields[1] = (b"b", b"2")
+    assert request_head(b"GET", b"/c", fields).wire == b"GET /c HTTP/1.1\r\nhost: a\r\nb: 2\r\n\r\n"
+    fields.append((b"content-length", b"3"))
+    assert request_head(b"POST", b"/c", fields).length == 3
+    assert request_head(b"POST", b"/c", fields[:2]).length == 0
+
+
+@pytest.mark.parametrize(
+    "fields", [[(b"host", b"a\r\nb: 1"), (b"c", b"d")], [(b"host", b"a"), (b"b: 1\r\nc", b"d")]]
+)
+def test_a_section_that_was_sent_makes_no_other_fields_valid(fields):
+    head_of(fields=[(b"host", b"a"), (b"b", b"1"), (b"c", b"d")])
+    with pytest.raises(httpx.LocalProtocolError):
+        head_of(fields=fields)
+
+
 def test_a_request_without_host_is_none():
     with pytest.raises(InvalidRequestError):
         head_of(fields=[(b"a", b"b")])

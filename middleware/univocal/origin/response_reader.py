@@ -26,6 +26,7 @@ _BLANK_LINE: Final = b"\r\n\r\n"
 _VERSIONS: Final = {"1.0": b"HTTP/1.0", "1.1": b"HTTP/1.1"}
 # Bytes of a head that is remembered: an idle connection may keep it.
 _LONGEST: Final = 2048
+_NO_REQUEST: Final = RequestHead(b"", 0, False, False, False, False)
 
 
 class Progress(Enum):
@@ -177,7 +178,7 @@ class ResponseReader:
         self._max_head = max_head
         self._line = line
         self._sink: Sink = cast("Any", None)  # until a response is expected
-        self._request: RequestHead = cast("Any", None)
+        self._request = _NO_REQUEST
         self._write: Callable[[bytes], bool] = cast("Any", None)
         self._partial = PartialHead()
         self._fields: Fields = []  # of the section that is being read
@@ -336,7 +337,8 @@ class ResponseReader:
         self.reading.stage = _MOVES[self.reading.stage, _STOPPED]
         self._line = None
         self._known = self._response = None
-        self._parser = self._sink = self._request = self._write = self.on_body = cast("Any", None)
+        self._request = _NO_REQUEST
+        self._parser = self._sink = self._write = self.on_body = cast("Any", None)
 
     def divert(self, write: Callable[[bytes], bool]) -> None:
         """Let `write` take the bytes of another protocol that stand behind a 101."""
