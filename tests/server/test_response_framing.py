@@ -12,7 +12,7 @@ def head(status: int, fields: Fields, *, keep_alive: bool = True) -> bytes:
     return framing.take_head()
 
 
-def test_a_head_that_is_like_the_last_one_is_spelled_alike() -> None:
+def test_a_head_like_the_last_one_is_spelled_alike() -> None:
     for _ in range(3):
         fields = [(b"a", b"b"), (b"content-length", b"1")]
         assert head(200, fields) == b"HTTP/1.1 200 OK\r\na: b\r\ncontent-length: 1\r\n\r\n"
