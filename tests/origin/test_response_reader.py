@@ -460,3 +460,27 @@ def test_a_connection_remembers_nothing_that_changes_a_response(responses):
         assert read(reader, cut_at(data, places), Read([])) == read(fresh, cut_at(data, places), Read([]))
         assert reader.reading.reusable is fresh.reading.reusable is True
         assert reader.reading.trailers == fresh.reading.trailers
+
+
+@given(
+    st.sampled_from([*LENGTHS, *(data for data, one in RESPONSES.items() if one.reusable)]),
+    st.lists(st.tuples(st.integers(min_value=0), st.binary(max_size=3)), max_size=2),
+    st.lists(st.integers(min_value=0), max_size=1),
+)
+def test_a_remembered_head_makes_no_damaged_one_valid(data, damage, places):
+    remembering, fresh = ResponseReader(MAX_HEAD), ResponseReader(MAX_HEAD)
+    for _ in range(3):
+        read(remembering, [data], Read([]))
+    for number, octets in damage:
+        place = number % len(data)
+        data = data[:place] + octets + data[place + 1 :]
+    outcomes = []
+    for reader in (remembering, fresh):
+        told = Told()
+        reader.expect(told, asking())
+        for piece in cut_at(data, places):
+            if not (reader.reading.stage is Progress.COMPLETE or reader.reading.fault):
+                reader.feed(piece)
+        reading = reader.reading
+        outcomes.append((told, reading.stage, reading.reusable, bool(reading.fault), reading.trailers))
+    assert outcomes[0] == outcomes[1]
