@@ -15,7 +15,6 @@ from univocal.judge.cache_status import Handling
 
 __all__ = ["Account"]
 
-_perf_counter: Final = time.perf_counter
 _UNHANDLED: Final = Handling()
 
 
@@ -56,7 +55,7 @@ class Account:
 
     def outcome(self, admission: Admission) -> Outcome:
         """The exchange's end, as listeners hear of it."""
-        now = _perf_counter()
+        now = time.perf_counter()
         handling = self.handling
         if self.recording is not None and not self.recording.stored:
             # The response was too large, it was cut, or a purge met it.

@@ -44,7 +44,6 @@ from univocal.uri.target import Canonical, reference
 __all__ = ["Exchange", "Step"]
 
 _NAMES_CANONICAL: Final = re.compile(rb"(?i);\s*rel\s*=\s*\"?[^\";,]*\bcanonical\b").search
-_perf_counter: Final = time.perf_counter
 FETCHED: Final = frozenset((b"GET", b"HEAD"))  # their answers are for all who ask at the same time
 
 
@@ -123,7 +122,7 @@ class Exchange:
         self._origin = origin
         self._content = content
         self._step = Step.DECIDED
-        self._account = Account(begun or (engine.clock(), _perf_counter()), admission.reasons)
+        self._account = Account(begun or (engine.clock(), time.perf_counter()), admission.reasons)
         self._wait = Waiting()
         self._held: Response | None = None  # another request's response, which waits for content that comes
         self._sending: StoredContent | None = None
@@ -648,7 +647,7 @@ class Exchange:
 
     def _start(self, status: int, fields: Fields) -> None:
         self._account.status = status
-        self._account.first = _perf_counter()
+        self._account.first = time.perf_counter()
         if self.admission.rules.strip_tags:
             fields = without(fields, TAGGING)
         canonical = self.admission.canonical

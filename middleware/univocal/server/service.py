@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
 
 from univocal.engine.engine import Engine
 from univocal.engine.exchange import Exchange
@@ -20,8 +19,6 @@ from univocal.server.roles import Responder
 from univocal.server.turn import Turn
 
 __all__ = ["EngineService"]
-
-_perf_counter: Final = time.perf_counter
 
 
 class EngineService:
@@ -45,7 +42,7 @@ class EngineService:
     def respond(self, turn: Turn) -> Responder:
         """Judge a request, and make the exchange that answers it."""
         engine, received = self.engine, turn.received
-        begun = engine.clock(), _perf_counter()
+        begun = engine.clock(), time.perf_counter()
         admission = engine.gate.admit(received, turn.fields, begun[0], turn.plan)
         turn.max_content = admission.runtime.limits.max_body
         content = turn.content or NO_CONTENT
