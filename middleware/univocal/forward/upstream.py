@@ -144,12 +144,11 @@ class Upstream:
             scheme=sender.scheme,
             method=method,
             forwarded_for=sender.chain,
-            via=VIA if sender.version == b"1.1" else b"%b univocal" % sender.version,
+            via=VIA if sender.version == b"1.1" else b"%b univocal" % sender.version,  # RFC 9110 §7.6.3
             passage=passage,
         )
         headers = headers if edits is None else edits.supply(headers)
-        announced = content is not None and not passage.is_plain and request_has_content(fields)
-        sent = content if announced else None
+        sent = None if passage.is_plain or not request_has_content(fields) else content
         if self.upkeep is not None and not self.upkeep.begun:
             self.upkeep.begin()
         keeps = self._keeps(headers) if self.balance.settings.sticky else None

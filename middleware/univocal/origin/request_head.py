@@ -9,6 +9,7 @@ from univocal.http.fields import content_length_value
 from univocal.http.grammar import TOKEN_OCTETS
 from univocal.http.messages import Fields
 from univocal.origin.failures import InvalidRequestError
+from univocal.origin.response_head import Asked
 
 __all__ = ["IDEMPOTENT", "RequestHead", "request_head"]
 
@@ -24,13 +25,13 @@ _REMEMBERED: Final = 4096
 IDEMPOTENT: Final = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE", b"PUT", b"DELETE"})
 
 
-class RequestHead:
+class RequestHead(Asked):
     """The bytes of a head, the length of the content that follows, and the way to treat the request.
 
     The length is in bytes; None: the content is chunked.
     """
 
-    __slots__ = ("expects_continue", "idempotent", "is_head", "length", "upgrades", "wire")
+    __slots__ = ("idempotent", "length", "wire")
 
     def __init__(
         self,
@@ -41,12 +42,10 @@ class RequestHead:
         idempotent: bool,
         is_head: bool,
     ) -> None:
+        super().__init__(expects_continue, upgrades, is_head)
         self.wire = wire
         self.length = length
-        self.expects_continue = expects_continue  # RFC 9110 §10.1.1
-        self.upgrades = upgrades
         self.idempotent = idempotent
-        self.is_head = is_head
 
 
 class _Section:

@@ -16,8 +16,7 @@ from univocal.http.fields import LENGTH_DIGITS
 from univocal.http.messages import Fields, Response, values
 from univocal.http.states import moves
 from univocal.http.upgrade import Line, Switching
-from univocal.origin.request_head import RequestHead
-from univocal.origin.response_head import ORDINARY, empty_lines, may_end, whole_head
+from univocal.origin.response_head import ORDINARY, Asked, empty_lines, may_end, whole_head
 
 __all__ = ["Progress", "ReadResponse", "ResponseReader"]
 
@@ -26,7 +25,7 @@ _BLANK_LINE: Final = b"\r\n\r\n"
 _VERSIONS: Final = {"1.0": b"HTTP/1.0", "1.1": b"HTTP/1.1"}
 # Bytes of a head that is remembered: an idle connection may keep it.
 _LONGEST: Final = 2048
-_NO_REQUEST: Final = RequestHead(b"", 0, False, False, False, False)
+_NO_REQUEST: Final = Asked()
 
 
 class Progress(Enum):
@@ -84,14 +83,13 @@ class ReadResponse:
     """
 
     __slots__ = (
-        "barren", "began", "closes", "coded", "continued", "error", "fault", "head", "interims", "persists",
+        "barren", "began", "closes", "continued", "error", "fault", "head", "interims", "persists",
         "progress", "reusable", "stage", "surplus", "takes", "trailers", "version",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.stage = _HEAD
         self.began = self.progress = self.continued = self.reusable = False
-        self.coded = False  # its content is chunked
         self.takes = True
         self.fault = ""
         self.error: BaseException | None = None
@@ -156,6 +154,27 @@ class KnownHead:
         return len(data) == self.size and data.startswith(self.octets)
 
 
+class LastHead:
+    """The head of the last response of a connection: its length if all of its content came with it, or 0.
+
+    `known` is the head itself, where the one before was as long. `response` is the one that is being read.
+    """
+
+    __slots__ = ("known", "length", "response")
+
+    def __init__(self) -> None:
+        self.known: KnownHead | None = None
+        self.length = 0
+        self.response: Response | None = None
+
+    def remembered(self, data: bytes, length: int, reading: ReadResponse) -> KnownHead | None:
+        """The head of so many bytes of a response that is all of `data`, if it may be remembered."""
+        response = self.response
+        if length > _LONGEST or response is None or values(reading.head, b"transfer-encoding"):
+            return None
+        return KnownHead(data[:length], len(data), response, reading.version)
+
+
 class ResponseReader:
     """Reads one response after the other from a connection (RFC 9112 §6.3).
 
@@ -169,9 +188,8 @@ class ResponseReader:
     """
 
     __slots__ = (
-        "_content", "_ended", "_ends", "_fields", "_known", "_length", "_line", "_max_head", "_parser",
-        "_partial", "_pieces", "_request", "_response", "_sink", "_write", "on_body", "on_message_begin",
-        "reading",
+        "_content", "_ended", "_ends", "_fields", "_last", "_line", "_max_head", "_parser", "_partial",
+        "_pieces", "_request", "_sink", "_write", "on_body", "on_message_begin", "reading",
     )  # fmt: skip
 
     def __init__(self, max_head: int, line: Line | None = None) -> None:
@@ -184,9 +202,7 @@ class ResponseReader:
         self._fields: Fields = []  # of the section that is being read
         self._content = b""  # its last bytes
         self._ends: int | None = None  # the pieces before this one are of this response, which has ended
-        self._response: Response | None = None  # the final one's head, once it is there
-        self._length = 0  # of the last head that came with all of its content
-        self._known: KnownHead | None = None
+        self._last = LastHead()
         self.reading = ReadResponse()
         # Holds something between the end of a message and the beginning of the next: so the parser
         # tells of a beginning without a call into Python.
@@ -198,17 +214,18 @@ class ResponseReader:
         self.on_message_begin: Callable[[], None] = self._ended.clear
         self._parser = self._new_parser()
 
-    def expect(self, sink: Sink, request: RequestHead) -> None:
+    def expect(self, sink: Sink, request: Asked) -> None:
         """Tell `sink` of the next response, which answers `request`."""
         self._sink, self._request, self._write = sink, request, sink.write
-        self._content, self._ends, self._response = b"", None, None
+        self._content, self._ends, self._last.response = b"", None, None
         self._partial.held.clear()
         self.reading = reading = ReadResponse()
         self._fields = reading.trailers
 
     def feed(self, data: bytes) -> None:
         """Read `data`: moves `stage` forward, and sets `fault` where it is no response."""
-        reading, known, begins = self.reading, self._known, not self.reading.began
+        reading, last, begins = self.reading, self._last, not self.reading.began
+        known = last.known
         reading.began, reading.progress = True, False
         if begins and known is not None and known.begins(data) and self._recall(known, data):
             return
@@ -233,8 +250,8 @@ class ResponseReader:
             reading.reusable = reading.persists and not (follows or reading.surplus)
             if begins and reading.reusable:
                 length = len(data) - len(self._content)
-                self._known = self._remembered(data, length) if length == self._length else None
-                self._length = length
+                last.known = last.remembered(data, length, reading) if length == last.length else None
+                last.length = length
             self._content = b""
         elif reading.progress:
             reading.barren = 0
@@ -266,13 +283,6 @@ class ResponseReader:
         except Exception as error:
             self._fail_by_sink(error)
         return True
-
-    def _remembered(self, data: bytes, length: int) -> KnownHead | None:
-        """The head of so many bytes of a response that is all of `data`, if it may be remembered."""
-        response = self._response
-        if length > _LONGEST or response is None or self.reading.coded:
-            return None
-        return KnownHead(data[:length], len(data), response, self.reading.version)
 
     def _feed_heads(self, data: bytes) -> None:
         """Read the final response's head, interim ones before it, and what stands behind it."""
@@ -336,7 +346,7 @@ class ResponseReader:
         """Read no more, and let go of all that knows the reader: circles wait for the garbage collector."""
         self.reading.stage = _MOVES[self.reading.stage, _STOPPED]
         self._line = None
-        self._known = self._response = None
+        self._last = LastHead()
         self._request = _NO_REQUEST
         self._parser = self._sink = self._write = self.on_body = cast("Any", None)
 
@@ -377,7 +387,6 @@ class ResponseReader:
                     reading.fail("a transfer coding that was not asked for")
                     return
                 coded = value
-                reading.coded = True
             elif name == b"content-length" and len(value) > LENGTH_DIGITS:
                 reading.fail("a Content-Length that is none")
                 return
@@ -393,10 +402,11 @@ class ResponseReader:
         reading.head, reading.version = fields, version
         reading.trailers = self._fields = []
         if status == 101 and self._line is not None:
-            self._response = Switching(status, fields, self._line)
+            response: Response = Switching(status, fields, self._line)
         else:
-            self._response = Response(status, fields)
-        self._sink.start(self._response)
+            response = Response(status, fields)
+        self._last.response = response
+        self._sink.start(response)
         if is_head:
             self._end_without_content()
 
