@@ -145,6 +145,14 @@ CONNECTION_ERRORS = {
         PROTOCOL_ERROR,
         STREAM_CLOSED,
     ),
+    "6.10 CONTINUATION that goes on behind a reset": (
+        [
+            headers(1, [*POST, (b"content-length", b"1")], ends=False),
+            data(1, b"two"),
+            frame(CONTINUATION, 0, 1),
+        ],
+        PROTOCOL_ERROR,
+    ),
     "8.1 a second section of fields that ends nothing": (
         [OPEN, data(1, b"content"), headers(1, [(b"x", b"y")], ends=False)],
         PROTOCOL_ERROR,

@@ -217,8 +217,10 @@ class Session:
             case Kind.HEADERS if self._brief.is_next(frame.stream):
                 if self.state is SessionState.OPEN and is_whole(frame):
                     return self._read_whole(frame)
-            case Kind.PUSH_PROMISE:
-                self.fail(ErrorCodes.PROTOCOL_ERROR)  # a client cannot push; h2 would wait for its fields
+            case Kind.PUSH_PROMISE | Kind.CONTINUATION:
+                # A client cannot push, and h2 would wait for its fields; no section goes on here (§6.10), and
+                # h2 takes one of a stream that was reset for one that comes late.
+                self.fail(ErrorCodes.PROTOCOL_ERROR)
                 return ()
             case Kind.RST_STREAM if self._brief.is_idle(frame.stream):
                 self.fail(ErrorCodes.PROTOCOL_ERROR)  # h2 takes it for one that comes late (§6.4)
