@@ -1,6 +1,7 @@
 """ReverseProxy over a mocked origin: what is sent, what comes back, what failures are called."""
 
 import asyncio
+import contextlib
 
 import httpx
 import pytest
@@ -433,6 +434,51 @@ async def test_a_reverse_proxy_alone_forwards_what_it_received(client_of, origin
     client = client_of(ReverseProxy("http://origin.example", httpx.MockTransport(origin)))
     assert (await client("/a%28b%29?c")).status == 200
     assert origin.targets == [b"/a%28b%29?c"]
+
+
+def with_cookie(app):
+    """The application behind a middleware that adds to the list of a response's fields in place."""
+
+    async def marked(scope, receive, send):
+        async def add(message):
+            if message["type"] == "http.response.start":
+                message["headers"].append((b"set-cookie", b"of=" + scope["raw_path"]))
+            await send(message)
+
+        await app(scope, receive, add)
+
+    return marked
+
+
+async def test_a_middlewares_fields_stay_with_their_response(client_of):
+    left = asyncio.Event()
+
+    async def answer(reader, writer):
+        with contextlib.suppress(EOFError, OSError):
+            while await reader.readuntil(b"\r\n\r\n"):
+                date = b"Date: Tue, 01 Jan 2030 00:00:00 GMT\r\n"
+                writer.write(b"HTTP/1.1 200 OK\r\n" + date + b"Content-Length: 2\r\n\r\nok")
+        writer.close()
+        left.set()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    proxy = ReverseProxy(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    client, cookies = client_of(with_cookie(proxy)), []
+    for number in range(5):
+        answered = await client(f"/{number}")
+        cookies.append(answered["set-cookie"])
+    await proxy.aclose()
+    await left.wait()
+    server.close()
+    assert cookies == [f"of=/{number}" for number in range(5)]
+
+
+async def test_a_middlewares_fields_stay_with_their_problem(client_of, origin):
+    origin.answer = httpx.ConnectError("refused")
+    client = client_of(with_cookie(ReverseProxy("http://origin.example", httpx.MockTransport(origin))))
+    for number in range(3):
+        answered = await client(f"/{number}")
+        assert (answered.status, answered["set-cookie"]) == (502, f"of=/{number}")
 
 
 @pytest.mark.parametrize(("origin_host", "host"), [("site", b"en.example"), ("upstream", b"localhost")])

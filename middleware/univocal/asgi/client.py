@@ -63,7 +63,8 @@ class ScopeClient:
             fields = [field for field in fields if field[0] != b"date"]
         if not self._old:  # RFC 9113 §8.2.2: there is no Connection field beyond HTTP/1.1
             fields = [field for field in fields if field[0] != b"connection"]
-        self._put({"type": "http.response.start", "status": status, "headers": fields})
+        # A list of its own: who stands between may change it in place, and others get the same fields.
+        self._put({"type": "http.response.start", "status": status, "headers": list(fields)})
 
     def write(self, chunk: bytes | memoryview) -> bool:
         """Take content, in pieces: a server copies what a slow client does not take at once."""
