@@ -312,7 +312,7 @@ def answer_in_part(chance: random.Random, asked: Asked) -> None:
 
 
 def agree(client: Client) -> None:
-    """What the session knows by itself, h2 knows as well."""
+    """Assert that the session's own state agrees with h2's."""
     session: Session = client.connection.session
     if session.state is SessionState.ENDED:
         return
@@ -381,7 +381,7 @@ def padded(octets: bytes) -> bytes:
 
 
 async def conversation(chance: random.Random, frames: Iterable[bytes]) -> list[object]:
-    """What a client sees of each stream, and of the connection's end."""
+    """The frames of each stream as a client sees them, and the end of the connection."""
     server = server_of(chance)
     server.origin.holds, server.origin.is_greedy = False, True
     client = server.connect()

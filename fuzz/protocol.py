@@ -309,7 +309,7 @@ class DirectHarness(Harness):
     def _admit(self, method: bytes) -> Admission:
         return self.gate.admit(Received(method, b"/"), [(b"host", b"a.example")], 0.0)
 
-    # What the connection calls
+    # Called by the connection
 
     def upgrade(self, received: Received, fields: Fields) -> bytes:
         """The protocol that a request asks to switch to."""
@@ -345,7 +345,7 @@ class DirectHarness(Harness):
     def tell(self, hit: Hit, received: Received, seconds: float, now: float) -> None:
         """Hear of a hit that was sent."""
 
-    # What the engine calls
+    # Called by the engine
 
     def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> UnderWay:  # noqa: ARG002
         """Answer once the content is complete."""

@@ -250,7 +250,7 @@ def _pass(directive: Directive, path: str, reading: LocationReading) -> None:
     mapped = Mapped(spelled, setting, forward, directive.line, reading.read_timeout, tables)
     reading.routes.append((mapped, host))
     if reading.settings.is_guarded and not path.endswith("/"):
-        # What only begins with these bytes has the same guard; where a path is replaced, nobody has access.
+        # Longer names, such as /adminx, have the same guard; they are closed if the path is replaced.
         beside = replace(mapped, path=f"{spelled}*", is_implied=True)
         reading.routes.append((beside.closed() if _has_path(upstream) else beside, host))
 

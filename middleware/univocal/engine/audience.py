@@ -41,7 +41,7 @@ class HitListener(Protocol):
 
 
 class _Alike:
-    """The first of the ordinary hits that are counted together; how many, once they have ended."""
+    """Ordinary hits that are counted together: the first; once they have ended, their number and seconds."""
 
     __slots__ = ("begun", "count", "hit", "received", "seconds")
 

@@ -142,7 +142,7 @@ class Recording:
     def _ask_about(
         self, subject: Stored, response: Response, now: float, then: Callable[[Response], None]
     ) -> None:
-        """Go on once the store has said whether it keeps the response that the origin server's is about."""
+        """Ask the store whether it still keeps `subject`, judge the response by that, and call `then`."""
 
         def heard(kept: bool) -> None:
             self._hear(response, subject, kept=kept)
@@ -191,7 +191,7 @@ class Recording:
         then()
 
     def _ask_for_rest(self, body: bytes, then: Callable[[], None]) -> None:
-        """Go on once the store has said whether it keeps the response that this content completes."""
+        """Ask the store whether it still keeps the response that `body` completes, and call `then`."""
         assert isinstance(self.decision, Validate)
         old = self.decision.stored
 

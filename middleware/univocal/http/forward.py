@@ -128,7 +128,7 @@ _AS_CGI_READS: Final = bytes.maketrans(SIGNS, b"-" * len(SIGNS))
 
 
 class Passage:
-    """Conclusions from the names of a request's fields, in their order, about its way on."""
+    """The conclusions from the names of a request's fields, in their order, for forwarding it."""
 
     __slots__ = ("connects", "counts", "dropped", "host", "is_plain", "passed")
 
@@ -137,7 +137,7 @@ class Passage:
         self.counts = b"max-forwards" in names
         self.passed = b"via" in names
         self.connects = b"connection" in names
-        # It has no content, and whether a field goes on depends on no other and on no method.
+        # It has no content. The names and Connection decide which fields go on, whatever the method is.
         self.is_plain = _WEIGHED.isdisjoint(names)
         untrusted = frozenset([name for name in names if name not in _ORDINARY and _is_untrusted(name)])
         self.dropped = HOP_BY_HOP.intersection(names) | untrusted | {b"host"}

@@ -94,8 +94,8 @@ class Request:
 class Response:
     """A final response's head; `server` is the URL of the origin server that sent it, if it is known.
 
-    `origin_tag` names the origin server that its client is to stay with. `forwarded` are the fields with
-    which it goes on, once they are known: a head that the origin server repeats is one object.
+    `origin_tag` names the origin server that its client is to stay with. `forwarded` remembers the fields
+    for the client: a head that the origin server repeats is one object.
     """
 
     status: int

@@ -18,7 +18,7 @@ __all__ = ["Handling", "cache_status"]
 class Handling:
     """The cache's handling of a request: the parameters of its Cache-Status member (RFC 9211 §2).
 
-    Immutable by convention. `plain` is the field that tells it without a key, once somebody has asked for it.
+    Immutable by convention. `plain` remembers its Cache-Status field without a key.
     """
 
     hit: bool
@@ -69,7 +69,7 @@ class Handling:
 
     @staticmethod
     def of_forward(fwd: str, stored: bool, unstorable: str) -> Handling:
-        """The handling of a request that its own forward answered: these words are few."""
+        """The handling of a request that its own forward answered."""
         handling = _forwarded.get((fwd, stored, unstorable))
         if handling is None:
             handling = Handling(fwd=fwd, stored=stored, unstorable=unstorable)
@@ -77,7 +77,7 @@ class Handling:
         return handling
 
 
-# Those of most requests are like those of others before.
+# Most requests are handled like earlier ones: equal handlings are one object, at most so many.
 _MOST: Final = 1024
 _hits: Final[dict[tuple[int, str], Handling]] = {}
 _forwarded: Final[dict[tuple[str, bool, str], Handling]] = {}

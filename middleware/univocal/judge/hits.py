@@ -225,8 +225,8 @@ class Hits:
 class _Located(Tally):
     """The conclusions from a target, the host and the scheme; its entry in the store, its last hit's fields.
 
-    It is the tally of its hits itself, and what each hit reads of it stands first: both save a hit a place in
-    memory to read.
+    It is the tally of its hits, and the attributes that each hit reads come first. So a hit reads fewer
+    places in memory.
     """
 
     __slots__ = (

@@ -1,4 +1,4 @@
-"""The errors of the client library, and those of this room that mean the same."""
+"""Pairs of errors: httpx's, and those of `univocal.origin.failures` that mean the same."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SAME: Final[tuple[tuple[type[TransportError], type[httpx.TransportError]], ...]
 
 
 def as_httpx(error: Exception) -> Exception:
-    """The error of httpx for an TransportError, which is its cause; any other error as it is."""
+    """The error of httpx for a TransportError, which is its cause; any other error as it is."""
     for ours, theirs in _SAME:
         if isinstance(error, ours):
             other = theirs(str(error))

@@ -223,8 +223,8 @@ class Connection(asyncio.Protocol):
         self.close()
         if request is None:
             return
-        # RFC 9112 §9.3.1: it died while this request was on its way, which nobody has answered. Whatever the
-        # method is, a request of which no byte was sent may be sent (RFC 9110 §9.2.2).
+        # RFC 9112 §9.3.1: it died while this request was on its way, which nobody has answered. A request of
+        # which no byte was sent may be sent again by any method (RFC 9110 §9.2.2).
         lost = isinstance(error, StaleConnectionError) and request.head.idempotent and not took
         if (unsent or lost) and not request.repeated:
             request.repeated = True

@@ -110,7 +110,7 @@ class OriginConnections:
 
         Without an idle connection, the endpoint's `rivals` are connected beside it (RFC 8305): they differ
         only in the address. `moved` gets the address of the one that accepted first. Raises
-        InvalidRequestError and UnsupportedSchemeError; the answer's errors are OriginErrors, too.
+        InvalidRequestError and UnsupportedSchemeError; the answer's errors are TransportErrors, too.
         """
         head = request_head(method, target, fields)
         request = PendingRequest(head, content, answer, timeouts, failure)
@@ -144,7 +144,7 @@ class OriginConnections:
 
     def forget(self, endpoint: Endpoint) -> None:
         """Let go of an endpoint that will be asked no more; what is under way goes on."""
-        # Of what fails after this, the address is told still.
+        # A request that fails after this still names its address.
         for old in list(self._tried)[:-_REMEMBERED]:
             del self._tried[old]
         pool = self._pools.pop(endpoint, None)

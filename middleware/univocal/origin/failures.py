@@ -25,13 +25,14 @@ __all__ = [
     "origin_failure",
 ]
 
-_LONGEST: Final = 200  # letters of an error that are told
+_LONGEST: Final = 200  # characters of an error's text in a Failure
 
 
 class TransportError(Exception):
-    """A request that its transport could not send, or whose response it could not get; why it is refused.
+    """A request could not be sent, or its response could not be read.
 
-    An error is `unsent` if it came before anything of a request was sent: it is no request's doing.
+    `reason` is that of the RefusedError it becomes. It is `unsent` if it came before any byte of a request
+    was sent: then no request can have caused it.
     """
 
     reason: ClassVar[str] = "origin-unreachable"
@@ -118,7 +119,7 @@ _WORDS: Final[tuple[tuple[type[BaseException], str], ...]] = (
 
 
 def origin_failure(error: Exception, origin: str = "", address: str = "") -> Exception:
-    """The RefusedError for an TransportError, which is its cause; any other error as it is.
+    """The RefusedError for a TransportError, which is its cause; any other error as it is.
 
     `origin` is the origin server's URL, `address` the one that was tried last. A refusal of the origin
     server's own response is told of it, too.

@@ -38,7 +38,7 @@ class ForeignWay:
         timeouts: Timeouts,
         failure: Callable[[Exception], Exception],
     ) -> ForeignRequest:
-        """Send a request; `failure` turns an TransportError into the answer's error."""
+        """Send a request; `failure` turns a TransportError into the answer's error."""
         try:
             # For test doubles and logs alone: URL classes respell paths, so the target goes beside it.
             url = self._root.copy_with(raw_path=target)

@@ -9,7 +9,7 @@ from univocal.http.fields import content_length_value
 from univocal.http.grammar import TOKEN_OCTETS
 from univocal.http.messages import Fields
 from univocal.origin.failures import InvalidRequestError
-from univocal.origin.response_head import Asked
+from univocal.origin.response_head import AnsweredRequest
 
 __all__ = ["IDEMPOTENT", "RequestHead", "request_head"]
 
@@ -25,7 +25,7 @@ _REMEMBERED: Final = 4096
 IDEMPOTENT: Final = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE", b"PUT", b"DELETE"})
 
 
-class RequestHead(Asked):
+class RequestHead(AnsweredRequest):
     """The bytes of a head, the length of the content that follows, and the way to treat the request.
 
     The length is in bytes; None: the content is chunked.

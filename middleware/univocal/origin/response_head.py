@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["ORDINARY", "Asked", "empty_lines", "may_end", "whole_head"]
+__all__ = ["ORDINARY", "AnsweredRequest", "empty_lines", "may_end", "whole_head"]
 
 # The beginnings of a final response's head that needs no second look.
 ORDINARY: Final = tuple(b"HTTP/1.%d %d" % (minor, hundreds) for minor in (1, 0) for hundreds in (2, 3, 4, 5))
@@ -19,7 +19,7 @@ _LATER_VERSION: Final = re.compile(rb"HTTP/1\.[2-9](?= )")
 _LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length:([^\r\n]*)")
 
 
-class Asked:
+class AnsweredRequest:
     """The request that a response answers, as far as reading the response depends on it."""
 
     __slots__ = ("expects_continue", "is_head", "upgrades")

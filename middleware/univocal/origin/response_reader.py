@@ -16,7 +16,7 @@ from univocal.http.fields import LENGTH_DIGITS
 from univocal.http.messages import Fields, Response, values
 from univocal.http.states import moves
 from univocal.http.upgrade import Line, Switching
-from univocal.origin.response_head import ORDINARY, Asked, empty_lines, may_end, whole_head
+from univocal.origin.response_head import ORDINARY, AnsweredRequest, empty_lines, may_end, whole_head
 
 __all__ = ["Progress", "ReadResponse", "ResponseReader"]
 
@@ -25,7 +25,7 @@ _BLANK_LINE: Final = b"\r\n\r\n"
 _VERSIONS: Final = {"1.0": b"HTTP/1.0", "1.1": b"HTTP/1.1"}
 # Bytes of a head that is remembered: an idle connection may keep it.
 _LONGEST: Final = 2048
-_NO_REQUEST: Final = Asked()
+_NO_REQUEST: Final = AnsweredRequest()
 
 
 class Progress(Enum):
@@ -214,7 +214,7 @@ class ResponseReader:
         self.on_message_begin: Callable[[], None] = self._ended.clear
         self._parser = self._new_parser()
 
-    def expect(self, sink: Sink, request: Asked) -> None:
+    def expect(self, sink: Sink, request: AnsweredRequest) -> None:
         """Tell `sink` of the next response, which answers `request`."""
         self._sink, self._request, self._write = sink, request, sink.write
         self._content, self._ends, self._last.response = b"", None, None
@@ -259,7 +259,7 @@ class ResponseReader:
             reading.fail("the response's head is too large")
 
     def _refused(self, data: bytes, error: httptools.HttpParserError) -> None:
-        """Take note that the parser refused what came: perhaps it is a head spelled as in old times."""
+        """Read a refused head once more, as `whole_head` gives it; else the response is malformed."""
         if self.reading.stage is _HEAD and not self.reading.fault:
             self._fields = []
             self._feed_heads(data)
@@ -432,7 +432,7 @@ class ResponseReader:
         pieces.clear()
 
     def _fail_by_sink(self, error: Exception) -> None:
-        """Take note that the sink failed: it is no whole response, though its end may have come."""
+        """End the response as failed by the sink, even if its last byte has come."""
         reading = self.reading
         reading.stage = _MOVES[reading.stage, _STOPPED]
         reading.fail("the sink failed")

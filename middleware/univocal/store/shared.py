@@ -251,7 +251,7 @@ class SharedTier(Tiers):
         return self.memory.revisit(entry) if self._relies(now) else ()
 
     def _relies(self, now: float) -> bool:
-        """Tell whether all is known by now of which memory would have to know; False: memory may be wrong."""
+        """Tell whether memory has taken every purge into account that it has to know of by now."""
         purges = self._purges
         if purges.last() != self._followed and not self._follow():
             return False
