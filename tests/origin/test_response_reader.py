@@ -417,6 +417,15 @@ def test_a_repeated_head_says_nothing_of_what_follows(repeated):
             break
 
 
+def test_line_ends_behind_content_are_part_of_no_head():
+    reader = ResponseReader(MAX_HEAD)
+    for _ in range(3):
+        read(reader, [OK + b"Content-Length: 2\r\n\r\n\n\n" + b"\n"], Read([]))
+    told = read(reader, [OK + b"Content-Length: 2\r\n\r\n\na" + b"b"], Read([]))
+    assert told.content == b"\na"
+    assert not reader.reading.reusable
+
+
 def test_a_repeated_head_answers_a_HEAD_without_content():
     reader = ResponseReader(MAX_HEAD)
     for _ in range(3):

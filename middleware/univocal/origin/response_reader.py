@@ -172,6 +172,8 @@ class LastHead:
         response = self.response
         if length > _LONGEST or response is None or values(reading.head, b"transfer-encoding"):
             return None
+        if data.find(_BLANK_LINE) + len(_BLANK_LINE) != length:
+            return None  # CRs and LFs behind the content, which the parser passed over, look like some of it
         return KnownHead(data[:length], len(data), response, reading.version)
 
 
