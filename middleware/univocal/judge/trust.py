@@ -85,7 +85,7 @@ def networks(texts: Iterable[str]) -> Networks:
     return tuple(parsed)
 
 
-def family_named(name: str) -> Family:
+def family_named(name: object) -> Family:
     """The family of forwarded fields called `name`. Raises ConfigurationError."""
     for known in _READERS:
         if name == known:

@@ -6,7 +6,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, SupportsIndex
 
 from univocal.cache.stored import Stored, softened
 from univocal.http.errors import ConfigurationError
@@ -61,6 +61,13 @@ class _Level:
         self.now = self.most = 0
 
 
+def _bound(name: str, value: object) -> int:
+    """A bound of the store. Raises ConfigurationError if it is no positive integer."""
+    if type(value) is not int or value < 1:
+        raise ConfigurationError("MemoryStore", name, value, "an integer, more than 0")
+    return value
+
+
 class MemoryStore:
     """Stored responses by key: `max_bytes` in all, `max_object_bytes` and `max_variants` of each key at most.
 
@@ -70,23 +77,22 @@ class MemoryStore:
 
     def __init__(
         self,
-        max_bytes: int = 256 << 20,
-        max_object_bytes: int = 16 << 20,
-        max_variants: int = 64,
+        max_bytes: SupportsIndex = 256 << 20,
+        max_object_bytes: SupportsIndex = 16 << 20,
+        max_variants: SupportsIndex = 64,
         *,
         is_part: bool = False,
     ) -> None:
-        bounds = {"max_bytes": max_bytes, "max_object_bytes": max_object_bytes, "max_variants": max_variants}
-        for name, bound in bounds.items():
-            if type(bound) is not int or bound < 1:
-                raise ConfigurationError("MemoryStore", name, bound, "an integer, more than 0")
-        self.max_bytes = max_bytes
+        # Were these of the type int, compiled code would raise a TypeError that names no setting.
+        self.max_bytes = _bound("max_bytes", max_bytes)
         self._is_part: Final = is_part
-        self.max_object_bytes = self._most_of_one(max_bytes, max_object_bytes)
-        self.max_variants = max_variants
+        self.max_object_bytes = self._most_of_one(
+            self.max_bytes, _bound("max_object_bytes", max_object_bytes)
+        )
+        self.max_variants = _bound("max_variants", max_variants)
         # Content under way is not evicted, nor is that which slow clients are being sent, so each has a share
         # of its own: memory stays below 3/2 of max_bytes.
-        share = max(max_bytes // 4, self.max_object_bytes)
+        share = max(self.max_bytes // 4, self.max_object_bytes)
         self._leases, self._loans = Leases(share), Loans(share)
         self._entries: dict[bytes, Entry] = {}
         self._sieve = Sieve()
