@@ -38,6 +38,7 @@ def test_a_url_is_taken_apart(url: str, parts: tuple[object, ...], authority: by
         *("", "en.example", "ftp://a", "HTTP://a", "http://", "http://a?b", "http://a#b", "http://u:p@a"),
         *("http://a:0", "http://a:65536", "http://a/\x7f", "http://a/é", "http://a b", "http://xn--zz"),
         *("http://[:::]", "http://999.1.1.1", "unix://run/a", "unix:///", "unix:///run/", "unix:///a?b"),
+        *("http://a!b", "http://a%41b", "http://a~b", "http://a..b", "http://[fe80::1%25eth0]"),
         *("unix:///run/a.sock:/path", "unix:///" + "a" * 107, "unix:///a\nb"),
     ],
 )
