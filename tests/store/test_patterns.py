@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from examples import examples
 from univocal.store.patterns import compiled
 
 pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
@@ -52,7 +53,7 @@ def test_no_pattern_takes_more_than_70_kib(expression):
     urls = [bytes(draw.choices(b"ab", k=length)) for length in (200, 800, 2000, 8000)]
     urls += [bytes(draw.choices(b"abcdefghijklmnopqrstuvwxyz/%.", k=900))]
     before = resident()
-    patterns = [compiled(expression % number) for number in range(100)]
+    patterns = [compiled(expression % number) for number in range(examples(300))]
     for pattern in patterns:
         for url in urls:
             pattern.search(url)

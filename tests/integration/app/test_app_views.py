@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from examples import LONG
 from support import Clock, OtherProcesses
 from univocal import CacheMiddleware, MemoryStore, Outcome
 from univocal.cache.decide import Forward
@@ -388,7 +389,7 @@ def test_many_keys_and_spellings_take_bounded_memory(house: Any) -> None:
     first = outcome(proxy, b"/wiki/first")
     tracemalloc.start()
     try:
-        for number in range(40_000):
+        for number in range(80_000 if LONG else 40_000):
             target = b"/wiki/Some_title_of_an_article_%d" % number
             key = b"digest http en.example %b" % target
             one = replace(
