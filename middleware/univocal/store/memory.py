@@ -118,7 +118,7 @@ class MemoryStore:
 
     def lookup(self, key: bytes) -> Sequence[Stored]:
         """The stored responses of a key, newest first."""
-        held = self.revisit(self.entry(key))
+        held = self.revisit(self._entries.get(key, NO_ENTRY))
         return self._lookup_alike(key) if not held and self._index.paths else held
 
     def entry(self, key: bytes) -> Entry:
