@@ -25,8 +25,8 @@ __all__ = [
 
 CACHES = ("univocal", "univocal-pure", "nginx", "varnish")
 PASSING = ("univocal", "univocal-pure", "nginx-pass", "nginx-keepalive", "varnish")
-LOGGED = ("univocal-logged", "nginx-logged")
-SECURE = ("univocal-tls", "caddy")
+LOGGED = ("univocal-logged", "univocal-logged-pure", "nginx-logged")
+SECURE = ("univocal-tls", "univocal-tls-pure", "caddy")
 MOUNTED = ("middleware", "middleware-pure", "bare", "hishel")
 ALL = (*CACHES, *MOUNTED)
 

@@ -44,7 +44,8 @@ Read the ratios, not the rates: other machines have others.
 LATENCIES = """\
 Latencies at {} requests per second for all, half of univocal's rate in this run. They count from the time
 at which each request was due, waiting included. The generator is a Python process that never sleeps. Its
-own lateness is in all numbers: p99 {} ms in the worst round.
+own lateness is in all numbers: p99 {} ms in the worst round. At a server whose own rate is lower, requests
+wait longer and longer.
 """
 BASES = ("nginx", "bare", "Caddy")  # what the chart's numbers are multiples of, the first that is there
 RATIOS = ["univocal", "to", "by the clock", "by CPU time", "aim"]
@@ -76,7 +77,7 @@ def markdown(
         INTRODUCTION,
         f"![Bars for each server and measurement]({chart})\n",
         "## univocal beside the others\n",
-        "An aim is the smallest wanted ratio; for latency, memory and start-up the largest.\n",
+        "An aim is the smallest wanted ratio; for latency, memory and the time to store, the largest.\n",
         table(RATIOS, compared(results), "llrrr"),
         "## Every server\n",
         *rates(results),
@@ -227,7 +228,7 @@ def svg(results: Results, circumstances: Circumstances, *, short: bool = False) 
             for server, found in of(results, measurement, factor)
         ]:
             groups.append(Group(f"{title} (less is better)", bars, unit=unit))
-    mounted = "" if short else " (in the application: of the bare one's)"
+    mounted = "" if short else " (in the application: the bare one's; HTTP/2: Caddy's)"
     note = (
         f"Requests per second of the server's CPU time, as multiples of nginx's{mounted}.\n"
         "The thin line goes from the least round to the greatest. Bars compare within a group.\n"

@@ -292,6 +292,10 @@ def secure() -> str:
     return ours() if shutil.which("openssl") else ""
 
 
+def secure_pure() -> str:
+    return ours_beside_the_compiled() if shutil.which("openssl") else ""
+
+
 def of_nginx(title: str, body: str, log: str = "off") -> Peer:
     kept = Path(log).name if log == LOG else ""
     return Peer(title, "nginx-light", nginx_version, nginx(body, log), nginx_says_hit, kept)
@@ -319,8 +323,26 @@ PEERS = {
     "univocal-logged": Peer(
         "univocal serve, log on", "univocal", ours, univocal("stdout"), says_hit, "printed"
     ),
+    "univocal-logged-pure": Peer(
+        "univocal serve, log on, pure",
+        "univocal (pure)",
+        PURE,
+        univocal("stdout"),
+        says_hit,
+        "printed",
+        is_pure=True,
+    ),
     "univocal-tls": Peer(
         "univocal serve, HTTP/2 over TLS", "univocal", secure, univocal("off", SECURE), says_hit, has_tls=True
+    ),
+    "univocal-tls-pure": Peer(
+        "univocal, HTTP/2 over TLS, pure",
+        "univocal (pure)",
+        secure_pure,
+        univocal("off", SECURE),
+        says_hit,
+        is_pure=True,
+        has_tls=True,
     ),
     "middleware": of_uvicorn("CacheMiddleware, uvicorn", "with_univocal", "univocal", ours, says_hit),
     "middleware-pure": of_uvicorn(
