@@ -115,6 +115,25 @@ def test_it_is_under_both_schemes(prefix, origins):
     assert [each.url.decode() for each in found] == [origin + "/x" for origin in origins]
 
 
+@pytest.mark.parametrize(
+    ("prefix", "expected"),
+    [
+        ("/wiki'x", "/wiki%27x"),
+        ("/wi%6Bi'x", "/wiki%27x"),
+        ("/wiki'x/y", "/wiki%27x/y"),
+        ("/wiki'x?y", "/wiki%27x?y"),
+        ("/wik'", "/wik'"),
+        ("/wiki/'", "/wiki/'"),
+        ("/wikis/'", "/wikis/'"),
+    ],
+)
+def test_a_prefix_of_bytes_has_its_routes_spelling(prefix, expected):
+    own, other = BUILTIN["rfc3986"], BUILTIN["mediawiki"]
+    routes = [(b"/", own), (b"/wiki*", other), (b"/wiki/", own), (b"/wikis/", own)]
+    site = Site("a", ("a.example",), tuple(Route(path, profile, "origin") for path, profile in routes))
+    assert begun("http://a.example" + prefix, Sites([site])) == "http://a.example" + expected
+
+
 def test_without_a_path_it_is_the_whole_host():
     assert begun("http://a.example", sites_of()) == "http://a.example/"
     assert begun("http://a.example?x", sites_of()) == "http://a.example/?x"

@@ -18,7 +18,7 @@ from univocal.uri.pipeline import Rejected, canonical_target, rejected
 from univocal.uri.profile import Profile
 from univocal.uri.query import Query, split
 from univocal.uri.segments import routing_view
-from univocal.uri.site import Site
+from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites, resolve_url
 
 __all__ = ["Beginning", "beginnings"]
@@ -62,12 +62,22 @@ def beginnings(url: bytes, sites: Sites) -> tuple[Beginning, ...] | Rejected:
 def _spelled(begun: bytes, site: Site) -> bytes | Rejected:
     path, query = split(begun)
     complete = path if query else path[: path.rindex(b"/") + 1]
-    profile = site.route_of(routing_view(complete)).profile
+    profile = _route_of(routing_view(complete), routing_view(path), site).profile
     if b"#" in begun:
         return rejected("fragment")
     if query:
         return canonical_target(begun, _without_end(profile, path_ends=True))
     return _of_path(path, profile)
+
+
+def _route_of(complete: bytes, path: bytes, site: Site) -> Route:
+    """The route of all URLs that begin so, by its views: the incomplete rest counts for prefixes of bytes."""
+    owners = (
+        route
+        for route in site.routes
+        if route.holds(complete) or (route.prefix.endswith(b"*") and route.holds(path))
+    )
+    return next(owners, site.routes[-1])
 
 
 def _of_path(path: bytes, profile: Profile) -> bytes | Rejected:
