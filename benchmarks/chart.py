@@ -10,7 +10,7 @@ from benchmarks.figures import Figure, number
 
 __all__ = ["Bar", "Group", "draw"]
 
-WIDTH, LABELS, NUMBERS = 860, 230, 130
+WIDTH, LABELS, NUMBERS = 860, 246, 130
 BAR, GAP, TITLE, MARGIN = 15, 5, 26, 16
 SPACE = WIDTH - LABELS - NUMBERS - 2 * MARGIN
 OWN, OTHER, INK, FAINT, PAPER = "#1b6ca8", "#b9c2ca", "#1f2428", "#57606a", "#ffffff"
