@@ -224,6 +224,24 @@ def test_a_longer_location_opens_what_a_guarded_one_begins():
     assert access(result, b"/admin/x") == access(result, b"/administers") == CLOSED
 
 
+@pytest.mark.parametrize("inner", ["allow all; TO;", "allow 10.0.0.0/8; TO;", "TO;", "TO/x;"])
+@pytest.mark.parametrize("path", ["/pub*", "^~ /pub*", "/pub**", "/pub/*"])
+def test_a_star_in_a_location_opens_nothing(path, inner):
+    """In nginx it is a sign like others, and in a route's path it stands for any bytes."""
+    text = f"location / {{ deny all; TO; }} location {path} {{ {inner} }}"
+    result = imported(site("", text.replace("TO", "proxy_pass http://a")))
+    for target in (b"/", b"/pub", b"/pubx", b"/pub/x"):
+        assert access(result, target) == CLOSED, target
+
+
+@pytest.mark.parametrize("path", ["/admin*", "= /admin*", "/admin/*", "= /admin/*"])
+def test_a_guard_with_a_star_stays(path):
+    text = f"location / {{ TO; }} location {path} {{ deny all; TO; }}"
+    result = imported(site("", text.replace("TO", "proxy_pass http://a")))
+    assert access(result, path.removeprefix("= ").encode()) == CLOSED
+    assert access(result, b"/") == access(result, b"/adm") == {}
+
+
 def test_a_guard_of_bytes_is_no_open_question():
     text = "location / { TO; } location /admin { allow 10.0.0.0/8; deny all; TO; }"
     result = imported(site("", text.replace("TO", "proxy_pass http://a")))

@@ -116,7 +116,10 @@ class LocationReading:
 
     def close(self, path: str, line: int, *, is_implied: bool = False, star: str = "") -> None:
         """Have no route at a path, and none below it, that forwards; with a `star`, at all that begin so."""
-        spelled = _spelled(path, self.profile) + star
+        literal = path.rstrip("*")  # a route's last "*" is no sign of its path
+        if literal != path:
+            star = "" if literal.endswith("/") else "*"
+        spelled = _spelled(literal, self.profile) + star
         route = Mapped(spelled, None, "canonical", line, is_closed=True)
         self.routes.append((replace(route, is_implied=is_implied), self.host))
 
@@ -160,7 +163,7 @@ def is_guarding(block: list[Directive]) -> bool:
 
 def _location(location: Directive, reading: LocationReading) -> None:
     *modifier, path = location.arguments or [""]
-    if modifier not in _OF_PREFIXES or not path.startswith("/"):
+    if modifier not in _OF_PREFIXES or not path.startswith("/") or path.endswith("*"):
         _no_prefix(location, "".join(modifier), path, reading)
         return
     block = location.block or []
@@ -205,7 +208,8 @@ def _note_ends(location: Directive, path: str, inner: LocationReading, *, is_map
 
 def _no_prefix(location: Directive, modifier: str, path: str, reading: LocationReading) -> None:
     """Leave a location out. If it guards something, univocal refuses more rather than less."""
-    kind = _LEFT_OUT_KINDS.get(modifier, "no prefix")
+    has_star = path.startswith("/") and path.endswith("*") and modifier in {"", "^~"}
+    kind = 'nginx reads "*" as it is' if has_star else _LEFT_OUT_KINDS.get(modifier, "no prefix")
     text = f"{location.written()}: {kind}; routes are prefixes of paths, so it is left out"
     block = location.block or []
     own = BlockSettings(reading.settings.rates).inside(block)
@@ -213,7 +217,7 @@ def _no_prefix(location: Directive, modifier: str, path: str, reading: LocationR
         reading.notes.append(Note(location.line, text))
         return
     begins = _LITERAL.match(path) if modifier == "~" else None
-    closed = path if modifier == "=" else begins[1] if begins else reading.base
+    closed = path if modifier == "=" or has_star else begins[1] if begins else reading.base
     reading.close(closed, location.line)
     is_equal = modifier == "=" and refuses_all(block)
     text = f"{text}; univocal refuses all below {closed} (403), since it guards something"
