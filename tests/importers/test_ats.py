@@ -315,6 +315,24 @@ def test_a_rule_with_a_filter_becomes_a_closed_route(option):
     assert [note.line for note in result.notes if note.is_open_question] == [2]
 
 
+@pytest.mark.parametrize(
+    ("path", "closed"), [("a", {"/a", "/a*"}), ("a/", {"/a/"}), ("a*", {"/a*"}), ("a/*", {"/a/"})]
+)
+def test_a_guarded_prefix_of_bytes_is_closed_by_bytes(path, closed):
+    guarded = f"map http://en.example/{path} http://127.0.0.1:1/ @internal"
+    (site,) = imported(f"{RULE}{WIKI}\n{guarded}").sites
+    assert {route["path"] for route in site["routes"]} == closed
+    assert all(route["access"] == CLOSED for route in site["routes"])
+
+
+def test_a_star_in_a_rule_is_no_route_of_bytes():
+    star = RULE.replace("example ", "example/pub* ", 1)
+    result = imported(f"{RULE}{WIKI} @internal\n{star}{WIKI}")
+    assert all("routes" not in site for site in result.sites)
+    note = '/pub* is left out: there "*" stands for itself, in a route for any bytes'
+    assert (2, note) in said(result)
+
+
 def test_a_filtered_rule_without_the_sets_is_closed_too():
     result = imported(f"{RULE}{WIKI}\nmap http://en.example/a/ http://127.0.0.1:1/ @plugin=authproxy.so")
     (site,) = result.sites

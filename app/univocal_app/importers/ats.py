@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
@@ -284,11 +284,27 @@ def _write(writer: SiteWriter, rules: list[_Rule], taken: list[_Rule], *, is_fil
         mapping = _mapping(rule, writer.notes)
         if mapping is not None:
             host, mapped = mapping
-            own = mapped.guarded() if is_taken else mapped.closed()
-            sites.setdefault(host, (rule.line, []))[1].append(own if is_guarded else mapped)
-            writer.notes += _of_prefixes(mapped)
+            own = _guarded(mapped, is_taken=is_taken) if is_guarded else _unguarded(mapped)
+            sites.setdefault(host, (rule.line, []))[1].extend(own)
+            writer.notes += _of_prefixes(mapped, is_guarded=is_guarded)
     for host, (line, routes) in sites.items():
         writer.add(line, [host], routes, "upstream")
+
+
+def _guarded(mapped: Mapped, *, is_taken: bool) -> list[Mapped]:
+    """The routes of a guarded rule; longer names, such as /adminx, have the same guard: they are closed."""
+    own = mapped.guarded() if is_taken else mapped.closed()
+    literal = mapped.path.rstrip("*")
+    if literal != mapped.path:
+        return [replace(mapped.closed(), path=literal if literal.endswith("/") else f"{literal}*")]
+    if literal.endswith("/"):
+        return [own]
+    return [own, replace(mapped.closed(), path=f"{literal}*", is_implied=True)]
+
+
+def _unguarded(mapped: Mapped) -> list[Mapped]:
+    """The route of a rule; none if its path ends with "*", which would be of any bytes here."""
+    return [] if mapped.path.endswith("*") else [mapped]
 
 
 def _is_guarded(rule: _Rule) -> bool:
@@ -346,12 +362,17 @@ def _of_pattern(pattern: str, rule: _Rule, to: Absolute, notes: list[Note]) -> t
     return host, _SUBSTITUTE.sub(lambda match: places[match[1]], rule.replacement)
 
 
-def _of_prefixes(mapped: Mapped) -> Iterator[Note]:
+def _of_prefixes(mapped: Mapped, *, is_guarded: bool) -> Iterator[Note]:
     """How a prefix of bytes and one of segments differ."""
     path, upstream = mapped.path, str(mapped.upstream)
     if path != "/" and path.endswith("/") != upstream.endswith("/"):
         text = f"{path} and {upstream} do not both end with '/': here whole segments are replaced"
         yield Note(mapped.line, text)
-    if not path.endswith("/"):
+    if path.endswith("*"):
+        kept = "closed" if is_guarded else "left out"
+        yield Note(mapped.line, f'{path} is {kept}: there "*" stands for itself, in a route for any bytes')
+    elif not path.endswith("/"):
         text = f"{path} is a prefix of octets there; here of whole segments: not of {path}x"
+        if is_guarded:
+            text = f"{path} is of {path}x, too, and guarded there: the route {path}* is closed"
         yield Note(mapped.line, text)
