@@ -16,6 +16,7 @@ from univocal.engine.outcome import Times
 from univocal.http.messages import Received
 from univocal.judge.cache_status import Handling
 from univocal_app.config.tables import settings_of, validate
+from univocal_app.observe.accesslog import open_log
 from univocal_app.observe.families import EVICTIONS
 from univocal_app.processes.channel import connect
 from univocal_app.processes.commons import Commons
@@ -209,9 +210,11 @@ async def test_nothing_is_adopted_that_is_not_prepared(parent: Parent, before: l
     assert parent.house.configuration == CONFIGURATION
 
 
-async def test_the_log_is_opened_again(parent: Parent, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[bool] = []
-    monkeypatch.setattr(parent.house.log, "reopen", lambda: opened.append(True))
+async def test_the_log_is_opened_again(parent: Parent, tmp_path: Path) -> None:
+    file = tmp_path / "access.log"
+    parent.house.log = open_log(str(file), "json", "test")
+    file.rename(tmp_path / "access.log.1")
     parent.say(Reopen(), Look(number=1))
     await parent.hears(Done, 1)
-    assert opened == [True]
+    parent.house.log._stream.close()
+    assert file.exists()
