@@ -29,6 +29,9 @@ def refusal(request: Request, response: Response, rules: Rules) -> str | None:
     private = b"private" in told and not (told[b"private"] or b"").strip(b", ")
     understood = b"must-understand" in told and status in UNDERSTOOD
     explicit = delta_seconds(told.get(b"s-maxage")) or delta_seconds(told.get(b"max-age"))
+    expires, date = (http_date(first(fields, name), NOW) for name in (b"expires", b"date"))
+    if expires is not None and not {b"s-maxage", b"max-age"} & told.keys():
+        explicit = expires > (NOW if date is None else date)
     allowed = {b"must-revalidate", b"public", b"s-maxage"} & told.keys()
     posted = request.method == b"POST" and status == 200 and explicit
     meant = first(fields, b"content-location") in {request.target, b"http://en.example" + request.target}
@@ -95,6 +98,11 @@ RULES = st.builds(
 
 
 @given(REQUESTS, RESPONSES, RULES)
+@example(
+    Request(b"POST", b"/a.css", []),
+    Response(200, [(b"content-location", b"/a.css"), (b"expires", b"Fri, 31 Dec 9999 23:59:59 GMT")]),
+    Rules(),
+)
 def test_what_forbids_storing_is_the_first_clause_that_holds(
     request: Request, response: Response, rules: Rules
 ) -> None:
