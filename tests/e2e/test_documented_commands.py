@@ -76,7 +76,7 @@ ELSEWHERE = {
         "tests/e2e/test_cluster.py::test_no_answer_is_older_than_the_last_purge_allows"
     ),
     # What make bench wrote down of itself.
-    r"python -m benchmarks --into docs": By("make bench-short"),
+    r"python -m benchmarks": By("make bench-short"),
     r"(python -m (univocal_app|uvicorn)|caddy|nginx|varnishd) .*": By("make bench-short"),
     r"\.venv-test/bin/python benchmarks/observe\.py": By(
         "tests/integration/test_bench_observe.py::test_what_counting_costs_is_measured_for_each_who_counts"
