@@ -178,6 +178,41 @@ async def test_an_opening_that_fails_when_nobody_waits_is_no_fault():
     assert faults == []
 
 
+@pytest.mark.parametrize("turns", range(5))
+async def test_who_is_cancelled_while_it_closes_leaves_no_connection_open(turns):
+    async with Answers() as server:
+        pipe, first = await opened(server.connection)
+        await server.came(1)
+        server.writer.write(b"+1\r\n")
+        await first
+        closing = asyncio.ensure_future(pipe.aclose())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing])
+        if turns:  # else it has not begun
+            assert not server.connection.is_connected
+        await pipe.aclose()
+        assert not server.connection.is_connected
+
+
+@pytest.mark.parametrize("turns", [*range(1, 12), 0.002, 0.01])
+async def test_who_is_cancelled_while_it_waits_for_the_opening_leaves_none_open(turns):
+    async with Answers() as server:
+        pipe, first = await opened(server.connection)
+        await asyncio.sleep(0)
+        closing = asyncio.ensure_future(pipe.aclose())
+        if isinstance(turns, float):
+            await asyncio.sleep(turns)
+        else:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing, first, pipe._opening])
+        assert not server.connection.is_connected
+        assert isinstance(first.exception(), RedisConnectionError)
+
+
 def test_a_connection_that_ends_before_a_write_stays_closed():
     async def main():
         async with Answers() as server:

@@ -139,7 +139,10 @@ class Pipe:
             self.broken = True
             await self._connection.disconnect(nowait=True)
             raise
-        self._reading = self._loop.create_task(self._read())
+        if self.broken:  # closed meanwhile
+            await self._connection.disconnect(nowait=True)
+        else:
+            self._reading = self._loop.create_task(self._read())
 
     async def _read(self) -> None:
         reason: BaseException = redis.ConnectionError("the connection was closed")
@@ -181,17 +184,17 @@ class Pipe:
             waiting.set_result(reply)
 
     async def aclose(self) -> None:
-        """Close the connection; callers that wait for a reply get none."""
+        """Close the connection, even if this is cancelled; callers that wait for a reply get none."""
         self.broken = True
-        if self._opening is not None:
+        if self._opening is not None and not self._opening.done():
             # It ends by its own timeout: a connection that is cancelled while it opens may be left open.
-            await asyncio.gather(self._opening, return_exceptions=True)
+            await asyncio.wait([self._opening])
         tasks = [task for task in (self._writing, self._reading) if task is not None]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
         with suppress(RedisError, OSError):  # one that takes nothing more is left to itself
             await self._connection.disconnect()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _note(opening: asyncio.Task[None]) -> None:
