@@ -179,7 +179,7 @@ async def test_an_opening_that_fails_when_nobody_waits_is_no_fault():
 
 
 @pytest.mark.parametrize("turns", range(5))
-async def test_who_is_cancelled_while_it_closes_leaves_no_connection_open(turns):
+async def test_closing_that_is_cancelled_leaves_no_connection_open(turns):
     async with Answers() as server:
         pipe, first = await opened(server.connection)
         await server.came(1)
@@ -197,7 +197,7 @@ async def test_who_is_cancelled_while_it_closes_leaves_no_connection_open(turns)
 
 
 @pytest.mark.parametrize("turns", [*range(1, 12), 0.002, 0.01])
-async def test_who_is_cancelled_while_it_waits_for_the_opening_leaves_none_open(turns):
+async def test_closing_that_is_cancelled_during_the_opening_leaves_none_open(turns):
     async with Answers() as server:
         pipe, first = await opened(server.connection)
         await asyncio.sleep(0)
