@@ -153,13 +153,18 @@ def profiles(draw: st.DrawFn, octets_alone: bool = False) -> Profile:
     }
     sequences = draw(st.lists(st.sampled_from(REASONS), unique=True, max_size=3))
     tables: dict[str, object] = {"path": path, "reject": {"sequences": sequences}}
-    if not octets_alone and draw(st.booleans()):
-        path |= {
-            "trailing_slash": draw(st.sampled_from(["keep", "add", "remove"])),
-            "index_names": draw(st.sampled_from([[], ["a"], ["a", "("]])),
-            "parameter_delimiters": draw(st.sampled_from([";", ", ;"])),
-        }
-        tables |= {"query": draw(QUERY_SETTINGS), "charset": draw(CHARSET_SETTINGS), "rewrite": draw(RULES)}
+    if draw(st.booleans()):
+        path["parameter_delimiters"] = draw(st.sampled_from([";", ", ;"]))
+        charset = draw(CHARSET_SETTINGS)
+        tables |= {"query": draw(QUERY_SETTINGS), "charset": charset}
+        if octets_alone:
+            charset["path"] = ""
+        else:
+            path |= {
+                "trailing_slash": draw(st.sampled_from(["keep", "add", "remove"])),
+                "index_names": draw(st.sampled_from([[], ["a"], ["a", "("]])),
+            }
+            tables["rewrite"] = draw(RULES)
     try:
         return parse({"generated": "\n".join(f"{key} = {toml(value)}" for key, value in tables.items())})[
             "generated"
