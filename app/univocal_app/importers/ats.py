@@ -21,7 +21,7 @@ from univocal.uri.percent_encoding import DECODE, ENCODE, RINGS, DecoderRing
 from univocal.uri.profile import parse
 from univocal_app.importers.imported import Imported, Note, Source
 from univocal_app.importers.rings import corrected, path_settings
-from univocal_app.importers.sites import Mapped, SiteWriter
+from univocal_app.importers.sites import Mapped, SiteWriter, literal_beginning
 from univocal_app.terminal import printable
 
 __all__ = ["read"]
@@ -294,9 +294,9 @@ def _write(writer: SiteWriter, rules: list[_Rule], taken: list[_Rule], *, is_fil
 def _guarded(mapped: Mapped, *, is_taken: bool) -> list[Mapped]:
     """The routes of a guarded rule; longer names, such as /adminx, have the same guard: they are closed."""
     own = mapped.guarded() if is_taken else mapped.closed()
-    literal = mapped.path.rstrip("*")
+    literal, star = literal_beginning(mapped.path)
     if literal != mapped.path:
-        return [replace(mapped.closed(), path=literal if literal.endswith("/") else f"{literal}*")]
+        return [replace(mapped.closed(), path=literal + star)]
     if literal.endswith("/"):
         return [own]
     return [own, replace(mapped.closed(), path=f"{literal}*", is_implied=True)]

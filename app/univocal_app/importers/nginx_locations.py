@@ -14,7 +14,7 @@ from univocal_app.importers.imported import Note
 from univocal_app.importers.nginx_settings import BlockSettings, is_guard, refuses_all
 from univocal_app.importers.nginx_syntax import Directive
 from univocal_app.importers.nginx_values import READ_ELSEWHERE, read_timeout
-from univocal_app.importers.sites import Mapped, Setting
+from univocal_app.importers.sites import Mapped, Setting, literal_beginning
 
 __all__ = ["LocationReading", "host_field", "is_guarding", "left_out", "read_server"]
 
@@ -116,9 +116,7 @@ class LocationReading:
 
     def close(self, path: str, line: int, *, is_implied: bool = False, star: str = "") -> None:
         """Have no route at a path, and none below it, that forwards; with a `star`, at all that begin so."""
-        literal = path.rstrip("*")  # a route's last "*" is no sign of its path
-        if literal != path:
-            star = "" if literal.endswith("/") else "*"
+        literal, star = literal_beginning(path, star)
         spelled = _spelled(literal, self.profile) + star
         route = Mapped(spelled, None, "canonical", line, is_closed=True)
         self.routes.append((replace(route, is_implied=is_implied), self.host))

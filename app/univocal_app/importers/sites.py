@@ -12,7 +12,7 @@ from univocal_app.config.sites import SiteReader
 from univocal_app.config.tables import validate
 from univocal_app.importers.imported import Note, Table
 
-__all__ = ["CLOSED", "NOWHERE", "Mapped", "Setting", "SiteWriter"]
+__all__ = ["CLOSED", "NOWHERE", "Mapped", "Setting", "SiteWriter", "literal_beginning"]
 
 # The discard port: a site needs an upstream, and for what the file gives none, 502 is the honest answer.
 NOWHERE: Final = "http://127.0.0.1:9"
@@ -45,6 +45,18 @@ class Mapped:
     def closed(self) -> Mapped:
         """The same path, with access for nobody, and so forwarded nowhere."""
         return replace(self, upstream=None, forward="canonical", tables={"access": CLOSED}, is_closed=True)
+
+
+def literal_beginning(path: str, star: str = "") -> tuple[str, str]:
+    """A path without any "*" at its end, and what a closed route has there: `star`, unless the path had one.
+
+    A "*" of a server's path stands for itself, and at the end of a route for any bytes: a route for all that
+    begins like the path refuses that and more. Where the rest ends with "/", its route has all below, anyway.
+    """
+    literal = path.rstrip("*")
+    if literal == path:
+        return path, star
+    return literal, "" if literal.endswith("/") else "*"
 
 
 @dataclass(slots=True)

@@ -206,10 +206,13 @@ def client_at() -> type[Client]:
 
 
 @pytest.fixture(scope="session")
-def directory() -> Iterator[Path]:
-    """A directory for one run, with a name short enough for the address of a socket in it."""
+def new_directory() -> Iterator[Callable[[], Path]]:
+    """new_directory(): an empty directory, with a name short enough for the address of a socket in it.
+
+    A server has a new one whenever it starts: no test knows which others its process has run, or will.
+    """
     with tempfile.TemporaryDirectory(prefix="univocal-") as name:
-        yield Path(name)
+        yield lambda: Path(tempfile.mkdtemp(prefix="", dir=name))
 
 
 # A server that would outlive a test run that is killed ends with the input that the run holds open.
@@ -277,7 +280,7 @@ def echo() -> Iterator[int]:
 
 
 @pytest.fixture(scope="session")
-def nginx(directory: Path) -> Iterator[Nginx]:
+def nginx(new_directory: Callable[[], Path]) -> Iterator[Nginx]:
     """nginx with the servers of nginx.conf, and the origin behind them."""
     program = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
     if program is None:
@@ -286,9 +289,9 @@ def nginx(directory: Path) -> Iterator[Nginx]:
     version = re.search(r"nginx/(\d+)\.(\d+)", said)
     if version is None or (int(version[1]), int(version[2])) < (1, 21):
         pytest.skip(f"needs nginx 1.21 or newer, which escapes as it does today; this is {said.strip()}")
-    prefix = directory / "nginx"
+    prefix = new_directory()
     listed = prefix / "listed"
-    listed.mkdir(parents=True)
+    listed.mkdir()
     configuration = (HERE / "nginx.conf").read_text().replace("PREFIX", str(prefix))
     (prefix / "nginx.conf").write_text(configuration)
     command = [program, "-p", str(prefix), "-c", str(prefix / "nginx.conf"), "-e", str(prefix / "error.log")]

@@ -88,6 +88,7 @@ def apache(virtual_host: str) -> Callable[[Path], Started]:
         need("php-nikic-fast-route", PHP_PACKAGES / "FastRoute")
         # The user that Apache's worker runs as may not read the checkout.
         base.parent.chmod(0o755)
+        base.chmod(0o755)
         (base / "files").mkdir()
         (base / "scripts").mkdir()
         for name in ("apache.lua", "front.php"):
@@ -210,11 +211,10 @@ FAMILIES = {
 
 
 @pytest.fixture(scope="module", params=list(FAMILIES))
-def family(request, directory, client_at, serving, built_in):
+def family(request, new_directory, client_at, serving, built_in):
     """A family's running server: its name, its client and its profile."""
     family = FAMILIES[request.param]
-    base = directory / f"family{list(FAMILIES).index(request.param)}"
-    base.mkdir()
+    base = new_directory()
     started = family.start(base)
     kind = socket.AF_UNIX if isinstance(started.address, str) else socket.AF_INET
     client = client_at(kind, started.address, family.at_once)

@@ -61,13 +61,14 @@ def told_below(name):
 
 
 @pytest.fixture(scope="module", params=IMPLEMENTATIONS)
-def starlette(request, directory, client_at):
+def starlette(request, new_directory, client_at):
     """The application behind uvicorn with one of its two readers of HTTP."""
-    files = directory / f"files-{request.param}"
+    base = new_directory()
+    files = base / "files"
     (files / "y").mkdir(parents=True)
     for name in ("index.html", "a", "y/index.html", "a(b)", "..."):
         (files / name).write_text(name)
-    address = str(directory / f"{request.param}.sock")
+    address = str(base / "sock")
     config = uvicorn.Config(
         application(files),
         uds=address,

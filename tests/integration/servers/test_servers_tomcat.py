@@ -43,7 +43,7 @@ STRAY = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 @pytest.fixture(scope="module")
-def tomcat(directory, client_at, ended):
+def tomcat(new_directory, client_at, ended):
     """Tomcat 10.1 from Debian's jars with the applications of Origin.java: a client of each connector."""
     java = shutil.which("java")
     jars = [JARS_AT / f"tomcat10-{name}.jar" for name in JARS]
@@ -52,8 +52,7 @@ def tomcat(directory, client_at, ended):
         pytest.skip(f"needs {', '.join(missing)} (Debian package libtomcat10-java)")
     if java is None or shutil.which("javac") is None:
         pytest.skip("needs java and its compiler (Debian package default-jdk-headless)")
-    base = directory / "tomcat"
-    base.mkdir()
+    base = new_directory()
     options = ["-XX:TieredStopAtLevel=1", "-Xshare:auto", "-cp", ":".join(map(str, jars))]
     with (base / "log").open("wb") as errors:
         process = subprocess.Popen(

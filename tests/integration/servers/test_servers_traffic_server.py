@@ -52,13 +52,13 @@ cachedir: {base}
 
 
 @pytest.fixture(scope="module", params=list(SETS))
-def traffic_server(request, directory, client_at, serving, echo):
+def traffic_server(request, new_directory, client_at, serving, echo):
     """A running Traffic Server with one remap rule: the rule, and a client."""
     program = shutil.which("traffic_server")
     if program is None or not (PLUGINS / "tslua.so").exists():
         pytest.skip("needs traffic_server and tslua.so (Debian package trafficserver)")
-    base, port = directory / f"ats-{request.param}", free_port()
-    (base / "etc").mkdir(parents=True)
+    base, port = new_directory(), free_port()
+    (base / "etc").mkdir()
     decoded, encoded = SETS[request.param]
     rule = (
         f"map http://origin.example http://127.0.0.1:{echo} @plugin=tslua.so "
