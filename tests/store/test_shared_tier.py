@@ -11,10 +11,11 @@ import pytest
 from store.model import DETACHED, KEYS, START, ModelEntries, ModelPurges, ModelServer
 from support import stored_response
 from univocal.cache.stored import Stored
+from univocal.http.messages import Request
 from univocal.store.journal import Purge
 from univocal.store.memory import MemoryStore
-from univocal.store.purge_selectors import Everything, Tags
-from univocal.store.roles import BOUND
+from univocal.store.purge_selectors import Everything, Keys, Selector, Tags
+from univocal.store.roles import BOUND, FetchLease
 from univocal.store.shared import SharedTier
 
 KEY = KEYS[0]
@@ -29,8 +30,8 @@ class One:
         self.server = ModelServer()
         self.purges = ModelPurges(self.server, lambda: self.now)
         self.memory = memory or MemoryStore()
-        entries = ModelEntries(self.server, self.purges)
-        self.tier = SharedTier(self.memory, entries, self.purges, lambda: self.now, DETACHED)
+        self.entries = ModelEntries(self.server, self.purges)
+        self.tier = SharedTier(self.memory, self.entries, self.purges, lambda: self.now, DETACHED)
 
     def response(self, body: bytes = b"body") -> Stored:
         fields = [(b"cache-control", b"max-age=60"), (b"xkey", b"red")]
@@ -48,10 +49,10 @@ class One:
         await self.end(lease)
         return is_kept
 
-    def another_purges(self) -> None:
+    def another_purges(self, selector: Selector = RED) -> None:
         """Another node purges, and this one hears of it without looking."""
         number = self.server.purges[-1].number + 1 if self.server.purges else 1
-        self.server.purges.append(Purge(number, self.now, RED, b""))
+        self.server.purges.append(Purge(number, self.now, selector, b""))
         self.purges.deliver()
 
     def found(self) -> Sequence[bytes]:
@@ -75,6 +76,27 @@ async def test_what_was_purged_during_its_fetch_is_not_stored(node: One) -> None
     assert not node.tier.commit(lease, node.response())
     await node.end(lease)
     assert (node.found(), node.in_store) == ([], [])
+
+
+@pytest.mark.parametrize("selector", [RED, Keys(frozenset((KEY,))), Everything()])
+async def test_a_purge_before_the_fetch_does_not_mean_it(
+    node: One, monkeypatch: pytest.MonkeyPatch, selector: Selector
+) -> None:
+    """It comes between the node's last look at the journal and its turn to fetch."""
+    begin = node.entries.begin
+
+    async def purged_meanwhile(lease: FetchLease, now: float) -> float:
+        node.another_purges(selector)
+        return await begin(lease, now)
+
+    monkeypatch.setattr(node.entries, "begin", purged_meanwhile)
+    lease, filled = node.tier.begin(KEY, node.now), asyncio.get_running_loop().create_future()
+    request = Request(b"GET", b"/", [])
+    node.tier.fill(lease, request, lambda found, _: bool(found), filled.set_result, joined=True)
+    assert not await filled
+    assert node.tier.commit(lease, node.response())
+    await node.end(lease)
+    assert (node.found(), node.in_store) == ([b"body"], [b"body"])
 
 
 async def test_what_is_purged_before_it_is_written_is_not_written(node: One) -> None:

@@ -76,15 +76,14 @@ class Numbered(NamedTuple):
 class FetchLease:
     """A fetch of a key, as the store behind memory knows it.
 
-    `number` is that of the last purge known as it began. `token` is drawn at random, and names it: as the
-    cause of a purge, and as the one whose turn it is to fetch, while it `has_turn`.
+    `token` is drawn at random, and names it: as the cause of a purge, and as the one whose turn it is to
+    fetch, while it `has_turn`.
     """
 
-    __slots__ = ("has_turn", "holder", "key", "number", "token")
+    __slots__ = ("has_turn", "holder", "key", "token")
 
-    def __init__(self, key: bytes, number: int, token: bytes) -> None:
+    def __init__(self, key: bytes, token: bytes) -> None:
         self.key = key
-        self.number = number
         self.token = token
         self.has_turn = False
         self.holder = b""  # the token of the fetch that has the turn instead, where another has

@@ -267,7 +267,7 @@ class SharedTier(Tiers):
 
     def begin(self, key: bytes, now: float) -> TierLease:
         self._follow()
-        fetch = FetchLease(key, self._followed, next(self._tokens))
+        fetch = FetchLease(key, next(self._tokens))
         return NodeLease(key, self.memory.begin(key, now), fetch)
 
     def holds(self, lease: TierLease, stored: Stored | None = None) -> bool:
@@ -317,36 +317,35 @@ class SharedTier(Tiers):
             then(False)
 
     async def _fill(self, lease: NodeLease, request: Request, judge: Satisfies, *, joined: bool) -> bool:
-        """Show `judge` what the store has; wait for another node's fetch while there is nothing for it."""
+        """Show `judge` what the store has; where that does not satisfy it, the fetch begins now."""
+        with suppress(StoreUnavailableError):
+            if await self._satisfied(lease, request, judge, joined=joined):
+                return True
+        self._follow()
+        self.memory.release(lease.local)  # purges until now do not mean what is not fetched yet
+        lease.local = self.memory.begin(lease.key, self.clock())
+        return False
+
+    async def _satisfied(self, lease: NodeLease, request: Request, judge: Satisfies, *, joined: bool) -> bool:
+        """Tell whether the store satisfies `judge`; wait for another node's fetch while it does not."""
         loop, fetch, pause = asyncio.get_running_loop(), lease.fetch, _FIRST_PAUSE
         until, holder = loop.time() + self._patience, b""
-        try:
-            while True:
-                await self._catch_up()
-                self._renew(lease)
-                wait = await self._read(lease, request, joined=joined)
-                if judge(*self._reliable(lease)):
-                    return True
-                if not joined or fetch.has_turn or loop.time() >= until:
-                    return False
+        while True:
+            await self._catch_up()
+            wait = await self._read(lease, request, joined=joined)
+            if judge(*self._reliable(lease)):
+                return True
+            if not joined or fetch.has_turn or loop.time() >= until:
+                return False
+            if wait == 0.0:
+                wait = await self._entries.begin(fetch, self.clock())
                 if wait == 0.0:
-                    wait = await self._entries.begin(fetch, self.clock())
-                    if wait == 0.0:
-                        continue  # it may have been stored before the turn was free
-                if holder and fetch.holder != holder:
-                    return False  # the response that was waited for is not for this request
-                holder = fetch.holder
-                await asyncio.sleep(min(pause, wait))
-                pause = min(pause * _BACK_OFF, _MOST_PAUSE)
-        except StoreUnavailableError:
-            return False
-
-    def _renew(self, lease: NodeLease) -> None:
-        """Begin anew what a purge ended while it waited for another node: nothing is fetched yet."""
-        if not self.holds(lease):
-            self.memory.release(lease.local)
-            lease.local = self.memory.begin(lease.key, self.clock())
-            lease.fetch.number = self._followed
+                    continue  # it may have been stored before the turn was free
+            if holder and fetch.holder != holder:
+                return False  # the response that was waited for is not for this request
+            holder = fetch.holder
+            await asyncio.sleep(min(pause, wait))
+            pause = min(pause * _BACK_OFF, _MOST_PAUSE)
 
     async def _read(self, lease: NodeLease, request: Request, *, joined: bool) -> float:
         """Read the lease's key into memory; returns the seconds for which another may still fetch it."""

@@ -392,7 +392,7 @@ async def test_a_large_response_is_written_only_where_nothing_waits(
     def commit(path: str, size: int) -> Awaitable[bool]:
         stored = response(path, bytes(size))
         return asyncio.ensure_future(
-            entries.commit(FetchLease(stored.key, 0, path.encode()), 0, stored, time.time())
+            entries.commit(FetchLease(stored.key, path.encode()), 0, stored, time.time())
         )
 
     monkeypatch.setattr(EntryTable, "begin", held)
