@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["ORDINARY", "AnsweredRequest", "empty_lines", "may_end", "whole_head"]
+__all__ = ["ORDINARY", "AnsweredRequest", "PartialHead", "whole_head"]
 
 # The beginnings of a final response's head that needs no second look.
 ORDINARY: Final = tuple(b"HTTP/1.%d %d" % (minor, hundreds) for minor in (1, 0) for hundreds in (2, 3, 4, 5))
@@ -30,12 +30,42 @@ class AnsweredRequest:
         self.is_head = is_head
 
 
-def empty_lines(octets: bytes) -> int:
+class PartialHead:
+    """The bytes of a head that is not whole yet."""
+
+    __slots__ = ("_looked", "held")
+
+    def __init__(self) -> None:
+        self.held = bytearray()
+        self._looked = 0  # bytes in which the head's end was looked for
+
+    def joined(self, data: bytes) -> bytes | None:
+        """All bytes so far, `data` being the latest; None while the head cannot be whole.
+
+        All of them are looked at again only when they have doubled, or may be whole.
+        """
+        if not self.held:
+            return data
+        before = len(self.held)
+        self.held += data
+        if len(self.held) < 2 * self._looked and not _may_end(self.held, before):
+            return None
+        data = bytes(self.held)
+        self.held.clear()
+        return data
+
+    def keep(self, data: bytes) -> None:
+        """Hold the bytes of a head whose end was looked for in vain."""
+        self.held += data[_empty_lines(data) :]
+        self._looked = len(self.held)
+
+
+def _empty_lines(octets: bytes) -> int:
     """The bytes of the empty lines with which `octets` begin."""
     return _EMPTY_LINES.match(octets).end()  # type: ignore[union-attr]
 
 
-def may_end(octets: bytearray, before: int) -> bool:
+def _may_end(octets: bytearray, before: int) -> bool:
     """Tell whether what stands behind the first `before` bytes may make a head whole, or show a fault.
 
     That is the end of the first line, an empty line, or a line end of the other kind.
@@ -56,7 +86,7 @@ def whole_head(octets: bytes) -> tuple[bytes, int] | None:
 
     Raises ValueError, with the reason, where these are no bytes of HTTP/1, or can be read in two ways.
     """
-    start = empty_lines(octets)
+    start = _empty_lines(octets)
     begins = octets[start : start + len(_BEGINNING)]
     if not _BEGINNING.startswith(begins) and begins != b"\r":
         raise ValueError("no head of HTTP/1")

@@ -16,7 +16,7 @@ from univocal.http.fields import LENGTH_DIGITS
 from univocal.http.messages import Fields, Response, values
 from univocal.http.states import moves
 from univocal.http.upgrade import Line, Switching
-from univocal.origin.response_head import ORDINARY, AnsweredRequest, empty_lines, may_end, whole_head
+from univocal.origin.response_head import ORDINARY, AnsweredRequest, PartialHead, whole_head
 
 __all__ = ["Progress", "ReadResponse", "ResponseReader"]
 
@@ -105,36 +105,6 @@ class ReadResponse:
     def fail(self, fault: str) -> None:
         """Take note of a fault; the first one stays."""
         self.fault = self.fault or fault
-
-
-class PartialHead:
-    """The bytes of a head that is not whole yet."""
-
-    __slots__ = ("_looked", "held")
-
-    def __init__(self) -> None:
-        self.held = bytearray()
-        self._looked = 0  # bytes in which the head's end was looked for
-
-    def joined(self, data: bytes) -> bytes | None:
-        """All bytes so far, `data` being the latest; None while the head cannot be whole.
-
-        All of them are looked at again only when they have doubled, or may be whole.
-        """
-        if not self.held:
-            return data
-        before = len(self.held)
-        self.held += data
-        if len(self.held) < 2 * self._looked and not may_end(self.held, before):
-            return None
-        data = bytes(self.held)
-        self.held.clear()
-        return data
-
-    def keep(self, data: bytes) -> None:
-        """Hold the bytes of a head whose end was looked for in vain."""
-        self.held += data[empty_lines(data) :]
-        self._looked = len(self.held)
 
 
 class KnownHead:
