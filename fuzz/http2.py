@@ -330,6 +330,8 @@ def agree(client: Client) -> None:
         assert stream not in h2.streams or h2.streams[stream].closed, f"{stream} is dropped, and open"
     for number, each in client.connection._streams.items():
         assert each._ended or not h2.streams[number].closed, f"{number} is over, its response is awaited"
+        takes = number in h2.streams and h2.streams[number].state_machine.state in OPEN
+        assert takes or each.is_complete, f"the request of {number} is over, its end is awaited"
     assert len(client.connection._streams) <= MOST_STREAMS
     tables = session._decoder
     for first, field in tables._known.items():

@@ -149,6 +149,33 @@ async def test_trailers_behind_an_early_answer_end_nothing_else(connect):
     assert (await client.ask(3))[0] == 200
 
 
+@pytest.mark.parametrize(
+    ("more", "end"),
+    [
+        ([(b"content-length", b"7")], headers(1, [(b"x-sum", b"1")])),
+        ([], headers(1, [(b":path", b"/")])),
+        ([(b"content-length", b"7")], data(1, b"seven..", ends=True)),
+        ([], data(1, b"too much", ends=True)),
+    ],
+    ids=["content is missing", "no trailers", "all", "too large"],
+)
+async def test_nothing_follows_what_both_sides_have_ended(connect, caplog, more, end):
+    """The response's head was its end, and the origin server has not said yet that no more comes."""
+    client = connect(runtime_limits=Limits(max_body=7))
+    client.server.origin.holds = True
+    await client.send(headers(1, [*POST, *more], ends=False))
+    (asked,) = client.server.origin.asked
+    asked._answer.start(Response(204, [(b"cache-control", b"no-store")]))
+    await client.send(end)
+    assert (client.head(1)[0], client.has_ended(1), client.resets(1)) == (204, True, [])
+    if not asked.is_cancelled:
+        asked._answer.finish()
+    client.server.origin.holds = False
+    assert (await client.ask(3))[0] == 200
+    assert client.resets(1) == []
+    assert not caplog.records
+
+
 async def test_an_answer_to_a_whole_upload_resets_nothing(connect):
     client = connect()
     assert (await client.ask(1, content=b"content"))[0] == 200

@@ -38,7 +38,7 @@ from h2.events import (
     TrailersReceived,
     WindowUpdated,
 )
-from h2.exceptions import DenialOfServiceError, ProtocolError
+from h2.exceptions import DenialOfServiceError, ProtocolError, StreamClosedError
 from h2.settings import SettingCodes, Settings
 from hpack.exceptions import HPACKError
 from hyperframe.frame import GoAwayFrame, WindowUpdateFrame
@@ -449,7 +449,10 @@ class Session:
         self._lengths.pop(stream, None)
         if self.state is SessionState.ENDED:
             return
-        self._h2.reset_stream(stream, code)
+        try:
+            self._h2.reset_stream(stream, code)
+        except StreamClosedError:
+            return  # both sides have ended it (§5.1)
         self._remember(stream)
 
     def _remember(self, stream: int) -> None:
