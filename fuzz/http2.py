@@ -294,13 +294,14 @@ def disturb(chance: random.Random, server: Server, client: Client) -> None:
         asked = server.origin.asked.pop(chance.randrange(len(server.origin.asked)))
         if chance.random() < 0.5:
             asked.answer()
-        elif not asked.is_cancelled:
+        elif not (asked.is_cancelled or asked.is_answered):
             answer_in_part(chance, asked)
 
 
 def answer_in_part(chance: random.Random, asked: Asked) -> None:
     """Answer with a head, and a while later, perhaps, with its end."""
     answer: Any = asked._answer
+    asked.is_answered = True
     answer.start(Response(asked.page.status, [*PASSED]))
     end = chance.choice((answer.finish, lambda: answer.fail(ConnectionResetError())))
 

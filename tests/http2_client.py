@@ -219,6 +219,7 @@ class Asked:
         self.method, self.target = request.method, request.canonical.target
         self.fields, self.content = list(request.fields), b""
         self.chunks, self.is_complete, self.is_cancelled, self.is_paused = 0, False, False, False
+        self.is_answered = False
         self._incoming = content
         page = self.page = origin.pages.get(self.target.partition(b"?")[0], Page())
         self._left = page.content
@@ -246,8 +247,9 @@ class Asked:
 
     def answer(self):
         page, answer = self.page, self._answer
-        if self.is_cancelled:
+        if self.is_cancelled or self.is_answered:
             return
+        self.is_answered = True
         fields = [(b"date", b"Mon, 21 Sep 2026 14:13:20 GMT"), *page.fields]
         if page.status not in {204, 304} and not page.is_cut:
             fields.append((b"content-length", b"%d" % len(page.content)))
