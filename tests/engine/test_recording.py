@@ -199,6 +199,23 @@ def test_what_is_not_purged_is_stored(house: House) -> None:
     assert house.stored() == [b"new"]
 
 
+@pytest.mark.parametrize(("comes_last", "left"), [(True, []), (False, [b"new"])])
+def test_what_a_purged_answer_contradicts_answers_no_more(
+    house: House, comes_last: bool, left: list[bytes]
+) -> None:
+    """It was asked for before the purge, and what is stored after it; its answer came last, or not."""
+    purged = recorded(house)
+    house.purge()
+    fetched = recorded(house)
+    for begun in (fetched, purged) if comes_last else (purged, fetched):
+        begun.start(Response(200, FRESH), nothing)
+        house.clock.now += 1
+    for begun, content in ((fetched, b"new"), (purged, b"old")):
+        begun.write(content)
+        begun.finish(nothing)
+    assert house.stored() == left
+
+
 # HEAD (RFC 9111 §4.3.5)
 
 

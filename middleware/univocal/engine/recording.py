@@ -208,14 +208,17 @@ class Recording:
             self.unstorable = "incomplete"
             return
         held = self._tiers.held(self.lease)
-        if held and self.current:
+        if held:
             others, now = selected(self._admission.request, held), self._clock()
             # Another node's clock may be ahead.
             newer = [one for one in others if stored.response_time < one.response_time <= now]
             if any(one.whole for one in newer):
                 self.unstorable = "outdated"
                 return
-            self._supersede([one for one in others if one not in newer], stored)
+            if self.current:
+                self._supersede([one for one in others if one not in newer], stored)
+            else:  # a purge keeps the answer from taking their place, and not from ending them
+                self._remove([one for one in others if one.response_time < stored.response_time])
         self.committed = self._tiers.commit(self.lease, stored)
         if self._admission.codings and self.committed:
             self._tiers.compression.prepare(stored, self._admission.codings)
