@@ -64,6 +64,8 @@ CONFIG = uvicorn.Config(
 )
 CONFIG.load()
 ROUNDS = 3000  # of settling: what goes on for longer goes on for ever
+QUIET = 3  # rounds without news between two steps
+LONG_QUIET = 8  # before time passes: a purge and what is asked behind it take five until they are written
 
 
 class WrongError(Exception):
@@ -318,8 +320,9 @@ class World:
 
     async def wait(self, seconds: float) -> None:
         end = self.clock.now + seconds
+        await self.settle(LONG_QUIET)
         while self.clock.due(end):
-            await self.settle()
+            await self.settle(LONG_QUIET)
         self.clock.now = end
 
     async def _purge(self, target: bytes) -> None:
@@ -383,12 +386,12 @@ class World:
 
     # Time and end
 
-    async def settle(self) -> None:
-        """Let everything happen that happens at this moment."""
+    async def settle(self, most_quiet: int = QUIET) -> None:
+        """Let everything happen that happens at this moment: it is over after so many rounds without news."""
         quiet = 0
         for _ in range(ROUNDS):
             quiet = 0 if self._stir() else quiet + 1
-            if quiet > 3:
+            if quiet > most_quiet:
                 return
             await asyncio.sleep(0)
         raise WrongError("end: it goes on and on")
