@@ -472,6 +472,11 @@ async def test_a_pattern_is_for_the_paths_of_its_host(shelf, method, fields, pat
         ("/%D0%BF%D1%80/1", "/%d0%bf%d1%80/.*"),  # as WordPress spells what is not Latin
         ("/a(b)/1", "/a%28b%29/.*"),
         ("/a/b/1", "/a%2fb/.*"),
+        ("/wiki/It's", "/wiki/It's"),
+        ("/wiki/AT&T", "/wiki/AT&T"),
+        ("/wiki/A=B/C", "/wiki/A=B.*"),
+        ("/wiki/C++", "/wiki/C\\+{2}"),
+        ("/w/index.php?title=It's&a=1", "/w/index.php\\?title=It's&"),
     ],
 )
 async def test_a_pattern_spells_octets_as_it_likes(cached, target, pattern):

@@ -17,6 +17,7 @@ from univocal.judge.runtime import Runtime
 from univocal.judge.trust import Peer, within
 from univocal.store.patterns import compiled
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags
+from univocal.uri.pattern import spelled_pattern
 from univocal.uri.pipeline import Rejected
 from univocal.uri.prefix import Beginning, beginnings
 from univocal.uri.sites import resolve, resolve_url, url_octets
@@ -38,7 +39,6 @@ TAG_FIELDS: Final = (b"xkey-purge", b"xkey-softpurge", b"xkey", b"surrogate-key"
 SOFT_FIELDS: Final = (b"soft-purge", b"fastly-soft-purge")
 # How many URLs are dealt with before the event loop gets to do something else: some 10 ms of work.
 _SLICE: Final = 100
-_ESCAPED: Final = re.compile(rb"%[0-9A-Fa-f]{2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,9 +290,8 @@ def order_of_paths(
     canonical = accepted(resolve(root, hosts, scheme, runtime.sites))
     if not path.startswith(b"/"):
         raise RefusedError("no-leading-slash")
-    # Canonical URLs are what a pattern is searched in: the bytes that it spells out become canonical, too.
-    ring = canonical.route.profile.ring
-    path = _ESCAPED.sub(lambda octet: re.escape(ring.canonical(octet[0])), path)
+    # A pattern is searched in canonical URLs: the characters that it spells out become canonical, too.
+    path = spelled_pattern(path, [route.profile for route in canonical.site.routes])
     try:
         compiled(path.decode("latin-1"))  # by itself, so that it cannot end the group that it is put into
         expression = (rb"^https?://%b(?:%b)" % (re.escape(canonical.authority), path)).decode("latin-1")

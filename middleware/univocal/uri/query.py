@@ -17,7 +17,7 @@ from univocal.http.grammar import RESERVED, UNRESERVED, unescape
 from univocal.uri.charset import Charset, part_transcoder
 from univocal.uri.percent_encoding import DecoderRing
 
-__all__ = ["BARE", "Query", "Respell", "query_steps", "split"]
+__all__ = ["BARE", "Query", "Respell", "query_steps", "speller", "split"]
 
 # The bytes of a query besides escapes: RFC 3986 §3.4, and the "[" and "]" that browsers send bare.
 BARE: Final = bytes(octet for octet in UNRESERVED + RESERVED if octet != 0x23)
@@ -46,7 +46,7 @@ class Query:
 
 def query_steps(settings: Query, charset: Charset, declared: str) -> Iterator[tuple[str, Respell, bool]]:
     """The steps that change a query, in order: the name of each, the step, and whether it is lossy."""
-    yield "query", _encode_disallowed if settings.ring is None else _through(settings.ring), False
+    yield "query", speller(settings) if settings.ring is None else _through(settings.ring), False
     if charset.query or declared:
         transcode = part_transcoder(charset.query, charset.origin, declared)
         yield "query-charset", lambda query: _PART.sub(lambda part: transcode(part[0]), query), True
@@ -68,6 +68,11 @@ def query_steps(settings: Query, charset: Charset, declared: str) -> Iterator[tu
         yield "query-sort", _sorted, True
     if settings.drop_empty_mark:
         yield "query-drop-empty-mark", lambda query: b"" if query == b"?" else query, True
+
+
+def speller(settings: Query) -> Respell:
+    """The spelling of bytes that delimit nothing."""
+    return _encode_disallowed if settings.ring is None else settings.ring.canonical
 
 
 def _encode_disallowed(query: bytes) -> bytes:
