@@ -9,8 +9,8 @@ import uvicorn
 
 from univocal.http.framing import ReadLimits
 from univocal.server.bounds import PIECE
-from univocal.server.http1.connection import LINGER
 from univocal.server.protocol import ExactProtocol
+from univocal.server.refusal import LINGER, LINGER_BYTES
 
 HOST = b"Host: a.example\r\n"
 
@@ -450,6 +450,36 @@ async def test_a_refused_client_may_read_why(wire, recorder):
     assert recorder.scopes == []
     client.clock.pass_time(LINGER)
     assert client.transport.aborted
+
+
+FAULTY = b"nonsense\r\n\r\n"
+
+
+async def test_bytes_behind_a_refusal_are_bounded_and_not_kept(wire, gate):
+    client = wire(gate)
+    await client.feed(get(b"/1") + FAULTY)
+    sent = 0
+    while not client.transport.paused:
+        await client.feed(b"a" * 65536)
+        sent += 65536
+        assert len(client.protocol._reader.octets) == 0
+        assert sent <= LINGER_BYTES + 65536
+    gate.let(b"/1")
+    await client.settle()
+    assert [answer.status for answer in client.answers()] == [200, 400]
+    assert not client.transport.paused  # for a while, so that the client may read that
+
+
+async def test_a_refused_client_that_goes_on_sending_is_left(wire, recorder):
+    client = wire(recorder)
+    await client.feed(FAULTY)
+    for _ in range(LINGER_BYTES // 65536):
+        await client.feed(b"a" * 65536)
+    assert not client.transport.closed
+    await client.feed(b"a")
+    assert client.transport.closed
+    client.hang_up()
+    assert client.clock.pending() == []
 
 
 async def test_without_half_close_the_transport_closes(wire, recorder):

@@ -13,7 +13,7 @@ from univocal.server.certificates import Certificates
 from univocal.server.clients import Clients, ConnectionLimits
 from univocal.server.listener import Listener
 from univocal.server.peer import SUITS
-from univocal.server.refusal import LINGER
+from univocal.server.refusal import LINGER, LINGER_BYTES
 from univocal.server.tls import TlsConnection
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites
@@ -316,6 +316,9 @@ def test_plain_http_gets_a_problem_and_time_to_read_it(authority):
     assert (wire.socket.finished, wire.socket.closed) == (True, False)
     timer = wire.loop.timers[-1]
     assert timer.seconds == LINGER
+    for _ in range(LINGER_BYTES // 65536):
+        wire.server.data_received(b"a" * 65536)
+    assert wire.socket.aborted  # no client sends without end
     timer.call()
     assert wire.socket.aborted
     wire.server.connection_lost(None)

@@ -16,7 +16,7 @@ from univocal.judge.trust import Networks, within
 from univocal.server.complaints import COMPLAINTS
 from univocal.server.listener import Listener
 from univocal.server.proxy_header import End, ProxyHeaderError, read_proxy_header
-from univocal.server.refusal import refuse_connection
+from univocal.server.refusal import Refusal
 from univocal.server.roles import ServerState
 
 __all__ = ["UNIX_CLIENT", "IntroducedTransport", "Introduction"]
@@ -76,7 +76,7 @@ class Introduction(asyncio.Protocol):
         self._listener, self._proxies, self._answers = listener, proxies, answers
         self._received = b""
         self._client: End | None = None
-        self._refused = False
+        self._refusal: Refusal | None = None
         self._timer: asyncio.TimerHandle | None = None
         self.transport: asyncio.Transport
         self.rested = 0.0
@@ -112,7 +112,8 @@ class Introduction(asyncio.Protocol):
             self._timer = self._loop.call_later(timeout, self._late)
 
     def data_received(self, data: bytes) -> None:
-        if self._refused:
+        if self._refusal is not None:
+            self._refusal.pass_over(len(data))
             return
         self._received += data
         try:
@@ -152,9 +153,10 @@ class Introduction(asyncio.Protocol):
         COMPLAINTS.note(f"Refused a connection of a trusted proxy: {why}")
         self._tell("bad-proxy-header")
         self._part()
-        self._refused, self._received = True, b""
+        self._received = b""
         if self._answers:
-            self._timer = refuse_connection(self.transport, self._loop, ("bad-proxy-header",))
+            self._refusal = Refusal(self.transport, self._loop, ("bad-proxy-header",))
+            self._timer = self._refusal.timer
         else:
             self.transport.abort()
 

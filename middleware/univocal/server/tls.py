@@ -19,7 +19,7 @@ from univocal.server.certificates import Certificates
 from univocal.server.complaints import COMPLAINTS
 from univocal.server.listener import Listener
 from univocal.server.peer import SUITS
-from univocal.server.refusal import refuse_connection
+from univocal.server.refusal import Refusal
 from univocal.server.roles import ServerState
 
 __all__ = ["TlsConnection", "TlsTransport"]
@@ -56,7 +56,8 @@ class TlsConnection(asyncio.Protocol):
         self._peer: str | None = None
         self._socket: asyncio.Transport
         self._transport: TlsTransport
-        self._begun = self._refused = False
+        self._begun = False
+        self._refusal: Refusal | None = None
         self.rested = 0.0
 
     @classmethod
@@ -102,7 +103,8 @@ class TlsConnection(asyncio.Protocol):
             self._begun = True
             if data[:1].isalpha():  # RFC 8446 §5.1: a record begins with its type, which is no letter
                 self._refuse_plain()
-        if self._refused:
+        if self._refusal is not None:
+            self._refusal.pass_over(len(data))
             return
         transport.arrived(data)
         if transport.protocol is None:
@@ -150,8 +152,8 @@ class TlsConnection(asyncio.Protocol):
         if self._listener.tell is not None:
             self._listener.tell(Received(b"", b"", b"http", self._peer), ("plain-http",))
         self._part()
-        self._refused = True
-        self._timer = refuse_connection(self._socket, self._loop, ("plain-http",))
+        self._refusal = Refusal(self._socket, self._loop, ("plain-http",))
+        self._timer = self._refusal.timer
 
     def _late(self) -> None:
         if self._listener.tell is not None:

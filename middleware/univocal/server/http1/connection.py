@@ -29,7 +29,7 @@ from univocal.server.http1.response import interim_head
 from univocal.server.http1.response_writer import JOINED, ResponseWriter
 from univocal.server.listener import Listener
 from univocal.server.peer import ClientPeer, peer_of
-from univocal.server.refusal import LINGER
+from univocal.server.refusal import LINGER, LINGER_BYTES
 from univocal.server.request_content import RequestContent
 from univocal.server.roles import ServerState
 from univocal.server.turn import Turn, TurnState
@@ -74,6 +74,7 @@ _LOST: Final = ConnectionState.LOST
 
 _BETWEEN: Final = RequestPhase.BETWEEN
 _HEAD: Final = RequestPhase.HEAD
+_STOPPED: Final = RequestPhase.STOPPED
 _WAITING: Final = TurnState.WAITING
 
 # The stages that may follow each stage.
@@ -194,7 +195,11 @@ class Http1Connection(asyncio.Protocol):
         rests, glance = not self._reader.octets, self._glance
         known = glance.recall(data) if rests and glance is not None else None
         alone = rests and (known is not None or data.find(_BLANK_LINE) == len(data) - 4)
-        if not (alone and self._glance_at(data, known)):
+        if alone and self._glance_at(data, known):
+            return
+        if self._reader.phase is _STOPPED:
+            self._pass_over(len(data))
+        else:
             self._reader.push(data)
             self._work(glances=not alone)
 
@@ -467,6 +472,7 @@ class Http1Connection(asyncio.Protocol):
         self._reader.stop()
         self._timer.clear()
         self._flow.hold(False)
+        self._flow.arrived = 0
         if turn is not None:
             has_begun = turn.state is TurnState.STARTED or turn.state is TurnState.ANSWERED
             if turn.state is not _WAITING:
@@ -491,8 +497,20 @@ class Http1Connection(asyncio.Protocol):
         self._writer.flush()
         # Closing on bytes that were not read resets the connection, and the client may lose the answer.
         self.transport.write_eof()
+        self._flow.arrived = 0
+        self._flow.hold(False)
         self._flow.resume_reading()
         self._timer.set(LINGER)
+
+    def _pass_over(self, octets: int) -> None:
+        """Let go of bytes behind a refusal: some of them, so that the client may read it, and not all."""
+        self._flow.arrived += octets
+        if self._flow.arrived <= LINGER_BYTES:
+            return
+        if self.life is _LINGERING:
+            self.close()
+        elif self.life is _REFUSING:
+            self._flow.hold(True)  # until those before it are answered
 
     def close(self) -> None:
         """Close once the client has taken all that was written, and see to it that it takes it."""

@@ -96,7 +96,9 @@ class RequestReader:
         return self._heads.known
 
     def push(self, octets: bytes) -> None:
-        """Take bytes that have come."""
+        """Take bytes that have come, unless nothing is read any more."""
+        if self.phase is _STOPPED:
+            return
         self.octets = self.octets[self._at :] + octets if self.octets else octets
         self._at = 0
 
