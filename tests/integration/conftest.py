@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +19,13 @@ from authority import Authority
 from support import Clock, hurry
 from univocal import CacheMiddleware, ReverseProxy, Rules, Runtime
 from univocal.asgi.reception import PATIENCE
+from univocal.asgi.reverse_proxy import Origins
 from univocal.judge.profiles import builtin_profiles
 from univocal.origin.server import Timeouts
 from univocal.origin.transport import OriginTransport
+from univocal_app.config.tables import validate
+from univocal_app.run.assemble import runtime_of
+from univocal_app.run.origins import proxies_of
 
 Fields = list[tuple[bytes, bytes]]
 
@@ -287,6 +292,22 @@ async def front(serve: Any, origin: Origin, clock: Clock, transport: Any) -> Any
     yield start
     for proxy in proxies:
         await proxy.aclose()
+
+
+@pytest.fixture
+async def configured(serve: Any) -> Any:
+    """The proxy that a file describes: `front = await configured(text)`."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def start(text: str) -> Front:
+            configuration = validate(tomllib.loads(text), "univocal.toml")
+            proxies = proxies_of(configuration, "univocal.toml")
+            for each in proxies.values():
+                stack.push_async_callback(each.aclose)
+            runtime = runtime_of(configuration, "univocal.toml", proxies)
+            return await serve(CacheMiddleware(Origins(proxies), runtime=runtime))
+
+        yield start
 
 
 @pytest.fixture

@@ -128,6 +128,8 @@ def _route(
         upstream=name,
         upstream_path=upstream.path.encode(),
         forward=route.forward or site.forward,
+        redirects=route.redirects or site.redirects,
+        cookie_path=route.cookie_path or site.cookie_path,
     )
 
 

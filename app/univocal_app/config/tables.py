@@ -267,6 +267,8 @@ class RouteTable(Table):
     profile: str | None = None  # the site's
     upstream: OriginServers | None = None  # the site's
     forward: Literal["canonical", "received"] | None = None  # the site's
+    redirects: Literal["map", "keep"] | None = None  # the site's
+    cookie_path: Literal["map", "keep"] | None = None  # the site's
     origin: OriginTable = OriginTable.defaults()
     cache: PolicyTable = PolicyTable.defaults()
     request: RequestTable = RequestTable.defaults()
@@ -287,6 +289,8 @@ class SiteTable(Table):
     profile: str = "rfc3986"
     upstream: OriginServers
     forward: Literal["canonical", "received"] = "canonical"
+    redirects: Literal["map", "keep"] = "map"
+    cookie_path: Literal["map", "keep"] = "keep"
     origin_host: OriginHost = "site"
     origin: OriginTable = OriginTable.defaults()
     cache: PolicyTable = PolicyTable.defaults()

@@ -8,20 +8,26 @@ from univocal.asgi.client import ScopeClient
 from univocal.asgi.messages import Scope
 from univocal.asgi.scope import CANONICAL, request_line
 from univocal.http.errors import RefusedError
+from univocal.http.fields import first
 from univocal.http.messages import Fields, Response
 from univocal.http.problem import fault, problem
+from univocal.http.references import ReferenceMap
 from univocal.http.roles import Sender, UnderWay
-from univocal.uri.target import origin_target
+from univocal.uri.target import origin_target, reference_map
 
 __all__ = ["Relay", "relayed_request"]
 
 
 class RelayedRequest(NamedTuple):
-    """A scope's target as the origin server gets it, the key that a hash chooses by, and the asker."""
+    """A scope's target as the origin server gets it, the key that a hash chooses by, and the asker.
+
+    `references` maps URLs in the response to those of the client.
+    """
 
     target: bytes
     key: bytes
     sender: Sender
+    references: ReferenceMap | None
 
 
 def relayed_request(scope: Scope) -> RelayedRequest:
@@ -29,12 +35,12 @@ def relayed_request(scope: Scope) -> RelayedRequest:
     passed = scope.get("extensions", {}).get(CANONICAL)
     line = request_line(scope)
     if passed is None:
-        return RelayedRequest(
-            line.target, line.target, Sender(line.client, line.scheme, version=line.version)
-        )
+        sender = Sender(line.client, line.scheme, version=line.version)
+        authority = first(scope["headers"], b"host") or b""
+        return RelayedRequest(line.target, line.target, sender, ReferenceMap(line.scheme, authority))
     canonical = passed["canonical"]
     sender = Sender(passed["peer"], line.scheme, passed["chain"], line.version)
-    return RelayedRequest(origin_target(canonical), canonical.key, sender)
+    return RelayedRequest(origin_target(canonical), canonical.key, sender, reference_map(canonical))
 
 
 class Relay:

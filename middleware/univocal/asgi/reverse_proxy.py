@@ -142,12 +142,15 @@ class Origins:
 async def _forward(upstream: Upstream, scope: Scope, receive: Receive, send: Send) -> None:
     """Forward one request, as long as its client is there: no connection is kept for nobody."""
     method = scope["method"].encode("latin-1")
-    target, key, sender = relayed_request(scope)
+    target, key, sender, references = relayed_request(scope)
     client = ScopeClient(scope, send)
     relay = Relay(client, scope["headers"], behind_a_cache=CANONICAL in scope.get("extensions", {}))
     reception = Reception(receive, left=relay.cancel, too_large=relay.cancel, limit=0)
     try:
-        relay.under_way = upstream.send(method, target, scope["headers"], sender, reception, relay, key=key)
+        fields = scope["headers"]
+        relay.under_way = upstream.send(
+            method, target, fields, sender, reception, relay, key=key, references=references
+        )
         reception.watch()
         await client.deliver(relay)
     finally:

@@ -44,12 +44,14 @@ async def relay_websocket(upstream: Upstream, scope: Scope, receive: Receive, se
     denies = DENIAL in scope.get("extensions", {})
     client = ScopeClient(scope, denial(send))
     opening = _Opening(client, scope["headers"])
-    target, key, sender = relayed_request(scope)
+    target, key, sender, references = relayed_request(scope)
     sender.upgrade = WEBSOCKET
     fields = opening_fields(scope["headers"], scope.get("subprotocols", ()))
     next_message = asyncio.ensure_future(receive())
     try:
-        opening.under_way = upstream.send(b"GET", target, fields, sender, None, opening, key=key)
+        opening.under_way = upstream.send(
+            b"GET", target, fields, sender, None, opening, key=key, references=references
+        )
         await asyncio.wait((opening.decided, next_message), return_when=asyncio.FIRST_COMPLETED)
         if not opening.decided.done():
             return  # the client has left

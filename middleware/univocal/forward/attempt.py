@@ -11,6 +11,7 @@ from univocal.http.errors import Failure, RefusedError
 from univocal.http.fields import imf_fixdate
 from univocal.http.forward import response_fields
 from univocal.http.messages import Fields, Response
+from univocal.http.references import ReferenceMap
 from univocal.http.roles import Answer, Content, Watch
 from univocal.http.upgrade import Switching, switching_fields, upgrade_fields
 from univocal.origin.balance import Balance, Member
@@ -28,10 +29,13 @@ class Outgoing:
     """A request as it is sent; Host, the first of its fields, is each server's own name if `own_host`.
 
     A hash chooses by `key`. `upgrade` is the protocol that it asks to switch to. A response that sets the
-    cookie `keeps` keeps the client at its origin server; b"": every one, None: none.
+    cookie `keeps` keeps the client at its origin server; b"": every one, None: none. `references` maps URLs
+    in the response.
     """
 
-    __slots__ = ("content", "fields", "keeps", "key", "method", "own_host", "target", "upgrade")
+    __slots__ = (
+        "content", "fields", "keeps", "key", "method", "own_host", "references", "target", "upgrade",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -43,6 +47,7 @@ class Outgoing:
         own_host: bool = False,
         upgrade: bytes = b"",
         keeps: bytes | None = None,
+        references: ReferenceMap | None = None,
     ) -> None:
         self.method = method
         self.target = target
@@ -52,6 +57,7 @@ class Outgoing:
         self.own_host = own_host
         self.upgrade = upgrade
         self.keeps = keeps
+        self.references = references
 
 
 class Attempt:
@@ -148,6 +154,9 @@ class Attempt:
                 response.forwarded = fields
         member = self._member
         assert member is not None
+        references = self._outgoing.references
+        if references is not None and not references.names.isdisjoint([name for name, _ in passed.fields]):
+            passed.fields = self._mapped(references, passed.fields, member.server)
         passed.server = member.name
         self._started = True
         self._balance.answered(member, _monotonic())
@@ -188,6 +197,13 @@ class Attempt:
         self._answer.fail(error)
 
     # Its own.
+
+    def _mapped(self, references: ReferenceMap, fields: Fields, server: OriginServer) -> Fields:
+        """The fields of a response for clients; the origin server may know itself by each of these hosts."""
+        hosts = {each.server.authority for each in self._balance.members}
+        if not self._outgoing.own_host:
+            hosts.add(self._outgoing.fields[0][1].lower())
+        return references.mapped(fields, hosts, server.scheme, server.path)
 
     def _switched(self, response: Response) -> Switching:
         """A 101 that answers what was asked, as it goes on."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from univocal.forward.roles import OriginRequest
 from univocal.forward.upstream import Upstream
 from univocal.http.roles import Answer, Content, Sender, UnderWay, Watch
-from univocal.uri.target import origin_target
+from univocal.uri.target import origin_target, reference_map
 
 __all__ = ["Forwarding"]
 
@@ -53,6 +53,7 @@ class Forwarding:
             watch,
             canonical.key,
             request.edits,
+            reference_map(canonical),
         )
 
     async def aclose(self) -> None:

@@ -21,6 +21,7 @@ from univocal.http.forward import (
     times_here,
 )
 from univocal.http.messages import Fields, Response
+from univocal.http.references import ReferenceMap
 from univocal.http.roles import Answer, Content, Sender, UnderWay, Watch
 from univocal.origin.balance import Balance, Balancing, Member
 from univocal.origin.health import HealthRule
@@ -122,10 +123,12 @@ class Upstream:
         watch: Watch | None = None,
         key: bytes = b"",
         edits: FieldEdits | None = None,
+        references: ReferenceMap | None = None,
     ) -> UnderWay:
         """Send a request as RFC 9110 §7.6 has it, its target byte for byte; the response goes to `answer`.
 
-        A hash chooses by `key`. The fields that `edits` set come last: nobody removes them.
+        A hash chooses by `key`. The fields that `edits` set come last: nobody removes them. URLs of the
+        response are mapped by `references`.
         """
         passage = passage_of(tuple([name for name, _ in fields]))
         if passage.counts:
@@ -152,7 +155,8 @@ class Upstream:
         if self.upkeep is not None and not self.upkeep.begun:
             self.upkeep.begin()
         keeps = self._keeps(headers) if self.balance.settings.sticky else None
-        outgoing = Outgoing(method, target, headers, sent, key, self.host is None, sender.upgrade, keeps)
+        own_host, upgrade = self.host is None, sender.upgrade
+        outgoing = Outgoing(method, target, headers, sent, key, own_host, upgrade, keeps, references)
         attempt = Attempt(self.balance, outgoing, answer, watch)
         attempt.ask(self.balance.take(attempt, key, _monotonic(), sender.origin_tag))
         return attempt

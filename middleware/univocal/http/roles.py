@@ -12,6 +12,7 @@ from typing import Protocol, TypeAlias
 from univocal.http.errors import Failure
 from univocal.http.field_edits import FieldEdits
 from univocal.http.messages import Fields, Response
+from univocal.http.references import ReferenceMap
 
 __all__ = [
     "Answer",
@@ -173,10 +174,12 @@ class NextHop(Protocol):
         watch: Watch | None = None,
         key: bytes = b"",
         edits: FieldEdits | None = None,
+        references: ReferenceMap | None = None,
     ) -> UnderWay:
         """Send a request, its target byte for byte; the response is pushed to `answer`.
 
-        A hash chooses the origin server by `key`. `edits` are the operator's.
+        A hash chooses the origin server by `key`. `edits` are the operator's. `references` maps URLs in the
+        response to those of the client.
         """
         ...
 

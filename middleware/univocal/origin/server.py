@@ -59,6 +59,7 @@ class OriginServer:
         self.url = url
         self.authority = parts.authority
         self.path = parts.path.rstrip("/").encode()
+        self.scheme = parts.scheme.encode()
         # Importing the library does not load the parser; forwarding by it does.
         from univocal.origin.connections import Endpoint, OriginConnections  # noqa: PLC0415
 

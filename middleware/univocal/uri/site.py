@@ -30,6 +30,7 @@ class Route:
     segments alone), or the canonical path replaces the `{path}` in it. `{host}` and `{1}` stand for the
     request's host and the part of it that the site's "*" matches. With `forward` "received", which excludes
     an `upstream_path`, the origin server gets the received target. The canonical one is the key nevertheless.
+    `redirects` and `cookie_path` say whether URLs, and cookies' paths, are mapped back in its responses.
     """
 
     prefix: bytes
@@ -37,6 +38,8 @@ class Route:
     upstream: str
     upstream_path: bytes = b""
     forward: str = "canonical"
+    redirects: Literal["map", "keep"] = "map"
+    cookie_path: Literal["map", "keep"] = "keep"
 
     def __post_init__(self) -> None:
         if self.forward == "received" and self.upstream_path:

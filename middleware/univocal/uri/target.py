@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Final
 
 from univocal.http.fields import ENCODINGS
+from univocal.http.references import ReferenceMap
 from univocal.http.subclassing import mypyc_attr
 from univocal.uri.profile import Profile
 from univocal.uri.query import split
@@ -21,6 +22,7 @@ __all__ = [
     "origin_target",
     "path_tags",
     "reference",
+    "reference_map",
     "strays",
     "survives_clients",
 ]
@@ -126,6 +128,18 @@ def origin_target(canonical: Canonical) -> bytes:
         return canonical.target
     path, query = split(canonical.target)
     return _at_upstream(path, canonical.route.replaced, canonical.upstream_path) + query
+
+
+def reference_map(canonical: Canonical) -> ReferenceMap | None:
+    """The map from the origin server's URLs to those of clients; None where its route maps nothing."""
+    route, prefix, before, after = canonical.route, b"/", b"/", b""
+    references, cookies = route.redirects == "map", route.cookie_path == "map"
+    if not (references or cookies):
+        return None
+    if canonical.upstream_path:
+        before, place, after = canonical.upstream_path.partition(PLACE)
+        prefix = b"/" if place else route.replaced
+    return ReferenceMap(canonical.scheme, canonical.authority, prefix, before, after, references, cookies)
 
 
 def encoding_fields(canonical: Canonical) -> list[tuple[bytes, bytes]]:
