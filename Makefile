@@ -25,10 +25,12 @@ $(RUNS): OPTIONS = --no-compile
 $(RUNS): FIRST_IMPORT = env -u PYTHONDONTWRITEBYTECODE $(@D)/bin/python -c 'import univocal_app.commands.cli, univocal_app.run.serve'
 $(TESTS): EXTRA = dev
 # Each package's name is printed as it comes. An environment that you have made yourself is kept.
+OWN = test -e $(@D)/bin/python && ! ls $(@D)/.made-by-* >/dev/null 2>&1
 $(RUNS) $(TESTS): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "univocal needs Python 3.11 or newer; name one: make PYTHON=python3.12")'
-	@echo "$(@D): installing univocal[$(EXTRA)]"
-	@test -e $@ || { test -e $(@D)/bin/python && ! ls $(@D)/.made-by-* >/dev/null 2>&1; } || $(PYTHON) -m venv --clear $(if $(PIP),--without-pip) $(@D)
+	@if $(OWN); then echo "$(@D) is there: installing univocal[$(EXTRA)] into it"; \
+	  else echo "$(@D): an environment of its own, for univocal[$(EXTRA)]"; fi
+	@test -e $@ || { $(OWN); } || $(PYTHON) -m venv --clear $(if $(PIP),--without-pip) $(@D)
 	@rm -f $@
 	@{ $(or $(PIP),$(@D)/bin/python -m pip) install --disable-pip-version-check $(OPTIONS) --editable '.[$(EXTRA)]' && touch $@; } | sed -un 's/^Collecting \([^ <>=!~;[(]*\).*/    \1/p'
 	@test -e $@

@@ -198,9 +198,11 @@ def told(results: Results, circumstances: Circumstances) -> Iterator[str]:
     yield "\nEach has a directory and ports of its own; `benchmarks/servers.py` writes their configuration.\n"
     yield "```sh"
     yield circumstances.command
-    for title, line in circumstances.servers.items():
-        yield f"{line}  # {title}"
     yield "```\n"
+    yield "| server | command |\n|---|---|"
+    for title, line in circumstances.servers.items():
+        yield f"| {title} | `{line}` |"
+    yield ""
 
 
 def svg(results: Results, circumstances: Circumstances, *, short: bool = False) -> str:

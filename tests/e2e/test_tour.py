@@ -34,7 +34,6 @@ COMPOSE = ROOT / "deploy" / "compose"
 PATIENCE = 90  # seconds
 DOCKER = os.environ.get("UNIVOCAL_TOUR") == "docker"
 UNTRIED = {
-    "git clone https://github.com/univocal/univocal && cd univocal",  # what this file is in
     "UNIVOCAL_TOUR=docker make test ARGS='-n0 tests/e2e/test_tour.py'",  # this, with the stack
 }
 
@@ -83,7 +82,7 @@ def commands() -> Iterator[tuple[int, str]]:
     for part in re.split(r"(?m)^## ", TOUR):
         number = int(found[1]) if (found := re.match(r"(\d+)\. ", part)) else 0
         for block in re.findall(r"(?ms)^```sh\n(.*?)^```$", part):
-            yield from ((number, line.partition(" # ")[0].strip()) for line in block.splitlines())
+            yield from ((number, line.strip()) for line in block.splitlines())
 
 
 def needed(program: str, package: str) -> str:
@@ -346,7 +345,7 @@ def test_every_step_shows_what_the_page_says(stack: Stack | Containers) -> None:
 
 def test_the_readmes_stack_does_what_it_says(stack: Stack | Containers) -> None:
     (block,) = [each for each in re.findall(r"(?ms)^```sh\n(.*?)^```$", README) if "docker compose" in each]
-    up, first, second, purge, down = (line.partition(" # ")[0].strip() for line in block.splitlines())
+    up, first, second, purge, down = block.splitlines()
     stack.run(up)
     assert shows(stack.run(first), r"cache-status: univocal; fwd=uri-miss; stored")
     assert shows(stack.run(second), r"cache-status: univocal; hit; ttl=\d+; detail=shared")
