@@ -6,7 +6,7 @@ import pytest
 
 from univocal.http.references import ReferenceMap
 
-HOSTS = {b"o:9001", b"app.internal"}
+HOSTS = {b"o:9001", b"app.example"}
 
 
 def location(text: bytes, *, prefix: bytes = b"/api/", before: bytes = b"/v1/", **more: bytes) -> bytes:
@@ -26,7 +26,7 @@ def location(text: bytes, *, prefix: bytes = b"/api/", before: bytes = b"/v1/", 
         (b"http://o:9001/v1/there", b"http://shop.example/api/there"),
         (b"HTTP://O:9001/v1/there", b"http://shop.example/api/there"),
         (b"//o:9001/v1/there", b"//shop.example/api/there"),
-        (b"http://app.internal:80/v1/there", b"http://shop.example/api/there"),
+        (b"http://app.example:80/v1/there", b"http://shop.example/api/there"),
         (b"http://shop.example/v1/there", b"http://shop.example/api/there"),
         (b"https://shop.example/v1/there", b"https://shop.example/api/there"),
         # of another host, scheme or path
