@@ -304,7 +304,7 @@ class DirectHarness(Harness):
 
     def protocol(self) -> Http1Connection:
         self.state = ServerState()
-        return Http1Connection(Listener(self, PATIENT), self.config, self.state, {})
+        return Http1Connection(Listener(self, PATIENT, ticks=lambda: 0.0), self.config, self.state, {})
 
     def _admit(self, method: bytes) -> Admission:
         return self.gate.admit(Received(method, b"/"), [(b"host", b"a.example")], 0.0)

@@ -123,6 +123,12 @@ class Clock:
     def __init__(self):
         self.now = 1000.0
         self.timers = []
+        self.ticked, self.a_tick = 0.0, 0.0
+
+    def tick(self):
+        """The time that work takes: each look at it is a tick later."""
+        self.ticked += self.a_tick
+        return self.ticked
 
     def time(self):
         return self.now
@@ -309,7 +315,11 @@ class Server:
         self.clients = Clients() if clients is None else clients
         service = EngineService(self.engine, self.origin)
         self.listener = Listener(
-            service, limits, lambda received, reasons: self.refusals.append((received, reasons)), self.clients
+            service,
+            limits,
+            lambda received, reasons: self.refusals.append((received, reasons)),
+            self.clients,
+            self.clock.tick,
         )
         self.state = SimpleNamespace(connections=set(), tasks=set(), total_requests=0, default_headers=[])
 

@@ -257,7 +257,8 @@ class World:
 
     def connect(self, peer: str) -> Client:
         client = Client(Wire(self.clock, peer))
-        listener = Listener(_Service(EngineService(self.engine, self.forwarding), self.responders))
+        service = _Service(EngineService(self.engine, self.forwarding), self.responders)
+        listener = Listener(service, ticks=lambda: 0.0)  # a scenario plays alike on every machine
         protocol = Http1Connection(listener, CONFIG, ServerState(), {}, self.clock)  # type: ignore[arg-type]
         client.wire.protocol = protocol
         protocol.connection_made(client.wire)

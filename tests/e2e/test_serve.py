@@ -170,10 +170,13 @@ def test_requests_beyond_the_limits_are_refused(
     start: Fixture, configured: Fixture, origin: Any, ask: Fixture
 ) -> None:
     site = f'[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"'
-    limits = 'max_target = 100\nmax_fields = 5\nmax_body = "10 B"'
+    limits = 'max_target = 100\nmax_segments = 3\nmax_fields = 5\nmax_body = "10 B"'
     proxy = start("serve", "--config", str(configured(site, limits))).proxy
     assert ask(proxy, "/" + "a" * 99, "en.example").status == 200
     assert ask(proxy, "/" + "a" * 100, "en.example").status == 414
+    assert ask(proxy, "/a/b/c", "en.example").status == 200
+    assert b"target-too-long" in ask(proxy, "/a/b/c/", "en.example").body
+    assert ask(proxy, "/", "en.example", "TRACE").status == 405
     assert ask(proxy, "/", "en.example", fields="X: y\r\n" * 10).status == 431
     assert ask(proxy, "/", "en.example", "POST", body="0123456789").status == 200
     assert ask(proxy, "/", "en.example", "POST", body="0123456789x").status == 413

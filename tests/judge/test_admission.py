@@ -8,6 +8,7 @@ from neighbours import FRESH, HOST, PROFILE, House
 from univocal.cache.decide import Forward, Refuse, Reuse, Validate
 from univocal.cache.rules import Rules
 from univocal.http.messages import Field, Fields, Received, Response
+from univocal.http.problem import ALLOWED, problem
 from univocal.judge.admission import Gate, obsolete
 from univocal.judge.orders import Order
 from univocal.judge.runtime import Limits, Runtime
@@ -24,7 +25,7 @@ def house() -> House:
     return House()
 
 
-def gate(**limits: int) -> Gate:
+def gate(**limits: int | bool) -> Gate:
     runtime = Runtime.everywhere(PROFILE, Rules(), limits=Limits(**limits))  # type: ignore[arg-type]
     return Gate(runtime, MemoryTier(MemoryStore()))
 
@@ -35,6 +36,12 @@ def gate(**limits: int) -> Gate:
         ({}, b"/a", [(b"content-length", b"1"), (b"transfer-encoding", b"chunked")], "bad-framing"),
         ({"max_target": 3}, b"/abc", [], "target-too-long"),
         ({"max_target": 4}, b"/abc", [], ""),
+        ({"max_segments": 2}, b"/a/b/", [], "target-too-long"),
+        ({"max_segments": 2}, b"/a/b?//", [], ""),
+        ({"max_segments": 2}, b"http://en.example/a/b", [], ""),
+        ({"max_segments": 0}, b"/a" * 2000, [], ""),
+        ({}, b"/a" * 512, [], ""),
+        ({}, b"/a" * 513, [], "target-too-long"),
         ({"max_fields": 1}, b"/a", [(b"a", b"b")], "fields-too-large"),
         ({"max_fields": 2}, b"/a", [(b"a", b"b")], ""),
         ({"max_body": 3}, b"/a", [(b"content-length", b"4")], "body-too-large"),
@@ -53,6 +60,15 @@ def test_what_cannot_be_is_refused_before_anything_is_decided(
         assert (admission.decision.reason, admission.canonical) == (reason, None)
     else:
         assert isinstance(admission.decision, Forward)
+
+
+def test_trace_is_refused_where_it_is_not_passed_on() -> None:
+    received = Received(b"TRACE", b"/a", b"http", "127.0.0.1")
+    refused, passed = (gate(trace=trace).admit(received, [(b"host", HOST)], 0.0) for trace in (False, True))
+    assert isinstance(refused.decision, Refuse)
+    assert (refused.decision.status, refused.decision.reason) == (405, "method-not-allowed")
+    assert isinstance(passed.decision, Forward)
+    assert (b"allow", ALLOWED) in problem(("method-not-allowed",)).fields  # RFC 9110 §15.5.6
 
 
 @pytest.mark.parametrize("method", [b"PURGE", b"BAN"])

@@ -54,6 +54,12 @@ class Clock:
         self.now = 0.0
         self.timers = []
         self.soon = []
+        self.ticked, self.a_tick = 0.0, 0.0
+
+    def tick(self):
+        """The time that work takes: each look at it is a tick later."""
+        self.ticked += self.a_tick
+        return self.ticked
 
     def time(self):
         return self.now
@@ -240,7 +246,7 @@ class Wire:
         if direct:
             self.works = works(app, limits, self.clock)
             self.protocol = Http1Connection(
-                Listener(self.works, **told), self.config, self.state, {}, self.clock
+                Listener(self.works, **told, ticks=self.clock.tick), self.config, self.state, {}, self.clock
             )
         else:
             self.protocol = ExactProtocol(self.config, self.state, {}, self.clock, **told)

@@ -8,7 +8,7 @@ import pytest
 import uvicorn
 
 from univocal.http.framing import ReadLimits
-from univocal.server.bounds import PIECE
+from univocal.server.bounds import A_TURN, PIECE
 from univocal.server.protocol import ExactProtocol
 from univocal.server.refusal import LINGER, LINGER_BYTES
 
@@ -58,6 +58,21 @@ async def test_pipelined_requests_are_answered_one_by_one_in_order(wire, gate):
         gate.let(target)
     await client.settle()
     assert [answer.body for answer in client.answers()] == [b"/1", b"/2", b"/3"]
+
+
+@pytest.mark.parametrize("request_", [get(), get(fields=b"Content-Length: 1\r\n") + b"a"])
+async def test_a_connection_has_its_part_of_a_turn(connect, recorder, request_):
+    client = connect(recorder, direct=True)
+    client.clock.a_tick = 0.0003
+    client.protocol.data_received(request_ * 50)
+    turns = 0
+    while len(recorder.bodies) < 50:
+        before = len(recorder.scopes)
+        await asyncio.sleep(0)
+        client.clock.end_turn()
+        assert len(recorder.scopes) - before <= A_TURN / client.clock.a_tick
+        turns += 1
+        assert turns < 1000
 
 
 async def test_what_is_pipelined_waits_unparsed_and_unread(wire, gate):

@@ -9,6 +9,7 @@ import pytest
 from authority import Authority
 from univocal.http.framing import ReadLimits
 from univocal.judge.profiles import builtin_profiles
+from univocal.server.bounds import A_TURN
 from univocal.server.certificates import Certificates
 from univocal.server.clients import Clients, ConnectionLimits
 from univocal.server.listener import Listener
@@ -114,6 +115,7 @@ class Clock:
 
     def __init__(self):
         self.timers, self.soon = [], []
+        self.now = 0.0
 
     def time(self):
         return 100.0
@@ -154,6 +156,7 @@ class Wire:
                 ReadLimits(header_timeout=7),
                 lambda received, reasons: self.refusals.append((received, reasons)),
                 self.clients,
+                lambda: self.loop.now,
             ),
         )
         self.server.connection_made(self.socket)
@@ -306,6 +309,22 @@ def test_a_handshake_has_as_long_as_a_head(authority):
     done = Wire(authority)
     done.shake()
     assert done.loop.timers[0].cancelled
+
+
+def test_records_beyond_its_part_of_a_turn_wait(authority):
+    wire = Wire(authority)
+    behind = wire.shake()
+    behind.on_data = lambda: setattr(wire.loop, "now", wire.loop.now + A_TURN / 2)
+    for number in range(5):
+        wire.client.write(b"%d" % number)
+    wire.pass_on()
+    assert (behind.received, wire.socket.reading) == (b"01", False)
+    for received in (b"0123", b"01234"):
+        (go_on,) = wire.loop.soon
+        wire.loop.soon.clear()
+        go_on()
+        assert behind.received == received
+    assert (wire.loop.soon, wire.socket.reading) == ([], True)
 
 
 def test_plain_http_gets_a_problem_and_time_to_read_it(authority):

@@ -99,6 +99,7 @@ class ServerTable(Table):
     otel: bool = False
     max_body: Size = 0
     max_target: Size = 8192
+    max_segments: Annotated[int, Field(ge=0)] = 512
     max_fields: Annotated[int, Field(ge=0)] = 100
     max_field_bytes: Size = 65536
     header_timeout: Duration = 15
@@ -109,6 +110,7 @@ class ServerTable(Table):
     max_requests_per_client: Annotated[int, Field(ge=0)] = 0
     upgrades: list[UpgradeName] = ["websocket"]
     upgrade_timeout: Duration = 300
+    trace: bool = False
     tls_cert: str = ""
     tls_key: str = ""
     http2: bool = False

@@ -484,9 +484,11 @@ def _limits(server: ServerTable) -> Limits:
     return Limits(
         server.max_body,
         server.max_target,
+        server.max_segments,
         server.max_fields,
         server.max_requests_per_client,
         upgrade_timeout=server.upgrade_timeout,
+        trace=server.trace,
     )
 
 

@@ -21,6 +21,7 @@ from univocal.http.forward import (
     times_here,
 )
 from univocal.http.messages import Fields, Response
+from univocal.http.problem import ALLOWED
 from univocal.http.references import ReferenceMap
 from univocal.http.roles import Answer, Content, Sender, UnderWay, Watch
 from univocal.origin.balance import Balance, Balancing, Member
@@ -31,7 +32,6 @@ from univocal.origin.upkeep import Upkeep
 __all__ = ["Upstream"]
 
 _monotonic: Final = time.monotonic
-_ALLOWED: Final = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -182,7 +182,7 @@ class _Answered:
 
 def _answer_here(answer: Answer) -> UnderWay:
     """Be the final recipient of an OPTIONS or TRACE whose Max-Forwards ran out (RFC 9110 §7.6.2)."""
-    answer.start(Response(200, [(b"content-length", b"0"), (b"allow", _ALLOWED)]))
+    answer.start(Response(200, [(b"content-length", b"0"), (b"allow", ALLOWED)]))
     answer.finish()
     return _Answered()
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from univocal.http.errors import REASONS, by_rank, status_of
-from univocal.http.problem import Problem
+from univocal.http.problem import ALLOWED, Problem
 
 __all__ = ["PAGE_NAME", "ErrorPages", "page_fault"]
 
@@ -53,5 +53,6 @@ def _whole(status: int, content: bytes) -> Problem:
         (b"cache-control", b"no-store"),
         (b"vary", b"Accept"),
         (b"x-content-type-options", b"nosniff"),
+        *([(b"allow", ALLOWED)] if status == 405 else []),
     ]
     return Problem(status, fields, content)

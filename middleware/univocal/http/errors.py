@@ -49,6 +49,7 @@ REASONS: Final[dict[str, tuple[int, str]]] = {
     "unauthorized": (401, "This resource needs a user name and a password"),
     "access-denied": (403, "This client is not allowed here"),
     "purge-forbidden": (403, "This client needs purge rights: an allowed address or the token"),
+    "method-not-allowed": (405, "This method is not allowed here"),
     "request-timeout": (408, "The request took too long to arrive"),
     "body-too-large": (413, "The request body is too large"),
     "target-too-long": (414, "The request target is too long"),

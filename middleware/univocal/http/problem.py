@@ -14,7 +14,10 @@ from univocal.http.errors import REASONS, by_rank
 from univocal.http.messages import Fields
 from univocal.http.status import PHRASES
 
-__all__ = ["FAULT", "Problem", "fault", "page", "problem"]
+__all__ = ["ALLOWED", "FAULT", "Problem", "fault", "page", "problem"]
+
+ALLOWED: Final = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+"""The methods that are passed on, as the `Allow` of a 405 has them (RFC 9110 §10.2.1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,7 @@ def _whole(status: int, media_type: bytes, body: str) -> Problem:
         (b"content-length", b"%d" % len(body)),
         # RFC 9110 §15.1 lets a cache keep a 414 for as long as it likes: a refusal is nobody's page.
         (b"cache-control", b"no-store"),
+        *([(b"allow", ALLOWED)] if status == 405 else []),
     ]
     return Problem(status, fields, body.encode("ascii"))
 

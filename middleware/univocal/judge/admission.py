@@ -291,7 +291,7 @@ def _refer(reference: bytes, base: Canonical, runtime: Runtime) -> Canonical | N
     elif not _HAS_SCHEME(target) and not target.startswith(b"/"):
         path = base.target.partition(b"?")[0]
         target = (path if target[:1] in {b"", b"?"} else path[: path.rindex(b"/") + 1]) + target
-    if 0 < runtime.limits.max_target < len(target):
+    if runtime.limits.forbid(target):
         return None  # nobody gets what it refers to
     resolved = resolve(target, [base.authority], base.scheme, runtime.sites)
     same = isinstance(resolved, Canonical) and (resolved.scheme, resolved.authority) == (
@@ -311,7 +311,9 @@ def _fault(received: Received, fields: Fields, runtime: Runtime, plan: Plan | No
         and is_ambiguous(framing)
     ):
         return "bad-framing"
-    if limits.max_target and len(received.target) > limits.max_target:
+    if received.method == b"TRACE" and not limits.trace:
+        return "method-not-allowed"
+    if limits.forbid(received.target):
         return "target-too-long"
     if limits.max_fields and len(fields) > limits.max_fields:
         return "fields-too-large"

@@ -179,9 +179,10 @@ class Hits:
     def _locate(self, target: bytes, host: bytes, scheme: bytes) -> _Located | None:
         """Resolve a target; None if nothing is stored, or if more than that has to be looked at."""
         runtime = self._runtime
-        limits = runtime.limits
+        if runtime.limits.forbid(target):
+            return None
         resolved = resolve(target, (host,), scheme, runtime.sites)
-        if not isinstance(resolved, Canonical) or 0 < limits.max_target < len(target):
+        if not isinstance(resolved, Canonical):
             return None
         if not self._gate.tiers.memory.lookup(resolved.key):
             return None  # most targets of misses are asked for once: they displace none that are hit
@@ -204,7 +205,7 @@ class Hits:
             looks_at_cookies=looks_at_cookies and b"cookie" not in dropped,
             strips_tags=rules.strip_tags,
             reduces=rules.accept_encoding == "reduce",
-            max_fields=limits.max_fields or sys.maxsize,
+            max_fields=runtime.limits.max_fields or sys.maxsize,
             compress=rules.compress,
         )
         if len(target) + len(host) <= _LONGEST:

@@ -10,6 +10,7 @@ from typing import Final, Literal
 from univocal.cache.rules import DEFAULTS, Rules
 from univocal.http.error_pages import ErrorPages
 from univocal.http.field_edits import NO_EDITS, FieldEdits, RouteEdits
+from univocal.http.framing import split_target
 from univocal.http.problem import Problem
 from univocal.http.roles import NextHop
 from univocal.http.upgrade import WEBSOCKET
@@ -39,6 +40,7 @@ class Limits:
 
     max_body: int = 0
     max_target: int = 8192
+    max_segments: int = 512  # of a target's path
     max_fields: int = 100
     max_requests_per_client: int = 0  # under way at the same time, by the believed address
     collapse_timeout: float = 5.0  # seconds a request waits for another's answer before it forwards by itself
@@ -46,6 +48,15 @@ class Limits:
     unread_timeout: float = (
         60.0  # seconds for which a response is fetched to be stored, while no client reads
     )
+    trace: bool = True  # TRACE is passed on
+
+    def forbid(self, target: bytes) -> bool:
+        """Tell whether a target is too long, in bytes or in segments."""
+        if 0 < self.max_target < len(target):
+            return True
+        # Nearly every target has fewer slashes than that, wherever they stand.
+        most = self.max_segments
+        return 0 < most < target.count(b"/") and most < split_target(target).path.count(b"/")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,12 @@ from typing import Final
 
 from univocal.http.framing import ReadLimits
 
-__all__ = ["PIECE", "READ_LIMITS", "Bounds"]
+__all__ = ["A_TURN", "PIECE", "READ_LIMITS", "Bounds"]
 
 READ_LIMITS: Final = ReadLimits()
+
+# Seconds that one connection has of a turn of the event loop; then others have theirs.
+A_TURN: Final = 0.002
 
 # Bytes parsed at once. While a response is under way the next requests wait unparsed, so that what one
 # connection has had parsed ahead is bounded by this and not by what the kernel had ready.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -24,10 +25,11 @@ _SAID: Final = frozenset(("too-many-requests", "overloaded"))
 class Listener:
     """The service behind a listener, the bounds on requests, and the clients.
 
-    `tell` hears of each request that no responder gets: all that is known of it, and the reasons.
+    `tell` hears of each request that no responder gets: all that is known of it, and the reasons. `ticks` are
+    seconds that never go back, by which a connection has no more than its part of a turn of the event loop.
     """
 
-    __slots__ = ("bounds", "clients", "service", "tell")
+    __slots__ = ("bounds", "clients", "service", "tell", "ticks")
 
     def __init__(
         self,
@@ -35,11 +37,13 @@ class Listener:
         limits: ReadLimits = READ_LIMITS,
         tell: Callable[[Received, tuple[str, ...]], None] | None = None,
         clients: Clients | None = None,
+        ticks: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.service = service
         self.tell = tell
         self.clients = Clients() if clients is None else clients
         self.bounds = Bounds(limits)
+        self.ticks = ticks
 
     def faults(
         self,

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Final, cast
 
 from univocal.http.messages import Received
+from univocal.server.bounds import A_TURN
 from univocal.server.certificates import Certificates
 from univocal.server.complaints import COMPLAINTS
 from univocal.server.listener import Listener
@@ -76,7 +77,9 @@ class TlsConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._socket = transport
-        self._transport = TlsTransport(transport, self._certificates.default, self._loop)
+        self._transport = TlsTransport(
+            transport, self._certificates.default, self._loop, self._listener.ticks
+        )
         peer = transport.get_extra_info("peername")
         self._peer = str(peer[0]) if isinstance(peer, tuple) else None
         self.rested = self._loop.time()
@@ -165,10 +168,14 @@ class TlsTransport(asyncio.Transport):
     """The transport of the protocol behind: what it writes is encrypted at once and waits in `below`."""
 
     def __init__(
-        self, below: asyncio.Transport, context: ssl.SSLContext, loop: asyncio.AbstractEventLoop
+        self,
+        below: asyncio.Transport,
+        context: ssl.SSLContext,
+        loop: asyncio.AbstractEventLoop,
+        ticks: Callable[[], float],
     ) -> None:
         super().__init__()
-        self._below, self._loop = below, loop
+        self._below, self._loop, self._ticks = below, loop, ticks
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self.protocol: Any = None  # once the handshake is complete
@@ -203,8 +210,8 @@ class TlsTransport(asyncio.Transport):
         return True
 
     def read(self) -> None:
-        """Hand on what has arrived, as long as the protocol takes it."""
-        incoming, tls = self._incoming, self._tls
+        """Hand on what has arrived, as long as the protocol takes it, and others need not wait."""
+        incoming, tls, end = self._incoming, self._tls, self._ticks() + A_TURN
         while not (self._paused or self._closing or self._deaf):
             try:
                 octets = tls.read(_RECORD)
@@ -223,8 +230,17 @@ class TlsTransport(asyncio.Transport):
             self.protocol.data_received(octets)
             if not (incoming.pending or tls.pending()):
                 break
+            if self._ticks() >= end:
+                self._below.pause_reading()
+                self._loop.call_soon(self._read_on)
+                break
         if self._outgoing.pending:
             self._flush()
+
+    def _read_on(self) -> None:
+        if not (self._paused or self._closing):
+            self._below.resume_reading()
+            self.read()
 
     def ended(self) -> bool:
         """Take note that the client sends no more; True: it may read on."""

@@ -1,7 +1,10 @@
 """Windows towards the origin server and towards the client: no stream holds another (RFC 9113 §5.2)."""
 
+import asyncio
+
 from http2_client import (
     DATA,
+    GET,
     INITIAL_WINDOW_SIZE,
     POST,
     Page,
@@ -11,6 +14,7 @@ from http2_client import (
     settings,
     window_update,
 )
+from univocal.server.bounds import A_TURN
 
 WINDOW = 65535
 
@@ -116,3 +120,16 @@ async def test_frames_are_no_longer_than_their_least_bound(connect):
     await client.send(settings((5, 1_000_000)))
     await client.send(headers(1))
     assert max(len(each.payload) for each in client.of(1, DATA)) == 16384
+
+
+async def test_a_connection_has_its_part_of_a_turn(connect):
+    client = connect()
+    client.clock.a_tick = 0.0003
+    client.give(b"".join(headers(number, changed(GET, path=b"/%d" % number)) for number in range(1, 121, 2)))
+    asked, turns = client.server.origin.asked, 0
+    while len(asked) < 60:
+        before = len(asked)
+        await asyncio.sleep(0)
+        assert len(asked) - before <= A_TURN / client.clock.a_tick
+        turns += 1
+        assert turns < 1000

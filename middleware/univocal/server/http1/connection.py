@@ -19,6 +19,7 @@ from univocal.http.problem import FAULT, Problem
 from univocal.http.timer import NEVER, Timer
 from univocal.http.upgrade import Line, Switched
 from univocal.judge.hits import Hit
+from univocal.server.bounds import A_TURN
 from univocal.server.complaints import COMPLAINTS
 from univocal.server.delivery import Delivery
 from univocal.server.flow import Flow
@@ -41,8 +42,8 @@ logger: Final = logging.getLogger("univocal")
 # Seconds before the end of a shutdown's time at which tunnels are ended, so that clients can hear of it.
 FAREWELL: Final = 1.0
 
-# Steps that one connection may take before others have their turn, about a millisecond. A hit is one step; a
-# request that takes the long way is 16, and a piece of content is 32.
+# Steps that one connection may take before others have their turn, if `A_TURN` is not over by then. A hit is
+# one step; a request that takes the long way is 16, and a piece of content is 32.
 _AT_ONCE: Final = 128
 _LONG: Final = 16
 _CONTENT: Final = 32
@@ -252,9 +253,10 @@ class Http1Connection(asyncio.Protocol):
         if self._pace != _IDLE:
             return
         self._pace = _WORKING
-        reader, steps, starved = self._reader, 0, False
+        reader, steps, starved, ticks = self._reader, 0, False, self.listener.ticks
+        end = ticks() + A_TURN
         try:
-            while steps < _AT_ONCE and not starved:
+            while steps < _AT_ONCE and not starved and ticks() < end:
                 if self.turns and self.turns[0].state is _WAITING and not self._flow.write_paused:
                     self.turns[0].begin()
                     steps += _LONG
@@ -262,7 +264,7 @@ class Http1Connection(asyncio.Protocol):
                     starved = True
                 elif not self._takes_more():
                     break
-                elif glances and (answered := self._glance_on(_AT_ONCE - steps)):
+                elif glances and (answered := self._glance_on(_AT_ONCE - steps, end)):
                     steps += answered
                 else:
                     starved = not self._read()
@@ -390,10 +392,10 @@ class Http1Connection(asyncio.Protocol):
 
     # Hits, at a glance
 
-    def _glance_on(self, most: int) -> int:
+    def _glance_on(self, most: int, end: float) -> int:
         """Answer the next requests at a glance, as far as their heads are there; how many they were."""
-        reader, answered = self._reader, 0
-        while answered < most and not self.turns:
+        reader, answered, ticks = self._reader, 0, self.listener.ticks
+        while answered < most and not self.turns and ticks() < end:
             head = reader.whole_head(self.listener.bounds.longest_glance)
             if not head or not self._glance_at(head):
                 break

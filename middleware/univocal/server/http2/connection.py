@@ -26,6 +26,7 @@ from univocal.http.messages import Received, values
 from univocal.http.problem import Problem, problem
 from univocal.http.timer import NEVER, Timer
 from univocal.judge.hits import Hit
+from univocal.server.bounds import A_TURN
 from univocal.server.complaints import COMPLAINTS
 from univocal.server.http2.block import block_of_hit
 from univocal.server.http2.head import Head, head_of
@@ -43,7 +44,7 @@ __all__ = ["Http2Connection"]
 
 logger: Final = logging.getLogger("univocal")
 
-# Frames of one connection that are read before others have their turn: some milliseconds.
+# Frames of one connection that are read before others have their turn, if `A_TURN` is not over by then.
 _AT_ONCE: Final = 64
 # The price, in a client's credit, of a request that is refused a stream or is malformed.
 _IN_VAIN: Final = 10
@@ -195,9 +196,10 @@ class Http2Connection(asyncio.Protocol):
 
     def _read_frames(self) -> bool:
         """Heed the events of the next frames; True: there may be more of them."""
-        session, now = self.session, self._loop.time()
+        session, now, ticks = self.session, self._loop.time(), self._listener.ticks
+        end = ticks() + A_TURN
         for _ in range(_AT_ONCE):
-            if self._output.is_blocked:
+            if self._output.is_blocked or ticks() >= end:
                 break
             events = session.next(now)
             if events is None:
