@@ -196,3 +196,47 @@ def test_a_unix_socket_is_an_address(univocal: Fixture, tmp_path: Path) -> None:
     with socketserver.ThreadingUnixStreamServer(str(path), Handler) as server, serving(server):
         ended = univocal("reload", "--admin", f"unix://{path}")
     assert (ended.returncode, ended.stdout) == (0, "nothing has changed\n")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "wiki.localhost"])
+def test_a_loopback_url_is_its_own_address(univocal: Fixture, start: Fixture, origin: Any, host: str) -> None:
+    proxy = start("serve", "--upstream", origin.url, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+    url = f"http://{host}:{proxy.proxy[1]}/page"
+    connection = http.client.HTTPConnection(*proxy.proxy, timeout=20)
+    connection.request("GET", "/page", headers={"Host": f"{host}:{proxy.proxy[1]}"})
+    connection.getresponse().read()
+    connection.close()
+    for option in ([url], ["--prefix", url[:-1]]):
+        ended = univocal("purge", *option)
+        assert ended.returncode == 0, ended
+        assert ended.stderr.startswith("1 stored response; " if option == [url] else "0 stored responses; ")
+
+
+def test_a_failure_at_a_loopback_url_names_the_options(univocal: Fixture) -> None:
+    port = free_port()
+    ended = univocal("purge", f"http://127.0.0.1:{port}/page")
+    assert ended.returncode == 1
+    assert f"http://127.0.0.1:{port} did not answer: " in ended.stdout
+    assert "--via ADDRESS" in ended.stdout
+    assert "--admin ADDRESS" in ended.stdout
+
+
+def test_a_server_that_takes_no_purge_is_named(univocal: Fixture, origin: Any) -> None:
+    ended = univocal("purge", f"{origin.url}/page")
+    assert ended.returncode == 1
+    assert f"({origin.url} was asked). --via ADDRESS names another proxy" in ended.stdout
+
+
+def test_options_go_before_a_loopback_url(univocal: Fixture, proxies: list[Any]) -> None:
+    first, second = proxies
+    url = "http://127.0.0.1:{}/page".format(first.proxy[1])
+    for ended in (
+        univocal("purge", url, "--admin", admin_of(second)),
+        univocal("purge", url, "--via", "http://{}:{}".format(*second.proxy)),
+        univocal("purge", url, UNIVOCAL_ADMIN=admin_of(second)),
+    ):
+        assert (ended.returncode, ended.stderr.splitlines()[-1]) == (
+            0,
+            "0 stored responses; 1 confirmed, 0 failed",
+        )
+    assert is_stored(first)

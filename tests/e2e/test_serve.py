@@ -163,7 +163,7 @@ def test_purging_from_the_command_line(
             ask(running.proxy, target, "en.example")
         ended = univocal("purge", *options, *via)
         assert ended.returncode == 0
-        assert ended.stderr.startswith(f"{count} stored responses; ")
+        assert ended.stderr.startswith(f"{count} stored response{'s' * (count != 1)}; ")
 
 
 def test_requests_beyond_the_limits_are_refused(

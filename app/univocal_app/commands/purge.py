@@ -9,12 +9,14 @@ import ssl
 import sys
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import typer
 
+from univocal.http.authority import DEFAULT_PORTS, parse_authority
 from univocal_app.commands.progress import progress
 from univocal_app.commands.server import TOKEN_ENV, Ca, Insecure, Server, TokenEnv, token_in, trust
 from univocal_app.observe.explain import Url
@@ -22,6 +24,7 @@ from univocal_app.observe.explain import Url
 __all__ = ["Job", "Purger", "Result", "advice", "jobs", "purge_command", "read_urls", "summary"]
 
 VIA: Final = "http://127.0.0.1:8080"
+ADDRESSES: Final = "--via ADDRESS names another proxy, --admin ADDRESS its admin listener"
 
 Urls = Annotated[
     list[str] | None, typer.Argument(metavar="URL", help="Any spelling; - reads URLs from standard input.")
@@ -55,7 +58,10 @@ def purge_command(
     everything: Annotated[bool, typer.Option("--all", help="Purge everything.")] = False,
     via: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help=f"The proxy. Default: {VIA}."),
+        typer.Option(
+            metavar="ADDRESS",
+            help=f"The proxy. Default: the URL's own address if it is a loopback one, else {VIA}.",
+        ),
     ] = None,
     admin: Annotated[
         str | None,
@@ -69,8 +75,9 @@ def purge_command(
 ) -> None:
     """Remove stored responses from a running proxy by URL, tag, prefix or pattern.
 
-    Without --admin, URLs, tags and prefixes go to the proxy as PURGE requests. Patterns, tags with blanks and
-    --all go to the admin listener, at the port after the proxy's.
+    The address is that of --admin, --via or UNIVOCAL_ADMIN, in this order, then the URL's own if that is a
+    loopback one, then 127.0.0.1:8080. A proxy gets PURGE requests for URLs, tags and prefixes. Patterns, tags
+    with blanks and --all go to its admin listener, at the next port unless --admin names it.
 
     Exit status: 0 if every purge was confirmed, 1 if not, 2 usage error.
     """
@@ -180,7 +187,8 @@ def summary(results: Sequence[Result]) -> str:
     confirmed = [result for result in results if result.confirmed]
     failed = len(results) - len(confirmed)
     count = sum(result.count for result in confirmed)
-    return f"{count} stored responses; {len(confirmed)} confirmed, {failed} failed"
+    noun = "response" if count == 1 else "responses"
+    return f"{count} stored {noun}; {len(confirmed)} confirmed, {failed} failed"
 
 
 def advice(results: Sequence[Result], port: int | None) -> str:
@@ -214,8 +222,8 @@ def _text(url: Url) -> str:
 class Purger:
     """Sends jobs one after the other: to the admin listener alone, or to the proxy where PURGE can name them.
 
-    Without `proxy` the admin listener gets all of them; without `admin` it is looked for on the port that
-    follows the proxy's.
+    Without `admin` it is looked for on the port that follows the proxy's. Without either, a URL of a loopback
+    address is its own proxy.
     """
 
     def __init__(
@@ -228,7 +236,9 @@ class Purger:
         soft: bool,
     ) -> None:
         self._proxy, self._admin, self._context = proxy, admin, context
+        self._is_said = not (proxy is None and admin is None)
         self._admin_is_known = admin is not None
+        self._own: dict[str, Server] = {}  # by address: those that no option names
         self._fields = {"Authorization": f"Bearer {token}"} if token else {}
         self._soft = soft
 
@@ -243,8 +253,6 @@ class Purger:
         soft: bool,
     ) -> Purger:
         """Raise ValueError for an invalid address, and for a token that cannot be sent."""
-        if admin is None:
-            via = via or VIA
         proxy = None if via is None else Server(via, context, "a proxy")
         listener = None if admin is None else Server(admin, context)
         return cls(proxy, listener, token_in(token_env), context, soft=soft)
@@ -252,41 +260,60 @@ class Purger:
     @property
     def port(self) -> int | None:
         """The proxy's port, None if it is not known."""
-        return None if self._proxy is None else self._proxy.port
+        if self._is_said:
+            return None if self._proxy is None else self._proxy.port
+        return next((server.port for server in self._own.values()), None)
 
     def close(self) -> None:
         """Close the connections."""
-        for server in (self._proxy, self._admin):
+        for server in (self._proxy, self._admin, *self._own.values()):
             if server is not None:
                 server.close()
 
     def carry_out(self, job: Job) -> Result:
         """Send one job; every failure is a Result, too."""
-        server = self._proxy
         try:
-            if server is None or job.is_for_admin or (job.by == "prefix" and self._admin_is_known):
-                server = self._listener()
-                status, content = server.ask("POST", "/-/purge", self._fields, job.document(soft=self._soft))
-            else:
+            server = proxy = self._proxy_of(job)
+            if proxy is None or job.is_for_admin or (job.by == "prefix" and self._admin_is_known):
+                server = self._listener(proxy)
+        except ValueError as error:
+            return Result(job, str(error))
+        assert server is not None
+        try:
+            if server is proxy:
                 status, content = server.ask("PURGE", *self._request(job))
+            else:
+                status, content = server.ask("POST", "/-/purge", self._fields, job.document(soft=self._soft))
         except ValueError as error:
             return Result(job, str(error))
         except (OSError, http.client.HTTPException) as error:
-            assert server is not None
-            return Result(job, f"{server.url} did not answer: {error or type(error).__name__}")
-        return _result(job, status, content)
+            said = f"{server.url} did not answer: {error or type(error).__name__}"
+            return Result(job, said if self._is_said else f"{said}. {ADDRESSES}")
+        result = _result(job, status, content)
+        if result.confirmed or self._is_said:
+            return result
+        return replace(result, said=f"{result.said} ({server.url} was asked). {ADDRESSES}")
 
-    def _listener(self) -> Server:
+    def _proxy_of(self, job: Job) -> Server | None:
+        """The proxy for a job, None if the admin listener gets everything."""
+        if self._is_said:
+            return self._proxy
+        address = _loopback(job.value) if job.by in {"url", "prefix"} else None
+        return self._at(address or VIA)
+
+    def _listener(self, proxy: Server | None) -> Server:
         """The admin listener. Raises ValueError if it is not known and no port follows the proxy's."""
-        if self._admin is None:
-            assert self._proxy is not None
-            neighbour = self._proxy.neighbour
-            if neighbour is None:
-                raise ValueError(
-                    f"no port follows that of {self._proxy.url}: name the admin listener with --admin"
-                )
-            self._admin = Server(neighbour, self._context)
-        return self._admin
+        if self._admin is not None:
+            return self._admin
+        assert proxy is not None
+        if proxy.neighbour is None:
+            raise ValueError(f"no port follows that of {proxy.url}: name the admin listener with --admin")
+        return self._at(proxy.neighbour)
+
+    def _at(self, address: str) -> Server:
+        if address not in self._own:
+            self._own[address] = Server(address, self._context)
+        return self._own[address]
 
     def _request(self, job: Job) -> tuple[str, dict[str, str]]:
         fields = dict(self._fields)
@@ -299,6 +326,26 @@ class Purger:
         if job.by == "prefix":
             return url.absolute.decode("ascii"), fields | {"X-Purge-Method": "prefix"}
         return url.origin_form.decode("ascii"), fields
+
+
+def _loopback(text: str) -> str | None:
+    """The address that a URL names, if it is one of this machine alone (RFC 6761 §6.3)."""
+    url = Url.parse(text)
+    parsed = parse_authority(url.authority)
+    if parsed is None:
+        return None
+    host, port = parsed
+    name = host.decode("ascii").removesuffix(".")
+    if name == "localhost" or name.endswith(".localhost"):
+        name = "localhost"  # not every system resolves the names below it
+    else:
+        try:
+            is_loopback = ip_address(name.strip("[]")).is_loopback
+        except ValueError:
+            return None
+        if not is_loopback:
+            return None
+    return f"{url.scheme.decode()}://{name}:{DEFAULT_PORTS[url.scheme] if port is None else port}"
 
 
 def _sendable(text: str) -> str:

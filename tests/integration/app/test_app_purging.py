@@ -94,7 +94,7 @@ def test_tags_prefixes_soft_and_a_token(
 def test_a_prefix_needs_no_admin_listener(univocal: Run, server: Recorder) -> None:
     server.answers = [(200, '{"softened": 1, "by": "prefix", "value": "http://en.example:81/A"}')]
     ended = univocal("purge", "--prefix", "http://en.example:81/A я", "--soft", "--via", server.url)
-    assert (ended.returncode, ended.stderr) == (0, "1 stored responses; 1 confirmed, 0 failed\n")
+    assert (ended.returncode, ended.stderr) == (0, "1 stored response; 1 confirmed, 0 failed\n")
     (asked,) = server.seen
     assert asked.startswith(b"PURGE http://en.example:81/A%20%D1%8F HTTP/1.1\r\n")
     for line in (b"Host: en.example:81\r\n", b"X-Purge-Method: prefix\r\n", b"Soft-Purge: 1\r\n"):
@@ -154,7 +154,7 @@ def test_a_default_port_needs_no_port_in_urls(port: int) -> None:
 def test_a_prefix_reaches_the_proxy_behind_an_admin_tag(univocal: Run, server: Recorder) -> None:
     server.answers = [(200, '{"purged": 1, "by": "prefix", "value": "http://en.example/"}')]
     ended = univocal("purge", "--tag", "a b", "--prefix", "http://en.example/", "--via", server.url)
-    assert ended.stderr == "1 stored responses; 1 confirmed, 1 failed\n"  # nobody listens on the next port
+    assert ended.stderr == "1 stored response; 1 confirmed, 1 failed\n"  # nobody listens on the next port
     assert [asked.partition(b" ")[0] for asked in server.seen] == [b"PURGE"]
 
 
@@ -175,7 +175,7 @@ def test_what_is_not_confirmed_is_status_1(
     ended = univocal("purge", "http://a/", "http://b/", "--via", server.url)
     assert ended.returncode == 1
     assert ended.stdout.splitlines() == [f"http://a/\t{said}", "http://b/\tpurged 1\tk"]
-    assert ended.stderr == "1 stored responses; 1 confirmed, 1 failed\n"
+    assert ended.stderr == "1 stored response; 1 confirmed, 1 failed\n"
 
 
 def test_a_proxy_that_is_not_there(univocal: Run, server: Recorder) -> None:
