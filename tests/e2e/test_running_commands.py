@@ -229,7 +229,7 @@ def test_a_server_that_takes_no_purge_is_named(univocal: Fixture, origin: Any) -
 
 def test_options_go_before_a_loopback_url(univocal: Fixture, proxies: list[Any]) -> None:
     first, second = proxies
-    url = "http://127.0.0.1:{}/page".format(first.proxy[1])
+    url = f"http://127.0.0.1:{first.proxy[1]}/page"
     for ended in (
         univocal("purge", url, "--admin", admin_of(second)),
         univocal("purge", url, "--via", "http://{}:{}".format(*second.proxy)),
