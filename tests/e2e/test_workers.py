@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -417,3 +418,33 @@ def test_a_signal_during_a_slow_start_ends_without_a_traceback(origin: Any, tmp_
             _, said = process.communicate(timeout=20)
     assert process.returncode == 0
     assert "Traceback" not in said
+
+
+def test_no_worker_confirms_a_purge_once_the_directory_is_gone(
+    start: Fixture, origin: Any, ask: Fixture, tmp_path: Path
+) -> None:
+    """A worker in a killed one's place does not make it anew: no other would hear of its purges."""
+    store, file = tmp_path / "store", tmp_path / "univocal.toml"
+    file.write_text(
+        f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nworkers = {COUNT}\naccess_log = "off"\n'
+        f'[cache]\nstore = "file://{store}"\n'
+        f'[[sites]]\nhosts = ["en.example"]\nprofile = "mediawiki"\nupstream = "{origin.url}"\n'
+    )
+    running = start("serve", "--config", str(file))
+    asked_of_each(ask, running)
+    assert ask(running.proxy, "/wiki/A(b)", "en.example", "PURGE").status == 200
+    shutil.rmtree(store)
+    before = processes(running.process.pid)
+    os.kill(before[0], signal.SIGKILL)
+    until(
+        lambda: (
+            len(processes(running.process.pid)) == COUNT and before[0] not in processes(running.process.pid)
+        )
+    )
+    until(lambda: ask(running.admin, "/-/ready", "localhost").status == 200)
+    answers = {ask(running.proxy, "/wiki/A(b)", "en.example", "PURGE").status for _ in range(20)}
+    named = json.dumps({"url": "http://en.example/wiki/A(b)"})
+    answers.add(ask(running.admin, "/-/purge", "localhost", "POST", body=named).status)
+    assert answers == {503}
+    assert ask(running.proxy, "/wiki/A(b)", "en.example").status == 200
+    assert not store.exists()

@@ -34,6 +34,11 @@ class Commons:
         return self.process == PARENT
 
     @property
+    def name(self) -> bytes:
+        """A name of the program that no other one has."""
+        return str(self.directory).encode()
+
+    @property
     def in_force(self) -> Path:
         """The file of the last purge that is in force in all of them."""
         return self.directory / "purges"

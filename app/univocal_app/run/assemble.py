@@ -379,11 +379,15 @@ def store_of(
     """Make the store of the configuration; nothing is connected yet. Raises ConfigurationError."""
     table = configuration.cache
     memory = MemoryStore(*memory_bounds(configuration), is_part=_is_together(configuration))
+    program = None if commons is None else (commons.name, commons.leads)
     try:
         if table.store == "memory":
             if commons is None or commons.store is None:
                 return memory
-            return file_tier(commons.store, memory, time.time, table.max_bytes, report, is_durable=False)
+            most = table.max_bytes
+            return file_tier(
+                commons.store, memory, time.time, most, report, is_durable=False, program=program
+            )
         redis = RedisSettings(**table.redis.model_dump())
         return store_at(
             table.store,
@@ -394,6 +398,7 @@ def store_of(
             report,
             redis,
             None if commons is None else commons.in_force,
+            program,
         )
     except ConfigurationError as error:
         raise ConfigurationError(source, "cache.store", masked(table.store), error.allowed) from None

@@ -58,15 +58,19 @@ def store_at(
     report: StoreReport = unreported,
     redis: RedisSettings = DEFAULT,
     in_force: Path | None = None,
+    program: tuple[bytes, bool] | None = None,
 ) -> SharedTier:
-    """A tier over the store at a URL; see `redis_tier` for `in_force`. Raises ConfigurationError."""
+    """A tier over the store at a URL. Raises ConfigurationError.
+
+    See `redis_tier` for `in_force` and `file_tier` for `program`.
+    """
     try:
         path = directory_of(url)
     except ValueError as error:
         raise ConfigurationError("cache", "store", url, str(error)) from None
     if path is None:
         return redis_tier(url, memory, clock, detached_ttl, settings=redis, report=report, in_force=in_force)
-    return file_tier(path, memory, clock, disk_bytes, report)
+    return file_tier(path, memory, clock, disk_bytes, report, program=program)
 
 
 def redis_tier(
@@ -122,14 +126,21 @@ def file_tier(
     report: StoreReport = unreported,
     *,
     is_durable: bool = True,
+    program: tuple[bytes, bool] | None = None,
 ) -> SharedTier:
-    """A tier over a directory, which is locked for this program. Raises ConfigurationError."""
+    """A tier over a directory, which is locked for this program. Raises ConfigurationError.
+
+    `program`: a name that all its processes have, and whether this one makes the directory. Without, they are
+    those that multiprocessing or a fork has made of one process.
+    """
     from univocal.store.file.directory import Directory, InUseError  # noqa: PLC0415  SQLite is for this alone
     from univocal.store.file.entries import FileEntries  # noqa: PLC0415
+    from univocal.store.file.ownership import Program  # noqa: PLC0415
     from univocal.store.file.purges import FilePurges  # noqa: PLC0415
 
+    whose = None if program is None else Program(*program)
     try:
-        directory = Directory(path, is_durable=is_durable)
+        directory = Directory(path, is_durable=is_durable, program=whose)
     except InUseError:
         allowed = "a directory that no other program uses"
         raise ConfigurationError("cache", "store", f"file://{path}", allowed) from None
@@ -137,5 +148,5 @@ def file_tier(
         allowed = f"a directory that can be written ({error.strerror or error})"
         raise ConfigurationError("cache", "store", f"file://{path}", allowed) from None
     entries = FileEntries(directory, disk_bytes, report)
-    purges = FilePurges(directory.ring, COMPILER, report)
+    purges = FilePurges(directory.ring, COMPILER, report, lambda: directory.is_in_place)
     return SharedTier(memory, entries, purges, clock, name=str(path))

@@ -210,14 +210,114 @@ async def test_a_process_that_stands_still_delays_nobody_for_long(opened: Open, 
             process.send_signal(signal.SIGKILL)
 
 
-async def test_a_second_program_is_refused(opened: Open, tmp_path: Path) -> None:
+# Each runs a program: in a session of its own, beside the first as one shell starts it, or in a container.
+SURROUNDINGS: dict[str, tuple[list[str], bool]] = {
+    "another session": ([], True),
+    "the same process group": ([], False),
+    "another container": (["unshare", "--pid", "--fork", "--mount-proc"], False),
+}
+
+
+@pytest.mark.parametrize("surroundings", SURROUNDINGS)
+async def test_a_second_program_is_refused(opened: Open, tmp_path: Path, surroundings: str) -> None:
     await opened()
+    before, own_session = SURROUNDINGS[surroundings]
+    if before and subprocess.run([*before, "true"], capture_output=True, check=False).returncode:  # noqa: ASYNC221
+        pytest.skip("a container needs root")
     program = WRITER.format(path=sys.path, directory=str(tmp_path / "store"))
     ended = subprocess.run(  # noqa: ASYNC221
-        [sys.executable, "-c", program], capture_output=True, text=True, start_new_session=True, check=False
+        [*before, sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        start_new_session=own_session,
+        check=False,
+        timeout=60,
     )
     assert "a directory that no other program uses" in ended.stderr
     assert (tmp_path / "store").stat().st_mode & 0o777 == 0o700
+
+
+CHILDREN = """
+import multiprocessing, os, sys, time
+sys.path[:0] = {path!r}
+from store.file.test_file_store import *
+def open_it(directory):
+    file_tier(Path(directory), MemoryStore(), time.time)
+    os._exit(7)
+if __name__ == "__main__":
+    context = multiprocessing.get_context({method!r})
+    if {first!r} == "parent":
+        held = file_tier(Path({directory!r}), MemoryStore(), time.time)
+    made = [context.Process(target=open_it, args=({directory!r},)) for _ in range(2)]
+    for each in made: each.start()
+    for each in made: each.join()
+    print([each.exitcode for each in made])
+"""
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+@pytest.mark.parametrize("first", ["parent", "child"])
+def test_processes_that_share_work_share_a_directory(tmp_path: Path, method: str, first: str) -> None:
+    file = tmp_path / "program.py"
+    directory = str(tmp_path / "store")
+    file.write_text(CHILDREN.format(path=sys.path, directory=directory, method=method, first=first))
+    ended = subprocess.run([sys.executable, file], capture_output=True, text=True, check=False, timeout=60)
+    assert ended.stdout == "[7, 7]\n", ended.stderr
+
+
+def test_a_link_to_a_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there")
+    if os.geteuid():
+        pytest.skip("who is not root may be directed by root")
+    with pytest.raises(ConfigurationError, match="it is a link"):
+        file_tier(tmp_path / "link", MemoryStore(), time.time)
+    assert not [*(tmp_path / "there").iterdir()]
+
+
+@pytest.mark.parametrize("whose", ["store", ""])
+def test_a_directory_of_another_user_is_refused(tmp_path: Path, whose: str) -> None:
+    if os.geteuid():
+        pytest.skip("who is not root cannot give a directory away")
+    (tmp_path / "home" / "store").mkdir(parents=True)
+    os.chown(tmp_path / "home" / whose, 1000, 1000)
+    with pytest.raises(ConfigurationError, match="belongs to another user"):
+        file_tier(tmp_path / "home" / "store", MemoryStore(), time.time)
+    assert not [*(tmp_path / "home" / "store").iterdir()]
+
+
+@pytest.mark.parametrize("name", ["lock", "journal", "turns"])
+@pytest.mark.parametrize("kind", ["symbolic", "hard"])
+def test_a_file_that_is_a_link_is_refused(tmp_path: Path, name: str, kind: str) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "other").write_bytes(b"another program's")
+    if kind == "hard":
+        (tmp_path / "store" / name).hardlink_to(tmp_path / "other")
+    else:
+        (tmp_path / "store" / name).symlink_to(tmp_path / "other")
+    with pytest.raises(ConfigurationError, match="can be written"):
+        file_tier(tmp_path / "store", MemoryStore(), time.time)
+    assert (tmp_path / "other").read_bytes() == b"another program's"
+
+
+async def test_a_later_process_does_not_make_a_removed_directory_anew(tmp_path: Path) -> None:
+    """One directory for the life of the program: another's purges would be heard by nobody."""
+    path = tmp_path / "store"
+    first = file_tier(path, MemoryStore(), time.time, program=(b"p", True))
+    await first.start()
+    shutil.rmtree(path)
+    later = [file_tier(path, MemoryStore(), time.time, program=(b"p", False))]
+    other = file_tier(path, MemoryStore(), time.time, program=(b"q", True))
+    later.append(file_tier(path, MemoryStore(), time.time, program=(b"p", False)))
+    for tier in [first, *later]:
+        await tier.start(0.1)
+        with pytest.raises(RefusedError):
+            await tier.purge(Everything(), time.time())
+        assert not tier.connected or tier is first
+    await other.start()
+    assert await other.purge(Everything(), time.time()) == 0
+    for tier in [first, *later, other]:
+        await tier.aclose()
 
 
 def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import struct
 from pathlib import Path
 from typing import Final
 
+from univocal.store.file.own_files import open_file
+
 __all__ = ["ByteLocks"]
 
 # Linux has locks of an open file, which are no other's of this process; elsewhere they are the process's.
@@ -16,14 +18,21 @@ _LOCK: Final = struct.Struct("hhqqi4x")
 
 
 class ByteLocks:
-    """The locks on the bytes of the file at `path`; the bytes need not exist. Raises OSError."""
+    """The locks on the bytes of the file at `path`; the bytes need not exist. Raises OSError.
 
-    def __init__(self, path: Path) -> None:
-        self._file: Final = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    With an open `directory` the file is the one of that name there.
+    """
+
+    def __init__(self, path: Path, directory: int | None = None, flags: int = os.O_RDWR | os.O_CREAT) -> None:
+        self.file: Final = open_file(path, directory, flags)
 
     def take(self, place: int) -> bool:
-        """Take the lock on a byte; False if another holds it."""
+        """Take the lock on a byte; False if another holds or shares it."""
         return self._set(fcntl.F_WRLCK, place)
+
+    def share(self, place: int) -> bool:
+        """Share the lock on a byte, also in place of the whole of it; False if another holds it."""
+        return self._set(fcntl.F_RDLCK, place)
 
     def give(self, place: int) -> None:
         """Give the lock on a byte back."""
@@ -31,11 +40,11 @@ class ByteLocks:
 
     def _set(self, kind: int, place: int) -> bool:
         try:
-            fcntl.fcntl(self._file, _SET, _LOCK.pack(kind, os.SEEK_SET, place, 1, 0))
+            fcntl.fcntl(self.file, _SET, _LOCK.pack(kind, os.SEEK_SET, place, 1, 0))
         except (BlockingIOError, PermissionError):
             return False
         return True
 
     def close(self) -> None:
         """Give all locks back."""
-        os.close(self._file)
+        os.close(self.file)

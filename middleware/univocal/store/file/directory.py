@@ -1,6 +1,6 @@
 """The directory of a file store: who may use it, what is in it, and what becomes of damage.
 
-lock            the program that uses it; its process group shares it
+lock            the program that uses it: its processes share a lock of it
 journal         purges, see ring.py
 turns           no bytes: its locks name the keys being fetched
 entries-N.db    SQLite; N is the journal's generation
@@ -9,15 +9,18 @@ damaged.db      the last such file that could not be read
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import shutil
 import tempfile
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
+from univocal.store.file.byte_locks import ByteLocks
+from univocal.store.file.own_files import open_directory
+from univocal.store.file.ownership import InUseError, Program, RemovedError, is_left, locked
 from univocal.store.file.ring import Ring
 from univocal.store.file.turns import Turns
 from univocal.store.roles import StoreUnavailableError
@@ -30,46 +33,66 @@ SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the directory in it is d
 _PREFIX: Final = "univocal-store-"
 
 
-class InUseError(Exception):
-    """Another program uses the directory."""
-
-
 class Directory:
     """A directory that is made, locked and opened. Raises OSError, InUseError.
 
-    `is_durable`: it is on a disk, and what was confirmed survives a loss of power.
+    `is_durable`: it is on a disk, and what was confirmed survives a loss of power. `program`: whose processes
+    have it in common. Once it was removed, each of them, and those that come later, goes on without.
     """
 
-    def __init__(self, path: Path, *, is_durable: bool = True) -> None:
+    def __init__(self, path: Path, *, is_durable: bool = True, program: Program | None = None) -> None:
         self.path: Final = path
         self.is_durable: Final = is_durable
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.chmod(0o700)
-        self._lock: Final = _locked(path / "lock")
+        program = Program() if program is None else program
+        with ExitStack() as opened:
+            try:
+                self._file = open_directory(path) if program.makes else _reopened(path)
+                opened.callback(os.close, self._file)
+                self._lock: ByteLocks | None = locked(path / "lock", self._file, program)
+                opened.callback(self._lock.close)
+                self.ring, self.turns = self._journal(), Turns(path / "turns", self._file)
+                self._tidy()
+            except RemovedError:
+                self._lock = None
+                with TemporaryDirectory(prefix=_PREFIX) as name:  # in which no purge is ever confirmed
+                    self.ring = Ring(Path(name) / "journal", is_durable=False)
+                    self.turns = Turns(Path(name) / "turns")
+            self._opened: Final = opened.pop_all()
+
+    @property
+    def is_in_place(self) -> bool:
+        """True while it is where it was opened, with its lock and its journal."""
+        if self._lock is None:
+            return False
         try:
-            self.ring: Final = self._journal()
-            self.turns: Final = Turns(path / "turns")
-            self._tidy()
-        except BaseException:
-            os.close(self._lock)
-            raise
+            is_same = os.path.samestat(os.stat(self.path), os.fstat(self._file))
+            held = os.path.samestat(os.stat("lock", dir_fd=self._file), os.fstat(self._lock.file))
+        except OSError:
+            return False
+        return is_same and held and self.ring.is_in_place
 
     def _journal(self) -> Ring:
         try:
-            ring = Ring(self.path / "journal", is_durable=self.is_durable)
+            ring = Ring(self.path / "journal", directory=self._file, is_durable=self.is_durable)
         except StoreUnavailableError as error:
             raise OSError(str(error)) from None
-        if ring.is_new and list(self.path.glob("entries-*.db")):
+        if ring.is_new and self._databases():
             logger.warning("%s: the journal is unreadable; the store starts empty", self.path)
         return ring
+
+    def _databases(self) -> list[str]:
+        return [name for name in os.listdir(self._file) if name.startswith("entries-")]
 
     def _tidy(self) -> None:
         """Remove the entries of other generations: nobody can tell what was purged of them."""
         current = self.entries(self.ring.generation).name
-        for file in self.path.glob("entries-*.db*"):
-            if file.name.split(".db")[0] + ".db" != current:
-                with suppress(OSError):
-                    file.unlink()
+        for name in self._databases():
+            if not name.startswith(current):
+                self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        with suppress(OSError):
+            os.unlink(name, dir_fd=self._file)
 
     def entries(self, generation: int) -> Path:
         """The file of the entries of a generation."""
@@ -81,35 +104,24 @@ class Directory:
             return
         damaged = self.entries(generation)
         with suppress(OSError):
-            damaged.replace(self.path / "damaged.db")
+            os.replace(damaged.name, "damaged.db", src_dir_fd=self._file, dst_dir_fd=self._file)
         for end in ("-wal", "-shm"):
-            damaged.with_name(damaged.name + end).unlink(missing_ok=True)
+            self._remove(damaged.name + end)
         logger.warning("%s is damaged (%s): moved to damaged.db, the store starts empty", damaged, reason)
 
     def close(self) -> None:
         """Let other programs use it."""
         self.ring.close()
         self.turns.close()
-        os.close(self._lock)
+        self._opened.close()
 
 
-def _locked(path: Path) -> int:
-    """Lock a directory for this process group. Raises InUseError."""
-    group = b"%d" % os.getpgrp()
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(file, 0)
-            os.pwrite(file, group, 0)
-        except BlockingIOError:
-            if os.pread(file, 32, 0) != group:
-                raise InUseError from None
-        fcntl.flock(file, fcntl.LOCK_SH)
-    except BaseException:
-        os.close(file)
-        raise
-    return file
+def _reopened(path: Path) -> int:
+    """Open a directory that another process has made. Raises RemovedError."""
+    if path.is_dir():
+        with suppress(OSError):
+            return open_directory(path)
+    raise RemovedError
 
 
 def new_in_memory() -> Path:
@@ -117,18 +129,6 @@ def new_in_memory() -> Path:
     base = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
     for path in base.glob(_PREFIX + "*"):
         with suppress(OSError):
-            if path.stat().st_uid == os.getuid() and _is_left(path):
+            if path.lstat().st_uid == os.geteuid() and is_left(path / "lock"):
                 shutil.rmtree(path)
     return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
-
-
-def _is_left(path: Path) -> bool:
-    """Tell whether no process uses a directory any longer."""
-    file = os.open(path / "lock", os.O_RDWR | os.O_CLOEXEC)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(file)
-    return True

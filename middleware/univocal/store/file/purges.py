@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from typing import Final
@@ -26,26 +26,32 @@ class FilePurges(Purges):
     """The journal in a ring: no lag, no heartbeat. It is away once somebody has removed its directory."""
 
     def __init__(
-        self, ring: Ring, compiler: PatternCompiler | None = None, report: StoreReport = unreported
+        self,
+        ring: Ring,
+        compiler: PatternCompiler | None = None,
+        report: StoreReport = unreported,
+        is_in_place: Callable[[], bool] | None = None,
     ) -> None:
         self._ring: Final = ring
+        self._is_in_place: Final = is_in_place or (lambda: ring.is_in_place)
         self._compiler, self._report = compiler, report
         self._thread: Final = ThreadPoolExecutor(1, "univocal-purges")
         self._watch: asyncio.Task[None] | None = None
 
     async def start(self, watcher: Watcher) -> None:
-        watcher.returned()
+        if self._is_in_place():
+            watcher.returned()
         self._watch = asyncio.get_running_loop().create_task(self._look_after(watcher))
 
     async def _look_after(self, watcher: Watcher) -> None:
         """Another process makes the directory anew, with a journal of its own: of that nothing is heard."""
-        while self._ring.is_in_place:  # noqa: ASYNC110  (who removes it says nothing)
+        while self._is_in_place():  # noqa: ASYNC110  (who removes it says nothing)
             await asyncio.sleep(_LOOK)
         watcher.lost("its directory was removed: start the program again")
 
     def _append(self, payload: bytes) -> int:
         number = self._ring.append(payload)
-        if not self._ring.is_in_place:
+        if not self._is_in_place():
             raise StoreUnavailableError("its directory was removed")
         return number
 

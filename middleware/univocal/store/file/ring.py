@@ -20,6 +20,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
+from univocal.store.file.own_files import open_file
 from univocal.store.roles import BeyondHorizonError, StoreUnavailableError
 
 __all__ = ["CAPACITY", "Ring"]
@@ -39,13 +40,21 @@ _PAUSE: Final = 0.001
 class Ring:
     """The mapped journal at `path`; what is no such file is begun anew, and `is_new` says so.
 
-    `is_durable`: what is appended survives a loss of power. Raises OSError.
+    `is_durable`: what is appended survives a loss of power. With an open `directory` the file is the one of
+    that name there. Raises OSError.
     """
 
-    def __init__(self, path: Path, capacity: int = CAPACITY, *, is_durable: bool = True) -> None:
-        self._path: Final = path
+    def __init__(
+        self,
+        path: Path,
+        capacity: int = CAPACITY,
+        *,
+        is_durable: bool = True,
+        directory: int | None = None,
+    ) -> None:
+        self._path, self._directory = path, directory
         self._capacity, self._is_durable = capacity, is_durable
-        self._file: Final = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._file: Final = open_file(path, directory)
         try:
             with self.alone():
                 os.posix_fallocate(self._file, 0, _HEAD + capacity)
@@ -117,7 +126,8 @@ class Ring:
     def is_in_place(self) -> bool:
         """True if the file at the path is still this one."""
         try:
-            return os.path.samestat(os.stat(self._path), os.fstat(self._file))
+            name = self._path if self._directory is None else self._path.name
+            return os.path.samestat(os.stat(name, dir_fd=self._directory), os.fstat(self._file))
         except OSError:
             return False
 

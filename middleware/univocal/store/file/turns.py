@@ -14,8 +14,8 @@ __all__ = ["Turns"]
 class Turns:
     """Locks by key: two keys of one digest wait for one another, which costs time alone."""
 
-    def __init__(self, path: Path) -> None:
-        self._locks: Final = ByteLocks(path)
+    def __init__(self, path: Path, directory: int | None = None) -> None:
+        self._locks: Final = ByteLocks(path, directory)
         self._mine: set[int] = set()
 
     def take(self, key: bytes) -> bool:
