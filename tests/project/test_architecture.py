@@ -36,6 +36,7 @@ ALLOWED = {
     "tomllib",
     "typing",
     "weakref",
+    "webencodings",
 }
 # The floor of each room; a module imports from its own room and from rooms on lower floors.
 FLOORS = {

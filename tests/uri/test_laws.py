@@ -187,9 +187,10 @@ QUERY_SETTINGS = st.fixed_dictionaries(
 )
 CHARSET_SETTINGS = st.fixed_dictionaries(
     {
-        "path": st.sampled_from(["", "windows-1251", "euc-jp", "shift_jis", "gbk"]),
-        "query": st.sampled_from(["", "windows-1251", "euc-kr", "big5"]),
+        "path": st.sampled_from(["", "windows-1251", "shift_jis", "gbk", ["euc-jp", "windows-1253"]]),
+        "query": st.sampled_from(["", "windows-1251", ["euc-kr"], ["shift_jis", "big5", "koi8-r"]]),
         "origin": st.sampled_from(["utf-8", "utf-8", "legacy"]),
+        "prefer": st.sampled_from(["utf-8", "legacy"]),
     }
 )
 PREFIXES_AWAY = st.fixed_dictionaries(

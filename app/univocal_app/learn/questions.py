@@ -14,7 +14,7 @@ from hashlib import blake2b
 from typing import Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-from univocal.uri.charset import CHARSETS
+from univocal.uri.charset import decoded, encoded
 from univocal.uri.query import split
 from univocal_app.learn.sample import section_of
 
@@ -57,7 +57,7 @@ _ALNUM: Final = re.compile(rb"(?<![%])(?<!%.)[A-Za-z0-9]")
 _FOREIGN_RUN: Final = re.compile(rb"(?:%[89A-Fa-f][0-9A-Fa-f])+")
 
 # Legacy charsets that are tried, the most common ones first.
-_TRIED: Final = ("iso-8859-1", "windows-1251", "koi8-r", "iso-8859-2", "windows-1253", "euc-jp", "euc-kr")
+_TRIED: Final = ("windows-1252", "windows-1251", "koi8-r", "iso-8859-2", "windows-1253", "euc-jp", "euc-kr")
 
 # What a pair that says "same" leaves of the doubt: little where a decoy told that the place matters.
 _WITH_DECOY: Final = 0.04
@@ -393,11 +393,11 @@ def _charset(target: bytes) -> list[Pair]:
     pairs = []
     for name in _TRIED:
         try:
-            try:
-                other = octets.decode().encode(CHARSETS[name])
-            except UnicodeDecodeError:
-                other = octets.decode(CHARSETS[name]).encode()
-        except UnicodeError:
+            other = encoded(octets.decode(), name)
+        except UnicodeDecodeError:
+            text = decoded(octets, name)
+            other = None if text is None else text.encode()
+        if other is None:
             continue
         spelled = quote_from_bytes(other).encode()
         if other.isascii() or any(octet < 0x80 for octet in other) or other == octets:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
-from univocal.uri.charset import part_transcoder
 from univocal.uri.profile import Profile
 from univocal.uri.query import Respell, speller
 
@@ -68,9 +67,8 @@ def spelled_pattern(pattern: bytes, profiles: Sequence[Profile]) -> bytes:
 
 
 def _respellings(profile: Profile) -> Iterator[Respell]:
-    charset = profile.charset
-    for spell, legacy in ((profile.ring.canonical, charset.path), (speller(profile.query), charset.query)):
-        yield partial(_respelled, spell, part_transcoder(legacy, charset.origin, ""))
+    for part, spell in (("path", profile.ring.canonical), ("query", speller(profile.query))):
+        yield partial(_respelled, spell, profile.charset.transcoder(part))
 
 
 def _respelled(spell: Respell, transcode: Respell, character: bytes) -> bytes:

@@ -9,7 +9,7 @@ from functools import lru_cache, partial
 from typing import Final, TypeAlias
 
 from univocal.http.errors import by_rank
-from univocal.uri.charset import UTF_8, part_transcoder
+from univocal.uri.charset import UTF_8
 from univocal.uri.percent_encoding import spellings
 from univocal.uri.profile import Profile
 from univocal.uri.query import BARE, Query, Respell, query_steps, split
@@ -197,7 +197,7 @@ def _path_steps(profile: Profile, declared: str) -> Iterator[tuple[str, Respell,
         yield "parameters", partial(strip_parameters, parameter=parameter), True
     yield "ring", profile.ring.canonical, False
     if profile.charset.path or declared:
-        transcode = part_transcoder(profile.charset.path, profile.charset.origin, declared)
+        transcode = profile.charset.transcoder("path", declared)
         yield "charset", lambda path: _SEGMENT.sub(lambda segment: transcode(segment[0]), path), True
     if profile.merge_slashes and profile.reads_parameters:
         yield "slashes", partial(remove_empty_segments, parameter=parameter), False

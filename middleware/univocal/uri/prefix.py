@@ -110,7 +110,7 @@ def _without_end(profile: Profile, *, path_ends: bool) -> Profile:
         index_names=profile.index_names if path_ends else (),
         rewrites=tuple(rule for rule in profile.rewrites if rule.at not in ends),
         query=Query(ring=profile.query.ring),
-        charset=replace(profile.charset, query=""),
+        charset=replace(profile.charset, query=()),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from univocal.http.errors import ConfigurationError, Objections, ProfileError, by_rank
-from univocal.uri.charset import CHARSETS, Charset, part_transcoder
+from univocal.uri.charset import Charset, charset_of, encoded
 from univocal.uri.percent_encoding import DECODE, ENCODE, RINGS, DecoderRing
 from univocal.uri.query import Query
 from univocal.uri.rewrite import Rule, first_overlap
@@ -155,8 +155,8 @@ def _build(name: str, tables: Tables) -> Profile:
     complete = with_defaults(tables)
     path = complete["path"]
     ring = _path_ring(source, path)
-    charset = Charset(**complete["charset"])
-    transcode = part_transcoder(charset.path, charset.origin, "")
+    charset = _charset(complete["charset"])
+    transcode = charset.transcoder("path")
     profile = Profile(
         name=name,
         summary=tables.get("summary", ""),
@@ -220,13 +220,29 @@ def _octets(source: str, key: str, text: str) -> bytes:
     return bytes(octets)
 
 
+def _charset(settings: Tables) -> Charset:
+    def named(value: str | list[str]) -> tuple[str, ...]:
+        labels = value if isinstance(value, list) else [value] if value else []
+        return tuple(dict.fromkeys(map(charset_of, labels)))
+
+    return Charset(**{**settings, "path": named(settings["path"]), "query": named(settings["query"])})
+
+
+_ASCII_OR_NOT: Final = re.compile(r"[\x00-\x7f]+|[^\x00-\x7f]+")
+
+
 def _spelled(name: str, part: str, charset: Charset) -> bytes:
     """A name of the profile's in the bytes that targets have when it is compared with them: the origin's."""
     legacy = charset.path if part == "path" else charset.query
-    try:
-        return name.encode(CHARSETS[legacy] if charset.origin == "legacy" and legacy else "utf-8")
-    except UnicodeEncodeError:
-        return name.encode()  # no target in that charset holds it
+    if charset.origin == "legacy":
+        for each in legacy:
+            runs = [
+                encoded(run, each) if run[0] >= "\x80" else run.encode()
+                for run in _ASCII_OR_NOT.findall(name)
+            ]
+            if None not in runs:
+                return b"".join(run for run in runs if run is not None)
+    return name.encode()
 
 
 def _query(source: str, settings: Tables, charset: Charset) -> Query:

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from univocal.http.globs import compile_globs
 from univocal.http.grammar import RESERVED, UNRESERVED, unescape
-from univocal.uri.charset import Charset, part_transcoder
+from univocal.uri.charset import Charset
 from univocal.uri.percent_encoding import DecoderRing
 
 __all__ = ["BARE", "Query", "Respell", "query_steps", "speller", "split"]
@@ -48,7 +48,7 @@ def query_steps(settings: Query, charset: Charset, declared: str) -> Iterator[tu
     """The steps that change a query, in order: the name of each, the step, and whether it is lossy."""
     yield "query", speller(settings) if settings.ring is None else _through(settings.ring), False
     if charset.query or declared:
-        transcode = part_transcoder(charset.query, charset.origin, declared)
+        transcode = charset.transcoder("query", declared)
         yield "query-charset", lambda query: _PART.sub(lambda part: transcode(part[0]), query), True
     if settings.allow is not None:
         allowed = _matcher(settings.allow)

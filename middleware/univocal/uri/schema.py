@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from univocal.http.errors import Objections, ProfileError, by_rank
-from univocal.uri.charset import CHARSETS
+from univocal.uri.charset import CHARSETS, charset_of
 from univocal.uri.percent_encoding import RINGS
 from univocal.uri.suspicious import SEQUENCES
 
@@ -58,11 +58,19 @@ def _is_ring(value: Any) -> bool:
     return value == "" or (isinstance(value, str) and value in RINGS)
 
 
+def _are_charsets(value: Any) -> bool:
+    labels = value if isinstance(value, list) else [value]
+    return value == "" or all(_is_text(label) and charset_of(label) in CHARSETS for label in labels)
+
+
 def _are_defaults(value: Any) -> bool:
     return isinstance(value, dict) and all(type(default) in (str, int) for default in value.values())
 
 
 _RING: Final = _Setting("", _is_ring, f"{', '.join(RINGS)}, or 256 numbers: 0 encode, 1 decode, 2 keep")
+_CHARSETS: Final = _Setting(
+    "", _are_charsets, f"a label of WHATWG's, or a list of them, for {', '.join(CHARSETS)}"
+)
 _SEQUENCE: Final = _list(
     ["control-character"],
     "a list of " + ", ".join(by_rank(SEQUENCES)),
@@ -92,9 +100,10 @@ _TABLES: Final[dict[str, dict[str, _Setting]]] = {
         "drop_empty_mark": _flag(),
     },
     "charset": {
-        "path": _choice("", *CHARSETS),
-        "query": _choice("", *CHARSETS),
+        "path": _CHARSETS,
+        "query": _CHARSETS,
         "origin": _choice("utf-8", "legacy"),
+        "prefer": _choice("utf-8", "legacy"),
         "trust_encoding_fields": _flag(),
     },
     "reject": {

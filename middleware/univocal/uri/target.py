@@ -150,7 +150,7 @@ def encoding_fields(canonical: Canonical) -> list[tuple[bytes, bytes]]:
     """
     charset = canonical.route.profile.charset
     sure = (charset.path or charset.trust_encoding_fields, charset.query or charset.trust_encoding_fields)
-    if not (sure[0] or sure[1]):
+    if not (sure[0] or sure[1]) or charset.origin == charset.prefer == "legacy":
         return []
     parts = zip(ENCODINGS, split(canonical.target), sure, strict=True)
     return [(name, b"UTF-8") for name, text, transcoded in parts if text and transcoded and is_utf_8(text)]
