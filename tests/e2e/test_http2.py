@@ -127,6 +127,21 @@ async def test_httpx_asks_for_many_at_once_over_one_connection(
     assert any("hit" in answer.headers["cache-status"] for answer in answers)
 
 
+async def test_httpx_posts_over_one_connection_without_a_failure(proxy: Any, authority: Authority) -> None:
+    """It sends END_STREAM in a frame of its own, when the origin server may have answered by then."""
+
+    async def content() -> AsyncIterator[bytes]:
+        yield b"content"
+        await asyncio.sleep(0.02)
+
+    url = f"https://127.0.0.1:{proxy.proxy[1]}/"
+    async with httpx.AsyncClient(http2=True, verify=authority.client(), timeout=TIMEOUT) as client:
+        length = {"Content-Length": "7"}
+        for _ in range(5):
+            posts = (client.post(url, content=content(), headers=length) for _ in range(20))
+            assert {answer.status_code for answer in await asyncio.gather(*posts)} == {200}
+
+
 def test_who_has_a_connection_open_keeps_nobody_from_ending(proxy: Any, authority: Authority) -> None:
     url = f"https://127.0.0.1:{proxy.proxy[1]}/"
     with httpx.Client(http2=True, verify=authority.client(), timeout=TIMEOUT) as client:

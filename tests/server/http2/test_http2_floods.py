@@ -26,6 +26,7 @@ from http2_client import (
     settings,
     window_update,
 )
+from univocal.server.http2.frames import Credit
 
 MOST = 8 * 1024 * 1024
 HOUR = (b"cache-control", b"max-age=3600")
@@ -183,6 +184,28 @@ async def test_a_client_that_cancels_half_of_its_requests_is_served(connect):
         client.server.origin.holds = True
         await client.send(headers(number + 2), rst_stream(number + 2))
     assert not client.transport.is_closed
+
+
+async def test_hits_do_not_pay_for_cancelled_misses(connect):
+    client = connect()
+    client.server.origin.pages[b"/"] = Page(fields=(HOUR,))
+    await client.ask(1)
+    client.server.origin.holds = True
+    for cancelled in range(Credit.MOST_IN_VAIN + 1):
+        assert client.error is None
+        number = 4 * cancelled + 3
+        missed = headers(number, changed(GET, path=b"/%d" % number))
+        await client.send(missed, rst_stream(number), headers(number + 2))
+    assert client.error == ENHANCE_YOUR_CALM
+
+
+async def test_seconds_pay_for_cancelled_requests(connect):
+    client = connect()
+    client.server.origin.holds = True
+    for number in range(1, 4001, 2):
+        client.clock.pass_time(1)
+        await client.send(headers(number), rst_stream(number))
+    assert client.error is None
 
 
 async def test_a_hundred_requests_may_be_cancelled_at_once(connect):

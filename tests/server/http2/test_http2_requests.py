@@ -13,6 +13,7 @@ from http2_client import (
     INTERNAL_ERROR,
     NO_ERROR,
     POST,
+    PROTOCOL_ERROR,
     Page,
     block,
     changed,
@@ -77,6 +78,53 @@ async def test_content_with_a_length_keeps_it(connect):
     (asked,) = client.server.origin.asked
     assert (asked.content, named(asked.fields, b"content-length")) == (b"content", [b"7"])
     assert named(asked.fields, b"transfer-encoding") == []
+
+
+def pieces(client, content, at):
+    """A request whose frames are split at a place, its end in a frame of its own."""
+    yield headers(1, [*POST, (b"content-length", b"%d" % len(content))], ends=False)
+    yield from (data(1, piece) for piece in (content[:at], content[at:]) if piece)
+    client.server.origin.asked[0].answer()
+    yield b""
+
+
+@pytest.mark.parametrize("at", range(8))
+@pytest.mark.parametrize(
+    "end", [data(1, ends=True), frame(DATA, 9, 1, b"\x09" + bytes(9)), headers(1, [(b"x", b"y")])]
+)
+async def test_a_whole_request_is_not_reset_for_its_end(connect, at, end):
+    client = connect()
+    client.server.origin.holds = True
+    for piece in pieces(client, b"content", at):
+        await client.send(piece)
+    assert client.response(1)[::2] == (200, b"answer")
+    await client.send(end)
+    assert client.resets(1) == []
+    assert client.granted() >= 0
+    client.server.origin.holds = False
+    assert (await client.ask(3))[0] == 200
+    assert client.error is None
+
+
+async def test_content_behind_a_whole_request_resets_it(connect):
+    client = connect()
+    client.server.origin.holds = True
+    for piece in pieces(client, b"content", 3):
+        await client.send(piece)
+    await client.send(data(1, b"more"))
+    assert client.resets(1) == [PROTOCOL_ERROR]
+    assert client.error is None
+
+
+async def test_requests_that_never_end_are_bounded(connect):
+    client = connect()
+    for number in range(1, 601, 2):
+        client.server.origin.pages[b"/"] = Page(is_early=True)
+        await client.send(headers(number, [*POST, (b"content-length", b"0")], ends=False))
+        assert client.head(number)[0] == 200
+    reset = [number for number in range(1, 601, 2) if client.resets(number)]
+    assert reset == list(range(1, 401, 2))  # the last hundred may still end
+    assert client.error is None
 
 
 async def test_a_request_that_ends_with_its_head_has_no_content(connect):

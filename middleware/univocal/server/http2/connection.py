@@ -227,6 +227,8 @@ class Http2Connection(asyncio.Protocol):
                 addressed = self._streams.get(event.stream_id)
                 if addressed is not None:
                     self._heed_for(addressed, event, now)
+                elif isinstance(event, DataReceived):  # padding, behind the response
+                    self.session.consumed(event.stream_id, event.flow_controlled_length)
 
     def _heed_for(
         self,
@@ -324,6 +326,8 @@ class Http2Connection(asyncio.Protocol):
         fields = head.fields
         stream = self._open(number, is_complete=is_complete, is_malformed=head.is_malformed)
         refusal = self._refusal(head, received)
+        if head.length is not None and not is_complete:
+            self.session.expect(number, head.length)
         if refusal is not None or is_complete:
             content = None
         else:
@@ -332,8 +336,6 @@ class Http2Connection(asyncio.Protocol):
                     *fields,
                     _CHUNKED,
                 ]  # its end is the stream's; towards the origin server it is chunked
-            else:
-                self.session.expect(number, head.length)
             expects = any(value.lower() == b"100-continue" for value in values(fields, b"expect"))
             content = RequestContent(stream, expects_continue=expects)
             self._pace.watch_content()

@@ -229,9 +229,15 @@ class Credit:
 
     A new connection has `MOST`; seconds, answers and content that was sent bring some back. A client that
     asks for what it takes never comes near zero; a flood of PING or RST_STREAM does within `MOST` frames.
+
+    Requests in vain (cancelled, refused, malformed) have an allowance beside it: `MOST_IN_VAIN` at first, and
+    seconds alone bring some back. A hit costs less than a miss that is cancelled, and must not pay for one.
     """
 
-    __slots__ = ("_left", "_since")
+    __slots__ = ("_left", "_left_in_vain", "_since", "_since_in_vain")
+
+    MOST_IN_VAIN: Final = 600
+    IN_VAIN_A_SECOND: Final = 10
 
     MOST: Final = 1000
     A_SECOND: Final = 10
@@ -240,7 +246,8 @@ class Credit:
 
     def __init__(self, now: float) -> None:
         self._left = float(self.MOST)
-        self._since = now
+        self._left_in_vain = float(self.MOST_IN_VAIN)
+        self._since = self._since_in_vain = now
 
     def spend(self, price: int, now: float) -> bool:
         """Pay for a frame; False: the client cannot."""
@@ -249,6 +256,13 @@ class Credit:
         self._left = min(self.MOST, self._left + (now - self._since) * self.A_SECOND) - price
         self._since = now
         return self._left >= 0
+
+    def waste(self, price: int, now: float) -> bool:
+        """Pay for a request in vain; False: the client cannot."""
+        regained = (now - self._since_in_vain) * self.IN_VAIN_A_SECOND
+        self._left_in_vain = min(self.MOST_IN_VAIN, self._left_in_vain + regained) - 1
+        self._since_in_vain = now
+        return self.spend(price, now) and self._left_in_vain >= 0
 
     def earn(self, gain: int) -> None:
         """Give some back."""

@@ -139,6 +139,7 @@ class Session:
         "_is_greeted",
         "_lengths",
         "_out",
+        "_unended",
         "_unread",
         "_whole",
         "error",
@@ -161,6 +162,7 @@ class Session:
         self._lengths: dict[int, int] = {}
         self._dropped: OrderedDict[int, None] = OrderedDict()  # streams that were reset here
         self._unread = 0  # bytes of content for these
+        self._unended: OrderedDict[int, None] = OrderedDict()  # answered streams whose end may come
         self._is_greeted = False  # a section of fields was sent
         self._out: list[bytes] = []  # what was written beside h2
         self.unwritten = 0  # bytes of content that `take` will give
@@ -198,7 +200,8 @@ class Session:
             self.fields_since = (self.fields_since or now) if waits else None
             return None
         late = frame.kind == Kind.HEADERS and frame.stream in self._dropped
-        if not self._credit.spend(frame.price + _TRAILERS_IN_VAIN * late, now):
+        pay = self._credit.waste if frame.kind == Kind.RST_STREAM else self._credit.spend
+        if not pay(frame.price + _TRAILERS_IN_VAIN * late, now):
             self.fail(ErrorCodes.ENHANCE_YOUR_CALM)
             return None
         return self._read(frame)
@@ -444,6 +447,21 @@ class Session:
         self._lengths.pop(stream, None)
         self._credit.earn(Credit.AN_ANSWER)
 
+    def awaits_end(self, stream: int) -> bool:
+        """Take note that a response is over; True: its request is whole but for END_STREAM.
+
+        Some clients send that in a frame of its own, and take RST_STREAM for a failure.
+        """
+        if self._lengths.get(stream, -1) != 0:
+            return False
+        self._credit.earn(Credit.AN_ANSWER)
+        self._unended[stream] = None
+        if len(self._unended) > MOST_STREAMS:
+            oldest, _ = self._unended.popitem(last=False)
+            if oldest in self._lengths:
+                self.reset(oldest, ErrorCodes.NO_ERROR)
+        return True
+
     def reset(self, stream: int, code: ErrorCodes) -> None:
         """End a stream at once; its client may not know for a while."""
         self._lengths.pop(stream, None)
@@ -461,8 +479,8 @@ class Session:
             self._dropped.popitem(last=False)
 
     def charge(self, price: int, now: float) -> None:
-        """Let the client pay for work that it had done in vain."""
-        if not self._credit.spend(price, now):
+        """Let the client pay for a request in vain; 0: it has paid."""
+        if price and not self._credit.waste(price, now):
             self.fail(ErrorCodes.ENHANCE_YOUR_CALM)
 
     # The end

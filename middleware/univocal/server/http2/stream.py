@@ -245,6 +245,8 @@ class Http2Stream:
         if self.is_complete:
             session.answered(self.number)
             self._let_go()
+        elif session.awaits_end(self.number):
+            self._let_go()
         else:
             self.reset(ErrorCodes.NO_ERROR)
 
