@@ -36,7 +36,7 @@ $(RUNS) $(TESTS): pyproject.toml
 	@test -e $@
 	@$(FIRST_IMPORT)
 
-demo: $(RUNS)  ## the proxy on 127.0.0.1:8080 before three small origins, its page on 127.0.0.1:8081; Ctrl-C ends it
+demo: $(RUNS)  ## the proxy on 127.0.0.1:8080 before four small origins, its page on 127.0.0.1:8081; Ctrl-C ends it
 	$(VENV)/bin/univocal demo --visitors $(ARGS)
 
 test: $(TESTS)  ## every test, several at once; those that need a missing program say which

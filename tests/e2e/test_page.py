@@ -23,7 +23,7 @@ import univocal_app
 Fixture = Callable[..., Any]
 OBSERVE = Path(univocal_app.__file__).parent / "observe"
 TILES = (
-    *("Requests in another spelling", "Hits", "Requests a second", "Latency, median", "Stored"),
+    *("Requests in another spelling", "Hits", "Requests", "Requests a second", "Latency, median", "Stored"),
     *("Origin servers up", "Failed", "Refused", "Connections", "Stale", "Purges", "Running for"),
 )
 HOSTILE = "/wiki/<img src=x onerror=document.title='owned'>"
@@ -460,6 +460,19 @@ def test_the_note_of_a_number_is_about_it(running: Any, browser: Browser, ask: F
     assert told["Origin servers up"] == "Origin servers up1all that are configured"
     assert told["Refused"] == "Refused1since the start; most: control-character"
     assert told["Purges"] == "Purges0since the start"
+
+
+def test_a_number_keeps_its_unit_on_its_line(running: Any, browser: Browser, ask: Fixture) -> None:
+    ask(running.proxy, "/wiki/A", "en.example")
+    opened(browser, running)
+    browser.until("document.getElementById('numbers').innerText.includes('ratio 0.0 %')")
+    wholes = browser.evaluate(
+        "[...document.querySelectorAll('#numbers .whole')].map((each) =>"
+        " [each.textContent, getComputedStyle(each).whiteSpace])"
+    )
+    assert ["0.0 %", "nowrap"] in wholes
+    total = "[...document.querySelectorAll('#numbers div')].map((each) => each.innerText)"
+    assert "Requests\n1\nsince the start" in browser.evaluate(total)
 
 
 def test_a_page_without_requests_claims_no_numbers(running: Any, browser: Browser) -> None:

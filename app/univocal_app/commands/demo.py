@@ -1,4 +1,4 @@
-"""`univocal demo`: the proxy before three small origin servers."""
+"""`univocal demo`: the proxy before four small origin servers."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def demo_command(
         bool, typer.Option("--visitors", help="Send sample requests, so that the page shows something.")
     ] = False,
 ) -> None:
-    """Run the proxy with three small origin servers, and print commands to try."""
+    """Run the proxy with four small origin servers, and print commands to try."""
     demo(address(listen, "--listen"), address(admin, "--admin"), visited=visitors)

@@ -1,4 +1,4 @@
-"""The demo: the proxy before three small origins, and what to try with curl."""
+"""The demo: the proxy before four small origins, and what to try with curl."""
 
 from univocal_app.demo.run import demo
 

@@ -206,7 +206,7 @@ pre + p {{ color: var(--quiet); margin: .2rem 0 1rem }}
 <body>
 <h1>univocal</h1>
 <p>One resource, one URL. <a href="http://{admin}/">The proxy's page</a> shows what happens.</p>
-<p>The proxy stands before three sites:</p>
+<p>The proxy stands before three sites and this page, each with an origin server of its own:</p>
 <ul>
 {sites}</ul>
 <p>Each command below is one to try; what to look for stands under it.</p>

@@ -87,7 +87,8 @@ class Discovery:
         """The profile as a file, with the evidence for each setting."""
         remarks: dict[str, list[str]] = {
             "": [
-                f"Written by `univocal discover` after {self.requests} requests for {self.distinct} URLs.",
+                f"Written by `univocal discover` after {self.requests} request{'s' * (self.requests != 1)} "
+                f"for {self.distinct} URL{'s' * (self.distinct != 1)}.",
                 "Read it before you use it: a log alone proves nothing. `discover --origin` asks the origin.",
                 *(
                     f"Hosts: {alias} is {host}: an entry of `aliases`."

@@ -26,7 +26,10 @@ def _share(part: int, whole: int) -> str:
 
 def discovered(discovery: Discovery, corpus: Corpus, before: Replayed, after: Replayed) -> str:
     """A discovery: the evidence for each rule, its effect, and the profile."""
-    lines = [f"{corpus.requests} requests for {len(corpus.urls)} URLs; {corpus.skipped} lines skipped."]
+    lines = [
+        f"{_number(corpus.requests, 'request')} for {_number(len(corpus.urls), 'URL')}; "
+        f"{_number(corpus.skipped, 'line')} skipped."
+    ]
     if corpus.share < 1:
         lines.append(f"More URLs than fit: what follows is of a sample of {corpus.share:.2%} of them.")
     if corpus.truncated:
@@ -85,7 +88,11 @@ def compared(outcomes: Iterable[Replayed], skipped: int) -> str:
     ]
     charts = [f"{outcome.profile:<20} {_bar(outcome.hit_ratio)}" for outcome in outcomes]
     refusals = [line for outcome in outcomes for line in _refusals(outcome, f"{outcome.profile} refuses ")]
-    left = [f"{skipped} lines were no requests."] if skipped else []
+    left = (
+        [f"{_number(skipped, 'line')} {'was' if skipped == 1 else 'were'} no request{'s' * (skipped != 1)}."]
+        if skipped
+        else []
+    )
     return "\n".join([table(rows), "", *charts, "", *refusals, *left])
 
 
@@ -107,7 +114,11 @@ def verdict_on(before: Replayed, after: Replayed) -> str:
         f"{_number(before.requests, 'request')} for {_number(before.keys, 'URL')}, as they were spelled.",
         f"With the profile {after.profile} there {'is' if after.keys == 1 else 'are'} "
         f"{_number(after.keys, 'URL')}: "
-        f"{_number(after.folded, 'spelling')} became one with another, and a purge reaches them all."
+        + (
+            f"{_number(after.folded, 'spelling')} became one with another, and a purge reaches them all."
+            if after.folded
+            else "no spelling became one with another."
+        )
         + (f" {_number(left, 'spelling')} would be refused." if left > 0 else ""),
         "",
         f"hit ratio, each spelling by itself  {_bar(before.hit_ratio)}",

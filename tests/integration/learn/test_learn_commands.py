@@ -301,7 +301,7 @@ def test_audit_says_where_refusing_costs_hits(tmp_path):
     log = tmp_path / "log"
     log.write_text((line("/x%00") + line("/a")) * 5)
     said = univocal("audit", log, "--profile", "rfc3986").stdout
-    assert "there is 1 URL: 0 spellings became one with another" in said
+    assert "there is 1 URL: no spelling became one with another" in said
     assert "loses 40.0 points: what would be refused had been asked for often" in said
 
 

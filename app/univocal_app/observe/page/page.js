@@ -153,7 +153,8 @@ function showNumbers({ totals, series, connections, certificates, program }, ori
   const values = [
     ["Requests in another spelling", some ? number(totals.folded) : NOTHING, `not the canonical one; ${SINCE}`, "first"],
     ["Hits", some ? number(totals.hits) : NOTHING, `${SINCE}; ratio ${percent(totals.hits, totals.answerable)}, last ${LAST} s ${percent(recent("hits"), recent("answerable"))}`, "first"],
-    ["Requests a second", some ? number(Math.round(rate * 10) / 10) : NOTHING, `last ${LAST} s; ${number(totals.requests)} and ${octets(totals.bytes)} sent ${SINCE}`],
+    ["Requests", some ? number(totals.requests) : NOTHING, SINCE],
+    ["Requests a second", some ? number(Math.round(rate * 10) / 10) : NOTHING, `last ${LAST} s; ${octets(totals.bytes)} sent ${SINCE}`],
     ["Latency, median", some ? duration(totals.seconds.p50) : NOTHING, `${SINCE}; 99 % within ${some ? duration(totals.seconds.p99) : NOTHING}`],
     ["Stored", octets(totals.stored.bytes), `of ${octets(totals.stored.max_bytes)}, ${counted(totals.stored.responses, "response")}, ${number(totals.stored.evictions)} evicted`],
     health(origins),
@@ -202,8 +203,11 @@ function tile(name, value, note, kind = "") {
   classed(kind, tiles.get(name));
   const [, large, small] = tiles.get(name).children;
   if (large.textContent !== value) large.textContent = value;
-  if (small.textContent !== note) small.textContent = note;
+  if (small.textContent !== note) small.replaceChildren(...unbroken(note));
 }
+
+// Numbers keep their units on their line.
+const unbroken = (text) => text.split(/([\d.,]+ [%\w]+)/).map((part, index) => (index % 2 ? classed("whole", element("span", part)) : part));
 
 // Spellings
 
@@ -229,9 +233,8 @@ function spelledList({ key, spellings, count }) {
 
 function showFolding(told) {
   renew("folding", told, () => (told.saved
-    ? [element("b", counted(told.saved, "miss", "misses")), ` saved, at least: ${counted(told.spellings, "spelling")} came for ${counted(told.keys, "page")}. `
-      + "A cache that keys by what it receives would have asked the origin server once more for each."]
-    : ["None yet: each page was asked for by one spelling. A page that is asked for by several appears here."]));
+    ? [element("b", counted(told.saved, "miss", "misses")), ` saved, at least: ${counted(told.spellings, "spelling")} came for ${counted(told.keys, "page")}.`]
+    : ["None yet: each page was asked for by one spelling."]));
 }
 
 function showSpellings(folded) {
