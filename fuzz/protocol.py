@@ -347,6 +347,11 @@ class DirectHarness(Harness):
 
     # Called by the engine
 
+    @property
+    def takes_targets(self) -> bool:
+        """A target of its own may be asked for."""
+        return True
+
     def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> UnderWay:  # noqa: ARG002
         """Answer once the content is complete."""
         method, target, version, fields = self._head

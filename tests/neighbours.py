@@ -184,6 +184,10 @@ class PlayedOrigin:
         self.asked: list[PlayedRequest] = []
         self.script = script
 
+    @property
+    def takes_targets(self) -> bool:
+        return True
+
     def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> PlayedRequest:
         asked = PlayedRequest(request, content, answer)
         self.asked.append(asked)

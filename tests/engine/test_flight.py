@@ -9,9 +9,10 @@ from univocal.engine.broadcast import WINDOW, CutShortError
 from univocal.engine.flight import _NEXT, Flight, FlightPhase
 from univocal.engine.queues import AT_ONCE
 from univocal.http.errors import RefusedError
-from univocal.http.messages import Field
+from univocal.http.messages import Field, values
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything
+from univocal.uri.target import origin_target
 
 UNREACHABLE = RefusedError("origin-unreachable")
 
@@ -724,9 +725,97 @@ def test_a_304_about_another_response_refetches_it_once(house: House) -> None:
     assert house.origin.last.field(b"if-none-match") is None
     house.origin.last.answers(status=304, fields=other)  # to no condition at all
     assert [client.status for client in clients] == [502, 0]
-    house.origin.last.answers(status=304, fields=other)  # the follower has asked for all of it at once
+    for _ in range(2):  # the follower has asked for all of it at once, and asks once more
+        assert [client.status for client in clients] == [502, 0]
+        house.origin.last.answers(status=304, fields=other)
     assert [client.status for client in clients] == [502, 502]
+    assert len(house.origin.asked) == 5
+    house.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("kind", ["a miss", "past the cache", "HEAD"])
+def test_a_304_to_no_condition_is_asked_about_once_more(house: House, kind: str) -> None:
+    fields: list[Field] = [(b"content-length", b"1")] if kind == "past the cache" else []
+    client = house.ask(b"/a", b"HEAD" if kind == "HEAD" else b"GET", *fields)
+    house.origin.last.answers(status=304, fields=ONE)
+    assert (client.status, len(house.origin.asked)) == (0, 2)
+    house.origin.last.answers(b"" if kind == "HEAD" else b"whole", fields=FRESH)
+    assert client.status == 200
+    house.assert_nothing_is_left()
+
+
+def test_a_412_to_our_condition_is_asked_about_without_it(house: House) -> None:
+    house.store_away(b"old", fields=ONE)
+    house.purge(soft=True)
+    client = house.ask()
+    assert house.origin.last.field(b"if-none-match") == b'"1"'
+    house.origin.last.answers(b"failed", status=412)
+    assert house.origin.last.field(b"if-none-match") is None
+    house.origin.last.answers(b"new", fields=FRESH)
+    assert (client.status, client.body) == (200, b"new")
+    assert house.ask().body == b"new"
+    house.assert_nothing_is_left()
+
+
+def test_a_412_to_no_condition_of_ours_is_the_clients(house: House) -> None:
+    client = house.ask()
+    house.origin.last.answers(b"failed", status=412)
+    assert (client.status, client.body, len(house.origin.asked)) == (412, b"failed", 1)
+
+
+def test_a_412_to_the_second_question_is_the_clients(house: House) -> None:
+    house.store_away(b"old", fields=ONE)
+    house.purge(soft=True)
+    client = house.ask()
+    for _ in range(2):
+        house.origin.last.answers(b"failed", status=412)
+    assert (client.status, len(house.origin.asked)) == (412, 3)
+    house.assert_nothing_is_left()
+
+
+OWN: list[Field] = [*FRESH, (b"location", b"/%61")]
+
+
+def test_a_redirect_to_the_requests_own_key_is_followed(house: House) -> None:
+    clients = both(house)
+    house.origin.last.answers(b"moved", status=301, fields=OWN)
+    assert [client.state for client in clients] == ["", ""]
+    assert origin_target(house.origin.last.request.canonical) == b"/%61"
+    house.origin.last.answers(b"whole", fields=FRESH)
+    assert [client.body for client in clients] == [b"whole"] * 2
+    assert {"fwd=uri-miss", "stored", "detail=own-spelling"} <= clients[0].handling
+    assert house.ask().body == b"whole"
+    house.assert_nothing_is_left()
+
+
+def test_long_content_of_such_a_redirect_is_not_waited_for(house: House) -> None:
+    client = house.ask()
+    redirect = house.origin.last
+    redirect.start(status=301, fields=OWN)
+    redirect.write(b"0" * 20_000)
+    assert redirect.cancelled
+    house.origin.last.answers(b"whole", fields=FRESH)
+    assert client.body == b"whole"
+    house.assert_nothing_is_left()
+
+
+def test_a_second_such_redirect_goes_on_unstored(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        client = house.ask()
+        for _ in range(2):
+            house.origin.last.answers(status=301, fields=OWN)
+        assert (client.status, values(client.fields, b"location")) == (301, [b"/%61"])
+        assert client.handling == {"fwd=uri-miss", "detail=own-spelling"}
     assert len(house.origin.asked) == 4
+    messages = [record.getMessage() for record in caplog.records]
+    assert [message.endswith('set forward = "received" there') for message in messages] == [True]
+
+
+def test_a_client_that_leaves_ends_the_second_question(house: House) -> None:
+    client = house.ask()
+    house.origin.last.answers(status=301, fields=OWN)
+    client.leave()
+    assert house.origin.last.cancelled
     house.assert_nothing_is_left()
 
 

@@ -6,7 +6,8 @@ import asyncio
 import shutil
 import socket
 import subprocess
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -88,18 +89,144 @@ async def test_a_mounted_proxy_maps_too(origin: Any, serve: Any) -> None:
     await proxy.aclose()
 
 
+OWN = """
+[[sites]]
+hosts = ["shop.example"]
+canonical = 301
+upstream = "http://127.0.0.1:{port}"
+"""
+
+
+def own_spellings(*redirects: tuple[bytes, str]) -> Callable[[Any], bytes]:
+    """An origin server that leads from each of these targets to a spelling of its own."""
+
+    def answer(request: Any) -> bytes:
+        location = dict(redirects).get(request.target)
+        if location is None:
+            return b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 4\r\n\r\npage"
+        head = f"HTTP/1.1 301 Moved\r\nCache-Control: max-age=60\r\nLocation: {location}\r\n"
+        return head.encode() + b"Content-Length: 5\r\n\r\nmoved"
+
+    return answer
+
+
+async def test_a_spelling_of_the_origin_servers_own_is_asked_for(origin: Any, configured: Configured) -> None:
+    front = await configured(OWN.format(port=origin.port))
+    origin.answer = own_spellings((b"/%D0%BF", "/%d0%bf"))
+    first = await front.ask("/%D0%BF", host="shop.example")
+    again = await front.ask("/%D0%BF", host="shop.example")
+    assert [(answer.status, answer.content) for answer in (first, again)] == [(200, b"page")] * 2
+    assert first["cache-status"] == "univocal; fwd=uri-miss; stored; detail=own-spelling"
+    assert "hit" in again["cache-status"]
+    assert origin.targets == [b"/%D0%BF", b"/%d0%bf"]
+    assert origin.connections == 1
+    there = await front.ask("/%d0%bf", host="shop.example")
+    assert (there.status, there["location"]) == (301, "/%D0%BF")  # our own `canonical`
+
+
+async def test_a_second_redirect_is_neither_stored_nor_led_back(origin: Any, configured: Configured) -> None:
+    front = await configured(OWN.format(port=origin.port))
+    origin.answer = own_spellings((b"/%D0%BF", "/%d0%bf"), (b"/%d0%bf", "/%D0%bf"))
+    for _ in range(2):
+        answer = await front.ask("/%D0%BF", host="shop.example")
+        assert (answer.status, answer["location"]) == (301, "/%D0%bf")
+        assert "stored" not in answer["cache-status"]
+        assert "detail=own-spelling" in answer["cache-status"]
+    there = await front.ask("/%D0%bf", host="shop.example")
+    assert there["location"] == "/%D0%bf"
+
+
+async def test_a_redirect_with_a_cookie_is_for_one_client(origin: Any, configured: Configured) -> None:
+    front = await configured(OWN.format(port=origin.port) + "[sites.cache]\nset_cookie = 'explicit'\n")
+    origin.answer = redirecting("/%61", "Set-Cookie: a=1", "Cache-Control: max-age=60")
+    for number in (1, 2):
+        answer = await front.ask("/a", host="shop.example")
+        assert (answer.status, answer["set-cookie"], len(origin.requests)) == (301, "a=1", number)
+
+
+async def test_a_mounted_applications_redirect_goes_on_unstored(serve: Any) -> None:
+    targets = list[bytes]()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        targets.append(scope["raw_path"])
+        fields = [(b"location", b"/%61"), (b"cache-control", b"max-age=60"), (b"content-length", b"0")]
+        await send({"type": "http.response.start", "status": 301, "headers": fields})
+        await send({"type": "http.response.body"})
+
+    front = await serve(CacheMiddleware(app))
+    for number in (1, 2):
+        answer = await front.ask("/a")
+        assert (answer.status, answer["location"], len(targets)) == (301, "/%61", number)
+        assert "detail=own-spelling" in answer["cache-status"]
+
+
+async def test_a_412_to_a_condition_of_ours_reaches_no_client(origin: Any, front: Any, clock: Any) -> None:
+    lines = ["HTTP/1.1 200 OK", "Content-Length: 4", 'ETag: "1"', "Cache-Control: max-age=1", "", "page"]
+    page = "\r\n".join(lines).encode()
+    failed = b"HTTP/1.1 412 Precondition Failed\r\nContent-Length: 0\r\n\r\n"
+    origin.answer = lambda request: failed if request["if-none-match"] else page
+    proxy = await front()
+    assert (await proxy.ask("/a")).status == 200
+    clock.now += 5
+    assert (await proxy.ask("/a")).status == 200
+    assert [bool(request["if-none-match"]) for request in origin.requests] == [False, True, False]
+
+
+LOWER = """
+    location /d0/ {{ if ($request_uri ~ "%[0-9A-F]*[A-F]") {{ return 301 /d0/%d0%bf; }} return 200 page; }}
+    location /folder {{ root {folder}/files; }}
+"""
+
+
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="needs nginx")
+async def test_spellings_of_an_nginx_are_found_once(configured: Configured, tmp_path: Path) -> None:
+    """It wants small hexadecimal digits, and a slash behind a folder's name that the profile removes."""
+    (tmp_path / "files/folder").mkdir(parents=True)
+    (tmp_path / "files/folder/index.html").write_text("page")
+    profile = tmp_path / "bare.toml"
+    profile.write_text('summary = "no slash"\nextends = "nginx"\n[path]\ntrailing_slash = "remove"\n')
+    text = f"""
+        profiles = ["{tmp_path}"]
+        [[sites]]
+        hosts = ["shop.example"]
+        profile = "bare"
+        cache.ttl = 60
+        upstream = "http://127.0.0.1:{{port}}"
+    """
+    with running_nginx(tmp_path, LOWER.format(folder=tmp_path)) as port:
+        front = await configured(text.format(port=port))
+        await _until_it_answers(replace(front, port=port))
+        for target in ("/d0/%D0%BF", "/d0/%d0%bf", "/folder", "/folder/"):
+            answer = await front.ask(target, host="shop.example")
+            assert (answer.status, answer.content) == (200, b"page"), target
+
+
 NGINX = """
-worker_processes 1; daemon off; pid {folder}/pid; error_log {folder}/error;
+master_process off; daemon off; pid {folder}/pid; error_log {folder}/error;
 events {{ }}
 http {{
   access_log off; client_body_temp_path {folder}/b; proxy_temp_path {folder}/p;
   fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
   server {{
     listen 127.0.0.1:{port}; absolute_redirect off;
-    location /api/ {{ proxy_pass http://127.0.0.1:{origin}/v1/; }}
+    {locations}
   }}
 }}
 """
+
+
+@contextmanager
+def running_nginx(folder: Path, locations: str) -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    file = folder / "nginx.conf"
+    file.write_text(NGINX.format(folder=folder, port=port, locations=locations))
+    nginx = subprocess.Popen(["nginx", "-p", str(folder), "-c", str(file)])
+    try:
+        yield port
+    finally:
+        nginx.terminate()
+        nginx.wait()
 
 
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="needs nginx")
@@ -107,12 +234,8 @@ async def test_absolute_urls_lead_where_nginx_leads(
     origin: Any, configured: Configured, tmp_path: Path
 ) -> None:
     """`proxy_redirect default`; nginx answers with a path what is told here with its host."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    file = tmp_path / "nginx.conf"
-    file.write_text(NGINX.format(folder=tmp_path, port=port, origin=origin.port))
-    nginx = subprocess.Popen(["nginx", "-p", str(tmp_path), "-c", str(file)])  # noqa: ASYNC220
-    try:
+    location = f"location /api/ {{ proxy_pass http://127.0.0.1:{origin.port}/v1/; }}"
+    with running_nginx(tmp_path, location) as port:
         front = await configured(routed(origin))
         other = replace(front, port=port)
         for path in ("/v1/", "/v1/a%2Fb?c=/v1/", "/v10/", "/login", "/v1//evil.example/", ""):
@@ -121,9 +244,6 @@ async def test_absolute_urls_lead_where_nginx_leads(
                 theirs = (await _until_it_answers(other))["location"]
                 ours = (await front.ask("/api/x", host="shop.example"))["location"]
                 assert ours.removeprefix("http://shop.example") == theirs, (host, path)
-    finally:
-        nginx.terminate()
-        nginx.wait()
 
 
 async def _until_it_answers(front: Any) -> Any:

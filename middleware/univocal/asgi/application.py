@@ -35,9 +35,10 @@ UNWANTED: Final = 1024 * 1024
 class Application:
     """Asks an ASGI application for the requests of one scope (an `Origin`, see forward/roles.py)."""
 
-    __slots__ = ("_admission", "_app", "_scope")
+    __slots__ = ("_admission", "_app", "_scope", "takes_targets")
 
     def __init__(self, app: App, scope: Scope, admission: Admission) -> None:
+        self.takes_targets: Final = False
         self._admission = admission
         self._app = app
         self._scope = scope

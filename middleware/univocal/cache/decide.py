@@ -32,6 +32,7 @@ __all__ = [
     "decide",
     "forwarded_fields",
     "keeps_conditions",
+    "lacks_condition",
     "reuse_on_error",
     "revalidation",
     "select",
@@ -350,6 +351,13 @@ def revalidation(request: Request, stored: Stored, rules: Rules) -> tuple[Reques
     return replace(request, method=b"GET", fields=fields), _ask(
         stored, "stale", True, stored if usable else None
     )
+
+
+def lacks_condition(request: Request, decision: Decision) -> bool:
+    """Tell whether a GET or HEAD goes out without any condition, so that 304 cannot answer it."""
+    if request.method not in {b"GET", b"HEAD"}:
+        return False
+    return all(not name.startswith(b"if-") for name, _ in forwarded_fields(request, decision))
 
 
 def keeps_conditions(request: Request, decision: Decision) -> bool:

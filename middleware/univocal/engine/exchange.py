@@ -147,7 +147,8 @@ class Exchange:
         https = admission.runtime.https_port
         leads = canonical is not None and (canonical.redirect or canonical.respelled or https)
         if canonical is not None and leads and not isinstance(decision, (Refuse, Order)):
-            status, location = _redirection(admission, canonical)
+            circles = canonical.key in self._engine.flights.own_spellings
+            status, location = _redirection(admission, canonical, circles=circles)
             if status:
                 self._respond(status, [(b"location", location), (b"content-length", b"0")], b"")
                 return
@@ -492,6 +493,7 @@ class Exchange:
             unstorable = decision.unstorable if isinstance(decision, Forward) else ""
             unstorable = unstorable if recording is None else recording.unstorable
             handling = Handling.of_forward(decision.reason, kept, unstorable)
+            handling = replace(handling, detail=flight.detail) if flight.detail else handling
             if response.origin_tag and (recording is None or recording.storing is None):
                 response = staying(response, self.admission)
             self._stream(flight, response, handling)
@@ -517,7 +519,7 @@ class Exchange:
             age = stored.age(self._engine.clock())
             decision = Reuse(stored, age, fwd, revalidate_in_background=False)
             again: Admission | None = replace(flight.admission, decision=decision)
-            handling = Handling(fwd=fwd, fwd_status=status)
+            handling = Handling(fwd=fwd, fwd_status=status, detail=flight.detail)
         else:
             again = self._satisfied_by(stored)
             handling = Handling(fwd=fwd, collapsed=True)
@@ -704,14 +706,18 @@ def _reason(admission: Admission) -> str:
     return admission.decision.reason
 
 
-def _redirection(admission: Admission, canonical: Canonical) -> tuple[int, bytes]:
-    """The status and Location of a redirect to the canonical URL; status 0: the request is answered."""
+def _redirection(admission: Admission, canonical: Canonical, *, circles: bool) -> tuple[int, bytes]:
+    """The status and Location of a redirect to the canonical URL; status 0: the request is answered.
+
+    `circles`: the origin server would send the client on to another spelling.
+    """
     runtime = admission.runtime
     if runtime.leads_to_https(admission.peer.scheme, canonical.target):
         return 308, canonical.https_url(runtime.https_port)
     if canonical.redirect:
         return canonical.redirect, canonical.url
-    status = canonical.site.canonical if _announces_canonical(admission, canonical) else "link"
+    leads = _announces_canonical(admission, canonical) and not circles
+    status = canonical.site.canonical if leads else "link"
     return (0, b"") if isinstance(status, str) else (status, reference(canonical))
 
 

@@ -9,7 +9,15 @@ from enum import Enum
 from functools import partial
 from typing import Final
 
-from univocal.cache.decide import Forward, Reuse, Validate, forwarded_fields, keeps_conditions, revalidation
+from univocal.cache.decide import (
+    Forward,
+    Reuse,
+    Validate,
+    forwarded_fields,
+    keeps_conditions,
+    lacks_condition,
+    revalidation,
+)
 from univocal.cache.stored import Stored
 from univocal.cache.validation import SAFE_METHODS
 from univocal.engine.broadcast import WINDOW, Broadcast, CutShortError, Reader
@@ -23,6 +31,7 @@ from univocal.http.messages import Fields, Response
 from univocal.http.roles import CallLater, Content, Due, UnderWay
 from univocal.http.states import moves
 from univocal.judge.admission import Admission, Gate, obsolete
+from univocal.judge.own_spelling import OWN_SPELLING, REDIRECTS, OwnSpellings, named_spelling, respelled
 from univocal.store.tiers import Tiers
 
 __all__ = ["Flight", "FlightPhase", "Flights", "for_refresh"]
@@ -47,7 +56,7 @@ class FlightPhase(Enum):
 # The phases that may follow each.
 _NEXT: Final[Mapping[FlightPhase, tuple[FlightPhase, ...]]] = {
     FlightPhase.BEGUN: (FlightPhase.ASKING, FlightPhase.OVER),
-    FlightPhase.ASKING: (FlightPhase.JUDGING, FlightPhase.OVER),
+    FlightPhase.ASKING: (FlightPhase.ASKING, FlightPhase.JUDGING, FlightPhase.OVER),
     FlightPhase.JUDGING: (FlightPhase.ANSWERING, FlightPhase.OVER),
     FlightPhase.ANSWERING: (FlightPhase.ASKING, FlightPhase.SETTLING, FlightPhase.OVER),
     FlightPhase.SETTLING: (FlightPhase.ASKING, FlightPhase.OVER),
@@ -57,6 +66,8 @@ _NEXT: Final[Mapping[FlightPhase, tuple[FlightPhase, ...]]] = {
 _MOVES: Final = moves(_NEXT)
 _SET_COOKIE: Final = (b"set-cookie",)
 _ENDED: Final = (FlightPhase.OVER, FlightPhase.RECORDED)
+# Bytes of content that are read for the connection's sake, though nobody is to get them.
+_SPARE: Final = 16 * 1024
 # The states of a recording in which content is kept.
 _COLLECTING: Final = (State.KEPT, State.COMPLETING)
 
@@ -72,6 +83,7 @@ class Flights:
         self._named: dict[Hashable, Flight] = {}
         self._refreshing: set[bytes] = set()  # keys of stored responses that are fetched again
         self.queues: Final = Queues()  # of those whose flight failed
+        self.own_spellings: Final = OwnSpellings()
 
     def joinable(self, name: Hashable | None) -> Flight | None:
         """The flight of this name, if it serves a new client: it has missed no purge, here or elsewhere."""
@@ -121,6 +133,9 @@ class Flight:
     Passengers `join`, then the flight begins with `begin`. The origin calls `interim` any number of times,
     `start` once, `write` for each chunk, and `finish` or `fail` at last. Each passenger is called once with
     `landed`, at the head, or at the end where a stored response is validated.
+
+    A redirect to the request's own key, and a 304 to no condition, are not passed on at once: the origin
+    server is asked once more. `detail` is "own-spelling" after such a redirect.
     """
 
     __slots__ = (
@@ -128,13 +143,17 @@ class Flight:
         "_content",
         "_flights",
         "_held",
+        "_instead",
         "_origin",
         "_over",
         "_passengers",
         "_phase",
+        "_reconsidered",
+        "_spare",
         "_under_way",
         "admission",
         "broadcast",
+        "detail",
         "landing",
         "leader",
         "name",
@@ -158,6 +177,10 @@ class Flight:
         self._phase = FlightPhase.BEGUN
         self._held: list[bytes | Exception | None] = []  # what came while the store was asked; None: the end
         self._under_way: UnderWay | None = None
+        self._instead: Admission | None = None  # asked once what is under way has ended
+        self._spare = _SPARE
+        self._reconsidered = False  # it was asked once more, without a condition or a range of ours
+        self.detail = ""
         self._passengers: list[tuple[Passenger, Reader]] = []  # until it has landed
         self.admission = admission
         self.name = name
@@ -291,17 +314,43 @@ class Flight:
         else:
             self._under_way = under_way
 
-    def _ask_again(self) -> None:
+    def _ask_for_all(self) -> None:
         """Ask for all of it: what came is of another representation than the stored one (RFC 9111 §4.3.3)."""
         decision = self.admission.decision
         assert isinstance(decision, Validate)
+        self._reconsidered = True
+        whole = Forward(decision.reason, may_store=True, fallback=None)
+        self._ask_instead(replace(self.admission, decision=whole))
+
+    def _ask_instead(self, admission: Admission) -> None:
+        """Ask otherwise: what is under way is of no use."""
+        self._instead = None
         if self._under_way is not None:
             self._under_way.cancel()
             self._under_way = None
-        self.admission = replace(
-            self.admission, decision=Forward(decision.reason, may_store=True, fallback=None)
-        )
+        self.admission = admission
         self._ask()
+
+    def _reconsider(self, response: Response) -> Admission | None:
+        """The request that is made once more: a response leads to it, or answers no condition that it had."""
+        admission, recording = self.admission, self.recording
+        if response.status in REDIRECTS:
+            target = named_spelling(admission, response)
+            if target and self._origin.takes_targets and not self.detail:
+                self.detail = OWN_SPELLING
+                return respelled(admission, target)
+            if target is not None and recording is not None:
+                recording.forbidden = OWN_SPELLING
+            if target is not None and self.detail:
+                assert admission.canonical is not None
+                self._flights.own_spellings.note(admission.canonical)
+        elif response.status == 304 and not self._reconsidered:
+            decision = admission.decision
+            assert isinstance(decision, (Validate, Forward))
+            if lacks_condition(admission.request, decision):
+                self._reconsidered = True
+                return replace(admission)
+        return None
 
     # The answer
 
@@ -312,6 +361,10 @@ class Flight:
     def start(self, response: Response) -> None:
         if self._phase in _ENDED:
             return
+        if 300 < response.status < 309:
+            self._instead = self._reconsider(response)
+            if self._instead is not None:
+                return
         self._phase = _MOVES[self._phase, FlightPhase.JUDGING]
         admission = self.admission
         if admission.rules.takes_cookies and _drops_cookies(admission, response):
@@ -377,6 +430,11 @@ class Flight:
             return False
         if self._phase in _ENDED or not chunk:
             return True
+        if self._instead is not None:
+            self._spare -= len(chunk)
+            if self._spare < 0 and self._under_way is not None:  # else it comes within `ask`
+                self._ask_instead(self._instead)
+            return True
         relayed = isinstance(self.landing, Relayed)
         if relayed and self.sole is not None and self.sole.blocked:
             self._share()
@@ -385,7 +443,7 @@ class Flight:
         state = before if recording is None or before is State.PASSED_ON else self._keep(recording, chunk)
         if state is State.MISMATCHED:
             if self._under_way is not None:  # else it comes within `ask`, which cannot be cancelled
-                self._ask_again()
+                self._ask_for_all()
             return True
         dropped, more = state is not before, True
         if relayed and self.sole is not None:
@@ -431,6 +489,9 @@ class Flight:
         if self._phase in _ENDED:
             return
         self._under_way = None
+        if self._instead is not None:
+            self._ask_instead(self._instead)
+            return
         self._phase = _MOVES[self._phase, FlightPhase.SETTLING]
         recording = self.recording
         if recording is None or recording.state is State.PASSED_ON:
@@ -444,7 +505,7 @@ class Flight:
         if self._phase in _ENDED:
             return
         if recording.state is State.MISMATCHED:
-            self._ask_again()
+            self._ask_for_all()
             return
         self._phase = _MOVES[self._phase, FlightPhase.OVER]
         if recording.updated is not None:
@@ -460,6 +521,9 @@ class Flight:
         if self._phase in _ENDED:
             return
         self._under_way = None
+        if self._instead is not None:
+            self._ask_instead(self._instead)
+            return
         if not self.is_read and not isinstance(error, (RefusedError, CutShortError)):
             logger.error("the application failed where no client waits for it", exc_info=error)
         self._fail(error)

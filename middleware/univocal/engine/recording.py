@@ -81,6 +81,7 @@ class Recording:
         "committed",
         "content",
         "decision",
+        "forbidden",
         "lease",
         "response",
         "state",
@@ -100,6 +101,7 @@ class Recording:
         self.committed: bool | None = None  # once it has ended: it was stored, as far as is known here
         self.stored_at_head = False  # as far as is known at the head: what is purged until then is not stored
         self.unstorable = ""  # the token that says why what answers is not stored, once that is known
+        self.forbidden = ""  # the token that says why nothing of it is stored, whatever it says
         self._tiers = tiers
         self._key = admission.canonical.key
         self._admission = admission
@@ -273,8 +275,9 @@ class Recording:
     def _judge(self, response: Response, now: float) -> None:
         """Judge a response that is complete without a stored one."""
         decision = self.decision
-        if isinstance(decision, Validate) and decision.reason == "partial" and response.status == 416:
-            # The range was ours: it tells nothing to a client that asked for the whole.
+        status = response.status if isinstance(decision, Validate) else 0
+        if status in (412, 416) and (status == 416) == (decision.reason == "partial"):
+            # The condition or the range was ours: it tells nothing to a client that asked for the whole.
             self.state = _MOVES[self.state, State.MISMATCHED]
             return
         verdict = self._consider(response, now)
@@ -365,6 +368,7 @@ class Recording:
             return Unstorable("error")  # what something stale is served for does not replace it
         memory = self._tiers.memory
         judged = verdict(self._key, Fetched(request, response, self.began, now), rules)
+        judged = Unstorable(self.forbidden) if self.forbidden else judged
         if not isinstance(judged, Unstorable):
             # A response that is too large is for its own client alone: others do not wait for it.
             length = content_length(response.fields) or 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from univocal.forward.roles import OriginRequest
 from univocal.forward.upstream import Upstream
@@ -20,11 +21,12 @@ class Forwarding:
     who watches a request on its way.
     """
 
-    __slots__ = ("_upstreams", "_watch")
+    __slots__ = ("_upstreams", "_watch", "takes_targets")
 
     def __init__(
         self, upstreams: Mapping[str, Upstream], watch: Callable[[OriginRequest], Watch] | None = None
     ) -> None:
+        self.takes_targets: Final = True
         self._watch = watch
         self._upstreams = dict(upstreams)
 

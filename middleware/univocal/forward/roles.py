@@ -57,7 +57,13 @@ class OriginRequest:
 
 
 class Origin(Protocol):
-    """The one who answers: origin servers over HTTP, or an application behind."""
+    """The one who answers: origin servers over HTTP, or an application behind.
+
+    `takes_targets` is True if it gets the target as it is: one that it names itself may be asked for.
+    """
+
+    @property
+    def takes_targets(self) -> bool: ...
 
     def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> UnderWay:
         """Send a request; its response is pushed to `answer`, perhaps before this call returns."""

@@ -34,7 +34,7 @@ from univocal.uri.pipeline import Rejected
 from univocal.uri.sites import resolve
 from univocal.uri.target import Canonical, encoding_fields, path_tags
 
-__all__ = ["Admission", "Gate", "Judgement", "admitted", "obsolete"]
+__all__ = ["Admission", "Gate", "Judgement", "admitted", "joined", "obsolete", "refer"]
 
 _OURS: Final = frozenset((b"host", *ENCODINGS))  # fields that are written anew
 _FRAMING: Final = frozenset((b"content-length", b"transfer-encoding"))
@@ -274,7 +274,7 @@ def obsolete(admission: Admission, response: Response) -> list[Selector]:
     if canonical is None or canonical.target == b"*" or invalid is None:
         return []
     references, groups = invalid
-    named = (_refer(reference, canonical, admission.runtime) for reference in references)
+    named = (refer(reference, canonical, admission.runtime) for reference in references)
     selectors: list[Selector] = [
         Keys(frozenset((canonical.key, *(each.key for each in named if each is not None))))
     ]
@@ -283,14 +283,20 @@ def obsolete(admission: Admission, response: Response) -> list[Selector]:
     return selectors
 
 
-def _refer(reference: bytes, base: Canonical, runtime: Runtime) -> Canonical | None:
-    """Resolve a URI reference of `base`'s response; None unless it is of the same origin (RFC 3986 §5.2)."""
+def joined(reference: bytes, base: Canonical) -> bytes:
+    """A URI reference of `base`'s response as a request target, without fragment (RFC 3986 §5.2)."""
     target = reference.partition(b"#")[0]
     if target.startswith(b"//"):
-        target = base.scheme + b":" + target
-    elif not _HAS_SCHEME(target) and not target.startswith(b"/"):
+        return base.scheme + b":" + target
+    if not _HAS_SCHEME(target) and not target.startswith(b"/"):
         path = base.target.partition(b"?")[0]
-        target = (path if target[:1] in {b"", b"?"} else path[: path.rindex(b"/") + 1]) + target
+        return (path if target[:1] in {b"", b"?"} else path[: path.rindex(b"/") + 1]) + target
+    return target
+
+
+def refer(reference: bytes, base: Canonical, runtime: Runtime) -> Canonical | None:
+    """Resolve a URI reference of `base`'s response; None unless it is of the same origin."""
+    target = joined(reference, base)
     if runtime.limits.forbid(target):
         return None  # nobody gets what it refers to
     resolved = resolve(target, [base.authority], base.scheme, runtime.sites)
