@@ -10,6 +10,7 @@ from urllib.parse import unquote_to_bytes
 
 import pytest
 
+from univocal.uri.pipeline import canonical_target
 from univocal.uri.profile import parse
 from univocal.uri.segments import remove_dot_segments
 from univocal_app.learn.likeness import Reply, Template
@@ -170,6 +171,58 @@ def test_redirects_one_after_the_other_lead_to_the_canonical_spelling() -> None:
     asked = ["unreserved", "ring:28", "ring:2C", "merge-slashes", "trailing-slash"]
     assert [found[name] for name in asked] == ["same"] * 5
     assert parse({"learned": report.profile})["learned"].trailing_slash == "add"
+
+
+def leading(spelled: Callable[[bytes], bytes], names: list[bytes]) -> Callable[[bytes], Reply]:
+    """An origin server that leads from each spelling of its pages to the one that it likes."""
+
+    def origin(target: bytes) -> Reply:
+        path, _, query = target.partition(b"?")
+        own = next((name for name in names if spelled(path) == spelled(name)), None)
+        if own is None:
+            return NOT_FOUND
+        liked = spelled(own) + (b"?" + query if query else b"")
+        page = b"<p>" + text(own, 300).encode()
+        return Reply(200, HTML, page) if target == liked else Reply(301, ((b"location", liked),))
+
+    return origin
+
+
+def goes_in_circles(report: Report, origin: Callable[[bytes], Reply], targets: list[bytes]) -> bool:
+    profile = parse({"learned": report.profile})["learned"]
+    for target in targets:
+        canonical = canonical_target(target, profile)
+        assert isinstance(canonical, bytes)
+        there = dict(origin(canonical).fields).get(b"location")
+        if there is not None and canonical_target(there, profile) == canonical:
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        lambda path: path.removesuffix(b"/").removesuffix(b"/index.html") + b"/index.html",
+        lambda path: re.sub(rb"/+", b"/", path).replace(b"/page", b"//page"),
+        lambda path: re.sub(rb"/+$", b"", path) + b"/",
+        lambda path: path.rstrip(b"/") or b"/",
+        lambda path: unquote_to_bytes(path).replace(b"(", b"%28"),
+    ],
+    ids=["index.html", "two slashes", "a slash", "no slash", "an escape"],
+)
+def test_a_learned_profile_leads_nobody_in_circles(spelled: Callable[[bytes], bytes]) -> None:
+    names = [b"/a/page(%d" % number for number in range(6)]
+    origin = leading(spelled, names)
+    sample = [spelled(name) for name in names]
+    report = probed(origin, sample)
+    assert not goes_in_circles(report, origin, [*sample, *names])
+
+
+def test_a_redirect_from_the_canonical_spelling_is_no_equality() -> None:
+    names = [b"/wiki/%%d0%%bf%d" % number for number in range(6)]
+    report = probed(leading(lambda path: re.sub(rb"%..", lambda e: e[0].lower(), path), names), names)
+    assert verdicts(report)["escape-case"] == "different"
+    assert "escape-case" in {risk.name for risk in report.risks}
 
 
 @pytest.mark.parametrize("spelled", [b"?l=fr", b"?utm_campaign=spring"])

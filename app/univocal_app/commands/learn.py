@@ -186,8 +186,10 @@ _RISKS = {
     "dot-segment-parameter": "it reads /..;/ as /../, as few proxies do: refuse dot-segment-parameter",
     "double-decoding": "the origin decodes twice: %252F may pass a check as %2F and arrive as a slash.",
     "any-suffix": "the origin has a page for any suffix: what is private may be stored as /account/x.css.",
-    "escape-case": "the origin tells %2f from %2F, which every cache that follows RFC 3986 takes for one.",
-    "unreserved": "the origin tells %41 from A, which every cache that follows RFC 3986 takes for one.",
+    "escape-case": "the origin tells %2f from %2F, which every cache that follows RFC 3986 takes for one. "
+    'If it redirects from one to the other, set forward = "received" should clients go in circles.',
+    "unreserved": "the origin tells %41 from A, which every cache that follows RFC 3986 takes for one. "
+    'If it redirects from one to the other, set forward = "received" should clients go in circles.',
 }
 
 

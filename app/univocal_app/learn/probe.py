@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from univocal.uri.pipeline import canonical_target
@@ -14,7 +14,7 @@ from univocal_app.learn.names import WWW, examine_names
 from univocal_app.learn.questions import CUSTOMIZABLE, Pair, Question, invented, names_of, questions, risks
 from univocal_app.learn.sample import varied
 from univocal_app.learn.verdicts import Evidence, Fetch, Finding, Judge, concluded, examine
-from univocal_app.learn.written import Settings, loaded, settings_of, written
+from univocal_app.learn.written import Settings, circles, loaded, settings_of, written
 from univocal_app.terminal import printable
 
 __all__ = ["ProbePlan", "Report", "plan", "probe"]
@@ -186,6 +186,10 @@ def _answered(
     if name := question.parameter:
         ordered = sorted(ordered, key=lambda target: name not in names_of([target]))
     finding = examine(judge, question, ordered, _PAGES, _TRIES)
+    if question.name in {"unreserved", "escape-case"}:
+        # No profile tells these apart: what is sent would be redirected for ever.
+        evidence = [_away(each) if circles(each) else each for each in finding.evidence]
+        finding = concluded(question, evidence)
     if question.name == "dot-segments" and finding.verdict == "same":
         trailing = _trailing(judge, ordered)
         if any(each.verdict == "different" for each in trailing):
@@ -193,6 +197,11 @@ def _answered(
             return Finding(question.name, "different", finding.confidence, (*trailing, *finding.evidence))
         return concluded(question, [*finding.evidence, *trailing])
     return finding
+
+
+def _away(evidence: Evidence) -> Evidence:
+    """A redirect from the canonical spelling, taken for what it is."""
+    return replace(evidence, verdict="different", why=f"{evidence.why}, away from the canonical spelling")
 
 
 def _followed(ordered: Sequence[bytes], fetch: Fetch, judge: Judge) -> list[bytes]:

@@ -18,7 +18,17 @@ from univocal_app.learn.verdicts import CONFIDENCE, Evidence, Finding, verdict_o
 from univocal_app.terminal import printable
 from univocal_app.terminal import written as as_toml
 
-__all__ = ["Settings", "folded", "loaded", "parameter_name", "problem", "settings_of", "toml", "written"]
+__all__ = [
+    "Settings",
+    "circles",
+    "folded",
+    "loaded",
+    "parameter_name",
+    "problem",
+    "settings_of",
+    "toml",
+    "written",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +212,16 @@ def _charset(finding: Finding | None) -> str:
 
 
 def _guarded(settings: Settings, findings: Mapping[str, Finding]) -> Settings:
-    """The settings without those under which two targets become one that the origin tells apart."""
+    """The settings without those under which two targets become one that the origin tells apart.
+
+    Nor does one stay that makes the spelling canonical from which the origin redirects to the other.
+    """
     known = [each for finding in findings.values() for each in finding.evidence]
+    for name, fallback in _FALLBACKS:
+        value = getattr(settings, name)
+        alone = replace(Settings(), **{name: value})
+        if value != fallback and any(circles(each, alone) for each in known):
+            settings = replace(settings, **{name: fallback})  # type: ignore[arg-type]
     apart = [(each.pair.a, each.pair.b) for each in known if each.verdict == "different"]
     apart += [(each.pair.a, decoy) for each in known if each.verdict == "same" for decoy in each.pair.decoys]
     unavoidable = loaded(Settings())
@@ -225,6 +243,23 @@ def folded(profile: Profile, one: bytes, other: bytes) -> bool:
     """The profile makes one of two targets."""
     first = canonical_target(one, profile)
     return isinstance(first, bytes) and first == canonical_target(other, profile)
+
+
+def circles(evidence: Evidence, settings: Settings | None = None) -> bool:
+    """The origin redirects from the canonical spelling of two targets to another, by these settings alone.
+
+    None: by every profile.
+    """
+    source, target = evidence.pair.b, evidence.canonical
+    if target is None or evidence.verdict != "same":
+        return False
+    plain = loaded(Settings())
+    profile = plain if settings is None else loaded(settings)
+    if not folded(profile, source, target):
+        return False
+    canonical = canonical_target(target, profile)
+    led_to = target if settings is None else canonical_target(target, plain)
+    return canonical == canonical_target(source, plain) and canonical != led_to
 
 
 def loaded(settings: Settings) -> Profile:
