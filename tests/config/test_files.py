@@ -180,3 +180,39 @@ def test_a_redirection_s_status_may_be_a_text(tmp_path: Path, text: str, status:
     )
     (site,) = runtime_of(read(file), str(file)).sites.sites
     assert site.alias_answer == status
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[server]\nlisten = "${SECRET}:x"', "found '${SECRET}:x'"),
+        ('[server]\nlisten = ["127.0.0.1:80", "${SECRET}:x"]', "'${SECRET}:x'"),
+        ('[cache]\nstore = "http://${SECRET}"', "found 'http://${SECRET}'"),
+        ('[request]\nset = { "X-Key" = "a${SECRET}\\u0007" }', "request.set.X-Key: found '"),
+        ('[request]\nset = { "X-Key" = "hunter2\\u0007" }', "found '***'"),
+        ('[[sites]]\nhosts = ["b.example"]\nupstream = "ftp://${SECRET}/"', "found 'ftp://${SECRET}/'"),
+        (
+            '[[sites]]\nhosts = ["b.example"]\nupstream = "http://127.0.0.1"\nprofile = "${SECRET}"',
+            "'${SECRET}'",
+        ),
+    ],
+)
+def test_a_mistake_shows_variables_by_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    monkeypatch.setenv("SECRET", "hunter2")
+    top, _, site = text.partition("[[sites]]")
+    file = write(tmp_path, main=f"{top}\n{SITE.format('a.example')}" + (f"[[sites]]{site}" if site else ""))
+    (told,) = mistakes(file)
+    assert said in told
+    assert "hunter2" not in told
+
+
+def test_an_included_files_mistake_shows_variables_by_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET", "hunter2")
+    own = '[[sites]]\nhosts = ["b.example"]\nupstream = "ftp://${SECRET}/"\n'
+    file = write(tmp_path, main='include = ["sites/*.toml"]\n' + SITE.format("a.example"), own=own)
+    (told,) = mistakes(file)
+    assert told.startswith("sites/own.toml:3: sites[0].upstream: found 'ftp://${SECRET}/'; allowed: ")

@@ -531,3 +531,44 @@ def test_an_included_file_is_read_again(serve: Fixture, origins: Any, tmp_path: 
     included.write_text(SITE.format(origins[1].url).replace("en.", "de."))
     assert served.reload() == (200, {"reloaded": True, "changed": ["sites[1].upstream"]})
     assert b"two" in served.get("/fresh", host="de.example").body
+
+
+SECRETIVE = """
+[request]
+set = {{ "X-Key" = "plain-s3cret", "X-Other" = "${{TOKEN}}" }}
+[[sites]]
+hosts = ["en.example"]
+upstream = ["{0}/${{TOKEN}}/"]
+[sites.response]
+set = {{ "X-Answer" = "plain-s3cret" }}
+[sites.origin]
+health = {{ path = "/up?key=${{TOKEN}}", interval = 5 }}
+[[sites.routes]]
+path = "/api/"
+upstream = "{0}/${{TOKEN}}/"
+[sites.routes.request]
+set = {{ "X-Route" = "plain-s3cret" }}
+"""
+SECRETS = ("s3cret-of-the-environment", "plain-s3cret")
+
+
+@pytest.mark.parametrize("server", ["access_log = 'off'", "workers = 2\naccess_log = 'off'"])
+def test_no_answer_and_no_line_shows_a_secret(serve: Fixture, origins: Any, server: str) -> None:
+    text = SECRETIVE.format(origins[0].url)
+    served = serve(text, server, TOKEN=SECRETS[0])
+    assert served.reload(text, server) == (200, {"reloaded": True, "changed": []})
+    shown = served.ask(served.running.admin, "/-/config", "localhost").body.decode()
+    site = json.loads(shown)["sites"][0]
+    assert site["upstream"] == f"{origins[0].url}/${{TOKEN}}/"
+    assert site["routes"][0]["upstream"] == f"{origins[0].url}/${{TOKEN}}/"
+    assert site["origin"]["health"]["path"] == "/up?key=${TOKEN}"
+    assert json.loads(shown)["request"]["set"] == {"X-Key": "***", "X-Other": "***"}
+    for broken in (
+        text.replace("/${TOKEN}/", " ${TOKEN} "),
+        text.replace("plain-s3cret", "plain-s3cret\\u0007"),
+        text.replace("/up?key=", "up "),
+        text.replace('"X-Route"', '"X Route"'),
+    ):
+        status, told = served.reload(broken, server)
+        assert (status, SECRETS[0] in json.dumps(told), SECRETS[1] in json.dumps(told)) == (422, False, False)
+    assert [secret for secret in SECRETS if secret in shown + served.running.said] == []

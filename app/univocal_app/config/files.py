@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from glob import glob
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from univocal.http.errors import ConfigurationError, Objections
-from univocal_app.config.places import line_of
+from univocal_app.config.places import Place, line_of, path_of
+from univocal_app.config.values import MASK
 
 __all__ = ["Files", "parsed", "placed_in"]
 
@@ -41,6 +42,9 @@ class Files:
     main: Path
     settings: dict[str, Any]  # of all of them; the sites of included files follow those of the main file
     included: tuple[_Included, ...]
+    written: Mapping[Place, str] = field(
+        default_factory=dict
+    )  # strings with variables, before these are filled in
 
     @classmethod
     def read(cls, main: Path, environ: Mapping[str, str] = os.environ) -> Files:
@@ -49,16 +53,18 @@ class Files:
         Raises ConfigurationError with every mistake, each with its file and line.
         """
         objections, included = Objections(), list[_Included]()
-        settings = _table(main, environ)
+        settings, written = _table(main, environ)
         sites = settings.get("sites", [])
         for file in _named(settings.get("include"), main, objections):
             with objections:
-                own = _sites_of(file, environ)
+                own, theirs = _sites_of(file, environ)
                 if isinstance(sites, list):
                     included.append(_Included(file, len(sites), len(own)))
+                    for (_, number, *path), text in theirs.items():
+                        written["sites", len(sites) + int(number), *path] = text
                     sites = [*sites, *own]
         objections.conclude()
-        return cls(main, {**settings, "sites": sites} if sites else settings, tuple(included))
+        return cls(main, {**settings, "sites": sites} if sites else settings, tuple(included), written)
 
     def place(self, key: str) -> tuple[Path, str]:
         """The file in which a setting stands, and its dotted key there."""
@@ -79,6 +85,8 @@ def placed_in(error: ConfigurationError, files: Files) -> None:
     """Let an error name its line, and one about a key of `files` the file that has it."""
     if error.key and not error.line:
         if error.source == str(files.main):
+            _hide(error, files)
+        if error.source == str(files.main):
             file, error.key = files.place(error.key)
             error.source = str(file)
         _give_line(error)
@@ -89,8 +97,55 @@ def _give_line(error: ConfigurationError) -> None:
         error.line = line_of(Path(error.source).read_text("utf-8"), error.key)
 
 
-def _table(file: Path, environ: Mapping[str, str]) -> dict[str, Any]:
-    """The settings of one file, with the variables that its strings name."""
+def _hide(error: ConfigurationError, files: Files) -> None:
+    """Let an error show variables by their names, and no value of a field that is set."""
+    key = path_of(error.key)
+    for path, text in files.written.items():
+        if all(one == other for one, other in zip(path, key, strict=False)):
+            _replace(error, _at(files.settings, path), text)
+    for place in (number for number, part in enumerate(key) if part in {"set", "add"}):
+        if place and key[place - 1] in {"request", "response"}:
+            for value in _texts(_at(files.settings, key[: place + 2])):
+                _replace(error, value, MASK)
+
+
+def _replace(error: ConfigurationError, value: object, text: str) -> None:
+    if isinstance(value, str) and value:
+        error.found = _replaced(error.found, value, text)
+        for old, new in ((value, text), (repr(value)[1:-1], repr(text)[1:-1])):
+            error.mistake = error.mistake.replace(old, new)
+            error.allowed = error.allowed.replace(old, new)
+
+
+def _replaced(found: object, value: str, text: str) -> object:
+    match found:
+        case str():
+            return found.replace(value, text)
+        case dict():
+            return {name: _replaced(each, value, text) for name, each in found.items()}
+        case list() | tuple():
+            return [_replaced(each, value, text) for each in found]
+    return found
+
+
+def _at(settings: Any, path: Place) -> Any:
+    for part in path:
+        try:
+            settings = settings[part]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return settings
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from (each for each in value.values() if isinstance(each, str))
+    elif isinstance(value, str):
+        yield value
+
+
+def _table(file: Path, environ: Mapping[str, str]) -> tuple[dict[str, Any], dict[Place, str]]:
+    """The settings of one file with its variables filled in, and the strings with variables as written."""
     try:
         text = file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -104,7 +159,19 @@ def _table(file: Path, environ: Mapping[str, str]) -> dict[str, Any]:
     for each in objections.errors:
         _give_line(each)
     objections.conclude()
-    return filled
+    return filled, dict(_with_variables(settings, ()))
+
+
+def _with_variables(value: Any, path: Place) -> Iterator[tuple[Place, str]]:
+    match value:
+        case dict():
+            for name, each in value.items():
+                yield from _with_variables(each, (*path, name))
+        case list():
+            for number, each in enumerate(value):
+                yield from _with_variables(each, (*path, number))
+        case str() if "${" in value:
+            yield path, value
 
 
 def _invalid(file: Path, text: str, message: str) -> ConfigurationError:
@@ -179,9 +246,12 @@ def _named(patterns: object, main: Path, objections: Objections) -> list[Path]:
     return list(files)
 
 
-def _sites_of(file: Path, environ: Mapping[str, str]) -> list[Any]:
-    """The sites of an included file, which holds nothing else. Raises ConfigurationError."""
-    settings, objections = _table(file, environ), Objections()
+def _sites_of(file: Path, environ: Mapping[str, str]) -> tuple[list[Any], dict[Place, str]]:
+    """The sites of an included file, which holds nothing else, and its strings with variables.
+
+    Raises ConfigurationError.
+    """
+    (settings, written), objections = _table(file, environ), Objections()
     for key, value in settings.items():
         is_sites = key == "sites"
         if is_sites and isinstance(value, list):
@@ -195,7 +265,7 @@ def _sites_of(file: Path, environ: Mapping[str, str]) -> list[Any]:
         _give_line(error)
         objections.errors.append(error)
     objections.conclude()
-    return list(settings.get("sites", []))
+    return list(settings.get("sites", [])), written
 
 
 def _reason(error: OSError | UnicodeDecodeError) -> str:

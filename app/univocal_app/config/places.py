@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any, Final, TypeAlias
 
-__all__ = ["line_of", "substituted"]
+__all__ = ["Place", "line_of", "path_of", "substituted"]
 
 Place: TypeAlias = tuple[str | int, ...]
 
@@ -30,7 +30,7 @@ def line_of(text: str, key: str) -> int:
 
     `text` is TOML that the parser takes.
     """
-    steps, best, begin = _path(key), 0, 0
+    steps, best, begin = path_of(key), 0, 0
     for line, path in _statements(text):
         common = min(len(path), len(steps))
         if path[:common] == steps[:common] and common > best:
@@ -44,7 +44,7 @@ def substituted(settings: Mapping[str, Any], keys: Iterable[str]) -> dict[str, A
     for number, key in enumerate(keys):
         table: Any = rest
         holder, name = rest, ""
-        for part in _path(key):
+        for part in path_of(key):
             if isinstance(part, str) and isinstance(table, dict):
                 holder, name = table, part
             try:
@@ -57,7 +57,8 @@ def substituted(settings: Mapping[str, Any], keys: Iterable[str]) -> dict[str, A
     return rest
 
 
-def _path(key: str) -> Place:
+def path_of(key: str) -> Place:
+    """The names and numbers of a dotted key."""
     return tuple(int(number) if number else name for number, name in _PART.findall(key))
 
 

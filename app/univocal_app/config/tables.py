@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import (
@@ -11,6 +11,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainValidator,
+    PrivateAttr,
     ValidationError,
     create_model,
     model_validator,
@@ -23,7 +24,9 @@ from univocal.judge.trust import Family
 from univocal.origin.balance import Choice
 from univocal.origin.health import HealthRule, statuses
 from univocal_app.config.mistakes import mistakes
+from univocal_app.config.places import Place
 from univocal_app.config.values import (
+    MASK,
     WHOLE,
     Address,
     Duration,
@@ -58,6 +61,7 @@ __all__ = [
     "SiteTable",
     "Table",
     "settings_of",
+    "shown",
     "validate",
 ]
 
@@ -315,6 +319,18 @@ class Configuration(Table):
     request: RequestTable = RequestTable.defaults()
     response: ResponseTable = ResponseTable.defaults()
     sites: Annotated[list[SiteTable], Field(min_length=1)]
+    _as_written: list[tuple[Place, str]] = PrivateAttr(default_factory=list)
+
+    def with_written(self, written: Iterable[tuple[Place, str]]) -> Self:
+        """The same configuration, which knows its strings with variables as they are written."""
+        copy = self.model_copy()
+        copy._as_written = list(written)
+        return copy
+
+    @property
+    def as_written(self) -> list[tuple[Place, str]]:
+        """The strings that name a variable of the environment, by their place."""
+        return self._as_written
 
 
 def validate(settings: Mapping[str, Any], source: str) -> Configuration:
@@ -332,3 +348,31 @@ def validate(settings: Mapping[str, Any], source: str) -> Configuration:
 def settings_of(configuration: Configuration) -> dict[str, Any]:
     """The settings that `validate` makes the same configuration of; passwords are among them."""
     return configuration.model_dump(mode="json", exclude_unset=True, context=WHOLE)
+
+
+def shown(configuration: Configuration) -> dict[str, Any]:
+    """The settings as they are shown: variables by their names, and no value of a field that is set."""
+    document = configuration.model_dump(mode="json")
+    for path, text in configuration.as_written:
+        holder: Any = document
+        name, value = path[0], holder
+        for part in path:
+            # The value may have been written in a shorter form than it is shown in, or a longer one.
+            if not (
+                part in value
+                if isinstance(value, dict)
+                else isinstance(value, list) and part in range(len(value))
+            ):
+                break
+            holder, name, value = value, part, value[part]
+        holder[name] = text
+    for table in (
+        document,
+        *document["sites"],
+        *(route for site in document["sites"] for route in site["routes"]),
+    ):
+        for fields in (table["request"], table["response"]):
+            for kind in ("set", "add"):
+                if kind in (fields or {}):
+                    fields[kind] = dict.fromkeys(fields[kind], MASK)
+    return document

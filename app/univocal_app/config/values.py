@@ -20,6 +20,7 @@ from univocal.store.address import directory_of
 from univocal.store.redis import url as address
 
 __all__ = [
+    "MASK",
     "WHOLE",
     "Address",
     "Duration",
@@ -325,6 +326,7 @@ def masked(text: str) -> str:
     return address.masked(text)
 
 
+MASK: Final = "***"  # in the place of a value that is not shown
 WHOLE: Final = "whole"  # as the context of a dump: with the passwords
 
 

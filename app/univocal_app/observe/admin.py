@@ -17,7 +17,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from univocal.asgi.middleware import CacheMiddleware
-from univocal_app.config.tables import Configuration
+from univocal_app.config.tables import Configuration, shown
 from univocal_app.observe.admin_discover import Discovering
 from univocal_app.observe.admin_drain import Draining
 from univocal_app.observe.admin_events import Events
@@ -106,9 +106,7 @@ async def _health(_: Request) -> Response:
 
 
 async def _config(configuration: Callable[[], Configuration], _: Request) -> Response:
-    # The file holds no secret: the token's environment variable is named, its value is not ours to show,
-    # and the shared store's URL leaves its password out.
-    return JSONResponse(configuration().model_dump(mode="json"), headers=FRESH)
+    return JSONResponse(shown(configuration()), headers=FRESH)
 
 
 async def _explain(proxy: CacheMiddleware, request: Request) -> Response:

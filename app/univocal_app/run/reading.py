@@ -50,7 +50,7 @@ def read(file: Path, *more: Check) -> Configuration:
     objections.errors = placed(objections.errors, files)
     objections.conclude()
     assert configuration is not None  # or there was an objection
-    return configuration
+    return configuration.with_written(files.written.items())
 
 
 def _validated(settings: dict[str, Any], source: str, objections: Objections) -> Configuration | None:
