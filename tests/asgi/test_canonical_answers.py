@@ -29,8 +29,9 @@ def told(application, client_of, clock):
         (Profile.load("reject.sequences = []"), "/%7ea?b#c", "/~a?b"),
         ("mediawiki", b"/\xc3\xa9", "/%C3%A9"),
         ("mediawiki", "http://EN.example:80/%61?x=[1]", "/a?x=[1]"),
-        ("mediawiki", "/%2Fevil.example/", "http://en.example//evil.example/"),  # no other host
-        ("mediawiki", "//evil.example/%61", "http://en.example//evil.example/a"),
+        ("upload", "/%2Fevil.example/", "http://en.example//evil.example/"),  # no other host
+        ("upload", "//evil.example/%61", "http://en.example//evil.example/a"),
+        ("mediawiki", "//evil.example/%61", "/evil.example/a"),
         ("servlet", "/a;x=1/b", "/a/b"),
     ],
 )

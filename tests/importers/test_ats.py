@@ -70,7 +70,8 @@ def said(result):
     ],
 )
 def test_the_sets_of_mediawiki_are_the_built_in_profile(text):
-    with_mark = parse({"x": 'extends = "mediawiki"\n[query]\ndrop_empty_mark = false\n'}, BUILT_IN)["x"]
+    plain = "[path]\nmerge_slashes = false\n[query]\ndrop_empty_mark = false\n"
+    with_mark = parse({"x": f'extends = "mediawiki"\n{plain}'}, BUILT_IN)["x"]
     assert profile(imported(text)).digest == with_mark.digest
 
 

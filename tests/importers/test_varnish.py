@@ -34,7 +34,8 @@ def profile(result, name="mine"):
 
 
 # What reads paths as MediaWiki does, and leaves queries alone.
-RING = parse({"ring": 'extends = "mediawiki"\n[query]\ndrop_empty_mark = false\n'}, BUILT_IN)["ring"]
+PLAIN = "[path]\nmerge_slashes = false\n[query]\ndrop_empty_mark = false\n"
+RING = parse({"ring": f'extends = "mediawiki"\n{PLAIN}'}, BUILT_IN)["ring"]
 
 
 @pytest.mark.parametrize("original", [*map(BUILT_IN.get, ("rfc3986", "restbase", "upload")), RING])

@@ -34,6 +34,7 @@ ALLOWED = {
     "mypy_extensions",  # for type checkers and mypyc alone
     "re",
     "tomllib",
+    "unicodedata",
     "typing",
     "weakref",
     "webencodings",

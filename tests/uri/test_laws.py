@@ -355,6 +355,11 @@ def restbase(path: bytes) -> object:
 
 
 def mediawiki(path: bytes) -> object:
+    """As MediaWiki's WebRequest: it takes leading slashes off before it looks at a path."""
+    return resolved(unquote_to_bytes(path).lstrip(b"/").split(b"/"))
+
+
+def upload(path: bytes) -> object:
     return resolved(unquote_to_bytes(path)[1:].split(b"/"))
 
 
@@ -375,7 +380,7 @@ def asgi(path: bytes) -> object:
         ("rfc3986", rfc3986),
         ("restbase", restbase),
         ("mediawiki", mediawiki),
-        ("upload", mediawiki),
+        ("upload", upload),
         ("nginx", nginx),
         ("asgi", asgi),
     ],

@@ -264,6 +264,7 @@ class AccessTable(Table):
     deny: list[Network] = []
     basic: str = ""
     rate: RateText = ""
+    reading: Literal["every", "canonical"] = "every"
 
 
 class RouteTable(Table):

@@ -95,6 +95,8 @@ def _steps(profile: Profile) -> Iterator[Respelling]:
 def _function(name: str, profile: Profile) -> str:
     match name:
         case "slashes":
+            if profile.merge_slashes == "leading":
+                return "merge_leading_slashes"
             return "remove_empty_segments" if profile.reads_parameters else "merge_slashes"
         case "dot-segments":
             return (
@@ -141,7 +143,7 @@ def _features(profile: Profile, steps: Collection[Respelling]) -> Iterator[str]:
         yield "refuses-raw"
     if profile.reads_parameters:
         yield "reads-parameters"
-    if profile.merge_slashes:
+    if profile.merge_slashes is True:
         yield "merges-slashes"
     if profile.rewrites or profile.index_names or profile.trailing_slash != "keep":
         yield "turns"

@@ -51,7 +51,9 @@ def _restriction(
 ) -> Restriction:
     users = read(table.basic, f"{place}.basic") if table.basic else None
     rate = rate_of(table.rate) if table.rate else None
-    return Restriction(name, networks(table.allow), networks(table.deny), rate, users)
+    return Restriction(
+        name, networks(table.allow), networks(table.deny), rate, users, table.reading == "canonical"
+    )
 
 
 def _reader(source: str) -> Callable[[str, str], UserFile]:

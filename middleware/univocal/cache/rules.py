@@ -235,6 +235,11 @@ class Rules:
         settings = {name: (getattr(self, name), getattr(DEFAULTS, name)) for name in SETTINGS}
         return {name: value for name, (value, default) in settings.items() if value != default}
 
+    @property
+    def gives_lifetimes(self) -> bool:
+        """Responses without a lifetime of their own may get one."""
+        return bool(self.ttl or self.ttl_by_status or self.heuristic)
+
     def bypasses_path(self, target: bytes) -> bool:
         """Requests for this target bypass the cache."""
         return self._bypass is not None and bool(self._bypass.fullmatch(target.partition(b"?")[0]))

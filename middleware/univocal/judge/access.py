@@ -26,6 +26,7 @@ __all__ = [
     "Rates",
     "Restriction",
     "Users",
+    "judged",
     "paced",
     "rate_of",
     "verdict",
@@ -70,13 +71,17 @@ class Users(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Restriction:
-    """The bounds on the access to one site or route; without `allow`, all networks but `deny` have it."""
+    """The bounds on the access to one site or route; without `allow`, all networks but `deny` have it.
+
+    With `canonical_only` they hold for the canonical path, and not for its other readings.
+    """
 
     name: str
     allow: Networks = ()
     deny: Networks = ()
     rate: Rate | None = None
     users: Users | None = None
+    canonical_only: bool = False
 
 
 class Challenge(NamedTuple):
@@ -139,6 +144,29 @@ class OwnRates:
         if len(self._due) > self._most:
             self._due.popitem(last=False)
         return 0.0
+
+
+def judged(
+    restrictions: Sequence[Restriction],
+    peer: Peer,
+    connection: str | None,
+    fields: Fields,
+    rates: Rates,
+    now: float,
+) -> Denial | None:
+    """Judge a request by every restriction that holds for it; None: it may go on.
+
+    Nobody has two passwords: restrictions that ask for different ones refuse every request.
+    """
+    challenged = None
+    if len({id(each.users) for each in restrictions if each.users is not None}) > 1:
+        return Denial("crosses-route", [])
+    for restriction in restrictions:
+        denial = verdict(restriction, peer, connection, fields, rates, now)
+        if denial is not None and denial.challenge is None:
+            return denial
+        challenged = challenged or denial
+    return challenged
 
 
 def verdict(

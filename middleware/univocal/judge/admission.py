@@ -23,7 +23,7 @@ from univocal.http.forward import end_to_end, times_here
 from univocal.http.framing import is_ambiguous
 from univocal.http.messages import NO_NAMES, Fields, Received, Request, Response
 from univocal.http.subclassing import mypyc_attr
-from univocal.judge.access import Denial, OwnRates, Rates, verdict
+from univocal.judge.access import Denial, OwnRates, Rates, judged
 from univocal.judge.orders import PURGES, Order, order_of
 from univocal.judge.plan import Plan
 from univocal.judge.runtime import Runtime
@@ -31,7 +31,7 @@ from univocal.judge.trust import LikelyProxies, Peer, believe
 from univocal.store.purge_selectors import Keys, Selector, Tags
 from univocal.store.tiers import Tiers
 from univocal.uri.pipeline import Rejected
-from univocal.uri.sites import resolve
+from univocal.uri.sites import plainly, resolve
 from univocal.uri.target import Canonical, encoding_fields, path_tags
 
 __all__ = ["Admission", "Gate", "Judgement", "admitted", "joined", "obsolete", "refer"]
@@ -171,14 +171,14 @@ class Gate:
 
         A client that is sent to https is asked there.
         """
-        restriction = self.runtime.restriction_of(canonical)
-        if restriction is None or self.runtime.leads_to_https(peer.scheme, canonical.target):
+        restrictions = self.runtime.restrictions_of(canonical)
+        if not restrictions or self.runtime.leads_to_https(peer.scheme, canonical.target):
             return fields
         if not entered:
-            denial = verdict(restriction, peer, received.client, fields, self.rates, now)
+            denial = judged(restrictions, peer, received.client, fields, self.rates, now)
             if denial is not None:
                 return denial
-        if restriction.users is None:
+        if all(restriction.users is None for restriction in restrictions):
             return fields
         return [field for field in fields if field[0] != b"authorization"]
 
@@ -196,6 +196,8 @@ class Gate:
         if _goes_past(received, canonical):
             return _bypassing(received, request, rules, now)
         decision = decide(request, self.tiers.lookup(canonical.key, now), rules, now)
+        if canonical.loose:
+            return _unstored(decision)
         if not isinstance(decision, Forward):
             if not isinstance(decision, Refuse):
                 decision.stored.used = now
@@ -268,6 +270,13 @@ def _bypassing(received: Received, request: Request, rules: Rules, now: float) -
     return Forward(reason, may_store=False, fallback=None, unstorable=reason)
 
 
+def _unstored(decision: Decision) -> Decision:
+    """The decision for a loose target: no purge of its plain reading would reach what is stored for it."""
+    if not isinstance(decision, Forward):
+        return decision
+    return Forward(decision.reason, False, decision.fallback, decision.unstorable or "loose-path")
+
+
 def obsolete(admission: Admission, response: Response) -> list[Selector]:
     """The selectors that a response to an unsafe request invalidates by (RFC 9111 §4.4, RFC 9875 §3)."""
     canonical, invalid = admission.canonical, invalidates(admission.request, response)
@@ -275,9 +284,9 @@ def obsolete(admission: Admission, response: Response) -> list[Selector]:
         return []
     references, groups = invalid
     named = (refer(reference, canonical, admission.runtime) for reference in references)
-    selectors: list[Selector] = [
-        Keys(frozenset((canonical.key, *(each.key for each in named if each is not None))))
-    ]
+    invalidated = [canonical, *[each for each in named if each is not None]]
+    plain = [plainly(each, admission.runtime.sites) for each in invalidated]
+    selectors: list[Selector] = [Keys(frozenset([each.key for each in (*invalidated, *plain)]))]
     if groups:
         selectors.append(Tags(groups, origin=b"%b %b" % (canonical.scheme, canonical.authority)))
     return selectors

@@ -188,9 +188,9 @@ class Hits:
             return None  # most targets of misses are asked for once: they displace none that are hit
         rules = runtime.rules_of(resolved)
         special = resolved.observed or resolved.redirect or resolved.verbatim or resolved.respelled
-        special = special or runtime.leads_to_https(scheme, resolved.target)
+        special = special or resolved.loose or runtime.leads_to_https(scheme, resolved.target)
         if runtime.restrictions:
-            special = special or runtime.restriction_of(resolved) is not None
+            special = special or bool(runtime.restrictions_of(resolved))
         if special or rules.bypasses_path(resolved.target):
             return None
         edits, shown = runtime.edits_of(resolved)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -11,6 +13,7 @@ from univocal.cache.rules import DEFAULTS, Rules
 from univocal.http.error_pages import ErrorPages
 from univocal.http.field_edits import NO_EDITS, FieldEdits, RouteEdits
 from univocal.http.framing import split_target
+from univocal.http.globs import compile_globs
 from univocal.http.problem import Problem
 from univocal.http.roles import NextHop
 from univocal.http.upgrade import WEBSOCKET
@@ -18,6 +21,8 @@ from univocal.judge.access import Restriction
 from univocal.judge.profiles import profile_rules
 from univocal.judge.trust import LOOPBACK, Family, Networks, networks
 from univocal.uri.profile import Profile
+from univocal.uri.readings import Readings, spelled_alike
+from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites
 from univocal.uri.target import Canonical
 
@@ -59,6 +64,18 @@ class Limits:
         return 0 < most < target.count(b"/") and most < split_target(target).path.count(b"/")
 
 
+def _bypasses(bypass: tuple[str, ...], readings: Readings) -> bool:
+    pattern = _alike(bypass)
+    return readings.everywhere or any(pattern.fullmatch(reading) for reading in readings.folded)
+
+
+@lru_cache(maxsize=1024)
+def _alike(globs: tuple[str, ...]) -> re.Pattern[bytes]:
+    """A pattern for readings of the paths that `globs` match; there is at least one."""
+    pattern = compile_globs(alike for glob in globs for alike in sorted(spelled_alike(glob.encode())))
+    return pattern or re.compile(b"(?!)")
+
+
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """The configuration that one request sees from its beginning to its end."""
@@ -86,11 +103,28 @@ class Runtime:
     sticky: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
 
     def rules_of(self, canonical: Canonical) -> Rules:
-        """The rules for what is at a canonical target: its route's, else its site's."""
-        rules = self.rules
-        return rules.get((canonical.site.name, canonical.route.prefix)) or rules.get(
-            canonical.site.name, DEFAULTS
-        )
+        """The rules for what is at a canonical target: its route's, else its site's.
+
+        What protects by another reading of it holds, too: the `bypass` of each route in which it lies. A
+        lifetime of ours is given only if each route that a reading chooses gives one.
+        """
+        site = canonical.site.name
+        rules = self.rules.get((site, canonical.route.prefix)) or self.rules.get(site, DEFAULTS)
+        return self._protected(rules, canonical) if rules.bypass or canonical.also else rules
+
+    def _rules_at(self, site: Site, route: Route) -> Rules:
+        return self.rules.get((site.name, route.prefix)) or self.rules.get(site.name, DEFAULTS)
+
+    def _protected(self, rules: Rules, canonical: Canonical) -> Rules:
+        others = [self._rules_at(canonical.site, route) for route in canonical.also]
+        if not rules.bypasses_path(canonical.target) and any(
+            _bypasses(each.bypass, canonical.readings) for each in (rules, *others) if each.bypass
+        ):
+            return replace(rules, bypass=("*",))
+        chosen = [self._rules_at(canonical.site, route) for route in canonical.chosen]
+        if rules.gives_lifetimes and not all(each.gives_lifetimes for each in chosen):
+            return replace(rules, ttl=0, ttl_by_status={}, heuristic=False)
+        return rules
 
     def edits_of(self, canonical: Canonical) -> RouteEdits:
         """The changes of fields for what is at a canonical target: its route's, else its site's."""
@@ -106,10 +140,18 @@ class Runtime:
         site, _ = self.sites.owner(hosts, scheme)
         return (self.edits.get(site) or self.edits.get("", NO_EDITS)).response
 
-    def restriction_of(self, canonical: Canonical) -> Restriction | None:
-        """The bounds on the access to a canonical target: its route's, else its site's."""
-        restrictions, site = self.restrictions, canonical.site.name
-        return restrictions.get((site, canonical.route.prefix)) or restrictions.get(site)
+    def restrictions_of(self, canonical: Canonical) -> list[Restriction]:
+        """The bounds on the access to each route in which a canonical target lies, else to its site."""
+        restrictions, site = self.restrictions, canonical.site
+        found: list[Restriction] = []
+        for route in (canonical.route, *canonical.also):
+            each = restrictions.get((site.name, route.prefix)) or restrictions.get(site.name)
+            if each is None or each in found:
+                continue
+            path = canonical.target.partition(b"?")[0]
+            if route is canonical.route or not each.canonical_only or route.holds(site.view(path)):
+                found.append(each)
+        return found
 
     def leads_to_https(self, scheme: bytes, target: bytes) -> bool:
         """Tell whether a request by `scheme` is sent to https.

@@ -16,6 +16,7 @@ from univocal.uri.query import BARE, Query, Respell, query_steps, split
 from univocal.uri.rewrite import Rewrite, rewriter
 from univocal.uri.segments import (
     add_trailing_slash,
+    merge_leading_slashes,
     merge_slashes,
     remove_dot_segments,
     remove_empty_segments,
@@ -116,7 +117,7 @@ class _Pipeline:
             profile.ring.decoded,
             profile.parameter_delimiters,
             reads_parameters=profile.reads_parameters,
-            merges=profile.merge_slashes,
+            merges=profile.merge_slashes is True,
         )
 
     def run(self, target: bytes, stages: list[Stage] | None) -> bytes | Rejected:
@@ -199,15 +200,17 @@ def _path_steps(profile: Profile, declared: str) -> Iterator[tuple[str, Respell,
     if profile.charset.path or declared:
         transcode = profile.charset.transcoder("path", declared)
         yield "charset", lambda path: _SEGMENT.sub(lambda segment: transcode(segment[0]), path), True
-    if profile.merge_slashes and profile.reads_parameters:
+    if profile.merge_slashes is True and profile.reads_parameters:
         yield "slashes", partial(remove_empty_segments, parameter=parameter), False
-    elif profile.merge_slashes:
+    elif profile.merge_slashes is True:
         yield "slashes", merge_slashes, False
     # After the ring, since decoding can create dot segments.
     if profile.dot_segments == "rfc3986":
         yield "dot-segments", remove_dot_segments, False
     elif profile.dot_segments == "servlet":
         yield "dot-segments", partial(remove_servlet_dot_segments, parameter=parameter), False
+    if profile.merge_slashes == "leading":  # a dot segment may leave slashes at the beginning
+        yield "slashes", merge_leading_slashes, False
     if profile.index_names:
         yield "index-names", partial(remove_index_name, names=frozenset(profile.index_names)), True
     if profile.trailing_slash == "add":
@@ -254,12 +257,13 @@ def _plain(profile: Profile) -> re.Pattern[bytes]:
         unit = spellings(bare, escaped - set(range(0x80, 0x100)))
     if "bad-utf-8" in profile.sequences and not _transcodes(profile):
         unit = b"(?:%b|%b)" % (unit, UTF_8_ESCAPES)
-    segment = b"/(?![./])" if profile.merge_slashes else b"/(?!\\.)"
+    segment = b"/(?![./])" if profile.merge_slashes is True else b"/(?!\\.)"
+    begin = b"(?!//)" if profile.merge_slashes == "leading" else b""
     query = b"(?:\\?(?:[%b]++|%%[0-9A-Fa-f]{2})*+)?+" % re.escape(BARE)
     charset = profile.charset
     if profile.query != Query() or charset.query or charset.trust_encoding_fields:
         query = b""
-    return re.compile(b"(?:%b%b*+)++%b" % (segment, unit, query))
+    return re.compile(b"%b(?:%b%b*+)++%b" % (begin, segment, unit, query))
 
 
 @lru_cache(maxsize=1024)

@@ -32,7 +32,8 @@ class Profile:
     summary: str
     settings: Tables = field(repr=False)  # the file's tables, merged with those of the profiles it extends
     ring: DecoderRing = field(repr=False)
-    merge_slashes: bool
+    merge_slashes: bool | str  # or "leading"
+    loose: tuple[str, ...]  # spellings that some server of the family takes for another path
     dot_segments: str
     parameters: str
     parameter_delimiters: bytes
@@ -48,7 +49,7 @@ class Profile:
     digest: bytes = field(init=False)
 
     def __post_init__(self) -> None:
-        descriptive = {"name", "summary", "settings", "digest"}  # what says nothing about any target
+        descriptive = {"name", "summary", "settings", "loose", "digest"}  # what changes no target
         facts = [
             (slot.name, getattr(self, slot.name)) for slot in fields(self) if slot.name not in descriptive
         ]
@@ -76,6 +77,11 @@ class Profile:
         """The file's settings for the cache: defaults of those sites and routes that choose this profile."""
         settings: Tables = self.settings.get(CACHE, {})
         return settings
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        """The reasons that the profile takes from its parent's list, and a route's from its site's."""
+        return tuple(self.settings.get("reject", {}).get("allow", ()))
 
     @property
     def reads_parameters(self) -> bool:
@@ -163,6 +169,7 @@ def _build(name: str, tables: Tables) -> Profile:
         settings=tables,
         ring=ring,
         merge_slashes=path["merge_slashes"],
+        loose=tuple(path["loose"]),
         dot_segments=path["dot_segments"],
         parameters=path["parameters"],
         parameter_delimiters=_octets(source, "path.parameter_delimiters", path["parameter_delimiters"]),

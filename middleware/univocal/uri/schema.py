@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 from univocal.http.errors import Objections, ProfileError, by_rank
 from univocal.uri.charset import CHARSETS, charset_of
 from univocal.uri.percent_encoding import RINGS
-from univocal.uri.suspicious import SEQUENCES
+from univocal.uri.suspicious import DEFAULT_LOOSE, LOOSE, SEQUENCES
 
 __all__ = ["CACHE", "Tables", "load", "merged", "with_defaults"]
 
@@ -82,7 +82,12 @@ _TABLES: Final[dict[str, dict[str, _Setting]]] = {
         "ring": _RING,
         "decode": _text(),
         "encode": _text(),
-        "merge_slashes": _flag(),
+        "merge_slashes": _Setting(
+            False, lambda value: value == "leading" or isinstance(value, bool), 'true, false or "leading"'
+        ),
+        "loose": _list(
+            list(DEFAULT_LOOSE), "a list of " + ", ".join(map(repr, LOOSE)), lambda value: value in LOOSE
+        ),
         "dot_segments": _choice("rfc3986", "servlet", "keep"),
         "parameters": _choice("keep", "strip"),
         "parameter_delimiters": _text(";"),

@@ -13,6 +13,7 @@ from univocal.uri.percent_encoding import RINGS
 __all__ = [
     "add_trailing_slash",
     "is_under",
+    "merge_leading_slashes",
     "merge_slashes",
     "remove_dot_segments",
     "remove_empty_segments",
@@ -63,6 +64,11 @@ def _walk(segments: list[bytes], names: list[bytes]) -> list[bytes]:
 def merge_slashes(path: bytes) -> bytes:
     """`path` with each run of slashes as one."""
     return _SLASHES.sub(b"/", path) if path.find(b"//") >= 0 else path
+
+
+def merge_leading_slashes(path: bytes) -> bytes:
+    """`path` with the slashes at its beginning as one."""
+    return b"/" + path.lstrip(b"/") if path.startswith(b"//") else path
 
 
 def remove_empty_segments(path: bytes, parameter: re.Pattern[bytes]) -> bytes:

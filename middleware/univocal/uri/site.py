@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
 
 from univocal.http.errors import ConfigurationError
+from univocal.http.globs import compile_globs
 from univocal.uri.profile import Profile, ProfileName, chosen_profile
-from univocal.uri.segments import is_under, routing_view
+from univocal.uri.readings import Readings, spelled_alike
+from univocal.uri.segments import is_under, merge_leading_slashes, routing_view
 
-__all__ = ["HOST", "PLACE", "STAR", "Route", "Site"]
+__all__ = ["HOST", "PLACE", "STAR", "Matches", "Route", "Site"]
 
 
 # In the path of an upstream: the canonical path, the site's host, and the part of it that "*" stands for.
@@ -19,13 +21,26 @@ PLACE: Final = b"{path}"
 HOST: Final = b"{host}"
 STAR: Final = b"{1}"
 _WITHOUT_STAR: Final = "a path that ends with '/', without '*': it holds all paths below"
+_PATHS: Final = (
+    "a prefix such as '/a/', one path such as '=/a', a glob such as '*.png' or an expression '~^/a'"
+)
+
+Matches: TypeAlias = Callable[[bytes], bool]
+"""A test of a path, in time linear in its length."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path prefix, how targets under it are read, and where they go.
+    """The paths of one kind, how targets under them are read, and where they go.
 
-    The prefix is of whole segments: /a holds /a and /a/b. With "*" at its end it is of bytes: /a* holds /ab.
+    The `prefix` is one, or one path, a glob or an expression:
+
+    - "/a" is of whole segments: it holds /a and /a/b. "/a*" is of bytes: it holds /ab, too. If the longest
+      prefix is `final`, no glob and no expression goes before it.
+    - "=/a" holds /a alone.
+    - "*.png" is a glob: "*" stands for any bytes.
+    - "~^/a[0-9]" is an expression. `expression` has its test, and its test regardless of case.
+
     `upstream` names an origin server. An `upstream_path` replaces the prefix on the way there (its whole
     segments alone), or the canonical path replaces the `{path}` in it. `{host}` and `{1}` stand for the
     request's host and the part of it that the site's "*" matches. With `forward` "received", which excludes
@@ -40,6 +55,10 @@ class Route:
     forward: str = "canonical"
     redirects: Literal["map", "keep"] = "map"
     cookie_path: Literal["map", "keep"] = "keep"
+    final: bool = False
+    expression: tuple[Matches, Matches] | None = field(default=None, repr=False, compare=False)
+    _matches: Matches | None = field(init=False, repr=False, compare=False)  # of a glob or an expression
+    _means: Matches = field(init=False, repr=False, compare=False)  # of a reading
 
     def __post_init__(self) -> None:
         if self.forward == "received" and self.upstream_path:
@@ -50,33 +69,63 @@ class Route:
             # The origin would get bytes in a charset that nobody tells it.
             allowed = '"canonical" where the profile has a [charset]'
             raise ConfigurationError("routes", "forward", self.forward, allowed)
+        self._check_paths()
+        exact, means = _tests(self)
+        object.__setattr__(self, "_matches", exact)
+        object.__setattr__(self, "_means", means)
+
+    def _check_paths(self) -> None:
         # In place of "{path}" any segment may stand, so what follows it must not become a dot segment.
         upstream_path = (self.filled(b"h", b"h") or b"/").replace(PLACE, b"/", 1).replace(b"//", b"/")
-        begin = self.begin
-        if self.prefix.endswith(b"/*"):
-            raise ConfigurationError("routes", "path", self.prefix.decode("latin-1"), _WITHOUT_STAR)
-        for key, path in (("path", begin), ("upstream", upstream_path)):
+        paths = [("upstream", upstream_path)]
+        if not self.is_pattern:
+            if self.prefix.endswith(b"/*"):
+                raise ConfigurationError("routes", "path", self.prefix.decode("latin-1"), _WITHOUT_STAR)
+            paths.append(("path", self.begin))
+            if self.profile.ring.canonical(self.begin) != self.begin:
+                allowed = f"a path as the profile {self.profile.name} spells it"
+                raise ConfigurationError("routes", "path", self.prefix.decode("latin-1"), allowed)
+        elif not self.prefix.startswith(b"~") and (b"?" in self.prefix or not self.prefix.strip(b"*")):
+            raise ConfigurationError("routes", "path", self.prefix.decode("latin-1"), _PATHS)
+        elif self.upstream_path and PLACE not in self.upstream_path:
+            allowed = "no path, or one with {path}, where the route's path is no prefix"
+            raise ConfigurationError("routes", "upstream", self.upstream_path.decode("latin-1"), allowed)
+        for key, path in paths:
             if not path.startswith(b"/") or b"?" in path or b"#" in path or routing_view(path) != path:
                 allowed = "a path that begins with '/', percent-encoded, without dot segments, '?' and '#'"
                 allowed += "; {path}, {host} and {1} in an upstream's" if key == "upstream" else ""
                 raise ConfigurationError("routes", key, path.decode("latin-1"), allowed)
-        if self.profile.ring.canonical(begin) != begin:
-            allowed = f"a path as the profile {self.profile.name} spells it"
-            raise ConfigurationError("routes", "path", self.prefix.decode("latin-1"), allowed)
+
+    @property
+    def is_one_path(self) -> bool:
+        """The route holds one path alone."""
+        return self.prefix.startswith(b"=")
+
+    @property
+    def is_pattern(self) -> bool:
+        """The route's path is a glob or an expression."""
+        return self.prefix[:1] in {b"*", b"~"} or bool(_STAR_WITHIN.search(self.prefix))
 
     @property
     def begin(self) -> bytes:
         """The bytes that the paths of this route begin with."""
-        return self.prefix.removesuffix(b"*")
+        return b"/" if self.is_pattern else self.prefix.removesuffix(b"*").removeprefix(b"=")
 
     @property
     def replaced(self) -> bytes:
         """The whole segments in whose place an upstream's path stands."""
-        return self.prefix[: self.prefix.rindex(b"/") + 1] if self.prefix.endswith(b"*") else self.prefix
+        begin = self.begin
+        return begin[: begin.rindex(b"/") + 1] if self.prefix.endswith(b"*") else begin
 
     def holds(self, path: bytes) -> bool:
-        """Tell whether a path begins with the prefix."""
+        """Tell whether a path is one of this route's."""
+        if self._matches is not None:
+            return self._matches(path)
         return path.startswith(self.begin) if self.prefix.endswith(b"*") else is_under(path, self.prefix)
+
+    def means(self, reading: bytes) -> bool:
+        """Tell whether a reading of a path, with folded letters, is one of this route's."""
+        return self._means(reading)
 
     def filled(self, host: bytes, star: bytes) -> bytes:
         """The path of the upstream for a request to `host`, in which "*" matched `star`."""
@@ -102,19 +151,29 @@ class Site:
     scheme: bytes = b"keep"
     canonical: Literal["serve", "link", 301, 308] = "serve"
 
+    root: Route = field(init=False, repr=False, compare=False)  # of the paths that no other route holds
+    _prefixes: tuple[Route, ...] = field(init=False, repr=False, compare=False)  # the longest first
+    _patterns: tuple[Route, ...] = field(init=False, repr=False, compare=False)  # in their order
+    _one_paths: tuple[Route, ...] = field(init=False, repr=False, compare=False)
+
     def __post_init__(self) -> None:
+        one_paths = tuple(route for route in self.routes if route.is_one_path)
+        patterns = tuple(route for route in self.routes if route.is_pattern)
+        prefixes = [route for route in self.routes if not (route.is_one_path or route.is_pattern)]
         # /a goes before /a*, which holds the rest of what begins so.
-        by_length = sorted(self.routes, key=lambda route: (-len(route.begin), len(route.prefix)))
-        longest_first = tuple(by_length)
-        object.__setattr__(self, "routes", longest_first)
-        prefixes = [route.prefix for route in longest_first]
-        if b"/" not in prefixes or len(set(prefixes)) < len(prefixes):
-            texts = [prefix.decode("latin-1") for prefix in prefixes]
-            raise ConfigurationError(
-                f"site {self.name}", "routes", texts, "distinct prefixes, '/' among them"
-            )
+        prefixes.sort(key=lambda route: (-len(route.begin), len(route.prefix)))
+        object.__setattr__(self, "_one_paths", one_paths)
+        object.__setattr__(self, "_patterns", patterns)
+        object.__setattr__(self, "_prefixes", tuple(prefixes))
+        ordered = (*one_paths, *patterns, *prefixes)
+        object.__setattr__(self, "routes", ordered)
+        paths = [route.prefix for route in ordered]
+        if b"/" not in paths or len(set(paths)) < len(paths):
+            texts = [path.decode("latin-1") for path in paths]
+            raise ConfigurationError(f"site {self.name}", "routes", texts, "distinct paths, '/' among them")
+        object.__setattr__(self, "root", ordered[-1])
         exact = [host for host in self.hosts if not host.startswith("*.")]
-        for route in longest_first:
+        for route in ordered:
             if exact and STAR in route.upstream_path:
                 allowed = f"no {{1}}, since {exact[0]!r} has no '*'"
                 raise ConfigurationError(
@@ -162,6 +221,75 @@ class Site:
             canonical=canonical,
         )
 
+    def view(self, path: bytes) -> bytes:
+        """The view of a path by which routes are chosen; the site may merge leading slashes."""
+        view = routing_view(path)
+        return merge_leading_slashes(view) if self.root.profile.merge_slashes else view
+
     def route_of(self, view: bytes) -> Route:
-        """The route with the longest prefix that begins `view` (see `routing_view`)."""
-        return next((route for route in self.routes if route.holds(view)), self.routes[-1])
+        """The route of a path's `view`: its one path, a final prefix, a pattern, the longest prefix."""
+        for route in self._one_paths:
+            if route.holds(view):
+                return route
+        longest = self.longest_prefix(view)
+        if self._patterns and not longest.final:
+            return next((route for route in self._patterns if route.holds(view)), longest)
+        return longest
+
+    def longest_prefix(self, view: bytes) -> Route:
+        """The route with the longest prefix that begins `view`."""
+        return next((route for route in self._prefixes if route.holds(view)), self.root)
+
+    def lying_in(self, view: bytes, readings: Readings) -> tuple[set[Route], set[Route]]:
+        """The routes in which a path lies by its `view` or any reading, and those that a reading chooses."""
+        lies_in = {self.route_of(view)}
+        if not self.route_of(view).is_one_path:
+            lies_in.add(self.longest_prefix(view))
+            lies_in.update([pattern for pattern in self._patterns if pattern.holds(view)])
+        chosen = {self.route_of(view)}
+        if readings.everywhere:
+            return set(self.routes), set(self.routes)
+        for reading in readings.folded:
+            if one_paths := [route for route in self._one_paths if route.means(reading)]:
+                lies_in.update(one_paths)
+                chosen.update(one_paths)
+                continue
+            longest = self._longest(reading)
+            patterns = [pattern for pattern in self._patterns if pattern.means(reading)]
+            lies_in.update(longest, patterns)
+            chosen.update(longest if longest[0].final or not patterns else patterns[:1])
+        return lies_in, chosen
+
+    def _longest(self, reading: bytes) -> list[Route]:
+        """The routes with the longest prefix that begins a reading; several differ in case alone."""
+        longest = next((route for route in self._prefixes if route.means(reading)), self.root)
+        length = len(longest.begin)
+        return [
+            each
+            for each in self._prefixes
+            if each is longest or (len(each.begin) == length and each.means(reading))
+        ]
+
+
+_STAR_WITHIN: Final = re.compile(rb"\*(?!\Z)")
+
+
+def _tests(route: Route) -> tuple[Matches | None, Matches]:
+    """The tests of a path and of a reading; the former is None for a prefix."""
+    path = route.prefix
+    if path.startswith(b"~"):
+        if route.expression is None:
+            raise ConfigurationError("routes", "path", path.decode("latin-1"), _PATHS)
+        return route.expression
+    if route.is_pattern:
+        globs, alike = compile_globs([path]), compile_globs(sorted(spelled_alike(path)))
+        return lambda view: bool(globs and globs.fullmatch(view)), lambda reading: bool(
+            alike and alike.fullmatch(reading)
+        )
+    begins = spelled_alike(route.begin)
+    if route.is_one_path:
+        one = {begin.rstrip(b"/") for begin in begins}
+        return lambda view: view == route.begin, lambda reading: reading.rstrip(b"/") in one
+    if path.endswith(b"*"):
+        return None, lambda reading: any(map(reading.startswith, begins))
+    return None, lambda reading: any(is_under(reading, begin) for begin in begins)

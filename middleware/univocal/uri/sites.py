@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -21,7 +20,7 @@ from univocal.uri.charset import known_charset
 from univocal.uri.pipeline import Declared, Rejected, canonical_target, rejected
 from univocal.uri.profile import Profile, ProfileName, chosen_profile
 from univocal.uri.query import split
-from univocal.uri.segments import routing_view
+from univocal.uri.readings import is_loose
 from univocal.uri.site import Route, Site
 from univocal.uri.target import Canonical, strays, survives_clients
 
@@ -30,6 +29,7 @@ __all__ = [
     "Sites",
     "ascii_authority",
     "declared_charsets",
+    "plainly",
     "resolve",
     "resolve_url",
     "url_octets",
@@ -104,7 +104,7 @@ class Sites:
         if located is None:
             allowed = f"a profile for {text!r}, too, or one for all hosts: there are prefixes of it alone"
             raise ConfigurationError("sites", text, None, allowed)
-        return located[0].routes[-1].profile
+        return located[0].root.profile
 
     def canonicalize(self, url: str | bytes) -> str:
         """The one spelling of an absolute `url`: its site's scheme and host, its route's target.
@@ -240,6 +240,14 @@ def resolve_url(
     return resolve(url, [host], scheme.lower(), sites, method, encodings)
 
 
+def plainly(canonical: Canonical, sites: Sites) -> Canonical:
+    """The target for which some server takes a loose one; any other target itself."""
+    if not canonical.loose:
+        return canonical
+    plain = resolve(canonical.plain, [canonical.authority], canonical.scheme, sites)
+    return plain if isinstance(plain, Canonical) else canonical
+
+
 def ascii_authority(authority: bytes) -> bytes | None:
     """An authority in UTF-8 with A-labels in place of U-labels (RFC 5890 §2.3.2.1); None if it cannot be."""
     try:
@@ -292,7 +300,7 @@ def _resolve(
         return rejected("unknown-host")
     resolved = _of_site(target, declared, service.site, service.redirect, service.scheme, service.authority)
     if isinstance(resolved, Canonical) and resolved.route.upstream_path:
-        return replace(resolved, upstream_path=sites.upstream_path(resolved.route, *service.served_as))
+        resolved.upstream_path = sites.upstream_path(resolved.route, *service.served_as)
     return resolved
 
 
@@ -335,12 +343,12 @@ def _served(site: Site, served_as: tuple[bytes, int], scheme: bytes) -> tuple[by
 def _of_site(
     raw: bytes, declared: Declared, site: Site, redirect: int, scheme: bytes, authority: bytes
 ) -> Canonical | Rejected:
-    route = site.routes[-1]
+    route = site.root
     target: bytes | Rejected = raw
     observed: tuple[str, ...] = ()
     if raw != b"*":
         if len(site.routes) > 1:
-            route = site.route_of(routing_view(split(raw.partition(b"#")[0])[0]))
+            route = site.route_of(site.view(split(raw.partition(b"#")[0])[0]))
         target, observed = _accepted(raw, declared, site, route)
     if isinstance(target, Rejected):
         return target
@@ -350,7 +358,14 @@ def _of_site(
     if _UNSPEAKABLE.search(came):
         return rejected("control-character")
     respelled = site.canonical != "serve" and whole != target and _is_settled(target, declared, site, route)
-    return Canonical(scheme, authority, target, key, site, route, observed, redirect, came, respelled)
+    path = split(target)[0]
+    canonical = Canonical(scheme, authority, target, key, site, route, observed, redirect, came, respelled)
+    canonical.loose = is_loose(path, route.profile.loose)
+    if len(site.routes) > 1:
+        lies_in, chosen = site.lying_in(site.view(path), canonical.readings)
+        canonical.also = tuple([each for each in site.routes if each in lies_in and each is not route])
+        canonical.chosen = tuple([each for each in canonical.also if each in chosen])
+    return canonical
 
 
 def _is_settled(target: bytes, declared: Declared, site: Site, route: Route) -> bool:
@@ -368,17 +383,28 @@ def _accepted(
     """The target to key and forward, or why there is none; and what a profile only observes."""
     trusted = declared if route.profile.charset.trust_encoding_fields else _UNDECLARED
     target = canonical_target(raw, route.profile, trusted)
+    if route is not site.root and (refused := _refused_by_site(raw, site, route)):
+        own = target.reasons if isinstance(target, Rejected) else ()
+        return rejected(*own, *refused), ()
     if not isinstance(target, Rejected):
         reasons = strays(target, site, route)
-        if not reasons:
-            return target, ()
-        target = rejected(*reasons)
+        return (rejected(*reasons), ()) if reasons else (target, ())
     unobservable = _UNSPEAKABLE.search(raw) or "bad-target" in target.reasons
     if route.profile.mode != "observe" or not raw.startswith(b"/") or unobservable:
         return target, ()
-    if route.upstream_path and strays(raw, site, route):
-        return target, ()  # there is no prefix to replace, or the result would leave the upstream's path
-    return raw, target.reasons
+    # A profile is observed, but no route is: its target stays where it belongs.
+    crossing = strays(raw.partition(b"#")[0], site, route)
+    return (rejected(*target.reasons, *crossing), ()) if crossing else (raw, target.reasons)
+
+
+def _refused_by_site(raw: bytes, site: Site, route: Route) -> list[str]:
+    """The reasons for which the site's profile refuses a target that goes to the site's origin server."""
+    whole = site.root.profile
+    if route.profile is whole or route.upstream != site.root.upstream or whole.mode == "observe":
+        return []
+    refused = canonical_target(raw, whole)
+    reasons = refused.reasons if isinstance(refused, Rejected) else ()
+    return [reason for reason in reasons if reason not in route.profile.allowed]
 
 
 _remembered: Final = lru_cache(maxsize=4096)(_resolve)

@@ -12,7 +12,7 @@ from typing import Final
 
 from univocal.http.grammar import unescape
 
-__all__ = ["SEQUENCES", "UTF_8_ESCAPES", "Inspector", "is_utf_8"]
+__all__ = ["DEFAULT_LOOSE", "DOTS", "LOOSE", "NON_NFC", "SEQUENCES", "UTF_8_ESCAPES", "Inspector", "is_utf_8"]
 
 
 def is_utf_8(text: bytes) -> bool:
@@ -56,6 +56,13 @@ _SEGMENTS: Final = frozenset(
 
 # Every reason that a profile's `[reject] sequences` may list.
 SEQUENCES: Final = frozenset({"no-leading-slash", "fragment", *_OCTETS, *_SEGMENTS})
+
+# Spellings that some server of a profile's family takes for another path: those that a profile may name, and
+# those that it names unless it says otherwise.
+NON_NFC: Final = "non-nfc"
+DOTS: Final = "dot-segment"
+DEFAULT_LOOSE: Final = ("//", "\\", "%5C", "%2F")
+LOOSE: Final = (*DEFAULT_LOOSE, ";", DOTS, NON_NFC)
 
 
 class Inspector:

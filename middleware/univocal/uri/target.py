@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
@@ -12,6 +12,7 @@ from univocal.http.references import ReferenceMap
 from univocal.http.subclassing import mypyc_attr
 from univocal.uri.profile import Profile
 from univocal.uri.query import split
+from univocal.uri.readings import Readings, plain_reading, readings
 from univocal.uri.segments import is_under, routing_view
 from univocal.uri.site import PLACE, Route, Site
 from univocal.uri.suspicious import is_utf_8
@@ -43,7 +44,9 @@ class Canonical:
     which an alias is sent to `url`. `verbatim` is what the origin gets where a route forwards targets as
     they came: an answer to it answers no other spelling. `respelled` is True where the site's `canonical`
     tells clients of the one spelling, and the target came in another. `upstream_path` is the route's, for
-    this authority.
+    this authority. `also` are other routes in which the target lies by some reading; `chosen` are those of
+    them that such a reading chooses. A `loose` target is spelled so that some server takes it for another
+    path: no response to it is stored.
     """
 
     scheme: bytes
@@ -57,6 +60,10 @@ class Canonical:
     verbatim: bytes
     respelled: bool
     upstream_path: bytes
+    also: tuple[Route, ...] = field(init=False, repr=False, compare=False)
+    chosen: tuple[Route, ...] = field(init=False, repr=False, compare=False)
+    loose: bool = field(init=False, repr=False, compare=False)
+    _readings: Readings | None = field(init=False, repr=False, compare=False)
 
     def __init__(
         self,
@@ -83,6 +90,23 @@ class Canonical:
         self.verbatim = verbatim
         self.respelled = respelled
         self.upstream_path = upstream_path
+        self.also = ()
+        self.chosen = ()
+        self.loose = False
+        self._readings = None
+
+    @property
+    def readings(self) -> Readings:
+        """The readings of the path that the origin server gets."""
+        if self._readings is None:
+            self._readings = readings(split(self.verbatim or self.target)[0])
+        return self._readings
+
+    @property
+    def plain(self) -> bytes:
+        """The target for which some server takes a loose one."""
+        path, query = split(self.target)
+        return plain_reading(path, self.route.profile.loose) + query
 
     def https_url(self, port: int) -> bytes:
         """The absolute URL under https, at a port of its own."""
@@ -157,18 +181,41 @@ def encoding_fields(canonical: Canonical) -> list[tuple[bytes, bytes]]:
 
 
 def strays(target: bytes, site: Site, route: Route) -> list[str]:
-    """The reasons for which `target` leaves `route`, or the path of its upstream."""
+    """The reasons for which `target` leaves `route`, or the path of its upstream, by any reading."""
     if len(site.routes) == 1 and not route.upstream_path:
         return []
     path, _ = split(target)
-    if len(site.routes) > 1 and not (site.route_of(routing_view(path)) is route and route.holds(path)):
+    if len(site.routes) > 1 and (not _stays(path, site, route) or _climbs_out(path, route)):
         return ["crosses-route"]
     # Any host does: none is a dot segment, or holds a slash.
     upstream_path = route.filled(b"h", b"h")
-    root = upstream_path.partition(PLACE)[0]
-    if root and not is_under(routing_view(_at_upstream(path, route.replaced, upstream_path)), root):
-        return ["above-root"]
+    if upstream_path:
+        root = upstream_path.partition(PLACE)[0]
+        rest = path if PLACE in upstream_path else _rest(path, route)
+        leaves = not is_under(routing_view(_at_upstream(path, route.replaced, upstream_path)), root or b"/")
+        if leaves or readings(rest).above:
+            return ["above-root"]
     return []
+
+
+def _stays(path: bytes, site: Site, route: Route) -> bool:
+    view = site.view(path)
+    return site.route_of(view) is route and route.holds(view if route.is_pattern else path)
+
+
+def _climbs_out(path: bytes, route: Route) -> bool:
+    """A ".." of some reading, its letters as they came, leaves the route's paths."""
+    if b"." not in path and b"%" not in path:
+        return False
+    if route.is_pattern or route.prefix.endswith(b"*"):
+        every = readings(path)
+        return every.everywhere or not all(map(route.holds, every.climbed))
+    return route.begin != b"/" and readings(_rest(path, route)).above
+
+
+def _rest(path: bytes, route: Route) -> bytes:
+    """The part of a path behind the route's whole segments."""
+    return b"/" + path[len(route.replaced) :].removeprefix(b"/")
 
 
 def _at_upstream(path: bytes, prefix: bytes, upstream_path: bytes) -> bytes:

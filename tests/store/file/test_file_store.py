@@ -378,58 +378,6 @@ async def test_an_unexpected_fault_of_one_write_stops_no_later_one(
     assert await served(second, "b") == [b"content"]
 
 
-@pytest.mark.parametrize("fault", [RuntimeError("fault"), SystemExit(1)], ids=["an error", "an end"])
-@pytest.mark.parametrize("name", ["time.sleep", "EntryTable.begin"])
-async def test_a_writing_thread_that_ends_is_begun_again(
-    opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: Any, name: str
-) -> None:
-    """Those who wait for it hear of its end, also another process that waits for the turn."""
-    first, second = await opened(), await opened()
-    real = time.sleep
-
-    def ends(*_: object) -> None:
-        if threading.current_thread().name == "univocal-writer":
-            raise fault
-        real(0.01)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(f"univocal.store.file.entries.{name}", ends)
-        lease = first.begin(key("a"), time.time())
-        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        first.fill(lease, REQUEST, lambda *_: False, done.set_result, joined=True)
-        assert not await done
-        waiting = asyncio.create_task(served(second, "a", joined=True))
-        first.commit(lease, response("a"))
-        ended = asyncio.Event()
-        first.end(lease, ended.set)
-        await asyncio.wait_for(ended.wait(), 1)
-        assert await asyncio.wait_for(waiting, 1) == []
-    await asyncio.wait_for(store(first, response("b")), 5)
-    assert await served(second, "b") == [b"content"]
-    if isinstance(fault, SystemExit) or name == "time.sleep":
-        assert caplog.text.count("the writing thread ended") >= 1
-    await asyncio.wait_for(first.aclose(), 5)
-
-
-@pytest.mark.parametrize("ends", ["", "-wal", "-*"])
-async def test_a_database_that_is_removed_is_begun_anew(
-    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture, ends: str
-) -> None:
-    first, second = await opened(), await opened()
-    await store(first, response("a"))
-    for file in (tmp_path / "store").glob(f"entries-*.db{ends}"):
-        file.unlink()
-    await store(first, response("b"), response("c"))
-    assert "its file was removed" in caplog.text
-    assert caplog.text.count("the store starts empty") == 1
-    assert await served(second, "c") == [b"content"]
-    assert await first.purge(Tags(frozenset((b"t",))), time.time()) >= 2
-    assert await served(second, "b") == await served(second, "c") == []
-    third = await opened()
-    await store(second, response("d"))
-    assert await served(third, "d") == [b"content"]
-
-
 async def test_a_full_disk_stores_nothing_and_purges_go_on(
     opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -102,13 +102,12 @@ class Directory:
         """Put a damaged file of entries aside; all processes go on with another."""
         if not self.ring.renew(generation):
             return
-        damaged, moved = self.entries(generation), "nothing of it is left"
+        damaged = self.entries(generation)
         with suppress(OSError):
             os.replace(damaged.name, "damaged.db", src_dir_fd=self._file, dst_dir_fd=self._file)
-            moved = "moved to damaged.db"
         for end in ("-wal", "-shm"):
             self._remove(damaged.name + end)
-        logger.warning("%s is damaged (%s): %s, the store starts empty", damaged, reason, moved)
+        logger.warning("%s is damaged (%s): moved to damaged.db, the store starts empty", damaged, reason)
 
     def close(self) -> None:
         """Let other programs use it."""

@@ -83,8 +83,8 @@ class FileEntries(Entries):
         self._news: Final = threading.Condition()
         self._ends = False
         self._refusals: Final = Refusals(str(directory.path))
-        self._batch: list[_Work] = []
-        self._writer = self._new_writer()
+        self._writer: Final = threading.Thread(target=self._write_all, name="univocal-writer", daemon=True)
+        self._writer.start()
 
     # Reading
 
@@ -126,12 +126,9 @@ class FileEntries(Entries):
         """The generation in force, and its rows. Raises sqlite3.Error."""
         generation = self.directory.ring.generation
         if opened is not None:
-            if opened[0] == generation and opened[1].is_in_place:
+            if opened[0] == generation:
                 return opened
             opened[1].close()
-            if opened[0] == generation:
-                self._put_aside(generation, "its file was removed")
-                generation = self.directory.ring.generation
         try:
             return generation, EntryTable(
                 self.directory.entries(generation), is_durable=self.directory.is_durable
@@ -143,13 +140,10 @@ class FileEntries(Entries):
     def _doubt(self, error: sqlite3.Error, generation: int) -> None:
         """Put the file of that generation aside if it is damaged: another process may have begun the next."""
         if is_damage(error):
-            self._put_aside(generation, str(error))
-
-    def _put_aside(self, generation: int, reason: str) -> None:
-        try:
-            self.directory.put_aside(generation, reason)
-        except (OSError, StoreUnavailableError):
-            logger.warning("%s: the database is damaged and cannot be moved away", self.directory.path)
+            try:
+                self.directory.put_aside(generation, str(error))
+            except (OSError, StoreUnavailableError):
+                logger.warning("%s: the database is damaged and cannot be moved away", self.directory.path)
 
     # Turns
 
@@ -238,61 +232,33 @@ class FileEntries(Entries):
                 raise OSError("closed")
             self._waiting.append(work)
             self._size += work.size
-            if self._writer is None or not self._writer.is_alive():
-                self._writer = self._new_writer()
             if len(self._waiting) == 1:
                 self._news.notify()
-
-    def _new_writer(self) -> threading.Thread | None:
-        writer = threading.Thread(target=self._write_on, name="univocal-writer", daemon=True)
-        writer.start()
-        return writer
-
-    def _write_on(self) -> None:
-        """Write until the end. If this thread is ended before, nobody waits for it, and the next write begins
-        another."""
-        try:
-            self._write_all()
-        except BaseException as error:
-            with self._news:
-                left = [*self._batch, *self._waiting]
-                self._waiting.clear()
-                self._size, self._writer = 0, None
-            logger.warning("%s: the writing thread ended (%r), another begins", self.directory.path, error)
-            self._fail(left, StoreUnavailableError(f"the writing thread ended: {error!r}"))
 
     def _write_all(self) -> None:
         """Write until the end, some at a time."""
         opened: tuple[int, EntryTable] | None = None
-        try:
-            while self._next_batch():
-                try:
-                    opened = self._current(opened)
-                    self._write_batch(*opened, self._batch)
-                except Exception as error:
-                    self._fail(self._batch, error)  # the thread goes on: later responses are stored
-                self._batch = []
-            if opened is not None:
-                try:
-                    opened[1].checkpoint()
-                except sqlite3.Error as error:
-                    logger.info("%s: %s", self.directory.path, error)
-        finally:
-            if opened is not None:
-                opened[1].close()
-
-    def _next_batch(self) -> bool:
-        """Wait for what is to be written; False at the end."""
-        with self._news:
-            while not self._waiting and not self._ends:
-                self._news.wait()
-            if not self._waiting:
-                return False
-        time.sleep(_GATHERING)
-        with self._news:
-            self._batch = [self._waiting.popleft() for _ in range(min(_BATCH, len(self._waiting)))]
-            self._size -= sum(work.size for work in self._batch)
-        return True
+        while True:
+            with self._news:
+                while not self._waiting and not self._ends:
+                    self._news.wait()
+                if not self._waiting:
+                    break
+            time.sleep(_GATHERING)
+            with self._news:
+                batch = [self._waiting.popleft() for _ in range(min(_BATCH, len(self._waiting)))]
+                self._size -= sum(work.size for work in batch)
+            try:
+                opened = self._current(opened)
+                self._write_batch(*opened, batch)
+            except Exception as error:
+                self._fail(batch, error)  # the thread goes on: later responses are stored
+        if opened is not None:
+            try:
+                opened[1].checkpoint()
+            except sqlite3.Error as error:
+                logger.info("%s: %s", self.directory.path, error)
+            opened[1].close()
 
     def _write_batch(self, generation: int, rows: EntryTable, batch: list[_Work]) -> None:
         try:
@@ -319,9 +285,7 @@ class FileEntries(Entries):
         with self._news:
             self._ends = True
             self._news.notify()
-            writer = self._writer
-        if writer is not None:
-            await asyncio.to_thread(writer.join)
+        await asyncio.to_thread(self._writer.join)
         await asyncio.get_running_loop().run_in_executor(self._reader, self._close_reader)
         self._reader.shutdown()
 

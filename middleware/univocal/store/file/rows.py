@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
@@ -96,8 +95,6 @@ class EntryTable:
             self._sql.execute(f"PRAGMA journal_size_limit = {16 << 20}")
             self._sql.executescript(_SCHEMA)
             self.page: Final[int] = self._sql.execute("PRAGMA page_size").fetchone()[0]
-            self._files: Final = [path, path.with_name(path.name + "-wal")]
-            self._places: Final = [_place(each) for each in self._files]
         except BaseException:
             self._sql.close()
             raise
@@ -105,11 +102,6 @@ class EntryTable:
     def close(self) -> None:
         """Close the file."""
         self._sql.close()
-
-    @property
-    def is_in_place(self) -> bool:
-        """True while the database and its log are the files that were opened."""
-        return [_place(each) for each in self._files] == self._places
 
     def checkpoint(self) -> None:
         """Bring what was written into the file itself."""
@@ -247,14 +239,6 @@ def is_damage(error: sqlite3.Error) -> bool:
     """Tell whether an error says that the file is not SQLite's, or not whole."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     return code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
-
-
-def _place(path: Path) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 def _digest(key: bytes, described: bytes, body: bytes) -> bytes:

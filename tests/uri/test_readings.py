@@ -1,0 +1,170 @@
+"""The readings of a path: what some server behind may take it for."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from univocal.uri.readings import is_loose, plain_reading, readings, spelled_alike
+
+
+@pytest.mark.parametrize(
+    ("path", "reading"),
+    [
+        (b"/admin", b"/admin"),
+        (b"/ADMIN/x", b"/admin/x"),
+        (b"//admin/x", b"/admin/x"),
+        (b"/./admin", b"/admin"),
+        (b"/admin/.", b"/admin/"),
+        (b"/%61dmin", b"/admin"),
+        (b"/%2561dmin", b"/admin"),
+        (b"/%252561dmin", b"/admin"),
+        (b"/%25252561dmin", b"/admin"),
+        (b"/%u0061dmin", b"/admin"),
+        (b"/x%u002fadmin", b"/x/admin"),
+        (b"/%2Fadmin", b"/admin"),
+        (b"/admin%2Fx", b"/admin/x"),
+        (b"/\\admin", b"/admin"),
+        (b"/%5Cadmin", b"/admin"),
+        (b"/x/..%2Fadmin", b"/admin"),
+        (b"/x/..%5Cadmin", b"/admin"),
+        (b"/x/..;/admin", b"/admin"),
+        (b"/x/..;a=b/admin", b"/admin"),
+        (b"/x/..%3B/admin", b"/admin"),
+        (b"/x/%2e%2e;/admin", b"/admin"),
+        (b"/x/%252e%252e/admin", b"/admin"),
+        (b"/../admin", b"/admin"),
+        (b"/admin;x/y", b"/admin/y"),
+        (b"/admin;/y", b"/admin/y"),
+        (b"//admin;x/y", b"/admin/y"),
+        (b"/;x%2Fy/admin", b"/admin"),  # parameters cut before the slash is decoded
+        (b"/admin%3Bx/y", b"/admin/y"),
+        (b"/%3Bx%252Fy/admin", b"/admin"),  # decoded, cut, decoded
+        (b"/admin%3Fx", b"/admin"),
+        (b"/admin%23x", b"/admin"),
+        (b"/x%3Fy/..%2F..%2Fadmin", b"/admin"),  # or the mark is data
+        (b"/admin/..;/..;/x", b"/admin/"),  # a folder that is left
+        (b"/admin/../x", b"/admin/"),
+        (b"/b%252Fc/..%2Fadmin", b"/admin"),  # decoded once, "b%2Fc" is one segment
+        (b"/b%5Cc/..%2Fadmin", b"/admin"),  # a backslash may be data
+        (b"/a//..%2Fb", b"/b"),  # an empty segment counts, or does not
+        (b"/a//..%2Fb", b"/a/b"),
+        (b"/%EF%BD%81dmin", b"/admin"),  # NFKC: a fullwidth a
+        (b"/%EF%BC%8Fadmin", b"/admin"),  # and a fullwidth slash
+        (b"/x/%E2%80%A5/admin", b"/admin"),  # one character for two dots
+        ("/ſtatic".encode(), b"/static"),
+        (b"/%E2%84%AAeys", b"/keys"),  # casefolded: the sign for kelvin
+        (b"/%C3%89t%C3%A9", "/été".encode()),
+        (b"/E%CC%81t%C3%A9", "/été".encode()),
+        (b"/100%25", b"/100%"),
+        (b"/%FF", b"/\xff"),
+    ],
+)
+def test_a_path_may_be_read_as(path: bytes, reading: bytes) -> None:
+    assert reading in readings(path).folded
+
+
+@pytest.mark.parametrize(
+    ("path", "all_of_them"),
+    [
+        (b"/", {b"/"}),
+        (b"/Main_Page", {b"/main_page"}),
+        (b"/a/b/", {b"/a/b/"}),
+        (b"/a%2Fb", {b"/a/b"}),
+        (b"/100%25", {b"/100%"}),
+        (b"/what...", {b"/what..."}),
+        (b"/r/https%25253A%252F%252Fa.b", {b"/r/https:/a.b"}),
+        (b"/m;a=b,c", {b"/m;a=b,c", b"/m"}),
+    ],
+)
+def test_harmless_paths_have_few_readings(path: bytes, all_of_them: set[bytes]) -> None:
+    assert readings(path).folded == all_of_them
+    assert not readings(path).above
+
+
+@pytest.mark.parametrize(
+    ("path", "above"),
+    [
+        (b"/..%2Fx", True),
+        (b"/a/..%2F..%2Fx", True),
+        (b"/%2e%2e%2fx", True),
+        (b"/..%5Cx", True),
+        (b"//../x", True),
+        (b"/a;/..;/..;/x", True),
+        (b"/%252e%252e%252fx", True),
+        (b"/a/..%2Fx", False),
+        (b"/..a%2Fx", False),
+        (b"/a/b/../x", False),
+        (b"/\xef\xbc\x8e\xef\xbc\x8e/x", False),  # letters as they came
+    ],
+)
+def test_a_climb_above_the_root_is_seen(path: bytes, above: bool) -> None:
+    assert readings(path).above is above
+
+
+@pytest.mark.parametrize(
+    "path", [b"/a/..%2F" * 100, b"/..;%252F\\%3F%E2%80%A5" * 60, b"/a%2F..%2F;b\\c%3F" * 400]
+)
+def test_too_many_readings_mean_any_path(path: bytes) -> None:
+    assert readings(path).everywhere
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [b"/.", b"/..", b"/a/..%2F", b"%25", b"/%2525252541", b"/a%252F", b"/;a%2F", b"/%D0%9F", b"/a;b\\"],
+)
+def test_readings_of_long_paths_are_bounded(unit: bytes) -> None:
+    found = readings(b"/" + unit * (8_000 // len(unit)) + b"%41")
+    assert found.everywhere or sum(map(len, found.folded)) <= 512 * 1024
+
+
+@given(st.binary(max_size=40), st.integers(0, 3))
+def test_decoding_once_more_changes_no_plain_segment(text: bytes, times: int) -> None:
+    segment = b"".join(b"%%%02X" % octet for octet in text if octet not in b"/\\;?#%.")
+    for _ in range(times):
+        segment = segment.replace(b"%", b"%25")
+    whole = bytes(octet for octet in text if octet not in b"/\\;?#%.").lower()
+    assert b"/guarded/" + whole in readings(b"/guarded/" + segment).folded or not segment
+
+
+@pytest.mark.parametrize(
+    ("path", "alike"),
+    [
+        (b"/Admin/", {b"/admin/"}),
+        (b"/a%2Fb", {b"/a/b"}),
+        (b"/100%25", {b"/100%"}),
+        (b"*.PNG", {b"*.png"}),
+        (b"/a;b", {b"/a;b"}),
+        (b"/%C3%89", {b"/\xc3\x89", b"/\xc3\xa9"}),
+    ],
+)
+def test_a_guard_is_spelled_as_readings_are(path: bytes, alike: set[bytes]) -> None:
+    assert spelled_alike(path) == alike
+
+
+DEFAULT = ("//", "\\", "%5C", "%2F")
+
+
+@pytest.mark.parametrize(
+    ("path", "tokens", "plain"),
+    [
+        (b"//d/a.txt", DEFAULT, b"/d/a.txt"),
+        (b"/d%2Fa.txt", DEFAULT, b"/d/a.txt"),
+        (b"/d%5Ca.txt", DEFAULT, b"/d/a.txt"),
+        (b"/d//a.txt", DEFAULT, b"/d/a.txt"),
+        (b"/d%2F", DEFAULT, b"/d/"),
+        (b"/x/..%2Fa", DEFAULT, b"/a"),
+        (b"/d;x/a", (*DEFAULT, ";"), b"/d/a"),
+        (b"/e%CC%81", ("non-nfc",), b"/%C3%A9"),
+        (b"/a/../b", ("dot-segment",), b"/b"),
+    ],
+)
+def test_a_loose_path_has_a_plain_reading(path: bytes, tokens: tuple[str, ...], plain: bytes) -> None:
+    assert is_loose(path, tokens)
+    assert not is_loose(path, ())
+    assert plain_reading(path, tokens) == plain
+    assert not is_loose(plain, tokens)
+
+
+@pytest.mark.parametrize("path", [b"/", b"/a/b/", b"/%C3%A9", b"/a;b", b"/%41", b"/what.../.git", b"/%E2"])
+def test_other_paths_are_not_loose(path: bytes) -> None:
+    assert not is_loose(path, (*DEFAULT, "non-nfc", "dot-segment"))
