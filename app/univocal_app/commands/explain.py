@@ -39,7 +39,7 @@ def explain_command(
     runtime = _runtime(profile, config)
     try:
         encodings = (path_encoding.encode(), query_encoding.encode())
-        explanation = explain(url, runtime.sites, encodings, runtime.rules_of)
+        explanation = explain(url, runtime.sites, encodings, runtime.rules_of, runtime.restrictions_of)
     except ValueError as error:
         usage(str(error))
     typer.echo(explanation.as_json() if as_json else explanation.as_text())

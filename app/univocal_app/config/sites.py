@@ -12,8 +12,9 @@ from univocal.cache.personal import PERSONAL
 from univocal.cache.rules import SETTINGS, Rules
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.http.field_edits import NO_EDITS, FieldEdits, RouteEdits
+from univocal.store.patterns import compiled
 from univocal.uri.profile import Profile
-from univocal.uri.site import STAR, Route, Site
+from univocal.uri.site import STAR, Matches, Route, Site
 from univocal.uri.sites import Sites
 from univocal_app.config.mistakes import unknown_profile
 from univocal_app.config.tables import FieldsTable, PolicyTable, RouteTable, SiteTable
@@ -128,9 +129,19 @@ def _route(
         upstream=name,
         upstream_path=upstream.path.encode(),
         forward=route.forward or site.forward,
+        final=route.final,
+        expression=_expression(route.path) if route.path.startswith("~") else None,
         redirects=route.redirects or site.redirects,
         cookie_path=route.cookie_path or site.cookie_path,
     )
+
+
+def _expression(path: str) -> tuple[Matches, Matches]:
+    """The tests of an expression as it is written, and regardless of case. Raises ConfigurationError."""
+    try:
+        return compiled(path[1:]).search, compiled(f"(?i){path[1:]}").search
+    except ValueError as error:
+        raise ConfigurationError("routes", "path", path, f"an expression of RE2 ({error})") from None
 
 
 def upstreams(place: str, table: SiteTable) -> dict[str, UpstreamSetting]:

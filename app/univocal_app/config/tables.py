@@ -271,6 +271,7 @@ class RouteTable(Table):
     """`[[sites.routes]]`: what differs for the paths that begin alike."""
 
     path: Prefix
+    final: bool = False
     profile: str | None = None  # the site's
     upstream: OriginServers | None = None  # the site's
     forward: Literal["canonical", "received"] | None = None  # the site's

@@ -304,10 +304,11 @@ def upgrade_name(value: object) -> str:
 
 
 def prefix(value: object) -> str:
-    """The path that a route begins with."""
-    if isinstance(value, str) and value.startswith("/"):
+    """The paths of a route: a prefix, one path, a glob or an expression."""
+    if isinstance(value, str) and value[:1] in {"/", "=", "*", "~"}:
         return value
-    raise ValueError('a path that begins with a slash, such as "/api/"')
+    allowed = 'a path that begins with a slash, such as "/api/", one path ("=/login"), a glob ("*.png")'
+    raise ValueError(f'{allowed} or an expression ("~^/users/[0-9]+$")')
 
 
 def store(value: object) -> str:

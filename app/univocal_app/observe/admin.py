@@ -112,7 +112,12 @@ async def _config(configuration: Callable[[], Configuration], _: Request) -> Res
 async def _explain(proxy: CacheMiddleware, request: Request) -> Response:
     runtime = proxy.gate.runtime
     try:
-        explanation = explain(request.query_params.get("url", ""), runtime.sites, rules_of=runtime.rules_of)
+        explanation = explain(
+            request.query_params.get("url", ""),
+            runtime.sites,
+            rules_of=runtime.rules_of,
+            guards_of=runtime.restrictions_of,
+        )
     except ValueError as error:
         return bad_request(str(error), request)
     return Response(explanation.as_json() + "\n", media_type="application/json", headers=FRESH)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from univocal.cache.rules import DEFAULTS, Rules
 from univocal.http.authority import DEFAULT_PORTS, parse_authority
 from univocal.http.grammar import split_absolute
+from univocal.judge.access import Restriction
 from univocal.uri.pipeline import Rejected, Stage, explain_target
 from univocal.uri.profile import Profile
 from univocal.uri.segments import routing_view
@@ -63,6 +64,7 @@ class Explanation:
     stages: list[Stage]
     resolved: Canonical | Rejected
     rules: Rules = DEFAULTS
+    guards: tuple[str, ...] = ()  # the names of the bounds on access that hold for it
 
     @property
     def accepted(self) -> bool:
@@ -77,6 +79,8 @@ class Explanation:
             "rejected": resolved.reason if isinstance(resolved, Rejected) else None,
             "reasons": list(resolved.reasons if isinstance(resolved, Rejected) else resolved.observed),
             "key": printable(resolved.key) if isinstance(resolved, Canonical) else None,
+            "guards": list(self.guards),
+            "loose": isinstance(resolved, Canonical) and resolved.loose,
             "stages": [
                 {
                     "name": stage.name,
@@ -115,6 +119,12 @@ class Explanation:
                     verdict.append(("origin gets", printable(sent)))
                 if changed := self.rules.changed():
                     verdict.append(("cache", ", ".join(map(_setting, changed.items()))))
+                if self.guards:
+                    verdict.append(("guarded by", ", ".join(self.guards)))
+                if canonical.loose:
+                    verdict.append(
+                        ("loose", f"not stored: a server may take it for {printable(canonical.plain)}")
+                    )
                 if canonical.observed:
                     verdict.append(
                         (
@@ -130,6 +140,7 @@ def explain(
     sites: Sites,
     encodings: tuple[bytes, bytes] = (b"", b""),
     rules_of: Callable[[Canonical], Rules] = lambda _: DEFAULTS,
+    guards_of: Callable[[Canonical], Sequence[Restriction]] = lambda _: (),
 ) -> Explanation:
     """Explain a URL by `sites`; `encodings` are the values of the fields that declare charsets.
 
@@ -143,8 +154,14 @@ def explain(
         trusted = declared_charsets(encodings if profile.charset.trust_encoding_fields else (b"", b""))
         stages = explain_target(url.origin_form, profile, trusted)[0]
     if isinstance(resolved, Canonical):
-        stages = [*_of_the_authority(url, resolved), *stages, *_of_the_upstream(resolved)]
-        return Explanation(url, profile, stages, resolved, rules_of(resolved))
+        stages = [
+            *_of_the_authority(url, resolved),
+            *stages,
+            *_of_readings(resolved),
+            *_of_the_upstream(resolved),
+        ]
+        guards = tuple([each.name for each in guards_of(resolved)])
+        return Explanation(url, profile, stages, resolved, rules_of(resolved), guards)
     return Explanation(url, profile, stages, resolved)
 
 
@@ -162,6 +179,16 @@ def _of_the_authority(url: Url, canonical: Canonical) -> list[Stage]:
     if url.origin_form != url.target:
         stages.append(Stage("empty-path", url.target, url.origin_form, lossy=False))
     return stages
+
+
+def _of_readings(canonical: Canonical) -> list[Stage]:
+    """A stage for each other path for which a server behind may take the canonical one."""
+    path = canonical.target.partition(b"?")[0]
+    found = canonical.readings
+    if found.everywhere:
+        return [Stage("readings", path, b"(any path)", lossy=False)]
+    others = sorted(found.folded - {path.lower()})
+    return [Stage("readings", path, reading, lossy=False) for reading in others]
 
 
 def _of_the_upstream(canonical: Canonical) -> list[Stage]:
