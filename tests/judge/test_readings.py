@@ -215,7 +215,7 @@ def test_a_narrow_route_opens_no_wide_guard(profile, own, target):
     assert isinstance(decision, Refuse)
 
 
-def test_a_route_with_the_sites_upstream_refuses_what_the_site_refuses():
+def test_a_route_refuses_what_its_site_refuses():
     assert reason(gate("servlet", routes=[("/static/", "static")]), b"/static/a;/..b%2Fc") == "encoded-slash"
     assert reason(gate("servlet", routes=[("/static/", "static", "other")]), b"/static/a%2Fc") == ""
 
