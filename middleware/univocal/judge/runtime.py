@@ -105,8 +105,8 @@ class Runtime:
     def rules_of(self, canonical: Canonical) -> Rules:
         """The rules for what is at a canonical target: its route's, else its site's.
 
-        The `bypass` of each route in which it lies by any reading holds, too. A lifetime of ours is given only
-        if each route that a reading chooses gives one.
+        The `bypass` of each route in which it lies by any reading holds, too. A lifetime of ours is given
+        only if each route that a reading chooses gives one.
         """
         site = canonical.site.name
         rules = self.rules.get((site, canonical.route.prefix)) or self.rules.get(site, DEFAULTS)

@@ -272,6 +272,8 @@ def url_octets(url: str | bytes) -> bytes | None:
 _MEMORABLE: Final = 1024
 _UNDECLARED: Final = ("", "")
 
+_UNEVEN: Final = re.compile(rb"//|[%;\\]|/\.")  # no path without these is loose
+
 # Bytes that would end a request line; not even to observe are they forwarded as they came.
 _UNSPEAKABLE: Final = re.compile(rb"[\x00-\x20\x7F]")
 
@@ -360,7 +362,7 @@ def _of_site(
     respelled = site.canonical != "serve" and whole != target and _is_settled(target, declared, site, route)
     path = split(target)[0]
     canonical = Canonical(scheme, authority, target, key, site, route, observed, redirect, came, respelled)
-    canonical.loose = is_loose(path, route.profile.loose)
+    canonical.loose = _UNEVEN.search(path) is not None and is_loose(path, route.profile.loose)
     if len(site.routes) > 1:
         lies_in, chosen = site.lying_in(site.view(path), canonical.readings)
         canonical.also = tuple([each for each in site.routes if each in lies_in and each is not route])
