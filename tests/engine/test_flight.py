@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 
 from neighbours import FRESH, House, PlayedClient, PlayedRequest, SlowTier
+from univocal.cache.rules import Rules
 from univocal.engine.broadcast import WINDOW, CutShortError
 from univocal.engine.flight import _NEXT, Flight, FlightPhase
-from univocal.engine.queues import AT_ONCE
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Field, values
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything
 from univocal.uri.target import origin_target
+from univocal.store.tiers import TierLease
 
 UNREACHABLE = RefusedError("origin-unreachable")
 
@@ -123,46 +124,24 @@ def test_a_follower_of_cut_content_asks_for_itself(house: House) -> None:
     house.assert_nothing_is_left()
 
 
-def test_after_a_stall_a_few_ask_and_newcomers_join(house: House) -> None:
-    clients = [house.ask() for _ in range(100)]
+def test_a_stall_frees_all_who_wait_and_newcomers(house: House) -> None:
+    clients = [house.ask() for _ in range(50)]
     house.origin.last.start()
-    house.timers.wait(5)
-    assert len(house.origin.asked) == 1 + AT_ONCE
+    house.timers.wait(3)
+    clients += [house.ask() for _ in range(50)]
+    house.timers.wait(2)
+    assert len(house.origin.asked) == 100
     clients.append(house.ask())
-    assert len(house.origin.asked) == 1 + AT_ONCE
     for asked in house.origin.asked[1:]:
-        asked.answers(b"page")
+        asked.start()  # their content stalls, too: it is for each of them alone
+    house.timers.wait(60)
+    assert len(house.origin.asked) == 101
+    for asked in house.origin.asked[1:]:
+        asked.write(b"page")
+        asked.finish()
     assert {client.body for client in clients[1:]} == {b"page"}
     assert clients[0].state == ""
     clients[0].leave()
-    house.assert_nothing_is_left()
-
-
-def test_nobody_waits_twice_for_content_that_stalls(house: House) -> None:
-    house.ask()
-    house.origin.last.start()
-    house.ask()
-    house.timers.wait(1)
-    house.ask()
-    house.timers.wait(4)
-    assert len(house.origin.asked) == 2
-    house.origin.last.start()  # and its content stalls, too
-    house.timers.wait(1)
-    assert len(house.origin.asked) == 3
-
-
-def test_content_that_stalls_again_holds_a_few_at_a_time(house: House) -> None:
-    clients = [house.ask() for _ in range(100)]
-    house.origin.last.start()
-    house.timers.wait(5)
-    for round_of in (1, 2, 3):
-        assert len(house.origin.asked) == 1 + AT_ONCE * round_of
-        for asked in house.origin.asked[-AT_ONCE:]:
-            asked.start()
-        assert len(house.origin.asked) == 1 + AT_ONCE * round_of
-        house.timers.wait(5)
-    for client in clients:
-        client.leave()
     house.assert_nothing_is_left()
 
 
@@ -608,78 +587,123 @@ def test_a_failure_by_the_leaders_fault_is_its_own(house: House, failure: Except
     house.assert_nothing_is_left()
 
 
-def test_after_a_failure_a_few_ask_at_a_time(house: House) -> None:
-    clients = [house.ask() for _ in range(100)]
-    house.origin.last.answers(b"no", status=500)
-    assert len(house.origin.asked) == 1 + AT_ONCE
-    for _ in clients[1:]:
-        under_way = [asked for asked in house.origin.asked if not asked.over]
-        assert 0 < len(under_way) <= AT_ONCE
-        under_way[0].answers(b"no", status=500)
-    assert [client.status for client in clients] == [500] * 100
+FAILURES = [*map(RefusedError, ("origin-timeout", "origin-bad-response")), ValueError()]
+
+
+@pytest.mark.parametrize("failure", [*FAILURES, 400, 401, 403, 404, 429, 500, 503, 204], ids=str)
+def test_an_answer_for_nobody_else_frees_all_and_newcomers(house: House, failure: Exception | int) -> None:
+    clients = [house.ask() for _ in range(50)]
+    if isinstance(failure, int):
+        house.origin.last.start(failure, [(b"cache-control", b"no-store")])
+    else:
+        house.origin.last.fail(failure)
+    assert len(house.origin.asked) == 50
+    clients += [house.ask() for _ in range(50)]
     assert len(house.origin.asked) == 100
-    house.assert_nothing_is_left()
-
-
-def test_after_a_failure_the_first_shared_answer_serves_all(house: House) -> None:
-    clients = [house.ask() for _ in range(100)]
-    house.origin.last.answers(b"no", status=500)
-    house.origin.asked[1].answers(b"page")
-    assert len(house.origin.asked) == 1 + AT_ONCE
-    for asked in house.origin.asked[2:]:
-        asked.answers(b"page")
-    assert [client.body for client in clients] == [b"no", *[b"page"] * 99]
-    house.assert_nothing_is_left()
-
-
-def test_after_a_failure_newcomers_join_an_arriving_answer(house: House) -> None:
-    clients = [house.ask() for _ in range(20)]
-    house.origin.last.answers(b"no", status=500)
-    first = house.origin.asked[1]
-    first.start(200, FRESH)
-    first.write(b"pa")
-    assert len(house.origin.asked) == 1 + AT_ONCE
-    assert [client.body for client in clients[9:]] == [b"pa"] * 11
-    first.write(b"ge")
-    first.finish()
-    for asked in house.origin.asked[2:]:
-        asked.answers(b"page")
-    assert {client.body for client in clients[1:]} == {b"page"}
-    house.assert_nothing_is_left()
-
-
-def test_whoever_is_long_in_asking_again_holds_up_nobody(house: House) -> None:
-    clients = [house.ask() for _ in range(30)]
-    house.origin.last.answers(b"no", status=500)
-    house.timers.wait(5)
-    assert len(house.origin.asked) == 1 + 2 * AT_ONCE
-    house.timers.wait(5)
-    assert len(house.origin.asked) == 1 + 3 * AT_ONCE
+    house.origin.asked[0].finish()
     for asked in house.origin.asked[1:]:
         asked.answers(b"page")
+    assert {client.state for client in clients} <= {"finished", "cut"}
     assert {client.body for client in clients[1:]} == {b"page"}
+    assert house.ask().handling == {"hit", "ttl=60"}
     house.assert_nothing_is_left()
 
 
-def test_whoever_leaves_the_line_is_asked_for_no_longer(house: House) -> None:
-    clients = [house.ask() for _ in range(20)]
-    house.origin.last.answers(b"no", status=500)
-    for client in reversed(clients[1:]):
+@pytest.mark.parametrize(
+    ("status", "control", "rules", "seconds"),
+    [
+        (200, b"no-store", Rules(), 120),
+        (200, b"private, max-age=3600", Rules(ttl=3600), 120),
+        (200, b"no-store", Rules(ttl=30), 30),
+        (503, b"", Rules(), 10),
+        (404, b"no-store", Rules(), 10),
+        (503, b"no-store", Rules(ttl_by_status={503: 5}), 5),
+    ],
+)
+def test_a_key_is_passed_by_for_its_seconds(
+    status: int, control: bytes, rules: Rules, seconds: float
+) -> None:
+    house = House(rules=rules)
+    house.ask()
+    house.origin.last.answers(b"mine", status=status, fields=[(b"cache-control", control)])
+    house.clock.now += seconds - 0.1
+    for _ in range(3):
+        house.ask()
+    assert len(house.origin.asked) == 4
+    house.clock.now += 0.1
+    for _ in range(3):
+        house.ask()
+    assert len(house.origin.asked) == 5
+    for client in house.clients:
         client.leave()
-    assert len(house.origin.asked) == 1 + AT_ONCE
-    assert len(house.flights.queues) == 0
     house.assert_nothing_is_left()
 
 
-def test_a_private_answer_releases_all_of_its_kind(house: House) -> None:
-    clients = [house.ask() for _ in range(50)]
-    house.origin.last.answers(b"no", status=500)
-    house.origin.asked[1].answers(b"mine", fields=[(b"cache-control", b"no-store")])
-    assert len(house.origin.asked) == 50
-    for asked in house.origin.asked[2:]:
-        asked.answers(b"mine", fields=[(b"cache-control", b"no-store")])
-    assert {client.body for client in clients[1:]} == {b"mine"}
+def test_failures_by_an_odd_request_let_no_other_wait(house: House) -> None:
+    """Neither before the first of them, nor after it, nor by a field whose name is new each time."""
+    for number in range(4):
+        attacker = house.ask(b"/a", b"GET", (b"x-bad-%d" % (number // 2), b"1"))
+        slow = house.origin.last
+        client = house.ask()
+        assert house.origin.last is not slow
+        house.origin.last.answers(b"page", fields=[(b"cache-control", b"max-age=1")])
+        assert client.body == b"page"
+        slow.answers(b"no", status=400)
+        assert attacker.status == 400
+        house.timers.wait(20)
     house.assert_nothing_is_left()
+
+
+def test_odd_requests_wait_for_ordinary_ones_and_their_like(house: House) -> None:
+    odd = (b"cookie", b"session=1")
+    first, like = house.ask(b"/a", b"GET", odd), house.ask(b"/a", b"GET", odd)
+    ordinary, other = house.ask(), house.ask(b"/a", b"GET", (b"cookie", b"theme=dark"))
+    assert len(house.origin.asked) == 2
+    for asked in house.origin.asked:
+        asked.answers(b"page")
+    assert {client.body for client in (first, like, ordinary, other)} == {b"page"}
+    assert ["collapsed" in client.handling for client in (first, like, ordinary, other)] == [
+        *(False, True, False, True)
+    ]
+    house.assert_nothing_is_left()
+
+
+def test_a_passed_by_answer_from_before_a_purge_is_not_stored(house: House) -> None:
+    house.ask()
+    house.origin.last.answers(b"no", status=503)
+    client = house.ask()
+    passing = house.origin.last
+    house.purge()
+    passing.answers(b"old")
+    assert (client.body, house.stored()) == (b"old", [])
+    assert "stored" not in client.handling
+    client = house.ask()
+    house.purge(b"/other")
+    house.origin.last.answers(b"new")
+    assert (client.body, house.stored()) == (b"new", [b"new"])
+    house.assert_nothing_is_left()
+
+
+def test_those_who_wait_behind_another_node_in_vain_are_freed() -> None:
+    house = House(WaitingTier(MemoryStore()))
+    clients = [house.ask() for _ in range(5)]
+    house.drain()
+    assert len(house.origin.asked) == 5
+    house.ask()
+    house.drain()
+    assert len(house.origin.asked) == 6
+    for asked in house.origin.asked:
+        asked.answers(b"page")
+    house.drain()
+    assert {client.body for client in clients} == {b"page"}
+    house.assert_nothing_is_left()
+
+
+class WaitingTier(SlowTier):
+    """Another node's fetch was waited for, and stored nothing."""
+
+    def waited(self, lease: TierLease) -> bool:
+        return True
 
 
 @pytest.mark.parametrize("status", [None, 503])

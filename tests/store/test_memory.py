@@ -374,21 +374,21 @@ def test_eviction_forgets_tags_and_variances() -> None:
 
 def test_what_could_not_be_stored_is_remembered_for_a_while() -> None:
     store = MemoryStore()
-    assert not store.is_uncacheable(key(), NOW)
-    store.mark_uncacheable(key(), NOW + 10)
-    assert store.is_uncacheable(key(), NOW + 9)
-    assert not store.is_uncacheable(key(), NOW + 10)
-    assert not store.is_uncacheable(key("/b"), NOW)
+    assert not store.passes_by(key(), NOW)
+    store.pass_by(key(), NOW + 10)
+    assert store.passes_by(key(), NOW + 9)
+    assert not store.passes_by(key(), NOW + 10)
+    assert not store.passes_by(key("/b"), NOW)
     assert put(store, stored(key()))
-    assert not store.is_uncacheable(key(), NOW)
+    assert not store.passes_by(key(), NOW)
 
 
 def test_of_the_uncacheable_the_oldest_are_forgotten() -> None:
     store = MemoryStore()
     for number in range(10_001):
-        store.mark_uncacheable(key(f"/{number}"), NOW + 10)
-    assert not store.is_uncacheable(key("/0"), NOW)
-    assert store.is_uncacheable(key("/1"), NOW)
+        store.pass_by(key(f"/{number}"), NOW + 10)
+    assert not store.passes_by(key("/0"), NOW)
+    assert store.passes_by(key("/1"), NOW)
 
 
 SEARCH = b"no-vary-search"

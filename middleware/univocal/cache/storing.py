@@ -25,6 +25,7 @@ __all__ = [
     "forbids_storing",
     "may_set_cookies",
     "may_store",
+    "passed_by",
     "shares_with_credentials",
     "verdict",
 ]
@@ -228,6 +229,21 @@ def may_set_cookies(assessed: Assessed, rules: Rules) -> bool:
 
 def _for_all(directives: ResponseDirectives) -> bool:
     return directives.public or directives.s_maxage is not None
+
+
+# Seconds for which requests wait for one another no more, at most: once a response could not be stored, once
+# there was an error or no response.
+_PASSED_BY: Final = 120.0
+_ERROR_PASSED_BY: Final = 10.0
+
+
+def passed_by(rules: Rules, status: int) -> float:
+    """Seconds for which requests do not wait for one another after an answer that could not be stored.
+
+    The status 0 says that there was no answer.
+    """
+    most = _PASSED_BY if 0 < status < 400 else _ERROR_PASSED_BY
+    return min(rules.ttl_by_status.get(status, rules.ttl) or most, most)
 
 
 def complete(stored: Stored, body: bytes) -> Stored | None:

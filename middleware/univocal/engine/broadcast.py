@@ -107,7 +107,7 @@ class Reader:
             self.leave()
 
     def outpaced(self) -> None:
-        """End early: this reader holds more than its share."""
+        """End early: this reader holds more than its share, or the content comes too slowly for it."""
         self.end(CutShortError())
 
     def end(self, error: BaseException | None) -> None:
@@ -235,6 +235,12 @@ class Broadcast:
                 reader.no_more(error)
             else:
                 reader.go_on(self)
+
+    def free(self) -> None:
+        """Let those go who await more."""
+        for reader in tuple(self.readers):
+            if reader.awaits_more:
+                reader.outpaced()
 
     def close(self) -> None:
         """Let nobody join any more: chunks that all have passed on can go."""

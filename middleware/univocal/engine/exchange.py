@@ -56,7 +56,6 @@ class Step(Enum):
     PURGING = "a purge is carried out"
     VERIFYING = "a password is verified"
     WAITING = "the flight that it leads or follows has not landed"
-    QUEUED = "the answer that it shared has failed, and others ask before it"
     RECALLING = "the shared tier is asked for a stale response in the place of an error"
     HOLDING = "another request's response is there, and goes out once its content goes on"
     RELAYING = "a flight's content goes out as it comes"
@@ -69,12 +68,9 @@ _NEXT: Final[Mapping[Step, frozenset[Step]]] = {
     Step.DECIDED: frozenset((Step.VERIFYING, Step.PURGING, Step.WAITING, Step.SENDING)),
     Step.VERIFYING: frozenset((Step.DECIDED, Step.SENDING)),
     Step.PURGING: frozenset((Step.SENDING,)),
-    Step.WAITING: frozenset(
-        (Step.WAITING, Step.QUEUED, Step.RECALLING, Step.HOLDING, Step.RELAYING, Step.SENDING)
-    ),
-    Step.QUEUED: frozenset((Step.WAITING, Step.SENDING)),
-    Step.RECALLING: frozenset((Step.WAITING, Step.QUEUED, Step.HOLDING, Step.RELAYING, Step.SENDING)),
-    Step.HOLDING: frozenset((Step.QUEUED, Step.RELAYING, Step.SENDING)),
+    Step.WAITING: frozenset((Step.WAITING, Step.RECALLING, Step.HOLDING, Step.RELAYING, Step.SENDING)),
+    Step.RECALLING: frozenset((Step.WAITING, Step.HOLDING, Step.RELAYING, Step.SENDING)),
+    Step.HOLDING: frozenset((Step.WAITING, Step.RELAYING, Step.SENDING)),
     Step.RELAYING: frozenset((Step.SENDING,)),
     Step.SENDING: frozenset(),
     Step.OVER: frozenset(),
@@ -87,7 +83,8 @@ class Exchange:
 
     The door calls `begin`, then `resume` whenever the client takes more, and `cancel` when the client leaves.
     The flight that it leads or follows calls `interim` any number of times and `landed` once. Then it calls
-    `write` for each chunk and `ended` at last, or `rest` in their place if all of the content is there.
+    `write` for each chunk and `ended` at last, or `rest` in their place if all of the content is there. A
+    flight that it follows calls `freed` if it is to wait no longer.
 
     `error` is an error of the application behind, with its traceback; the door raises it again.
     """
@@ -316,16 +313,16 @@ class Exchange:
         """Join the flight of the key, or lead one."""
         engine = self._engine
         name = engine.gate.flight_name(self.admission, engine.clock())
-        flight = engine.flights.joinable(name)
+        flight = engine.flights.joinable(name) if name is not None else None
         if flight is None:
             self._lead(name)
         else:
-            self._join(flight)
+            self._join(flight, name)
 
-    def _join(self, flight: Flight) -> None:
+    def _join(self, flight: Flight, name: Hashable) -> None:
         """Wait for another's answer once, and ask by itself if that does not satisfy this request."""
         self._step = _MOVES[self._step, Step.WAITING]
-        engine, wait, name = self._engine, self._wait, flight.name
+        engine, wait = self._engine, self._wait
         wait.follows, wait.flight = True, flight
         wait.reader = flight.join(self)
         if flight.landing is not None:
@@ -348,36 +345,6 @@ class Exchange:
                 self._refuse((reason,))
             case _:
                 self._lead(name)
-
-    def _queue(self, flight: Flight) -> None:
-        """Ask by itself after a failure that the leader may have brought about alone, or after a stall.
-
-        A thousand may have followed it, so a few ask at a time. The others wait, and take what those bring.
-        """
-        self._leave()
-        self._step = _MOVES[self._step, Step.QUEUED]
-        wait = self._wait
-        wait.follows = False
-        wait.place = place = self._engine.flights.queues.place(flight.name, lambda: self._ask_in_turn(flight))
-        place.begin()
-
-    def _ask_in_turn(self, failed: Flight) -> None:
-        engine, wait, name = self._engine, self._wait, failed.name
-        self.admission = again = engine.gate.again(self.admission, engine.clock())
-        flight = engine.flights.joinable(name)
-        # The next answer's content may stand still, too: nobody waits twice for that.
-        if flight is not None and flight.landing is not None and not wait.stalled:
-            self._leave()
-            self._join(flight)
-        elif isinstance(again.decision, (Reuse, Refuse)) or not engine.gate.flight_name(
-            again, engine.clock()
-        ):
-            self._forward(None)
-        else:
-            assert wait.place is not None
-            # A request that has to wait for long holds up no other.
-            wait.timer = engine.call_later(again.runtime.limits.collapse_timeout, wait.place.end)
-            self._lead(name if flight is None else None)
 
     def _lead(self, name: Hashable | None, content: Content | None = None) -> None:
         self._step = _MOVES[self._step, Step.WAITING]
@@ -404,10 +371,12 @@ class Exchange:
         if not self.over:
             self._client.interim(status, fields)
 
+    def freed(self) -> None:
+        self._forward(None)
+
     def landed(self) -> None:
         wait = self._wait
-        bounded = wait.timer is not None or wait.place is not None
-        if bounded and (wait.follows or not wait.stalled):  # else content may stall again: few ask at a time
+        if wait.timer is not None:
             wait.stop()
         flight = wait.flight
         if flight is None:
@@ -433,7 +402,7 @@ class Exchange:
 
     def _recall_failure(self, flight: Flight, error: Exception) -> None:
         self._account.failure = error.failure if isinstance(error, RefusedError) else None
-        self._recall(flight, None, lambda: self._be_refused(flight, error))
+        self._recall(flight, None, lambda: self._be_refused(error))
 
     def _recall(self, flight: Flight, status: int | None, otherwise: Callable[[], None]) -> None:
         """Serve a stale response in place of an error, if there is any (RFC 9111 §4.2.4, RFC 5861 §4)."""
@@ -475,10 +444,10 @@ class Exchange:
     # These answer the request that leads the flight, and those that follow it. What came for the leader
     # satisfies a follower only as far as it may be stored, and if it is what the follower asked for.
 
-    def _be_refused(self, flight: Flight, error: Exception) -> None:
+    def _be_refused(self, error: Exception) -> None:
         provoked = not isinstance(error, RefusedError) or error.provoked
         if self._wait.follows and provoked:
-            self._queue(flight)
+            self._forward(None)
         else:
             self._fail(error)
 
@@ -501,9 +470,6 @@ class Exchange:
         storing = recording.storing if recording is not None else None
         whole = storing is not None and storing.whole and not values(self.admission.request.fields, b"range")
         again = self._satisfied_by(storing) if storing is not None and whole else None
-        if storing is None and self._engine.gate.flight_name(self.admission, self._engine.clock()):
-            self._queue(flight)  # it was so for the leader: nothing says that it is for others
-            return
         if storing is None or again is None:
             self._forward(None)
             return
@@ -580,14 +546,8 @@ class Exchange:
         assert wait.reader is not None
         self._held = response
         timeout = self.admission.runtime.limits.collapse_timeout
-        wait.timer = engine.call_later(timeout, lambda: self._overtake(flight))
+        wait.timer = engine.call_later(timeout, flight.overtake)
         wait.reader.await_more()
-
-    def _overtake(self, flight: Flight) -> None:
-        """Ask by itself: the content that this request waits for has stalled."""
-        flight.overtake()
-        self._wait.stalled = True
-        self._queue(flight)
 
     def _start_following(self, response: Response) -> None:
         """Send the head of another's response, whose content goes on."""
@@ -616,7 +576,7 @@ class Exchange:
         wait, held = self._wait, self._held
         if wait.flight is not None and held is not None:
             if error is not None:
-                self._queue(wait.flight)
+                self._forward(None)
                 return
             self._start_following(held)
         wait.reader = wait.flight = None
@@ -676,8 +636,6 @@ class Exchange:
         if self.over:
             return
         self._step, self.over = Step.OVER, True
-        if self._wait.stalled:
-            self._wait.stop()
         if self._sending is not None:
             self._sending.close()
         engine = self._engine

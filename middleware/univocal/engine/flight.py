@@ -22,7 +22,6 @@ from univocal.cache.stored import Stored
 from univocal.cache.validation import SAFE_METHODS
 from univocal.engine.broadcast import WINDOW, Broadcast, CutShortError, Reader
 from univocal.engine.landing import Failed, Landing, Passenger, Relayed, Renewed, Shared
-from univocal.engine.queues import Queues
 from univocal.engine.recording import JOINABLE, Recording, State
 from univocal.forward.roles import Origin, OriginRequest
 from univocal.http.errors import RefusedError
@@ -30,7 +29,7 @@ from univocal.http.fields import without
 from univocal.http.messages import Fields, Response
 from univocal.http.roles import CallLater, Content, Due, UnderWay
 from univocal.http.states import moves
-from univocal.judge.admission import Admission, Gate, obsolete
+from univocal.judge.admission import Admission, Apart, Gate, obsolete
 from univocal.judge.own_spelling import OWN_SPELLING, REDIRECTS, OwnSpellings, named_spelling, respelled
 from univocal.store.tiers import Tiers
 
@@ -82,15 +81,19 @@ class Flights:
         self.call_later: Final = call_later
         self._named: dict[Hashable, Flight] = {}
         self._refreshing: set[bytes] = set()  # keys of stored responses that are fetched again
-        self.queues: Final = Queues()  # of those whose flight failed
         self.own_spellings: Final = OwnSpellings()
 
-    def joinable(self, name: Hashable | None) -> Flight | None:
-        """The flight of this name, if it serves a new client: it has missed no purge, here or elsewhere."""
-        flight = self._named.get(name) if name is not None else None
-        if flight is None or flight.recording is None or not flight.recording.current:
-            return None
-        return flight if self.tiers.trusted(flight.recording.began, self.clock()) else None
+    def joinable(self, name: Hashable) -> Flight | None:
+        """The flight for a request of this name, if it serves one: it has missed no purge, here or elsewhere.
+
+        A request that is apart also waits for the others.
+        """
+        for each in (*name.others, name) if isinstance(name, Apart) else (name,):
+            flight = self._named.get(each)
+            recording = flight.recording if flight is not None else None
+            if recording is not None and recording.current:
+                return flight if self.tiers.trusted(recording.began, self.clock()) else None
+        return None
 
     def launch(self, flight: Flight) -> None:
         """Make a flight the one that is joined under its name."""
@@ -190,13 +193,16 @@ class Flight:
         self.sole: Reader | None = None  # who reads alone: content goes straight on
         self.broadcast: Broadcast | None = None  # from when another joins, or the only one falls behind
         decision = admission.decision
-        records = isinstance(decision, Validate) or (isinstance(decision, Forward) and decision.may_store)
-        self.recording = Recording(flights.tiers, admission, flights.clock) if records else None
+        self.recording: Recording | None = None
+        if isinstance(decision, Validate) or (isinstance(decision, Forward) and decision.may_store):
+            shared = name is not None or isinstance(decision, Validate)
+            shared = shared or admission.request.method not in SAFE_METHODS
+            self.recording = Recording(flights.tiers, admission, flights.clock, shared=shared)
 
     def begin(self) -> None:
         """Ask the store's other tier, then the origin server."""
         recording = self.recording
-        if recording is None:
+        if recording is None or recording.lease is None:
             self._ask()
             return
         request, joined = self.admission.request, self.name is not None
@@ -249,8 +255,21 @@ class Flight:
         """
         recording = self.recording
         if self._phase is FlightPhase.ANSWERING and recording is not None and recording.state is State.KEPT:
+            recording.pass_by()
             recording.drop("incomplete")
             self._let_go(recording)
+            self._free()
+
+    def _free(self) -> None:
+        """Let those who follow go on by themselves, unless they have been sent something."""
+        waiting, self._passengers = self._passengers, []
+        if self.broadcast is not None:
+            self.broadcast.free()
+        for passenger, reader in waiting:
+            if passenger is self.leader:
+                self._passengers.append((passenger, reader))
+            elif not reader.done:
+                passenger.freed()
 
     # The shared tier
 
@@ -269,16 +288,23 @@ class Flight:
         return for_refresh(again) if self.unattended and stale else again
 
     def _filled(self, satisfied: bool) -> None:
+        recording = self.recording
+        assert recording is not None
+        assert recording.lease is not None
         if self._phase in _ENDED:
-            assert self.recording is not None
             # The lease came when nobody wanted it any more.
-            self._flights.tiers.end(self.recording.lease, self._recorded_all)
+            self._flights.tiers.end(recording.lease, self._recorded_all)
         elif satisfied:
             self._phase = _MOVES[self._phase, FlightPhase.OVER]
             self._land(Shared(self.admission))
             self._end(None)
         else:
-            self._ask()
+            if self._flights.tiers.waited(recording.lease):
+                recording.pass_by()
+                self._flights.ended(self)
+                self._free()
+            if self._phase not in _ENDED:
+                self._ask()
 
     # The origin server
 
@@ -478,6 +504,8 @@ class Flight:
         """Let nobody join from now on; give the lease up, unless all of the response is asked for next."""
         if self.broadcast is not None:
             self.broadcast.kept = False
+        if recording.lease is None:
+            return
         self._flights.ended(self)
         if recording.state is not State.MISMATCHED:
             self._flights.tiers.let_go(recording.lease)
@@ -536,6 +564,9 @@ class Flight:
             self._under_way = None
         self._phase = _MOVES[self._phase, FlightPhase.OVER]
         self._flights.ended(self)  # who comes now asks anew
+        recording, provoked = self.recording, not isinstance(error, RefusedError) or error.provoked
+        if provoked and recording is not None and recording.state is not State.PASSED_ON:
+            recording.pass_by()
         if self.landing is None:
             self._land(Failed(error))
         self._end(error)
@@ -566,7 +597,7 @@ class Flight:
             sole.sink.ended(error)
         if self.broadcast is not None:
             self.broadcast.end(error)
-        if recording is None:
+        if recording is None or recording.lease is None:
             self._recorded_all()
         else:
             self._flights.tiers.end(recording.lease, self._recorded_all)
@@ -584,8 +615,9 @@ class Flight:
             self._release()
 
     def _release(self) -> None:
-        if self.recording is not None and self.recording.content.has_room:
-            self._flights.tiers.release(self.recording.lease)
+        recording = self.recording
+        if recording is not None and recording.lease is not None and recording.content.has_room:
+            self._flights.tiers.release(recording.lease)
         self.leader = None
         self._passengers.clear()  # objects in a circle wait for the garbage collector
         if self.broadcast is not None:
@@ -597,8 +629,9 @@ class Flight:
     # The readers
 
     def _room(self) -> None:
-        if self.recording is not None and self.recording.state is State.PASSED_ON:
-            self._flights.tiers.release(self.recording.lease)  # of what was kept, a window is held at most
+        recording = self.recording
+        if recording is not None and recording.state is State.PASSED_ON and recording.lease is not None:
+            self._flights.tiers.release(recording.lease)  # of what was kept, a window is held at most
         if self._under_way is not None:
             self._under_way.resume()
 

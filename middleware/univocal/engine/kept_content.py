@@ -21,11 +21,11 @@ class KeptContent:
     `whole` is all of the content once it is complete. `has_room` is true once the lease has reserved any.
     """
 
-    __slots__ = ("_ahead", "_lease", "_tiers", "chunks", "has_room", "whole")
+    __slots__ = ("_ahead", "_tiers", "chunks", "has_room", "lease", "whole")
 
-    def __init__(self, tiers: Tiers, lease: TierLease) -> None:
+    def __init__(self, tiers: Tiers, lease: TierLease | None) -> None:
         self._tiers = tiers
-        self._lease = lease
+        self.lease = lease  # None: nothing can be kept yet
         self.chunks: list[bytes] = []
         self._ahead = 0  # bytes reserved for content that is still to come
         self.has_room = False
@@ -42,7 +42,8 @@ class KeptContent:
         It is the room for one chunk: each further one needs a little more for its object.
         """
         room = length + _OBJECT
-        if not self._tiers.reserve(self._lease, room):
+        assert self.lease is not None
+        if not self._tiers.reserve(self.lease, room):
             return False
         self._ahead = room
         self.has_room = True
@@ -50,7 +51,7 @@ class KeptContent:
 
     def give_way(self) -> None:
         """Give the room back that was reserved for content still to come."""
-        self._tiers.reserve(self._lease, -self._ahead)
+        self._reserve(-self._ahead)
         self._ahead = 0
 
     def add(self, chunk: bytes, *, unread: bool) -> bool:
@@ -61,9 +62,7 @@ class KeptContent:
         cost = len(chunk) + _OBJECT
         announced = min(cost, self._ahead)
         self._ahead -= announced
-        if announced != cost and not self._tiers.reserve(
-            self._lease, cost - announced, unread=not announced and unread
-        ):
+        if announced != cost and not self._reserve(cost - announced, unread=not announced and unread):
             return False
         self.chunks.append(chunk)
         self.has_room = True
@@ -84,5 +83,9 @@ class KeptContent:
     def discard(self) -> None:
         """Keep no chunk any longer, and give their room back: nobody reads them."""
         if self.chunks:
-            self._tiers.reserve(self._lease, -self.cost)
+            self._reserve(-self.cost)
             self.chunks.clear()
+
+    def _reserve(self, nbytes: int, *, unread: bool = False) -> bool:
+        assert self.lease is not None
+        return self._tiers.reserve(self.lease, nbytes, unread=unread)

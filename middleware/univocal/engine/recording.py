@@ -10,7 +10,7 @@ from univocal.cache.decide import Forward, Validate, reuse_on_error
 from univocal.cache.facts import Fetched
 from univocal.cache.personal import SINGLE, oddities
 from univocal.cache.stored import Stored
-from univocal.cache.storing import Unstorable, complete, may_store, verdict
+from univocal.cache.storing import Unstorable, complete, may_store, passed_by, verdict
 from univocal.cache.succession import (
     Effect,
     Findings,
@@ -21,7 +21,6 @@ from univocal.cache.succession import (
     likeness_of,
     requester_of,
     selected,
-    tells_of_resource,
 )
 from univocal.cache.validation import combine, freshen
 from univocal.engine.kept_content import KeptContent
@@ -30,12 +29,9 @@ from univocal.http.messages import Response
 from univocal.http.states import moves
 from univocal.judge.admission import Admission
 from univocal.store.purge_selectors import Variants
-from univocal.store.tiers import Tiers
+from univocal.store.tiers import TierLease, Tiers
 
 __all__ = ["JOINABLE", "Recording", "State"]
-
-# Seconds for which requests do not wait for one another, once a response could not be stored.
-UNCACHEABLE: Final = 120.0
 
 
 class State(Enum):
@@ -68,14 +64,18 @@ JOINABLE: Final = frozenset((State.KEPT, State.COMPLETING, State.RENEWED))
 class Recording:
     """Keeps one response of the origin's as it is, or takes it to renew a stored one.
 
-    The lease is taken when it begins: a response that is purged from then on is not stored.
+    A response that is purged from the beginning on is not stored. A `shared` one has its lease from then on.
+    Another one has it from its head on, and only if it is stored, as far as the tiers allow that.
     """
 
     __slots__ = (
         "_admission",
         "_clock",
         "_key",
+        "_length",
         "_partial",
+        "_shared",
+        "_since",
         "_tiers",
         "began",
         "committed",
@@ -91,7 +91,9 @@ class Recording:
         "updated",
     )
 
-    def __init__(self, tiers: Tiers, admission: Admission, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, tiers: Tiers, admission: Admission, clock: Callable[[], float], *, shared: bool = True
+    ) -> None:
         assert admission.canonical is not None
         assert isinstance(admission.decision, (Validate, Forward))
         self.state = State.AWAITED
@@ -108,14 +110,19 @@ class Recording:
         self.decision: Validate | Forward = admission.decision
         self._clock = clock
         self.began = clock()
-        self.lease = tiers.begin(self._key, self.began)
+        self._shared = shared
+        self._since = None if shared else tiers.number  # of the last purge before it
+        self.lease: TierLease | None = None
+        if self._since is None:
+            self.lease = tiers.begin(self._key, self.began)
+        self._length = 0  # of the content that is kept, as the head announces it
         self._partial: Response | None = None  # while COMPLETING: the 206's head
         self.content = KeptContent(tiers, self.lease)
 
     @property
     def current(self) -> bool:
         """True while nothing has purged this response since it was asked for."""
-        return self._tiers.holds(self.lease, self.storing)
+        return self.lease is not None and self._tiers.holds(self.lease, self.storing)
 
     @property
     def stored(self) -> bool:
@@ -150,6 +157,7 @@ class Recording:
             self._hear(response, subject, kept=kept)
             then(response)
 
+        assert self.lease is not None
         self._tiers.keeps(self.lease, subject, now, heard)
 
     def write(self, chunk: bytes, *, unread: bool = False) -> bool:
@@ -165,14 +173,21 @@ class Recording:
             self.content.discard()
             self.state = _MOVES[self.state, State.MISMATCHED]
         else:
-            memory = self._tiers.memory
-            why = "no-room"
-            if self.content.with_chunk(chunk) > memory.max_object_bytes:
-                why = "too-large"
-                memory.mark_uncacheable(self._key, self._clock() + UNCACHEABLE)
+            too_large = self.content.with_chunk(chunk) > self._tiers.memory.max_object_bytes
+            self.pass_by(200 if too_large else 0)
             self._remove(self._selected())  # it could be stored but for its size
-            self.drop(why)
+            self.drop("too-large" if too_large else "no-room")
         return False
+
+    def pass_by(self, status: int = 0) -> None:
+        """Let requests like this one wait for one another no more for a while: this served nobody else.
+
+        The status 0 says that it is no answer, or that the next may be stored.
+        """
+        request, rules, now = self._admission.request, self._admission.rules, self._clock()
+        # A cookie may have brought it about: whoever has none of that name goes on waiting for others.
+        odd = oddities(request, rules.ordinary) | (SINGLE & request.names)
+        self._tiers.memory.pass_by(self._key, now + passed_by(rules, status), odd)
 
     def drop(self, why: str) -> None:
         """Keep nothing of the content any longer; `why` is the token that says so."""
@@ -201,6 +216,7 @@ class Recording:
             self._complete(old, body, kept=kept)
             then()
 
+        assert self.lease is not None
         self._tiers.keeps(self.lease, old, self._clock(), heard)
 
     def _store(self, stored: Stored | None) -> None:
@@ -209,6 +225,7 @@ class Recording:
         if stored is None:
             self.unstorable = "incomplete"
             return
+        assert self.lease is not None
         held = self._tiers.held(self.lease)
         if held:
             others, now = selected(self._admission.request, held), self._clock()
@@ -226,9 +243,8 @@ class Recording:
             self._tiers.compression.prepare(stored, self._admission.codings)
         if not self.committed:
             self.unstorable = "purged"
-        if isinstance(self.decision, Forward) and self.decision.passes_conditions:
-            odd = oddities(self._admission.request, self._admission.rules.ordinary)
-            self._tiers.memory.forget_uncacheable(self._key, odd)
+        if self.committed and not self._shared:
+            self._end_passing()
 
     def give_up(self) -> None:
         """Wait no longer for the rest of the content, which is as good as too large."""
@@ -281,6 +297,15 @@ class Recording:
             self.state = _MOVES[self.state, State.MISMATCHED]
             return
         verdict = self._consider(response, now)
+        if self.lease is None:
+            if isinstance(verdict, Unstorable) and not self._tiers.memory.lookup(self._key):
+                self.unstorable = verdict.reason
+                self.state = _MOVES[self.state, State.PASSED_ON]
+                return
+            self.lease = self.content.lease = self._tiers.begin(self._key, self.began, self._since)
+        if self._length and isinstance(verdict, Stored) and not self.content.set_aside(self._length):
+            self.pass_by()
+            verdict = Unstorable("no-room")
         held = self._tiers.held(self.lease)
         if held:
             verdict = self._outdate(held, response, verdict, now)
@@ -329,6 +354,7 @@ class Recording:
             case Effect.CONFIRMS:
                 assert renewed is not None
                 self._supersede(older, renewed)
+                assert self.lease is not None
                 self._tiers.commit(self.lease, renewed)
             case Effect.ENDS | Effect.AGES:
                 self._remove(older, soft=effect is Effect.AGES)
@@ -349,10 +375,12 @@ class Recording:
         names = frozenset((one.key, one.vary) for one in older)
         # Another node's clock may be ahead.
         until = max(now, *(one.response_time for one in older))
+        assert self.lease is not None
         self._tiers.drop(self.lease, Variants(names, until, soft=soft), now)
 
     def _selected(self) -> list[Stored]:
         """The stored responses that the request selects."""
+        assert self.lease is not None
         held = self._tiers.held(self.lease)
         return selected(self._admission.request, held) if held else []
 
@@ -366,25 +394,16 @@ class Recording:
             and reuse_on_error(decision, request, rules, response.status, now) is not None
         ):
             return Unstorable("error")  # what something stale is served for does not replace it
-        memory = self._tiers.memory
         judged = verdict(self._key, Fetched(request, response, self.began, now), rules)
         judged = Unstorable(self.forbidden) if self.forbidden else judged
-        if not isinstance(judged, Unstorable):
-            # A response that is too large is for its own client alone: others do not wait for it.
+        if isinstance(judged, Stored):
             length = content_length(response.fields) or 0
-            if length <= memory.max_object_bytes:
-                has_room = judged.bodiless or not length or self.content.set_aside(length)
-                return judged if has_room else Unstorable("no-room")
+            self._length = 0 if judged.bodiless else length
+            if length <= self._tiers.memory.max_object_bytes:
+                return judged
             judged = Unstorable("too-large")
-        # The response to one client's request says nothing of what others get.
-        elif (
-            not SINGLE.isdisjoint(request.names)
-            or request.method != b"GET"
-            or not tells_of_resource(response.status)
-        ):
-            return judged
-        # A cookie may have brought it about: whoever has none of that name goes on waiting for others.
-        memory.mark_uncacheable(self._key, now + UNCACHEABLE, oddities(request, rules.ordinary))
+        if request.method == b"GET":
+            self.pass_by(response.status)
         return judged
 
     def _consider_304(self, response: Response, now: float) -> Unstorable:
@@ -393,8 +412,14 @@ class Recording:
         whole = Response(200, response.fields)
         verdict = may_store(self._key, request, whole, rules, self.began, now)
         if isinstance(verdict, Stored) and verdict.lifetime > 0:
-            self._tiers.memory.forget_uncacheable(self._key, oddities(request, rules.ordinary))
+            self._end_passing()
         return Unstorable("unstorable-before")
+
+    def _end_passing(self) -> None:
+        """Take note that responses to requests like this one can be stored."""
+        odd = oddities(self._admission.request, self._admission.rules.ordinary)
+        self._tiers.memory.end_passing(self._key, odd)
+        self._tiers.memory.end_passing(self._key)
 
     @property
     def _passes_conditions(self) -> bool:

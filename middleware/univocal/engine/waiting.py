@@ -8,37 +8,31 @@ from __future__ import annotations
 
 from univocal.engine.broadcast import Reader
 from univocal.engine.flight import Flight
-from univocal.engine.queues import Place
 from univocal.http.roles import Due
 
 __all__ = ["Waiting"]
 
 
 class Waiting:
-    """The flight that a request waits for, the end of its patience, and its place among those that ask next.
+    """The flight that a request waits for, and the end of its patience.
 
-    `follows` is true while the flight was begun for another request. A wait begins with `join` or `lead`, or
-    with a `place` in a queue. `stop` ends its patience, since the answer is there; `leave` ends all of it.
+    `follows` is true while the flight was begun for another request. `stop` ends its patience, since the
+    answer is there; `leave` ends all of it.
     """
 
-    __slots__ = ("flight", "follows", "place", "reader", "stalled", "timer")
+    __slots__ = ("flight", "follows", "reader", "timer")
 
     def __init__(self) -> None:
         self.flight: Flight | None = None
         self.reader: Reader | None = None  # of the flight's content
         self.follows = False
-        self.stalled = False  # it has waited in vain for content that stood still
         self.timer: Due | None = None
-        self.place: Place | None = None
 
     def stop(self) -> None:
-        """Let no timer end the wait, and let others have its place."""
+        """Let no timer end the wait."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
-        place, self.place = self.place, None
-        if place is not None:
-            place.end()
 
     def leave(self) -> None:
         """Wait for the flight no longer."""

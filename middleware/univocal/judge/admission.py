@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from univocal.cache.codings import reduce_codings
 from univocal.cache.decide import Decision, Forward, Refuse, Validate, decide
@@ -34,7 +34,7 @@ from univocal.uri.pipeline import Rejected
 from univocal.uri.sites import plainly, resolve
 from univocal.uri.target import Canonical, encoding_fields, path_tags
 
-__all__ = ["Admission", "Gate", "Judgement", "admitted", "joined", "obsolete", "refer"]
+__all__ = ["Admission", "Apart", "Gate", "Judgement", "admitted", "joined", "obsolete", "refer"]
 
 _OURS: Final = frozenset((b"host", *ENCODINGS))  # fields that are written anew
 _FRAMING: Final = frozenset((b"content-length", b"transfer-encoding"))
@@ -95,6 +95,13 @@ class Admission:
         """The same request, refused."""
         ranked = by_rank(reasons)
         return replace(self, decision=Refuse(status_of(ranked[0]), ranked[0]), reasons=ranked)
+
+
+class Apart(NamedTuple):
+    """The name of a flight for which the `others` do not wait: these fields may provoke its answer."""
+
+    others: tuple[Hashable, ...]
+    fields: frozenset[bytes]
 
 
 class Gate:
@@ -204,7 +211,7 @@ class Gate:
         elif decision.may_store and not CLIENT_CONDITIONS.isdisjoint(request.names):
             # Not long ago the answer could not be stored: then a client's own conditions go to the origin.
             odd = oddities(request, rules.ordinary)
-            if self.tiers.memory.is_uncacheable(canonical.key, now, odd):
+            if self.tiers.memory.passes_by(canonical.key, now, odd):
                 return replace(decision, passes_conditions=True)
         return decision
 
@@ -224,9 +231,10 @@ class Gate:
         """Name what requests have in common that wait for one answer; None: this one waits for no other.
 
         Requests differ if their selecting header fields differ, as far as a stored response shows these. So
-        do ranges, and requests for the origin server's own answer (RFC 9111 §5.2.1.4). A request with
-        Authorization waits for no other, unless a stored response says that such answers may be shared. A
-        request that comes again and again would wait for itself.
+        do ranges, and requests for the origin server's own answer (RFC 9111 §5.2.1.4). One with fields or
+        cookies that ordinary requests have not is `Apart`. A request with Authorization waits for no other,
+        unless a stored response says that such answers may be shared. A request that comes again and again
+        would wait for itself.
         """
         canonical, request, decision = admission.canonical, admission.request, admission.decision
         assert canonical is not None
@@ -238,7 +246,7 @@ class Gate:
             return None
         memory = self.tiers.memory
         odd = NO_NAMES if names <= ordinary else oddities(request, ordinary)
-        if memory.is_uncacheable(canonical.key, now, odd):
+        if memory.passes_by(canonical.key, now, odd):
             return None
         variants = memory.lookup(canonical.key)
         if b"authorization" in names:
@@ -246,9 +254,12 @@ class Gate:
             stored = decision.stored if isinstance(decision, Validate) else next(iter(variants), None)
             if stored is None or not shares_with_credentials(stored, admission.rules):
                 return None
+        name: Hashable = canonical.key
         if variants:
-            return canonical.key, selecting_fields(tuple([name for name, _ in variants[0].vary]), request)
-        return (canonical.key, selection([], request)) if request.verbatim else canonical.key
+            name = name, selecting_fields(tuple([name for name, _ in variants[0].vary]), request)
+        elif request.verbatim:
+            name = name, selection([], request)
+        return Apart((name,), odd) if odd else name
 
 
 def _goes_past(received: Received, canonical: Canonical) -> bool:

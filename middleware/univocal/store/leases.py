@@ -21,6 +21,8 @@ __all__ = ["Lease", "Leases"]
 
 # Bytes that the log of purges takes; a lease older than what was dropped from it cannot commit.
 _LOG_LIMIT: Final = 4 << 20
+# Purges that are kept though no lease needs them: a lease may begin late, with the number of an earlier one.
+_RECENT: Final = 64
 # Bytes of an entry in it, of each name beside its own, and of a pattern with what RE2 makes of it, measured.
 _SELECTOR_COST: Final = 450
 _NAME_COST: Final = 150
@@ -51,24 +53,25 @@ class Lease:
 
 
 class Leases:
-    """The live leases, and the purges since the oldest of them."""
+    """The live leases, and the purges since the oldest of them; `number` is that of the last purge."""
 
-    __slots__ = ("_forgotten", "_live", "_log", "_number", "_weight", "limit", "reserved")
+    __slots__ = ("_forgotten", "_live", "_log", "_weight", "limit", "number", "reserved")
 
     def __init__(self, limit: int) -> None:
         self.reserved = 0
         self.limit = limit
-        self._number = 0  # of the last purge
-        self._forgotten = 0  # of the last one dropped from the log while a lease needed it
+        self.number = 0
+        self._forgotten = 0  # the number of the last purge that was dropped from the log
         self._weight = 0
         self._log: deque[tuple[int, int, LocalSelector]] = deque()  # number, bytes, what was purged
-        # How many leases are live, by the number at which they began, which only grows.
+        # How many leases are live, by the number at which they began.
         self._live: dict[int, int] = {}
 
-    def begin(self, key: bytes, now: float) -> Lease:
-        """A new lease."""
-        self._live[self._number] = self._live.get(self._number, 0) + 1
-        return Lease(key, self._number, now)
+    def begin(self, key: bytes, now: float, since: int | None = None) -> Lease:
+        """A new lease; a purge `since` that number concerns it, too."""
+        began = self.number if since is None else since
+        self._live[began] = self._live.get(began, 0) + 1
+        return Lease(key, began, now)
 
     def reserve(self, lease: Lease, nbytes: int, at_most: int, *, unread: bool = False) -> bool:
         """Count `nbytes` more for a lease; False if it, or all together, would have more than they may.
@@ -101,23 +104,24 @@ class Leases:
         del self._live[lease.began]
         if not self._log:
             return
-        oldest = next(iter(self._live), self._number)
-        while self._log and self._log[0][0] <= oldest:
-            self._weight -= self._log.popleft()[1]
+        oldest = next(iter(self._live), self.number)  # or a late one, which then does not hold
+        while len(self._log) > _RECENT and self._log[0][0] <= oldest:
+            self._drop()
 
     def purged(self, selector: LocalSelector, sparing: Lease | None) -> None:
         """Note a purge for every lease, except one that knows of it."""
-        self._number += 1
-        if not self._live:
-            return
+        self.number += 1
         if sparing is not None:
-            sparing.spared |= {self._number}
+            sparing.spared |= {self.number}
         weight = _weight(selector)
-        self._log.append((self._number, weight, selector))
+        self._log.append((self.number, weight, selector))
         self._weight += weight
-        while self._weight > _LOG_LIMIT:
-            self._forgotten, weight, _ = self._log.popleft()
-            self._weight -= weight
+        while self._weight > _LOG_LIMIT or (not self._live and len(self._log) > _RECENT):
+            self._drop()
+
+    def _drop(self) -> None:
+        self._forgotten, weight, _ = self._log.popleft()
+        self._weight -= weight
 
     def holds(self, lease: Lease, stored: Stored | None) -> bool:
         """Tell whether no purge since the lease began concerns the response that came or may come.

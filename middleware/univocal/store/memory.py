@@ -19,8 +19,8 @@ from univocal.store.purge_selectors import Everything, Keys, LocalSelector, Patt
 
 __all__ = ["MemoryStats", "MemoryStore"]
 
-# How many keys are remembered as uncacheable at most.
-_MARKER_LIMIT: Final = 10_000
+# So many keys at most are passed by.
+_MOST_PASSED: Final = 10_000
 # CPython keeps most of what small objects took for other small ones. So the most that they ever cost counts
 # beside the content that came after them: both together are at most this often `max_bytes`, and what is
 # resident is less (benchmarks/memory.py).
@@ -101,7 +101,7 @@ class MemoryStore:
         self._round = 0  # the number of the ban up to which the sweep under way tests
         self._bytes = self._responses = self._evictions = 0
         self._small = _Level()  # bytes in small objects
-        self._uncacheable: OrderedDict[int, float] = OrderedDict()
+        self._passed: OrderedDict[int, float] = OrderedDict()  # until when, in seconds since the epoch
 
     @property
     def stats(self) -> MemoryStats:
@@ -160,9 +160,14 @@ class MemoryStore:
 
     # ── leases ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def begin(self, key: bytes, now: float) -> Lease:
-        """A lease for a fetch that is about to begin; its taker releases it."""
-        return self._leases.begin(key, now)
+    @property
+    def number(self) -> int:
+        """The number of the last purge, for a lease that begins later."""
+        return self._leases.number
+
+    def begin(self, key: bytes, now: float, since: int | None = None) -> Lease:
+        """A lease for a fetch that begins, or began at the number `since`; its taker releases it."""
+        return self._leases.begin(key, now, since)
 
     def reserve(self, lease: Lease, nbytes: int, *, unread: bool = False) -> bool:
         """Set `nbytes` more aside for content under way; False if it is too large or there is no room now."""
@@ -193,7 +198,7 @@ class MemoryStore:
         self._insert(stored)
         self._loans.trim()
         self.sweep(_COMMITTED)
-        self.forget_uncacheable(stored.key, _NOTHING)
+        self.end_passing(stored.key)
         return True
 
     def _holds_better(self, stored: Stored) -> bool:
@@ -391,25 +396,29 @@ class MemoryStore:
             self._take(entry, still, ban.time, soft=ban.selector.soft)
         return steps
 
-    # ── the uncacheable ─────────────────────────────────────────────────────────────────────────────────────
+    # ── passing by ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def mark_uncacheable(self, key: bytes, until: float, odd: frozenset[bytes] = _NOTHING) -> None:
-        """Remember for a while that requests for a key, with these oddities, wait for one another in vain."""
+    def pass_by(self, key: bytes, until: float, odd: frozenset[bytes] = _NOTHING) -> None:
+        """Let requests for a key, with these oddities, wait for no other: one's answer served nobody else."""
         # The hash alone is kept: a collision only makes two keys' requests not wait.
         marked = hash((key, odd))
-        self._uncacheable[marked] = until
-        self._uncacheable.move_to_end(marked)
-        while len(self._uncacheable) > _MARKER_LIMIT:
-            self._uncacheable.popitem(last=False)
+        self._passed[marked] = until
+        self._passed.move_to_end(marked)
+        while len(self._passed) > _MOST_PASSED:
+            self._passed.popitem(last=False)
 
-    def forget_uncacheable(self, key: bytes, odd: frozenset[bytes]) -> None:
+    def end_passing(self, key: bytes, odd: frozenset[bytes] = _NOTHING) -> None:
         """Take note that a response to such a request could be stored."""
-        if self._uncacheable:
-            self._uncacheable.pop(hash((key, odd)), None)
+        if self._passed:
+            self._passed.pop(hash((key, odd)), None)
 
-    def is_uncacheable(self, key: bytes, now: float, odd: frozenset[bytes] = _NOTHING) -> bool:
-        """Tell whether a response to such a request, not long ago, could not be stored."""
-        return self._uncacheable.get(hash((key, odd)), 0.0) > now
+    def passes_by(self, key: bytes, now: float, odd: frozenset[bytes] = _NOTHING) -> bool:
+        """Tell whether such a request waits for no other: where ordinary ones do not, nor do odd ones."""
+        if not self._passed:
+            return False
+        if odd and self._passed.get(hash((key, odd)), 0.0) > now:
+            return True
+        return self._passed.get(hash((key, _NOTHING)), 0.0) > now
 
     # ── entries ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -92,7 +92,7 @@ class FetchLease:
 class NodeLease:
     """The right to store what is being fetched, here and in the store, unless a purge means it meanwhile."""
 
-    __slots__ = ("fetch", "kept", "key", "local", "owed", "seen")
+    __slots__ = ("fetch", "kept", "key", "local", "owed", "seen", "waited")
 
     def __init__(self, key: bytes, local: Lease, fetch: FetchLease) -> None:
         self.key = key
@@ -101,6 +101,7 @@ class NodeLease:
         self.seen: Sequence[Numbered] = ()  # the store's responses of this key, as they were read
         self.owed: list[Stored | Selector] = []  # what the store hears at its end
         self.kept: Stored | None = None  # what memory has of it
+        self.waited = False  # for another node's fetch
 
 
 class Watcher(Protocol):

@@ -265,10 +265,13 @@ class SharedTier(Tiers):
         until = self._purges.trusted_until()
         return now < until or (since >= until and 0.0 <= now - since <= BOUND)
 
-    def begin(self, key: bytes, now: float) -> TierLease:
+    def begin(self, key: bytes, now: float, since: int | None = None) -> TierLease:  # noqa: ARG002
         self._follow()
         fetch = FetchLease(key, next(self._tokens))
         return NodeLease(key, self.memory.begin(key, now), fetch)
+
+    def waited(self, lease: TierLease) -> bool:
+        return _of(lease).waited
 
     def holds(self, lease: TierLease, stored: Stored | None = None) -> bool:
         self._follow()
@@ -344,6 +347,7 @@ class SharedTier(Tiers):
             if holder and fetch.holder != holder:
                 return False  # the response that was waited for is not for this request
             holder = fetch.holder
+            lease.waited = True
             await asyncio.sleep(min(pause, wait))
             pause = min(pause * _BACK_OFF, _MOST_PAUSE)
 

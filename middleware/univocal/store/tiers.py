@@ -68,8 +68,20 @@ class Tiers(ABC):
         """True if this node knows what was purged elsewhere since then, but for the bound it promises."""
 
     @abstractmethod
-    def begin(self, key: bytes, now: float) -> TierLease:
-        """A lease for a fetch that is about to begin: its response must not outlive a purge from now on."""
+    def begin(self, key: bytes, now: float, since: int | None = None) -> TierLease:
+        """A lease for a fetch: its response must not outlive a purge from now on, or `since` that number."""
+
+    @property
+    def number(self) -> int | None:
+        """The number of the last purge, for a lease that begins late.
+
+        None: each fetch has a lease from its beginning on, since other nodes may have stored a response.
+        """
+        return None
+
+    def waited(self, lease: TierLease) -> bool:  # noqa: ARG002
+        """True if another node's fetch was waited for in vain."""
+        return False
 
     @abstractmethod
     def held(self, lease: TierLease) -> Sequence[Stored]:
@@ -213,8 +225,12 @@ class MemoryTier(Tiers):
     def trusted(self, since: float, now: float) -> bool:  # noqa: ARG002
         return True
 
-    def begin(self, key: bytes, now: float) -> TierLease:
-        return self.memory.begin(key, now)
+    def begin(self, key: bytes, now: float, since: int | None = None) -> TierLease:
+        return self.memory.begin(key, now, since)
+
+    @property
+    def number(self) -> int | None:
+        return self.memory.number
 
     def held(self, lease: TierLease) -> Sequence[Stored]:
         return self.memory.lookup(lease.key)

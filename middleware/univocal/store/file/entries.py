@@ -148,7 +148,9 @@ class FileEntries(Entries):
     # Turns
 
     async def begin(self, lease: FetchLease, now: float) -> float:  # noqa: ARG002
-        lease.has_turn = self.directory.turns.take(lease.key)
+        turns = self.directory.turns
+        lease.has_turn = turns.take(lease.key)
+        lease.holder = b"" if lease.has_turn else turns.holder(lease.key)
         return 0.0 if lease.has_turn else _TURN
 
     async def end(self, lease: FetchLease) -> None:

@@ -1,0 +1,148 @@
+"""Many clients of one URL whose origin server answers none of them for another: nobody stands in line."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from authority import Authority
+
+Fixture = Callable[..., Any]
+
+CLIENTS = 60
+DELAY = 0.5
+# Two answers' time, and what this machine takes for all of them.
+PATIENCE = 2 * DELAY + 1.5
+MIX = [
+    *(b"400 Bad Request", b"401 Unauthorized\r\nWWW-Authenticate: Basic", b"403 Forbidden"),
+    *(b"429 Too Many Requests", b"500 Oops", b"503 Unavailable\r\nCache-Control: max-age=60"),
+    *(b"200 OK\r\nCache-Control: no-store", b"200 OK\r\nCache-Control: private, max-age=60"),
+    *(b"200 OK\r\nSet-Cookie: a=b\r\nCache-Control: max-age=60", b"404 Not Found\r\nCache-Control: no-cache"),
+]
+CLOSING = [b"200 OK\r\nConnection: close"]
+FIELDS = ["", "Cookie: session=1\r\n", "X-Odd: 1\r\n", "Cookie: theme=dark\r\nX-Odd: 2\r\n"]
+
+
+@asynccontextmanager
+async def slow_origin(told: list[bytes]) -> AsyncIterator[str]:
+    """An origin server that takes its time for each request, and answers one of these by turns."""
+    turns = itertools.cycle(told)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while await reader.readuntil(b"\r\n\r\n"):
+                await asyncio.sleep(DELAY)
+                head = next(turns)
+                writer.write(b"HTTP/1.1 " + head + b"\r\nContent-Length: 2\r\n\r\nok")
+                if b"close" in head:
+                    break
+        except asyncio.IncompleteReadError:
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield "http://{}:{}".format(*server.sockets[0].getsockname())
+
+
+async def taken(address: tuple[str, int], fields: str = "") -> float:
+    """Ask for the one URL; the seconds until the answer was there."""
+    began = time.monotonic()
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(f"GET /a HTTP/1.1\r\nHost: en.example\r\n{fields}Connection: close\r\n\r\n".encode())
+    answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 ")
+    assert answer.endswith(b"\r\n\r\nok")
+    return time.monotonic() - began
+
+
+async def asked_together(addresses: list[tuple[str, int]], fields: list[str]) -> float:
+    """Ask by many clients, half of them at once and the others one after the other; the longest wait."""
+    asking = []
+    for number in range(CLIENTS):
+        front, sent = addresses[number % len(addresses)], fields[number % len(fields)]
+        asking.append(asyncio.create_task(taken(front, sent)))
+        await asyncio.sleep(0.01 * (number % 2))
+    return max(await asyncio.gather(*asking))
+
+
+@pytest.fixture
+def proxies(start: Fixture, tmp_path: Path) -> Fixture:
+    """proxies(url, *settings): the address of one with each of these settings of [server] and [cache]."""
+
+    def proxies(url: str, *settings: tuple[str, str]) -> list[tuple[str, int]]:
+        found = []
+        for number, (server, cache) in enumerate(settings):
+            file = tmp_path / f"{number}.toml"
+            file.write_text(
+                '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\n'
+                f'{server}\n[cache]\n{cache}\n[[sites]]\nhosts = ["en.example"]\nupstream = "{url}"\n'
+            )
+            found.append(start("serve", "--config", str(file)).proxy)
+        return found
+
+    return proxies
+
+
+@pytest.mark.parametrize(
+    "told", [MIX[:1], MIX, [b"200 OK\r\nConnection: close"]], ids=["400", "mix", "close"]
+)
+@pytest.mark.parametrize("kind", ["one", "workers", "two nodes"])
+async def test_nobody_waits_longer_than_for_two_answers(
+    proxies: Fixture, request: pytest.FixtureRequest, kind: str, told: list[bytes]
+) -> None:
+    settings = {"one": [("", "")], "workers": [("workers = 3", "")]}.get(kind)
+    if settings is None:
+        settings = [("", f'store = "{request.getfixturevalue("redis").url}"')] * 2
+    async with slow_origin(told) as url:
+        addresses = await asyncio.to_thread(proxies, url, *settings)
+        assert await asked_together(addresses, FIELDS) < PATIENCE
+
+
+async def test_one_client_s_slow_errors_let_no_other_wait(proxies: Fixture) -> None:
+    async with slow_origin([b"400 Bad Request"]) as url:
+        (front,) = await asyncio.to_thread(proxies, url, ("", ""))
+        stop = time.monotonic() + 4 * DELAY
+
+        async def attack() -> None:
+            while time.monotonic() < stop:
+                await taken(front, "X-Bad: 1\r\n")
+
+        attacks = [asyncio.create_task(attack()) for _ in range(4)]
+        await asyncio.sleep(0.1)
+        waits = []
+        while time.monotonic() < stop:
+            waits.append(asyncio.create_task(taken(front)))
+            await asyncio.sleep(0.05)
+        assert max(await asyncio.gather(*waits)) < PATIENCE
+        await asyncio.gather(*attacks)
+
+
+async def test_streams_of_one_connection_do_not_stand_in_line(
+    proxies: Fixture, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    authority = Authority(tmp_path_factory.mktemp("authority"))
+    authority.issue("server", "DNS:en.example,IP:127.0.0.1")
+    tls = "http2 = true\n" + "".join(
+        f"tls_{name} = '{authority.folder}/server.{end}'\n" for name, end in (("cert", "pem"), ("key", "key"))
+    )
+    async with slow_origin(MIX) as url:
+        (front,) = await asyncio.to_thread(proxies, url, (tls, ""))
+        context = ssl.create_default_context(cafile=str(authority.folder / "ca.pem"))
+        async with httpx.AsyncClient(http2=True, verify=context, timeout=20) as client:
+            target, host = f"https://127.0.0.1:{front[1]}/a", {"host": "en.example"}
+            began = time.monotonic()
+            answers = await asyncio.gather(*(client.get(target, headers=host) for _ in range(CLIENTS)))
+            assert time.monotonic() - began < PATIENCE
+        assert {answer.http_version for answer in answers} == {"HTTP/2"}
