@@ -702,8 +702,10 @@ def test_those_who_wait_behind_another_node_in_vain_are_freed() -> None:
 class WaitingTier(SlowTier):
     """Another node's fetch was waited for, and stored nothing."""
 
-    def waited(self, lease: TierLease) -> bool:
-        return True
+    def begin(self, key: bytes, now: float, since: int | None = None) -> TierLease:
+        lease = super().begin(key, now, since)
+        lease.waited = True
+        return lease
 
 
 @pytest.mark.parametrize("status", [None, 503])

@@ -299,7 +299,7 @@ class Flight:
             self._land(Shared(self.admission))
             self._end(None)
         else:
-            if self._flights.tiers.waited(recording.lease):
+            if recording.lease.waited:
                 recording.pass_by()
                 self._flights.ended(self)
                 self._free()

@@ -38,7 +38,7 @@ _NOTHING_SPARED: Final = frozenset[int]()
 class Lease:
     """The right to commit what is being fetched, unless it is purged meanwhile."""
 
-    __slots__ = ("began", "key", "known", "live", "passed", "reserved", "spared", "time")
+    __slots__ = ("began", "key", "known", "live", "passed", "reserved", "spared", "time", "waited")
 
     def __init__(self, key: bytes, began: int, time: float) -> None:
         self.key = key
@@ -46,6 +46,7 @@ class Lease:
         self.time = time
         self.reserved = 0
         self.live = True
+        self.waited = False  # as `NodeLease.waited`
         self.spared = _NOTHING_SPARED  # purges that do not concern it
         # The last purge that was found not to concern it, and what was known of its response by then.
         self.passed = began

@@ -101,7 +101,7 @@ class NodeLease:
         self.seen: Sequence[Numbered] = ()  # the store's responses of this key, as they were read
         self.owed: list[Stored | Selector] = []  # what the store hears at its end
         self.kept: Stored | None = None  # what memory has of it
-        self.waited = False  # for another node's fetch
+        self.waited = False  # for another node's fetch, in vain if the store has no answer then
 
 
 class Watcher(Protocol):

@@ -270,9 +270,6 @@ class SharedTier(Tiers):
         fetch = FetchLease(key, next(self._tokens))
         return NodeLease(key, self.memory.begin(key, now), fetch)
 
-    def waited(self, lease: TierLease) -> bool:
-        return _of(lease).waited
-
     def holds(self, lease: TierLease, stored: Stored | None = None) -> bool:
         self._follow()
         return self.memory.holds(_of(lease).local, stored)

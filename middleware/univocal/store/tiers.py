@@ -79,10 +79,6 @@ class Tiers(ABC):
         """
         return None
 
-    def waited(self, lease: TierLease) -> bool:  # noqa: ARG002
-        """True if another node's fetch was waited for in vain."""
-        return False
-
     @abstractmethod
     def held(self, lease: TierLease) -> Sequence[Stored]:
         """The responses of the lease's key that are stored, as far as is known here, newest first."""
