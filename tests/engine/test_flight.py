@@ -12,8 +12,8 @@ from univocal.http.errors import RefusedError
 from univocal.http.messages import Field, values
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything
-from univocal.uri.target import origin_target
 from univocal.store.tiers import TierLease
+from univocal.uri.target import origin_target
 
 UNREACHABLE = RefusedError("origin-unreachable")
 
