@@ -668,7 +668,7 @@ def test_odd_requests_wait_for_ordinary_ones_and_their_like(house: House) -> Non
     house.assert_nothing_is_left()
 
 
-def test_a_passed_by_answer_from_before_a_purge_is_not_stored(house: House) -> None:
+def test_passing_by_stores_nothing_from_before_a_purge(house: House) -> None:
     house.ask()
     house.origin.last.answers(b"no", status=503)
     client = house.ask()
