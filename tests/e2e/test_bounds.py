@@ -8,6 +8,7 @@ import re
 import select
 import socket
 import socketserver
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -230,21 +231,86 @@ def test_requests_of_one_client(serve: Fixture, connect: Fixture, origin: Origin
     assert [line["reasons"] for line in logged(running) if line["status"] == 429] == [["too-many-requests"]]
 
 
-@pytest.mark.parametrize("leave", [socket.socket.close, lambda client: client.shutdown(socket.SHUT_WR)])
-@pytest.mark.parametrize("content", [b"", b"Content-Length: 5\r\n\r\nhello"])
-def test_a_client_that_leaves_frees_its_origin_at_once(
-    serve: Fixture, connect: Fixture, origin: Origin, leave: Callable[[socket.socket], None], content: bytes
+HELD_POST = b"POST /held HTTP/1.1\r\nHost: en.example\r\nContent-Length: 5\r\n\r\nhello"
+PURGE = b"PURGE /kept HTTP/1.1\r\nHost: en.example\r\n\r\n"
+methods = pytest.mark.parametrize("request_", [GET % (b"/held", b""), HELD_POST], ids=["GET", "POST"])
+
+
+def reset(client: socket.socket) -> None:
+    """Close a connection so that the other side hears of it at once."""
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["open", "half closed"])
+@methods
+def test_a_client_that_resets_frees_its_origin_at_once(
+    serve: Fixture, connect: Fixture, origin: Origin, request_: bytes, ends: bool
 ) -> None:
-    """Whether it closes the connection or its own side alone, as for nginx."""
     running = serve()
-    method = b"POST" if content else b"GET"
-    request = b"%b /held HTTP/1.1\r\nHost: en.example\r\n%b" % (method, content or b"\r\n")
-    client = connect(running.proxy, request)
+    client = connect(running.proxy, request_)
+    if ends:
+        client.shutdown(socket.SHUT_WR)
     eventually(lambda: origin.asked)
-    leave(client)
+    since = time.monotonic()
+    reset(client)
     eventually(lambda: origin.left)
+    assert time.monotonic() - since < 5
     (line,) = logged(running)
     assert line["status"] == 0
+
+
+@methods
+def test_a_half_closed_client_is_answered(
+    serve: Fixture, connect: Fixture, origin: Origin, request_: bytes
+) -> None:
+    running = serve()
+    client = connect(running.proxy, request_)
+    client.shutdown(socket.SHUT_WR)
+    eventually(lambda: origin.asked)
+    time.sleep(0.6)  # longer than between two looks at it
+    origin.go.set()
+    assert answer(client)[0] == 200
+    assert client.recv(1) == b""
+
+
+@pytest.mark.parametrize("request_", [GET % (b"/kept", b""), PURGE], ids=["hit", "purge"])
+def test_a_half_closed_client_gets_stored_responses_and_purges(
+    serve: Fixture, connect: Fixture, ask: Fixture, request_: bytes
+) -> None:
+    running = serve()
+    assert ask(running.proxy, "/kept", "en.example").status == 200
+    for address in (running.proxy, running.admin) if request_ == PURGE else (running.proxy,):
+        client = connect(address, request_)
+        client.shutdown(socket.SHUT_WR)
+        assert answer(client)[0] == 200
+        assert client.recv(1) == b""
+
+
+def test_a_half_closed_client_waits_no_longer_than_read_timeout(
+    start: Fixture, connect: Fixture, origin: Origin, tmp_path: Path
+) -> None:
+    file = tmp_path / "univocal.toml"
+    file.write_text(
+        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n[origin]\nread_timeout = 1\n'
+        f'[[sites]]\nhosts = ["*"]\nupstream = "http://127.0.0.1:{origin.server_address[1]}"\n'
+    )
+    running = start("serve", "--config", str(file))
+    client = connect(running.proxy, GET % (b"/held", b""))
+    client.shutdown(socket.SHUT_WR)
+    assert refused(client) == (504, "origin-timeout")
+    eventually(lambda: origin.left)
+
+
+def test_half_closed_clients_give_way_to_others(serve: Fixture, connect: Fixture, origin: Origin) -> None:
+    running = serve(max_connections=4)
+    held = [connect(running.proxy, GET % (b"/held?%d" % number, b"")) for number in range(4)]
+    eventually(lambda: origin.asked == 4)
+    for client in held:
+        client.shutdown(socket.SHUT_WR)
+    time.sleep(0.2)
+    assert answer(connect(running.proxy, GET % (b"/", b"")))[0] == 200
+    eventually(lambda: origin.left)
 
 
 def test_a_client_that_stays_gets_its_answer(serve: Fixture, connect: Fixture, origin: Origin) -> None:

@@ -273,6 +273,16 @@ def test_a_client_that_reads_nothing_is_given_up(
         assert until(lambda: connected() == "0")
 
 
+def test_a_half_closed_client_is_answered(proxy: Fixture, connect: Fixture, origin: Any) -> None:
+    origin.answer = lambda _: time.sleep(0.3) or b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+    running = proxy()
+    with connect(running) as connection:
+        connection.sendall(get(b"/"))
+        socket.socket.shutdown(connection, socket.SHUT_WR)  # of TCP alone, as load balancers do
+        assert answer(connection)[1] == b"ok"
+        assert connection.recv(1) == b""
+
+
 def ended(connection: socket.socket) -> bool:
     """Wait until the other end has reset or closed a connection of which nothing is read meanwhile."""
     poll = select.poll()

@@ -504,6 +504,71 @@ async def test_without_half_close_the_transport_closes(wire, recorder):
     assert len(client.answers()) == 1
 
 
+# A client that closes its sending half
+
+
+HALF = limited(half_closed_timeout=10)
+
+
+@pytest.mark.parametrize("data", [get(b"/1"), get(b"/1") + get(b"/2"), get(b"/1") + get(b"/2")[:9]])
+async def test_a_half_closed_client_is_answered_before_the_end(wire, gate, data):
+    client = wire(gate, limits=HALF)
+    await client.feed(data)
+    assert client.protocol.eof_received()
+    for target in (b"/1", b"/2"):
+        gate.let(target)
+    await client.settle()
+    answers = client.answers()
+    assert [answer.body for answer in answers] == [b"/1", b"/2"][: data.count(b"\r\n\r\n")]
+    assert (answers[-1].field(b"connection"), client.transport.closed) == (b"close", True)
+
+
+async def test_a_half_closed_client_hears_of_its_refusal(wire, gate):
+    client = wire(gate, limits=HALF)
+    await client.feed(get(b"/1") + FAULTY)
+    assert client.protocol.eof_received()
+    gate.let(b"/1")
+    await client.settle()
+    assert [answer.status for answer in client.answers()] == [200, 400]
+    assert client.transport.closed
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"GET /", POST + b"\r\na"], ids=["nothing", "part", "part of the content"]
+)
+async def test_a_client_that_ends_within_a_request_has_left(wire, gate, data):
+    client = wire(gate, limits=HALF)
+    await client.feed(data)
+    assert not client.protocol.eof_received()
+
+
+async def test_without_its_time_a_half_closed_client_has_left(wire, gate):
+    client = wire(gate)
+    await client.feed(get(b"/1"))
+    assert not client.protocol.eof_received()
+
+
+async def test_a_half_closed_client_is_answered_for_so_long(connect, gate):
+    client = connect(gate, direct=True, limits=HALF)
+    await client.feed(get(b"/1"))
+    assert client.protocol.eof_received()
+    client.clock.pass_time(9.9)
+    assert not client.transport.closed
+    client.clock.pass_time(0.6)
+    assert [answer.status for answer in client.answers()] == [504]
+    assert client.transport.closed
+
+
+async def test_a_half_closed_client_gives_way_like_an_idle_one(wire, gate):
+    client = wire(gate, limits=HALF)
+    await client.feed(get(b"/1"))
+    assert not client.protocol.is_resting()
+    client.protocol.eof_received()
+    assert client.protocol.is_resting()
+    client.protocol.give_way()
+    assert client.transport.closed
+
+
 async def test_shutdown_lets_the_open_request_end(wire, gate):
     client = wire(gate)
     await client.feed(get(b"/1"))

@@ -178,7 +178,8 @@ class House:
 
         app = admin(self.proxy, in_force, self.metrics, self.views, self.events, life or Life())
         clients = Clients(ConnectionLimits(ADMIN))
-        protocol = ExactProtocol.with_limits(ReadLimits(), self.listener.tell, clients)
+        limits = ReadLimits(half_closed_timeout=self.configuration.origin.read_timeout)
+        protocol = ExactProtocol.with_limits(limits, self.listener.tell, clients)
         if bound.is_unix:
             protocol = Introduction.before(protocol, self.listener)
         return Served(app, bound.socket, protocol)
@@ -339,7 +340,7 @@ def _listener(configuration: Configuration, proxy: CacheMiddleware, origins: Ori
 
     service = EngineService(proxy.engine, origins.forwarding)
     clients = Clients(connection_limits(configuration), lambda: proxy.gate.runtime.trusted)
-    return Listener(service, read_limits(configuration.server), refused, clients)
+    return Listener(service, read_limits(configuration), refused, clients)
 
 
 def share_of(configuration: Configuration) -> Share:
@@ -497,8 +498,9 @@ def _limits(server: ServerTable) -> Limits:
     )
 
 
-def read_limits(server: ServerTable) -> ReadLimits:
+def read_limits(configuration: Configuration) -> ReadLimits:
     """The bounds on what is read of a request."""
+    server = configuration.server
     return ReadLimits(
         max_target=server.max_target,
         max_fields=server.max_fields,
@@ -506,6 +508,7 @@ def read_limits(server: ServerTable) -> ReadLimits:
         header_timeout=server.header_timeout,
         content_timeout=server.content_timeout,
         send_timeout=server.send_timeout,
+        half_closed_timeout=configuration.origin.read_timeout,
     )
 
 

@@ -98,7 +98,7 @@ async def adopt(house: House, prepared: Prepared) -> None:
     house.proxy.gate.runtime = prepared.runtime
     house.origins.change(prepared.proxies)
     house.attend()
-    house.listener.bounds.change(read_limits(configuration.server))
+    house.listener.bounds.change(read_limits(configuration))
     house.listener.clients.limits = connection_limits(configuration)
     if house.certificates is not None and prepared.certificates is not None:
         house.certificates.adopt(configuration, prepared.runtime.sites, prepared.certificates)

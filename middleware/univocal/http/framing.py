@@ -43,6 +43,8 @@ class ReadLimits:
     header_timeout: float = 15.0  # seconds to the head's end, from its first byte or the connection
     content_timeout: float = 60.0  # seconds in which content that is waited for comes, MIN_RATE for each
     send_timeout: float = 60.0  # seconds in which a client takes a byte of what it is sent
+    # Seconds for which a client that sends no more is answered (RFC 9112 §9.6); 0: it has left.
+    half_closed_timeout: float = 0.0
 
     def __reduce__(self) -> tuple[type[ReadLimits], tuple[object, ...]]:
         """Be made anew in another process: a frozen class cannot be filled there."""

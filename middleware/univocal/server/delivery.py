@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import select
 import struct
 import sys
 import termios
 from collections.abc import Callable
 
-__all__ = ["Delivery"]
+__all__ = ["Delivery", "is_gone"]
 
 
 class Delivery:
@@ -73,3 +74,16 @@ class Delivery:
         except OSError:
             return waiting
         return waiting + int(struct.unpack("i", queued)[0])
+
+
+def is_gone(transport: asyncio.Transport) -> bool:
+    """Tell whether the client has reset the connection or closed all of it, as far as the system knows.
+
+    A transport whose client sends no more reads nothing, and does not hear of that.
+    """
+    socket = transport.get_extra_info("socket")
+    if socket is None or sys.platform != "linux":
+        return False
+    poll = select.poll()
+    poll.register(socket.fileno(), 0)  # errors and the end of both directions are told unasked
+    return bool(poll.poll(0))

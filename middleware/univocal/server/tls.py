@@ -245,7 +245,7 @@ class TlsTransport(asyncio.Transport):
     def ended(self) -> bool:
         """Take note that the client sends no more; True: it may read on."""
         if self._deaf or self.protocol is None:
-            return False
+            return False  # one that has said so, and ends its connection then, has left
         self._deaf = True
         return bool(self.protocol.eof_received())
 

@@ -191,6 +191,11 @@ class Turn:
         if content is not None:
             content.drop()
 
+    def give_up(self, reasons: Sequence[str]) -> None:
+        """Let a responder that takes too long answer with a problem, or cut what it has begun."""
+        if self._responder is not None:
+            self._responder.refuse(reasons)
+
     def send_away(self) -> None:
         """End what has no end of its own, since this server goes down."""
         if isinstance(self._responder, Handshake):

@@ -371,6 +371,7 @@ async def test_a_leaving_client_is_no_failure_nor_under_way(site: Begin) -> None
     _, writer = await asyncio.open_connection("127.0.0.1", two.front.port)
     writer.write(b"GET /a HTTP/1.1\r\nHost: en.example\r\n\r\n")
     await two.until([(1,), (0,)], "under_way")
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
     writer.close()
     await two.until([(0,), (0,)], "under_way")
     assert await two.told("requests", "failures") == [(1, 0), (0, 0)]

@@ -21,7 +21,7 @@ from univocal.http.upgrade import Line, Switched
 from univocal.judge.hits import Hit
 from univocal.server.bounds import A_TURN
 from univocal.server.complaints import COMPLAINTS
-from univocal.server.delivery import Delivery
+from univocal.server.delivery import Delivery, is_gone
 from univocal.server.flow import Flow
 from univocal.server.http1.glance import Glance, Glimpse
 from univocal.server.http1.head_reader import IncomingHead
@@ -42,6 +42,9 @@ logger: Final = logging.getLogger("univocal")
 # Seconds before the end of a shutdown's time at which tunnels are ended, so that clients can hear of it.
 FAREWELL: Final = 1.0
 
+# Seconds between two looks at a client that sends no more, and may have left.
+_LOOK: Final = 0.5
+
 # Steps that one connection may take before others have their turn, if `A_TURN` is not over by then. A hit is
 # one step; a request that takes the long way is 16, and a piece of content is 32.
 _AT_ONCE: Final = 128
@@ -59,6 +62,7 @@ class ConnectionState(Enum):
     """The stages of a connection."""
 
     OPEN = "requests are read and answered"
+    ENDED = "the client sends no more; what it has asked is answered, and that is the end"
     UNDECIDED = "a handshake waits for its answer: what comes may be another protocol's"
     REFUSING = "nothing more is read; a refusal is the last answer"
     LINGERING = "that was sent, and the client may still read it"
@@ -67,6 +71,7 @@ class ConnectionState(Enum):
 
 
 _OPEN: Final = ConnectionState.OPEN
+_ENDED: Final = ConnectionState.ENDED
 _UNDECIDED: Final = ConnectionState.UNDECIDED
 _REFUSING: Final = ConnectionState.REFUSING
 _LINGERING: Final = ConnectionState.LINGERING
@@ -80,9 +85,10 @@ _WAITING: Final = TurnState.WAITING
 
 # The stages that may follow each stage.
 MOVES: Final[dict[ConnectionState, frozenset[ConnectionState]]] = {
-    _OPEN: frozenset((_UNDECIDED, _REFUSING, _LOST)),
+    _OPEN: frozenset((_ENDED, _UNDECIDED, _REFUSING, _LOST)),
+    _ENDED: frozenset((_LOST,)),
     _UNDECIDED: frozenset((_OPEN, _SWITCHED, _LOST)),
-    _REFUSING: frozenset((_LINGERING, _LOST)),
+    _REFUSING: frozenset((_ENDED, _LINGERING, _LOST)),
     _LINGERING: frozenset((_LOST,)),
     _SWITCHED: frozenset((_LOST,)),
     _LOST: frozenset((_LOST,)),
@@ -204,6 +210,19 @@ class Http1Connection(asyncio.Protocol):
             self._reader.push(data)
             self._work(glances=not alone)
 
+    def eof_received(self) -> bool:
+        """Take note that the client sends no more (RFC 9112 §9.6); True: it is answered all the same."""
+        if self.life is _ENDED:
+            return True
+        asks = bool(self.turns) and self._incoming is None and (self.life is _OPEN or self.life is _REFUSING)
+        if not (asks and self.listener.bounds.limits.half_closed_timeout) or is_gone(self.transport):
+            return False
+        self._move(_ENDED)
+        self._reader.stop()
+        self.turns[-1].keep_alive = False
+        self.rested = self._timer.set(_LOOK)
+        return True
+
     def pause_writing(self) -> None:
         self._flow.write_paused = True
         self._watch()
@@ -229,8 +248,11 @@ class Http1Connection(asyncio.Protocol):
     # A client among others (`Guest`)
 
     def is_resting(self) -> bool:
-        """Tell whether no request is under way; one whose head is not complete is not."""
-        return not (self.turns or self._reader.octets)
+        """Tell whether no request is under way; one whose head is not complete is not.
+
+        A client that sends no more may have left: its request keeps nobody out.
+        """
+        return self.life is _ENDED or not (self.turns or self._reader.octets)
 
     def give_way(self) -> None:
         """Close, for another client that has come; say why, if a request has begun to arrive."""
@@ -492,8 +514,9 @@ class Http1Connection(asyncio.Protocol):
 
     def _linger(self) -> None:
         """Leave the client time to read why it is refused."""
-        self._move(_LINGERING)
-        if not self.transport.can_write_eof():
+        if self.life is not _ENDED:
+            self._move(_LINGERING)
+        if self.life is _ENDED or not self.transport.can_write_eof():
             self.close()
             return
         self._writer.flush()
@@ -545,6 +568,8 @@ class Http1Connection(asyncio.Protocol):
             return
         if self.life is _LINGERING:
             self.transport.abort()
+        elif self.life is _ENDED:
+            self._look_after()
         elif self._pace == _SCHEDULED:
             self._timer.set(self._server.keep_alive)  # requests have come that are still to be read
         elif phase is _BETWEEN:
@@ -557,6 +582,18 @@ class Http1Connection(asyncio.Protocol):
         else:
             self._refuse(("request-timeout",))
             self._work()
+
+    def _look_after(self) -> None:
+        """See to it that a client that sends no more is not answered too long, nor once it has left."""
+        now = self._timer.set(_LOOK)
+        turn = self.turns[0]
+        if is_gone(self.transport):
+            self.transport.abort()
+        elif now >= self.rested + self.listener.bounds.limits.half_closed_timeout:
+            if turn.state is _WAITING:
+                self._forsake()
+            else:
+                turn.give_up(("origin-timeout",))
 
     def _await_content(self) -> None:
         """Give the client its time for the next bytes of content."""
