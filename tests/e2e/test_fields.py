@@ -96,6 +96,41 @@ def test_a_route_goes_before_its_site_before_the_server(program: Program, origin
     assert sorted(own.findall(route)) == [b"x-debug: route", b"x-tenant: site"]
 
 
+ADDED = (
+    '[response]\nadd = { "X-All" = "1", "Link" = "<a>" }\n'
+    + SITE
+    + """
+[sites.response]
+add = { "Link" = "<b>" }
+[[sites.routes]]
+path = "/route/"
+[sites.routes.response]
+set = { "Link" = "<c>" }
+"""
+)
+
+
+def test_added_fields_stand_beside_the_origin_servers(program: Program, origin: Any, ask: Fixture) -> None:
+    origin.fields = "Cache-Control: max-age=60\r\nLink: <own>"
+    proxy = program.begin(ADDED)
+    for path, links in (("/site", ["<own>", "<b>"]), ("/route/a", ["<c>"])):
+        for is_hit in (False, True):
+            answer = ask(proxy, path, "a.example")
+            assert bool(fields(answer, "Age")) is is_hit
+            assert fields(answer, "Link") == links
+            assert fields(answer, "X-All") == ["1"]
+    program.reload(ADDED.replace("<b>", "<d>"))
+    assert fields(ask(proxy, "/site", "a.example"), "Link") == ["<own>", "<d>"]
+
+
+def test_the_default_site_has_the_hosts_of_none(program: Program, ask: Fixture) -> None:
+    other = SITE.replace("a.example", "b.example")
+    proxy = program.begin(SITE.replace('["a.example"]', '["a.example"]\ndefault = true') + other)
+    assert ask(proxy, "/", "c.example").status == 200
+    program.reload(SITE + other)
+    assert ask(proxy, "/", "c.example").status == 421
+
+
 def test_errors_and_redirects_have_the_response_fields(program: Program, ask: Fixture) -> None:
     gone = SITE.replace("@", "http://127.0.0.1:1") + 'aliases = ["b.example"]\nalias_answer = 308\n'
     proxy = program.begin(EVERYWHERE + gone)

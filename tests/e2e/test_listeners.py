@@ -318,3 +318,60 @@ def test_the_bound_on_connections_counts_introduced_clients(serve: Fixture) -> N
         assert held.recv(65536).startswith(b"HTTP/1.1 200 ")
         assert b" 429 " in exchange(running.proxy, HEADER + GET)
         assert b" 200 " in exchange(running.proxy, HEADER.replace(b"192.0.2.7", b"192.0.2.8") + GET)
+
+
+APART = """
+listen = ["127.0.0.1:0", {{ address = "unix://{}", sites = ["admin.example"] }}]
+"""
+ADMIN = '[[sites]]\nhosts = ["admin.example"]\nupstream = "{}"\n[[sites]]\nhosts = ["*"]\nupstream = "{}"\n'
+
+
+def test_a_listener_with_sites_has_them_for_itself(serve: Fixture, origin: Any, tmp_path: Path) -> None:
+    inside = tmp_path / "inside"
+    running = serve(APART.format(inside), site=ADMIN.format(origin.url, origin.url))
+    outside = urls(running)[0]
+    for host, statuses in (
+        ("en.example", (200, 421)),
+        ("admin.example", (421, 200)),
+        ("c.example", (200, 421)),
+    ):
+        at = f"http://{host}/a"
+        asked = [
+            curl("--connect-to", f"::{outside.split('//')[1].rstrip('/')}", at)[0],
+            curl("--unix-socket", str(inside), at)[0],
+        ]
+        assert tuple(asked) == statuses, host
+        # RFC 9112 §3.2.2: the target's authority counts, not the Host field's.
+        line = ["--request-target", at, "-H", "Host: en.example", outside]
+        assert curl(*line)[0] == statuses[0]
+    for _ in range(2):  # an ordinary GET of one connection, whose response is stored
+        assert curl(outside + "a", "-H", "Host: admin.example")[0] == 421
+
+
+@pytest.mark.parametrize(
+    ("listen", "key"),
+    [
+        ('listen = [{ address = "127.0.0.1:0", sites = ["nobody.example"] }]', "server.listen[0].sites"),
+        ('listen = [{ address = "127.0.0.1:0", site = [] }]', "server.listen[0].site"),
+        ('listen = [{ address = "there", sites = ["en.example"] }]', "server.listen[0].address"),
+        ('listen = [{ address = "127.0.0.1:0", sites = "en.example" }]', "server.listen[0].sites"),
+    ],
+)
+def test_a_wrong_listener_is_named(univocal: Fixture, tmp_path: Path, listen: str, key: str) -> None:
+    file = tmp_path / "univocal.toml"
+    file.write_text(f"[server]\n{listen}\n{SITE.format('http://127.0.0.1:9')}")
+    ended = univocal("check", "--config", str(file))
+    assert ended.returncode == 2
+    assert f"{key}: " in ended.stderr
+
+
+def test_listen_option_opens_no_site_of_other_listeners(start: Fixture, origin: Any, tmp_path: Path) -> None:
+    file = tmp_path / "univocal.toml"
+    file.write_text(
+        f'[server]\nadmin = "127.0.0.1:0"{APART.format(tmp_path / "inside")}'
+        + SITE.format(origin.url)
+        + '[[sites]]\nhosts = ["admin.example"]\nupstream = "http://127.0.0.1:9"\n'
+    )
+    (outside,) = urls(start("serve", "--config", str(file), "--listen", "127.0.0.1:0"))
+    assert curl(outside, "-H", "Host: en.example")[0] == 200
+    assert curl(outside, "-H", "Host: admin.example")[0] == 421

@@ -15,6 +15,12 @@ def test_set_replaces_every_line_of_its_name() -> None:
     assert edits.apply(FIELDS) == [(b"server", b"gunicorn"), (b"x-ab", b"3"), (b"x-a", b"new")]
 
 
+def test_added_fields_stand_beside_others_of_their_name() -> None:
+    edits, head = FieldEdits({b"server": None}, added=[(b"x-a", b"3")]), render_head(200, FIELDS)
+    assert edits.apply(FIELDS) == [(b"x-a", b"1"), (b"x-a", b"2"), (b"x-ab", b"3"), (b"x-a", b"3")]
+    assert head_fields(edits.apply_to_head(head)) == edits.apply(FIELDS)
+
+
 def test_remove_leaves_longer_names() -> None:
     edits = FieldEdits({b"x-a": None, b"server": None})
     assert edits.apply(FIELDS) == [(b"x-ab", b"3")]

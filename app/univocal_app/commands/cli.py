@@ -20,7 +20,7 @@ from univocal_app.commands.version import version_text
 from univocal_app.config.tables import COMMAND_LINE, Configuration
 from univocal_app.config.values import Place
 from univocal_app.run.assemble import share_of
-from univocal_app.run.listeners import listening
+from univocal_app.run.listeners import apart, listening
 from univocal_app.run.names import unresolved
 from univocal_app.run.program import Program, WorkersError, alone
 from univocal_app.run.reading import Check, read, usable
@@ -161,7 +161,10 @@ def _configured(
 
     def addressed(configuration: Configuration) -> Configuration:
         server = configuration.server.model_copy(update=places)
-        return configuration.model_copy(update={"server": server})
+        lost = apart(configuration.server) - apart(server)  # sites whose only listeners are not there now
+        sites = [each for each in configuration.sites if lost.isdisjoint(each.hosts)]
+        kept = configuration.sites if len(sites) == len(configuration.sites) else sites
+        return configuration.model_copy(update={"server": server, "sites": kept})
 
     with objections:
         checks = (_of(addressed, check) for check in more)

@@ -42,17 +42,22 @@ class SiteReader:
                 self._check_stars(table, place)
                 with self._placed(place):
                     named[place] = self._site(table, place)
-        sites = self._together(named)
+        defaults = [f"sites[{number}]" for number, table in enumerate(tables) if table.default]
+        sites = self._together(named, defaults)
         self.objections.conclude()
         return sites
 
     def _object(self, key: str, value: object, allowed: str, mistake: str = "") -> None:
         self.objections.errors.append(ConfigurationError(self.source, key, value, allowed, mistake))
 
-    def _together(self, named: Mapping[str, Site]) -> Sites:
-        default = [site for site in named.values() if not site.hosts]
-        if len(default) > 1:
-            self._object("sites", [EVERYWHERE] * len(default), 'one site with hosts = ["*"]')
+    def _together(self, named: Mapping[str, Site], defaults: Sequence[str]) -> Sites:
+        everywhere = [site for site in named.values() if not site.hosts]
+        if len(everywhere) > 1:
+            self._object("sites", [EVERYWHERE] * len(everywhere), 'one site with hosts = ["*"]')
+        chosen = [place for place in defaults if place in named and named[place].hosts]
+        for place in chosen[0 if everywhere else 1 :]:
+            self._object(f"{place}.default", True, 'true for one site, where none has hosts = ["*"]')
+        default = [*everywhere, *(named[place] for place in chosen)]
         refused, sites = Objections(), Sites([])
         with refused:
             sites = Sites([site for site in named.values() if site.hosts], default[0] if default else None)
@@ -209,14 +214,28 @@ def _add(
     levels: Sequence[tuple[FieldsTable, FieldsTable]],
 ) -> None:
     requests, responses = _values(each for each, _ in levels), _values(each for _, each in levels)
+    added = _added(each for _, each in levels)
     made[name] = RouteEdits(
-        FieldEdits(requests, PERSONAL) if requests else None, FieldEdits(responses) if responses else None
+        FieldEdits(requests, PERSONAL) if requests else None,
+        FieldEdits(responses, added=added.items()) if responses or added else None,
     )
 
 
 def _values(levels: Iterable[FieldsTable]) -> dict[bytes, bytes | None]:
     values: dict[bytes, bytes | None] = {}
     for level in levels:
+        for name in level.added:
+            values.pop(name.lower().encode(), None)
         values |= {name.lower().encode(): None for name in level.remove}
         values |= {name.lower().encode(): value.encode() for name, value in level.set.items()}
     return values
+
+
+def _added(levels: Iterable[FieldsTable]) -> dict[bytes, bytes]:
+    """The fields that are added; a level that sets or removes one goes before those around it."""
+    added: dict[bytes, bytes] = {}
+    for level in levels:
+        for name in (*level.set, *level.remove):
+            added.pop(name.lower().encode(), None)
+        added |= {name.lower().encode(): value.encode() for name, value in level.added.items()}
+    return added

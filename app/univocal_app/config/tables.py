@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from pydantic import (
@@ -227,13 +228,20 @@ class FieldsTable(Table):
         for number, name in enumerate(self.remove):
             _object_to(f".remove[{number}]", name, self._fault(name, is_set=False))
         named = dict[str, str]()
-        for name, value in self.set.items():
-            _object_to(f".set.{name}", name, self._fault(name, is_set=True))
-            _object_to(f".set.{name}", value, value_fault(value))
-            twice = name.lower() in named or name.lower() in removed
-            _object_to(f".set.{name}", name, "a field that is set or removed once" if twice else "")
-            named[name.lower()] = value
+        for key, fields in (("set", self.set), ("add", self.added)):
+            for name, value in fields.items():
+                place = f".{key}.{name}"
+                _object_to(place, name, self._fault(name, is_set=True))
+                _object_to(place, value, value_fault(value))
+                twice = name.lower() in named or name.lower() in removed
+                _object_to(place, name, "a field that is named once" if twice else "")
+                named[name.lower()] = value
         return self
+
+    @property
+    def added(self) -> Mapping[str, str]:
+        """The fields that stand beside those of the same name."""
+        return MappingProxyType({})
 
     @staticmethod
     def _fault(name: str, *, is_set: bool) -> str:
@@ -248,6 +256,13 @@ class RequestTable(FieldsTable):
 
 class ResponseTable(FieldsTable):
     """`[response]`: header fields of responses to clients."""
+
+    add: dict[str, str] = {}
+
+    @property
+    def added(self) -> Mapping[str, str]:
+        """The fields that stand beside those of the origin server."""
+        return self.add
 
     _fault = staticmethod(response_fault)
 
@@ -289,6 +304,7 @@ class SiteTable(Table):
 
     hosts: Annotated[list[str], Field(min_length=1)]
     aliases: list[str] = []
+    default: bool = False
     alias_answer: Annotated[Literal["serve", 301, 308], BeforeValidator(redirection)] = "serve"
     canonical: Annotated[Literal["serve", 301, 308, "link"], BeforeValidator(redirection)] = "serve"
     scheme: Literal["keep", "http", "https"] = "keep"

@@ -56,6 +56,11 @@ class Address(NamedTuple):
 
     host: str
     port: int
+    sites: tuple[str, ...] = ()  # that this listener serves, and none without them does; (): the others
+
+    def __repr__(self) -> str:
+        sites = f", sites={self.sites!r}" if self.sites else ""
+        return f"Address(host={self.host!r}, port={self.port!r}{sites})"
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -65,6 +70,7 @@ class SocketPath(NamedTuple):
     """The Unix socket that a listener makes, by its absolute path."""
 
     path: str
+    sites: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"unix://{self.path}"
@@ -156,18 +162,40 @@ def parse_places(value: object) -> tuple[Place, ...]:
         return (parse_place(value),)
     places = list[Place]()
     for number, each in enumerate(value):
-        try:
-            place = parse_place(each)
-        except ValueError as error:
-            raise SettingError(f"[{number}]", each, str(error)) from None
-        if place in places and not (isinstance(place, Address) and place.port == 0):
+        place = _listener(each, f"[{number}]")
+        known = any(str(place) == str(other) for other in places)
+        if known and not (isinstance(place, Address) and place.port == 0):
             raise SettingError(f"[{number}]", each, "each listener once")
         places.append(place)
     return tuple(places)
 
 
-def _written_places(places: tuple[Place, ...]) -> str | list[str]:
-    return str(places[0]) if len(places) == 1 else [str(place) for place in places]
+def _listener(value: object, place: str) -> Place:
+    """A listener of several: an address, or a table with `address` and the `sites` that it serves."""
+    if not isinstance(value, dict):
+        try:
+            return parse_place(value)
+        except ValueError as error:
+            raise SettingError(place, value, str(error)) from None
+    for key in value:
+        if key not in {"address", "sites"}:
+            raise SettingError(f"{place}.{key}", value[key], "the keys address, sites")
+    try:
+        address = parse_place(value.get("address"))
+    except ValueError as error:
+        raise SettingError(f"{place}.address", value.get("address"), str(error)) from None
+    sites = value.get("sites", [])
+    if not isinstance(sites, list) or not all(isinstance(each, str) for each in sites):
+        raise SettingError(f"{place}.sites", sites, "an array of hosts of sites")
+    return address._replace(sites=tuple(sites))
+
+
+def _written_places(places: tuple[Place, ...]) -> str | list[str | dict[str, str | list[str]]]:
+    if len(places) == 1 and not places[0].sites:
+        return str(places[0])
+    return [
+        {"address": str(place), "sites": list(place.sites)} if place.sites else str(place) for place in places
+    ]
 
 
 def network(value: object) -> str:

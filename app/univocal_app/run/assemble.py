@@ -60,7 +60,7 @@ from univocal_app.run.coding_libraries import check_libraries
 from univocal_app.run.descriptors import ADMIN, Share, raise_limit, share
 from univocal_app.run.error_page_files import pages_of
 from univocal_app.run.expiry import expiries
-from univocal_app.run.listeners import HTTPS, Bound
+from univocal_app.run.listeners import HTTPS, Bound, serving
 from univocal_app.run.origins import (
     Running,
     contents_of,
@@ -153,21 +153,23 @@ class House:
 
     def front(self, bound: Bound) -> Served:
         """The proxy on one of its sockets."""
-        protocol, server = Http1Connection.of(self.listener), self.configuration.server
+        server, gate, listener = self.configuration.server, self.proxy.gate, self.listener
+        serves = serving(bound, lambda: self.configuration.server, lambda: gate.runtime.sites)
+        listener = listener if serves is None else listener.beside(serves)
+        protocol = Http1Connection.of(listener)
         if self.certificates is not None and bound.is_tls:
             current, protocols = self.certificates.current, {"http/1.1": protocol}
             if server.http2:
                 from univocal.server.http2.connection import Http2Connection  # noqa: PLC0415 - an extra
 
-                protocols["h2"] = Http2Connection.of(self.listener)
-            protocol = TlsConnection.with_protocols(current, protocols, self.listener)
+                protocols["h2"] = Http2Connection.of(listener)
+            protocol = TlsConnection.with_protocols(current, protocols, listener)
         if server.proxy_protocol:
-            gate = self.proxy.gate
             protocol = Introduction.before(
-                protocol, self.listener, lambda: gate.runtime.trusted, answers=not bound.is_tls
+                protocol, listener, lambda: gate.runtime.trusted, answers=not bound.is_tls
             )
         elif bound.is_unix:
-            protocol = Introduction.before(protocol, self.listener)
+            protocol = Introduction.before(protocol, listener)
         return Served(self.proxy, bound.socket, protocol)
 
     def back(self, bound: Bound, life: Life | None = None) -> Served:

@@ -6,12 +6,14 @@ import errno
 import os
 import socket
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from univocal.http.authority import DEFAULT_PORTS, parse_authority
 from univocal.http.errors import ConfigurationError, Objections
+from univocal.uri.sites import Sites
 from univocal_app.config.tables import Configuration, ServerTable
 from univocal_app.config.values import Address, Place, SocketPath
 
@@ -20,11 +22,13 @@ __all__ = [
     "Bound",
     "Listeners",
     "address_of",
+    "apart",
     "bind",
     "check_listeners",
     "check_place",
     "https_port",
     "listening",
+    "serving",
 ]
 
 BACKLOG: Final = 2048
@@ -34,10 +38,11 @@ _PATIENCE: Final = 1.0  # seconds that a listener of another program has to take
 
 
 class Bound(NamedTuple):
-    """A listening socket, and whether its clients speak TLS."""
+    """A listening socket, whether its clients speak TLS, and the sites that it alone serves."""
 
     socket: socket.socket
     is_tls: bool = False
+    sites: tuple[str, ...] = ()
 
     @property
     def is_unix(self) -> bool:
@@ -67,6 +72,37 @@ def https_port(front: Sequence[Bound]) -> int:
     return next(ports, HTTPS)
 
 
+def serving(
+    bound: Bound, server: Callable[[], ServerTable], sites: Callable[[], Sites]
+) -> Callable[[bytes], bool] | None:
+    """Tell which hosts a listener serves, by the configuration in force; None: all of them.
+
+    A host of no site is nobody's: what becomes of it is decided elsewhere.
+    """
+    if not apart(server()):
+        return None
+
+    def serves(host: bytes) -> bool:
+        authority = parse_authority(host)
+        if authority is None:
+            return True
+        named = frozenset(bound.sites) or apart(server())
+        for port in {authority[1] or port for port in DEFAULT_PORTS.values()}:
+            located = sites().locate(authority[0], port)
+            if located is not None:
+                is_named = not named.isdisjoint((located[0].name, *located[0].hosts))
+                if is_named is not bool(bound.sites):
+                    return False
+        return True
+
+    return serves
+
+
+def apart(server: ServerTable) -> frozenset[str]:
+    """The hosts of sites that only some listeners serve."""
+    return frozenset(name for place in (*server.listen, *server.listen_tls) for name in place.sites)
+
+
 @contextmanager
 def listening(
     server: ServerTable, passed: Mapping[str, Sequence[socket.socket]], sources: Mapping[str, str]
@@ -77,22 +113,22 @@ def listening(
     read. Raises ConfigurationError.
     """
     places = {"listen": server.listen, "listen_tls": server.listen_tls, "admin": server.admin}
-    bound: dict[str, list[socket.socket]] = {}
+    bound: dict[str, list[Bound]] = {}
     with ExitStack() as stack:
         for name, setting in places.items():
             bound[name] = []
             if sockets := passed.get(name, ()):
-                bound[name] += [stack.enter_context(each) for each in sockets]
+                bound[name] += [Bound(stack.enter_context(each)) for each in sockets]
                 continue
             for place in setting:
                 made = stack.enter_context(bind(place, sources[name], f"server.{name}"))
                 if isinstance(place, SocketPath):
                     stack.callback(_remove, place.path, os.lstat(place.path).st_ino)
-                bound[name].append(made)
+                bound[name].append(Bound(made, sites=place.sites))
         plain_is_tls = bool(server.tls_cert) and not bound["listen_tls"]
-        front = [Bound(each, plain_is_tls) for each in bound["listen"]]
-        front += [Bound(each, is_tls=True) for each in bound["listen_tls"]]
-        yield Listeners(tuple(front), tuple(map(Bound, bound["admin"])))
+        front = [each._replace(is_tls=plain_is_tls) for each in bound["listen"]]
+        front += [each._replace(is_tls=True) for each in bound["listen_tls"]]
+        yield Listeners(tuple(front), tuple(bound["admin"]))
 
 
 def check_listeners(configuration: Configuration, source: str) -> None:
@@ -108,7 +144,22 @@ def check_listeners(configuration: Configuration, source: str) -> None:
         objections.errors.append(
             ConfigurationError(source, "server.listen", [], "at least one listener here or in listen_tls")
         )
+    objections.errors += _unknown_sites(configuration, source)
     objections.conclude()
+
+
+def _unknown_sites(configuration: Configuration, source: str) -> Iterator[ConfigurationError]:
+    server = configuration.server
+    hosts = {host for site in configuration.sites for host in site.hosts}
+    for key, places in (("listen", server.listen), ("listen_tls", server.listen_tls)):
+        for number, place in enumerate(places):
+            for name in place.sites:
+                if name not in hosts:
+                    at, allowed = f"server.{key}[{number}].sites", "a host of a site, as the site writes it"
+                    yield ConfigurationError(source, at, name, allowed)
+    if any(place.sites for place in server.admin):
+        written = [*map(str, server.admin)]
+        yield ConfigurationError(source, "server.admin", written, "listeners without sites")
 
 
 def bind(place: Place, source: str, key: str) -> socket.socket:
@@ -149,7 +200,7 @@ def _listening(place: Place) -> socket.socket:
             os.chmod(at, MODE)
         else:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            made.bind(place)
+            made.bind((place.host, place.port))
         made.listen(BACKLOG)
     except OSError:
         made.close()

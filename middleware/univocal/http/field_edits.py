@@ -31,29 +31,33 @@ _CONTROL: Final = re.compile(r"[\x00-\x1F\x7F]")
 
 
 class FieldEdits:
-    """Fields that are set and fields that are removed; names in lower case.
+    """Fields that are set, removed or added; names in lower case.
 
-    A field that is set replaces every field line of its name. With `withheld`, fields of these names are set
-    by `apply` alone, and only removed by `expose`.
+    A field that is set replaces every field line of its name, one that is added stands beside them. With
+    `withheld`, fields of these names are set by `apply` alone, and only removed by `expose`.
     """
 
-    __slots__ = ("_exposed", "_lines", "_pattern", "_set", "fields", "names")
+    __slots__ = ("_exposed", "_lines", "_pattern", "_set", "_written", "fields", "names")
 
     def __init__(
-        self, values: Mapping[bytes, bytes | None], withheld: frozenset[bytes] = frozenset()
+        self,
+        values: Mapping[bytes, bytes | None],
+        withheld: frozenset[bytes] = frozenset(),
+        added: Iterable[tuple[bytes, bytes]] = (),
     ) -> None:
         self.fields: Final[Fields] = [(name, value) for name, value in values.items() if value is not None]
         self.names: Final = frozenset(values)
         self._set: Final = frozenset(name for name, _ in self.fields)
         self._exposed: Final[Fields] = [field for field in self.fields if field[0] not in withheld]
-        self._lines: Final = b"".join([b"%b: %b\r\n" % field for field in self.fields])
+        self._written: Final[Fields] = [*self.fields, *added]
+        self._lines: Final = b"".join([b"%b: %b\r\n" % field for field in self._written])
         names = b"|".join(map(re.escape, sorted(self.names)))
         self._pattern: Final = re.compile(rb"\r\n(?:%b): [^\r\n]*" % names)
 
     def apply(self, fields: Fields) -> Fields:
         """The `fields` as they are sent."""
         names = self.names
-        return [*[field for field in fields if field[0] not in names], *self.fields]
+        return [*[field for field in fields if field[0] not in names], *self._written]
 
     def expose(self, fields: Fields) -> Fields:
         """The `fields` as the cache sees them: what is withheld is for the origin server alone."""

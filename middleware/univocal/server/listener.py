@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from univocal.http.framing import ReadLimits, faults, field_octets
+from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields, Received, values
 from univocal.http.problem import Problem, problem
 from univocal.server.bounds import READ_LIMITS, Bounds
@@ -27,9 +28,10 @@ class Listener:
 
     `tell` hears of each request that no responder gets: all that is known of it, and the reasons. `ticks` are
     seconds that never go back, by which a connection has no more than its part of a turn of the event loop.
+    `serves` tells whether a host, as a Host field has it, is served here; None: all are.
     """
 
-    __slots__ = ("bounds", "clients", "service", "tell", "ticks")
+    __slots__ = ("bounds", "clients", "serves", "service", "tell", "ticks")
 
     def __init__(
         self,
@@ -44,6 +46,13 @@ class Listener:
         self.clients = Clients() if clients is None else clients
         self.bounds = Bounds(limits)
         self.ticks = ticks
+        self.serves: Callable[[bytes], bool] | None = None
+
+    def beside(self, serves: Callable[[bytes], bool]) -> Listener:
+        """A listener for other hosts, which shares all else with this one."""
+        other = Listener(self.service, tell=self.tell, clients=self.clients, ticks=self.ticks)
+        other.bounds, other.serves = self.bounds, serves
+        return other
 
     def faults(
         self,
@@ -66,7 +75,7 @@ class Listener:
         if 0 < limits.max_target < len(target):
             reasons.append("target-too-long")
         # RFC 9110 §7.4: over another connection it may be known.
-        if peer.suits is not None and not all(map(peer.suits, values(fields, b"host"))):
+        if peer.suits is not None and not all(map(peer.suits, _hosts(target, fields))):
             reasons.append("unknown-host")
         many = 0 < limits.max_fields < len(fields)
         if many or (0 < limits.max_field_bytes < octets and field_octets(fields) > limits.max_field_bytes):
@@ -83,3 +92,9 @@ class Listener:
         if self.tell is not None and received is not None:
             self.tell(received, tuple(reasons))
         return problem(reasons)
+
+
+def _hosts(target: bytes, fields: Fields) -> list[bytes]:
+    """The hosts that a request names: by Host fields, and by its target (RFC 9112 §3.2)."""
+    absolute = None if target[:1] == b"/" else split_absolute(target)
+    return [*values(fields, b"host"), *([] if absolute is None else [absolute.authority])]

@@ -19,14 +19,28 @@ class ClientPeer(NamedTuple):
     address: str | None  # the client's, without port
     server: tuple[str, int | None] | None
     scheme: bytes  # b"http" or b"https"
-    suits: Callable[[bytes], bool] | None  # hosts, the certificate that the client was shown; None: all
+    # The hosts that may be asked for here, by the listener and by the certificate that the client was shown;
+    # None: all.
+    suits: Callable[[bytes], bool] | None
 
 
-def peer_of(transport: asyncio.BaseTransport) -> ClientPeer:
-    """The ends of a connection, as asyncio knows them; a Unix socket's have no port."""
+def peer_of(transport: asyncio.BaseTransport, serves: Callable[[bytes], bool] | None = None) -> ClientPeer:
+    """The ends of a connection, as asyncio knows them; a Unix socket's have no port.
+
+    `serves` tells which hosts the listener serves; None: all.
+    """
     name, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
     client = (str(name[0]), int(name[1])) if isinstance(name, tuple) else None
     server = (str(own[0]), int(own[1])) if isinstance(own, tuple) else (own, None) if own else None
     scheme = b"https" if transport.get_extra_info("sslcontext") else b"http"
     address = None if client is None else client[0]
-    return ClientPeer(client, address, server, scheme, transport.get_extra_info(SUITS))
+    return ClientPeer(client, address, server, scheme, _both(transport.get_extra_info(SUITS), serves))
+
+
+def _both(
+    suits: Callable[[bytes], bool] | None, serves: Callable[[bytes], bool] | None
+) -> Callable[[bytes], bool] | None:
+    """The hosts that suit the certificate and are served by the listener."""
+    if suits is None or serves is None:
+        return suits or serves
+    return lambda host: suits(host) and serves(host)

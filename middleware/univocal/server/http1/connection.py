@@ -176,7 +176,7 @@ class Http1Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         listener, server = self.listener, self._server
         self.transport = transport
-        self.peer = peer = peer_of(transport)
+        self.peer = peer = peer_of(transport, listener.serves)
         self._flow = Flow(transport)
         self._writer = ResponseWriter(transport, server.loop)
         self._delivery = Delivery(transport, server.loop, listener.bounds.limits.send_timeout)

@@ -90,7 +90,7 @@ class Http2Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.transport = transport
-        self.peer = peer_of(transport)
+        self.peer = peer_of(transport, self._listener.serves)
         self.session = Session(self._loop.time(), _header_octets(self._limits))
         self._pace = Pace(
             self._loop, self._listener, self._streams, lambda: self._output.is_blocked, self._give_up
