@@ -127,6 +127,10 @@ def test_canonicalize_refuses(url, reason):
 
 def test_canonicalize_is_idempotent():
     profile = builtin_profiles()["mediawiki"]
+    with_user = canonicalize("http://%7Eme:%c3%a9@EN.example:80/wiki/%28?a", profile)
+    assert with_user == canonicalize(with_user, profile) == "http://~me:%C3%A9@en.example/wiki/(?a"
+    assert canonicalize("http://a@b@en.example/@c", profile) == "http://a%40b@en.example/@c"
+    assert canonicalize("http://@en.example?a@b", profile) == "http://en.example/?a@b"
     once = canonicalize("http://EN.example/wiki/Ä%2F(b)?a=%C3%84", profile)
     assert once == canonicalize(once, profile) == "http://en.example/wiki/%C3%84/(b)?a=%C3%84"
 

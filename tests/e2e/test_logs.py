@@ -128,6 +128,24 @@ def test_a_sites_page_goes_before_the_servers(
     assert ask(running.proxy, "/a%2Fb", "a.example", fields=HTML).body == b"<h1>slash</h1>"
 
 
+def test_a_route_has_pages_of_its_own(
+    serve: Fixture, ask: Fixture, pages: Path, univocal: Fixture, tmp_path: Path
+) -> None:
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "400.html").write_text("the shop's")
+    route = '[[sites.routes]]\npath = "/shop/"\nerror_pages = "shop"\n'
+    running = serve('error_pages = "pages"\n', GONE + route)
+    assert ask(running.proxy, "/a%2Fb", "a.example", fields=HTML).body == b"<h1>slash</h1>"
+    assert ask(running.proxy, "/shop/%00", "a.example", fields=HTML).body == b"the shop's"
+    assert ask(running.proxy, "/%73hop/x/../%00", "a.example", fields=HTML).body == b"the shop's"
+    assert ask(running.proxy, "/shop/a%2Fb", "a.example", fields=HTML).body == b"<h1>slash</h1>"
+    assert ask(running.proxy, "/shop/", "a.example", fields=HTML).body == b"<h1>ours</h1>"
+    (tmp_path / "shop" / "400.html").write_text("new")
+    host, port = running.admin
+    assert "sites[0].routes[0].error_pages" in univocal("reload", "--admin", f"{host}:{port}").stdout
+    assert ask(running.proxy, "/shop/%00", "a.example", fields=HTML).body == b"new"
+
+
 def test_a_reload_reads_the_pages_again(
     serve: Fixture, ask: Fixture, pages: Path, univocal: Fixture, tmp_path: Path
 ) -> None:

@@ -75,6 +75,15 @@ REFUSED = [
     (b"/a/..;/admin", dict.fromkeys(SERVLETS, "dot-segment-parameter")),
     (b"/a/..;x=y/admin", dict.fromkeys(SERVLETS, "dot-segment-parameter")),
     (b"/.;/", dict.fromkeys(SERVLETS, "dot-segment-parameter")),
+    *[
+        (b"/a/..%cx/b" % delimiter, dict.fromkeys(SERVLETS, "dot-segment-parameter"))
+        for delimiter in b"!$&'()*+,="
+    ],
+    (b"/a/.,/b", dict.fromkeys(SERVLETS, "dot-segment-parameter")),
+    (b"/a/%2e.%2C/b", dict.fromkeys(SERVLETS, "dot-segment-parameter")),
+    (b"/a/..x,y/b", {}),
+    (b"/a/...,/b", {}),
+    (b"/a/.well-known/b", {}),
     (b"/a;x;y", {"jetty": "repeated-parameter"}),
     (b"/a%5C..%5cb", dict.fromkeys(SERVLETS, "backslash")),
     (b"/%c0%ae%c0%ae/", NO_UTF_8),
@@ -86,6 +95,14 @@ REFUSED = [
     (b"/\xc3\xa9", RAW),
     (b"/a?../%2f%00%zz\\", {}),
 ]
+
+
+@pytest.mark.parametrize("target", [b"/a#b", b"/a?b#c", b"/a?b#c#d", b"/a?b#c?d", b"/a?b=%23#"])
+def test_a_fragment_is_cut_off_where_it_is_not_listed(target: bytes) -> None:
+    assert canonical_target(target, own("")) == target.partition(b"#")[0]
+    assert canonical_target(target, own('reject.sequences = ["fragment"]')) == Rejected(
+        "fragment", ("fragment",)
+    )
 
 
 @pytest.mark.parametrize("name", sorted(BUILT_IN))

@@ -84,7 +84,7 @@ def test_a_beginning_is_spelled_as_the_urls_that_begin_so(text, prefix, expected
         ('[reject]\nsequences = ["bad-utf-8"]', "http://a.example/%D0/a", ("bad-utf-8",)),
         ('[reject]\nsequences = ["bad-escape"]', "http://a.example/a%4", ("bad-escape",)),
         ("", "http://a.example/a%00", ("control-character",)),
-        ("", "http://a.example/a#b", ("fragment",)),
+        ('reject.sequences = ["fragment"]', "http://a.example/a#b", ("fragment",)),
         ("", "/a", ("bad-target",)),
         ("", "ftp://a.example/a", ("bad-target",)),
         ("", "http://me@a.example/a", ("bad-target",)),

@@ -41,6 +41,7 @@ RING = [0] * 33 + [2] * 94 + [0] * 129
         ("path.dot_segments = 'servlet'\npath.decode = ';'", "path.parameter_delimiters", "';' decoded"),
         ("path.dot_segments = 'servlet'\npath.encode = ';'", "path.parameter_delimiters", "';' encoded"),
         ("reject.sequences = 'fragment'", "reject.sequences", "fragment"),
+        ("reject.allow = ['slash']", "reject.allow", ["slash"]),
         ("reject.sequences = ['crosses-route']", "reject.sequences", ["crosses-route"]),
         ("reject.sequences = [1]", "reject.sequences", [1]),
         ("reject.mode = 'log'", "reject.mode", "log"),
@@ -84,6 +85,29 @@ def test_extending_merges_tables_and_replaces_lists() -> None:
     assert profiles["child"].sequences == profiles["grandchild"].sequences == ("fragment",)
     assert canonical_target(b"//%3a%40(", profiles["child"]) == b"/:%40%28"
     assert canonical_target(b"//%3a%40(", profiles["grandchild"]) == b"/%3A@%28"
+
+
+def test_a_child_allows_what_its_parent_refuses() -> None:
+    profiles = parse(
+        {
+            "parent": 'reject.sequences = ["encoded-slash", "backslash", "dot-segment"]',
+            "child": 'extends = "parent"\nreject.allow = ["encoded-slash"]',
+            "grandchild": 'extends = "child"\nreject.allow = ["backslash"]',
+            "observer": 'extends = "child"\nreject.mode = "observe"',
+            "strict": 'extends = "grandchild"\nreject.sequences = ["encoded-slash"]',
+            "root": 'reject.allow = ["control-character"]',
+        }
+    )
+    sequences = {name: profile.sequences for name, profile in profiles.items()}
+    assert sequences == {
+        "parent": ("backslash", "encoded-slash", "dot-segment"),
+        "child": ("backslash", "dot-segment"),
+        "grandchild": ("dot-segment",),
+        "observer": ("backslash", "dot-segment"),
+        "strict": ("encoded-slash",),
+        "root": (),
+    }
+    assert canonical_target(b"/a%2Fb", profiles["child"]) == b"/a%2Fb"
 
 
 def test_extending_known_profiles() -> None:

@@ -78,7 +78,10 @@ def named_segments(path: str) -> tuple[list[str], set[str]]:
         decoded = unquote_to_bytes(name.encode()).decode(errors="surrogateescape")
         if decoded in (".", ".."):
             reasons |= {"encoded-dot-segment"} if "%" in name else set()
-            reasons |= {"dot-segment-parameter"} if parameter else set()
+        dots = re.fullmatch(
+            r"((?:\.|%2[Ee]){1,2})([!$&'()*+,;=]|%2[1467-9A-Ca-c]|%3[Dd]).*", segment, re.DOTALL
+        )
+        reasons |= {"dot-segment-parameter"} if dots else set()
         if not name and parameter and index < len(raw):
             reasons.add("empty-segment-parameter")
         if decoded or index == len(raw):
@@ -139,6 +142,7 @@ TOKENS = [
     "/",
     ".",
     "..",
+    "..,x",
     ";",
     ";x=y",
     "a",

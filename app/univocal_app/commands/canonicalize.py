@@ -11,7 +11,7 @@ from typing import BinaryIO, Final
 import typer
 
 from univocal.uri.pipeline import Rejected
-from univocal.uri.sites import Sites, resolve_url
+from univocal.uri.sites import Sites, canonical_url
 from univocal_app.commands.endings import ending_cleanly
 from univocal_app.terminal import printable
 
@@ -35,12 +35,11 @@ def canonicalize_files(names: Sequence[str], sites: Sites, *, as_json: bool) -> 
                 written = list[bytes]()
                 for url in urls:
                     number += 1
-                    resolved = resolve_url(url, sites)
-                    if isinstance(resolved, Rejected):
+                    spelled = canonical_url(url, sites)
+                    if isinstance(spelled, Rejected):
                         accepted = False
-                        _tell(name, number, resolved)
-                    answer = b"" if isinstance(resolved, Rejected) else resolved.url
-                    reasons = resolved.reasons if isinstance(resolved, Rejected) else resolved.observed
+                        _tell(name, number, spelled)
+                    answer, reasons = (b"", spelled.reasons) if isinstance(spelled, Rejected) else spelled
                     written.append(_as_json(url, answer, reasons) if as_json else answer)
                 sys.stdout.buffer.write(b"".join([b"%b\n" % line for line in written]))
                 sys.stdout.buffer.flush()

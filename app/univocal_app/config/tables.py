@@ -292,6 +292,7 @@ class RouteTable(Table):
     forward: Literal["canonical", "received"] | None = None  # the site's
     redirects: Literal["map", "keep"] | None = None  # the site's
     cookie_path: Literal["map", "keep"] | None = None  # the site's
+    error_pages: str = ""
     origin: OriginTable = OriginTable.defaults()
     cache: PolicyTable = PolicyTable.defaults()
     request: RequestTable = RequestTable.defaults()

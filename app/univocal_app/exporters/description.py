@@ -11,6 +11,7 @@ from univocal.uri.charset import Charset
 from univocal.uri.percent_encoding import DECODE, DecoderRing
 from univocal.uri.pipeline import explain_target
 from univocal.uri.profile import Profile
+from univocal.uri.suspicious import SUB_DELIMITERS
 
 __all__ = ["Constant", "Description", "Respelling", "describe"]
 
@@ -111,7 +112,8 @@ def _function(name: str, profile: Profile) -> str:
 
 def _constants(profile: Profile) -> Mapping[str, Constant]:
     query = profile.query
-    both = dict.fromkeys(b"/" + profile.parameter_delimiters)
+    dotted = SUB_DELIMITERS if "dot-segment-parameter" in profile.sequences else b""
+    read = dict.fromkeys(b"/" + profile.parameter_delimiters + dotted)
     return {
         "name": profile.name,
         "reasons": by_rank({*profile.sequences, "bad-target", "no-leading-slash"}),
@@ -121,7 +123,8 @@ def _constants(profile: Profile) -> Mapping[str, Constant]:
         "query_forms": _forms(query.ring) if query.ring else "",
         "query_plus_is_space": query.ring is not None and query.ring.plus_is_space,
         "delimiters": profile.parameter_delimiters,
-        "read_decoded": bytes(octet for octet in both if profile.ring.forms[octet] == DECODE),
+        "sub_delimiters": SUB_DELIMITERS,
+        "read_decoded": bytes(octet for octet in read if profile.ring.forms[octet] == DECODE),
         "index_names": profile.index_names,
         "rules": tuple((rule.pattern, rule.output, rule.at) for rule in profile.rewrites),
         "allowed": query.allow or (),

@@ -458,7 +458,7 @@ def runtime_of(
     sites = Sites([])
     with objections:
         sites = SiteReader(source, profiles).read(configuration.sites)
-    pages = dict[str, ErrorPages]()
+    pages = dict[str | tuple[str, bytes], ErrorPages]()
     with objections:
         pages = pages_of(configuration, source)
     restrictions: dict[str | tuple[str, bytes], Restriction] = {}

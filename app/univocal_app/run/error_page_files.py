@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from univocal.http.error_pages import ErrorPages, page_fault
 from univocal.http.errors import ConfigurationError, Objections
@@ -14,17 +14,22 @@ from univocal_app.config.tables import Configuration
 
 __all__ = ["page_contents", "pages_of"]
 
+Name: TypeAlias = str | tuple[str, bytes]
+"""A site's name, or that and a route's prefix."""
+
 _LARGEST: Final = 1 << 20  # bytes of a page
 _MOST: Final = 100  # pages of a directory
 
 
-def pages_of(configuration: Configuration, source: str) -> dict[str, ErrorPages]:
-    """The pages by the names of sites, "" for requests to no site. A site's page goes before the server's.
+def pages_of(configuration: Configuration, source: str) -> dict[Name, ErrorPages]:
+    """The pages by the names of sites and routes, "" for requests to no site.
+
+    A route's page goes before its site's, and that before the server's.
 
     Directories are relative to the file `source`. Raises ConfigurationError.
     """
     objections, everywhere = Objections(), dict[str, bytes]()
-    pages = dict[str, ErrorPages]()
+    pages = dict[Name, ErrorPages]()
     with objections:
         everywhere = _files(configuration.server.error_pages, source, "server.error_pages")
     for number, site in enumerate(configuration.sites):
@@ -32,15 +37,29 @@ def pages_of(configuration: Configuration, source: str) -> dict[str, ErrorPages]
             own = _files(site.error_pages, source, f"sites[{number}].error_pages")
             if own or everywhere:
                 pages[site.hosts[0]] = ErrorPages({**everywhere, **own})
+            for index, route in enumerate(site.routes):
+                of_route = _files(route.error_pages, source, f"sites[{number}].routes[{index}].error_pages")
+                if of_route:
+                    pages[site.hosts[0], route.path.encode()] = ErrorPages({**everywhere, **own, **of_route})
     objections.conclude()
     return pages | ({"": ErrorPages(everywhere)} if everywhere else {})
 
 
-def page_contents(configuration: Configuration, pages: Mapping[str, ErrorPages]) -> Iterator[tuple[str, str]]:
+def page_contents(
+    configuration: Configuration, pages: Mapping[Name, ErrorPages]
+) -> Iterator[tuple[str, str]]:
     """The key of each setting that names a directory, and the digest of the pages that are shown by it."""
-    names = [("server.error_pages", configuration.server.error_pages, "")]
+    names: list[tuple[str, str, Name]] = [("server.error_pages", configuration.server.error_pages, "")]
     for number, site in enumerate(configuration.sites):
         names.append((f"sites[{number}].error_pages", site.error_pages, site.hosts[0]))
+        names += [
+            (
+                f"sites[{number}].routes[{index}].error_pages",
+                route.error_pages,
+                (site.hosts[0], route.path.encode()),
+            )
+            for index, route in enumerate(site.routes)
+        ]
     for key, directory, name in names:
         if directory and name in pages:
             files = {file: content.hex() for file, content in pages[name].files.items()}

@@ -220,7 +220,9 @@ class Exchange:
         if not admission.runtime.pages or not prefers_html(admission.request.fields):
             return None
         peer = admission.peer
-        return admission.runtime.error_page(reasons, admission.canonical, peer.hosts, peer.scheme)
+        return admission.runtime.error_page(
+            reasons, admission.canonical, peer.hosts, peer.scheme, admission.received.target
+        )
 
     def _purge(self, order: Order) -> None:
         """Carry out a PURGE, which may take more than a moment."""

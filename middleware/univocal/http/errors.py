@@ -39,6 +39,7 @@ REASONS: Final[dict[str, tuple[int, str]]] = {
     "backslash": (400, "The path has a backslash"),
     "encoded-slash": (400, "The path has an encoded slash"),
     "encoded-dot-segment": (400, "A dot segment is spelled with an encoded character"),
+    "encoded-dot": (400, "The path has an encoded dot"),
     "dot-segment-parameter": (400, "A dot segment has a parameter"),
     "dot-segment": (400, "The path has a dot segment"),
     "above-root": (400, "The path has more '..' than directories"),

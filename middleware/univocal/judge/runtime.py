@@ -92,7 +92,8 @@ class Runtime:
     upgrades: frozenset[bytes] = frozenset((WEBSOCKET,))  # protocols to which clients may switch, lower case
     # By the names that `rules` has; that of "" is for requests to no site. Empty: no field is changed.
     edits: Mapping[str | tuple[str, bytes], RouteEdits] = field(default_factory=lambda: MappingProxyType({}))
-    pages: Mapping[str, ErrorPages] = field(default_factory=lambda: MappingProxyType({}))  # by site, or ""
+    # By the names that `rules` has; those of "" are for requests to no site.
+    pages: Mapping[str | tuple[str, bytes], ErrorPages] = field(default_factory=lambda: MappingProxyType({}))
     # By the names that `rules` has; without one, everybody has access.
     restrictions: Mapping[str | tuple[str, bytes], Restriction] = field(
         default_factory=lambda: MappingProxyType({})
@@ -161,11 +162,22 @@ class Runtime:
         return self.https_port > 0 and scheme == b"http" and not target.startswith(_CHALLENGE)
 
     def error_page(
-        self, reasons: Sequence[str], canonical: Canonical | None, hosts: Sequence[bytes], scheme: bytes
+        self,
+        reasons: Sequence[str],
+        canonical: Canonical | None,
+        hosts: Sequence[bytes],
+        scheme: bytes,
+        target: bytes,
     ) -> Problem | None:
-        """The operator's page for a problem, which its site or the server has; None if there is none."""
-        site = canonical.site.name if canonical is not None else self.sites.owner(hosts, scheme)[0]
-        pages = self.pages.get(site) or self.pages.get("")
+        """The operator's page for a problem, which route, site or server has; None if there is none.
+
+        The route of a received `target` that is refused is that of its path as it came.
+        """
+        if canonical is not None:
+            site, prefix = canonical.site.name, canonical.route.prefix
+        else:
+            site, prefix = self.sites.place(hosts, scheme, target)
+        pages = self.pages.get((site, prefix)) or self.pages.get(site) or self.pages.get("")
         return None if pages is None else pages.page(reasons)
 
     @classmethod

@@ -60,13 +60,13 @@ def beginnings(url: bytes, sites: Sites) -> tuple[Beginning, ...] | Rejected:
 
 
 def _spelled(begun: bytes, site: Site) -> bytes | Rejected:
-    path, query = split(begun)
+    path, query = split(begun.partition(b"#")[0])
     complete = path if query else path[: path.rindex(b"/") + 1]
     profile = _route_of(routing_view(complete), routing_view(path), site).profile
-    if b"#" in begun:
+    if b"#" in begun and "fragment" in profile.sequences:
         return rejected("fragment")
     if query:
-        return canonical_target(begun, _without_end(profile, path_ends=True))
+        return canonical_target(path + query, _without_end(profile, path_ends=True))
     return _of_path(path, profile)
 
 

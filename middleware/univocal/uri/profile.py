@@ -14,14 +14,13 @@ from univocal.uri.percent_encoding import DECODE, ENCODE, RINGS, DecoderRing
 from univocal.uri.query import Query
 from univocal.uri.rewrite import Rule, first_overlap
 from univocal.uri.schema import CACHE, Tables, load, merged, with_defaults
+from univocal.uri.suspicious import SUB_DELIMITERS
 
 __all__ = ["FileName", "Profile", "ProfileName", "Shelf", "chosen_profile", "parse", "put_shelf"]
 
 # Part of every digest: to be raised when the same settings come to mean something else, so that a shared
 # store never answers with what an older univocal keyed.
 _VERSION: Final = 2
-
-_SUB_DELIMS: Final = b"!$&'()*+,;="
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,7 +179,7 @@ def _build(name: str, tables: Tables) -> Profile:
         charset=charset,
         rewrites=_rewrites(source, complete["rewrite"], ring),
         tags=_tags(source, complete["tags"]),
-        sequences=by_rank(complete["reject"]["sequences"]),
+        sequences=by_rank({*complete["reject"]["sequences"]} - {*complete["reject"]["allow"]}),
         mode=complete["reject"]["mode"],
     )
     _check_delimiters(source, profile)
@@ -372,8 +371,8 @@ def _check_delimiters(source: str, profile: Profile) -> None:
     """A delimiter that was data must not become one, nor one become data, where parameters are read."""
     key = "path.parameter_delimiters"
     delimiters = profile.settings.get("path", {}).get("parameter_delimiters", ";")
-    if not profile.parameter_delimiters or set(profile.parameter_delimiters) - set(_SUB_DELIMS):
-        raise ProfileError(source, key, delimiters, "some of " + " ".join(_SUB_DELIMS.decode()))
+    if not profile.parameter_delimiters or set(profile.parameter_delimiters) - set(SUB_DELIMITERS):
+        raise ProfileError(source, key, delimiters, "some of " + " ".join(SUB_DELIMITERS.decode()))
     if not profile.reads_parameters:
         return
     for octet in profile.parameter_delimiters:

@@ -71,11 +71,12 @@ _RING: Final = _Setting("", _is_ring, f"{', '.join(RINGS)}, or 256 numbers: 0 en
 _CHARSETS: Final = _Setting(
     "", _are_charsets, f"a label of WHATWG's, or a list of them, for {', '.join(CHARSETS)}"
 )
-_SEQUENCE: Final = _list(
-    ["control-character"],
-    "a list of " + ", ".join(by_rank(SEQUENCES)),
-    lambda name: _is_text(name) and name in SEQUENCES,
-)
+
+
+def _reasons(*default: str) -> _Setting:
+    allowed = "a list of " + ", ".join(by_rank(SEQUENCES))
+    return _list(list(default), allowed, lambda name: _is_text(name) and name in SEQUENCES)
+
 
 _TABLES: Final[dict[str, dict[str, _Setting]]] = {
     "path": {
@@ -112,7 +113,8 @@ _TABLES: Final[dict[str, dict[str, _Setting]]] = {
         "trust_encoding_fields": _flag(),
     },
     "reject": {
-        "sequences": _SEQUENCE,
+        "sequences": _reasons("control-character"),
+        "allow": _reasons(),
         "mode": _choice("enforce", "observe"),
     },
 }
@@ -198,7 +200,15 @@ def merged(
     result = {key: value for key, value in inherited.items() if key not in _TOP}
     for key, value in tables.items():
         result[key] = {**result.get(key, {}), **value} if key in _TABLES or key == CACHE else value
+    if "reject" in inherited and "reject" in tables:
+        result["reject"] = _refusing(inherited["reject"], tables["reject"])
     return result
+
+
+def _refusing(inherited: Tables, own: Tables) -> Tables:
+    """The table `[reject]` over that of a parent: what is allowed stays so until a list names it again."""
+    allowed = [] if "sequences" in own else inherited.get("allow", [])
+    return {**inherited, **own, "allow": [*allowed, *own.get("allow", [])]}
 
 
 def with_defaults(tables: Tables) -> dict[str, Any]:

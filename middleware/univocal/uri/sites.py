@@ -15,8 +15,10 @@ from univocal.http.authority import (
     parse_authority,
 )
 from univocal.http.errors import ConfigurationError, Objections, RefusedError
+from univocal.http.framing import split_target
 from univocal.http.grammar import split_absolute
 from univocal.uri.charset import known_charset
+from univocal.uri.percent_encoding import RINGS
 from univocal.uri.pipeline import Declared, Rejected, canonical_target, rejected
 from univocal.uri.profile import Profile, ProfileName, chosen_profile
 from univocal.uri.query import split
@@ -28,6 +30,7 @@ __all__ = [
     "EVERYWHERE",
     "Sites",
     "ascii_authority",
+    "canonical_url",
     "declared_charsets",
     "plainly",
     "resolve",
@@ -110,13 +113,13 @@ class Sites:
         """The one spelling of an absolute `url`: its site's scheme and host, its route's target.
 
         Hosts may be U-labels, and bytes beyond ASCII may stand bare: in a text as UTF-8, or as
-        `os.fsdecode` gives other bytes. Raises RefusedError.
+        `os.fsdecode` gives other bytes. User information stays. Raises RefusedError.
         """
         octets = url_octets(url)
-        resolved = rejected("bad-target") if octets is None else resolve_url(octets, self)
-        if isinstance(resolved, Rejected):
-            raise RefusedError(resolved.reason, resolved.reasons)
-        return resolved.url.decode("ascii")
+        spelled = rejected("bad-target") if octets is None else canonical_url(octets, self)
+        if isinstance(spelled, Rejected):
+            raise RefusedError(spelled.reason, spelled.reasons)
+        return spelled[0].decode("ascii")
 
     def _own(
         self, site: Site, key: str, text: str, real: Authority | None, host: str, *, wildcard: bool
@@ -164,6 +167,17 @@ class Sites:
         dot = self._star(host, port)
         star = host if dot < 0 else host[:dot]
         return route.filled(*(text.replace(b"[", b"%5B").replace(b"]", b"%5D") for text in (host, star)))
+
+    def place(self, hosts: Sequence[bytes], scheme: bytes, target: bytes) -> tuple[str, bytes]:
+        """The name of the site, or "", and the route's prefix that a received target would have."""
+        authority = parse_authority(hosts[0]) if len(hosts) == 1 else None
+        located = (
+            None if authority is None else self.locate(authority[0], authority[1] or DEFAULT_PORTS[scheme])
+        )
+        if located is None:
+            return "", b"/"
+        site, _ = located
+        return site.name, site.route_of(site.view(split_target(target).path)).prefix
 
     def owner(self, hosts: Sequence[bytes], scheme: bytes) -> tuple[str, str]:
         """The name of the site that serves a Host field's value, or "", and that value.
@@ -246,6 +260,27 @@ def plainly(canonical: Canonical, sites: Sites) -> Canonical:
         return canonical
     plain = resolve(canonical.plain, [canonical.authority], canonical.scheme, sites)
     return plain if isinstance(plain, Canonical) else canonical
+
+
+def canonical_url(url: bytes, sites: Sites) -> tuple[bytes, tuple[str, ...]] | Rejected:
+    """The one spelling of an absolute `url`, and the reasons that its profile only observes.
+
+    User information stays, in the spelling of RFC 3986; it is no part of any key (§3.2.1).
+    """
+    scheme, slashes, rest = url.partition(b"://")
+    user, at = b"", b""
+    if slashes:
+        authority = _AUTHORITY_END.split(rest, maxsplit=1)[0]
+        user, at, _ = authority.rpartition(b"@")
+    resolved = resolve_url(scheme + slashes + rest[len(user + at) :], sites)
+    if isinstance(resolved, Rejected):
+        return resolved
+    user = RINGS["rfc3986"].canonical(user).replace(b"@", b"%40") + at if user else b""
+    scheme, slashes, rest = resolved.url.partition(b"://")
+    return scheme + slashes + user + rest, resolved.observed
+
+
+_AUTHORITY_END: Final = re.compile(rb"[/?#]")
 
 
 def ascii_authority(authority: bytes) -> bytes | None:

@@ -12,7 +12,17 @@ from typing import Final
 
 from univocal.http.grammar import unescape
 
-__all__ = ["DEFAULT_LOOSE", "DOTS", "LOOSE", "NON_NFC", "SEQUENCES", "UTF_8_ESCAPES", "Inspector", "is_utf_8"]
+__all__ = [
+    "DEFAULT_LOOSE",
+    "DOTS",
+    "LOOSE",
+    "NON_NFC",
+    "SEQUENCES",
+    "SUB_DELIMITERS",
+    "UTF_8_ESCAPES",
+    "Inspector",
+    "is_utf_8",
+]
 
 
 def is_utf_8(text: bytes) -> bool:
@@ -32,6 +42,8 @@ UTF_8_ESCAPES: Final = (
     rb"|%F(?:0%[9AB][0-9A-F]|[1-3]T|4%8[0-9A-F])TT)"
 ).replace(b"T", _TAIL)
 
+SUB_DELIMITERS: Final = b"!$&'()*+,;="
+
 _DOT: Final = re.compile(rb"(?:\.|%2[Ee]){1,2}")
 _DOT_DOT: Final = re.compile(rb"(?:\.|%2[Ee]){2}")
 
@@ -41,6 +53,7 @@ _OCTETS: Final[dict[str, Callable[[bytes], object]]] = {
     "bad-utf-8": lambda path: not is_utf_8(path),
     "backslash": re.compile(rb"\\|%5[Cc]").search,
     "encoded-slash": re.compile(rb"%2[Ff]").search,
+    "encoded-dot": re.compile(rb"%2[Ee]").search,
 }
 _SEGMENTS: Final = frozenset(
     {
@@ -69,10 +82,19 @@ class Inspector:
     """Finds the `listed` reasons in a received path, as an origin reads it that decodes the bytes `decoded`.
 
     `delimiters` begin a path parameter. Where `reads_parameters`, a segment ends before them, so that "..;x"
-    is a dot segment. Elsewhere it is a name like any other, and only dot-segment-parameter finds it.
+    is a dot segment. Elsewhere it is a name like any other, and only dot-segment-parameter finds it. For that
+    reason any sub-delimiter begins a parameter (RFC 3986 §3.3).
     """
 
-    __slots__ = ("_delimiter", "_listed", "_merges", "_octets", "_reads_parameters", "_slash")
+    __slots__ = (
+        "_delimiter",
+        "_dot_parameter",
+        "_listed",
+        "_merges",
+        "_octets",
+        "_reads_parameters",
+        "_slash",
+    )
 
     def __init__(
         self,
@@ -87,6 +109,9 @@ class Inspector:
         self._octets = [(reason, search) for reason, search in _OCTETS.items() if reason in listed]
         self._slash = _either_spelling(b"/", decoded)
         self._delimiter = _either_spelling(delimiters, decoded)
+        self._dot_parameter = re.compile(
+            _DOT.pattern + b"(?:%b)" % _either_spelling(SUB_DELIMITERS, decoded).pattern
+        )
         self._reads_parameters = reads_parameters
         self._merges = merges
 
@@ -104,11 +129,11 @@ class Inspector:
             name, *parameters = self._delimiter.split(segment, maxsplit=2)
             if len(parameters) > 1:
                 yield "repeated-parameter"
+            if self._dot_parameter.match(segment):
+                yield "dot-segment-parameter"
             if _DOT.fullmatch(name):
                 if b"%" in name:
                     yield "encoded-dot-segment"
-                if name != segment:
-                    yield "dot-segment-parameter"
             elif not name and segment and position < len(segments):
                 yield "empty-segment-parameter"
             yield from self._enter(entered, name if self._reads_parameters else segment)

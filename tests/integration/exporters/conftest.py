@@ -77,14 +77,32 @@ at = "end"
 extends = "express"
 [reject]
 sequences = ["control-character", "fragment", "bad-escape", "bad-utf-8", "backslash", "encoded-slash",
-  "encoded-dot-segment", "dot-segment-parameter", "dot-segment", "above-root", "dot-dot-after-empty-segment",
+  "encoded-dot-segment", "encoded-dot", "dot-segment-parameter", "dot-segment", "above-root",
+  "dot-dot-after-empty-segment",
   "empty-segment-parameter", "repeated-parameter", "no-leading-slash"]
 """,
 }
 PROFILES = {**BUILT_IN, **parse(OWN, BUILT_IN)}
 
 PIECES = (
-    *(b"/", b"/", b"/", b"//", b".", b"..", b"/.", b"/..", b"/../", b"%2F", b"%2f", b"%2e", b"%2E", b"..;x"),
+    *(
+        b"/",
+        b"/",
+        b"/",
+        b"//",
+        b".",
+        b"..",
+        b"/.",
+        b"/..",
+        b"/../",
+        b"%2F",
+        b"%2f",
+        b"%2e",
+        b"%2E",
+        b"..;x",
+        b"..,x",
+        b".%2Cx",
+    ),
     *(
         b"a",
         b"b",
