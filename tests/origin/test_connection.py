@@ -36,6 +36,31 @@ def test_a_response_of_one_segment(connection, wire, keeper, clock, answer, send
     assert clock.armed == 2  # for the response, and nearer for being idle
 
 
+@pytest.mark.parametrize(
+    ("told", "seconds"),
+    [
+        (b"", 4),
+        (b"Keep-Alive: max=100\r\n", 4),
+        (b"Keep-Alive: xtimeout=9\r\n", 4),
+        (b"Keep-Alive: timeout=2\r\n", 1),
+        (b"Keep-Alive: max=100, Timeout = 31\r\n", 30),
+        (b"Keep-Alive: timeout=99999\r\n", 300),
+        (b"Keep-Alive: timeout=1\r\n", None),
+        (b"Keep-Alive: timeout=0\r\n", None),
+    ],
+)
+def test_the_time_that_an_origin_server_grants_is_believed(connection, clock, send, told, seconds):
+    for _ in range(4):  # the head is remembered in the end
+        if seconds is None and connection.closed:
+            break
+        send()
+        connection.data_received(OK[:-2] + told + b"\r\nhello")
+        if seconds is None:
+            assert connection.closed
+        else:
+            assert (connection.phase, connection.timer.when - clock.time()) == (Phase.IDLE, seconds)
+
+
 def test_a_request_costs_no_timer_of_its_own(connection, clock, send, answer):
     for _ in range(100):
         send()

@@ -147,6 +147,7 @@ class OriginTable(Table):
     read_timeout: Duration = 60
     max_connections: Annotated[int, Field(ge=1)] = 1000
     max_idle: Annotated[int, Field(ge=0)] = 1000
+    max_head_bytes: Annotated[Size, Field(ge=1024)] = 64 * 2**10
     choice: Choice = "least-requests"
     sticky: Sticky = ""
     retries: Annotated[int, Field(ge=0)] = 1

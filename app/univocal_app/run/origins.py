@@ -254,6 +254,7 @@ class _Way:
                 max_connections=table.max_connections,
                 max_idle=table.max_idle,
                 idle_timeout=IDLE,
+                max_head=table.max_head_bytes,
             )
         from univocal.origin.client_library import httpx  # noqa: PLC0415 - slow to import
 

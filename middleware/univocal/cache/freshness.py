@@ -11,9 +11,17 @@ from collections.abc import Mapping
 from typing import Final
 
 from univocal.cache.directives import ResponseDirectives
-from univocal.http.fields import age_value, http_date
+from univocal.http.fields import age_value, firsts, http_date
+from univocal.http.messages import Fields
 
-__all__ = ["HEURISTIC_STATUS", "date_value", "explicit_lifetime", "heuristic_lifetime", "initial_age"]
+__all__ = [
+    "HEURISTIC_STATUS",
+    "clock_lag",
+    "date_value",
+    "explicit_lifetime",
+    "heuristic_lifetime",
+    "initial_age",
+]
 
 # RFC 9110 §15.1 less 300, 301 and 308: a redirect that an unkeyed field talked the origin into would be kept
 # for everybody, so redirects need explicit freshness.
@@ -37,6 +45,18 @@ def initial_age(
     # response_delay = response_time - request_time; corrected_age_value = age_value + response_delay
     corrected_age_value = age + max(0.0, response_time - request_time)
     return max(apparent_age, corrected_age_value)
+
+
+def clock_lag(fields: Fields, lifetime: float, response_time: float) -> int:
+    """The seconds by which a sender's clock is behind, if that makes its response stale at once; else 0.
+
+    A cache on the way says by Age that the response is old: that is no clock.
+    """
+    named = firsts(fields)
+    if b"age" in named or lifetime <= 0:
+        return 0
+    behind = int(response_time - date_value(named, response_time))
+    return behind if behind >= lifetime else 0
 
 
 def explicit_lifetime(

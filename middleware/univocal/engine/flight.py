@@ -18,6 +18,7 @@ from univocal.cache.decide import (
     lacks_condition,
     revalidation,
 )
+from univocal.cache.freshness import clock_lag
 from univocal.cache.stored import Stored
 from univocal.cache.validation import SAFE_METHODS
 from univocal.engine.broadcast import WINDOW, Broadcast, CutShortError, Reader
@@ -65,6 +66,7 @@ _NEXT: Final[Mapping[FlightPhase, tuple[FlightPhase, ...]]] = {
 _MOVES: Final = moves(_NEXT)
 _SET_COOKIE: Final = (b"set-cookie",)
 _ENDED: Final = (FlightPhase.OVER, FlightPhase.RECORDED)
+_MOST_CLOCKS: Final = 64
 # Bytes of content that are read for the connection's sake, though nobody is to get them.
 _SPARE: Final = 16 * 1024
 # The states of a recording in which content is kept.
@@ -82,6 +84,7 @@ class Flights:
         self._named: dict[Hashable, Flight] = {}
         self._refreshing: set[bytes] = set()  # keys of stored responses that are fetched again
         self.own_spellings: Final = OwnSpellings()
+        self._slow_clocks = set[str]()  # origin servers of which the log has told
 
     def joinable(self, name: Hashable) -> Flight | None:
         """The flight for a request of this name, if it serves one: it has missed no purge, here or elsewhere.
@@ -104,6 +107,18 @@ class Flights:
         """Let nobody join a flight any more."""
         if flight.name is not None and self._named.get(flight.name) is flight:
             del self._named[flight.name]
+
+    def look_at_clock(self, response: Response, stored: Stored) -> None:
+        """Say it once if an origin server's clock is so far behind that its response is stale at once."""
+        lag = clock_lag(response.fields, stored.lifetime, stored.response_time)
+        if lag and response.server not in self._slow_clocks and len(self._slow_clocks) < _MOST_CLOCKS:
+            self._slow_clocks.add(response.server)
+            logger.warning(
+                "%s: clock %s behind, so its responses are stale as they come (%s with a lifetime of %d s). "
+                "Set its clock, or let it send no Date",
+                *(response.server or "the application", _in_words(lag)),
+                *(stored.key.rpartition(b" ")[2].decode("latin-1")[:200], stored.lifetime),
+            )
 
     def refresh(self, admission: Admission, origin: Origin) -> None:
         """Fetch a response that was served stale again, in the background (RFC 5861 §3).
@@ -420,6 +435,9 @@ class Flight:
             self.broadcast.kept = True
         if recording is not None and state not in JOINABLE:
             self._let_go(recording)
+        storing = None if recording is None else recording.storing
+        if storing is not None and storing.fresh_until <= storing.response_time:
+            self._flights.look_at_clock(response, storing)
         if state is State.KEPT or state is State.PASSED_ON:
             if response.status == 304 and recording is not None and self._keeps_conditions():
                 self._fail(RefusedError("origin-bad-response"))  # it is the answer to no condition of ours
@@ -667,6 +685,13 @@ class Flight:
 def _drops_cookies(admission: Admission, response: Response) -> bool:
     """Tell whether a response loses its cookies; one that switches protocols is nobody else's."""
     return admission.rules.ignores_cookies(admission.request.method) and response.status != 101
+
+
+def _in_words(seconds: int) -> str:
+    for unit, length in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
 
 
 def for_refresh(admission: Admission) -> Admission:

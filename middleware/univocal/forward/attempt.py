@@ -180,7 +180,8 @@ class Attempt:
         refused = error if isinstance(error, RefusedError) else None
         if refused is not None and refused.reason in _FAILURES and not self._started:
             why = refused.reason if refused.failure is None else refused.failure.reason
-            self._balance.failed(member, _monotonic(), why)
+            if why != "head-too-large":  # by a setting of ours
+                self._balance.failed(member, _monotonic(), why)
         if self._watch is not None and refused is not None and refused.failure is not None:
             self._watch.failed(refused.failure)
         self._release(member)

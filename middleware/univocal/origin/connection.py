@@ -17,6 +17,7 @@ from univocal.http.timer import Timer
 from univocal.http.upgrade import Switched
 from univocal.origin.failures import (
     ClosedError,
+    HeadTooLargeError,
     InvalidRequestError,
     InvalidResponseError,
     ReadError,
@@ -26,7 +27,7 @@ from univocal.origin.failures import (
     WriteTimeoutError,
 )
 from univocal.origin.request_head import RequestHead
-from univocal.origin.response_reader import Progress, ReadResponse, ResponseReader
+from univocal.origin.response_reader import HEAD_TOO_LARGE, Progress, ReadResponse, ResponseReader
 from univocal.origin.timeouts import Timeouts
 from univocal.origin.upload import Sending, Upload
 
@@ -45,6 +46,8 @@ class Phase(Enum):
     CLOSED = "it serves no more"
 
 
+# Seconds that a connection is idle at most, whatever the origin server grants.
+_LONGEST_REST: Final = 300.0
 _IDLE: Final = Phase.IDLE
 _BUSY: Final = Phase.BUSY
 _CLOSED: Final = Phase.CLOSED
@@ -180,9 +183,10 @@ class Connection(asyncio.Protocol):
         return bool(self._poll(0))
 
     def stand_by(self, seconds: float) -> None:
-        """Be idle for `seconds` at most."""
+        """Be idle for as long as the origin server grants, a second less; else for `seconds` at most."""
         self.phase = _IDLE
-        self.timer.set(seconds)
+        grants = self.reader.reading.grants
+        self.timer.set(seconds if grants < 0 else min(grants - 1, _LONGEST_REST))
 
     def close(self) -> None:
         """Close at once."""
@@ -371,7 +375,8 @@ class Connection(asyncio.Protocol):
         self._reused = True
         # Unsent content would be read as the next request (RFC 9112 §9.3), and what is still in the
         # buffer is what this origin does not read.
-        reusable = self.reader.reading.reusable and not self._full
+        reading = self.reader.reading
+        reusable = reading.reusable and not self._full and not 0 <= reading.grants <= 1
         request.connection = self._request = None
         if self._upload is not None:
             reusable = reusable and self._upload.state is Sending.COMPLETE
@@ -441,4 +446,5 @@ def _fault(reading: ReadResponse) -> Exception:
     """The reason why the response is none, or the answer's own error."""
     if isinstance(reading.error, Exception):
         return reading.error
-    return InvalidResponseError(reading.fault)
+    kind = HeadTooLargeError if reading.fault == HEAD_TOO_LARGE else InvalidResponseError
+    return kind(reading.fault)

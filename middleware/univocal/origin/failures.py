@@ -12,6 +12,7 @@ __all__ = [
     "ClosedError",
     "ConnectError",
     "ConnectTimeoutError",
+    "HeadTooLargeError",
     "InvalidRequestError",
     "InvalidResponseError",
     "OriginTimeoutError",
@@ -100,6 +101,10 @@ class ClosedError(InvalidResponseError):
     """The origin server closed the connection before the end of its response."""
 
 
+class HeadTooLargeError(InvalidResponseError):
+    """The response's head has more bytes than the setting allows."""
+
+
 # The system's errors and those above, the special before the general.
 _WORDS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (socket.gaierror, "unresolved"),
@@ -112,6 +117,7 @@ _WORDS: Final[tuple[tuple[type[BaseException], str], ...]] = (
     (PoolTimeoutError, "overloaded"),
     (OriginTimeoutError, "timeout"),
     (ClosedError, "closed"),
+    (HeadTooLargeError, "head-too-large"),
     (ReadError, "closed"),
     (WriteError, "closed"),
     (InvalidResponseError, "malformed"),

@@ -6,6 +6,7 @@ the byte is not parsed again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Final, Protocol, cast
@@ -18,13 +19,17 @@ from univocal.http.states import moves
 from univocal.http.upgrade import Line, Switching
 from univocal.origin.response_head import ORDINARY, AnsweredRequest, PartialHead, whole_head
 
-__all__ = ["Progress", "ReadResponse", "ResponseReader"]
+__all__ = ["HEAD_TOO_LARGE", "Progress", "ReadResponse", "ResponseReader"]
+
+HEAD_TOO_LARGE: Final = "the response's head is too large: more than max_head_bytes"
 
 MAX_INTERIM: Final = 32
 _BLANK_LINE: Final = b"\r\n\r\n"
 _VERSIONS: Final = {"1.0": b"HTTP/1.0", "1.1": b"HTTP/1.1"}
 # Bytes of a head that is remembered: an idle connection may keep it.
 _LONGEST: Final = 2048
+# Origin servers say so since HTTP/1.0 (RFC 2068 §19.7.1.1).
+_TIMEOUT: Final = re.compile(rb"(?i)(?:\A|[,; \t])timeout[ \t]*=[ \t]*([0-9]{1,6})(?![0-9])")
 _NO_REQUEST: Final = AnsweredRequest()
 
 
@@ -78,13 +83,14 @@ class ReadResponse:
     - `began` is true once a byte was read.
     - `progress` is true if the last bytes were more than a part of a head or of a chunk's frame.
     - `continued` is true once the requested 100 (Continue) came.
+    - `grants` are the seconds for which the origin server keeps an idle connection, -1 if it does not say.
     - `takes` is false while the sink takes none.
     - `reusable` is true once the response is complete and another may follow (RFC 9112 §9.3).
     """
 
     __slots__ = (
-        "barren", "began", "closes", "continued", "error", "fault", "head", "interims", "persists",
-        "progress", "reusable", "stage", "surplus", "takes", "trailers", "version",
+        "barren", "began", "closes", "continued", "error", "fault", "grants", "head", "interims",
+        "persists", "progress", "reusable", "stage", "surplus", "takes", "trailers", "version",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -96,6 +102,7 @@ class ReadResponse:
         self.version = b""
         self.head: Fields = []
         self.trailers: Fields = []
+        self.grants = -1
         self.interims = 0  # interim responses before it
         self.closes = False  # one of them said that the connection closes
         self.persists = False  # the final head lets the connection persist
@@ -110,14 +117,15 @@ class ReadResponse:
 class KnownHead:
     """A final response's head and what was read of it, of a response that came whole in `size` bytes."""
 
-    __slots__ = ("length", "octets", "response", "size", "version")
+    __slots__ = ("grants", "length", "octets", "response", "size", "version")
 
-    def __init__(self, octets: bytes, size: int, response: Response, version: bytes) -> None:
+    def __init__(self, octets: bytes, size: int, response: Response, reading: ReadResponse) -> None:
         self.octets = octets
         self.length = len(octets)
         self.size = size
         self.response = response
-        self.version = version
+        self.version = reading.version
+        self.grants = reading.grants
 
     def begins(self, data: bytes) -> bool:
         """Tell whether `data` is this head and its content."""
@@ -144,7 +152,7 @@ class LastHead:
             return None
         if data.find(_BLANK_LINE) + len(_BLANK_LINE) != length:
             return None  # CRs and LFs behind the content, which the parser passed over, look like some of it
-        return KnownHead(data[:length], len(data), response, reading.version)
+        return KnownHead(data[:length], len(data), response, reading)
 
 
 class ResponseReader:
@@ -228,7 +236,7 @@ class ResponseReader:
         elif reading.progress:
             reading.barren = 0
         elif reading.barren > self._max_head:
-            reading.fail("the response's head is too large")
+            reading.fail(HEAD_TOO_LARGE)
 
     def _refused(self, data: bytes, error: httptools.HttpParserError) -> None:
         """Read a refused head once more, as `whole_head` gives it; else the response is malformed."""
@@ -245,6 +253,7 @@ class ResponseReader:
             return False
         reading.stage, reading.progress = _MOVES[_HEAD, _CONTENT], True
         reading.head, reading.version = known.response.fields, known.version
+        reading.grants = known.grants
         try:
             self._sink.start(known.response)
             if reading.stage is _CONTENT:
@@ -338,7 +347,7 @@ class ResponseReader:
         fields, parser = self._fields, self._parser
         reading.progress = True
         if reading.barren > self._max_head and _size(fields) > self._max_head:
-            reading.fail("the response's head is too large")
+            reading.fail(HEAD_TOO_LARGE)
             return
         status = parser.get_status_code()
         version = _VERSIONS.get(parser.get_http_version())
@@ -362,6 +371,9 @@ class ResponseReader:
             elif name == b"content-length" and len(value) > LENGTH_DIGITS:
                 reading.fail("a Content-Length that is none")
                 return
+            elif name == b"keep-alive":
+                granted = _TIMEOUT.search(value)
+                reading.grants = -1 if granted is None else int(granted[1])
         reading.stage = _MOVES[_HEAD, Progress.TUNNEL if status == 101 else _CONTENT]
         # RFC 9112 §6.1: the framing of a coded HTTP/1.0 message is faulty
         faulty = version == b"HTTP/1.0" and coded is not None
