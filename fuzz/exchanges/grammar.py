@@ -58,6 +58,7 @@ class Reply(NamedTuple):
     kind: str
     fields: tuple[tuple[bytes, bytes], ...]
     varies: bool
+    confirms: str  # the Vary of a 304, made by software that never saw the content; "": as of a 200
     framing: str
     weak: bool
     interims: tuple[int, ...]
@@ -226,6 +227,10 @@ CONTROL = (
 )
 
 
+# The Vary of responses whose content differs by language, and what a 304 says in its place.
+VARY = b"Accept-Encoding, Accept-Language"
+VARIES = ("Accept-Encoding", "Cookie", "Accept-Language, Accept-Encoding, Cookie")
+
 # What old origin servers write, and nobody can read in two ways.
 OLD = ("bare LF", "length twice", "blank chunks")
 
@@ -264,6 +269,7 @@ def reply(chance: random.Random) -> Reply:
         kind,
         tuple(fields),
         varies=chance.random() < 0.25,
+        confirms=one(chance, "", "", "", *VARIES),
         framing=framing,
         weak=chance.random() < 0.1,
         interims=chance.choice(((), (), (), (), (103,), (100, 103))),

@@ -164,6 +164,8 @@ def judge_answer(
     language = dict(ask.fields).get(b"accept-language", b"none")
     if of.language not in {b"", language}:
         raise wrong("another's variant", f"{of} for {ask}")
+    if of.language and answer.status != 304 and b"accept-language" not in varies(answer):
+        raise wrong("another's variant", f"{of} without its Vary: {answer}")
     if of.version < least:
         raise wrong("obsolete", f"{of} for {name!r}, which wants {least}: {ask}")
     judge_content(ask, answer, of, served)
@@ -171,7 +173,7 @@ def judge_answer(
         judge_sharing(ask, answer, served)
     if b"; hit" in status:
         judge_freshness(world, ask, answer, served, client.wire.written(answer.at))
-        judge_succession(world, world.asked_at[name], answer, served)
+        judge_succession(world, ask, world.asked_at[name], answer, served)
 
 
 def judge_sharing(ask: Ask, answer: Message, served: Served) -> None:
@@ -272,14 +274,30 @@ def judge_freshness(world: World, ask: Ask, answer: Message, served: Served, now
         raise wrong("freshness", f"stale for {stale_for}: {answer}")
 
 
-def judge_succession(world: World, asked: int, answer: Message, served: Served) -> None:
+def judge_succession(world: World, ask: Ask, asked: int, answer: Message, served: Served) -> None:
     """No newer answer to a request that selects it has contradicted what is answered from the store."""
     for later in world.served:
         newer = served.headed_at < later.headed_at < later.done_at < asked
         newer = newer and served.received < later.received  # two of one moment have no order
         same = later.request.target == served.request.target
-        if newer and same and contradicts(world, later, served, answer):
+        other = newer and same and is_variant(world, later, ask)
+        if newer and same and not other and contradicts(world, later, served, answer):
             raise wrong("succession", f"{answer} in spite of {later.response()} to {later.request}")
+
+
+def is_variant(world: World, later: Served, ask: Ask) -> bool:
+    """A newer answer is for other requests: what selects one response of a target selects them all (§4.1).
+
+    What it names itself tells of older ones only that they are for requests without the fields that it had.
+    """
+    came, asks = later.response(), Message(b"", list(ask.fields), b"", True, 0)
+    others = [
+        each for each in world.served if each is not later and each.request.target == later.request.target
+    ]
+    named = {name for each in others if (said := each.response()) is not None for name in varies(said)}
+    if came is not None:
+        named |= varies(came) & {name for name, _ in later.request.fields}
+    return any(later.request.every(name) != asks.every(name) for name in named)
 
 
 PASSING = {b"authorization", b"content-length", b"if-match", b"if-unmodified-since", b"range"}
@@ -311,7 +329,7 @@ def contradicts(world: World, later: Served, served: Served, answer: Message) ->
     private = b"private" in told and told[b"private"] is None
     if came.status == 304:
         forbids = (b"no-store" in told and b"must-understand" not in told) or private
-        others = came.field(b"vary") is not None and varies(came) != varies(answer)
+        others = not varies(came) <= varies(answer)
         return came.field(b"etag") == answer.field(b"etag") is not None and (forbids or others)
     ordinary = b"x-id" in world.rules.ordinary and not names & {b"cookie", *dict(ODD)}
     if ordinary and (came.status < 400 or came.status in {404, 410}):

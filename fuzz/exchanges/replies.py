@@ -6,7 +6,7 @@ import random
 import re
 from typing import NamedTuple
 
-from fuzz.exchanges.grammar import POISON, Reply, modified, mutated, pieces, tag
+from fuzz.exchanges.grammar import POISON, VARY, Reply, modified, mutated, pieces, tag
 from fuzz.exchanges.messages import Lines, Message, unstorable
 
 SURPLUS = b"HTTP/1.1 200 OK\r\nX-Poison: %b\r\nCache-Control: max-age=60\r\nContent-Length: 6\r\n\r\n%b" % (
@@ -76,10 +76,14 @@ def sending(
     begun = Message(b"HTTP/1.1 %d " % status, described, b"", True, 0)
     if not reply.mutation and unstorable(request, begun, heeds=heeds):
         of = of._replace(who=request.field(b"x-id") or b"?")
+    vary = VARY if reply.varies else b""
+    confirmed = _confirmed(request, of) if reply.confirms else None
+    if confirmed is not None and _selected(reply, status, request, confirmed)[0] == 304:
+        of, vary = confirmed, reply.confirms.encode()
     status, extra, content = _selected(reply, status, request, of)
     fields: Lines = [(b"X-Reply", b"%d" % number), (b"X-Of", of.told), *reply.fields, *extra]
-    if reply.varies:
-        fields.append((b"Vary", b"Accept-Language"))
+    if vary:
+        fields.append((b"Vary", vary))
     return _framed(reply, number, request, (status, fields, content), of, changes=changes)
 
 
@@ -111,6 +115,13 @@ def _selected(reply: Reply, status: int, request: Message, of: Of) -> tuple[int,
             held = b"bytes %d-%d/%d" % (start, stop - 1, len(content))
             return 206, [*validators, (b"Content-Range", held)], content[start:stop]
     return status, validators, content
+
+
+def _confirmed(request: Message, of: Of) -> Of | None:
+    """The representation for everybody, or in the language asked for, that the request's condition names."""
+    known = request.field(b"if-none-match") or b""
+    both = (of._replace(language=each) for each in (b"", request.field(b"accept-language") or b"none"))
+    return next((each for each in both if each.tag in known), None)
 
 
 def _part(request: Message, etag: bytes, length: int) -> tuple[int, int] | None:

@@ -413,7 +413,7 @@ class World:
 
     async def _end(self) -> None:
         """Let every response be sent and taken, until nobody waits for anything."""
-        plain = Reply(0, "honest", (), False, "length", False, (), 1, 9, 0)
+        plain = Reply(0, "honest", (), False, "", "length", False, (), 1, 9, 0)
         for _ in range(ROUNDS):
             for client in self.all_clients:
                 self._turn(client, "drain")

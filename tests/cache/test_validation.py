@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from support import NOW, stored_response
-from univocal.cache.rules import Rules
+from univocal.cache.rules import DEFAULTS, Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import may_store
 from univocal.cache.validation import combine, freshen, invalidates
+from univocal.cache.vary import matches
 from univocal.http.fields import imf_fixdate
 from univocal.http.messages import Field, Fields, Request, Response, values
 
@@ -18,6 +19,7 @@ LATER = NOW + 100
 ASKED = Request(b"GET", b"/a", [(b"foo", b"1"), (b"cookie", b"a=b")])
 DATED = (b"last-modified", imf_fixdate(NOW - 3000))
 TAGGED = (b"etag", b'"1"')
+MAX_AGE = (b"cache-control", b"max-age=60")
 
 
 def stored(*more: Field, **settings: Any) -> Stored:
@@ -157,6 +159,60 @@ def test_a_304_may_change_the_selecting_fields() -> None:
     fresh = freshened(stored(TAGGED), (b"vary", b"foo, cookie"))
     assert fresh is not None
     assert fresh.vary == ((b"cookie", b"a=b"), (b"foo", b"1"))
+
+
+ORIGIN, CODING = (b"origin", b"https://a.example"), (b"accept-encoding", b"gzip")
+TWO = [TAGGED, MAX_AGE, (b"vary", b"Origin, Accept-Encoding"), (b"content-encoding", b"gzip")]
+
+
+@pytest.mark.parametrize(
+    ("status", "method"),
+    [(304, b"GET"), (200, b"HEAD"), (206, b"GET")],
+    ids=["304", "HEAD", "206"],
+)
+@pytest.mark.parametrize(
+    ("vary", "told"),
+    [
+        (b"Origin", b"Origin, Accept-Encoding"),
+        (b"X-Tenant", b"Origin, Accept-Encoding, X-Tenant"),
+        (b"", b"Origin, Accept-Encoding"),
+        (b"accept-encoding, ORIGIN", b"accept-encoding, ORIGIN"),
+        (b"Origin, Accept-Encoding, X-Tenant", b"Origin, Accept-Encoding, X-Tenant"),
+        (None, b"Origin, Accept-Encoding"),
+    ],
+)
+def test_a_renewed_response_keeps_the_names_that_selected_it(
+    status: int, method: bytes, vary: bytes | None, told: bytes
+) -> None:
+    part = [(b"content-range", b"bytes 0-4/10")] if status == 206 else []
+    content = b"01234" if part else b"0123456789"
+    request = [ORIGIN, CODING]
+    old = stored_response(*TWO, *part, status=status if part else 200, request=request, body=content)
+    news: list[Field] = [TAGGED, MAX_AGE] + ([(b"vary", vary)] if vary is not None else [])
+    if part:
+        news += [(b"content-range", b"bytes 5-9/10"), (b"content-encoding", b"gzip")]
+    asked = Request(method, b"/a", [*request, (b"x-tenant", b"7")])
+    times = DEFAULTS, LATER - 1, LATER
+    if part:
+        fresh = combine(old, asked, Response(206, news), b"56789", *times)
+    else:
+        fresh = freshen(old, asked, Response(status, news), *times)
+    assert fresh is not None
+    assert dict(fresh.vary).items() >= {ORIGIN, CODING}
+    assert dict(fresh.vary).get(b"x-tenant", b"7") == b"7"
+    assert values(fresh.fields, b"vary") == [told]
+    assert not matches(fresh, Request(b"GET", b"/a", [ORIGIN]))
+    assert not matches(fresh, Request(b"GET", b"/a", [CODING]))
+
+
+def test_a_304_leaves_the_values_by_which_the_content_was_selected() -> None:
+    german = [TAGGED, MAX_AGE, (b"vary", b"accept-language"), (b"content-language", b"de")]
+    old = stored_response(*german, request=[(b"accept-language", b"de")])
+    asked = Request(b"GET", b"/a", [(b"accept-language", b"de, en;q=0.5")])
+    assert matches(old, asked)
+    fresh = freshen(old, asked, Response(304, [TAGGED, (b"vary", b"x-new")]), DEFAULTS, LATER - 1, LATER)
+    assert fresh is not None
+    assert fresh.vary == ((b"accept-language", b"de"), (b"x-new", None))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored, with_content
 from univocal.cache.storing import may_set_cookies, verdict
 from univocal.cache.tags import groups
-from univocal.cache.vary import selection
+from univocal.cache.vary import coding_of, joint_vary, selection_renewed
 from univocal.http.fields import content_length, entity_tag, first, opaque_tag, without
 from univocal.http.messages import Fields, Request, Response
 
@@ -103,8 +103,7 @@ def _rebuilt(stored: Stored, fetched: Fetched, updated: Response, rules: Rules, 
     judged = verdict(stored.key, news, rules)
     kept = isinstance(judged, Stored)
     fresh = judged if isinstance(judged, Stored) else _described(stored.key, news, rules)
-    named = selection(aged.fields, request)
-    vary = named + fresh.vary[len(named) :]  # and what it is kept for besides
+    vary = selection_renewed(stored, fresh, request)
     fresh = replace(fresh, vary=vary, bodiless=stored.bodiless, reusable=kept)
     return with_content(fresh, body)
 
@@ -154,6 +153,8 @@ def _not_upgrading(stored: Stored, fields: Fields) -> Fields:
 def _updated(old: Fields, new: Fields, rules: Rules) -> Fields:
     """Every field of the new response in place of those of its name, but for the excepted ones (§3.2)."""
     news = without(storable_fields(new, index_fields(Response(200, new), rules)), _EXCEPTED)
+    if first(old, b"vary") is not None and first(news, b"vary") is not None:
+        news = [*without(news, (b"vary",)), *joint_vary(old, news)]
     return [*without(old, {name for name, _ in news}), *news]
 
 
@@ -168,7 +169,7 @@ def combine(
 ) -> Stored | None:
     """A stored 206 and a new one as one response, a 200 once nothing lacks (§3.3, RFC 9110 §15.3.7.3).
 
-    None if they do not share a strong validator, do not touch, or may not be stored together.
+    None if they do not share a strong validator and a coding, do not touch, or may not be stored together.
     """
     fetched = Fetched(request, response, request_time, response_time)
     old, new = stored.part, content_range(response.fields)
@@ -178,6 +179,8 @@ def combine(
     touching = new.first <= old.last + 1 and old.first <= new.last + 1
     other = _described(stored.key, fetched, rules)
     if not exact or not touching or stored.strong is None or stored.strong != other.strong:
+        return None
+    if coding_of(stored.fields) != coding_of(response.fields):
         return None
     # The newer bytes count where both have them.
     before = stored.body[: max(0, new.first - old.first)]

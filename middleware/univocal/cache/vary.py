@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
+from univocal.cache.personal import PERSONAL
 from univocal.cache.stored import Selecting, Stored
-from univocal.http.fields import members
+from univocal.http.fields import first, members
 from univocal.http.grammar import TOKEN
 from univocal.http.messages import Fields, Request, values
 
 __all__ = [
     "LONGEST",
+    "coding_of",
     "could_answer",
+    "joint_vary",
     "matches",
     "selecting_fields",
     "selection",
+    "selection_beside",
+    "selection_renewed",
+    "selection_without",
     "vary_names",
     "weights",
 ]
@@ -57,11 +64,24 @@ _MEMBER: Final = re.compile(rb"(" + TOKEN + rb")(?:[ \t]*;[ \t]*q=([01](?:\.[0-9
 
 
 def vary_names(fields: Fields) -> tuple[bytes, ...] | None:
-    """The selecting header fields a response names, sorted; None if it answers no other request."""
+    """The selecting header fields a response names, sorted; None if it answers no other request.
+
+    Coded content is for the requests that accept its coding, whether or not Vary says so.
+    """
     lines = values(fields, b"vary")
     if len(lines) == 1 and len(lines[0]) <= 256:
-        return _named_in(lines[0])
-    return _names(lines) if sum(map(len, lines)) <= _LONGEST_VARY else None
+        names = _named_in(lines[0])
+    else:
+        names = _names(lines) if sum(map(len, lines)) <= _LONGEST_VARY else None
+    if names is None or b"accept-encoding" in names or not coding_of(fields):
+        return names
+    return tuple(sorted((*names, b"accept-encoding")))
+
+
+def coding_of(fields: Fields) -> bytes:
+    """The codings of a response's content, in lower case; b"" if it has none (RFC 9110 §8.4)."""
+    coding = (first(fields, b"content-encoding") or b"").strip(b" \t").lower()
+    return b"" if coding == b"identity" else coding
 
 
 def _names(lines: list[bytes]) -> tuple[bytes, ...] | None:
@@ -87,6 +107,65 @@ def selection(response: Fields, request: Request, kept_for: Selecting = ()) -> S
     if not named:
         return kept_for
     return (*named, *(field for field in kept_for if field[0] not in names))
+
+
+def joint_vary(old: Fields, new: Fields) -> Fields:
+    """The Vary of stored content that a response with the fields `new` renews: no name is lost (§3.2, §4.1).
+
+    The content was selected by the names that it came with. A 304 that leaves some of them out was made by
+    software that never saw the content.
+    """
+    kept, added = values(old, b"vary"), values(new, b"vary")
+    before, after = ({name.lower() for line in lines for name in members(line)} for lines in (kept, added))
+    if before <= after:
+        lines = added
+    else:
+        lacking = (name for line in added for name in members(line) if name.lower() not in before)
+        lines = [b", ".join([*kept, *lacking])]
+    return [(b"vary", line) for line in lines]
+
+
+def selection_renewed(stored: Stored, renewed: Stored, request: Request) -> Selecting:
+    """The selecting header fields of a stored response once an answer to this request has renewed it.
+
+    The content keeps the values that it was selected by. Added names have the values of this request.
+    """
+    old = _own(stored)
+    known = {name for name, _ in old}
+    named = vary_names(renewed.fields) or ()
+    added = selecting_fields(tuple(name for name in named if name not in known), request)
+    known.update(named)
+    return (*sorted((*old, *added)), *(field for field in renewed.vary if field[0] not in known))
+
+
+def selection_beside(stored: Stored, held: Sequence[Stored], request: Request) -> Selecting:
+    """The selecting header fields of a response that takes no place of those `held` that others select.
+
+    A field that selects one response of a resource selects all of them: a response without Vary is the
+    default one, for requests that express no preference (§4.1).
+    """
+    known = {name for name, _ in stored.vary}
+    others = (vary_names(one.fields) or () for one in held if one.vary and not could_answer(one, request))
+    names = {name for each in others for name in each} - known
+    if not names or len(names) + len(known) > MOST_NAMES:
+        return stored.vary
+    own = _own(stored)
+    kept_for = (field for field in stored.vary if field not in own)
+    return (*sorted((*own, *selecting_fields(tuple(names), request))), *kept_for)
+
+
+def selection_without(stored: Stored, other: Stored, request: Request) -> Selecting | None:
+    """The selecting header fields of a stored response once it no longer answers what `other` answers.
+
+    `other` answers this request. None unless its Vary names a field of the request that does not select the
+    stored response: that one is then for requests without the field.
+    """
+    own, known = _own(stored), {name for name, _ in stored.vary}
+    added = tuple(name for name in vary_names(other.fields) or () if name not in known)
+    if request.names.isdisjoint(added) or len(added) + len(known) > MOST_NAMES:
+        return None
+    kept_for = (field for field in stored.vary if field not in own)
+    return (*sorted((*own, *((name, None) for name in added))), *kept_for)
 
 
 def selecting_fields(names: tuple[bytes, ...], request: Request) -> Selecting:
@@ -120,8 +199,21 @@ def could_answer(stored: Stored, request: Request) -> bool:
     """
     if not stored.vary or matches(stored, request):
         return True
-    names = (_TARGET, *(vary_names(stored.fields) or ()))
-    return all(_selecting(name, request) == value for name, value in stored.vary if name in names)
+    return all(_selecting(name, request) == value for name, value in _own(stored))
+
+
+def _own(stored: Stored) -> Selecting:
+    """The selecting header fields of a stored response but those by which the rules keep it for some."""
+    if PERSONAL.isdisjoint([name for name, _ in stored.vary]):
+        return stored.vary
+    names = vary_names(stored.fields) or ()
+    return tuple(
+        [
+            field
+            for field in stored.vary
+            if field[0] in names or field[1] is not None or field[0] not in PERSONAL
+        ]
+    )
 
 
 def _selecting(name: bytes, request: Request) -> bytes | None:

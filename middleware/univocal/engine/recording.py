@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from typing import Final
 
 from univocal.cache.decide import Forward, Validate, reuse_on_error
 from univocal.cache.facts import Fetched
 from univocal.cache.personal import SINGLE, oddities
-from univocal.cache.stored import Stored
+from univocal.cache.stored import Stored, with_content
 from univocal.cache.storing import Unstorable, complete, may_store, passed_by, verdict
 from univocal.cache.succession import (
     Effect,
@@ -23,6 +24,7 @@ from univocal.cache.succession import (
     selected,
 )
 from univocal.cache.validation import combine, freshen
+from univocal.cache.vary import selection_beside, selection_without
 from univocal.engine.kept_content import KeptContent
 from univocal.http.fields import content_length
 from univocal.http.messages import Response
@@ -204,7 +206,10 @@ class Recording:
             return
         if self.storing is not None:
             self.content.whole = body
-            self._store(complete(self.storing, body))
+            assert self.lease is not None
+            held = self._tiers.held(self.lease)
+            self._set_beside(self.storing, held)
+            self._store(complete(self.storing, body), held)
         then()
 
     def _ask_for_rest(self, body: bytes, then: Callable[[], None]) -> None:
@@ -219,14 +224,18 @@ class Recording:
         assert self.lease is not None
         self._tiers.keeps(self.lease, old, self._clock(), heard)
 
-    def _store(self, stored: Stored | None) -> None:
+    def _set_beside(self, storing: Stored, held: Sequence[Stored]) -> None:
+        """Have the response selected by what selects the others of its key whose place it does not take."""
+        if held:
+            storing.vary = selection_beside(storing, held, self._admission.request)
+
+    def _store(self, stored: Stored | None, held: Sequence[Stored]) -> None:
         """Store the complete response in the place of older ones, unless a newer one is stored."""
         self.committed = False
         if stored is None:
             self.unstorable = "incomplete"
             return
         assert self.lease is not None
-        held = self._tiers.held(self.lease)
         if held:
             others, now = selected(self._admission.request, held), self._clock()
             # Another node's clock may be ahead.
@@ -235,7 +244,9 @@ class Recording:
                 self.unstorable = "outdated"
                 return
             if self.current:
-                self._supersede([one for one in others if one not in newer], stored)
+                older = [one for one in others if one not in newer]
+                self._supersede(older, stored)
+                self._keep_defaults(older, stored)
             else:  # a purge keeps the answer from taking their place, and not from ending them
                 self._remove([one for one in others if one.response_time < stored.response_time])
         self.committed = self._tiers.commit(self.lease, stored)
@@ -313,6 +324,7 @@ class Recording:
             self.unstorable = verdict.reason
             self.state = _MOVES[self.state, State.PASSED_ON]
             return
+        self._set_beside(verdict, held)
         self.storing = verdict
         self.state = _MOVES[self.state, State.KEPT]
         self.stored_at_head = self.current
@@ -367,6 +379,14 @@ class Recording:
         gone = [one for one in older if (one.key, one.vary) != place or (one.whole and not stored.whole)]
         if gone:
             self._remove(gone)
+
+    def _keep_defaults(self, older: list[Stored], stored: Stored) -> None:
+        """Keep older responses for the requests of which the new one's Vary says that it is not for them."""
+        assert self.lease is not None
+        for one in older:
+            vary = selection_without(one, stored, self._admission.request)
+            if vary is not None:
+                self._tiers.commit(self.lease, with_content(replace(one, vary=vary), one.body))
 
     def _remove(self, older: list[Stored], *, soft: bool = False) -> None:
         if not older:

@@ -61,7 +61,7 @@ class Address:
             named = {name.replace("_", "-"): value for name, value in fields.items()}
             connection.request(method, target, body or None, {"Host": host, **named})
             response = connection.getresponse()
-            return Answer(response.status, response.headers, response.read().decode())
+            return Answer(response.status, response.headers, response.read().decode(errors="replace"))
         finally:
             connection.close()
 

@@ -23,7 +23,9 @@ settings.configure(
     ALLOWED_HOSTS=["*"],
     ROOT_URLCONF=__name__,
     MIDDLEWARE=[
+        "django.middleware.gzip.GZipMiddleware",
         "django.middleware.http.ConditionalGetMiddleware",
+        "django.middleware.locale.LocaleMiddleware",
         "django.middleware.common.CommonMiddleware",
     ],
 )
@@ -32,6 +34,7 @@ django.setup()
 from django.core.asgi import get_asgi_application  # noqa: E402
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse  # noqa: E402
 from django.urls import path  # noqa: E402
+from django.utils.translation import get_language  # noqa: E402
 from django.views.decorators.cache import cache_control  # noqa: E402
 from django.views.decorators.csrf import csrf_exempt  # noqa: E402
 from django.views.decorators.vary import vary_on_headers  # noqa: E402
@@ -61,6 +64,13 @@ def export(request: HttpRequest) -> StreamingHttpResponse:
     return StreamingHttpResponse((f"line {number}\n" for number in range(3)), content_type="text/plain")
 
 
+@cache_control(public=True, no_cache=True)
+def news(request: HttpRequest) -> HttpResponse:
+    """A page in the client's language, compressed for those who take it, and confirmed by 304s."""
+    asked["count"] += 1
+    return HttpResponse(f"{get_language()} news, " * 100, "text/plain")
+
+
 @csrf_exempt
 def edit(request: HttpRequest, title: str) -> HttpResponse:
     texts[title] = request.body.decode()
@@ -87,6 +97,7 @@ def count(request: HttpRequest) -> HttpResponse:
 urlpatterns = [
     path("books/<path:title>", book),
     path("export", export),
+    path("news", news),
     path("editor/books/<path:title>", edit),
     path("editor/author", rename),
     path("count", count),

@@ -68,3 +68,18 @@ def test_what_streams_and_what_validates(places: Any) -> None:
     assert "hit" in front.ask("/export").cache
     first = front.ask("/books/e")
     assert front.ask("/books/e", If_None_Match=first.fields["etag"]).status == 304
+
+
+def test_a_304_with_a_shorter_vary_destroys_no_variant(places: Any) -> None:
+    """GZipMiddleware names Accept-Encoding in a 200 alone: it never sees the content of a 304."""
+    front, _ = places
+    clients = [("gzip", "de"), ("identity", "de"), ("gzip", "fr"), ("identity", "fr")]
+    for _ in range(3):
+        for coding, language in clients:
+            answer = front.ask("/news", Accept_Encoding=coding, Accept_Language=language)
+            assert answer.fields.get("content-encoding", "identity") == coding
+            if coding == "identity":
+                assert answer.body.startswith(f"{language} news")
+            names = {name.strip().lower() for name in answer.fields["vary"].split(",")}
+            assert names == {"accept-encoding", "accept-language"}
+    assert "304" in front.ask("/news", Accept_Encoding="gzip", Accept_Language="de").cache
