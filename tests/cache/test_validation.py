@@ -205,7 +205,7 @@ def test_a_renewed_response_keeps_the_names_that_selected_it(
     assert not matches(fresh, Request(b"GET", b"/a", [CODING]))
 
 
-def test_a_304_leaves_the_values_by_which_the_content_was_selected() -> None:
+def test_a_304_leaves_the_values_that_selected_the_content() -> None:
     german = [TAGGED, MAX_AGE, (b"vary", b"accept-language"), (b"content-language", b"de")]
     old = stored_response(*german, request=[(b"accept-language", b"de")])
     asked = Request(b"GET", b"/a", [(b"accept-language", b"de, en;q=0.5")])
