@@ -1,0 +1,405 @@
+"""Law 6 beside real servers: nothing that a guard means is answered, and no stored file outlives its purge.
+
+Each server gives out the files of a directory, as loosely as it reads paths. The gate stands before it, and
+what it lets through goes to the server as a socket has it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import json
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from examples import examples
+from tests.ports import free_port
+from univocal.cache.decide import Forward, Refuse
+from univocal.http.messages import Received
+from univocal.judge.access import Restriction
+from univocal.judge.admission import Gate
+from univocal.judge.runtime import Runtime
+from univocal.judge.trust import networks
+from univocal.store.memory import MemoryStore
+from univocal.store.patterns import compiled
+from univocal.store.tiers import MemoryTier
+from univocal.uri.site import Route, Site
+from univocal.uri.sites import Sites
+from univocal.uri.target import origin_target
+
+ORIGINS = Path(__file__).parent / "origins" / "files"
+PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"
+MODULES = Path("/usr/lib/apache2/modules")
+JARS = (
+    *(Path(f"/usr/share/java/tomcat10-{name}.jar") for name in (
+        "annotations-api", "api", "catalina", "coyote", "el-api", "jaspic-api", "jni", "jsp-api", "juli",
+        "servlet-api", "util", "util-scan",
+    )),
+)  # fmt: skip
+
+SECRET, OPEN = b"SECRET", b"open to all"
+SECRETS = ["/admin/secret.txt", "/login", "/d/x.key", "/users/12", "/Caps/secret.txt", "/area/secret.txt"]
+OPENED = ["/area/open/file.txt", "/static/app.css", "/d/a.txt", "/index.txt"]
+GUARDS = ["/admin", "=/login", "*.key", "~^/users/[0-9]+$", "/Caps/", "/area"]
+INSIDE = ["/area/open/", "/static/"]
+
+
+# The servers
+
+
+def need(package: str, *things: Path | str) -> None:
+    """Skip the test where a program or a file is missing."""
+    for thing in things:
+        found = thing.exists() if isinstance(thing, Path) else shutil.which(thing, path=PATH)
+        if not found:
+            pytest.skip(f"needs {thing} (Debian package {package})")
+
+
+@dataclass(frozen=True)
+class Started:
+    """A command, and the address of the socket on which its server listens."""
+
+    command: list[str]
+    address: str | tuple[str, int]
+
+
+def nginx(base: Path, files: Path) -> Started:
+    need("nginx-light", "nginx")
+    (base / "nginx.conf").write_text(
+        f"daemon off; worker_processes 1; pid {base}/pid; events {{}}\n"
+        f"http {{ access_log off; client_body_temp_path {base}/t; proxy_temp_path {base}/t;"
+        f" fastcgi_temp_path {base}/t; uwsgi_temp_path {base}/t; scgi_temp_path {base}/t;"
+        f" server {{ listen unix:{base}/s; root {files}; }} }}\n"
+    )
+    program = shutil.which("nginx", path=PATH)
+    return Started([program, "-c", f"{base}/nginx.conf", "-e", f"{base}/errors"], f"{base}/s")
+
+
+def apache(slashes: str) -> Callable[[Path, Path], Started]:
+    def start(base: Path, files: Path) -> Started:
+        need("apache2", "apache2", MODULES / "mod_mpm_prefork.so")
+        port = free_port()
+        modules = "\n".join(
+            f"LoadModule {name}_module {MODULES}/mod_{name}.so"
+            for name in ("mpm_prefork", "authz_core", "dir")
+        )
+        (base / "apache.conf").write_text(
+            f"ServerRoot {base}\nServerName origin.example\nPidFile {base}/pid\nErrorLog {base}/errors\n"
+            f"DefaultRuntimeDir {base}\nMutex file:{base}\n{modules}\nUser www-data\nGroup www-data\n"
+            f"StartServers 1\nMaxRequestWorkers 4\nServerLimit 4\nKeepAlive On\nMaxKeepAliveRequests 0\n"
+            f"AllowEncodedSlashes {slashes}\nDocumentRoot {files}\n<Directory {files}>\nRequire all granted\n"
+            f"</Directory>\nListen 127.0.0.1:{port}\n"
+        )
+        program = shutil.which("apache2", path=PATH)
+        return Started([program, "-X", "-f", str(base / "apache.conf")], ("127.0.0.1", port))
+
+    return start
+
+
+def go(how: str) -> Callable[[Path, Path], Started]:
+    def start(base: Path, files: Path) -> Started:
+        need("golang-go", "go")
+        variables = {**os.environ, "GOCACHE": str(base / "cache"), "GO111MODULE": "off"}
+        subprocess.run(["go", "build", "-o", base / "go", ORIGINS / "files.go"], env=variables, check=True)
+        return Started([str(base / "go"), how, str(files), f"{base}/s"], f"{base}/s")
+
+    return start
+
+
+def node(framework: str, packages: dict[str, str]) -> Callable[[Path, Path], Started]:
+    def start(base: Path, files: Path) -> Started:
+        need("nodejs", "node")
+        need("npm", "npm")
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "univocal-tests"
+        modules = installed(packages, cache / f"files-{framework}")
+        program = ["env", f"NODE_MODULES={modules}", "node", str(ORIGINS / "files.mjs"), framework]
+        return Started([*program, str(files), f"{base}/s"], f"{base}/s")
+
+    return start
+
+
+def installed(packages: dict[str, str], directory: Path) -> Path:
+    """The directory in which npm has installed `packages`, once for all runs."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        manifest = json.dumps({"private": True, "dependencies": packages})
+        done = directory / "installed.json"
+        if not done.exists() or done.read_text() != manifest:
+            (directory / "package.json").write_text(manifest)
+            options = ["--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--loglevel=error"]
+            npm = subprocess.run(
+                ["npm", "install", *options], cwd=directory, capture_output=True, text=True, check=False
+            )
+            if npm.returncode:
+                pytest.skip(f"npm cannot install {', '.join(packages)}: {npm.stderr[-300:]}")
+            done.write_text(manifest)
+    return directory
+
+
+def python(package: str) -> Callable[[Path, Path], Started]:
+    def start(base: Path, files: Path) -> Started:
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"needs the Python package {package}")
+        program = ORIGINS / f"files_{package}.py"
+        return Started([sys.executable, str(program), str(files), f"{base}/s"], f"{base}/s")
+
+    return start
+
+
+def php(base: Path, files: Path) -> Started:
+    need("php-cli", "php")
+    port = free_port()
+    command = ["env", f"FILES={files}", "php", "-S", f"127.0.0.1:{port}", str(ORIGINS / "files.php")]
+    return Started(command, ("127.0.0.1", port))
+
+
+def ruby(by: str) -> Callable[[Path, Path], Started]:
+    def start(base: Path, files: Path) -> Started:
+        need("puma", "puma")
+        if subprocess.run(
+            ["ruby", "-e", 'require "sinatra/base"'], check=False, stderr=subprocess.DEVNULL
+        ).returncode:
+            pytest.skip("needs Sinatra (Debian package ruby-sinatra)")
+        command = ["env", f"FILES={files}", f"BY={by}", "puma", "--quiet", "--threads", "1:1"]
+        command += ["--environment", "production", "--bind", f"unix://{base}/s", str(ORIGINS / "files.ru")]
+        return Started(command, f"{base}/s")
+
+    return start
+
+
+def tomcat(base: Path, files: Path) -> Started:
+    need("libtomcat10-java", *JARS)
+    need("default-jdk-headless", "javac")
+    classes = ":".join(map(str, [*JARS, base]))
+    subprocess.run(["javac", "-cp", classes, "-d", base, ORIGINS / "TomcatFiles.java"], check=True)
+    port = free_port()
+    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", classes, "TomcatFiles", str(files), str(port)]
+    return Started([*command, str(base)], ("127.0.0.1", port))
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server, and the profiles that people put before it."""
+
+    start: Callable[[Path, Path], Started]
+    profiles: tuple[str, ...]
+    at_once: int = 1
+
+
+SERVERS = {
+    "nginx": Server(nginx, ("nginx", "static", "rfc3986", "wordpress", "mediawiki"), 64),
+    "Apache": Server(apache("Off"), ("apache", "rfc3986", "wordpress", "mediawiki"), 64),
+    "Apache, On": Server(apache("On"), ("apache-nodecode", "rfc3986"), 64),
+    "Go, ServeMux": Server(go("mux"), ("go", "rfc3986"), 64),
+    "Go, FileServer": Server(go("bare"), ("go", "rfc3986"), 64),
+    "express.static": Server(node("express", {"express": "5.3.0"}), ("express", "rfc3986")),
+    "koa-static": Server(node("koa", {"koa": "3.3.0", "koa-static": "5.0.0"}), ("express", "rfc3986")),
+    "Starlette": Server(python("starlette"), ("asgi", "rfc3986")),
+    "aiohttp": Server(python("aiohttp"), ("aiohttp", "rfc3986")),
+    "Werkzeug": Server(python("werkzeug"), ("werkzeug", "rfc3986")),
+    "PHP": Server(php, ("php", "rfc3986")),
+    "Rack::Files": Server(ruby("rack"), ("rack", "rfc3986")),
+    "Sinatra": Server(ruby("sinatra"), ("rack", "rfc3986")),
+    "Tomcat": Server(tomcat, ("servlet", "tomcat", "rfc3986"), 64),
+}
+
+
+@pytest.fixture(scope="module", params=list(SERVERS))
+def server(request, new_directory, client_at, serving):
+    """A running server: its client, and the profiles that people put before it."""
+    base, files = new_directory(), new_directory()
+    for each in (base.parent, base, files):
+        each.chmod(0o755)
+    for names, content in ((SECRETS, SECRET), (OPENED, OPEN)):
+        for name in names:
+            file = files / name[1:]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+    each = SERVERS[request.param]
+    started = each.start(base, files)
+    kind = socket.AF_UNIX if isinstance(started.address, str) else socket.AF_INET
+    client = client_at(kind, started.address, each.at_once)
+    with serving(started.command, client, base / "log"):
+        assert SECRET in client.one(b"/admin/secret.txt").body
+        assert OPEN in client.one(b"/d/a.txt").body
+        yield SimpleNamespace(client=client, profiles=each.profiles, files=files)
+
+
+# The gate
+
+
+def gate_of(profile, *, closed=True):
+    """A site whose folders, paths and patterns are guarded; a route within one is open."""
+
+    def route(path, own=profile):
+        expression = None
+        if path.startswith("~"):
+            expression = compiled(path[1:]).search, compiled("(?i)" + path[1:]).search
+        return Route(path.encode(), own, "o", expression=expression)
+
+    paths = [*GUARDS, *INSIDE] if closed else []
+    sites = Sites([Site("a", ("a",), tuple(route(path) for path in ("/", *paths)))])
+    restrictions = {
+        ("a", path.encode()): Restriction(path, deny=networks(["0.0.0.0/0"]) if path in GUARDS else ())
+        for path in paths
+    }
+    return Gate(Runtime(sites, restrictions=restrictions), MemoryTier(MemoryStore()))
+
+
+def admitted(gate, target):
+    received = Received(b"GET", target, b"http", "192.0.2.1")
+    return gate.admit(received, [(b"host", b"a")], 1_700_000_000.0)
+
+
+# The spellings
+
+
+def mutations(chance):
+    """Ways to spell a path otherwise; some servers take the new one for the old one."""
+
+    def somewhere(path, text):
+        slashes = [place for place, octet in enumerate(path) if octet == 0x2F]
+        place = chance.choice(slashes or [0])
+        return path[:place] + text + path[place:]
+
+    def escaped(path):
+        place = chance.randrange(len(path))
+        times = chance.choice([1, 1, 1, 2, 3])
+        return path[:place] + b"%" + b"25" * (times - 1) + b"%02X" % path[place] + path[place + 1 :]
+
+    def slash(path):
+        places = [place for place, octet in enumerate(path) if octet == 0x2F and place]
+        if not places:
+            return path
+        place = chance.choice(places)
+        other = chance.choice([b"\\", b"%2F", b"%2f", b"%5C", b"%252F", b"//", b"/./", b"%u002f"])
+        return path[:place] + other + path[place + 1 :]
+
+    def cased(path):
+        return bytes(
+            chance.choice([octet, octet ^ 0x20]) if 65 <= octet & 0xDF <= 90 else octet for octet in path
+        )
+
+    def wide(path):
+        letters = [place for place, octet in enumerate(path) if 97 <= octet <= 122]
+        if not letters:
+            return path
+        place = chance.choice(letters)
+        wide = chr(path[place] - 33 + 0xFF01).encode()
+        return path[:place] + b"".join(b"%%%02X" % octet for octet in wide) + path[place + 1 :]
+
+    climbs = [
+        b"/..",
+        b"/%2e%2e",
+        b"/..;",
+        b"/..;a=b",
+        b"/..%3B",
+        b"/.%2e;",
+        b"/..%2F",
+        b"/..%5C",
+        b"/%252e%252e",
+    ]
+    starts = [
+        b"/static",
+        b"/area/open",
+        b"/d",
+        b"/x",
+        b"/b%2Fc",
+        b"/b%5Cc",
+        b"/b%252Fc",
+        b"/x;y",
+        b"/",
+        b"/;x%2Fy",
+    ]
+    parameters = [b";", b";x", b";x=y", b"%3B", b"%3Bx", b";jsessionid=1", b";x%2Fy", b";%2F.."]
+    yield lambda path: somewhere(path, chance.choice([b"/", b"/.", b"/%2e", b"//", b"/;", b"/;x"]))
+    yield lambda path: somewhere(path, chance.choice(starts) + chance.choice(climbs))
+    yield lambda path: chance.choice(starts) + chance.choice(climbs) * chance.choice([1, 1, 2]) + path
+    yield lambda path: somewhere(path, chance.choice(parameters))
+    yield (
+        lambda path: (
+            path + chance.choice([b"%3F", b"%23", b"%3Fx", b"/", b"%2F", b"/.", b";x", b"?x", b"%00"])
+        )
+    )
+    yield (
+        lambda path: (
+            path + chance.choice([b"/..;/..;/x", b"/..%2F..%2Fx", b"/../" + path.rpartition(b"/")[2]])
+        )
+    )
+    yield escaped
+    yield escaped
+    yield slash
+    yield slash
+    yield cased
+    yield wide
+
+
+def spellings(seed, paths, number):
+    """So many spellings of `paths`, with one to four changes each."""
+    chance = random.Random(seed)
+    ways = list(mutations(chance))
+    for _ in range(number):
+        path = chance.choice(paths).encode()
+        for _ in range(chance.choice([1, 1, 2, 2, 3, 4])):
+            path = chance.choice(ways)(path)
+        yield path if path.startswith(b"/") else b"/" + path
+
+
+def test_nothing_guarded_is_answered_in_any_spelling(server, built_in):
+    asked = {}
+    for number, name in enumerate(server.profiles):
+        gate = gate_of(built_in[name])
+        for target in spellings(number, SECRETS, examples(5000)):
+            admission = admitted(gate, target)
+            if not isinstance(admission.decision, Refuse):
+                asked[origin_target(admission.canonical)] = (name, target)
+    assert len(asked) > 20
+    answers = server.client.ask(asked)
+    told = {asked[sent]: sent for sent, answer in answers.items() if SECRET in answer.body}
+    assert told == {}
+
+
+def test_what_is_open_stays_open(server, built_in):
+    for name in server.profiles:
+        gate = gate_of(built_in[name])
+        for path in OPENED:
+            admission = admitted(gate, path.encode())
+            assert not isinstance(admission.decision, Refuse), (name, path)
+            assert OPEN in server.client.one(origin_target(admission.canonical)).body
+
+
+def test_no_file_outlives_the_purge_of_its_path(server, built_in):
+    """Of all that may be stored, only the canonical path is the file: a purge of it leaves none."""
+    for number, name in enumerate(server.profiles):
+        gate = gate_of(built_in[name], closed=False)
+        stored = {}
+        for target in spellings(number, ["/d/a.txt"], examples(3000)):
+            admission = admitted(gate, target)
+            decision = admission.decision
+            if isinstance(decision, Forward) and decision.may_store:
+                stored[origin_target(admission.canonical)] = target
+        answers = server.client.ask(stored)
+        outlives = {
+            sent: stored[sent]
+            for sent, answer in answers.items()
+            if answer.status == 200 and OPEN in answer.body and sent.partition(b"?")[0] != b"/d/a.txt"
+        }
+        assert {sent: each for sent, each in outlives.items() if not differs_in_case(sent)} == {}, name
+
+
+def differs_in_case(sent):
+    """Which no profile folds, and no server here does: a file system may."""
+    folded = unicodedata.normalize("NFKC", sent.partition(b"?")[0].decode("latin-1")).casefold()
+    return folded == "/d/a.txt" != sent.partition(b"?")[0].decode("latin-1")
