@@ -31,7 +31,7 @@ from univocal.judge.trust import LikelyProxies, Peer, believe
 from univocal.store.purge_selectors import Keys, Selector, Tags
 from univocal.store.tiers import Tiers
 from univocal.uri.pipeline import Rejected
-from univocal.uri.sites import plainly, resolve
+from univocal.uri.sites import meant, resolve
 from univocal.uri.target import Canonical, encoding_fields, path_tags
 
 __all__ = ["Admission", "Apart", "Gate", "Judgement", "admitted", "joined", "obsolete", "refer"]
@@ -296,8 +296,8 @@ def obsolete(admission: Admission, response: Response) -> list[Selector]:
     references, groups = invalid
     named = (refer(reference, canonical, admission.runtime) for reference in references)
     invalidated = [canonical, *[each for each in named if each is not None]]
-    plain = [plainly(each, admission.runtime.sites) for each in invalidated]
-    selectors: list[Selector] = [Keys(frozenset([each.key for each in (*invalidated, *plain)]))]
+    every = [each.key for one in invalidated for each in meant(one, admission.runtime.sites)]
+    selectors: list[Selector] = [Keys(frozenset(every))]
     if groups:
         selectors.append(Tags(groups, origin=b"%b %b" % (canonical.scheme, canonical.authority)))
     return selectors

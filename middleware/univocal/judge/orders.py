@@ -20,7 +20,7 @@ from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, T
 from univocal.uri.pattern import spelled_pattern
 from univocal.uri.pipeline import Rejected
 from univocal.uri.prefix import Beginning, beginnings
-from univocal.uri.sites import plainly, resolve, resolve_url, url_octets
+from univocal.uri.sites import meant, resolve, resolve_url, url_octets
 from univocal.uri.target import Canonical, path_tags
 
 __all__ = [
@@ -221,8 +221,8 @@ def _both_schemes(canonical: Canonical, runtime: Runtime) -> list[Canonical]:
 
 def order_of_urls(canonicals: Sequence[Canonical], by: str, runtime: Runtime, *, soft: bool) -> Order:
     """Every response of these URLs, under both schemes, and what is derived from them."""
-    meant = dict.fromkeys((*canonicals, *(plainly(each, runtime.sites) for each in canonicals)))
-    by_key = {twin.key: twin for each in meant for twin in _both_schemes(each, runtime)}
+    every = [each for one in canonicals for each in meant(one, runtime.sites)]
+    by_key = {twin.key: twin for each in every for twin in _both_schemes(each, runtime)}
     derived = _derived(by_key.values(), soft=soft)
     keys = frozenset(key for key, each in by_key.items() if not (soft and _is_among(each, derived)))
     names = tuple(each.url.decode("latin-1") for each in canonicals)

@@ -124,8 +124,11 @@ class Route:
         return path.startswith(self.begin) if self.prefix.endswith(b"*") else is_under(path, self.prefix)
 
     def means(self, reading: bytes) -> bool:
-        """Tell whether a reading of a path, with folded letters, is one of this route's."""
-        return self._means(reading)
+        """Tell whether a reading of a path, with folded letters, is one of this route's.
+
+        Many servers take "/a.png/" for the file "/a.png".
+        """
+        return self._means(reading) or (self._matches is not None and self._means(reading.rstrip(b"/")))
 
     def filled(self, host: bytes, star: bytes) -> bytes:
         """The path of the upstream for a request to `host`, in which "*" matched `star`."""

@@ -32,7 +32,7 @@ __all__ = [
     "ascii_authority",
     "canonical_url",
     "declared_charsets",
-    "plainly",
+    "meant",
     "resolve",
     "resolve_url",
     "url_octets",
@@ -254,12 +254,17 @@ def resolve_url(
     return resolve(url, [host], scheme.lower(), sites, method, encodings)
 
 
-def plainly(canonical: Canonical, sites: Sites) -> Canonical:
-    """The target for which some server takes a loose one; any other target itself."""
-    if not canonical.loose:
-        return canonical
-    plain = resolve(canonical.plain, [canonical.authority], canonical.scheme, sites)
-    return plain if isinstance(plain, Canonical) else canonical
+def meant(canonical: Canonical, sites: Sites) -> list[Canonical]:
+    """A canonical target, and those that a purge of it means, too.
+
+    They are the target for which some server takes a loose one, and that of a file with a last slash.
+    """
+    targets = [canonical.plain] if canonical.loose else []
+    path, query = split(canonical.target)
+    if b"." in path[path.rfind(b"/") :]:
+        targets.append(path + b"/" + query)
+    resolved = [resolve(each, [canonical.authority], canonical.scheme, sites) for each in targets]
+    return [canonical, *[each for each in resolved if isinstance(each, Canonical)]]
 
 
 def canonical_url(url: bytes, sites: Sites) -> tuple[bytes, tuple[str, ...]] | Rejected:

@@ -15,7 +15,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from univocal.cache.decide import Forward, Refuse
 from univocal.http.messages import Received
 from univocal.judge.access import Restriction
 from univocal.judge.admission import Gate
+from univocal.judge.orders import order_by_name
 from univocal.judge.runtime import Runtime
 from univocal.judge.trust import networks
 from univocal.store.memory import MemoryStore
@@ -381,25 +381,23 @@ def test_what_is_open_stays_open(server, built_in):
 
 
 def test_no_file_outlives_the_purge_of_its_path(server, built_in):
-    """Of all that may be stored, only the canonical path is the file: a purge of it leaves none."""
-    for number, name in enumerate(server.profiles):
+    """Whatever may be stored and is the file goes with a purge of its path."""
+    # Parameters of segments are known to the profiles of servlet containers alone.
+    others = [name for name in server.profiles if name != "rfc3986" or "tomcat" not in server.profiles]
+    for number, name in enumerate(others):
         gate = gate_of(built_in[name], closed=False)
-        stored = {}
+        order = order_by_name({"url": "http://a/d/a.txt"}, gate.runtime)
+        keys, stored = {}, {}
         for target in spellings(number, ["/d/a.txt"], examples(3000)):
-            admission = admitted(gate, target)
+            admission = admitted(gate, target.partition(b"?")[0])
             decision = admission.decision
             if isinstance(decision, Forward) and decision.may_store:
-                stored[origin_target(admission.canonical)] = target
+                sent = origin_target(admission.canonical)
+                keys[sent], stored[sent] = admission.canonical.key, target
         answers = server.client.ask(stored)
         outlives = {
             sent: stored[sent]
             for sent, answer in answers.items()
-            if answer.status == 200 and OPEN in answer.body and sent.partition(b"?")[0] != b"/d/a.txt"
+            if OPEN in answer.body and keys[sent] not in order.selector.names
         }
-        assert {sent: each for sent, each in outlives.items() if not differs_in_case(sent)} == {}, name
-
-
-def differs_in_case(sent):
-    """Which no profile folds, and no server here does: a file system may."""
-    folded = unicodedata.normalize("NFKC", sent.partition(b"?")[0].decode("latin-1")).casefold()
-    return folded == "/d/a.txt" != sent.partition(b"?")[0].decode("latin-1")
+        assert outlives == {}, name
