@@ -205,6 +205,8 @@ def redirecting(serve: Fixture, authority: Authority) -> tuple[str, int]:
         ((*EN, "/%61/b?x=1"), "/a/b?x=1"),
         (("-H", "Host: www.en.example:80", "/a"), "/a"),
         ((*EN, "-X", "POST", "-d", "x", "/a"), "/a"),
+        ((*EN, "-H", "Cache-Control: only-if-cached", "/a"), "/a"),
+        ((*EN, "-H", "Cache-Control: only-if-cached", "/never"), "/never"),
         ((*EN, "-H", "X-Forwarded-Proto: http", "-H", "X-Forwarded-For: 192.0.2.1", "/a"), "/a"),
     ],
 )
@@ -267,6 +269,21 @@ def test_an_introduced_client_has_its_own_rights(serve: Fixture) -> None:
     assert b" 403 " in exchange(running.proxy, HEADER + named)
     local = b"PROXY TCP4 127.0.0.1 127.0.0.1 4711 80\r\n"
     assert b" 200 " in exchange(running.proxy, local + purge)
+
+
+def test_an_introduced_client_is_no_trusted_proxy(serve: Fixture, origin: Any) -> None:
+    running = serve(PROXIED)
+    introduced = b"PROXY TCP4 127.0.0.1 127.0.0.1 1 2\r\n"
+    named = b"X-Forwarded-For: 192.0.2.9\r\nX-Forwarded-Proto: https\r\nHost"
+    assert exchange(running.proxy, introduced + GET).endswith(b"answer 1")
+    for header, method in ((introduced, b"GET"), (introduced, b"POST"), (HEADER, b"GET")):
+        exchange(running.proxy, header + GET.replace(b"GET", method).replace(b"Host", named))
+    purge = GET.replace(b"GET", b"PURGE").replace(b"Host", b"X-Forwarded-For: 127.0.0.1\r\nHost")
+    assert b" 403 " in exchange(running.proxy, introduced + purge)
+    assert len(origin.seen) == 3  # a POST ends what is stored
+    assert not any(b"x-forwarded-proto: https" in each.lower() for each in origin.seen)
+    named_clients = [client for client, _ in clients(running)]
+    assert named_clients == ["127.0.0.1", "127.0.0.1", "127.0.0.1", "192.0.2.7", "127.0.0.1"]
 
 
 def test_a_trusted_proxy_has_to_introduce_its_client(serve: Fixture) -> None:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import bcrypt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neighbours import HOST, House
+from univocal.cache.decide import Refuse
 from univocal.http.errors import RefusedError
+from univocal.http.messages import Received
 from univocal.judge.access import OwnRates, Rate, Restriction, rate_of, verdict
 from univocal.judge.trust import Peer, networks
 from univocal_app.run import user_files
@@ -44,6 +49,41 @@ def test_a_burst_passes_and_then_the_rate_holds() -> None:
     assert rates.wait("other", "a", rate, 100) == 0
     assert [rates.wait("site", "a", rate, 100.5) for _ in range(2)] == [0, pytest.approx(0.5)]
     assert [rates.wait("site", "a", rate, 200) for _ in range(4)] == [0, 0, 0, pytest.approx(0.5)]
+
+
+def test_a_clock_that_is_set_back_locks_nobody_out() -> None:
+    rates, rate = OwnRates(), Rate(1, 3)
+    assert [rates.wait("site", "a", rate, 1000) for _ in range(4)] == [0, 0, 0, 1]
+    waits = [rates.wait("site", "a", rate, 700 + second) for second in range(6)]
+    assert waits == [1, 0, 0, 0, 0, 0]
+
+
+def test_rates_go_by_a_clock_that_is_never_set_back() -> None:
+    house, wall = House(), 1_790_000_000.0
+    gate, ticks = house.engine.gate, [100.0]
+    restriction = Restriction("*", rate=Rate(1, 2))
+    gate.runtime = replace(gate.runtime, restrictions=MappingProxyType(dict.fromkeys(("", "*"), restriction)))
+    gate.monotonic = lambda: ticks[0]
+
+    def status(now: float) -> int:
+        admission = gate.admit(Received(b"GET", b"/a", b"http", "192.0.2.1"), [(b"host", HOST)], now)
+        return admission.decision.status if isinstance(admission.decision, Refuse) else 200
+
+    assert [status(wall) for _ in range(3)] == [200, 200, 429]
+    ticks[0] += 1
+    assert status(wall - 300) == 200
+
+
+@pytest.mark.parametrize(
+    ("client", "known"), [("192.0.2.9", True), ("192.0.2.9", False)], ids=["known", "contradicted"]
+)
+def test_other_fields_give_no_second_allowance(client: str, known: bool) -> None:
+    rates, restriction = OwnRates(), Restriction("*", rate=Rate(1, 1))
+    assert verdict(restriction, peer(client), "10.0.0.1", [], rates, 0) is None
+    denial = verdict(restriction, peer(client, known=known), "10.0.0.1", [], rates, 0)
+    assert denial is not None
+    assert denial.reason == "too-many-requests"
+    assert verdict(restriction, peer("192.0.2.10"), "10.0.0.1", [], rates, 0) is None  # another client
 
 
 @given(

@@ -76,6 +76,7 @@ class SharedRates:
         slot = marks.index(mark) if mark in marks else -1
         wait, due = paced(self._dues[dues + slot] if slot >= 0 else now, rate, now)
         if wait:
+            self._dues[dues + slot] = due
             return wait
         counted = numbers[turns : turns + _SLOTS].tolist()
         is_new = slot < 0

@@ -143,7 +143,8 @@ class Exchange:
         decision = admission.decision
         https = admission.runtime.https_port
         leads = canonical is not None and (canonical.redirect or canonical.respelled or https)
-        if canonical is not None and leads and not isinstance(decision, (Refuse, Order)):
+        # A redirect comes before only-if-cached: without TLS nobody learns what is stored.
+        if canonical is not None and leads and not isinstance(decision, Order):
             circles = canonical.key in self._engine.flights.own_spellings
             status, location = _redirection(admission, canonical, circles=circles)
             if status:

@@ -32,6 +32,7 @@ class Received:
     host: bytes  # the Host field's value, where the request gets no further than its head
     upgrade: bytes  # the protocol that it asks to switch to, where that is passed on
     server: bytes  # our address that was asked, of a request by HTTP/1.0, which may be without Host
+    introduced: bool  # a PROXY header named the peer, which is no proxy of ours then, whatever its address
 
     def __init__(
         self,
@@ -43,11 +44,13 @@ class Received:
         host: bytes = b"",
         upgrade: bytes = b"",
         server: bytes = b"",
+        introduced: bool = False,
     ) -> None:
         self.method = method
         self.target = target
         self.scheme = scheme
         self.client = client
+        self.introduced = introduced
         self.version = version
         self.host = host
         self.upgrade = upgrade

@@ -137,9 +137,9 @@ class OwnRates:
         """Count a request of a client, see `Rates`."""
         key = name, client
         wait, due = paced(self._due.get(key, now), rate, now)
+        self._due[key] = due
         if wait:
             return wait
-        self._due[key] = due
         self._due.move_to_end(key)
         if len(self._due) > self._most:
             self._due.popitem(last=False)
@@ -185,7 +185,8 @@ def verdict(
         ):
             return Denial("access-denied", [])
     if restriction.rate is not None:
-        client = client_name(peer.client if peer.known else connection)
+        # By the believed family, whatever other fields say: what they add is no second allowance.
+        client = client_name(peer.client or connection)
         if wait := rates.wait(restriction.name, client, restriction.rate, now):
             return Denial("too-many-requests", [(b"retry-after", b"%d" % math.ceil(wait))])
     return None if restriction.users is None else _unauthorized(restriction, restriction.users, fields)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Sequence
+import time
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeAlias
 
@@ -112,13 +113,14 @@ class Gate:
     runtime `verified` the client of a request has access.
     """
 
-    __slots__ = ("likely_proxies", "rates", "runtime", "tiers")
+    __slots__ = ("likely_proxies", "monotonic", "rates", "runtime", "tiers")
 
     def __init__(self, runtime: Runtime, tiers: Tiers) -> None:
         self.runtime = runtime
         self.tiers = tiers
         self.likely_proxies = LikelyProxies()
         self.rates: Rates = OwnRates()
+        self.monotonic: Callable[[], float] = time.monotonic  # for rates: no clock that is set back
 
     def admit(
         self, received: Received, fields: Fields, now: float, plan: Plan | None = None, entered: bool = False
@@ -139,7 +141,7 @@ class Gate:
         if isinstance(canonical, Rejected):
             return _refused(received, fields, runtime, peer, canonical.reasons)
         if runtime.restrictions:
-            access = self._enter(received, fields, peer, canonical, now, entered)
+            access = self._enter(received, fields, peer, canonical, entered)
             if isinstance(access, Denial):
                 return replace(_refused(received, fields, runtime, peer, (access.reason,)), denial=access)
             fields = access
@@ -171,7 +173,6 @@ class Gate:
         fields: Fields,
         peer: Peer,
         canonical: Canonical,
-        now: float,
         entered: bool,
     ) -> Denial | Fields:
         """The fields of a client that has access, without the password by which it has; or why it has none.
@@ -182,6 +183,7 @@ class Gate:
         if not restrictions or self.runtime.leads_to_https(peer.scheme, canonical.target):
             return fields
         if not entered:
+            now = self.monotonic()
             denial = judged(restrictions, peer, received.client, fields, self.rates, now)
             if denial is not None:
                 return denial
@@ -193,7 +195,7 @@ class Gate:
         """The sender of a request, as far as it is believed."""
         trusted, family = self.runtime.trusted, self.runtime.forwarded
         peer = believe(received, fields, trusted, family)
-        if not peer.known:
+        if not (peer.known or received.introduced):
             self.likely_proxies.note(received.client, lambda: fields, trusted, family)
         return peer
 

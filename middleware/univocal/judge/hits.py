@@ -124,10 +124,11 @@ class Hits:
             self._located.clear()
             self._order.clear()
         host, scheme, client = values[plan.host], received.scheme, received.client
-        if plan.forwarded and not within(client, runtime.trusted):
+        forwarded = plan.forwarded and not received.introduced
+        if forwarded and not within(client, runtime.trusted):
             fields = partial(plan.fields, values)
             self._gate.likely_proxies.note(client, fields, runtime.trusted, runtime.forwarded)
-        elif plan.forwarded:
+        elif forwarded:
             peer = self._gate.sender(received, plan.fields(values))
             if len(peer.hosts) != 1:
                 return None

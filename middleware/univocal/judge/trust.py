@@ -166,7 +166,7 @@ def believe(received: Received, fields: Fields, trusted: Networks, family: Famil
     encodings = (b"", b"") if names.isdisjoint(ENCODINGS) else _declared(fields)
     if not speaks_for_another(names):
         return Peer(hosts, received.scheme, received.client, (), encodings)
-    if not within(received.client, trusted):
+    if received.introduced or not within(received.client, trusted):
         return Peer(hosts, received.scheme, received.client, (), encodings, known=False)
     forwarded = _READERS[family](fields)
     client, chain = _last_stranger(forwarded.addresses, received.client, trusted)

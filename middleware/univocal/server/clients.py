@@ -67,8 +67,10 @@ class Clients:
     def __len__(self) -> int:
         return len(self._guests)
 
-    def enter(self, guest: Guest, address: str | None) -> str:
+    def enter(self, guest: Guest, address: str | None, *, introduced: bool = False) -> str:
         """Take in a connection, in another's place if there are too many.
+
+        A client that a PROXY header has `introduced` is no proxy, whatever its address.
 
         Returns the reason for which its request will be refused, "" for none; ask `objection` by then.
         """
@@ -76,7 +78,7 @@ class Clients:
         if 0 < limits.connections <= len(self._guests):
             self._say("max_connections", limits.connections, "those longest without a request give way")
             self._make_room(guest.rested)
-        counted = limits.per_client > 0 and not within(address, self._trusted())
+        counted = limits.per_client > 0 and (introduced or not within(address, self._trusted()))
         name = client_name(address) if counted else ""
         self._guests[guest] = name
         if name:

@@ -15,6 +15,7 @@ from univocal.http.messages import Received
 from univocal.judge.trust import Networks, within
 from univocal.server.complaints import COMPLAINTS
 from univocal.server.listener import Listener
+from univocal.server.peer import INTRODUCED
 from univocal.server.proxy_header import End, ProxyHeaderError, read_proxy_header
 from univocal.server.refusal import Refusal
 from univocal.server.roles import ServerState
@@ -35,10 +36,17 @@ _CALLS: Final = (
 class IntroducedTransport(asyncio.Transport):
     """A socket's transport that names other ends of the connection; None: nobody is named."""
 
-    def __init__(self, below: asyncio.Transport, client: End | None, server: End | None) -> None:
+    def __init__(
+        self,
+        below: asyncio.Transport,
+        client: End | None,
+        server: End | None,
+        *,
+        introduced: bool = False,
+    ) -> None:
         super().__init__()
         self._below = below
-        self._ends: dict[str, End | None] = {"peername": client}
+        self._ends: dict[str, object] = {"peername": client, INTRODUCED: introduced}
         if server is not None:
             self._ends["sockname"] = server
         for name in _CALLS:
@@ -126,7 +134,9 @@ class Introduction(asyncio.Protocol):
         self._part()
         rest, self._received = self._received[header.length :], b""
         client = self._client if header.is_local else header.client
-        protocol = self._hand_over(IntroducedTransport(self.transport, client, header.server))
+        protocol = self._hand_over(
+            IntroducedTransport(self.transport, client, header.server, introduced=not header.is_local)
+        )
         if rest:
             protocol.data_received(rest)
 

@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-__all__ = ["SUITS", "ClientPeer", "peer_of"]
+__all__ = ["INTRODUCED", "SUITS", "ClientPeer", "peer_of"]
 
 # The name by which a transport tells what `Certificates.suits` gave for it.
 SUITS: Final = "univocal.suits"
+# The name by which a transport tells that a PROXY header named the client.
+INTRODUCED: Final = "univocal.introduced"
 
 
 class ClientPeer(NamedTuple):
@@ -22,6 +24,7 @@ class ClientPeer(NamedTuple):
     # The hosts that may be asked for here, by the listener and by the certificate that the client was shown;
     # None: all.
     suits: Callable[[bytes], bool] | None
+    introduced: bool = False  # by a PROXY header
 
 
 def peer_of(transport: asyncio.BaseTransport, serves: Callable[[bytes], bool] | None = None) -> ClientPeer:
@@ -34,7 +37,10 @@ def peer_of(transport: asyncio.BaseTransport, serves: Callable[[bytes], bool] | 
     server = (str(own[0]), int(own[1])) if isinstance(own, tuple) else (own, None) if own else None
     scheme = b"https" if transport.get_extra_info("sslcontext") else b"http"
     address = None if client is None else client[0]
-    return ClientPeer(client, address, server, scheme, _both(transport.get_extra_info(SUITS), serves))
+    suits = _both(transport.get_extra_info(SUITS), serves)
+    return ClientPeer(
+        client, address, server, scheme, suits, introduced=bool(transport.get_extra_info(INTRODUCED))
+    )
 
 
 def _both(

@@ -19,7 +19,7 @@ from univocal.server.bounds import A_TURN
 from univocal.server.certificates import Certificates
 from univocal.server.complaints import COMPLAINTS
 from univocal.server.listener import Listener
-from univocal.server.peer import SUITS
+from univocal.server.peer import INTRODUCED, SUITS
 from univocal.server.refusal import Refusal
 from univocal.server.roles import ServerState
 
@@ -84,7 +84,8 @@ class TlsConnection(asyncio.Protocol):
         self._peer = str(peer[0]) if isinstance(peer, tuple) else None
         self.rested = self._loop.time()
         self._connections.add(self)
-        self._listener.clients.enter(self, self._peer)
+        introduced = bool(transport.get_extra_info(INTRODUCED))
+        self._listener.clients.enter(self, self._peer, introduced=introduced)
         if self._listener.bounds.limits.header_timeout:
             self._timer = self._loop.call_later(self._listener.bounds.limits.header_timeout, self._late)
 

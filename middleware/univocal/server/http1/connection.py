@@ -182,7 +182,7 @@ class Http1Connection(asyncio.Protocol):
         self._delivery = Delivery(transport, server.loop, listener.bounds.limits.send_timeout)
         server.state.connections.add(self)
         self.rested = server.loop.time()
-        self._objection = listener.clients.enter(self, peer.address)
+        self._objection = listener.clients.enter(self, peer.address, introduced=peer.introduced)
         self._timer.set(listener.bounds.limits.header_timeout or None)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
@@ -383,7 +383,14 @@ class Http1Connection(asyncio.Protocol):
 
     def _request_line(self, head: IncomingHead) -> Received:
         peer = self.peer
-        return Received(head.method, head.target, peer.scheme, peer.address, head.version.encode())
+        return Received(
+            head.method,
+            head.target,
+            peer.scheme,
+            peer.address,
+            head.version.encode(),
+            introduced=peer.introduced,
+        )
 
     def _objections(self) -> Sequence[str]:
         """The reasons for which the connection is not for any request."""
@@ -452,7 +459,7 @@ class Http1Connection(asyncio.Protocol):
             self._glance = None if read is None else glance
         if read is None or len(read.values) > listener.bounds.most_fields:
             return False
-        received = Received(b"GET", read.target, peer.scheme, peer.address)
+        received = Received(b"GET", read.target, peer.scheme, peer.address, introduced=peer.introduced)
         begun = service.clock()
         hit = service.at_a_glance(received, read.plan, read.values, begun)
         if hit is not None:

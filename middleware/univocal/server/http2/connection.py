@@ -105,7 +105,9 @@ class Http2Connection(asyncio.Protocol):
         )
         self.rested = self._loop.time()
         self._server_state.connections.add(self)
-        self._objection = self._listener.clients.enter(self, self.peer.address)
+        self._objection = self._listener.clients.enter(
+            self, self.peer.address, introduced=self.peer.introduced
+        )
         self._timer.set(self._limits.header_timeout or self._keep_alive)
         self.flush_soon()
 
@@ -279,7 +281,10 @@ class Http2Connection(asyncio.Protocol):
         if self._streams:
             session.ask_to_leave()
         self._timer.clear()
-        received = Received(head.method, head.target, self.peer.scheme, self.peer.address, b"2")
+        peer = self.peer
+        received = Received(
+            head.method, head.target, peer.scheme, peer.address, b"2", introduced=peer.introduced
+        )
         if is_complete and head.method == b"GET" and self._at_a_glance(number, head, received, now):
             return
         if is_complete and head.length:
