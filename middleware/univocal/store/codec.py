@@ -21,6 +21,7 @@ __all__ = [
     "FORMAT",
     "decode",
     "encode",
+    "encode_softened",
     "netstring",
     "netstrings",
     "optional",
@@ -60,8 +61,6 @@ def variant(vary: Selecting) -> bytes:
 
 def encode(stored: Stored) -> bytes:
     """The description of a response that has its content; a No-Vary-Search is not told."""
-    whole, until = "w" if stored.whole else "p", usable_until(stored)
-    line = f"{FORMAT} {whole} {stored.fresh_until!r} {stored.response_time!r} {until!r} {len(stored.tags)}\n"
     part = stored.part
     span = f"{part.first} {part.last}" if part is not None else "0 0"
     complete = -1 if part is None or part.complete is None else part.complete
@@ -77,7 +76,18 @@ def encode(stored: Stored) -> bytes:
         *(piece for name, value in stored.vary for piece in (name, optional(value))),
         stored.head,
     ]
-    return line.encode() + b"".join(map(netstring, pieces))
+    return _first_line(stored) + b"".join(map(netstring, pieces))
+
+
+def encode_softened(described: bytes, stored: Stored) -> bytes:
+    """The description of a response, with the freshness that a soft purge has left it."""
+    return _first_line(stored) + described[described.index(b"\n") + 1 :]
+
+
+def _first_line(stored: Stored) -> bytes:
+    whole, until = "w" if stored.whole else "p", usable_until(stored)
+    line = f"{FORMAT} {whole} {stored.fresh_until!r} {stored.response_time!r} {until!r} {len(stored.tags)}\n"
+    return line.encode()
 
 
 def decode(key: bytes, described: bytes, body: bytes | None) -> Stored | None:

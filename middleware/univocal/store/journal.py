@@ -70,10 +70,11 @@ class Journal:
     Bounded: what is dropped raises the `horizon`. A response stored before that counts as purged.
     """
 
-    __slots__ = ("_all", "_lengths", "_limit", "_named", "_octets", "_patterns", "horizon", "last")
+    __slots__ = ("_all", "_lengths", "_limit", "_named", "_octets", "_patterns", "horizon", "last", "trimmed")
 
     def __init__(self, horizon: int = 0, limit: int = _LIMIT) -> None:
         self.horizon = self.last = horizon
+        self.trimmed = 0
         self._limit = limit
         self._octets = 0
         self._named: OrderedDict[bytes, _Last] = OrderedDict()  # the last to be purged at the end
@@ -110,16 +111,35 @@ class Journal:
         self._patterns.clear()
         self._octets, self._all = 0, _Last()
 
+    def trim(self, first: int, lost: int) -> None:
+        """Forget the purges up to `first`: those up to `lost` count as if they meant everything.
+
+        The others have been carried out on all that was stored by then, which may be read no more.
+        """
+        self._rise(lost)
+        if first <= self.trimmed:
+            return
+        self.trimmed = first
+        self.last = max(self.last, first)
+        while self._named:
+            name, last = next(iter(self._named.items()))
+            if max(last.hard, last.soft) > first:
+                break
+            self._forget_name(name)
+        self._patterns = [each for each in self._patterns if each[0] > first]
+        if self._all.soft <= first:
+            self._all = _Last()
+
     def means(self, number: int, key: bytes, stored: Stored) -> bool:
         """Tell whether a purge after this number means a response, to remove it or to mark it stale."""
         return self.surviving(number, key, stored) is not stored
 
     def surviving(self, number: int, key: bytes, stored: Stored) -> Stored | None:
         """The response as the purges after this number leave it: itself, the same but stale, or None."""
-        if number >= self.last:
-            return stored
         if number < self.horizon:
             return None
+        if number >= self.last:
+            return stored
         soft, since = self._all.soft > number, self._all.time
         for name in self._names(key, stored):
             last = self._named.get(name)
@@ -163,9 +183,13 @@ class Journal:
 
     def _drop(self) -> None:
         """Forget the name that was not purged for the longest time."""
-        name, last = self._named.popitem(last=False)
-        self._octets -= _NAME_COST + len(name)
+        name, last = next(iter(self._named.items()))
         self._rise(max(last.hard, last.soft))
+        self._forget_name(name)
+
+    def _forget_name(self, name: bytes) -> None:
+        del self._named[name]
+        self._octets -= _NAME_COST + len(name)
         if name[:1] == b"p":
             length = len(name) - 1
             self._lengths[length] -= 1

@@ -43,6 +43,7 @@ __all__ = [
     "NodeLease",
     "Numbered",
     "Purges",
+    "Settled",
     "Siblings",
     "StoreReport",
     "StoreUnavailableError",
@@ -141,7 +142,15 @@ def unreported(command: str, result: str, seconds: float) -> None:
     """Hear nothing."""
 
 
-Judge: TypeAlias = Callable[[Sequence[Numbered]], Sequence[bool]]
+Judge: TypeAlias = Callable[[Sequence[Numbered]], "Sequence[Stored | None]"]
+"""Tells what purges have left of each response: itself, the same but stale, or None."""
+
+
+class Settled(NamedTuple):
+    """The purges up to `first` are forgotten. Those after `lost` have been carried out on all entries."""
+
+    first: int
+    lost: int
 
 
 class Entries(ABC):
@@ -186,7 +195,13 @@ class Entries(ABC):
 
     @abstractmethod
     async def remove(self, keys: Sequence[bytes]) -> Sequence[Numbered]:
-        """Remove all responses of some keys; returns them, with or without content."""
+        """Remove all responses of some keys, at once or as `settle` says.
+
+        Returns them, with or without content.
+        """
+
+    def settle(self, selector: Selector, number: int, now: float) -> None:  # noqa: B027
+        """Carry out a purge that is in force with this number on the entries that it names, soon."""
 
     @abstractmethod
     async def count(self, selector: Selector, after: int) -> int | None:
@@ -200,8 +215,8 @@ class Entries(ABC):
     async def walk(self, judge: Judge, followed: Callable[[], int]) -> None:  # noqa: B027
         """Clean up in the background until it is cancelled, if the store does not by itself.
 
-        `judge` tells of responses without content whether each is still valid; those that are may be given
-        the number `followed`. One node at a time walks.
+        `judge` tells what purges have left of responses without content. The walk may give those the number
+        `followed`, and softened ones their new freshness. One node at a time walks.
         """
 
     @abstractmethod
@@ -237,6 +252,10 @@ class Purges(ABC):
     @abstractmethod
     def horizon(self) -> int:
         """The number from which on `follow` has every purge."""
+
+    def settled(self) -> Settled | None:
+        """The purges that need not be known any longer; None for a journal whose names are all kept."""
+        return None
 
     @abstractmethod
     def trusted_until(self) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -58,6 +58,8 @@ _COUNTED: Final = 2_000
 _CATCH_UP: Final = 0.1
 # Seconds between two attempts to publish what is owed.
 _PAY_AGAIN: Final = 0.5
+# Attempts to read entries while purges are forgotten.
+_ATTEMPTS: Final = 3
 # Asks for no content of what it does not select.
 _NOTHING: Final = Request(b"GET", b"", [])
 
@@ -188,8 +190,11 @@ class SharedTier(Tiers):
 
     def _read_journal(self) -> None:
         """Know all of the journal that there is."""
-        horizon = self._purges.horizon()
-        self._journal = Journal(horizon)
+        settled = self._purges.settled()
+        horizon = self._purges.horizon() if settled is None else settled.first
+        self._journal = Journal(horizon if settled is None else 0)
+        if settled is not None:
+            self._journal.trim(*settled)
         with suppress(BeyondHorizonError):
             for purge in self._purges.follow(horizon):
                 self._journal.add(purge)
@@ -216,7 +221,13 @@ class SharedTier(Tiers):
             self._journal.add(purge)
             self._followed = purge.number
             self._carry_out(purge)
+        self._trim()
         return self._followed >= last
+
+    def _trim(self) -> None:
+        settled = self._purges.settled()
+        if settled is not None:
+            self._journal.trim(*settled)
 
     async def _catch_up(self) -> None:
         """Wait a moment for the purges that another process of this machine has confirmed."""
@@ -351,13 +362,35 @@ class SharedTier(Tiers):
     async def _read(self, lease: NodeLease, request: Request, *, joined: bool) -> float:
         """Read the lease's key into memory; returns the seconds for which another may still fetch it."""
         wait = 0.0
-        if joined and not lease.fetch.has_turn:
+
+        async def read() -> Sequence[Numbered]:
+            nonlocal wait
+            if not joined or lease.fetch.has_turn:
+                return await self._entries.lookup(lease.key, self.clock(), request)
             numbered, wait = await self._entries.lookup_or_begin(lease.fetch, self.clock(), request)
-        else:
-            numbered = await self._entries.lookup(lease.key, self.clock(), request)
-        lease.seen = numbered
-        self._take_in(numbered)
+            return numbered
+
+        lease.seen = await self._renumbered(read)
+        self._take_in(lease.seen)
         return wait
+
+    async def _renumbered(self, read: Callable[[], Awaitable[Sequence[Numbered]]]) -> Sequence[Numbered]:
+        """The entries that are read, as they are valid by now. Raises StoreUnavailableError.
+
+        A purge that is carried out on the entries while they are read may be forgotten before it is known
+        here: then they are read again.
+        """
+        for _ in range(_ATTEMPTS):
+            trimmed = self._journal.trimmed
+            numbered = await read()
+            self._follow()
+            if self._journal.trimmed == trimmed:
+                return [self._valid_by_now(each) for each in numbered]
+        raise StoreUnavailableError("too many purges")
+
+    def _valid_by_now(self, each: Numbered) -> Numbered:
+        left = self._journal.surviving(each.number, each.stored.key, each.stored)
+        return each if left is None else Numbered(max(each.number, self._followed), left, each.has_content)
 
     def _reliable(self, lease: NodeLease) -> tuple[Sequence[Stored], Sequence[Stored]]:
         """The stored responses that may be served, and those that the origin server may be asked about.
@@ -377,19 +410,21 @@ class SharedTier(Tiers):
     def _valid(self, numbered: Iterable[Numbered]) -> list[Stored]:
         """The responses, of those read, that the journal leaves valid, and the purges that it is owed."""
         self._follow()
-        valid = list[Stored]()
+        valid, trimmed = list[Stored](), self._journal.trimmed
         for number, stored, _ in numbered:
+            if number < trimmed:
+                continue
             left = self._journal.surviving(number, stored.key, stored)
             owed = [selector for selector in self._owed if matches(selector, stored.key, stored)]
             if left is not None and all(selector.soft for selector in owed):
                 valid.append(softened(left, self.clock()) if owed else left)
         return valid
 
-    def _judge(self, numbered: Sequence[Numbered]) -> list[bool]:
-        """Tell of each response whether it may still be served as it is, for the walk that cleans up."""
+    def _judge(self, numbered: Sequence[Numbered]) -> list[Stored | None]:
+        """Tell what purges have left of each response, for the walk that cleans up."""
         self._follow()
-        means = self._journal.means
-        return [not means(number, stored.key, stored) for number, stored, _ in numbered]
+        surviving = self._journal.surviving
+        return [surviving(number, stored.key, stored) for number, stored, _ in numbered]
 
     def _take_in(self, numbered: Sequence[Numbered]) -> None:
         """Let memory have what the store has, but for what is older than its own."""
@@ -411,7 +446,10 @@ class SharedTier(Tiers):
 
     async def _keeps(self, stored: Stored, now: float) -> bool:
         await self._catch_up()
-        return is_among(self._valid(await self._entries.lookup(stored.key, now, _NOTHING)), stored)
+        return is_among(self._valid(await self._looked_up(stored.key, now, _NOTHING)), stored)
+
+    def _looked_up(self, key: bytes, now: float, request: Request) -> Awaitable[Sequence[Numbered]]:
+        return self._renumbered(lambda: self._entries.lookup(key, now, request))
 
     def recall(
         self, key: bytes, request: Request, now: float, then: Callable[[Sequence[Stored]], None]
@@ -424,7 +462,7 @@ class SharedTier(Tiers):
     async def _recall(self, key: bytes, request: Request, now: float) -> Sequence[Stored]:
         await self._catch_up()
         with suppress(StoreUnavailableError):
-            self._take_in(await self._entries.lookup(key, now, request))
+            self._take_in(await self._looked_up(key, now, request))
         return self.lookup(key, now)
 
     def invalidate(
@@ -509,7 +547,8 @@ class SharedTier(Tiers):
             if isinstance(selector, Keys):
                 shared = await self._remove(selector, now) if counts else 0
             for piece in pieces_of(selector):
-                await self._purges.publish(piece, now, token)
+                number = await self._purges.publish(piece, now, token)
+                self._entries.settle(piece, number, now)
             self._follow()
             if counts and not isinstance(selector, Keys | Pattern):
                 with suppress(StoreUnavailableError):
@@ -537,8 +576,8 @@ class SharedTier(Tiers):
         """Remove the entries of some keys, or leave them to be softened; returns how many are valid."""
         keys = sorted(selector.names)
         if not selector.soft:
-            return len(self._valid(await self._entries.remove(keys)))
-        return sum([len(self._valid(await self._entries.lookup(key, now, _NOTHING))) for key in keys])
+            return len(self._valid(await self._renumbered(lambda: self._entries.remove(keys))))
+        return sum([len(self._valid(await self._looked_up(key, now, _NOTHING))) for key in keys])
 
     def _owe(self, selector: Selector, now: float, lease: NodeLease | None) -> int:
         self.memory.purge(selector, now, sparing=lease.local if lease is not None else None)
@@ -560,7 +599,8 @@ class SharedTier(Tiers):
         """Publish the first purge that is owed; what is owed meanwhile, be it the same, is another."""
         try:
             for piece in pieces_of(self._owed[0]):
-                await self._purges.publish(piece, self.clock())
+                number = await self._purges.publish(piece, self.clock())
+                self._entries.settle(piece, number, self.clock())
         except StoreUnavailableError:
             await asyncio.sleep(_PAY_AGAIN)
         else:

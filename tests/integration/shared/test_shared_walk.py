@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -51,6 +52,20 @@ async def test_valid_responses_get_the_number_of_the_walk(join, made, named, ser
     await node.store.purge(Prefix(frozenset((b"http en.example /red",))))
     await until(lambda: number(server, name) > before)
     assert await (await join()).read(named("/blue")) == [b"content"]
+
+
+async def test_what_was_purged_softly_stays_stale(join, made, named, server, until):
+    node = await join()
+    await node.put(made(named("/red"), more=[(b"xkey", b"red")]))
+    (name,) = entries(server)
+    before = number(server, name)
+    await node.store.purge(Tags(RED.names, soft=True))
+    await until(lambda: number(server, name) > before)
+    other = await join()
+    assert await other.read(named("/red")) == [b"content"]
+    assert [
+        one.fresh_until <= time.time() for one in other.store.tier.lookup(named("/red"), time.time())
+    ] == [True]
 
 
 async def test_without_another_purge_nobody_walks_again(join, made, named, server, until):

@@ -6,12 +6,15 @@ import tempfile
 from pathlib import Path
 
 from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
 
 from examples import examples
 from store.model import Laws, Node, tier_over
 from univocal.store.file.directory import Directory
 from univocal.store.file.entries import FileEntries
 from univocal.store.file.purges import FilePurges
+from univocal.store.purge_selectors import Keys, Tags
 
 
 class FileLaws(Laws):
@@ -24,11 +27,25 @@ class FileLaws(Laws):
         super().__init__()
 
     async def new_node(self, number: int) -> Node:
-        directory = Directory(Path(self.directory.name) / "store", is_durable=False)
+        path = Path(self.directory.name) / "store"
+        directory = Directory(path, is_durable=False, capacity=16 << 10)
         entries, purges = FileEntries(directory, 64 << 20), FilePurges(directory.ring)
         tier = tier_over(entries, purges, self.clock)
         await tier.start()
         return Node(tier, purges, entries)
+
+    @rule(number=st.integers(0, 1), by_tag=st.booleans(), count=st.sampled_from([5, 40, 90]))
+    def purge_others(self, number: int, by_tag: bool, count: int) -> None:
+        """Purge what nobody has stored, so that the journal forgets what was purged before."""
+        tier = self.nodes[number].tier
+
+        async def go() -> None:
+            for each in range(count):
+                name = frozenset((b"0123456789abcdef http a /other/%d" % each,))
+                await tier.purge(Tags(name) if by_tag else Keys(name), self.now)
+
+        self.run(go())
+        self.look_around()
 
     async def stop(self, node: Node) -> None:
         await node.tier.aclose()

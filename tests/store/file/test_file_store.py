@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,10 @@ from univocal.http.messages import Request
 from univocal.store.address import file_tier
 from univocal.store.file.directory import Directory, new_in_memory
 from univocal.store.file.entries import FileEntries
+from univocal.store.file.purges import FilePurges
 from univocal.store.file.rows import EntryTable
 from univocal.store.memory import MemoryStore
-from univocal.store.purge_selectors import Everything, Keys, Prefix, Tags
+from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags, Variants
 from univocal.store.roles import FetchLease, StoreUnavailableError
 from univocal.store.shared import SharedTier
 
@@ -378,6 +380,58 @@ async def test_an_unexpected_fault_of_one_write_stops_no_later_one(
     assert await served(second, "b") == [b"content"]
 
 
+@pytest.mark.parametrize("fault", [RuntimeError("fault"), SystemExit(1)], ids=["an error", "an end"])
+@pytest.mark.parametrize("name", ["time.sleep", "EntryTable.begin"])
+async def test_a_writing_thread_that_ends_is_begun_again(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: Any, name: str
+) -> None:
+    """Those who wait for it hear of its end, also another process that waits for the turn."""
+    first, second = await opened(), await opened()
+    real = time.sleep
+
+    def ends(*_: object) -> None:
+        if threading.current_thread().name == "univocal-writer":
+            raise fault
+        real(0.01)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(f"univocal.store.file.entries.{name}", ends)
+        lease = first.begin(key("a"), time.time())
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        first.fill(lease, REQUEST, lambda *_: False, done.set_result, joined=True)
+        assert not await done
+        waiting = asyncio.create_task(served(second, "a", joined=True))
+        first.commit(lease, response("a"))
+        ended = asyncio.Event()
+        first.end(lease, ended.set)
+        await asyncio.wait_for(ended.wait(), 1)
+        assert await asyncio.wait_for(waiting, 1) == []
+    await asyncio.wait_for(store(first, response("b")), 5)
+    assert await served(second, "b") == [b"content"]
+    if isinstance(fault, SystemExit) or name == "time.sleep":
+        assert caplog.text.count("the writing thread ended") >= 1
+    await asyncio.wait_for(first.aclose(), 5)
+
+
+@pytest.mark.parametrize("ends", ["", "-wal", "-*"])
+async def test_a_database_that_is_removed_is_begun_anew(
+    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture, ends: str
+) -> None:
+    first, second = await opened(), await opened()
+    await store(first, response("a"))
+    for file in (tmp_path / "store").glob(f"entries-*.db{ends}"):
+        file.unlink()
+    await store(first, response("b"), response("c"))
+    assert "its file was removed" in caplog.text
+    assert caplog.text.count("the store starts empty") == 1
+    assert await served(second, "c") == [b"content"]
+    assert await first.purge(Tags(frozenset((b"t",))), time.time()) >= 2
+    assert await served(second, "b") == await served(second, "c") == []
+    third = await opened()
+    await store(second, response("d"))
+    assert await served(third, "d") == [b"content"]
+
+
 async def test_a_full_disk_stores_nothing_and_purges_go_on(
     opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -400,6 +454,131 @@ async def test_a_full_disk_stores_nothing_and_purges_go_on(
         await tier.aclose()
     finally:
         subprocess.run(["umount", "-l", disk], check=True)  # noqa: ASYNC221
+
+
+async def walked(tier: SharedTier) -> None:
+    entries = tier._entries
+    assert isinstance(entries, FileEntries)
+    at = await entries._clean(0, tier._judge, tier._followed, needed=1 << 62)
+    while at:
+        at = await entries._clean(at, tier._judge, tier._followed, needed=1 << 62)
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [Keys(frozenset((key("a"),))), Tags(frozenset((b"t",))), Prefix(frozenset((b"http en.",))), Everything()],
+)
+async def test_a_softly_purged_response_stays_stored_and_stale(opened: Open, selector: Any) -> None:
+    """Also once the walk has looked at it, where no memory has it, and when the purge is forgotten."""
+    first = await opened()
+    await store(first, response("a"))
+    assert await first.purge(replace(selector, soft=True), time.time()) == 1
+    for tier in (first, await opened()):
+        await walked(tier)
+        other = await opened()
+        assert await served(other, "a") == [b"content"]
+        (stale,) = other.lookup(key("a"), time.time())
+        assert stale.fresh_until <= time.time()
+    other._journal.forget(0)
+    (row,) = await other._entries.lookup(key("a"), time.time())
+    assert row.stored.fresh_until <= time.time()
+    assert await first.purge(selector, time.time()) == 1
+    assert await served(await opened(), "a") == []
+
+
+async def test_a_soft_purge_brings_nothing_back(opened: Open) -> None:
+    first = await opened()
+    await store(first, response("a"))
+    await first.purge(Tags(frozenset((b"t",))), time.time())
+    await first.purge(Keys(frozenset((key("a"),)), soft=True), time.time())
+    await store(first, response("b"))  # behind which the purges have been carried out
+    assert await served(await opened(), "a") == []
+
+
+SMALL_RING = 32 << 10
+
+
+@pytest.fixture
+async def beside(tmp_path: Path) -> AsyncIterator[Callable[[], Awaitable[SharedTier]]]:
+    """Open one directory with a small journal several times."""
+    made = list[tuple[SharedTier, Directory]]()
+
+    async def go() -> SharedTier:
+        directory = Directory(tmp_path / "store", is_durable=False, capacity=SMALL_RING)
+        entries, purges = FileEntries(directory, 64 << 20), FilePurges(directory.ring)
+        tier = SharedTier(MemoryStore(), entries, purges, time.time)
+        await tier.start()
+        made.append((tier, directory))
+        return tier
+
+    yield go
+    for tier, directory in made:
+        await tier.aclose()
+        directory.close()
+
+
+def others(kind: str, number: int) -> Selector:
+    match kind:
+        case "URL":
+            return Keys(frozenset((key(f"other/{number}"),)))
+        case "tag":
+            return Tags(frozenset((b"other%d" % number,)))
+        case "prefix":
+            return Prefix(frozenset((b"http en.example /other/%d/" % number,)))
+        case _:
+            return Variants(frozenset(((key(f"other/{number}"), ()),)), time.time())
+
+
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize("kind", ["URL", "tag", "prefix", "replaced"])
+async def test_purges_of_other_responses_cost_no_stored_response(
+    beside: Callable[[], Awaitable[SharedTier]], kind: str, soft: bool
+) -> None:
+    """Many times as many as the journal holds; and what was purged before them stays purged."""
+    first, second = await beside(), await beside()
+    await store(first, *(response(str(number)) for number in range(300)))
+    assert await second.purge(Keys(frozenset((key("7"),))), time.time()) == 1
+    assert await first.purge(Keys(frozenset((key("8"),)), soft=True), time.time()) == 1
+    for number in range(700):
+        await first.purge(replace(others(kind, number), soft=soft), time.time())
+    third = await beside()
+    assert await served(third, "7") == await served(second, "7") == []
+    left = [number for number in range(300) if await served(third, str(number))]
+    assert left == [number for number in range(300) if number != 7]
+    (stale,) = third.lookup(key("8"), time.time())
+    assert stale.fresh_until <= time.time()
+
+
+async def test_a_response_fetched_before_many_purges_is_not_stored(
+    beside: Callable[[], Awaitable[SharedTier]],
+) -> None:
+    """One of them means it, and the journal has forgotten that."""
+    first, second = await beside(), await beside()
+    lease = first.begin(key("a"), time.time())
+    for number in range(600):
+        await second.purge(Keys(frozenset((key("a" if number == 3 else f"other/{number}"),))), time.time())
+    first.commit(lease, response("a"))
+    ended = asyncio.Event()
+    first.end(lease, ended.set)
+    await ended.wait()
+    assert await served(second, "a") == await served(first, "a") == []
+
+
+async def test_what_is_written_late_is_asked_about_once_more(opened: Open) -> None:
+    """A purge that came between the look at the journal and the transaction."""
+    tier = await opened()
+    entries = tier._entries
+    number = tier._followed
+    for path, selector, stays in (
+        ("a", Keys(frozenset((key("a"),))), False),
+        ("b", Tags(frozenset((b"t",))), False),
+        ("c", Keys(frozenset((key("other"),))), True),
+    ):
+        await tier.purge(selector, time.time())
+        stored = response(path)
+        assert not await entries.commit(FetchLease(stored.key, b"token"), number, stored, time.time())
+        assert bool(await entries.lookup(stored.key, time.time())) is stays
+        number = tier._followed
 
 
 async def test_expired_and_purged_rows_are_removed_in_the_background(opened: Open, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from typing import Final
 from univocal.store.file.byte_locks import ByteLocks
 from univocal.store.file.own_files import open_directory
 from univocal.store.file.ownership import InUseError, Program, RemovedError, is_left, locked
-from univocal.store.file.ring import Ring
+from univocal.store.file.ring import CAPACITY, Ring
 from univocal.store.file.turns import Turns
 from univocal.store.roles import StoreUnavailableError
 
@@ -37,10 +37,18 @@ class Directory:
     """A directory that is made, locked and opened. Raises OSError, InUseError.
 
     `is_durable`: it is on a disk, and what was confirmed survives a loss of power. `program`: whose processes
-    have it in common. Once it was removed, each of them, and those that come later, goes on without.
+    have it in common; once it was removed, each of them goes on without. `capacity`: bytes of the journal.
     """
 
-    def __init__(self, path: Path, *, is_durable: bool = True, program: Program | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        is_durable: bool = True,
+        program: Program | None = None,
+        capacity: int = CAPACITY,
+    ) -> None:
+        self._capacity: Final = capacity
         self.path: Final = path
         self.is_durable: Final = is_durable
         program = Program() if program is None else program
@@ -73,7 +81,9 @@ class Directory:
 
     def _journal(self) -> Ring:
         try:
-            ring = Ring(self.path / "journal", directory=self._file, is_durable=self.is_durable)
+            ring = Ring(
+                self.path / "journal", self._capacity, directory=self._file, is_durable=self.is_durable
+            )
         except StoreUnavailableError as error:
             raise OSError(str(error)) from None
         if ring.is_new and self._databases():
@@ -102,12 +112,13 @@ class Directory:
         """Put a damaged file of entries aside; all processes go on with another."""
         if not self.ring.renew(generation):
             return
-        damaged = self.entries(generation)
+        damaged, moved = self.entries(generation), "nothing of it is left"
         with suppress(OSError):
             os.replace(damaged.name, "damaged.db", src_dir_fd=self._file, dst_dir_fd=self._file)
+            moved = "moved to damaged.db"
         for end in ("-wal", "-shm"):
             self._remove(damaged.name + end)
-        logger.warning("%s is damaged (%s): moved to damaged.db, the store starts empty", damaged, reason)
+        logger.warning("%s is damaged (%s): %s, the store starts empty", damaged, reason, moved)
 
     def close(self) -> None:
         """Let other programs use it."""

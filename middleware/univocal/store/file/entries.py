@@ -17,10 +17,12 @@ from typing import Any, Final, TypeVar
 from univocal.cache.stored import Stored
 from univocal.http.messages import Request
 from univocal.store.file.directory import Directory
-from univocal.store.file.rows import EntryTable, Put, is_damage
-from univocal.store.purge_selectors import Selector
+from univocal.store.file.rows import EntryTable, Lift, Put, is_damage
+from univocal.store.purge_codec import decode_purge
+from univocal.store.purge_selectors import Keys, Selector, Variants, matches
 from univocal.store.refusals import Refusals
 from univocal.store.roles import (
+    BeyondHorizonError,
     Entries,
     FetchLease,
     Judge,
@@ -46,6 +48,9 @@ _GATHERING: Final = 0.002
 _TURN: Final = 10.0
 # Seconds after which a row that is read is touched again.
 _TOUCHED: Final = 60
+# Purges that are carried out before what was written is brought to the disk, and seconds for which they wait.
+_SETTLED: Final = 500
+_SYNCED: Final = 5.0
 # Seconds between two slices of the walk that cleans up, and between two attempts to be the one who walks.
 _PACE: Final = 0.1
 _IDLE: Final = 5.0
@@ -59,6 +64,7 @@ class _Work:
     size: int
     done: asyncio.Future[Any] | None
     result: Any = None
+    settles: int = 0  # the number of a purge that this carries out
 
     def tell(self, error: Exception | None) -> None:
         """Tell who waits; in the event loop."""
@@ -83,8 +89,10 @@ class FileEntries(Entries):
         self._news: Final = threading.Condition()
         self._ends = False
         self._refusals: Final = Refusals(str(directory.path))
-        self._writer: Final = threading.Thread(target=self._write_all, name="univocal-writer", daemon=True)
-        self._writer.start()
+        self._batch: list[_Work] = []
+        self._carried_out: list[int] = []  # the purges of these numbers, since `_synced`
+        self._synced = time.monotonic()
+        self._writer = self._new_writer()
 
     # Reading
 
@@ -126,9 +134,12 @@ class FileEntries(Entries):
         """The generation in force, and its rows. Raises sqlite3.Error."""
         generation = self.directory.ring.generation
         if opened is not None:
-            if opened[0] == generation:
+            if opened[0] == generation and opened[1].is_in_place:
                 return opened
             opened[1].close()
+            if opened[0] == generation:
+                self._put_aside(generation, "its file was removed")
+                generation = self.directory.ring.generation
         try:
             return generation, EntryTable(
                 self.directory.entries(generation), is_durable=self.directory.is_durable
@@ -140,10 +151,13 @@ class FileEntries(Entries):
     def _doubt(self, error: sqlite3.Error, generation: int) -> None:
         """Put the file of that generation aside if it is damaged: another process may have begun the next."""
         if is_damage(error):
-            try:
-                self.directory.put_aside(generation, str(error))
-            except (OSError, StoreUnavailableError):
-                logger.warning("%s: the database is damaged and cannot be moved away", self.directory.path)
+            self._put_aside(generation, str(error))
+
+    def _put_aside(self, generation: int, reason: str) -> None:
+        try:
+            self.directory.put_aside(generation, reason)
+        except (OSError, StoreUnavailableError):
+            logger.warning("%s: the database is damaged and cannot be moved away", self.directory.path)
 
     # Turns
 
@@ -168,7 +182,7 @@ class FileEntries(Entries):
             if too_much or len(self._waiting) > _MOST_PUTS:
                 result = "full"
                 return False
-            replaced: bool = await self._write(lambda rows: rows.put(put), put.size)
+            replaced: bool = await self._write(lambda rows: self._put(rows, put, lease, stored), put.size)
             return replaced
         except StoreUnavailableError:
             result = "full" if self._refusals.lasts else "error"
@@ -177,45 +191,81 @@ class FileEntries(Entries):
             self._report("commit", result, time.perf_counter() - begun)
             await self.end(lease)
 
-    async def remove(self, keys: Sequence[bytes]) -> Sequence[Numbered]:
-        begun, result = time.perf_counter(), "ok"
+    def _put(self, rows: EntryTable, put: Put, lease: FetchLease, stored: Stored) -> bool:
+        """Write a response, unless a purge means it that was put in force since its number was noted.
+
+        Such a purge is carried out by this thread or another process's, after this transaction or before.
+        """
+        number, keys = put.number, {lease.key, stored.key}
         try:
-            if await self._read("lookup", lambda rows: any(rows.of_key(key) for key in keys)):
-                removed: Sequence[Numbered] = await self._write(lambda rows: rows.take(keys), 0)
-                return removed
-            return ()
+            for number, payload in self.directory.ring.follow(put.number):
+                purge = decode_purge(number, payload, None)
+                meant = any(matches(purge.selector, key, stored) for key in keys)
+                if meant and purge.cause != lease.token:
+                    return False
+        except BeyondHorizonError:
+            return False
+        return rows.put(put._replace(number=number))
+
+    async def remove(self, keys: Sequence[bytes]) -> Sequence[Numbered]:
+        try:
+            return await self._read(
+                "remove", lambda rows: [each for key in keys for each in rows.described(key)]
+            )
         except StoreUnavailableError:
-            result = "error"
             return ()  # the journal says that they are purged
-        finally:
-            self._report("remove", result, time.perf_counter() - begun)
+
+    def settle(self, selector: Selector, number: int, now: float) -> None:
+        if isinstance(selector, Keys | Variants):
+            with suppress(OSError):
+                self._enqueue(_Work(lambda rows: rows.settle(selector, number, now), 0, None, settles=number))
 
     async def walk(self, judge: Judge, followed: Callable[[], int]) -> None:
-        at = 0
+        at, needed, ring = 0, 0, self.directory.ring
         while not self._ends:
             if not self.directory.turns.lead():
                 await asyncio.sleep(_IDLE)
                 continue
+            if at == 0:
+                needed = ring.needed()
             try:
-                at = await self._clean(at, judge, followed())
+                at = await self._clean(at, judge, followed(), needed)
+                if at == 0 and needed:
+                    await self._write(lambda _: None, 0)  # what was lifted is written
+                    ring.raise_floor(needed)
             except StoreUnavailableError:
                 at = 0
-            await asyncio.sleep(_PACE if at else _IDLE)
+            await self._rest(at)
 
-    async def _clean(self, at: int, judge: Judge, followed: int) -> int:
-        """Look at some rows; returns where to go on, 0 at the end."""
+    async def _rest(self, at: int) -> None:
+        """Pause within a walk, or between two; not while purges wait for it."""
+        if at:
+            await asyncio.sleep(0 if self.directory.ring.is_tight else _PACE)
+            return
+        for _ in range(int(_IDLE / _PACE)):
+            if self.directory.ring.is_tight:
+                break
+            await asyncio.sleep(_PACE)
+
+    async def _clean(self, at: int, judge: Judge, followed: int, needed: int = 0) -> int:
+        """Look at some rows; returns where to go on, 0 at the end.
+
+        Those that purges have left get the number `followed` if they have less than is needed.
+        """
         rows = await self._read("walk", lambda rows: rows.after(at))
         if not rows:
             return 0
-        now = time.time()
+        now, dropped, lifted = time.time(), list[tuple[int, int]](), list[Lift]()
         whole = [(row, until) for row, until, _ in rows if row is not None]
-        valid = judge([row.numbered for row, _ in whole])
-        gone = [row.id for (row, until), left in zip(whole, valid, strict=True) if not left or until < now]
-        numbers = {row.id: row.numbered.number for row, _ in whole}
-        dropped = [(each, numbers[each]) for each in gone]
-        early = self.directory.ring.last - _LIFTED
-        lifted = [(followed, each, old) for each, old in numbers.items() if old < early]
-        lifted = [each for each in lifted if each[1] not in gone]
+        left = judge([row.numbered for row, _ in whole])
+        for (row, until), stored in zip(whole, left, strict=True):
+            number = row.numbered.number
+            if stored is None or until < now:
+                dropped.append((row.id, number))
+            elif number < needed:
+                lifted.append(
+                    Lift(row.id, number, followed, None if stored is row.numbered.stored else stored)
+                )
         if dropped or lifted:
             await self._write(lambda rows: rows.tidy(dropped, lifted), 0)
         return rows[-1][2]
@@ -234,33 +284,61 @@ class FileEntries(Entries):
                 raise OSError("closed")
             self._waiting.append(work)
             self._size += work.size
+            if self._writer is None or not self._writer.is_alive():
+                self._writer = self._new_writer()
             if len(self._waiting) == 1:
                 self._news.notify()
+
+    def _new_writer(self) -> threading.Thread | None:
+        writer = threading.Thread(target=self._write_on, name="univocal-writer", daemon=True)
+        writer.start()
+        return writer
+
+    def _write_on(self) -> None:
+        """Write until the end. If this thread is ended before, nobody waits for it, and the next write begins
+        another."""
+        try:
+            self._write_all()
+        except BaseException as error:
+            with self._news:
+                left = [*self._batch, *self._waiting]
+                self._waiting.clear()
+                self._size, self._writer = 0, None
+            logger.warning("%s: the writing thread ended (%r), another begins", self.directory.path, error)
+            self._fail(left, StoreUnavailableError(f"the writing thread ended: {error!r}"))
 
     def _write_all(self) -> None:
         """Write until the end, some at a time."""
         opened: tuple[int, EntryTable] | None = None
-        while True:
-            with self._news:
-                while not self._waiting and not self._ends:
-                    self._news.wait()
-                if not self._waiting:
-                    break
-            time.sleep(_GATHERING)
-            with self._news:
-                batch = [self._waiting.popleft() for _ in range(min(_BATCH, len(self._waiting)))]
-                self._size -= sum(work.size for work in batch)
-            try:
-                opened = self._current(opened)
-                self._write_batch(*opened, batch)
-            except Exception as error:
-                self._fail(batch, error)  # the thread goes on: later responses are stored
-        if opened is not None:
-            try:
-                opened[1].checkpoint()
-            except sqlite3.Error as error:
-                logger.info("%s: %s", self.directory.path, error)
-            opened[1].close()
+        try:
+            while self._next_batch():
+                try:
+                    opened = self._current(opened)
+                    self._write_batch(*opened, self._batch)
+                except Exception as error:
+                    self._fail(self._batch, error)  # the thread goes on: later responses are stored
+                self._batch = []
+            if opened is not None:
+                try:
+                    opened[1].checkpoint()
+                except sqlite3.Error as error:
+                    logger.info("%s: %s", self.directory.path, error)
+        finally:
+            if opened is not None:
+                opened[1].close()
+
+    def _next_batch(self) -> bool:
+        """Wait for what is to be written; False at the end."""
+        with self._news:
+            while not self._waiting and not self._ends:
+                self._news.wait()
+            if not self._waiting:
+                return False
+        time.sleep(_GATHERING)
+        with self._news:
+            self._batch = [self._waiting.popleft() for _ in range(min(_BATCH, len(self._waiting)))]
+            self._size -= sum(work.size for work in self._batch)
+        return True
 
     def _write_batch(self, generation: int, rows: EntryTable, batch: list[_Work]) -> None:
         try:
@@ -278,6 +356,20 @@ class FileEntries(Entries):
         if any(work.size for work in batch):
             self._refusals.stored()
         _tell(batch, None)
+        self._carried_out += [work.settles for work in batch if work.settles]
+        self._settle(rows)
+
+    def _settle(self, rows: EntryTable) -> None:
+        """Let the journal know what was carried out, once it survives a loss of power."""
+        is_soon = len(self._carried_out) < _SETTLED and time.monotonic() - self._synced < _SYNCED
+        if not self._carried_out or (self.directory.is_durable and is_soon):
+            return
+        self._synced = time.monotonic()
+        if self.directory.is_durable:
+            rows.sync()
+        with suppress(StoreUnavailableError):
+            self.directory.ring.settle(self._carried_out)
+        self._carried_out = []
 
     def _fail(self, batch: list[_Work], error: Exception) -> None:
         self._refusals.refused(error)
@@ -287,7 +379,9 @@ class FileEntries(Entries):
         with self._news:
             self._ends = True
             self._news.notify()
-        await asyncio.to_thread(self._writer.join)
+            writer = self._writer
+        if writer is not None:
+            await asyncio.to_thread(writer.join)
         await asyncio.get_running_loop().run_in_executor(self._reader, self._close_reader)
         self._reader.shutdown()
 
@@ -295,10 +389,6 @@ class FileEntries(Entries):
         if self._read_rows is not None:
             self._read_rows[1].close()
             self._read_rows = None
-
-
-# Positions of the journal: a row whose number is further back than this gets another.
-_LIFTED: Final = 1 << 20
 
 
 def _tell(batch: list[_Work], error: Exception | None) -> None:

@@ -10,16 +10,20 @@ from math import inf
 from typing import Final
 
 from univocal.store.file.ring import Ring
-from univocal.store.journal import Purge
+from univocal.store.journal import Purge, names_of
 from univocal.store.purge_codec import PatternCompiler, decode_purge, encode_purge
 from univocal.store.purge_selectors import Selector
-from univocal.store.roles import Purges, StoreReport, StoreUnavailableError, Watcher, unreported
+from univocal.store.roles import Purges, Settled, StoreReport, StoreUnavailableError, Watcher, unreported
 
 __all__ = ["FilePurges"]
 
 
 # Seconds between two looks whether the journal is where it was.
 _LOOK: Final = 0.5
+# Bytes of the ring that a name takes at least, so that the names of a full one fit into `Journal`.
+_NAME: Final = 160
+# Seconds for which a purge waits until the walk has looked at the entries that others would be lost for.
+_PACED: Final = 10.0
 
 
 class FilePurges(Purges):
@@ -45,12 +49,13 @@ class FilePurges(Purges):
 
     async def _look_after(self, watcher: Watcher) -> None:
         """Another process makes the directory anew, with a journal of its own: of that nothing is heard."""
-        while self._is_in_place():  # noqa: ASYNC110  (who removes it says nothing)
+        while self._is_in_place():
             await asyncio.sleep(_LOOK)
+            watcher.heard()  # who looks nothing up must not fall behind
         watcher.lost("its directory was removed: start the program again")
 
-    def _append(self, payload: bytes) -> int:
-        number = self._ring.append(payload)
+    def _append(self, payload: bytes, names: int) -> int:
+        number = self._ring.append(payload, names * _NAME, _PACED)
         if not self._is_in_place():
             raise StoreUnavailableError("its directory was removed")
         return number
@@ -60,7 +65,8 @@ class FilePurges(Purges):
         payload = encode_purge(selector, now, cause)
         try:
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._thread, self._append, payload)
+            names = len(names_of(selector))
+            return await loop.run_in_executor(self._thread, self._append, payload, names)
         except StoreUnavailableError:
             result = "late"
             raise
@@ -78,6 +84,10 @@ class FilePurges(Purges):
 
     def horizon(self) -> int:
         return self._ring.first
+
+    def settled(self) -> Settled:
+        first = self._ring.first  # before what may be lost with more of them
+        return Settled(first, self._ring.lost)
 
     def trusted_until(self) -> float:
         return inf

@@ -5,6 +5,9 @@ counted from the file's beginning of use: it rises, and tells a reader where the
 of eight bytes is what makes a purge known. Room is set aside beforehand: a full disk does not hinder a purge.
 
 A record: its end (8 bytes), the length of its payload (8), a digest of both and the payload (8), the payload.
+Older records make room for others. A record is settled once its purge has been carried out on all entries.
+Before others are forgotten, a walk looks at all entries and gives them greater numbers: the floor. Without
+such a walk, entries with smaller numbers count as purged from then on (`lost`).
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import mmap
 import os
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
@@ -27,14 +30,23 @@ __all__ = ["CAPACITY", "Ring"]
 
 CAPACITY: Final = 4 << 20
 _HEAD: Final = mmap.PAGESIZE
-_MAGIC: Final = int.from_bytes(b"univocJ1", "little")
+_MAGIC: Final = int.from_bytes(b"univocJ2", "little")
 _RECORD: Final = struct.Struct("<QQ8s")
 _SKIPPED: Final = 2**64 - 1  # for a length: the next record is at the ring's beginning
 # The places of the head's numbers.
-_NAME, _SIZE, _FIRST, _LAST, _GENERATION = range(5)
-# Seconds for which another process may hold the ring, and between two attempts.
+_NAME, _SIZE, _FIRST, _LAST, _GENERATION, _LOST, _FLOOR = range(7)
+# In a length: the purge has been carried out on all entries.
+_SETTLED: Final = 1 << 62
+_FLAGS: Final = struct.Struct("<Q")
+# As much of the ring makes room at a time.
+_PART: Final = 8
+# Purges of this process that are not settled, and are known not to be.
+_MOST_UNSETTLED: Final = 20_000
+# Seconds for which another process may hold the ring, and between two attempts; and between two looks whether
+# a walk has made room.
 _PATIENCE: Final = 1.0
 _PAUSE: Final = 0.001
+_WAIT: Final = 0.01
 
 
 class Ring:
@@ -54,6 +66,8 @@ class Ring:
     ) -> None:
         self._path, self._directory = path, directory
         self._capacity, self._is_durable = capacity, is_durable
+        self._starts: dict[int, int] = {}  # of the purges of this process that are not settled yet
+        self._nothing_needed = -1, -1  # the beginning and the floor for which all was settled
         self._file: Final = open_file(path, directory)
         try:
             with self.alone():
@@ -89,7 +103,7 @@ class Ring:
         return True
 
     def _begin(self) -> None:
-        self._head[_FIRST] = self._head[_LAST] = 0
+        self._head[_FIRST] = self._head[_LAST] = self._head[_LOST] = self._head[_FLOOR] = 0
         self._write(0, bytes(_RECORD.size))  # or the purges of before would be counted
         self._head[_SIZE] = self._capacity
         self._head[_GENERATION] = time.time_ns()
@@ -142,6 +156,11 @@ class Ring:
         return self._head[_FIRST]
 
     @property
+    def lost(self) -> int:
+        """The number up to which purges are forgotten that may mean entries with a smaller one."""
+        return max(self._head[_LOST], self._head[_FLOOR])
+
+    @property
     def generation(self) -> int:
         """The name of the file of entries that goes with this journal."""
         return self._head[_GENERATION]
@@ -155,36 +174,100 @@ class Ring:
             self._flush(0, _HEAD)
             return True
 
-    def append(self, payload: bytes) -> int:
+    def append(self, payload: bytes, weight: int = 0, patience: float = 0.0) -> int:
         """Add a purge, which all processes know of when this returns; returns its number.
+
+        It takes `weight` bytes at least. Where others that are not settled must make room, it waits up to
+        `patience` seconds for the walk. Raises StoreUnavailableError.
+        """
+        need = _padded(max(_RECORD.size + len(payload), weight))
+        if need > self._capacity // 4:
+            raise StoreUnavailableError("too long for the journal")
+        until = time.monotonic() + patience
+        while True:
+            with self.alone():
+                start = self.last
+                left = self._capacity - start % self._capacity
+                if left < need:
+                    start += left
+                end = start + need
+                if self._makes_room(end - self._capacity, time.monotonic() >= until):
+                    if start != self.last and left >= _RECORD.size:
+                        self._write(self.last, _RECORD.pack(start, _SKIPPED, b""))
+                    self._write(start, _RECORD.pack(end, len(payload), _digest(end, payload)) + payload)
+                    self._flush_ring(self.last, end)
+                    self._starts[end] = start
+                    self._head[_LAST] = end
+                    self._flush(0, _HEAD)
+                    break
+            time.sleep(_WAIT)
+        if len(self._starts) > _MOST_UNSETTLED:
+            self._starts.pop(next(iter(self._starts)), None)
+        return end
+
+    def _makes_room(self, needed: int, at_any_cost: bool) -> bool:
+        """Let the beginning go up to a position and some more; False if that would lose entries."""
+        if self.first >= needed:
+            return True
+        lost, first = self._unsettled(self.first, min(needed + self._capacity // _PART, self.last))
+        if lost and not at_any_cost:
+            return False
+        self._head[_LOST] = max(self._head[_LOST], lost)
+        self._head[_FIRST] = first
+        return True
+
+    def _unsettled(self, position: int, until: int) -> tuple[int, int]:
+        """The last of the records from a position on that concerns entries, 0 for none; where they end."""
+        last, floor, number = self.last, self._head[_FLOOR], 0
+        while position < until:
+            left = self._capacity - position % self._capacity
+            if left < _RECORD.size:
+                position += left
+                continue
+            end, length, _ = _RECORD.unpack_from(self._map, _HEAD + position % self._capacity)
+            if not position < end <= last:
+                return last, last  # damage
+            if length != _SKIPPED and not length & _SETTLED and end > floor:
+                number = end
+            position = end
+        return number, position
+
+    def settle(self, numbers: Iterable[int]) -> None:
+        """Take note that purges of this process have been carried out on all entries, and will stay so.
 
         Raises StoreUnavailableError.
         """
-        need = _padded(_RECORD.size + len(payload))
-        if need > self._capacity // 4:
-            raise StoreUnavailableError("too long for the journal")
         with self.alone():
-            start = self.last
-            left = self._capacity - start % self._capacity
-            if left < need:
-                start += left
-            end = start + need
-            self._forget(end - self._capacity)
-            if start != self.last and left >= _RECORD.size:
-                self._write(self.last, _RECORD.pack(start, _SKIPPED, b""))
-            self._write(start, _RECORD.pack(end, len(payload), _digest(end, payload)) + payload)
-            self._flush_ring(self.last, end)
-            self._head[_LAST] = end
-            self._flush(0, _HEAD)
-            return end
+            for number in numbers:
+                start = self._starts.pop(number, -1)
+                if start >= self.first:
+                    at = _HEAD + start % self._capacity + 8
+                    (length,) = _FLAGS.unpack_from(self._map, at)
+                    _FLAGS.pack_into(self._map, at, length | _SETTLED)
 
-    def _forget(self, needed: int) -> None:
-        """Let the beginning go up to a position, before other records are written there."""
-        first = self.first
-        while first < needed:
-            record = self._record(first)
-            first = self.last if record is None else record[0]
-        self._head[_FIRST] = first
+    def needed(self) -> int:
+        """The number that all entries must have before half of a full ring can be forgotten; 0: any."""
+        first, floor = self.first, self._head[_FLOOR]
+        half = self._capacity // 2
+        if self.last - first <= half or (first, floor) == self._nothing_needed:
+            return 0
+        number, _ = self._unsettled(first, first + half)
+        if self.first != first:
+            return 0  # it was written over meanwhile
+        if not number:
+            self._nothing_needed = first, floor
+        return number
+
+    @property
+    def is_tight(self) -> bool:
+        """True if little is left until purges wait for the walk."""
+        return self.last - self.first > self._capacity * 3 // 4 and self.needed() > 0
+
+    def raise_floor(self, number: int) -> None:
+        """Take note that all entries have at least this number. Raises StoreUnavailableError."""
+        with self.alone():
+            self._head[_FLOOR] = max(self._head[_FLOOR], number)
+            self._flush(0, _HEAD)
 
     def follow(self, number: int) -> Iterator[tuple[int, bytes]]:
         """The purges after a number with theirs, in order; b"" for what is damaged.
@@ -215,7 +298,8 @@ class Ring:
         end, length, digest = _RECORD.unpack_from(self._map, at)
         if length == _SKIPPED:
             return (end, None) if end == start + left else None
-        if length > left - _RECORD.size or end != start + _padded(_RECORD.size + length):
+        length &= ~_SETTLED
+        if length > left - _RECORD.size or not _RECORD.size + length <= end - start <= left:
             return None
         payload = self._map[at + _RECORD.size : at + _RECORD.size + length]
         return (end, payload) if _digest(end, payload) == digest else None

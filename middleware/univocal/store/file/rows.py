@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from math import inf
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from univocal.cache.stored import Stored
-from univocal.store.codec import decode, encode, netstring, netstrings, usable_until, variant
-from univocal.store.purge_selectors import Everything, Pattern, Prefix, Selector, Tags, located, url_of
+from univocal.cache.stored import Selecting, Stored, softened
+from univocal.store.codec import (
+    decode,
+    encode,
+    encode_softened,
+    netstring,
+    netstrings,
+    usable_until,
+    variant,
+)
+from univocal.store.purge_selectors import (
+    Everything,
+    Keys,
+    Pattern,
+    Prefix,
+    Selector,
+    Tags,
+    Variants,
+    located,
+    url_of,
+)
 from univocal.store.roles import Numbered
 
-__all__ = ["EntryTable", "Put", "Row", "is_damage"]
+__all__ = ["EntryTable", "Lift", "Put", "Row", "is_damage"]
 
 # Seconds for which another process may be writing.
 _PATIENCE: Final = 2.0
@@ -23,11 +43,12 @@ SLICE: Final = 200
 # Responses of one key.
 _MOST_VARIANTS: Final = 64
 
+_VERSION: Final = 2
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS entries (
     id INTEGER PRIMARY KEY, number INTEGER NOT NULL, touched INTEGER NOT NULL, usable_until REAL NOT NULL,
     response_time REAL NOT NULL, key BLOB NOT NULL, variant BLOB NOT NULL, tags BLOB NOT NULL,
-    digest BLOB NOT NULL, described BLOB NOT NULL, body BLOB NOT NULL
+    digest BLOB NOT NULL, described BLOB NOT NULL, seal BLOB NOT NULL, body BLOB NOT NULL
 );
 CREATE UNIQUE INDEX IF NOT EXISTS named ON entries (key, variant);
 CREATE INDEX IF NOT EXISTS by_age ON entries (touched);
@@ -35,11 +56,11 @@ CREATE INDEX IF NOT EXISTS tagged ON entries (tags, number) WHERE tags <> x'';
 """
 _PUT: Final = """
 INSERT INTO entries
-    (number, touched, usable_until, response_time, key, variant, tags, digest, described, body)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    (number, touched, usable_until, response_time, key, variant, tags, digest, described, seal, body)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (key, variant) DO UPDATE SET number = excluded.number, touched = excluded.touched,
     usable_until = excluded.usable_until, response_time = excluded.response_time, tags = excluded.tags,
-    digest = excluded.digest, described = excluded.described, body = excluded.body
+    digest = excluded.digest, described = excluded.described, seal = excluded.seal, body = excluded.body
     WHERE excluded.response_time >= response_time
 """
 
@@ -56,6 +77,7 @@ class Put(NamedTuple):
     tags: bytes
     digest: bytes
     described: bytes
+    seal: bytes
     body: bytes
 
     @classmethod
@@ -63,9 +85,10 @@ class Put(NamedTuple):
         """The row of a response."""
         described, body = encode(stored), stored.body
         tags = b"".join(map(netstring, sorted(stored.tags)))
-        digest = _digest(stored.key, described, body)
+        seal = _sealed(body)
+        digest = _digest(stored.key, described, seal)
         times = int(now), usable_until(stored), stored.response_time
-        return cls(number, *times, stored.key, variant(stored.vary), tags, digest, described, body)
+        return cls(number, *times, stored.key, variant(stored.vary), tags, digest, described, seal, body)
 
     @property
     def size(self) -> int:
@@ -81,6 +104,15 @@ class Row(NamedTuple):
     numbered: Numbered
 
 
+class Lift(NamedTuple):
+    """A row that gets another number, and what a soft purge has left of its response, if one has."""
+
+    id: int
+    old: int
+    number: int
+    left: Stored | None
+
+
 class EntryTable:
     """A connection to the file at `path`. Raises sqlite3.Error; `is_damage` says which of them is one."""
 
@@ -93,8 +125,12 @@ class EntryTable:
             self._sql.execute(f"PRAGMA synchronous = {'NORMAL' if is_durable else 'OFF'}")
             self._sql.execute(f"PRAGMA cache_size = -{_CACHE}")
             self._sql.execute(f"PRAGMA journal_size_limit = {16 << 20}")
+            if self._value("PRAGMA user_version") != _VERSION:
+                self._sql.executescript(f"DROP TABLE IF EXISTS entries; PRAGMA user_version = {_VERSION}")
             self._sql.executescript(_SCHEMA)
             self.page: Final[int] = self._sql.execute("PRAGMA page_size").fetchone()[0]
+            self._files: Final = [path, path.with_name(path.name + "-wal")]
+            self._places: Final = [_place(each) for each in self._files]
         except BaseException:
             self._sql.close()
             raise
@@ -102,6 +138,15 @@ class EntryTable:
     def close(self) -> None:
         """Close the file."""
         self._sql.close()
+
+    @property
+    def is_in_place(self) -> bool:
+        """True while the database and its log are the files that were opened."""
+        return [_place(each) for each in self._files] == self._places
+
+    def sync(self) -> None:
+        """Have what was written survive a loss of power."""
+        self._sql.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def checkpoint(self) -> None:
         """Bring what was written into the file itself."""
@@ -112,16 +157,23 @@ class EntryTable:
     def of_key(self, key: bytes) -> list[Row]:
         """The responses of a key that are whole, newest first; a row that is not is removed."""
         rows = self._sql.execute(
-            "SELECT id, touched, number, digest, described, body FROM entries WHERE key = ?"
+            "SELECT id, touched, number, digest, described, seal, body FROM entries WHERE key = ?"
             " ORDER BY response_time DESC",
             (key,),
         ).fetchall()
         read = list[Row]()
-        for identity, touched, number, digest, described, body in rows:
-            stored = decode(key, described, body) if _digest(key, described, body) == digest else None
+        for identity, touched, number, digest, described, seal, body in rows:
+            is_whole = _digest(key, described, seal) == digest and _sealed(body) == seal
+            stored = decode(key, described, body) if is_whole else None
             if stored is not None:
                 read.append(Row(identity, touched, Numbered(number, stored)))
         return read
+
+    def described(self, key: bytes) -> list[Numbered]:
+        """The responses of a key without content."""
+        rows = self._sql.execute("SELECT number, described FROM entries WHERE key = ?", (key,)).fetchall()
+        read = [(number, decode(key, described, None)) for number, described in rows]
+        return [Numbered(number, stored, False) for number, stored in read if stored is not None]
 
     def after(self, identity: int) -> list[tuple[Row | None, float, int]]:
         """Some rows after one, without content: each with `usable_until` and its identity; None: damaged."""
@@ -191,21 +243,48 @@ class EntryTable:
             )
         return (row.variant,) in there
 
-    def take(self, keys: Iterable[bytes]) -> list[Numbered]:
-        """Remove all responses of some keys, and return them."""
-        taken = list[Numbered]()
-        for key in keys:
-            taken += [row.numbered for row in self.of_key(key)]
-            self._sql.execute("DELETE FROM entries WHERE key = ?", (key,))
-        return taken
+    def settle(self, selector: Selector, number: int, now: float) -> None:
+        """Carry out a purge of this number on the rows that it names."""
+        for key, vary, until in _named(selector):
+            rows = self._sql.execute(
+                "SELECT id, number, variant, described FROM entries"
+                " WHERE key = ? AND number < ? AND response_time <= ?",
+                (key, number, until),
+            ).fetchall()
+            one = None if vary is None else variant(vary)
+            meant = [row for row in rows if one is None or row[2] == one]
+            read = [(each, old, decode(key, described, None)) for each, old, _, described in meant]
+            if selector.soft:
+                # The number stays: purges between the two have not been asked about.
+                left = [
+                    Lift(each, old, old, softened(one, now)) for each, old, one in read if one is not None
+                ]
+                self.tidy((), left)
+            else:
+                self.tidy([(each, old) for each, old, _ in read], ())
 
-    def tidy(self, dropped: Iterable[tuple[int, int]], lifted: Iterable[tuple[int, int, int]]) -> None:
-        """Remove rows, and give others a greater number, if they still have theirs.
-
-        The former are (identity, number), the latter (new number, identity, number).
-        """
+    def tidy(self, dropped: Iterable[tuple[int, int]], lifted: Iterable[Lift]) -> None:
+        """Remove rows (identity, number), and change others, if they still have their numbers."""
         self._sql.executemany("DELETE FROM entries WHERE id = ? AND number = ?", dropped)
-        self._sql.executemany("UPDATE entries SET number = ? WHERE id = ? AND number = ?", lifted)
+        for each in lifted:
+            self._lift(each)
+
+    def _lift(self, each: Lift) -> None:
+        self._sql.execute(
+            "UPDATE entries SET number = ? WHERE id = ? AND number = ?", (each.number, each.id, each.old)
+        )
+        if each.left is None:
+            return
+        row = self._sql.execute(
+            "SELECT described, seal FROM entries WHERE id = ? AND number = ?", (each.id, each.number)
+        ).fetchone()
+        if row is not None:
+            described = encode_softened(row[0], each.left)
+            digest, until = _digest(each.left.key, described, row[1]), usable_until(each.left)
+            self._sql.execute(
+                "UPDATE entries SET described = ?, digest = ?, usable_until = ? WHERE id = ?",
+                (described, digest, until, each.id),
+            )
 
     def touch(self, identities: Sequence[int], now: float) -> None:
         """Take note that memory has read these rows."""
@@ -241,9 +320,29 @@ def is_damage(error: sqlite3.Error) -> bool:
     return code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
-def _digest(key: bytes, described: bytes, body: bytes) -> bytes:
-    digest = blake2b(digest_size=16)
-    for piece in (key, described):
-        digest.update(netstring(piece))
-    digest.update(body)
-    return digest.digest()
+def _place(path: Path) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _named(selector: Selector) -> list[tuple[bytes, Selecting | None, float]]:
+    """The keys that a purge names, each with its selecting header fields and the latest receipt, if named."""
+    match selector:
+        case Keys(names):
+            return [(key, None, inf) for key in names]
+        case Variants(names, until):
+            return [(key, vary, until) for key, vary in names]
+        case _:
+            return []
+
+
+def _digest(key: bytes, described: bytes, seal: bytes) -> bytes:
+    return blake2b(netstring(key) + netstring(described) + seal, digest_size=16).digest()
+
+
+def _sealed(body: bytes) -> bytes:
+    """The digest of a content."""
+    return blake2b(body, digest_size=16).digest()

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from univocal.store.codec import decode
+from univocal.store.codec import decode, encode_softened
 from univocal.store.redis.commands import Commands
 from univocal.store.redis.names import JOURNAL, ROOT, key_of
 from univocal.store.redis.pipe import Word
@@ -65,19 +65,22 @@ async def _steps(commands: Commands) -> AsyncIterator[Sequence[bytes]]:
 
 
 async def _tidy(commands: Commands, name: bytes, key: bytes, judge: Judge, number: int) -> None:
-    """Remove what is no longer valid of one entry; what is valid gets the number, to outlive the horizon."""
+    """Remove what is no longer valid of one entry.
+
+    A valid response, fresh or softened, gets the number, to outlive the horizon.
+    """
     replies = await commands.run("walk", DESCRIBE, [name], [])
     words: list[Word] = []
     for variant, text in zip(replies[::2], replies[1::2], strict=True):
         begin, line = _NUMBER.match(text), text.find(b"\n")
         stored = decode(key, text[line + 1 :], None)
-        if (
-            begin is None
-            or stored is None
-            or not judge([Numbered(int(begin[1]), stored, has_content=False)])[0]
-        ):
+        left = None
+        if begin is not None and stored is not None:
+            (left,) = judge([Numbered(int(begin[1]), stored, has_content=False)])
+        if begin is None or left is None:
             words += [variant, text, b""]
         elif int(begin[1]) < number:
-            words += [variant, text, b"%d %b" % (number, text[begin.end() :])]
+            described = text[line + 1 :] if left is stored else encode_softened(text[line + 1 :], left)
+            words += [variant, text, b"%d %b%b" % (number, text[begin.end() : line + 1], described)]
     if words:
         await commands.run("walk", TIDY, [name], words)
