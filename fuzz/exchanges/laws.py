@@ -267,11 +267,23 @@ def judge_freshness(world: World, ask: Ask, answer: Message, served: Served, now
         return
     stale_for = reckoned - fresh_for
     window = int(told.get(b"stale-while-revalidate") or 0)
+    if failed_since(world, served, now):
+        window = max(window, int(told.get(b"stale-if-error") or 0))
     shared = b"s-maxage" in told and not window
     if stale_for > 1 and (FORBIDS_STALE & told.keys() or shared):
         raise wrong("freshness", f"stale for {stale_for}: {answer}")
     if stale_for > max(1 + window, world.rules.grace) and b"max-stale" not in asked:
         raise wrong("freshness", f"stale for {stale_for}: {answer}")
+
+
+def failed_since(world: World, served: Served, now: float) -> bool:
+    """A request that came after a response for the same target has failed, so that the next did not try."""
+    later = [each for each in world.served if served.received <= each.asked <= now and each is not served]
+    for each in later:
+        came = each.response() if each.request.target == served.request.target else served.response()
+        if came is None or not came.complete or came.status in {429, *range(500, 600)}:
+            return True
+    return False
 
 
 def judge_succession(world: World, ask: Ask, asked: int, answer: Message, served: Served) -> None:

@@ -287,17 +287,111 @@ def test_what_is_served_stale_is_fetched_again_once(stale: House) -> None:
     stale.assert_nothing_is_left()
 
 
-@pytest.mark.parametrize("fails", [True, False])
-def test_a_refresh_that_brings_nothing_leaves_what_is_stale(stale: House, fails: bool) -> None:
-    stale.ask()
-    if fails:
-        stale.origin.last.fail(UNREACHABLE)
+FAILURES_TO_REFRESH = [503, 429, UNREACHABLE, RefusedError("origin-timeout"), "cut"]
+
+
+def fail_as(asked: PlayedRequest, failure: object) -> None:
+    """Let a request to the origin server come to nothing."""
+    if isinstance(failure, int):
+        asked.answers(b"ill", status=failure, fields=[])
+    elif isinstance(failure, Exception):
+        asked.fail(failure)
     else:
-        stale.origin.last.answers(b"ill", status=500, fields=[])
-    assert stale.ask().body == b"old"
-    assert len(stale.origin.asked) == 3  # the next hit tries again
+        asked.start(fields=STALE)
+        asked.fail(CutShortError())
+
+
+@pytest.mark.parametrize("failure", FAILURES_TO_REFRESH, ids=str)
+def test_a_failed_refresh_is_tried_ever_more_rarely(stale: House, failure: object) -> None:
+    attempts = 2
+    for pause in (1, 2, 4, 8, 16, 30, 30):
+        assert [stale.ask().body for _ in range(3)] == [b"old"] * 3
+        assert len(stale.origin.asked) == attempts
+        fail_as(stale.origin.last, failure)
+        stale.timers.wait(pause - 0.1)
+        assert stale.ask().body == b"old"
+        assert len(stale.origin.asked) == attempts
+        stale.timers.wait(0.1)
+        attempts += 1
+    stale.ask()
+    stale.origin.last.answers(b"new", fields=STALE)
+    assert stale.ask().body == b"new"
+    stale.timers.wait(2)
+    stale.ask()  # what is new has not failed yet
+    assert len(stale.origin.asked) == attempts + 1
     stale.origin.last.answers(status=304, fields=STALE)
     stale.assert_nothing_is_left()
+
+
+WINDOW_FOR_ERRORS = [(b"cache-control", b"max-age=1, stale-if-error=600"), (b"etag", b'"1"')]
+
+
+@pytest.fixture
+def failing(house: House) -> House:
+    """A house with a response that may be served while the origin server fails, as it has just done."""
+    house.store_away(b"old", fields=WINDOW_FOR_ERRORS)
+    house.timers.wait(2)
+    client = house.ask()
+    house.origin.last.answers(b"ill", status=503, fields=[])
+    assert client.body == b"old"
+    return house
+
+
+@pytest.mark.parametrize("failure", [503, UNREACHABLE, RefusedError("origin-timeout")], ids=str)
+def test_while_refreshes_fail_one_request_tries(failing: House, failure: object) -> None:
+    for attempts, pause in enumerate((1, 2, 4, 8, 16, 30, 30), 2):
+        assert all("hit" in failing.ask().handling for _ in range(3))
+        assert len(failing.origin.asked) == attempts
+        failing.timers.wait(pause)
+        trier = failing.ask()
+        assert trier.state == ""
+        failing.timers.wait(20)  # it hangs, and nobody waits for it
+        assert [failing.ask().body for _ in range(3)] == [b"old"] * 3
+        assert len(failing.origin.asked) == attempts + 1
+        fail_as(failing.origin.last, failure)
+        assert trier.body == b"old"
+    failing.assert_nothing_is_left()
+
+
+def test_after_the_window_for_errors_each_request_asks(failing: House) -> None:
+    failing.timers.wait(600)
+    failing.ask()
+    failing.origin.last.answers(b"ill", status=503, fields=[])
+    client = failing.ask()
+    failing.origin.last.answers(b"ill", status=503, fields=[])
+    assert (client.status, len(failing.origin.asked)) == (503, 4)
+    failing.assert_nothing_is_left()
+
+
+def test_a_trier_that_leaves_lets_another_try(failing: House) -> None:
+    failing.timers.wait(1)
+    failing.ask().leave()
+    client = failing.ask()
+    failing.origin.last.answers(b"new", fields=WINDOW_FOR_ERRORS)
+    assert (client.body, failing.ask().body) == (b"new", b"new")
+    failing.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("field", [(b"cache-control", b"no-cache"), (b"cache-control", b"max-age=0")])
+def test_who_asks_the_origin_server_itself_is_not_spared(failing: House, field: Field) -> None:
+    failing.ask(b"/a", b"GET", field)
+    assert len(failing.origin.asked) == 3
+    failing.origin.last.answers(b"new", fields=WINDOW_FOR_ERRORS)
+    assert failing.ask().body == b"new"
+    failing.assert_nothing_is_left()
+
+
+def test_an_odd_request_s_failure_keeps_nothing_stale(house: House) -> None:
+    house.store_away(b"old", fields=WINDOW_FOR_ERRORS)
+    house.timers.wait(2)
+    house.ask(b"/a", b"GET", (b"x-bad", b"1"))
+    house.origin.last.answers(b"ill", status=500, fields=[])
+    assert house.ask(b"/a", b"GET", (b"x-bad", b"2")).body == b"old"
+    assert len(house.origin.asked) == 2
+    client = house.ask()
+    house.origin.last.answers(b"new", fields=WINDOW_FOR_ERRORS)
+    assert client.body == b"new"
+    house.assert_nothing_is_left()
 
 
 def test_a_response_purged_while_served_is_not_refetched(stale: House) -> None:
@@ -415,6 +509,7 @@ def test_a_refresh_has_its_time(refreshing: House) -> None:
     refreshing.timers.wait(1)
     assert silent.cancelled
     refreshing.assert_nothing_is_left()
+    refreshing.timers.wait(1)
     refreshing.ask()
     refreshing.origin.last.answers(b"new")
     assert refreshing.stored() == [b"new"]

@@ -19,6 +19,7 @@ from univocal.cache.decide import (
     revalidation,
 )
 from univocal.cache.freshness import clock_lag
+from univocal.cache.personal import oddities
 from univocal.cache.stored import Stored
 from univocal.cache.validation import SAFE_METHODS
 from univocal.engine.broadcast import WINDOW, Broadcast, CutShortError, Reader
@@ -27,10 +28,11 @@ from univocal.engine.recording import JOINABLE, Recording, State
 from univocal.forward.roles import Origin, OriginRequest
 from univocal.http.errors import RefusedError
 from univocal.http.fields import without
-from univocal.http.messages import Fields, Response
+from univocal.http.messages import NO_NAMES, Fields, Response
 from univocal.http.roles import CallLater, Content, Due, UnderWay
 from univocal.http.states import moves
 from univocal.judge.admission import Admission, Apart, Gate, obsolete
+from univocal.judge.failures import Failure
 from univocal.judge.own_spelling import OWN_SPELLING, REDIRECTS, OwnSpellings, named_spelling, respelled
 from univocal.store.tiers import Tiers
 
@@ -105,8 +107,9 @@ class Flights:
 
     def ended(self, flight: Flight) -> None:
         """Let nobody join a flight any more."""
-        if flight.name is not None and self._named.get(flight.name) is flight:
-            del self._named[flight.name]
+        name, flight.name = flight.name, None
+        if name is not None and self._named.get(name) is flight:
+            del self._named[name]
 
     def look_at_clock(self, response: Response, stored: Stored) -> None:
         """Say it once if an origin server's clock is so far behind that its response is stale at once."""
@@ -168,6 +171,7 @@ class Flight:
         "_phase",
         "_reconsidered",
         "_spare",
+        "_tried",
         "_under_way",
         "admission",
         "broadcast",
@@ -197,6 +201,7 @@ class Flight:
         self._under_way: UnderWay | None = None
         self._instead: Admission | None = None  # asked once what is under way has ended
         self._spare = _SPARE
+        self._tried: list[Failure] | None = None  # others are served stale meanwhile
         self._reconsidered = False  # it was asked once more, without a condition or a range of ours
         self.detail = ""
         self._passengers: list[tuple[Passenger, Reader]] = []  # until it has landed
@@ -216,12 +221,39 @@ class Flight:
 
     def begin(self) -> None:
         """Ask the store's other tier, then the origin server."""
+        failures = self._flights.gate.failures
+        if failures.any and (stale := self._stale) is not None:
+            self._tried = failures.begin(stale, self._odd)
         recording = self.recording
         if recording is None or recording.lease is None:
             self._ask()
             return
         request, joined = self.admission.request, self.name is not None
         self._flights.tiers.fill(recording.lease, request, self._judge, self._filled, joined=joined)
+
+    @property
+    def _stale(self) -> Stored | None:
+        """The stored response that is to be refreshed."""
+        match self.admission.decision:
+            case Validate(stored=stored):
+                return stored
+            case Forward(fallback=fallback):
+                return fallback
+            case _:
+                return None
+
+    @property
+    def _odd(self) -> frozenset[bytes]:
+        """The client's fields that may provoke what comes, as those of a request of our own do not."""
+        admission = self.admission
+        return NO_NAMES if admission.ours else oddities(admission.request, admission.rules.ordinary)
+
+    def _note_failure(self, status: int, *, provoked: bool = True) -> None:
+        """Take note that a stored response could not be refreshed; the status 0: there is no response."""
+        stale = self._stale
+        if stale is not None:
+            odd = self._odd if provoked else NO_NAMES
+            self._flights.gate.failures.note(stale, odd, status, self._flights.clock())
 
     def join(self, passenger: Passenger, *, leads: bool = False) -> Reader:
         """Wait for the landing; content comes from the first `resume` of the reader on."""
@@ -429,6 +461,8 @@ class Flight:
         if self._phase in _ENDED:
             return
         self._phase = _MOVES[self._phase, FlightPhase.ANSWERING]
+        if response.status >= 500 or response.status == 429:
+            self._note_failure(response.status)
         recording = self.recording
         state = State.PASSED_ON if recording is None else recording.state
         if self.broadcast is not None and state is State.KEPT:
@@ -524,7 +558,8 @@ class Flight:
             self.broadcast.kept = False
         if recording.lease is None:
             return
-        self._flights.ended(self)
+        if self.name is not None:
+            self._flights.ended(self)
         if recording.state is not State.MISMATCHED:
             self._flights.tiers.let_go(recording.lease)
 
@@ -583,8 +618,10 @@ class Flight:
         self._phase = _MOVES[self._phase, FlightPhase.OVER]
         self._flights.ended(self)  # who comes now asks anew
         recording, provoked = self.recording, not isinstance(error, RefusedError) or error.provoked
-        if provoked and recording is not None and recording.state is not State.PASSED_ON:
-            recording.pass_by()
+        if recording is not None and recording.state is not State.PASSED_ON:
+            self._note_failure(0, provoked=provoked)
+            if provoked:
+                recording.pass_by()
         if self.landing is None:
             self._land(Failed(error))
         self._end(error)
@@ -605,6 +642,9 @@ class Flight:
         if self._alone is not None:
             self._alone.cancel()
             self._alone = None
+        if self._tried is not None:
+            for failure in self._tried:
+                failure.tries = False
         recording, sole = self.recording, self.sole
         if error is not None and recording is not None:
             recording.fail()
@@ -623,7 +663,8 @@ class Flight:
     def _recorded_all(self) -> None:
         if self._phase is FlightPhase.OVER:  # else the lease came late, and is ended a second time
             self._phase = _MOVES[self._phase, FlightPhase.RECORDED]
-        self._flights.ended(self)
+        if self.name is not None:
+            self._flights.ended(self)
         broadcast, recording = self.broadcast, self.recording
         if broadcast is not None and broadcast.readers:
             broadcast.close()
@@ -669,6 +710,7 @@ class Flight:
         """Go on only as long as somebody reads."""
         self._alone = None
         if not self.is_read:
+            self._note_failure(0)
             if self.recording is not None:
                 self.recording.give_up()
             self._give_up()

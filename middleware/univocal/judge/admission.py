@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeAlias
 
 from univocal.cache.codings import reduce_codings
-from univocal.cache.decide import Decision, Forward, Refuse, Validate, decide
+from univocal.cache.decide import Decision, Forward, Refuse, Reuse, Validate, decide, reuse_on_error
 from univocal.cache.forms import acceptable
 from univocal.cache.personal import oddities
 from univocal.cache.rules import DEFAULTS, Rules, strip_cookies
@@ -25,6 +25,7 @@ from univocal.http.framing import is_ambiguous
 from univocal.http.messages import NO_NAMES, Fields, Received, Request, Response
 from univocal.http.subclassing import mypyc_attr
 from univocal.judge.access import Denial, OwnRates, Rates, judged
+from univocal.judge.failures import Failures
 from univocal.judge.orders import PURGES, Order, order_of
 from univocal.judge.plan import Plan
 from univocal.judge.runtime import Runtime
@@ -113,7 +114,7 @@ class Gate:
     runtime `verified` the client of a request has access.
     """
 
-    __slots__ = ("likely_proxies", "monotonic", "rates", "runtime", "tiers")
+    __slots__ = ("failures", "likely_proxies", "monotonic", "rates", "runtime", "tiers")
 
     def __init__(self, runtime: Runtime, tiers: Tiers) -> None:
         self.runtime = runtime
@@ -121,6 +122,7 @@ class Gate:
         self.likely_proxies = LikelyProxies()
         self.rates: Rates = OwnRates()
         self.monotonic: Callable[[], float] = time.monotonic  # for rates: no clock that is set back
+        self.failures = Failures()  # of requests that were to refresh something stored
 
     def admit(
         self, received: Received, fields: Fields, now: float, plan: Plan | None = None, entered: bool = False
@@ -207,6 +209,8 @@ class Gate:
         decision = decide(request, self.tiers.lookup(canonical.key, now), rules, now)
         if canonical.loose:
             return _unstored(decision)
+        if self.failures.any:
+            decision = self._spared(decision, request, rules, now)
         if not isinstance(decision, Forward):
             if not isinstance(decision, Refuse):
                 decision.stored.used = now
@@ -227,7 +231,30 @@ class Gate:
         if _goes_past(admission.received, admission.canonical):
             return admission
         variants = self.tiers.lookup(admission.canonical.key, now) if held is None else held
-        return replace(admission, decision=decide(admission.request, variants, admission.rules, now))
+        decision = decide(admission.request, variants, admission.rules, now)
+        if self.failures.any and held is None:
+            decision = self._spared(decision, admission.request, admission.rules, now)
+        return replace(admission, decision=decision)
+
+    def _spared(self, decision: Decision, request: Request, rules: Rules, now: float) -> Decision:
+        """The decision, but for a stale response that could just not be refreshed: it serves as it is."""
+        match decision:
+            case Reuse(stored=stored, revalidate_in_background=True):
+                pass
+            case Validate(reason="stale", fallback=fallback) | Forward(reason="stale", fallback=fallback):
+                if fallback is None or (
+                    rules.client_directives == "honour" and b"cache-control" in request.names
+                ):
+                    return decision
+                stored = fallback
+            case _:
+                return decision
+        failure = self.failures.of(stored, oddities(request, rules.ordinary), now)
+        if failure is None:
+            return decision
+        if isinstance(decision, Reuse):
+            return replace(decision, revalidate_in_background=False)
+        return reuse_on_error(decision, request, rules, failure.status or 503, now) or decision
 
     def flight_name(self, admission: Admission, now: float) -> Hashable | None:
         """Name what requests have in common that wait for one answer; None: this one waits for no other.

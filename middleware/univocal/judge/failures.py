@@ -1,0 +1,80 @@
+"""Failed refreshes: meanwhile a stale response is served at once, and one request tries now and then."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from univocal.cache.stored import Stored
+from univocal.http.messages import NO_NAMES
+
+__all__ = ["Failure", "Failures"]
+
+# Seconds until the next attempt, after the first failure and at most: each time twice as long as before.
+_FIRST: Final = 1.0
+_MOST: Final = 30.0
+# So many stored responses at most are remembered.
+_REMEMBERED: Final = 10_000
+
+
+class Failure:
+    """The last failure to refresh a stored response: its `status`, 0 if there was no answer.
+
+    `until` is when the next request may try, in seconds since the epoch. `tries` tells whether one does.
+    """
+
+    __slots__ = ("delay", "status", "tries", "until")
+
+    def __init__(self) -> None:
+        self.delay = 0.0
+        self.until = 0.0
+        self.status = 0
+        self.tries = False
+
+
+class Failures:
+    """The failures of requests to refresh stored responses.
+
+    A request with fields that ordinary ones have not may have provoked its failure, which then counts for
+    requests with the same `odd` fields alone.
+    """
+
+    __slots__ = ("_failures", "any")
+
+    def __init__(self) -> None:
+        self._failures: OrderedDict[int, Failure] = OrderedDict()
+        self.any = False  # there has been one: else nobody needs to ask
+
+    def note(self, stored: Stored, odd: frozenset[bytes], status: int, now: float) -> None:
+        """Take note of a failure."""
+        self.any = True
+        name = _name(stored, odd)
+        failure = self._failures.setdefault(name, Failure())
+        if 0 < failure.until - now <= failure.delay:
+            return  # it began before the one that is known
+        self._failures.move_to_end(name)
+        failure.delay = min(2 * failure.delay or _FIRST, _MOST)
+        failure.until, failure.status, failure.tries = now + failure.delay, status, False
+        while len(self._failures) > _REMEMBERED:
+            self._failures.popitem(last=False)
+
+    def of(self, stored: Stored, odd: frozenset[bytes], now: float) -> Failure | None:
+        """The failure for which a request does not try now; None if it does."""
+        for each in {NO_NAMES, odd}:
+            failure = self._failures.get(_name(stored, each))
+            # A clock that is set back lets nobody wait longer.
+            if failure is not None and (failure.tries or 0 < failure.until - now <= failure.delay):
+                return failure
+        return None
+
+    def begin(self, stored: Stored, odd: frozenset[bytes]) -> list[Failure]:
+        """Take note that a request tries; the failures for which others do not, until it has ended."""
+        found = (self._failures.get(_name(stored, each)) for each in {NO_NAMES, odd})
+        tried = [failure for failure in found if failure is not None]
+        for failure in tried:
+            failure.tries = True
+        return tried
+
+
+def _name(stored: Stored, odd: frozenset[bytes]) -> int:
+    return hash((stored.key, stored.vary, stored.response_time, odd))

@@ -1,0 +1,25 @@
+"""Failed refreshes are remembered, but not of more responses than there is room for."""
+
+from __future__ import annotations
+
+from support import stored_response
+from univocal.http.messages import NO_NAMES
+from univocal.judge.failures import Failures
+
+NOW = 1_000_000.0
+
+
+def test_the_oldest_of_too_many_failures_are_forgotten() -> None:
+    failures, responses = Failures(), [stored_response(name=b"key %d" % number) for number in range(10_001)]
+    for stored in responses:
+        failures.note(stored, NO_NAMES, 503, NOW)
+    assert failures.of(responses[0], NO_NAMES, NOW) is None
+    assert failures.of(responses[1], NO_NAMES, NOW) is not None
+
+
+def test_failures_of_one_moment_count_once() -> None:
+    failures, stored = Failures(), stored_response()
+    for _ in range(30):
+        failures.note(stored, NO_NAMES, 0, NOW)
+    assert failures.of(stored, NO_NAMES, NOW + 0.9) is not None
+    assert failures.of(stored, NO_NAMES, NOW + 1) is None
