@@ -44,10 +44,10 @@ def users(tmp_path: Path) -> Path:
 def serve(start: Fixture, origin: Any, ask: Fixture, tmp_path: Path) -> Callable[..., Any]:
     """Start the program with these settings of the site; returns what asks it."""
 
-    def started(site: str, top: str = "") -> Fixture:
+    def started(site: str, top: str = "", profiles: str = "") -> Fixture:
         file = tmp_path / "univocal.toml"
         server = '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\n'
-        file.write_text(f"{server}{top}\n{SITE.format(origin.url)}{site}")
+        file.write_text(f"{profiles}{server}{top}\n{SITE.format(origin.url)}{site}")
         running = start("serve", "--config", str(file))
 
         def get(target: str = "/a", *fields: str, method: str = "GET") -> Any:
@@ -286,3 +286,69 @@ def test_a_mistake_is_told_with_its_line(
     assert ended.returncode == 2
     assert ended.stderr.startswith(f"univocal: {file}:5: ")
     assert said in ended.stderr
+
+
+# Every reading of a path
+
+GUARDED = """
+profile = "{}"
+[[sites.routes]]
+path = "/static/"
+profile = "static"
+[[sites.routes]]
+path = "/admin"
+access = {{ deny = ["0.0.0.0/0", "::/0"] }}
+"""
+PASSING = [
+    *(
+        "/static/..;/admin/x",
+        "/static/..%3B/admin/x",
+        "/static/%2e%2e;/admin/x",
+        "/static/..%5Cadmin/secret.txt",
+    ),
+    *("//admin/x", "/admin%2Fx", "/%2Fadmin/x", "/admin;x/y", "/ADMIN/x", "/x/..;/admin", "/x/..%2Fadmin"),
+    *("/%2561dmin", "/admin%3Fx", "/admin;" + "x" * 1500 + "/y", "/" + "a" * 1200 + "/..%2Fadmin"),
+]
+
+
+@pytest.mark.parametrize("profile", ["servlet", "tomcat", "rfc3986", "rack"])
+def test_no_spelling_reaches_a_guarded_path(serve: Fixture, origin: Any, profile: str) -> None:
+    get = serve(GUARDED.format(profile))
+    for target in PASSING:
+        assert get(target).status in {400, 403}, target
+        assert get(target, "Connection: Upgrade", "Upgrade: websocket").status in {400, 403}, target
+    assert origin.seen == []
+    assert get("/static/app.css").status == 200
+
+
+def test_a_profile_is_observed_and_a_guard_is_not(serve: Fixture, origin: Any, tmp_path: Path) -> None:
+    (tmp_path / "profiles").mkdir()
+    observing = 'extends = "servlet"\n[reject]\nmode = "observe"\n'
+    (tmp_path / "profiles" / "observing.toml").write_text(observing)
+    get = serve(GUARDED.format("observing"), profiles='profiles = ["profiles"]\n')
+    for target in PASSING:
+        assert get(target).status in {400, 403}, target
+    assert origin.seen == []
+    assert get("/shop/a;b/%2e%2e/c").status == 200
+
+
+def test_routes_with_one_reading_are_warned_of(univocal: Fixture, tmp_path: Path) -> None:
+    file = tmp_path / "univocal.toml"
+    routes = "".join(f'[[sites.routes]]\npath = "{path}"\n' for path in ("/a/", "/A/", "/b/"))
+    file.write_text(f"{SITE.format('http://127.0.0.1:9')}{routes}")
+    checked = univocal("check", "--config", str(file))
+    assert checked.returncode == 0
+    assert "sites[0].routes[1].path" in checked.stderr
+    assert "'/a/' has the same reading" in checked.stderr
+    assert "'/b/'" not in checked.stderr
+
+
+def test_a_ban_of_a_loose_path_means_its_plain_reading(serve: Fixture) -> None:
+    get = serve("[sites.cache]\nttl = 60\n")
+    get("/d/a.txt")
+    assert "hit" in (get("/d/a.txt").value("cache-status") or "")
+    assert "loose-path" in (get("//d/a.txt").value("cache-status") or "")
+    for spelled in ("//d/a.txt", "/d%2Fa.txt"):
+        assert get(spelled, method="BAN").status == 200
+        assert "uri-miss" in (get("/d/a.txt").value("cache-status") or "")
+    assert b'"purged": 1' in get("/d%2Fa.txt", method="PURGE").body

@@ -23,7 +23,7 @@ from univocal_app.commands.server import ADMIN, TOKEN_ENV, Admin, Ca, Insecure, 
 
 __all__ = ["rates", "screen", "top_command"]
 
-MEASURES: Final = ("requests", "misses", "bytes", "spellings", "refused")
+MEASURES: Final = ("requests", "misses", "bytes", "loose", "spellings", "refused")
 SPAN: Final = 10  # seconds that a rate is the mean of
 CHART: Final = 60  # seconds of the chart
 BARS: Final = " ▁▂▃▄▅▆▇█"
@@ -165,6 +165,8 @@ def _tables(seen: Mapping[str, Any]) -> list[tuple[str, str, list[_Row]]]:
         (each["count"], f"{each['reason']}  {each['host']}  {each['example']}") for each in top["refused"]
     ]
     failures = [_failure(each) for each in seen.get("failures", ())]
+    rows = [(number(each["count"]), each["key"]) for each in top["loose"]]
+    loose = [("not stored: loose spellings ([path] loose)", "yellow", rows)] if rows else []
     failed = [("failed", "red", failures)] if failures else []  # no table while all is well
     return [
         ("asked for most", "cyan", [(number(each["count"]), each["key"]) for each in top["requests"]]),
@@ -176,6 +178,7 @@ def _tables(seen: Mapping[str, Any]) -> list[tuple[str, str, list[_Row]]]:
             [(number(each["saved"]), f"{each['key']}  {_spellings(each)}") for each in spelled],
         ),
         ("refused", "red", [(number(count), text) for count, text in refused]),
+        *loose,
         ("missed most", "yellow", [(number(each["count"]), each["key"]) for each in top["misses"]]),
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from univocal.cache.decide import Reuse, decide
 from univocal.cache.rules import Rules
@@ -25,6 +25,7 @@ __all__ = ["EXAMPLES", "Replay", "Replayed", "sites_of"]
 # A lifetime beyond the length of any log.
 FOREVER: Final = 1e9
 EXAMPLES: Final = 5
+_Known: TypeAlias = tuple[bytes, Request, bool]  # the key, the request, whether its path is loose
 _HOST: Final = b"log.invalid"  # of requests whose log does not tell
 _MEMORY: Final = 200_000
 
@@ -41,6 +42,7 @@ class Replayed:
     evictions: int
     refused: Mapping[str, int]
     examples: Mapping[str, tuple[tuple[bytes, bytes], ...]] = field(default_factory=dict)
+    loose: int = 0  # requests for paths in a loose spelling, whose responses are not stored
     folded: int = 0  # spellings beyond the first of each key: what a purge by another one would have missed
 
     @property
@@ -59,6 +61,7 @@ class Replayed:
             "bytes": self.held,
             "evictions": self.evictions,
             "refused": dict(self.refused),
+            "loose": self.loose,
         }
 
 
@@ -82,13 +85,13 @@ class Replay:
         lifetime = FOREVER if ttl is None else ttl
         self._rules = Rules(ttl=lifetime, ttl_by_status={404: lifetime, 410: lifetime})
         self._store = MemoryStore(max_bytes)
-        self._requests = self._hits = 0
+        self._requests = self._hits = self._loose = 0
         self._refused: Counter[str] = Counter()
         self._examples: dict[str, dict[bytes, bytes]] = {}
         self._policy: dict[int, Stored | None] = {}
         self._keys: set[int] = set()
         self._spellings: set[int] = set()
-        self._known: dict[tuple[bytes, bytes], tuple[bytes, Request] | Rejected] = {}
+        self._known: dict[tuple[bytes, bytes], _Known | Rejected] = {}
 
     def add(
         self, host: bytes, target: bytes, status: int, size: int, now: float, client: bytes = b""
@@ -102,21 +105,27 @@ class Replay:
             if len(some) < EXAMPLES:
                 some.setdefault(target, client)
             return
-        key, request = known
+        key, request, loose = known
+        if loose:
+            self._loose += 1
+            return
         decision = decide(request, self._store.lookup(key), self._rules, now)
         if isinstance(decision, Reuse):
             self._hits += 1
         else:
             self._fetch(key, 200 if status in {206, 304} else status, max(size, 0), now)
 
-    def _met(self, host: bytes, target: bytes) -> tuple[bytes, Request] | Rejected:
+    def _met(self, host: bytes, target: bytes) -> _Known | Rejected:
         """The gate's answer for a target that was not met before, or long ago."""
         if self._sites is None:
-            known: tuple[bytes, Request] | Rejected
-            known = b"- http %b %b" % (host or _HOST, target), Request(b"GET", target, [])
+            known: _Known | Rejected
+            known = b"- http %b %b" % (host or _HOST, target), Request(b"GET", target, []), False
         else:
             url = resolve(target, [host or _HOST], b"http", self._sites)
-            known = (url.key, Request(b"GET", url.target, [])) if isinstance(url, Canonical) else url
+            if isinstance(url, Canonical):
+                known = url.key, Request(b"GET", url.target, []), url.loose
+            else:
+                known = url
         if not isinstance(known, Rejected):
             self._keys.add(hash(known[0]))
             self._spellings.add(hash((host, target)))
@@ -162,5 +171,6 @@ class Replay:
             stats.evictions,
             dict(self._refused),
             {reason: tuple(some.items()) for reason, some in self._examples.items()},
+            self._loose,
             len(self._spellings) - len(self._keys),
         )

@@ -145,6 +145,11 @@ def verdict_on(before: Replayed, after: Replayed) -> str:
         lines += _refusals(after, "  ")
     else:
         lines.append("No request that the origin server answered would have been refused.")
+    if after.loose:
+        lines.append(
+            f"{_number(after.loose, 'request')} had a loose spelling, which is not stored. "
+            "If the application tells such spellings apart, set [path] loose = [] in a profile of its own."
+        )
     if after.evictions:
         lines.append(f"The store was too small: {_number(after.evictions, 'response')} made room for others.")
     return "\n".join(lines)

@@ -18,9 +18,10 @@ from univocal_app.processes.rows import Row
 
 __all__ = ["MEASURES", "Measure", "Top"]
 
-Measure: TypeAlias = Literal["requests", "misses", "bytes", "spellings", "refused"]
+Measure: TypeAlias = Literal["requests", "misses", "bytes", "loose", "spellings", "refused"]
 MEASURES: Final[tuple[Measure, ...]] = get_args(Measure)
 
+LOOSE_SETTING: Final = "[path] loose of the profile: without a spelling that the application tells apart"
 MOST: Final = 2_000  # keys that stay by each measure when there are too many
 REFUSALS: Final = 500  # pairs of a reason and a host
 _UNKNOWN: Final = b"unknown-host"
@@ -38,12 +39,13 @@ class Top:
         self._spellings = spellings
         self._survey = survey = survey or Survey()
         self.purges = PurgeMisses(survey)
-        self._requests, self._misses, self._bytes = (Frequent[bytes](MOST) for _ in range(3))
+        self._requests, self._misses, self._bytes, self._loose = (Frequent[bytes](MOST) for _ in range(4))
         self._refused = Frequent[tuple[bytes, bytes]](REFUSALS)
         self._examples: dict[tuple[bytes, bytes], bytes] = {}
         survey.add("requests", lambda: self._requests)
         survey.add("misses", lambda: self._misses)
         survey.add("bytes", lambda: self._bytes)
+        survey.add("loose", lambda: self._loose)
         survey.add("refused", self._refusals)
 
     def __call__(self, outcome: Outcome) -> None:
@@ -60,6 +62,8 @@ class Top:
         self._bytes.add(key, outcome.bytes * outcome.alike)
         if outcome.handling.fwd:
             self._misses.add(key)
+        if canonical.loose:
+            self._loose.add(key)
 
     def _refuse(self, outcome: Outcome) -> None:
         received, canonical = outcome.received, outcome.canonical
@@ -87,7 +91,8 @@ class Top:
             return _refused(rows, count)
         keys = ((_url(key), number) for (key,), number in summed(rows).most_common())
         chosen = ((url, number) for url, number in keys if _has(url, search))
-        return [{"key": url, "count": number} for url, number in islice(chosen, count)]
+        setting = {"setting": LOOSE_SETTING} if by == "loose" else {}
+        return [{"key": url, "count": number, **setting} for url, number in islice(chosen, count)]
 
     async def _folded(self, count: int) -> list[dict[str, Any]]:
         return _first(await self._spellings.by_key(), count)

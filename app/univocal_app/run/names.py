@@ -1,4 +1,4 @@
-"""Names of origin servers that this machine cannot resolve: a warning of `univocal check`, no mistake."""
+"""Warnings of `univocal check`, no mistakes: names that do not resolve here, routes with one reading."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any, Final
 from univocal.http.errors import ConfigurationError
 from univocal.origin.addresses import origin_url
 from univocal.origin.resolving import is_name
+from univocal.uri.readings import spelled_alike
 from univocal_app.config.sites import upstreams
 from univocal_app.config.tables import Configuration
 from univocal_app.run.reading import files_of, placed
 
-__all__ = ["unresolved"]
+__all__ = ["alike", "unresolved"]
 
 _AT_ONCE: Final = 16  # names, each in a thread
 
@@ -40,6 +41,22 @@ def unresolved(
         if reasons[name]:
             mistake = f"the name `{name}` does not resolve here ({reasons[name]})"
             warnings.append(ConfigurationError(source, key, url, "a name that resolves", mistake))
+    return placed(warnings, files_of(source))
+
+
+def alike(configuration: Configuration, source: str) -> list[ConfigurationError]:
+    """A warning for each guarded route whose path a server may take for that of another route."""
+    warnings = []
+    for number, table in enumerate(configuration.sites):
+        seen = dict[str, str]()
+        for index, route in enumerate(table.routes):
+            for reading in spelled_alike(route.path.encode()):
+                other = seen.setdefault(reading.decode("latin-1"), route.path)
+                if other != route.path:
+                    mistake = f"{other!r} has the same reading: the guards of both hold for both"
+                    key = f"sites[{number}].routes[{index}].path"
+                    warnings.append(ConfigurationError(source, key, route.path, "one reading each", mistake))
+                    break
     return placed(warnings, files_of(source))
 
 

@@ -20,6 +20,7 @@ from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, T
 from univocal.uri.pattern import spelled_pattern
 from univocal.uri.pipeline import Rejected
 from univocal.uri.prefix import Beginning, beginnings
+from univocal.uri.segments import merge_slashes
 from univocal.uri.sites import meant, resolve, resolve_url, url_octets
 from univocal.uri.target import Canonical, path_tags
 
@@ -37,6 +38,7 @@ PURGES: Final = frozenset((b"PURGE", b"BAN"))
 # The fields that name tags in a PURGE: Varnish's xkey module, Fastly's and Cloudflare's fields.
 TAG_FIELDS: Final = (b"xkey-purge", b"xkey-softpurge", b"xkey", b"surrogate-key", b"cache-tag")
 SOFT_FIELDS: Final = (b"soft-purge", b"fastly-soft-purge")
+_ESCAPED_SLASH: Final = re.compile(rb"%(?:2F|5C)")
 # How many URLs are dealt with before the event loop gets to do something else: some 10 ms of work.
 _SLICE: Final = 100
 
@@ -295,7 +297,10 @@ def order_of_paths(
     path = spelled_pattern(path, [route.profile for route in canonical.site.routes])
     try:
         compiled(path.decode("latin-1"))  # by itself, so that it cannot end the group that it is put into
-        expression = (rb"^https?://%b(?:%b)" % (re.escape(canonical.authority), path)).decode("latin-1")
+        loose = canonical.site.root.profile.loose
+        plain = merge_slashes(_ESCAPED_SLASH.sub(b"/", path)) if "//" in loose else path
+        either = b"%b|%b" % (path, plain) if plain != path else path
+        expression = (rb"^https?://%b(?:%b)" % (re.escape(canonical.authority), either)).decode("latin-1")
         return Order(compiled(expression, soft=soft), "pattern", (expression,))
     except ValueError as error:
         raise RefusedError("bad-target") from error
