@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
@@ -129,6 +130,35 @@ async def test_an_endless_view_ends_when_its_client_leaves(serve: Any, make: Cal
     assert "ended" not in told
     client.close()
     await noticed("ended")
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.3], ids=["early", "late"])
+@pytest.mark.parametrize("size", [10, 65536])
+async def test_a_generator_ends_when_its_client_leaves(serve: Any, size: int, pause: float) -> None:
+    """Not when garbage is collected, even where its client has not taken what it gave."""
+
+    async def content() -> AsyncIterator[bytes]:
+        try:
+            while True:
+                yield bytes(size)
+                told.append("began")
+                await asyncio.sleep(0)
+        finally:
+            told.append("ended")
+
+    async def events(_: Any) -> StreamingResponse:
+        return StreamingResponse(content(), headers=EVENTS)
+
+    client = await (await serve(Starlette(routes=[Route("/events", events)])))("/events")
+    await noticed("began")
+    await asyncio.sleep(pause)
+    gc.disable()
+    try:
+        client.close()
+        async with asyncio.timeout(5):
+            await noticed("ended")
+    finally:
+        gc.enable()
 
 
 async def test_a_view_that_asks_is_told(serve: Any) -> None:
