@@ -10,7 +10,7 @@ STAMP       = .made-by-$(or $(MADE_BY),none)
 RUNS        = $(VENV)/$(STAMP)
 TESTS       = $(TEST_VENV)/$(STAMP)
 
-.PHONY: help demo test wheel test-compiled check docs reference comparison differential bench bench-short soak fuzz laws conformance screenshots format clean
+.PHONY: help demo test test-lowest wheel test-compiled check docs reference comparison differential bench bench-short soak fuzz laws conformance screenshots format clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 14
@@ -60,6 +60,16 @@ test-compiled: wheel  ## the tests with the compiled wheel installed, and each f
 	cd $(COMPILED)/tree && PATH="$(CURDIR)/$(COMPILED)/bin:$$PATH" ../bin/pytest --override-ini pythonpath= \
 	    --numprocesses auto --dist worksteal $(addprefix --ignore=tests/,$(ABOUT_SOURCES)) $(ARGS)
 	cd $(COMPILED)/tree && for each in fuzz/*.py; do PYTHONPATH=. ../bin/python $$each --seconds 5 || exit 1; done
+
+LOWEST = .venv-lowest
+OF_LOWEST = $(addprefix tests/,uri cache asgi e2e/test_serve.py integration/app/test_app_admin.py integration/app/test_app_views.py)
+# Tests of what a framework does itself are of its newest version.
+test-lowest:  ## URLs, the cache, the middleware, `serve` and its admin listener with the lowest versions of pyproject.toml
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(PYTHON) tools/lowest/write.py $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check \
+	    --constraint $(LOWEST)/constraints.txt --requirement $(LOWEST)/requirements.txt
+	$(LOWEST)/bin/pytest --numprocesses auto --dist worksteal --ignore-glob='tests/asgi/test_framework*' $(OF_LOWEST) $(ARGS)
 
 check: $(TESTS)  ## formatting, lint, types, prose
 	$(BIN)/ruff format --check .
@@ -116,4 +126,4 @@ format: $(TESTS)  ## rewrite the sources as `make check` wants them
 	$(BIN)/ruff format .
 
 clean:  ## forget the environments and every cache
-	rm -rf $(VENV) $(TEST_VENV) $(COMPILED) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) $(TEST_VENV) $(COMPILED) $(LOWEST) .pytest_cache .mypy_cache .ruff_cache .hypothesis dist

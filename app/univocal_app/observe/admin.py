@@ -78,10 +78,10 @@ def admin(
     routes = [Route(path, endpoint, methods=[method]) for path, method, endpoint in endpoints]
     routes += page_routes()
     middleware = [
-        Middleware(PurgeMethods, proxy),
-        Middleware(Permitted, proxy, hosts),
-        Middleware(OwnHosts, hosts),
-        Middleware(_Settled, proxy, life),
+        Middleware(PurgeMethods, proxy=proxy),
+        Middleware(Permitted, proxy=proxy, hosts=hosts),
+        Middleware(OwnHosts, hosts=hosts),
+        Middleware(_Settled, proxy=proxy, life=life),
     ]
     return Starlette(routes=routes, middleware=middleware, exception_handlers=HANDLERS)
 
