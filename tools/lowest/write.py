@@ -43,7 +43,11 @@ def main(directory: Path) -> None:
     optional = extras(project)
     needed = {*project["dependencies"], *(each for needs in optional.values() for each in needs)}
     tools = [_NAME.match(each) for each in project["optional-dependencies"]["test"]]
-    names = [COMPANIONS.get(name[0], name[0]) for name in tools if name is not None and not name[0].startswith("univocal")]
+    names = [
+        COMPANIONS.get(name[0], name[0])
+        for name in tools
+        if name is not None and not name[0].startswith("univocal")
+    ]
     lines = [f"-e {ROOT}[{','.join(sorted(optional))}]", *names]
     (directory / "constraints.txt").write_text("\n".join(sorted(lowest(needed))) + "\n", "utf-8")
     (directory / "requirements.txt").write_text("\n".join(lines) + "\n", "utf-8")
