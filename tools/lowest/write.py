@@ -2,8 +2,8 @@
 
     python tools/lowest/write.py DIRECTORY
 
-`constraints.txt` has one exact version a line. `requirements.txt` has the project with these extras, and what tests
-need beside, of any version that goes with them.
+`constraints.txt` has one exact version a line. `requirements.txt` has the project with these extras, and what
+tests need beside, of any version that goes with them.
 """
 
 from __future__ import annotations
