@@ -49,6 +49,8 @@ def test_a_profile_of_ones_own_is_exported_from_its_file(tmp_path: Path) -> None
         ('[charset]\npath = "windows-1251"', "charset"),
         ("[charset]\ntrust_encoding_fields = true", "charset"),
         ('[reject]\nmode = "observe"', "reject.mode"),
+        ("[path]\nunicode_escapes = true", "path.unicode_escapes"),
+        ('[query]\nsemicolon = "separates"\nsort = true', "query.semicolon"),
     ],
 )
 def test_a_setting_that_no_export_has_is_refused_by_name(target: Target, settings: str, words: str) -> None:

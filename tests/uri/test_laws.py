@@ -87,6 +87,10 @@ TOKENS = [
         b"%2b",
         b"%3D",
         b"%40",
+        b"%u0041",
+        b"%U00E9",
+        b"%u002f",
+        b"%u",
     ),
     *(
         b"(",
@@ -150,6 +154,7 @@ def profiles(draw: st.DrawFn, octets_alone: bool = False) -> Profile:
         "dot_segments": draw(st.sampled_from(["rfc3986", "keep"] + ["servlet"] * (not octets_alone))),
         "parameters": "keep" if octets_alone else draw(st.sampled_from(["keep", "strip"])),
         "raw": draw(st.sampled_from(["encode", "encode", "refuse"])),
+        "unicode_escapes": draw(st.booleans()),
     }
     sequences = draw(st.lists(st.sampled_from(REASONS), unique=True, max_size=3))
     tables: dict[str, object] = {"path": path, "reject": {"sequences": sequences}}
@@ -182,6 +187,7 @@ QUERY_SETTINGS = st.fixed_dictionaries(
         "defaults": st.sampled_from([{}, {"a": "4"}]),
         "drop_empty": st.booleans(),
         "drop_empty_mark": st.booleans(),
+        "semicolon": st.sampled_from(["data", "separates", "begins"]),
     },
     optional={"allow": st.sampled_from([[], ["*"], ["a*", "1"]])},
 )
@@ -277,7 +283,8 @@ def test_what_comes_out_is_a_valid_origin_form(target: bytes, profile: Profile) 
         assert path.startswith(b"/")
         assert not path.translate(None, bare)
         assert re.fullmatch(rb"[!$&-;=?-Z_a-z~\[\]%]*", query)
-        assert not re.search(rb"%(?![0-9A-Fa-f]{2})", canonical)
+        unicode = b"|[uU][0-9A-Fa-f]{4}" if profile.ring.unicode_escapes else b""
+        assert not re.search(rb"%%(?![0-9A-Fa-f]{2}%b)" % unicode, canonical)
         if profile.dot_segments != "keep":
             assert not {b".", b".."} & set(path.split(b"/"))
         if profile.merge_slashes:

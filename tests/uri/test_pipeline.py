@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[2]
 BUILT_IN = parse({path.stem: path.read_text() for path in (ROOT / "profiles").glob("*.toml")})
 SPELLINGS = [
     (name, received.encode(), canonical.encode())
-    for name, rows in json.loads((Path(__file__).parent / "vectors" / "spellings.json").read_text()).items()
+    for file in ("spellings.json", "iis.json")
+    for name, rows in json.loads((Path(__file__).parent / "vectors" / file).read_text()).items()
     for received, canonical in rows
 ]
 
@@ -39,16 +40,25 @@ def test_a_canonical_target_comes_back_as_the_same_object(
     assert canonical_target(canonical, BUILT_IN[name]) is canonical
 
 
-ROUTED = ("asgi", "php", "rack", "express", "werkzeug", "aiohttp")  # by routers that leave dot segments alone
+ROUTED = (
+    "asgi",
+    "php",
+    "rack",
+    "express",
+    "fastify4",
+    "werkzeug",
+    "aiohttp",
+)  # by routers that leave dot segments alone
 APACHE = ("apache", "apache-nodecode")
 NGINX = ("nginx", "static")
 SERVLETS = ("servlet", "jetty")
 CONTROLS = dict.fromkeys(set(BUILT_IN) - {"s3"}, "control-character")
 ROOTED = dict.fromkeys(("servlet", *NGINX, *APACHE), "above-root")
 DOTS = dict.fromkeys(ROUTED, "dot-segment")
-SLASHES = dict.fromkeys((*SERVLETS, "apache"), "encoded-slash") | {"asgi": "dot-segment"}
-NO_UTF_8 = dict.fromkeys((*SERVLETS, "asgi", "express", "werkzeug", "aiohttp"), "bad-utf-8")
-NO_ESCAPE = dict.fromkeys((*SERVLETS, *APACHE, *NGINX, "go", "php", "express"), "bad-escape")
+SLASHES = dict.fromkeys((*SERVLETS, "apache", "iis"), "encoded-slash") | {"asgi": "dot-segment"}
+NO_UTF_8 = dict.fromkeys((*SERVLETS, "asgi", "express", "fastify4", "werkzeug", "aiohttp"), "bad-utf-8")
+NO_ESCAPE = dict.fromkeys((*SERVLETS, *APACHE, *NGINX, "go", "php", "express", "fastify4"), "bad-escape")
+WINDOWS = {"iis": "encoded-dot-segment"}
 RAW = {"werkzeug": "bad-target"}
 
 # What each profile lists, on targets that every profile is asked about.
@@ -65,16 +75,17 @@ REFUSED = [
     (b"?q", dict.fromkeys(BUILT_IN, "no-leading-slash")),
     (b"%2Fa", dict.fromkeys(BUILT_IN, "no-leading-slash")),
     (b"/a/../b", DOTS),
-    (b"/a/%2e%2E/b", DOTS | dict.fromkeys(SERVLETS, "encoded-dot-segment")),
+    (b"/a/%2e%2E/b", DOTS | WINDOWS | dict.fromkeys(SERVLETS, "encoded-dot-segment")),
     (b"/a/..%2fb", SLASHES),
     (b"/a/.%2f%2fb", SLASHES),
     (b"/a/.", DOTS),
-    (b"/..", DOTS | ROOTED | {"jetty": "above-root"}),
+    (b"/..", DOTS | ROOTED | {"jetty": "above-root", "iis": "above-root"}),
     (b"/a/..%2f..%2fb", SLASHES | dict.fromkeys(NGINX, "above-root")),
     (b"/a//..//../b", DOTS | ROOTED | {"jetty": "dot-dot-after-empty-segment"}),
-    (b"/a/..;/admin", dict.fromkeys(SERVLETS, "dot-segment-parameter")),
-    (b"/a/..;x=y/admin", dict.fromkeys(SERVLETS, "dot-segment-parameter")),
-    (b"/.;/", dict.fromkeys(SERVLETS, "dot-segment-parameter")),
+    (b"/a/..;/admin", dict.fromkeys(SERVLETS, "dot-segment-parameter") | {"fastify4": "dot-segment"}),
+    (b"/a/..;x=y/admin", dict.fromkeys(SERVLETS, "dot-segment-parameter") | {"fastify4": "dot-segment"}),
+    (b"/.;/", dict.fromkeys(SERVLETS, "dot-segment-parameter") | {"fastify4": "dot-segment"}),
+    (b"/a;b=/../%zz", DOTS | {"fastify4": None} | NO_ESCAPE | {"fastify4": None, "iis": "bad-escape"}),
     *[
         (b"/a/..%cx/b" % delimiter, dict.fromkeys(SERVLETS, "dot-segment-parameter"))
         for delimiter in b"!$&'()*+,="
@@ -85,16 +96,39 @@ REFUSED = [
     (b"/a/...,/b", {}),
     (b"/a/.well-known/b", {}),
     (b"/a;x;y", {"jetty": "repeated-parameter"}),
-    (b"/a%5C..%5cb", dict.fromkeys(SERVLETS, "backslash")),
+    (b"/a%5C..%5cb", dict.fromkeys((*SERVLETS, "iis"), "backslash")),
+    (b"/a%u005Cb", NO_ESCAPE | {"iis": "backslash"}),
+    (b"/a%u002f..%U002Fb", NO_ESCAPE | {"iis": "encoded-slash"}),
+    (b"/a%u0000b", NO_ESCAPE | {"iis": "control-character"}),
+    (b"/a/%u002e./b", NO_ESCAPE | WINDOWS),
     (b"/%c0%ae%c0%ae/", NO_UTF_8),
     (b"/%ed%a0%80", NO_UTF_8),
     (b"/\xff", NO_UTF_8 | RAW),
-    (b"/%u002e", NO_ESCAPE),
-    (b"/%%32%65/", NO_ESCAPE),
+    (b"/%u002e", NO_ESCAPE | WINDOWS),
+    (b"/%%32%65/", NO_ESCAPE | {"iis": "bad-escape"}),
     (b"/%252e%252e/x", {}),
     (b"/\xc3\xa9", RAW),
     (b"/a?../%2f%00%zz\\", {}),
 ]
+
+
+@pytest.mark.parametrize(
+    ("target", "canonical"),
+    [
+        (b"/%u00e/%u00zz/%u", b"/%25u00e/%25u00zz/%25u"),
+        (b"/%%u0041", b"/%25%u0041"),
+        (b"/%75u0041%2%u0041", b"/uu0041%252%u0041"),
+        (b"/%25u0041", b"/%25u0041"),
+        (b"/%%75%300041", b"/%25u00041"),
+        (b"/?a=%u0028%u002", b"/?a=%u0028%25u002"),
+    ],
+)
+@pytest.mark.parametrize("ring", ["", 'query.ring = "nginx-args"'])
+def test_unicode_escapes_stay_as_they_came(target: bytes, canonical: bytes, ring: str) -> None:
+    profile = own("path.unicode_escapes = true\n" + ring)
+    assert canonical_target(target, profile) == canonical
+    assert canonical_target(canonical, profile) is canonical
+    assert canonical_target(b"/%u0041?%u0041", own(ring)) == b"/%25u0041?%25u0041"
 
 
 @pytest.mark.parametrize("target", [b"/a#b", b"/a?b#c", b"/a?b#c#d", b"/a?b#c?d", b"/a?b=%23#"])

@@ -51,6 +51,24 @@ def own(settings: str) -> Profile:
         ("query.drop_empty_mark = true", b"?", b""),
         ("query.drop_empty_mark = true", b"?&", b"?&"),
         ("query.drop_empty_mark = true\nquery.drop_empty = true", b"?&", b""),
+        # A ";" separates, where the profile says so.
+        ('query.semicolon = "separates"', b"?a;b&c", b"?a;b&c"),
+        ('query.semicolon = "separates"\nquery.drop = ["utm_*"]', b"?a=1;utm_source=x&b=2", b"?a=1&b=2"),
+        ('query.semicolon = "separates"\nquery.drop = ["utm_*"]', b"?a=1;b=2", b"?a=1;b=2"),
+        ('query.semicolon = "separates"\nquery.drop = ["a"]', b"?a;a", b""),
+        ('query.semicolon = "separates"\nquery.allow = ["page"]', b"?page=1;evil=2", b"?page=1"),
+        ('query.semicolon = "separates"\nquery.allow = ["page"]', b"?page=1%3Bevil=2", b"?page=1%3Bevil=2"),
+        ('query.allow = ["page"]', b"?page=1;evil=2", b"?page=1;evil=2"),
+        ('query.semicolon = "separates"\nquery.defaults = { page = "1" }', b"?page=1;b", b"?b"),
+        (
+            'query.semicolon = "separates"\nquery.defaults = { page = "1" }',
+            b"?page=1;page=2",
+            b"?page=1;page=2",
+        ),
+        ('query.semicolon = "separates"\nquery.drop_empty = true', b"?a=;b;;c=1", b"?b&c=1"),
+        ('query.semicolon = "separates"\nquery.sort = true', b"?b;a", b"?a&b"),
+        ('query.semicolon = "separates"\nquery.ring = "nginx-uri-component"', b"?a=b;c=d=e", b"?a=b;c=d%3De"),
+        ('query.semicolon = "separates"\ncharset.query = "windows-1251"', b"?%E9;%D0%B8", b"?%D0%B9;%D0%B8"),
         # A ring is for names and values; what delimits is never decoded.
         ('query.ring = "rfc3986"', b"?%61=%2f%3d&%7e", b"?a=%2F%3D&~"),
         ('query.ring = "nginx-uri"', b"?a%3Db=%26%2B%3b[%5B/%2f?+", b"?a%3Db=%26%2B%3B[[//%3F+"),
@@ -163,3 +181,24 @@ def test_path_settings_that_cannot_be(text: str, key: str) -> None:
     with pytest.raises(ProfileError) as refused:
         own(text)
     assert refused.value.key == key
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ('query.semicolon = "begins"', "query.semicolon"),
+        ('path.decode = ";"\nquery.semicolon = "begins"', "query.semicolon"),
+        ('query.semicolon = "&"', "query.semicolon"),
+        ("path.unicode_escapes = 1", "path.unicode_escapes"),
+    ],
+)
+def test_a_semicolon_begins_no_query_where_it_could_be_data(settings: str, key: str) -> None:
+    with pytest.raises(ProfileError) as refused:
+        own(settings)
+    assert refused.value.key == key
+
+
+def test_a_semicolon_that_begins_the_query_is_a_stage() -> None:
+    stages, canonical = explain_target(b"/a;b?c", own('path.encode = ";"\nquery.semicolon = "begins"'))
+    assert (stages[0].name, stages[0].after, stages[0].lossy) == ("semicolon", b"/a?b?c", False)
+    assert canonical == b"/a?b?c"

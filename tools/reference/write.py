@@ -11,7 +11,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from html import escape
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +27,11 @@ from univocal_app.observe.families import FAMILIES, written
 __all__ = ["PAGE", "TABLES", "VECTORS", "vectors_text", "with_tables"]
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference.md"
-VECTORS: Final = PAGE.with_name("vectors.json")
+# The profiles of each file with test vectors: those that cannot be exported have files of their own.
+VECTORS: Final = {
+    PAGE.with_name("vectors.json"): frozenset(builtin_profiles()) - {"iis"},
+    PAGE.with_name("vectors-iis.json"): frozenset({"iis"}),
+}
 
 Row = tuple[str, ...]
 
@@ -37,7 +41,8 @@ SHARED: Final = 3  # commands with the same option: it has one row for all of th
 def main() -> None:
     """Write the page and the vectors anew, or compare."""
     old = PAGE.read_text("utf-8")
-    for file, new in ((PAGE, with_tables(old)), (VECTORS, vectors_text())):
+    texts = (PAGE, with_tables(old)), *((file, vectors_text(names)) for file, names in VECTORS.items())
+    for file, new in texts:
         if "--check" not in sys.argv:
             file.write_text(new, "utf-8")
         elif new != file.read_text("utf-8"):
@@ -56,10 +61,10 @@ def with_tables(page: str) -> str:
     return page
 
 
-def vectors_text() -> str:
-    """The test vectors of every built-in profile as JSON, one a line; each character is a byte."""
+def vectors_text(names: Collection[str]) -> str:
+    """The test vectors of built-in profiles as JSON, one a line; each character is a byte."""
     profiles = []
-    for profile in builtin_profiles().values():
+    for profile in (each for name, each in builtin_profiles().items() if name in names):
         rows = [
             {
                 "target": each.target.decode("latin-1"),

@@ -80,6 +80,11 @@ def _refuse(profile: Profile) -> None:
     source = f"profile {profile.name}"
     if profile.charset != Charset():
         raise ProfileError(source, "charset", dict(profile.settings["charset"]), "no charset in an export")
+    if profile.ring.unicode_escapes:
+        raise ProfileError(source, "path.unicode_escapes", True, "false in an export")
+    if profile.query.semicolon == "separates" and profile.query != profile.query.octets_alone:
+        allowed = "data or begins in an export, beside other settings of [query]"
+        raise ProfileError(source, "query.semicolon", "separates", allowed)
     if profile.mode != "enforce":
         raise ProfileError(source, "reject.mode", profile.mode, "enforce in an export")
 
@@ -142,6 +147,8 @@ def _features(profile: Profile, steps: Collection[Respelling]) -> Iterator[str]:
     functions = {step.function for step in steps}
     yield from functions
     yield from profile.sequences
+    if profile.query.semicolon == "begins":
+        yield "semicolon-begins"
     if profile.raw == "refuse":
         yield "refuses-raw"
     if profile.reads_parameters:

@@ -65,6 +65,16 @@ def _own(profile: Profile) -> Iterator[bytes]:
             b"/x" + text + b"?y=z",
             lead + text * 2,
         )
+    if profile.ring.unicode_escapes:
+        yield from (
+            b"/%u0041",
+            b"/%U00e9?a=%u4F60",
+            b"/%u004",
+            b"/a/%u002e%u002E/b",
+            b"/a%u002fb",
+            b"/%u005C",
+        )
+        yield from (b"/%u0000", b"/%25u0041", b"/%%u0041?%%u0041", b"/%uD83D%uDE00")
     query = profile.query
     for name in (*(query.allow or ()), *query.drop, *(name for name, _ in query.defaults)):
         whole = name.replace(b"*", b"x").replace(b"?", b"y")

@@ -13,6 +13,7 @@ __all__ = [
     "SIGNS",
     "TOKEN",
     "TOKEN_OCTETS",
+    "UNICODE_ESCAPE",
     "UNRESERVED",
     "Absolute",
     "is_token",
@@ -34,6 +35,9 @@ TOKEN_OCTETS: Final = SIGNS + b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKL
 
 TOKEN: Final = rb"[%b0-9A-Za-z]+" % re.escape(SIGNS)
 """The source of a pattern for a token."""
+
+UNICODE_ESCAPE: Final = rb"%[uU][0-9A-Fa-f]{4}"
+"""The source of a pattern for the escape of a UTF-16 code unit, which IIS reads and no RFC knows."""
 
 _ESCAPE: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
 _ABSOLUTE: Final = re.compile(rb"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)(.*)", re.DOTALL)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
-from univocal.http.grammar import RESERVED, UNRESERVED
+from univocal.http.grammar import RESERVED, UNICODE_ESCAPE, UNRESERVED
 
 __all__ = ["DECODE", "ENCODE", "KEEP", "RINGS", "DecoderRing", "spellings"]
 
@@ -39,8 +39,8 @@ class DecoderRing:
 
     `forms` holds 256 values. ENCODE and DECODE are absolute, KEEP lets both spellings through. Escapes come
     out in upper case and a stray "%" as "%25": a canonical path stays as it is, nothing is decoded twice.
-    Where `plus_is_space`, "+" is another spelling of "%20". Raises ValueError for a ring under which a path
-    would be ambiguous.
+    Where `plus_is_space`, "+" is another spelling of "%20". With `unicode_escapes`, "%uXXXX" stays as it is.
+    Raises ValueError for a ring under which a path would be ambiguous.
     """
 
     __slots__ = (
@@ -52,12 +52,14 @@ class DecoderRing:
         "escaped",
         "forms",
         "plus_is_space",
+        "unicode_escapes",
     )
 
-    def __init__(self, forms: bytes, *, plus_is_space: bool = False) -> None:
+    def __init__(self, forms: bytes, *, plus_is_space: bool = False, unicode_escapes: bool = False) -> None:
         _refuse_ambiguous(forms)
         self.forms = forms
         self.plus_is_space = plus_is_space
+        self.unicode_escapes = unicode_escapes
         never = b"%+" if plus_is_space else b"%"
         self.bare = bytes(octet for octet in range(256) if forms[octet] != ENCODE and octet not in never)
         self.decoded = bytes(octet for octet in range(256) if forms[octet] == DECODE)
@@ -69,8 +71,9 @@ class DecoderRing:
         self._spelling |= {b"%c" % octet: b"%%%02X" % octet for octet in encoded}
         if plus_is_space:
             self._spelling[b"+"] = b"%20"
-        self._canonical = re.compile(b"%b*+" % spellings(self.bare, self.escaped))
-        self._foreign = re.compile(b"%%[0-9A-Fa-f]{2}|[%b]" % re.escape(encoded))
+        kept = UNICODE_ESCAPE + b"|" if unicode_escapes else b""
+        self._canonical = re.compile(b"(?:%b%b)*+" % (kept, spellings(self.bare, self.escaped)))
+        self._foreign = re.compile(b"%b%%[0-9A-Fa-f]{2}|[%b]" % (kept, re.escape(encoded)))
 
     @classmethod
     def from_sets(cls, decode: bytes, encode: bytes) -> DecoderRing:
@@ -85,7 +88,12 @@ class DecoderRing:
         return _ring_of(bytes(forms))
 
     def __repr__(self) -> str:
-        return f"DecoderRing({self.forms!r}, plus_is_space={self.plus_is_space})"
+        unicode = ", unicode_escapes=True" if self.unicode_escapes else ""
+        return f"DecoderRing({self.forms!r}, plus_is_space={self.plus_is_space}{unicode})"
+
+    def with_unicode_escapes(self) -> DecoderRing:
+        """This ring, under which "%uXXXX" stays as it came."""
+        return DecoderRing(self.forms, plus_is_space=self.plus_is_space, unicode_escapes=True)
 
     def for_queries(self) -> DecoderRing:
         """This ring for names and values of a query, where what delimits them is data only as an escape.
@@ -96,14 +104,14 @@ class DecoderRing:
             b";" if self.plus_is_space else b"+;"
         )
         forms = bytes(KEEP if octet in kept else form for octet, form in enumerate(self.forms))
-        return DecoderRing(forms, plus_is_space=self.plus_is_space)
+        return DecoderRing(forms, plus_is_space=self.plus_is_space, unicode_escapes=self.unicode_escapes)
 
     def canonical(self, path: bytes) -> bytes:
         """`path` with each byte in its one spelling; the same object if it is already."""
         if self._canonical.fullmatch(path):
             return path
         spelling = self._spelling
-        return self._foreign.sub(lambda octet: spelling[octet[0].upper()], path)
+        return self._foreign.sub(lambda octet: spelling.get(octet[0].upper(), octet[0]), path)
 
 
 @lru_cache(maxsize=64)

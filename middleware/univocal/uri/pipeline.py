@@ -12,7 +12,7 @@ from univocal.http.errors import by_rank
 from univocal.uri.charset import UTF_8
 from univocal.uri.percent_encoding import spellings
 from univocal.uri.profile import Profile
-from univocal.uri.query import BARE, Query, Respell, query_steps, split
+from univocal.uri.query import BARE, Respell, begun_at_semicolon, query_steps, split
 from univocal.uri.rewrite import Rewrite, rewriter
 from univocal.uri.segments import (
     add_trailing_slash,
@@ -95,6 +95,7 @@ class _Pipeline:
         "_minds_utf_8",
         "_refuses_fragment",
         "_refuses_raw",
+        "_semicolon_begins",
         "_steps",
         "_turns",
         "plain",
@@ -109,6 +110,7 @@ class _Pipeline:
         self._turns = _MOST_TURNS if _is_restless(profile) else 1
         self._refuses_fragment = "fragment" in profile.sequences
         self._refuses_raw = profile.raw == "refuse"
+        self._semicolon_begins = profile.query.semicolon == "begins"
         listed = frozenset(profile.sequences)
         # Whether bytes are UTF-8 is for whoever makes UTF-8 of them to ask afterwards.
         self._minds_utf_8 = "bad-utf-8" in listed and _transcodes(profile)
@@ -117,6 +119,7 @@ class _Pipeline:
             profile.ring.decoded,
             profile.parameter_delimiters,
             reads_parameters=profile.reads_parameters,
+            unicode_escapes=profile.ring.unicode_escapes,
             merges=profile.merge_slashes is True,
         )
 
@@ -149,6 +152,10 @@ class _Pipeline:
     def _turn(
         self, target: bytes, reasons: set[str], stages: list[Stage] | None, *, only_changes: bool
     ) -> bytes:
+        if self._semicolon_begins and (begun := begun_at_semicolon(target)) is not target:
+            if stages is not None:
+                stages.append(Stage("semicolon", target, begun, lossy=False))
+            target = begun
         path, query = split(target)
         reasons |= self._inspect(path)
         if not path.startswith(b"/"):
@@ -261,7 +268,8 @@ def _plain(profile: Profile) -> re.Pattern[bytes]:
     begin = b"(?!//)" if profile.merge_slashes == "leading" else b""
     query = b"(?:\\?(?:[%b]++|%%[0-9A-Fa-f]{2})*+)?+" % re.escape(BARE)
     charset = profile.charset
-    if profile.query != Query() or charset.query or charset.trust_encoding_fields:
+    settings = profile.query
+    if settings.ring or settings != settings.octets_alone or charset.query or charset.trust_encoding_fields:
         query = b""
     return re.compile(b"%b(?:%b%b*+)++%b" % (begin, segment, unit, query))
 

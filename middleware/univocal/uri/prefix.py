@@ -16,7 +16,7 @@ from univocal.http.grammar import split_absolute
 from univocal.uri.charset import Charset
 from univocal.uri.pipeline import Rejected, canonical_target, rejected
 from univocal.uri.profile import Profile
-from univocal.uri.query import Query, split
+from univocal.uri.query import begun_at_semicolon, split
 from univocal.uri.segments import routing_view
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites, resolve_url
@@ -63,6 +63,8 @@ def _spelled(begun: bytes, site: Site) -> bytes | Rejected:
     path, query = split(begun.partition(b"#")[0])
     complete = path if query else path[: path.rindex(b"/") + 1]
     profile = _route_of(routing_view(complete), routing_view(path), site).profile
+    if profile.query.semicolon == "begins":
+        path, query = split(begun_at_semicolon(path + query))
     if b"#" in begun and "fragment" in profile.sequences:
         return rejected("fragment")
     if query:
@@ -109,7 +111,7 @@ def _without_end(profile: Profile, *, path_ends: bool) -> Profile:
         trailing_slash=profile.trailing_slash if path_ends else "keep",
         index_names=profile.index_names if path_ends else (),
         rewrites=tuple(rule for rule in profile.rewrites if rule.at not in ends),
-        query=Query(ring=profile.query.ring),
+        query=profile.query.octets_alone,
         charset=replace(profile.charset, query=()),
     )
 

@@ -160,6 +160,7 @@ def _build(name: str, tables: Tables) -> Profile:
     complete = with_defaults(tables)
     path = complete["path"]
     ring = _path_ring(source, path)
+    ring = ring.with_unicode_escapes() if path["unicode_escapes"] else ring
     charset = _charset(complete["charset"])
     transcode = charset.transcoder("path")
     profile = Profile(
@@ -175,7 +176,7 @@ def _build(name: str, tables: Tables) -> Profile:
         trailing_slash=path["trailing_slash"],
         index_names=tuple(transcode(ring.canonical(name.encode())) for name in path["index_names"]),
         raw=path["raw"],
-        query=_query(source, complete["query"], charset),
+        query=_query(source, complete["query"], charset, unicode_escapes=path["unicode_escapes"]),
         charset=charset,
         rewrites=_rewrites(source, complete["rewrite"], ring),
         tags=_tags(source, complete["tags"]),
@@ -183,6 +184,7 @@ def _build(name: str, tables: Tables) -> Profile:
         mode=complete["reject"]["mode"],
     )
     _check_delimiters(source, profile)
+    _check_semicolon(source, profile)
     _check_charset(source, profile)
     return profile
 
@@ -251,8 +253,9 @@ def _spelled(name: str, part: str, charset: Charset) -> bytes:
     return name.encode()
 
 
-def _query(source: str, settings: Tables, charset: Charset) -> Query:
+def _query(source: str, settings: Tables, charset: Charset, *, unicode_escapes: bool) -> Query:
     ring = _ring(source, "query.ring", settings["ring"])
+    ring = ring.with_unicode_escapes() if ring and unicode_escapes else ring
     allow = settings["allow"]
 
     def spelled(name: object) -> bytes:
@@ -266,6 +269,8 @@ def _query(source: str, settings: Tables, charset: Charset) -> Query:
         drop_empty=settings["drop_empty"],
         sort=settings["sort"],
         drop_empty_mark=settings["drop_empty_mark"],
+        semicolon=settings["semicolon"],
+        unicode_escapes=unicode_escapes,
     )
 
 
@@ -386,6 +391,13 @@ def _check_delimiters(source: str, profile: Profile) -> None:
     if profile.parameters == "keep" and slash:
         allowed = "strip, because this table decodes '/'; or list encoded-slash in reject.sequences"
         raise ProfileError(source, "path.parameters", "keep", allowed)
+
+
+def _check_semicolon(source: str, profile: Profile) -> None:
+    """Where a bare ";" begins the query, one that was data must not become bare."""
+    if profile.query.semicolon == "begins" and profile.ring.forms[0x3B] != ENCODE:
+        allowed = "a table that encodes ';'"
+        raise ProfileError(source, "query.semicolon", "begins", allowed)
 
 
 def _check_charset(source: str, profile: Profile) -> None:

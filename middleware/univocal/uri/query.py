@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeAlias
 
 from univocal.http.globs import compile_globs
@@ -17,13 +18,15 @@ from univocal.http.grammar import RESERVED, UNRESERVED, unescape
 from univocal.uri.charset import Charset
 from univocal.uri.percent_encoding import DecoderRing
 
-__all__ = ["BARE", "Query", "Respell", "query_steps", "speller", "split"]
+__all__ = ["BARE", "Query", "Respell", "begun_at_semicolon", "query_steps", "speller", "split"]
 
 # The bytes of a query besides escapes: RFC 3986 §3.4, and the "[" and "]" that browsers send bare.
 BARE: Final = bytes(octet for octet in UNRESERVED + RESERVED if octet != 0x23)
 
 _DISALLOWED: Final = re.compile(rb"%%(?![0-9A-Fa-f]{2})|[^%%%b]" % re.escape(BARE))
-_PART: Final = re.compile(rb"[^?&=]+")
+_DISALLOWED_BY_IIS: Final = re.compile(
+    rb"%%(?!(?:[uU][0-9A-Fa-f]{2})?[0-9A-Fa-f]{2})|[^%%%b]" % re.escape(BARE)
+)
 
 Respell: TypeAlias = Callable[[bytes], bytes]
 
@@ -32,7 +35,9 @@ Respell: TypeAlias = Callable[[bytes], bytes]
 class Query:
     """Queries are spelled by this `ring`; everything else that the settings drop or change is lossy.
 
-    `drop` and `allow` are names or globs, `defaults` names and values; `allow` None lets all through.
+    `drop` and `allow` are names or globs, `defaults` names and values; `allow` None lets all through. A
+    `semicolon` is "data", "separates" parameters as "&" does, or "begins" the query in place of "?". With
+    `unicode_escapes`, "%uXXXX" stays as it came.
     """
 
     ring: DecoderRing | None = None
@@ -42,64 +47,74 @@ class Query:
     drop_empty: bool = False
     sort: bool = False
     drop_empty_mark: bool = False
+    semicolon: str = "data"
+    unicode_escapes: bool = False
+
+    @property
+    def octets_alone(self) -> Query:
+        """These settings without those that are about parameters."""
+        return Query(ring=self.ring, semicolon=self.semicolon, unicode_escapes=self.unicode_escapes)
 
 
 def query_steps(settings: Query, charset: Charset, declared: str) -> Iterator[tuple[str, Respell, bool]]:
     """The steps that change a query, in order: the name of each, the step, and whether it is lossy."""
-    yield "query", speller(settings) if settings.ring is None else _through(settings.ring), False
+    separator = re.compile(rb"[&;]" if settings.semicolon == "separates" else rb"&")
+    yield "query", speller(settings) if settings.ring is None else _through(settings.ring, separator), False
     if charset.query or declared:
         transcode = charset.transcoder("query", declared)
-        yield "query-charset", lambda query: _PART.sub(lambda part: transcode(part[0]), query), True
+        word = re.compile(rb"[^?=%b]+" % separator.pattern.strip(b"[]"))
+        yield "query-charset", lambda query: word.sub(lambda part: transcode(part[0]), query), True
     if settings.allow is not None:
         allowed = _matcher(settings.allow)
-        yield "query-allow", _keeping(lambda part: allowed(_name(part))), True
+        yield "query-allow", _keeping(lambda part: allowed(_name(part)), separator), True
     if settings.drop:
         dropped = _matcher(settings.drop)
-        yield "query-drop", _keeping(lambda part: not dropped(_name(part))), True
+        yield "query-drop", _keeping(lambda part: not dropped(_name(part)), separator), True
     if settings.defaults:
-        yield "query-defaults", _without_defaults(dict(settings.defaults)), True
+        yield "query-defaults", _without_defaults(dict(settings.defaults), separator), True
     if settings.drop_empty:
         yield (
             "query-drop-empty",
-            _keeping(lambda part: part != b"" and part.partition(b"=")[1:] != (b"=", b"")),
+            _keeping(lambda part: part != b"" and part.partition(b"=")[1:] != (b"=", b""), separator),
             True,
         )
     if settings.sort:
-        yield "query-sort", _sorted, True
+        yield "query-sort", partial(_sorted, separator=separator), True
     if settings.drop_empty_mark:
         yield "query-drop-empty-mark", lambda query: b"" if query == b"?" else query, True
 
 
 def speller(settings: Query) -> Respell:
     """The spelling of bytes that delimit nothing."""
-    return _encode_disallowed if settings.ring is None else settings.ring.canonical
+    if settings.ring is not None:
+        return settings.ring.canonical
+    disallowed = _DISALLOWED_BY_IIS if settings.unicode_escapes else _DISALLOWED
+    # As it came, but for bytes that may not stand in a query; nothing is decoded.
+    return lambda query: disallowed.sub(lambda octet: b"%%%02X" % ord(octet[0]), query)
 
 
-def _encode_disallowed(query: bytes) -> bytes:
-    """The query as it came, but for bytes that may not stand in one; nothing is decoded."""
-    return _DISALLOWED.sub(lambda octet: b"%%%02X" % ord(octet[0]), query)
+def _through(ring: DecoderRing, separator: re.Pattern[bytes]) -> Respell:
+    """Names and values each through `ring`; the first "=" of a parameter and every separator delimit."""
+    parameter = re.compile(rb"[^%b]+" % separator.pattern.strip(b"[]"))
 
-
-def _through(ring: DecoderRing) -> Respell:
-    """Names and values each through `ring`; the first "=" of a parameter and every "&" delimit."""
+    def spelled(part: re.Match[bytes]) -> bytes:
+        name, equals, value = part[0].partition(b"=")
+        return ring.canonical(name) + equals + ring.canonical(value)
 
     def respell(query: bytes) -> bytes:
-        parts = (part.partition(b"=") for part in query[1:].split(b"&"))
-        parameters = b"&".join(
-            ring.canonical(name) + equals + ring.canonical(value) for name, equals, value in parts
-        )
+        parameters = parameter.sub(spelled, query[1:])
         return query if query[1:] == parameters else b"?" + parameters
 
     return respell
 
 
-def _keeping(keeps: Callable[[bytes], bool]) -> Respell:
+def _keeping(keeps: Callable[[bytes], bool], separator: re.Pattern[bytes]) -> Respell:
     """The query with the parameters that `keeps` is true of; without any, "?" goes, too."""
 
     def respell(query: bytes) -> bytes:
         if len(query) < 2:
             return query
-        parts = query[1:].split(b"&")
+        parts = separator.split(query[1:])
         kept = [part for part in parts if keeps(part)]
         if len(kept) == len(parts):
             return query
@@ -108,25 +123,25 @@ def _keeping(keeps: Callable[[bytes], bool]) -> Respell:
     return respell
 
 
-def _without_defaults(defaults: dict[bytes, bytes]) -> Respell:
+def _without_defaults(defaults: dict[bytes, bytes], separator: re.Pattern[bytes]) -> Respell:
     """The query without what equals its default; a repeated name stays: the origin knows which one counts."""
 
     def respell(query: bytes) -> bytes:
-        times = Counter(_name(part) for part in query[1:].split(b"&"))
+        times = Counter(_name(part) for part in separator.split(query[1:]))
 
         def is_default(part: bytes) -> bool:
             name = _name(part)
             return times[name] == 1 and defaults.get(name) == _read(part.partition(b"=")[2])
 
-        return _keeping(lambda part: not is_default(part))(query)
+        return _keeping(lambda part: not is_default(part), separator)(query)
 
     return respell
 
 
-def _sorted(query: bytes) -> bytes:
-    if b"&" not in query:
+def _sorted(query: bytes, separator: re.Pattern[bytes]) -> bytes:
+    parts = separator.split(query[1:])
+    if len(parts) == 1:
         return query
-    parts = query[1:].split(b"&")
     parts.sort(key=_name)
     ordered = b"?" + b"&".join(parts)
     return query if ordered == query else ordered
@@ -153,3 +168,14 @@ def split(target: bytes) -> tuple[bytes, bytes]:
     """A target's path and its query, which is b"" or begins with "?"."""
     mark = target.find(b"?")
     return (target, b"") if mark < 0 else (target[:mark], target[mark:])
+
+
+_FIRST_MARK: Final = re.compile(rb"[?;]")
+
+
+def begun_at_semicolon(target: bytes) -> bytes:
+    """A target with a "?" in place of the ";" that begins its query."""
+    mark = _FIRST_MARK.search(target)
+    if mark is None or mark[0] == b"?":
+        return target
+    return b"%b?%b" % (target[: mark.start()], target[mark.end() :])

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from univocal.http.grammar import UNICODE_ESCAPE
 from univocal.uri.percent_encoding import RINGS
 from univocal.uri.segments import merge_slashes, remove_dot_segments
-from univocal.uri.suspicious import DOTS, NON_NFC
+from univocal.uri.suspicious import DOTS, NON_NFC, in_octets
 
 # A path of these segments has no other reading but for the case of its letters.
 _PLAIN: Final = re.compile(rb"(?:/(?!\.)[A-Za-z0-9._~!$&'()*+,=:@-]+)*+/?")
@@ -213,6 +214,7 @@ def _joined(segments: Iterable[bytes]) -> bytes:
 # Spellings that some server of a profile's family takes for another path.
 
 _TOKENS: Final[Mapping[str, tuple[bytes, bytes]]] = {
+    "%u": (UNICODE_ESCAPE, b""),  # which `in_octets` replaces
     "//": (rb"//", b"/"),
     "\\": (rb"\\", b"/"),
     "%5C": (rb"%5[Cc]", b"/"),
@@ -233,6 +235,8 @@ def is_loose(path: bytes, tokens: tuple[str, ...]) -> bool:
 
 def plain_reading(path: bytes, tokens: tuple[str, ...]) -> bytes:
     """The path for which the spellings that the profile calls loose may be taken."""
+    if "%u" in tokens:
+        path = _RING.canonical(in_octets(path))
     for token, (pattern, written) in _TOKENS.items():
         if token in tokens:
             path = re.sub(pattern, written, path)

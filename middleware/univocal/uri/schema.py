@@ -95,6 +95,7 @@ _TABLES: Final[dict[str, dict[str, _Setting]]] = {
         "trailing_slash": _choice("keep", "add", "remove"),
         "index_names": _list([], "a list of names of files", _is_segment),
         "raw": _choice("encode", "refuse"),
+        "unicode_escapes": _flag(),
     },
     "query": {
         "ring": _RING,
@@ -104,6 +105,7 @@ _TABLES: Final[dict[str, dict[str, _Setting]]] = {
         "defaults": _Setting({}, _are_defaults, "a table of names and their default values"),
         "drop_empty": _flag(),
         "drop_empty_mark": _flag(),
+        "semicolon": _choice("data", "separates", "begins"),
     },
     "charset": {
         "path": _CHARSETS,

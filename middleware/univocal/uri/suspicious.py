@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from univocal.http.grammar import unescape
+from univocal.http.grammar import UNICODE_ESCAPE, unescape
 
 __all__ = [
     "DEFAULT_LOOSE",
@@ -21,6 +21,7 @@ __all__ = [
     "SUB_DELIMITERS",
     "UTF_8_ESCAPES",
     "Inspector",
+    "in_octets",
     "is_utf_8",
 ]
 
@@ -32,6 +33,19 @@ def is_utf_8(text: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+_UNICODE_ESCAPE: Final = re.compile(UNICODE_ESCAPE)
+
+
+def in_octets(path: bytes) -> bytes:
+    """`path` with the escapes of bytes in place of each "%uXXXX": in UTF-8, if it is a character."""
+    return _UNICODE_ESCAPE.sub(_in_octets, path)
+
+
+def _in_octets(escape: re.Match[bytes]) -> bytes:
+    character = chr(int(escape[0][-4:], 16))
+    return b"".join([b"%%%02X" % octet for octet in character.encode("utf-8", "surrogatepass")])
 
 
 # The source of a pattern for one character beyond ASCII in upper-case escapes (RFC 3629 §4).
@@ -75,7 +89,7 @@ SEQUENCES: Final = frozenset({"no-leading-slash", "fragment", *_OCTETS, *_SEGMEN
 NON_NFC: Final = "non-nfc"
 DOTS: Final = "dot-segment"
 DEFAULT_LOOSE: Final = ("//", "\\", "%5C", "%2F")
-LOOSE: Final = (*DEFAULT_LOOSE, ";", DOTS, NON_NFC)
+LOOSE: Final = (*DEFAULT_LOOSE, ";", "%u", DOTS, NON_NFC)
 
 
 class Inspector:
@@ -83,7 +97,7 @@ class Inspector:
 
     `delimiters` begin a path parameter. Where `reads_parameters`, a segment ends before them, so that "..;x"
     is a dot segment. Elsewhere it is a name like any other, and only dot-segment-parameter finds it. For that
-    reason any sub-delimiter begins a parameter (RFC 3986 §3.3).
+    reason any sub-delimiter begins a parameter (RFC 3986 §3.3). With `unicode_escapes`, so is "%uXXXX" read.
     """
 
     __slots__ = (
@@ -94,6 +108,7 @@ class Inspector:
         "_octets",
         "_reads_parameters",
         "_slash",
+        "_unicode_escapes",
     )
 
     def __init__(
@@ -104,6 +119,7 @@ class Inspector:
         *,
         reads_parameters: bool,
         merges: bool,
+        unicode_escapes: bool = False,
     ) -> None:
         self._listed = listed & _SEGMENTS
         self._octets = [(reason, search) for reason, search in _OCTETS.items() if reason in listed]
@@ -114,9 +130,12 @@ class Inspector:
         )
         self._reads_parameters = reads_parameters
         self._merges = merges
+        self._unicode_escapes = unicode_escapes
 
     def __call__(self, path: bytes) -> set[str]:
         """The reasons, in no order, for which `path` is to be refused."""
+        if self._unicode_escapes:
+            path = in_octets(path)
         reasons = {reason for reason, search in self._octets if search(path)}
         if self._listed:
             reasons |= self._listed & set(self._of_segments(path))

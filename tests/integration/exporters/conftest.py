@@ -14,7 +14,7 @@ from univocal.uri.profile import parse
 from univocal_app.exporters.languages import Target
 from univocal_app.exporters.writing import exported
 
-BUILT_IN = builtin_profiles()
+BUILT_IN = {name: profile for name, profile in builtin_profiles().items() if name != "iis"}  # has no export
 # Every setting that an export can have is in one of these, beside the built-in profiles.
 OWN = {
     "shop": """

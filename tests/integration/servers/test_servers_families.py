@@ -131,6 +131,7 @@ def puma(name: str) -> Callable[[Path], Started]:
 FRAMEWORKS = {
     "express": ({"express": "5.3.0"}, 18),
     "fastify": ({"fastify": "5.12.8"}, 20),
+    "fastify4": ({"fastify4": "npm:fastify@4.29.1"}, 14),
     "koa": ({"koa": "3.3.0", "@koa/router": "15.7.0"}, 20),
     "hono": ({"hono": "4.13.19", "@hono/node-server": "2.1.8"}, 20),
 }
@@ -203,6 +204,7 @@ FAMILIES = {
     "Sinatra": Family("rack", puma("sinatra.ru")),
     "Express": Family("express", node("express"), at_once=1),
     "Fastify": Family("express", node("fastify"), at_once=1),
+    "Fastify 4": Family("fastify4", node("fastify4"), at_once=1),
     "Koa": Family("express", node("koa"), at_once=1),
     "Hono": Family("express", node("hono"), at_once=1),
     "Werkzeug": Family("werkzeug", python("werkzeug"), at_once=1),
@@ -275,6 +277,7 @@ TOO_MUCH = {
     "php": ("merge_slashes = true", b"/foo//a"),
     "rack": ('trailing_slash = "remove"', b"/foo/a/"),
     "express": ('decode = "/"', b"/foo/a%2Fb"),
+    "fastify4": ('decode = "/"', b"/foo/a%2Fb"),
     "werkzeug": ("merge_slashes = true", b"/foo//a"),
     "aiohttp": ('decode = "/"', b"/foo/a%2Fb"),
 }
@@ -300,6 +303,27 @@ def test_express_knows_a_route_only_as_it_is_written(family):
     assert json.loads(family.client.one(b"/n%61med").body)[0] == "/:a"
     assert canonical_target(b"/n%61med", family.profile) == b"/named"
     assert json.loads(family.client.one(b"/named").body)[0] == "/named"
+
+
+@pytest.mark.parametrize("family", ["Fastify", "Fastify 4"], indirect=True)
+def test_a_semicolon_begins_the_query_before_fastify_5(family, built_in):
+    one, other = (family.client.one(target) for target in (b"/foo;a=%26b;c?d", b"/foo?a=%26b;c?d"))
+    assert (seen(family, one) == seen(family, other)) == (family.name == "Fastify 4")
+    folded = canonical_target(b"/foo;a=%26b;c?d", family.profile) == b"/foo?a=%26b;c?d"
+    assert folded == (family.name == "Fastify 4")
+
+
+@pytest.mark.parametrize("family", ["Sinatra"], indirect=True)
+def test_rack_2_separates_parameters_by_semicolons(family, derived):
+    profile = derived("rack", '[query]\ndrop = ["utm_*"]')
+    received = b"/foo/a?b=1;utm_x=2;c=3"
+    canonical = canonical_target(received, profile)
+    assert canonical == b"/foo/a?b=1&c=3"
+    told = [
+        family.client.one(target).body for target in (received, canonical, b"/foo/a?b=1;c=3", b"/foo/a?b=1")
+    ]
+    assert told[1] == told[2]
+    assert told[0] != told[1] != told[3]
 
 
 @pytest.mark.parametrize("family", ["Apache, `On`"], indirect=True)

@@ -1,5 +1,5 @@
 // One application for each of Node's frameworks, whose routes tell their parameters.
-// Usage: NODE_MODULES=DIRECTORY node node.mjs express|fastify|hono|koa SOCKET
+// Usage: NODE_MODULES=DIRECTORY node node.mjs express|fastify|fastify4|hono|koa SOCKET
 import { createServer } from "node:http";
 import { createRequire } from "node:module";
 
@@ -17,8 +17,8 @@ const applications = {
     app.get("/*rest", (request, response) => response.send(told("rest", request.params, request.query)));
     return createServer(app).listen(socket);
   },
-  fastify() {
-    const app = load("fastify")();
+  fastify(name = "fastify") {
+    const app = load(name)();
     for (const path of ["/", "/:a", "/:a/:b", "/:a/:b/:c", "/*"]) {
       app.get(path, async (request) => told(path, request.params, request.query));
     }
@@ -49,4 +49,5 @@ const applications = {
   },
 };
 
-applications[framework]();
+if (framework === "fastify4") applications.fastify("fastify4");
+else applications[framework]();
