@@ -195,3 +195,31 @@ def test_names_are_compared_in_the_origin_s_charset() -> None:
 def test_a_profile_that_nobody_can_read_is_one_message(text: str) -> None:
     with pytest.raises(ProfileError):
         profile_of(text)
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "POST"])
+@pytest.mark.parametrize("written", [b"/bucket/a", b"/bucket/a?X-Amz-Signature=3", b"/bucket/%61?uploadId=7"])
+async def test_an_unsafe_request_ends_every_url_of_an_object(cached, application, method, written):
+    """A presigned PUT has another query than the presigned GET of the same object."""
+    client = cached("s3")
+    reads = [b"/bucket/a", b"/bucket/a?X-Amz-Signature=1", b"/bucket/a?X-Amz-Signature=2", b"/bucket/ab?x=1"]
+    for _ in range(2):
+        answers = [await client(target) for target in reads]
+    assert all("hit" in answer.handling for answer in answers)
+    assert (await client(written, method=method)).status == 200
+    assert ["hit" in (await client(target)).handling for target in reads] == [False, False, False, True]
+
+
+async def test_a_purge_removes_every_url_of_an_object(cached, application):
+    client = cached("s3")
+    for target in (b"/bucket/a", b"/bucket/a?X-Amz-Signature=1", b"/bucket/ab"):
+        await client(target)
+    assert json.loads((await client(b"/bucket/a", method="PURGE")).body)["purged"] == 2
+
+
+async def test_an_unsafe_request_ends_what_is_derived_from_its_path(cached, application):
+    client = cached(parse({"thumbnails": THUMBNAILS}, builtin_profiles())["thumbnails"])
+    thumbnail = "/wikipedia/commons/thumb/3/37/F.jpg/100px-F.jpg"
+    await client(thumbnail)
+    await client("/wikipedia/commons/3/37/F.jpg", method="PUT")
+    assert "hit" not in (await client(thumbnail)).handling

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
+import time
+from collections.abc import AsyncIterator
+from email.utils import formatdate
+from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.applications import Starlette
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
-from univocal import CacheMiddleware
+from univocal import CacheMiddleware, Rules
 
 FRESH = {"cache-control": "max-age=60"}
 RELOAD = ("cache-control", "no-cache")
@@ -106,3 +113,72 @@ async def test_followers_of_coded_content_without_vary_ask_for_themselves(client
     await client("/a", fields=[("accept-encoding", "gzip")])
     assert "fwd=vary-miss" in (await client("/a")).handling
     assert "hit" in (await client("/a", fields=[("accept-encoding", "gzip;q=0.5")])).handling
+
+
+# One strong entity-tag for two codings
+
+
+@pytest.fixture
+async def files(client_of: Any, tmp_path: Path) -> AsyncIterator[tuple[Any, Any]]:
+    """Clients of Starlette's files, compressed by its middleware, with the cache and without."""
+    (tmp_path / "a.txt").write_bytes(b"".join(b"line %d\n" % number for number in range(1000)))
+    bare = GZipMiddleware(Starlette(routes=[Mount("/", StaticFiles(directory=tmp_path))]))
+    yield client_of(CacheMiddleware(bare, rules=Rules(ttl=60))), client_of(bare)
+    if calls := asyncio.all_tasks() - {asyncio.current_task()}:  # a file is closed after its last bytes
+        await asyncio.wait(calls, timeout=5)
+
+
+PACKED, PLAIN = ("accept-encoding", "gzip"), ("accept-encoding", "identity")
+
+
+@pytest.mark.parametrize("span", ["bytes=0-9", "bytes=100-", "bytes=-10", "bytes=100-200"])
+@pytest.mark.parametrize("seen", [[PACKED, PLAIN], [PLAIN, PACKED]], ids=["gzip first", "plain first"])
+@pytest.mark.parametrize("own", [PACKED, PLAIN], ids=["gzip", "plain"])
+@pytest.mark.parametrize("conditional", [False, True])
+async def test_ranges_of_an_etag_with_two_codings_are_the_origins(files, span, seen, own, conditional):
+    client, bare = files
+    tags = {(await client("/a.txt", fields=[coding]))["etag"] for coding in seen}
+    assert len(tags) == 1
+    fields = [own, ("range", span), *([("if-range", tags.pop())] if conditional else [])]
+    for _ in range(2):
+        answer, expected = await client("/a.txt", fields=fields), await bare("/a.txt", fields=fields)
+        for name in ("content-range", "content-encoding"):
+            assert answer[name] == expected[name]
+        assert (answer.status, answer.body) == (expected.status, expected.body)
+    for coding in seen:
+        assert "hit" in (await client("/a.txt", fields=[coding])).handling
+
+
+async def test_ranges_of_the_only_coding_come_from_the_store(files):
+    client, _ = files
+    await client("/a.txt", fields=[PACKED])
+    answer = await client("/a.txt", fields=[PACKED, ("range", "bytes=0-9")])
+    assert (answer.status, "hit" in answer.handling) == (206, True)
+
+
+async def test_a_doubted_etag_stays_doubted_when_one_coding_goes(files):
+    client, _ = files
+    for coding in (PLAIN, PACKED):
+        await client("/a.txt", fields=[coding])
+    store = client.app.store
+    held = store.lookup(next(iter(store._entries)))
+    assert [(one.etag is not None, one.strong) for one in held] == [(True, None)] * 2
+
+
+@pytest.mark.parametrize("before", [0, 1, 60])
+async def test_if_range_with_a_strong_date_gets_its_range_from_the_store(client_of, before):
+    """A Last-Modified is strong if it is at least a second older than the Date (RFC 9110 §8.8.2.2)."""
+    now = time.time()
+    modified = formatdate(int(now) - before, usegmt=True)
+
+    async def page(request: Any) -> Response:
+        dates = {"date": formatdate(int(now), usegmt=True), "last-modified": modified}
+        return PlainTextResponse("0123456789", headers=FRESH | dates | {"etag": '"1"'})
+
+    app = Starlette(routes=[Route("/a", page)])
+    app.add_middleware(CacheMiddleware)
+    client = client_of(app)
+    await client("/a")
+    answer = await client("/a", fields=[("range", "bytes=2-4"), ("if-range", modified)])
+    assert "hit" in answer.handling
+    assert (answer.status, answer.body) == ((206, b"234") if before else (200, b"0123456789"))

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from univocal.cache.directives import RequestDirectives, request_directives
 from univocal.cache.personal import IMPERSONAL, UNCREDENTIALED
-from univocal.cache.ranges import cut, excessive, requested_ranges
+from univocal.cache.ranges import cut, excessive, has_two_codings, is_strong_match, requested_ranges
 from univocal.cache.rules import READS, Rules
 from univocal.cache.stored import Stored
 from univocal.cache.validation import CLIENT_CONDITIONS, completion, conditions
@@ -125,6 +125,8 @@ _POST: Final = Forward("method", may_store=True, fallback=None)
 _UNKNOWN: Final = Forward("uri-miss", may_store=True, fallback=None)
 _CONDITIONAL: Final = Forward("request", may_store=False, fallback=None, unstorable="conditional")
 
+_RANGE: Final = Forward("miss", may_store=False, fallback=None, unstorable="two-codings")
+
 # Preconditions that are the origin server's to evaluate; what comes back may be a 412 (RFC 9111 §4.3.2).
 _FOR_ORIGIN: Final = frozenset({b"if-match", b"if-unmodified-since"})
 # A POST with one of these asks for something else than a GET of the same URI would.
@@ -201,6 +203,8 @@ def _answer(
     if stored is None:
         # the presented target URI and that of the stored response match; selecting header fields match (§4.1)
         return Forward("vary-miss" if variants else "uri-miss", may_store, None)
+    if b"range" in request.names and has_two_codings(stored, variants):
+        return _RANGE
     if stored.part is not None or (stored.bodiless and request.method != b"HEAD"):
         return _from_part(request, stored, directives, may_store, now)
     return _judge(stored, directives, may_store, now)
@@ -310,7 +314,8 @@ def _from_part(
     ranges = requested_ranges(request.fields)
     if ranges is not None:
         validator = first(request.fields, b"if-range")
-        held = cut(ranges, stored.part, len(stored.body)) if validator in {None, stored.strong} else None
+        wanted = validator is None or is_strong_match(stored, validator)
+        held = cut(ranges, stored.part, len(stored.body)) if wanted else None
         return judged if held else Forward("miss", may_store, None)
     lacking = completion(stored) if may_store and first(request.fields, b"range") is None else []
     return Validate(stored, lacking, "partial", None) if lacking else Forward("miss", may_store, None)

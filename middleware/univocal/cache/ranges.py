@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from univocal.cache.stored import Part
+from univocal.cache.stored import Part, Stored
+from univocal.cache.vary import coding_of
+from univocal.http.fields import http_date
 from univocal.http.messages import Fields, values
 
 __all__ = [
@@ -18,6 +21,9 @@ __all__ = [
     "content_range",
     "cut",
     "excessive",
+    "has_two_codings",
+    "is_doubted",
+    "is_strong_match",
     "missing",
     "requested_ranges",
     "within",
@@ -65,6 +71,39 @@ def requested_ranges(fields: Fields) -> RangeSet | None:
 def excessive(fields: Fields) -> bool:
     """A request asks for so many ranges that its Range is better not passed on."""
     return sum(line.count(b",") for line in values(fields, b"range")) >= MAX_RANGES
+
+
+def is_strong_match(stored: Stored, validator: bytes) -> bool:
+    """Tell whether an If-Range names just this representation: by its entity-tag or date (§13.1.5).
+
+    A date is strong if it is at least a second before the Date (§8.8.2.2).
+    """
+    validator = validator.strip(b" \t")
+    if validator == stored.strong:
+        return True
+    if validator != stored.last_modified or is_doubted(stored):
+        return False
+    date = http_date(stored.line(b"date"), stored.response_time)
+    return date is not None and stored.modified < date
+
+
+def has_two_codings(stored: Stored, variants: Sequence[Stored]) -> bool:
+    """Tell whether a range of a response may be of other bytes than the origin server's.
+
+    Its entity-tag was seen with two codings, or its content has a coding and others of its key have not.
+    """
+    if is_doubted(stored):
+        return True
+    if len(variants) == 1:
+        return False
+    coding = coding_of(stored.fields)
+    others = [one for one in variants if one is not stored and coding_of(one.fields) != coding]
+    return bool(others) and (bool(coding) or any(one.etag == stored.etag is not None for one in others))
+
+
+def is_doubted(stored: Stored) -> bool:
+    """Tell whether a strong entity-tag was seen with two codings: it is no strong validator any longer."""
+    return stored.strong is None and stored.etag is not None and not stored.etag.startswith(b"W/")
 
 
 def within(ranges: RangeSet, length: int) -> list[Slice]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from univocal.cache.ranges import RangeSet, Slice, cut, requested_ranges, within
+from univocal.cache.ranges import RangeSet, Slice, cut, is_strong_match, requested_ranges, within
 from univocal.cache.stored import Stored
 from univocal.cache.validation import CLIENT_CONDITIONS
 from univocal.http.fields import combined, entity_tag, entity_tags, first, http_date, opaque_tag, without
@@ -95,7 +95,7 @@ def _unmodified(fields: Fields, etag: bytes | None, modified: float, now: float)
 def _if_range(fields: Fields, stored: Stored) -> bool:
     """The ranges are wanted of just this representation (RFC 9110 §13.1.5): a strong, exact match."""
     validator = first(fields, b"if-range")
-    return validator is None or validator.strip(b" \t") == stored.strong
+    return validator is None or is_strong_match(stored, validator)
 
 
 def _all(stored: Stored, fields: Fields) -> Representation:

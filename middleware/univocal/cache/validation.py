@@ -7,7 +7,7 @@ from typing import Final
 
 from univocal.cache.facts import Fetched, assess, describe, index_fields, storable_fields
 from univocal.cache.personal import CREDENTIALS, PERSONAL, oddities
-from univocal.cache.ranges import content_range, missing
+from univocal.cache.ranges import content_range, is_doubted, missing
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored, with_content
 from univocal.cache.storing import may_set_cookies, verdict
@@ -104,7 +104,8 @@ def _rebuilt(stored: Stored, fetched: Fetched, updated: Response, rules: Rules, 
     kept = isinstance(judged, Stored)
     fresh = judged if isinstance(judged, Stored) else _described(stored.key, news, rules)
     vary = selection_renewed(stored, fresh, request)
-    fresh = replace(fresh, vary=vary, bodiless=stored.bodiless, reusable=kept)
+    strong = None if is_doubted(stored) else fresh.strong
+    fresh = replace(fresh, vary=vary, strong=strong, bodiless=stored.bodiless, reusable=kept)
     return with_content(fresh, body)
 
 

@@ -24,9 +24,9 @@ from univocal.cache.succession import (
     selected,
 )
 from univocal.cache.validation import combine, freshen
-from univocal.cache.vary import selection_beside, selection_without
+from univocal.cache.vary import coding_of, selection_beside, selection_without
 from univocal.engine.kept_content import KeptContent
-from univocal.http.fields import content_length
+from univocal.http.fields import content_length, entity_tag, first
 from univocal.http.messages import Response
 from univocal.http.states import moves
 from univocal.judge.admission import Admission
@@ -320,6 +320,7 @@ class Recording:
         held = self._tiers.held(self.lease)
         if held:
             verdict = self._outdate(held, response, verdict, now)
+            self._doubt(response, verdict)
         if isinstance(verdict, Unstorable):
             self.unstorable = verdict.reason
             self.state = _MOVES[self.state, State.PASSED_ON]
@@ -359,6 +360,20 @@ class Recording:
             return verdict  # what it replaces goes when all of it has come
         self.content.give_way()
         return Unstorable("head" if method == b"HEAD" else "partial")
+
+    def _doubt(self, response: Response, verdict: Stored | Unstorable) -> None:
+        """Take an entity-tag that comes with two codings for no strong validator (RFC 9110 §8.8.1)."""
+        assert self.lease is not None
+        etag = entity_tag(first(response.fields, b"etag"))
+        if etag is None or self._admission.request.method != b"GET" or response.status not in {200, 206}:
+            return
+        coding = coding_of(response.fields)
+        for one in self._tiers.held(self.lease):
+            if one.etag == etag and coding_of(one.fields) != coding:
+                if one.strong is not None:
+                    self._tiers.commit(self.lease, replace(one, strong=None))
+                if isinstance(verdict, Stored):
+                    verdict.strong = None
 
     def _carry_out(self, effect: Effect, older: list[Stored], renewed: Stored | None = None) -> None:
         """Have all nodes do to older responses what an answer does to them."""

@@ -26,7 +26,7 @@ from univocal.http.messages import NO_NAMES, Fields, Received, Request, Response
 from univocal.http.subclassing import mypyc_attr
 from univocal.judge.access import Denial, OwnRates, Rates, judged
 from univocal.judge.failures import Failures
-from univocal.judge.orders import PURGES, Order, order_of
+from univocal.judge.orders import PURGES, Order, derived, order_of
 from univocal.judge.plan import Plan
 from univocal.judge.runtime import Runtime
 from univocal.judge.trust import LikelyProxies, Peer, believe
@@ -318,15 +318,19 @@ def _unstored(decision: Decision) -> Decision:
 
 
 def obsolete(admission: Admission, response: Response) -> list[Selector]:
-    """The selectors that a response to an unsafe request invalidates by (RFC 9111 §4.4, RFC 9875 §3)."""
+    """The selectors that a response to an unsafe request invalidates by (RFC 9111 §4.4, RFC 9875 §3).
+
+    What a profile derives from the paths of these URLs is obsolete, too.
+    """
     canonical, invalid = admission.canonical, invalidates(admission.request, response)
     if canonical is None or canonical.target == b"*" or invalid is None:
         return []
     references, groups = invalid
     named = (refer(reference, canonical, admission.runtime) for reference in references)
     invalidated = [canonical, *[each for each in named if each is not None]]
-    every = [each.key for one in invalidated for each in meant(one, admission.runtime.sites)]
-    selectors: list[Selector] = [Keys(frozenset(every))]
+    every = [each for one in invalidated for each in meant(one, admission.runtime.sites)]
+    keys = Keys(frozenset([each.key for each in every]))
+    selectors: list[Selector] = [keys, *derived(every, soft=False)]
     if groups:
         selectors.append(Tags(groups, origin=b"%b %b" % (canonical.scheme, canonical.authority)))
     return selectors

@@ -27,6 +27,7 @@ from univocal.uri.target import Canonical, path_tags
 __all__ = [
     "PURGES",
     "Order",
+    "derived",
     "may_purge",
     "order_by_name",
     "order_of",
@@ -225,13 +226,13 @@ def order_of_urls(canonicals: Sequence[Canonical], by: str, runtime: Runtime, *,
     """Every response of these URLs, under both schemes, and what is derived from them."""
     every = [each for one in canonicals for each in meant(one, runtime.sites)]
     by_key = {twin.key: twin for each in every for twin in _both_schemes(each, runtime)}
-    derived = _derived(by_key.values(), soft=soft)
-    keys = frozenset(key for key, each in by_key.items() if not (soft and _is_among(each, derived)))
+    others = derived(by_key.values(), soft=soft)
+    keys = frozenset(key for key, each in by_key.items() if not (soft and _is_among(each, others)))
     names = tuple(each.url.decode("latin-1") for each in canonicals)
-    return Order(Keys(keys, soft=soft), by, names, canonicals[0] if by == "key" else None, also=derived)
+    return Order(Keys(keys, soft=soft), by, names, canonicals[0] if by == "key" else None, also=others)
 
 
-def _derived(canonicals: Iterable[Canonical], *, soft: bool) -> tuple[Tags, ...]:
+def derived(canonicals: Iterable[Canonical], *, soft: bool) -> tuple[Tags, ...]:
     """Selectors of the responses that are derived from these URLs: they have their paths as tags."""
     paths: dict[bytes, set[bytes]] = {}
     for each in canonicals:
