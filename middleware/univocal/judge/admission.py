@@ -320,7 +320,7 @@ def _unstored(decision: Decision) -> Decision:
 def obsolete(admission: Admission, response: Response) -> list[Selector]:
     """The selectors that a response to an unsafe request invalidates by (RFC 9111 §4.4, RFC 9875 §3).
 
-    What a profile derives from the paths of these URLs is obsolete, too.
+    The responses that a profile derives from the paths of these URLs are obsolete, too.
     """
     canonical, invalid = admission.canonical, invalidates(admission.request, response)
     if canonical is None or canonical.target == b"*" or invalid is None:
