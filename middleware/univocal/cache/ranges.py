@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from univocal.cache.stored import Part, Stored
-from univocal.cache.vary import coding_of
-from univocal.http.fields import http_date
+from univocal.http.fields import coding_of, http_date
 from univocal.http.messages import Fields, values
 
 __all__ = [

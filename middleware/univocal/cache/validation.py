@@ -12,8 +12,8 @@ from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored, with_content
 from univocal.cache.storing import may_set_cookies, verdict
 from univocal.cache.tags import groups
-from univocal.cache.vary import coding_of, joint_vary, selection_renewed
-from univocal.http.fields import content_length, entity_tag, first, opaque_tag, without
+from univocal.cache.vary import joint_vary, selection_renewed
+from univocal.http.fields import coding_of, content_length, entity_tag, first, opaque_tag, without
 from univocal.http.messages import Fields, Request, Response
 
 __all__ = [

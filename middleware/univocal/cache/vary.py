@@ -9,13 +9,12 @@ from typing import Final
 
 from univocal.cache.personal import PERSONAL
 from univocal.cache.stored import Selecting, Stored
-from univocal.http.fields import first, members
+from univocal.http.fields import coding_of, members
 from univocal.http.grammar import TOKEN
 from univocal.http.messages import Fields, Request, values
 
 __all__ = [
     "LONGEST",
-    "coding_of",
     "could_answer",
     "joint_vary",
     "matches",
@@ -76,12 +75,6 @@ def vary_names(fields: Fields) -> tuple[bytes, ...] | None:
     if names is None or b"accept-encoding" in names or not coding_of(fields):
         return names
     return tuple(sorted((*names, b"accept-encoding")))
-
-
-def coding_of(fields: Fields) -> bytes:
-    """The codings of a response's content, in lower case; b"" if it has none (RFC 9110 §8.4)."""
-    coding = (first(fields, b"content-encoding") or b"").strip(b" \t").lower()
-    return b"" if coding == b"identity" else coding
 
 
 def _names(lines: list[bytes]) -> tuple[bytes, ...] | None:

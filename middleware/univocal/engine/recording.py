@@ -24,9 +24,9 @@ from univocal.cache.succession import (
     selected,
 )
 from univocal.cache.validation import combine, freshen
-from univocal.cache.vary import coding_of, selection_beside, selection_without
+from univocal.cache.vary import selection_beside, selection_without
 from univocal.engine.kept_content import KeptContent
-from univocal.http.fields import content_length, entity_tag, first
+from univocal.http.fields import coding_of, content_length, entity_tag, first
 from univocal.http.messages import Response
 from univocal.http.states import moves
 from univocal.judge.admission import Admission

@@ -19,6 +19,7 @@ __all__ = [
     "MAX_DELTA",
     "age_value",
     "cache_control",
+    "coding_of",
     "combined",
     "content_length",
     "content_length_value",
@@ -74,6 +75,12 @@ def first(fields: Iterable[Field], name: bytes) -> bytes | None:
         if key == name:
             return value
     return None
+
+
+def coding_of(fields: Fields) -> bytes:
+    """The codings of a response's content, in lower case; b"" if it has none (RFC 9110 §8.4)."""
+    coding = (first(fields, b"content-encoding") or b"").strip(b" \t").lower()
+    return b"" if coding == b"identity" else coding
 
 
 def firsts(fields: Fields) -> dict[bytes, bytes]:
