@@ -166,7 +166,7 @@ async def test_a_doubted_etag_stays_doubted_when_one_coding_goes(files):
 
 
 @pytest.mark.parametrize("before", [0, 1, 60])
-async def test_if_range_with_a_strong_date_gets_its_range_from_the_store(client_of, before):
+async def test_if_range_with_a_strong_date_gets_its_range(client_of, before):
     """A Last-Modified is strong if it is at least a second older than the Date (RFC 9110 §8.8.2.2)."""
     now = time.time()
     modified = formatdate(int(now) - before, usegmt=True)
