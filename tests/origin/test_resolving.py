@@ -57,6 +57,12 @@ async def test_every_thirty_seconds(watch, names, clock, found):
     assert found == [("192.0.2.1",)]
 
 
+async def test_the_seconds_between_questions_are_a_setting(names, clock, found):
+    NameWatch("origin.example", 8080, found.append, names, clock, again=5).begin()
+    await at(clock, *range(16))
+    assert names.times == [0, 5, 10, 15]
+
+
 async def test_other_addresses_are_told(watch, names, clock, found):
     watch.begin()
     await turns()

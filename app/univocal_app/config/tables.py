@@ -154,6 +154,7 @@ class OriginTable(Table):
     retry_budget: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.2
     fails: Annotated[int, Field(ge=1)] = 3
     eject: Duration = 10
+    resolve: Duration = 5
     health: Annotated[HealthTable | None, BeforeValidator(lambda value: None if value == {} else value)] = (
         None  # {}: no checks
     )

@@ -23,7 +23,7 @@ __all__ = ["AccessLog", "Outlet", "as_combined", "as_json", "check_log", "open_l
 
 logger: Final = logging.getLogger("univocal.access")
 
-PATIENCE: Final = 1.0  # seconds that a line waits at most
+PATIENCE: Final = 0.1  # seconds that a line waits at most
 BATCH: Final = 32 * 1024  # bytes that wait at most, and one line
 
 

@@ -46,7 +46,7 @@ _Trust: TypeAlias = tuple[str, str, str, bool]  # tls_ca, tls_cert, tls_key and 
 # The settings that name files.
 _FILES: Final = ("tls_ca", "tls_cert", "tls_key")
 # Those that are about all origin servers of a list together: each of them is the same with others.
-_BALANCING: Final = ("choice", "sticky", "retries", "retry_budget", "fails", "eject", "health")
+_BALANCING: Final = ("choice", "sticky", "retries", "retry_budget", "fails", "eject", "resolve", "health")
 
 
 class Recipe(NamedTuple):
@@ -235,7 +235,7 @@ class _Way:
         weights = [server.weight for server in setting.servers]
         backups = {server.url for server in setting.servers if server.backup}
         retrying = table.retries, table.retry_budget
-        balancing = Balancing(table.choice, *retrying, table.fails, table.eject, table.sticky)
+        balancing = Balancing(table.choice, *retrying, table.fails, table.eject, table.sticky, table.resolve)
         rule = None if table.health is None else table.health.rule
         return Upstream.of(servers, site.origin_host, weights, balancing, rule, _name(site.hosts), backups)
 

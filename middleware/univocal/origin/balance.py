@@ -27,7 +27,7 @@ class Balancing:
     """The settings: `retries` of a request; `fails` failures in a row eject for `eject` seconds.
 
     `sticky` keeps a client at one origin server: "" for no client, "cookie" for all, "cookie:NAME" for those
-    with the application's cookie NAME.
+    with the application's cookie NAME. A name is looked up again after `resolve` seconds.
     """
 
     choice: Choice = "least-requests"
@@ -36,6 +36,7 @@ class Balancing:
     fails: int = 3
     eject: float = 10.0
     sticky: str = ""
+    resolve: float = 5.0
 
 
 class MemberState(Enum):

@@ -10,16 +10,14 @@ from typing import Any, Final, TypeAlias
 
 from univocal.http.timer import Timer
 
-__all__ = ["AGAIN", "AddressInfo", "NameWatch", "Resolve", "address_text", "is_name", "resolved"]
+__all__ = ["AddressInfo", "NameWatch", "Resolve", "address_text", "is_name", "resolved"]
 
 # An address as getaddrinfo tells it: family, kind, protocol, name, and the address with its port.
 AddressInfo: TypeAlias = tuple[int, int, int, str, Any]
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[list[AddressInfo]]]
 
-# Seconds after which a name is resolved again: the system's resolver tells no time to live.
-AGAIN: Final = 30.0
-SOONEST: Final = 1.0  # … and where an address has not been reached
+SOONEST: Final = 1.0  # seconds between two questions, where an address has not been reached
 MOST: Final = 64  # addresses of one name
 
 _STREAM: Final = socket.SOCK_STREAM
@@ -55,13 +53,14 @@ def address_text(address_info: AddressInfo) -> str:
 
 
 class NameWatch:
-    """Resolves a name every 30 seconds, while no request waits for it; `changed` gets new addresses.
+    """Resolves a name every `again` seconds, while no request waits for it; `changed` gets new addresses.
 
-    A resolution that fails leaves those that were found before.
+    The system's resolver tells no time to live. A resolution that fails leaves those that were found before.
     """
 
     __slots__ = (
         "_addresses",
+        "_again",
         "_begun",
         "_changed",
         "_closed",
@@ -80,7 +79,9 @@ class NameWatch:
         changed: Callable[[tuple[str, ...]], None],
         resolve: Resolve = resolved,
         loop: asyncio.AbstractEventLoop | None = None,
+        again: float = 30.0,
     ) -> None:
+        self._again = again
         self._host, self._port = host, port
         self._changed = changed
         self._resolve = resolve
@@ -93,7 +94,7 @@ class NameWatch:
 
     def begin(self) -> None:
         """Resolve the name now, unless that is under way."""
-        self._timer.set(AGAIN)
+        self._timer.set(self._again)
         if self._task is None:
             self._begun = self._loop.time()
             self._task = asyncio.get_running_loop().create_task(self._ask())

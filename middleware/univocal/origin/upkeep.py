@@ -142,7 +142,8 @@ class Upkeep:
         def changed(addresses: tuple[str, ...]) -> None:
             self._settle(configured, addresses, watch)
 
-        watch = NameWatch(host, port, changed, self._resolve, self._loop)
+        again = self._balance.settings.resolve
+        watch = NameWatch(host, port, changed, self._resolve, self._loop, again)
         for member in self._members[configured]:
             self._attend(configured, member.server, watch)
         self._watches.append(watch)

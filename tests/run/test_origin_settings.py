@@ -1,0 +1,20 @@
+"""Settings of `[origin]` reach the balance of each upstream."""
+
+from __future__ import annotations
+
+import pytest
+
+from univocal_app.config.tables import validate
+from univocal_app.run.origins import proxies_of
+
+SITE = {"hosts": ["a.example"], "upstream": "http://app.example:9000"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "seconds"),
+    [({}, 5.0), ({"origin": {"resolve": "2s"}}, 2.0), ({"sites": [{**SITE, "origin": {"resolve": 7}}]}, 7.0)],
+)
+def test_a_name_is_resolved_again_as_the_setting_says(settings: dict[str, object], seconds: float) -> None:
+    configuration = validate({"sites": [SITE], **settings}, "univocal.toml")
+    (proxy,) = proxies_of(configuration, "univocal.toml").values()
+    assert proxy.upstream.balance.settings.resolve == seconds
