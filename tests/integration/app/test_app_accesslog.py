@@ -350,7 +350,7 @@ async def test_lines_wait_for_one_another() -> None:
     assert statuses(stream) == [201, 202]
 
 
-def test_a_line_waits_for_a_fifth_of_a_second_at_most() -> None:
+def test_a_line_waits_a_fifth_of_a_second_at_most() -> None:
     assert accesslog.PATIENCE <= 0.2
 
 
