@@ -222,7 +222,7 @@ class Asked:
 
     def __init__(self, origin, request, content, answer):
         self._origin, self._answer = origin, answer
-        self.method, self.target = request.method, request.canonical.target
+        self.method, self.target, self.bond = request.method, request.canonical.target, request.bond
         self.fields, self.content = list(request.fields), b""
         self.chunks, self.is_complete, self.is_cancelled, self.is_paused = 0, False, False, False
         self.is_answered = False

@@ -137,7 +137,9 @@ class Server:
     def mapped(self, target: bytes) -> bytes:
         return target
 
-    def ask(self, method: bytes, target: bytes, fields: Any, content: Any, answer: Any, moved: Any) -> Any:
+    def ask(
+        self, method: bytes, target: bytes, fields: Any, content: Any, answer: Any, moved: Any, bond: Any
+    ) -> Any:
         answer.start(Response(200, FRESH))
         answer.write(b"content")
         answer.finish()

@@ -37,7 +37,14 @@ class Server(OriginServer):
         """Nothing to resolve."""
 
     def ask(
-        self, method: bytes, target: bytes, fields: Fields, content: Any, answer: Answer, moved: Any = None
+        self,
+        method: bytes,
+        target: bytes,
+        fields: Fields,
+        content: Any,
+        answer: Answer,
+        moved: Any = None,
+        bond: Any = None,
     ) -> Asked:
         self.moved = moved
         asked = Asked(answer, fields)

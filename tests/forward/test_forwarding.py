@@ -29,7 +29,14 @@ class Server(OriginServer):
         self.sent: list[tuple[bytes, bytes, Fields, Any]] = []
 
     def ask(
-        self, method: bytes, target: bytes, fields: Fields, content: Any, answer: Answer, moved: Any = None
+        self,
+        method: bytes,
+        target: bytes,
+        fields: Fields,
+        content: Any,
+        answer: Answer,
+        moved: Any = None,
+        bond: Any = None,
     ) -> UnderWay:
         self.sent.append((method, target, fields, content))
         answer.interim(103, [(b"connection", b"close"), (b"link", b"<a>")])

@@ -6,6 +6,7 @@ import socket
 import pytest
 
 from tests.origin.conftest import Told
+from univocal.http.bonds import Bond
 from univocal.origin.connection import Connection, PendingRequest, Phase
 from univocal.origin.failures import ConnectError, ConnectTimeoutError, PoolTimeoutError
 from univocal.origin.pool import Pool
@@ -114,6 +115,30 @@ async def test_an_idle_connection_is_closed_in_time(clock):
     clock.pass_to(4)
     assert connection.closed
     assert pool.take_idle() is None
+
+
+async def test_a_connection_set_apart_serves_its_client_alone():
+    pool, opening = make(2)
+    bond, connection = Bond(), await opened(pool, opening)
+    pool.set_apart(connection, bond)
+    assert pool.take_idle() is None
+    head = request_head(b"GET", b"/", [(b"host", b"a")])
+    pool.send(PendingRequest(head, None, Told(), Timeouts(), bond=bond))
+    assert connection.phase is Phase.BUSY
+    await turns()  # it is sent
+    connection.data_received(EMPTY)
+    assert connection.phase is Phase.IDLE
+
+
+async def test_a_connection_set_apart_gives_way_to_who_waits():
+    pool, opening = make(1)
+    bond, connection = Bond(), await opened(pool, opening)
+    pool.set_apart(connection, bond)
+    (waiter,) = waiting(pool, 1)
+    await turns()
+    assert (connection.closed, bond.holds, len(opening.asked)) == (True, False, 2)
+    opening.asked[1].set_result(new := connected(pool))
+    assert await waiter is new
 
 
 async def test_last_in_first_out():

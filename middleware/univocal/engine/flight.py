@@ -26,6 +26,7 @@ from univocal.engine.broadcast import WINDOW, Broadcast, CutShortError, Reader
 from univocal.engine.landing import Failed, Landing, Passenger, Relayed, Renewed, Shared
 from univocal.engine.recording import JOINABLE, Recording, State
 from univocal.forward.roles import Origin, OriginRequest
+from univocal.http.bonds import challenges_connection
 from univocal.http.errors import RefusedError
 from univocal.http.fields import without
 from univocal.http.messages import NO_NAMES, Fields, Response
@@ -374,6 +375,7 @@ class Flight:
             self._alone is not None and not self.is_read,
             admission.runtime.edits_of(canonical).request if admission.runtime.edits else None,
             admission.origin_tag,
+            None if admission.ours else admission.received.bond,
         )
         try:
             under_way = self._origin.ask(request, self._content, self)
@@ -434,7 +436,9 @@ class Flight:
     def start(self, response: Response) -> None:
         if self._phase in _ENDED:
             return
-        if 300 < response.status < 309:
+        if response.status == 401 and self.recording is not None and challenges_connection(response.fields):
+            self.recording.forbidden = "connection"  # it is about this client's connection
+        elif 300 < response.status < 309:
             self._instead = self._reconsider(response)
             if self._instead is not None:
                 return

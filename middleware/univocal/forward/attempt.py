@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from univocal.http.affinity import sets_cookie
+from univocal.http.bonds import Bond
 from univocal.http.errors import Failure, RefusedError
 from univocal.http.fields import imf_fixdate
 from univocal.http.forward import response_fields
@@ -30,11 +31,11 @@ class Outgoing:
 
     A hash chooses by `key`. `upgrade` is the protocol that it asks to switch to. A response that sets the
     cookie `keeps` keeps the client at its origin server; b"": every one, None: none. `references` maps URLs
-    in the response.
+    in the response. `bond` has connections that are its client's own.
     """
 
     __slots__ = (
-        "content", "fields", "keeps", "key", "method", "own_host", "references", "target", "upgrade",
+        "bond", "content", "fields", "keeps", "key", "method", "own_host", "references", "target", "upgrade",
     )  # fmt: skip
 
     def __init__(
@@ -48,7 +49,9 @@ class Outgoing:
         upgrade: bytes = b"",
         keeps: bytes | None = None,
         references: ReferenceMap | None = None,
+        bond: Bond | None = None,
     ) -> None:
+        self.bond = bond
         self.method = method
         self.target = target
         self.fields = fields
@@ -114,7 +117,8 @@ class Attempt:
         if self._watch is not None:
             fields = self._watch.sending(server.url, fields)
         target = server.mapped(outgoing.target)
-        pending = server.ask(outgoing.method, target, fields, outgoing.content, self, self._moved)
+        content, bond = outgoing.content, outgoing.bond
+        pending = server.ask(outgoing.method, target, fields, content, self, self._moved, bond)
         if self._asks(member):  # else it is over, or went on to another, within the call
             self._pending = pending
 
@@ -172,6 +176,9 @@ class Attempt:
         if member is not None:
             self._member = self._pending = None
             self._balance.ended(self, member)
+            bond = self._outgoing.bond
+            if bond is not None and bond.holds:
+                bond.tags[self._balance] = member.tag
         self._answer.finish()
 
     def fail(self, error: Exception) -> None:

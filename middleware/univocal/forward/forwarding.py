@@ -42,6 +42,7 @@ class Forwarding:
             received.version,
             received.upgrade,
             request.origin_tag,
+            request.bond,
         )
         watch = None if self._watch is None else self._watch(request)
         target = origin_target(canonical)

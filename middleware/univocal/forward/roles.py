@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from univocal.http.bonds import Bond
 from univocal.http.field_edits import FieldEdits
 from univocal.http.messages import Fields, Received
 from univocal.http.roles import Answer, Content, NextHop, UnderWay
@@ -18,11 +19,13 @@ class OriginRequest:
 
     `received` is the request line that it came from, `chain` the addresses that a trusted proxy named.
     `next_hops` are the origin servers by the names that routes use. `origin_tag` names the one that the
-    client stays with. No client waits for a request in the `background`. `edits` are the operator's.
+    client stays with. No client waits for a request in the `background`. `edits` are the operator's. `bond`
+    has connections that are the client's own.
     """
 
     __slots__ = (
         "background",
+        "bond",
         "canonical",
         "chain",
         "edits",
@@ -44,7 +47,9 @@ class OriginRequest:
         background: bool = False,
         edits: FieldEdits | None = None,
         origin_tag: bytes = b"",
+        bond: Bond | None = None,
     ) -> None:
+        self.bond = bond
         self.method = method
         self.fields = fields
         self.canonical = canonical

@@ -155,10 +155,13 @@ class Upstream:
         if self.upkeep is not None and not self.upkeep.begun:
             self.upkeep.begin()
         keeps = self._keeps(headers) if self.balance.settings.sticky else None
-        own_host, upgrade = self.host is None, sender.upgrade
-        outgoing = Outgoing(method, target, headers, sent, key, own_host, upgrade, keeps, references)
+        own_host, upgrade, bond = self.host is None, sender.upgrade, sender.bond
+        outgoing = Outgoing(method, target, headers, sent, key, own_host, upgrade, keeps, references, bond)
         attempt = Attempt(self.balance, outgoing, answer, watch)
-        attempt.ask(self.balance.take(attempt, key, _monotonic(), sender.origin_tag))
+        tag = sender.origin_tag
+        if not tag and bond is not None and bond.holds:
+            tag = bond.tags.get(self.balance, b"")
+        attempt.ask(self.balance.take(attempt, key, _monotonic(), tag))
         return attempt
 
     def _keeps(self, fields: Fields) -> bytes:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from univocal.http.bonds import Bond
 from univocal.http.subclassing import mypyc_attr
 
 __all__ = ["NO_NAMES", "Field", "Fields", "Received", "Request", "Response", "values"]
@@ -33,6 +34,8 @@ class Received:
     upgrade: bytes  # the protocol that it asks to switch to, where that is passed on
     server: bytes  # our address that was asked, of a request by HTTP/1.0, which may be without Host
     introduced: bool  # a PROXY header named the peer, which is no proxy of ours then, whatever its address
+    # Of the client's connection; None where that is not one client's.
+    bond: Bond | None = field(repr=False, compare=False)
 
     def __init__(
         self,
@@ -45,7 +48,9 @@ class Received:
         upgrade: bytes = b"",
         server: bytes = b"",
         introduced: bool = False,
+        bond: Bond | None = None,
     ) -> None:
+        self.bond = bond
         self.method = method
         self.target = target
         self.scheme = scheme

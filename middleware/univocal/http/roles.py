@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
+from univocal.http.bonds import Bond
 from univocal.http.errors import Failure
 from univocal.http.field_edits import FieldEdits
 from univocal.http.messages import Fields, Response
@@ -122,10 +123,10 @@ class Sender:
     """The client as a request describes it: its address, scheme and HTTP version.
 
     `chain` has the addresses that a trusted proxy named. `upgrade` is the protocol that the client requests.
-    `origin_tag` names the origin server that it stays with.
+    `origin_tag` names the origin server that it stays with. `bond` has connections that are its own.
     """
 
-    __slots__ = ("chain", "client", "origin_tag", "scheme", "upgrade", "version")
+    __slots__ = ("bond", "chain", "client", "origin_tag", "scheme", "upgrade", "version")
 
     def __init__(
         self,
@@ -135,7 +136,9 @@ class Sender:
         version: bytes = b"1.1",
         upgrade: bytes = b"",
         origin_tag: bytes = b"",
+        bond: Bond | None = None,
     ) -> None:
+        self.bond = bond
         self.client = client
         self.scheme = scheme
         self.chain = chain

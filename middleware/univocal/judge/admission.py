@@ -18,8 +18,9 @@ from univocal.cache.storing import shares_with_credentials
 from univocal.cache.validation import CLIENT_CONDITIONS, invalidates
 from univocal.cache.vary import selecting_fields, selection
 from univocal.http.affinity import take_affinity
+from univocal.http.bonds import authenticates_connection
 from univocal.http.errors import RefusedError, by_rank, status_of
-from univocal.http.fields import ENCODINGS, combined, content_length
+from univocal.http.fields import ENCODINGS, combined, content_length, first
 from univocal.http.forward import end_to_end, times_here
 from univocal.http.framing import is_ambiguous
 from univocal.http.messages import NO_NAMES, Fields, Received, Request, Response
@@ -204,7 +205,7 @@ class Gate:
     def _decide(
         self, received: Received, canonical: Canonical, request: Request, rules: Rules, now: float
     ) -> Decision:
-        if _goes_past(received, canonical):
+        if _goes_past(received, canonical, request):
             return _bypassing(received, request, rules, now)
         decision = decide(request, self.tiers.lookup(canonical.key, now), rules, now)
         if canonical.loose:
@@ -228,7 +229,7 @@ class Gate:
         that begins later knows nothing of the purges between them. A request past the cache goes on past it.
         """
         assert admission.canonical is not None
-        if _goes_past(admission.received, admission.canonical):
+        if _goes_past(admission.received, admission.canonical, admission.request):
             return admission
         variants = self.tiers.lookup(admission.canonical.key, now) if held is None else held
         decision = decide(admission.request, variants, admission.rules, now)
@@ -291,13 +292,19 @@ class Gate:
         return Apart((name,), odd) if odd else name
 
 
-def _goes_past(received: Received, canonical: Canonical) -> bool:
+def _goes_past(received: Received, canonical: Canonical, request: Request) -> bool:
     """True of a request that nothing stored answers: a handshake, and whatever has no one spelling.
 
     A connection that switches is no answer to anybody else. A target that is only observed is of no resource
-    that is known, even where what is stored answers for every query (No-Vary-Search).
+    that is known, even where what is stored answers for every query (No-Vary-Search). A connection that is
+    authenticated, or about to be, is one client's.
     """
-    return bool(received.upgrade or canonical.observed or canonical.target == b"*")
+    if received.upgrade or canonical.observed or canonical.target == b"*":
+        return True
+    if received.bond is not None and received.bond.holds:
+        return True
+    credentials = first(request.fields, b"authorization") if b"authorization" in request.names else None
+    return credentials is not None and authenticates_connection(credentials)
 
 
 def _bypassing(received: Received, request: Request, rules: Rules, now: float) -> Decision:

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Final, Protocol
 
 from univocal.http.batch import batch_of
+from univocal.http.bonds import Bond
 from univocal.http.roles import Answer, Content
 from univocal.http.timer import Timer
 from univocal.http.upgrade import Switched
@@ -61,6 +62,9 @@ class Keeper(Protocol):
     def put_back(self, connection: Connection) -> None:
         """Take a connection back that has served its request and can serve another."""
 
+    def set_apart(self, connection: Connection, bond: Bond) -> None:
+        """Let a connection be idle that serves nobody but the client of this bond."""
+
     def answered(self, connection: Connection) -> None:
         """Take note that a connection has brought the head of its first response."""
 
@@ -79,12 +83,13 @@ class PendingRequest:
 
     `read` is the seconds that the origin server may take for the head, and for the next bytes of content.
     `failure` turns an error into the one that the answer is told of. Then `came` is True if bytes of a
-    response had come, `took` if the request's content was taken, and is of no use to another.
+    response had come, `took` if the request's content was taken, and is of no use to another. A connection
+    that is authenticated belongs to the `bond`.
     """
 
     __slots__ = (
-        "answer", "came", "connection", "content", "failure", "head", "opening", "paused", "read", "repeated",
-        "switched", "timeouts", "took",
+        "answer", "bond", "came", "connection", "content", "failure", "head", "opening", "paused", "read",
+        "repeated", "switched", "timeouts", "took",
     )  # fmt: skip
 
     def __init__(
@@ -94,7 +99,9 @@ class PendingRequest:
         answer: Answer,
         timeouts: Timeouts,
         failure: Callable[[Exception], Exception] | None = None,
+        bond: Bond | None = None,
     ) -> None:
+        self.bond = bond
         self.head = head
         self.content = content
         self.answer = answer
@@ -148,6 +155,7 @@ class Connection(asyncio.Protocol):
         self._paused = False  # the answer takes no more for now
         self._reused = False
         self._unanswered = True  # no response has come over it
+        self._authenticated = False  # it is known whose it is, or was asked for (NTLM, Negotiate)
         self._transport: asyncio.Transport
 
     # Called by the pool.
@@ -166,6 +174,7 @@ class Connection(asyncio.Protocol):
         self._request = request
         request.connection = self
         head = request.head
+        self._authenticated = self._authenticated or head.authenticates
         self.reader.expect(request.answer, head)
         if request.paused:
             self.pause_reading()
@@ -387,8 +396,19 @@ class Connection(asyncio.Protocol):
             if self._paused:
                 self._paused = False
                 self._transport.resume_reading()
-            self._keeper.put_back(self)
+            if self._authenticated or reading.challenges:
+                self._belong_to(request.bond)
+            else:
+                self._keeper.put_back(self)
         request.answer.finish()
+
+    def _belong_to(self, bond: Bond | None) -> None:
+        """Serve one client's connection alone from now on, or nobody: others would be taken for that one."""
+        self._authenticated = True
+        if bond is None or bond.is_over:
+            self.close()
+        else:
+            self._keeper.set_apart(self, bond)
 
     def _release(self, *, wanted: bool = False) -> PendingRequest | None:
         """Part from the request under way, whose content, as far as nobody took it, may be `wanted` still."""

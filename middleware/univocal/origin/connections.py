@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from aiohappyeyeballs import start_connection
 
+from univocal.http.bonds import Bond
 from univocal.http.messages import Fields
 from univocal.http.roles import Answer, Content
 from univocal.http.subclassing import mypyc_attr
@@ -105,15 +106,17 @@ class OriginConnections:
         failure: Callable[[Exception], Exception] | None = None,
         rivals: Callable[[], Iterable[Endpoint]] | None = None,
         moved: Callable[[str], None] | None = None,
+        bond: Bond | None = None,
     ) -> PendingRequest:
         """Send a request, over an idle connection within this call; `failure` turns errors into the answer's.
 
         Without an idle connection, the endpoint's `rivals` are connected beside it (RFC 8305): they differ
-        only in the address. `moved` gets the address of the one that accepted first. Raises
+        only in the address. `moved` gets the address of the one that accepted first. A connection that is
+        authenticated belongs to the `bond`. Raises
         InvalidRequestError and UnsupportedSchemeError; the answer's errors are TransportErrors, too.
         """
         head = request_head(method, target, fields)
-        request = PendingRequest(head, content, answer, timeouts, failure)
+        request = PendingRequest(head, content, answer, timeouts, failure, bond)
         elsewhere = None
         if rivals is not None and moved is not None:
             elsewhere = partial(self._raced, endpoint, rivals, moved)

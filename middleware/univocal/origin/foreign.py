@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from univocal.http.bonds import authenticates_connection
+from univocal.http.fields import first, without
 from univocal.http.messages import Fields, Response
 from univocal.http.roles import Answer, Content
 from univocal.origin.addresses import OriginUrl
@@ -46,6 +48,9 @@ class ForeignWay:
             url = self._root
         request = ForeignRequest(self._transport, answer, lambda error: failure(as_ours(error)))
         extensions = {"target": target, "timeout": asdict(timeouts)}
+        credentials = first(fields, b"authorization")
+        if credentials is not None and authenticates_connection(credentials):
+            fields = [*without(fields, [b"connection"]), (b"connection", b"close")]  # it is one client's
         request.send(method, url, fields, content, extensions)
         self._under_way.add(request.task)
         request.task.add_done_callback(self._ended)

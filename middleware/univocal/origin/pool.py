@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from math import inf
 from typing import TypeAlias
 
+from univocal.http.bonds import Bond
 from univocal.http.timer import Timer
 from univocal.origin.connection import Connection, Keeper, PendingRequest, Phase
 from univocal.origin.failures import (
@@ -52,6 +53,7 @@ class Pool:
         self._relief = Timer(self._loop, self._relieve)
         self._open: set[Connection] = set()
         self._idle: dict[Connection, None] = {}
+        self._apart: dict[Connection, Bond] = {}  # idle ones that belong to one client each
         self._waiting: OrderedDict[asyncio.Future[Connection | None], None] = OrderedDict()
         # The requests that wait for one to be opened, and since when: for ever, where no other is as good.
         self._opening: dict[PendingRequest, float] = {}
@@ -65,11 +67,23 @@ class Pool:
 
         Where one has to be opened and may be, `elsewhere` gives it, perhaps one of another pool.
         """
-        connection = self.take_idle()
+        connection = None if request.bond is None else self._take_apart(request.bond)
+        connection = connection or self.take_idle()
         if connection is None:
             self._open_for(request, elsewhere=elsewhere if self._free else None)
         else:
             connection.send(request)
+
+    def _take_apart(self, bond: Bond) -> Connection | None:
+        """The idle connection that belongs to one client."""
+        connection = bond.take(self)
+        if not isinstance(connection, Connection):
+            return None
+        self._apart.pop(connection, None)
+        if connection.has_ended():
+            connection.close()
+            return None
+        return connection
 
     def take_idle(self) -> Connection | None:
         """The connection that became idle last."""
@@ -92,7 +106,7 @@ class Pool:
         if self._free and not self._closed:
             self._free -= 1
         else:
-            if fresh:
+            if fresh or (self._apart and not self._idle):
                 self._make_room()
             connection = await self._turn(pool)
             if connection is not None:
@@ -117,7 +131,7 @@ class Pool:
     def retire(self) -> None:
         """Keep no idle connection from now on: one that nobody waits for is closed."""
         self._retired = True
-        for connection in tuple(self._idle):
+        for connection in (*self._idle, *self._apart):
             connection.close()
 
     def close(self) -> None:
@@ -161,6 +175,15 @@ class Pool:
             if self._new.waiting or self._opening:
                 self._look_after_new()
 
+    def set_apart(self, connection: Connection, bond: Bond) -> None:
+        """Let `connection` be idle, which serves one client alone, until a request waits for its place."""
+        if self._closed or self._retired or self._waiting:
+            connection.close()
+        else:
+            self._apart[connection] = bond
+            bond.keep(self, connection)
+            connection.stand_by(self._idle_timeout)
+
     def answered(self, connection: Connection) -> None:
         """Take note of the first answer on `connection`."""
         self._new.answered(connection, self._loop.time())
@@ -168,6 +191,9 @@ class Pool:
     def withdraw(self, connection: Connection) -> None:
         """Forget `connection`, which can serve no more."""
         self._idle.pop(connection, None)
+        bond = self._apart.pop(connection, None)
+        if bond is not None:
+            bond.forget(self, connection)
         self._new.waiting.pop(connection, None)
 
     def lost(self, connection: Connection) -> None:
@@ -266,7 +292,7 @@ class Pool:
 
     def _make_room(self) -> None:
         """Close the connection that has been idle longest: another is worth more."""
-        for connection in self._idle:
+        for connection in self._idle or self._apart:
             connection.close()
             return
 

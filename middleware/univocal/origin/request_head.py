@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
+from univocal.http.bonds import authenticates_connection
 from univocal.http.fields import content_length_value
 from univocal.http.grammar import TOKEN_OCTETS
 from univocal.http.messages import Fields
@@ -14,7 +15,9 @@ from univocal.origin.response_head import AnsweredRequest
 __all__ = ["IDEMPOTENT", "RequestHead", "request_head"]
 
 _TARGET: Final = bytes(octet for octet in range(256) if octet > 0x20 and octet != 0x7F)
-_TELLING: Final = frozenset({b"content-length", b"transfer-encoding", b"expect", b"upgrade"})
+_TELLING: Final = frozenset(
+    {b"authorization", b"content-length", b"transfer-encoding", b"expect", b"upgrade"}
+)
 
 _NUL: Final = 0
 
@@ -28,10 +31,11 @@ IDEMPOTENT: Final = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE", b"PUT", b"
 class RequestHead(AnsweredRequest):
     """The bytes of a head, the length of the content that follows, and the way to treat the request.
 
-    The length is in bytes; None: the content is chunked.
+    The length is in bytes; None: the content is chunked. With `authenticates` it has credentials for all of
+    its connection.
     """
 
-    __slots__ = ("idempotent", "length", "wire")
+    __slots__ = ("authenticates", "idempotent", "length", "wire")
 
     def __init__(
         self,
@@ -41,8 +45,10 @@ class RequestHead(AnsweredRequest):
         upgrades: bool,
         idempotent: bool,
         is_head: bool,
+        authenticates: bool = False,
     ) -> None:
         super().__init__(expects_continue, upgrades, is_head)
+        self.authenticates = authenticates
         self.wire = wire
         self.length = length
         self.idempotent = idempotent
@@ -110,7 +116,7 @@ def _section(fields: Fields) -> _Section:
 
 @lru_cache(maxsize=256)
 def _tell_nothing(names: tuple[bytes, ...]) -> bool:
-    """True if field names say nothing about the content; raises unless each is a token and one is Host."""
+    """True if field names say nothing that matters; raises unless each is a token and one is Host."""
     lowered = [name.lower() for name in names]
     if b"" in lowered or b"".join(lowered).translate(None, TOKEN_OCTETS):
         raise InvalidRequestError("a field name is no token")
@@ -120,7 +126,7 @@ def _tell_nothing(names: tuple[bytes, ...]) -> bool:
 
 
 def _with_content(wire: bytes, method: bytes, fields: Fields) -> RequestHead:
-    """The head of a request whose fields speak of its content, or of another protocol."""
+    """The head of a request whose fields speak of its content, its connection, or of another protocol."""
     names = [name.lower() for name, _ in fields]
     values = {name: value.strip(b" \t") for name, (_, value) in zip(names, fields, strict=True)}
     length = _content_length(names, values)
@@ -131,6 +137,7 @@ def _with_content(wire: bytes, method: bytes, fields: Fields) -> RequestHead:
         b"upgrade" in values,
         method in IDEMPOTENT,
         method == b"HEAD",
+        b"authorization" in values and authenticates_connection(values[b"authorization"]),
     )
 
 

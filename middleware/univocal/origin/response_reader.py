@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol, cast
 
 import httptools
 
+from univocal.http.bonds import authenticates_connection
 from univocal.http.fields import LENGTH_DIGITS
 from univocal.http.messages import Fields, Response, values
 from univocal.http.states import moves
@@ -83,19 +84,20 @@ class ReadResponse:
     - `began` is true once a byte was read.
     - `progress` is true if the last bytes were more than a part of a head or of a chunk's frame.
     - `continued` is true once the requested 100 (Continue) came.
+    - `challenges` is true if it asks for credentials of the connection (NTLM, Negotiate).
     - `grants` are the seconds for which the origin server keeps an idle connection, -1 if it does not say.
     - `takes` is false while the sink takes none.
     - `reusable` is true once the response is complete and another may follow (RFC 9112 §9.3).
     """
 
     __slots__ = (
-        "barren", "began", "closes", "continued", "error", "fault", "grants", "head", "interims",
-        "persists", "progress", "reusable", "stage", "surplus", "takes", "trailers", "version",
+        "barren", "began", "challenges", "closes", "continued", "error", "fault", "grants", "head",
+        "interims", "persists", "progress", "reusable", "stage", "surplus", "takes", "trailers", "version",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.stage = _HEAD
-        self.began = self.progress = self.continued = self.reusable = False
+        self.began = self.progress = self.continued = self.reusable = self.challenges = False
         self.takes = True
         self.fault = ""
         self.error: BaseException | None = None
@@ -149,6 +151,8 @@ class LastHead:
         """The head of so many bytes of a response that is all of `data`, if it may be remembered."""
         response = self.response
         if length > _LONGEST or response is None or values(reading.head, b"transfer-encoding"):
+            return None
+        if reading.challenges:
             return None
         if data.find(_BLANK_LINE) + len(_BLANK_LINE) != length:
             return None  # CRs and LFs behind the content, which the parser passed over, look like some of it
@@ -371,6 +375,8 @@ class ResponseReader:
             elif name == b"content-length" and len(value) > LENGTH_DIGITS:
                 reading.fail("a Content-Length that is none")
                 return
+            elif name == b"www-authenticate":
+                reading.challenges = reading.challenges or authenticates_connection(value)
             elif name == b"keep-alive":
                 granted = _TIMEOUT.search(value)
                 reading.grants = -1 if granted is None else int(granted[1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
+from univocal.http.bonds import Bond
 from univocal.http.errors import ConfigurationError
 from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields
@@ -133,10 +134,12 @@ class OriginServer:
         content: Content | None,
         answer: Answer,
         moved: Callable[[str], None] | None = None,
+        bond: Bond | None = None,
     ) -> Pending:
         """Send a request, its target byte for byte; the answer is told of what comes back.
 
         `moved` is told the address of the rival that the request goes to, if that accepts a connection first.
+        A connection that is authenticated is the `bond`'s, and is closed without one.
         Its failures are RefusedErrors: origin-unreachable, origin-timeout, origin-bad-response, overloaded,
         or bad-target for a target that no request line can hold; that one may reach it before this returns.
         """
@@ -155,6 +158,7 @@ class OriginServer:
                 self._failure,
                 None if self.rivals is None else self._racing,
                 moved,
+                bond,
             )
         except TransportError as error:
             answer.fail(self._failure(error))

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from univocal.http.bonds import Bond
 from univocal.http.client_counts import ClientCounts, client_name
 from univocal.judge.trust import Networks, within
 
@@ -66,6 +67,11 @@ class Clients:
 
     def __len__(self) -> int:
         return len(self._guests)
+
+    def bond_of(self, address: str | None, *, introduced: bool = False) -> Bond | None:
+        """A bond for a client's connection; None for a proxy's, and where no client is known."""
+        is_proxy = address is None or (not introduced and within(address, self._trusted()))
+        return None if is_proxy else Bond()
 
     def enter(self, guest: Guest, address: str | None, *, introduced: bool = False) -> str:
         """Take in a connection, in another's place if there are too many.

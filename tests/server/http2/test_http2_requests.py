@@ -55,6 +55,13 @@ async def test_the_origin_server_gets_the_fields(connect):
     assert client.server.outcomes[0].received.version == b"2"
 
 
+async def test_a_connection_with_many_streams_is_no_ones_own(connect):
+    client = connect()
+    await client.ask(1, [(b"authorization", b"NTLM a")])
+    (asked,) = client.server.origin.asked
+    assert (asked.bond, named(asked.fields, b"authorization")) == (None, [b"NTLM a"])
+
+
 # Content of requests
 
 

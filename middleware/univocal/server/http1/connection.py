@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final, cast
 
 from univocal.http.authority import of_socket
+from univocal.http.bonds import Bond
 from univocal.http.errors import RefusedError
 from univocal.http.framing import MIN_RATE, split_target
 from univocal.http.messages import Fields, Received, values
@@ -122,6 +123,7 @@ class Http1Connection(asyncio.Protocol):
 
     __slots__ = (
         "__weakref__",
+        "_bond",
         "_delivery",
         "_flow",
         "_glance",
@@ -162,6 +164,7 @@ class Http1Connection(asyncio.Protocol):
         self._pace = _IDLE
         self.life = _OPEN
         self.peer: ClientPeer
+        self._bond: Bond | None = None
         self.rested = 0.0  # the loop's time since which no request is under way, if none is
         self.transport: asyncio.Transport
         self.turns: deque[Turn] = deque()  # that are not answered: one at a time, the first first
@@ -183,6 +186,7 @@ class Http1Connection(asyncio.Protocol):
         server.state.connections.add(self)
         self.rested = server.loop.time()
         self._objection = listener.clients.enter(self, peer.address, introduced=peer.introduced)
+        self._bond = listener.clients.bond_of(peer.address, introduced=peer.introduced)
         self._timer.set(listener.bounds.limits.header_timeout or None)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
@@ -196,6 +200,8 @@ class Http1Connection(asyncio.Protocol):
         self.turns.clear()
         for turn in turns:
             turn.end()
+        if self._bond is not None:
+            self._bond.end()
 
     def data_received(self, data: bytes) -> None:
         # Most of what comes is one head that is all of its request, on a connection that rests.
@@ -390,6 +396,7 @@ class Http1Connection(asyncio.Protocol):
             peer.address,
             head.version.encode(),
             introduced=peer.introduced,
+            bond=self._bond,
         )
 
     def _objections(self) -> Sequence[str]:
@@ -448,6 +455,7 @@ class Http1Connection(asyncio.Protocol):
             or self._flow.write_paused
             or self.transport.is_closing()
             or self._server.is_limited
+            or (self._bond is not None and self._bond.holds)
         ):
             return False
         ticks = _perf_counter()
@@ -459,7 +467,9 @@ class Http1Connection(asyncio.Protocol):
             self._glance = None if read is None else glance
         if read is None or len(read.values) > listener.bounds.most_fields:
             return False
-        received = Received(b"GET", read.target, peer.scheme, peer.address, introduced=peer.introduced)
+        received = Received(
+            b"GET", read.target, peer.scheme, peer.address, introduced=peer.introduced, bond=self._bond
+        )
         begun = service.clock()
         hit = service.at_a_glance(received, read.plan, read.values, begun)
         if hit is not None:

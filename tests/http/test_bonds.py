@@ -1,0 +1,51 @@
+"""Authentication of a connection: which fields are about it, and whose its connections are."""
+
+from __future__ import annotations
+
+import pytest
+
+from univocal.http.bonds import Bond, authenticates_connection, challenges_connection
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (b"NTLM", True),
+        (b"ntlm TlRMTVNTUAAB", True),
+        (b"Negotiate", True),
+        (b'Basic realm="a", Negotiate', True),
+        (b"Negotiate,NTLM", True),
+        (b"Kerberos", True),
+        (b"Basic TlRM", False),
+        (b"Bearer NTLM", False),
+        (b"NTLMx", False),
+        (b"", False),
+    ],
+)
+def test_schemes_that_are_about_the_connection(value: bytes, told: bool) -> None:
+    assert authenticates_connection(value) is told
+    assert challenges_connection([(b"vary", b"NTLM"), (b"www-authenticate", value)]) is told
+
+
+class Line:
+    closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_bond_ends_with_its_connections() -> None:
+    bond, one, other, last = Bond(), Line(), Line(), Line()
+    bond.keep("a", one)
+    bond.keep("a", one)
+    bond.keep("b", other)
+    bond.keep("b", last)
+    assert (one.closed, other.closed) == (False, True)
+    bond.forget("b", other)
+    assert bond.take("b") is last
+    assert (bond.take("b"), bond.holds) == (None, True)
+    bond.keep("b", last)
+    bond.forget("b", last)
+    assert (bond.take("b"), bond.holds) == (None, True)
+    bond.end()
+    assert (one.closed, bond.holds, bond.is_over) == (True, False, True)
