@@ -448,3 +448,34 @@ def test_no_worker_confirms_a_purge_once_the_directory_is_gone(
     assert answers == {503}
     assert ask(running.proxy, "/wiki/A(b)", "en.example").status == 200
     assert not store.exists()
+
+
+@pytest.mark.parametrize("store", ["memory", "file"])
+def test_nothing_of_a_killed_program_stays_in_memory(
+    start: Fixture, origin: Any, tmp_path: Path, store: str
+) -> None:
+    """Nothing is written to the temporary files of the system: a container's root may be read-only."""
+    (tmp_path / "none").mkdir()
+    file, memory = tmp_path / "univocal.toml", Path("/dev/shm")
+    file.write_text(
+        f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nworkers = {COUNT}\naccess_log = "off"\n'
+        f'[cache]\nstore = "{"memory" if store == "memory" else f"file://{tmp_path}/store"}"\n'
+        f'[[sites]]\nhosts = ["en.example"]\nupstream = "{origin.url}"\n'
+    )
+    before = set(memory.glob("univocal-*"))
+    running = start("serve", "--config", str(file), TMPDIR=str(tmp_path / "none"))
+    theirs = {each for each in memory.glob("univocal-*") if holds(each, running.process.pid)} - before
+    assert theirs
+    assert list((tmp_path / "none").iterdir()) == []
+    there = processes(running.process.pid)
+    running.process.kill()
+    running.process.communicate()
+    until(lambda: all(map(gone, there)))
+    start("serve", "--config", str(file), TMPDIR=str(tmp_path / "none"))
+    assert [each for each in theirs if each.exists()] == []
+
+
+def holds(directory: Path, process: int) -> bool:
+    """Whether a process has a file of a directory open."""
+    links = Path(f"/proc/{process}/fd").iterdir()
+    return any(os.readlink(link).startswith(f"{directory}/") for link in links)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import struct
 
 import pytest
 from hypothesis import given
@@ -33,10 +34,10 @@ def test_an_authority_is_a_host_and_maybe_a_port(text: bytes, authority: Authori
 
 @given(st.ip_addresses(v=6))
 def test_an_ipv6_address_is_spelled_as_rfc_5952_has_it(address: ipaddress.IPv6Address) -> None:
-    expected = b"[%b]" % ":".join(f"{int(group, 16):x}" for group in address.exploded.split(":")).encode()
-    short = parse_authority(expected)
+    groups = struct.unpack("!8H", address.packed)  # Python 3.13 writes ::ffff:0.0.0.0, and others may not
+    short = parse_authority(b"[%b]" % ":".join(f"{group:x}" for group in groups).encode())
     assert short is not None
-    assert parse_authority(b"[%b]" % address.exploded.upper().encode()) == short
+    assert parse_authority(b"[%b]" % ":".join(f"{group:04X}" for group in groups).encode()) == short
     assert ipaddress.IPv6Address(short[0][1:-1].decode()) == address
     if address.ipv4_mapped is None:
         assert short[0] == b"[%b]" % address.compressed.encode()

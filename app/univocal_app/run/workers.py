@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import resource_tracker
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.origin.balance import MemberState
 from univocal.origin.upkeep import StateChange
+from univocal.store.file.byte_locks import ByteLocks
 from univocal.store.file.directory import new_in_memory
 from univocal_app.config.tables import Configuration, settings_of
 from univocal_app.observe.admin_drain import Drains
@@ -75,8 +75,8 @@ def supervise(program: Program) -> None:
 
     To the shared store each is a node. Raises ConfigurationError, or WorkersError.
     """
-    with TemporaryDirectory(prefix="univocal-") as name, _memory_of_all(program.configuration) as store:
-        directory, source, listeners = Path(name), program.source, program.listeners
+    with _figures() as directory, _memory_of_all(program.configuration) as store:
+        source, listeners = program.source, program.listeners
         configuration, commons = program.configuration, Commons(directory, PARENT, store)
         house = assemble(configuration, source, commons, https_port(listeners.front))
         task, count = partial(_task, house, listeners.front, directory, store), configuration.server.workers
@@ -123,6 +123,20 @@ async def _drain(house: House, workers: Workers, urls: frozenset[str]) -> None:
     """Have the origin servers of these URLs taken out in every process, and no others."""
     house.drain(urls)
     await workers.drain(urls)
+
+
+@contextmanager
+def _figures() -> Iterator[Path]:
+    """A directory in memory for everybody's figures; the next program removes that of a killed one."""
+    held = new_in_memory()
+    lock = ByteLocks(held / "lock")
+    try:
+        lock.share(0)
+        (figures := held / "figures").mkdir(0o700)
+        yield figures
+    finally:
+        shutil.rmtree(held, ignore_errors=True)
+        lock.close()
 
 
 @contextmanager
