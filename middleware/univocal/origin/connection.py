@@ -192,10 +192,10 @@ class Connection(asyncio.Protocol):
         return bool(self._poll(0))
 
     def stand_by(self, seconds: float) -> None:
-        """Be idle for as long as the origin server grants, a second less; else for `seconds` at most."""
+        """Be idle for a second less than the server grants, or half of one; else for `seconds` at most."""
         self.phase = _IDLE
         grants = self.reader.reading.grants
-        self.timer.set(seconds if grants < 0 else min(grants - 1, _LONGEST_REST))
+        self.timer.set(seconds if grants < 0 else min(max(grants - 1, 0.5), _LONGEST_REST))
 
     def close(self) -> None:
         """Close at once."""
@@ -385,7 +385,7 @@ class Connection(asyncio.Protocol):
         # Unsent content would be read as the next request (RFC 9112 §9.3), and what is still in the
         # buffer is what this origin does not read.
         reading = self.reader.reading
-        reusable = reading.reusable and not self._full and not 0 <= reading.grants <= 1
+        reusable = reading.reusable and not self._full and reading.grants != 0
         request.connection = self._request = None
         if self._upload is not None:
             reusable = reusable and self._upload.state is Sending.COMPLETE
