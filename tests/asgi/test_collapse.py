@@ -105,7 +105,6 @@ async def test_different_urls_do_not_wait_for_one_another(cached, application):
 @pytest.mark.parametrize(
     ("method", "fields"),
     [
-        ("GET", [("range", "bytes=0-1")]),
         ("GET", [("cache-control", "no-store")]),
         ("HEAD", []),
         ("POST", []),
@@ -118,6 +117,20 @@ async def test_what_another_answer_could_not_satisfy_does_not_wait(cached, appli
     assert application.count == 3
     application.gate.set()
     await together(waiting)
+
+
+async def test_simultaneous_ranges_of_one_page_make_one_request(cached, application, idle):
+    client, application.gate = cached(), asyncio.Event()
+    application.fields = [*OPEN, (b"content-length", b"8")]  # it knows no ranges
+    waiting = [
+        asyncio.create_task(client("/a", fields=[("range", f"bytes={n}-{n + 1}")])) for n in range(0, 8, 2)
+    ]
+    await idle()
+    application.gate.set()
+    first, *others = await together(waiting)
+    assert (first.status, first.body) == (200, b"answer 1")
+    assert [(other.status, other.body) for other in others] == [(206, b"sw"), (206, b"er"), (206, b" 1")]
+    assert application.count == 1
 
 
 async def test_who_accepts_another_variant_forwards_by_itself(cached, application, idle):

@@ -1249,3 +1249,162 @@ def test_a_refresh_that_is_cut_leaves_the_old_response(refreshing: House) -> Non
     refreshing.origin.last.start()
     refreshing.origin.last.fail(RefusedError("origin-bad-response"))
     assert refreshing.stored() == [b"old"]
+
+
+# Ranges of one resource
+
+BYTES = bytes(range(100))
+
+
+def ranged(first: int, last: int) -> Field:
+    return b"range", b"bytes=%d-%d" % (first, last)
+
+
+def answer_range(asked: PlayedRequest, complete: int = 100) -> None:
+    """Answer as an origin server that knows ranges, or all of it if none is asked for."""
+    wanted = asked.field(b"range")
+    if wanted is None:
+        asked.answers(BYTES[:50], BYTES[50:], fields=[*ONE, (b"content-length", b"100")])
+        return
+    first, last = map(int, wanted.removeprefix(b"bytes=").split(b"-"))
+    placed = (b"content-range", b"bytes %d-%d/%d" % (first, last, complete))
+    asked.answers(BYTES[first : last + 1], status=206, fields=[*ONE, placed])
+
+
+def ask_for_ranges(house: House) -> list[PlayedClient]:
+    """Five clients that ask for other bytes each."""
+    return [house.ask(b"/a", b"GET", ranged(20 * number, 20 * number + 9)) for number in range(5)]
+
+
+def five_ranges(house: House) -> list[PlayedClient]:
+    """The same, while the origin server is asked for the first of them."""
+    clients = ask_for_ranges(house)
+    assert len(house.origin.asked) == 1
+    return clients
+
+
+def assert_each_has_its_own(clients: list[PlayedClient]) -> None:
+    assert [client.body for client in clients] == [BYTES[20 * n : 20 * n + 10] for n in range(5)]
+    assert {client.status for client in clients} == {206}
+    for number, client in enumerate(clients):
+        told = values(client.fields, b"content-range")
+        assert told == [b"bytes %d-%d/100" % (20 * number, 20 * number + 9)]
+
+
+def test_ranges_of_small_content_make_one_request_for_all_of_it(house: House) -> None:
+    clients = five_ranges(house)
+    answer_range(house.origin.last)
+    assert len(house.origin.asked) == 2
+    late, whole = house.ask(b"/a", b"GET", ranged(77, 78)), house.ask()
+    assert house.origin.last.field(b"range") is None
+    answer_range(house.origin.last)
+    assert_each_has_its_own(clients)
+    assert (late.body, whole.body, len(house.origin.asked)) == (BYTES[77:79], BYTES, 2)
+    assert house.ask(b"/a", b"GET", ranged(3, 4)).handling == {"hit", "ttl=60"}
+    house.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["length", "no length"])
+def test_a_whole_answer_to_a_range_serves_all(house: House, known: bool) -> None:
+    clients = five_ranges(house)
+    whole = house.origin.last
+    whole.start(fields=[*ONE, *([(b"content-length", b"100")] if known else [])])
+    whole.write(BYTES[:33])
+    whole.write(BYTES[33:])
+    assert [bool(client.state) for client in clients] == [False, known, known, known, known]
+    whole.finish()
+    assert (clients[0].status, clients[0].body) == (200, BYTES)
+    if known:
+        assert_each_has_its_own([*ask_for_ranges(house)[:1], *clients[1:]])
+    else:
+        assert {(client.status, client.body) for client in clients} == {(200, BYTES)}
+    assert len(house.origin.asked) == 1
+    house.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("kind", ["too large", "unknown length", "not stored", 416, 403, 500, "failure"])
+def test_any_other_answer_to_a_range_frees_the_others(kind: str | int) -> None:
+    house = House(store=MemoryStore(max_object_bytes=2000))
+    clients = five_ranges(house)
+    first = house.origin.last
+    placed = b"bytes 0-9/%b" % (
+        b"*" if kind == "unknown length" else b"3000" if kind == "too large" else b"100"
+    )
+    if isinstance(kind, int):
+        first.answers(b"no", status=kind, fields=[])
+    elif kind == "failure":
+        first.fail(CutShortError())
+    else:
+        control = [(b"cache-control", b"no-store")] if kind == "not stored" else FRESH
+        first.answers(BYTES[:10], status=206, fields=[*control, (b"content-range", placed)])
+    assert len(house.origin.asked) == 5
+    house.ask(b"/a", b"GET", ranged(91, 92))
+    assert len(house.origin.asked) == 6
+    for asked in house.origin.asked[1:]:
+        answer_range(asked, 3000)
+    assert [client.body for client in clients[1:]] == [BYTES[20 * n : 20 * n + 10] for n in range(1, 5)]
+    house.assert_nothing_is_left()
+
+
+def test_a_206_with_all_bytes_is_the_whole(house: House) -> None:
+    clients = [house.ask(b"/a", b"GET", ranged(0, 99)), *ask_for_ranges(house)]
+    answer_range(house.origin.last)
+    assert (clients[0].status, clients[0].body) == (206, BYTES)
+    assert_each_has_its_own(clients[1:])
+    plain = house.ask()
+    assert (plain.status, plain.body, plain.handling) == (200, BYTES, {"hit", "ttl=60"})
+    assert not values(plain.fields, b"content-range")
+    assert len(house.origin.asked) == 1
+    house.assert_nothing_is_left()
+
+
+def test_ranges_wait_for_a_request_for_all(house: House) -> None:
+    whole = house.ask()
+    clients = ask_for_ranges(house)
+    assert len(house.origin.asked) == 1
+    house.origin.last.start(fields=[*ONE, (b"content-length", b"100")])
+    house.origin.last.write(BYTES[:15])
+    whole.leave()
+    assert (clients[0].state, clients[1].state) == ("finished", "")
+    house.origin.last.write(BYTES[15:])
+    house.origin.last.finish()
+    assert_each_has_its_own(clients)
+    assert house.stored() == [BYTES]
+    house.assert_nothing_is_left()
+
+
+def test_early_ranges_leave_the_whole_to_be_stored(house: House) -> None:
+    first, second = (house.ask(b"/a", b"GET", ranged(0, 9)) for _ in range(2))
+    answer_range(house.origin.last)
+    whole = house.origin.last
+    whole.start(fields=[*ONE, (b"content-length", b"100")])
+    whole.write(BYTES[:60])
+    assert (first.body, second.body, second.state) == (BYTES[:10], BYTES[:10], "finished")
+    assert not whole.cancelled
+    whole.write(BYTES[60:])
+    whole.finish()
+    assert house.stored() == [BYTES]
+    house.assert_nothing_is_left()
+
+
+def test_a_range_that_reads_slowly_gets_its_bytes_from_the_store(house: House) -> None:
+    house.ask()
+    slow = house.ask(b"/a", b"GET", ranged(10, 89), client=PlayedClient(takes=1))
+    house.origin.last.answers(
+        *(BYTES[n : n + 20] for n in range(0, 100, 20)), fields=[*ONE, (b"content-length", b"100")]
+    )
+    assert (slow.body, slow.state) == (BYTES[10:20], "")
+    while not slow.state:
+        slow.resume()
+    assert (slow.body, slow.state) == (BYTES[10:90], "finished")
+    house.assert_nothing_is_left()
+
+
+def test_a_stale_whole_is_validated_once_for_ranges(house: House) -> None:
+    house.store_away(BYTES, fields=[*ONE, (b"content-length", b"100")])
+    house.timers.wait(61)
+    clients = ask_for_ranges(house)
+    house.origin.last.answers(status=304, fields=ONE)
+    assert_each_has_its_own(clients)
+    assert len(house.origin.asked) == 2
+    house.assert_nothing_is_left()

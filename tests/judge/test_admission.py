@@ -9,7 +9,7 @@ from univocal.cache.decide import Forward, Refuse, Reuse, Validate
 from univocal.cache.rules import Rules
 from univocal.http.messages import Field, Fields, Received, Response
 from univocal.http.problem import ALLOWED, problem
-from univocal.judge.admission import Gate, obsolete
+from univocal.judge.admission import Apart, Gate, obsolete
 from univocal.judge.orders import Order
 from univocal.judge.runtime import Limits, Runtime
 from univocal.store.memory import MemoryStore
@@ -108,17 +108,21 @@ def test_those_who_ask_for_the_same_wait_for_one_answer(house: House) -> None:
     assert name(house) != name(house, target=b"/b")
 
 
-@pytest.mark.parametrize(
-    ("method", "field"),
-    [
-        (b"HEAD", (b"a", b"b")),
-        (b"GET", (b"range", b"bytes=0-1")),
-    ],
-)
-def test_those_whom_no_other_answer_satisfies_wait_for_nobody(
-    house: House, method: bytes, field: Field
-) -> None:
-    assert name(house, field, method=method) is None
+def test_those_whom_no_other_answer_satisfies_wait_for_nobody(house: House) -> None:
+    assert name(house, method=b"HEAD") is None
+
+
+def test_ranges_wait_for_one_another_and_for_the_whole(house: House) -> None:
+    ranges = name(house, (b"range", b"bytes=0-1"))
+    assert ranges == name(house, (b"range", b"bytes=7-9")) != name(house)
+    assert isinstance(ranges, Apart)
+    assert name(house) in ranges.others
+
+
+def test_unusual_requests_wait_apart_by_their_names(house: House) -> None:
+    names = [name(house, (b"cookie", cookie)) for cookie in (b"a=1", b"a=2", b"b=1")]
+    assert names[0] == names[1] != names[2]
+    assert all(isinstance(each, Apart) and each.others == (name(house),) for each in names)
 
 
 def test_who_wants_the_origin_s_own_word_waits_for_nobody(house: House) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from univocal.cache.stored import Part, Stored
-from univocal.http.fields import coding_of, http_date
-from univocal.http.messages import Fields, values
+from univocal.http.fields import coding_of, http_date, without
+from univocal.http.messages import Fields, Response, values
 
 __all__ = [
     "MAX_RANGES",
@@ -25,6 +25,7 @@ __all__ = [
     "is_strong_match",
     "missing",
     "requested_ranges",
+    "unified",
     "within",
 ]
 
@@ -140,6 +141,15 @@ def content_range(fields: Fields) -> Part | None:
     part = Part(int(read[1]), int(read[2]), None if read[3] == b"*" else int(read[3]))
     valid = part.first <= part.last and (part.complete is None or part.last < part.complete)
     return part if valid else None
+
+
+def unified(response: Response) -> Response:
+    """The response, but a 206 that has all bytes of its representation is the 200."""
+    part = content_range(response.fields) if response.status == 206 else None
+    if part is None or part.first or part.complete is None or part.last + 1 != part.complete:
+        return response
+    bare = without(response.fields, [b"content-range", b"content-length"])
+    return Response(200, [*bare, (b"content-length", b"%d" % part.complete)])
 
 
 def cut(ranges: RangeSet, part: Part, held: int) -> Slice | None:

@@ -8,10 +8,19 @@ from typing import Final, NamedTuple
 from univocal.cache.ranges import RangeSet, Slice, cut, is_strong_match, requested_ranges, within
 from univocal.cache.stored import Stored
 from univocal.cache.validation import CLIENT_CONDITIONS
-from univocal.http.fields import combined, entity_tag, entity_tags, first, http_date, opaque_tag, without
+from univocal.http.fields import (
+    combined,
+    content_length,
+    entity_tag,
+    entity_tags,
+    first,
+    http_date,
+    opaque_tag,
+    without,
+)
 from univocal.http.messages import Fields, Request, Response, values
 
-__all__ = ["Representation", "not_modified", "represent"]
+__all__ = ["Representation", "not_modified", "represent", "represent_ahead"]
 
 # Metadata that a 304 leaves out: it would describe content that is not sent (RFC 9110 §15.4.5).
 _OF_CONTENT: Final = frozenset(
@@ -55,6 +64,18 @@ def represent(request: Request, stored: Stored, age: int, now: float) -> Represe
         piece = cut(ranges, stored.part, len(stored.body))
         return _one(stored, fields, piece, stored.part.complete) if piece else _all(stored, fields)
     return _ranges(stored, fields, ranges)
+
+
+def represent_ahead(request: Request, stored: Stored, fields: Fields) -> tuple[Fields, Slice] | None:
+    """The fields of a 206, and its place in a 200 whose content is still coming; None: all of it is sent.
+
+    A server may ignore Range (RFC 9110 §14.2): so it is where the length is not known, or for several ranges.
+    """
+    ranges, length = requested_ranges(request.fields), content_length(stored.fields)
+    if ranges is None or length is None or stored.status != 200 or not _if_range(request.fields, stored):
+        return None
+    pieces = within(ranges, length)
+    return (_placed(fields, pieces[0], length), pieces[0]) if len(pieces) == 1 else None
 
 
 def not_modified(request: Request, response: Response, now: float) -> Response | None:
@@ -122,9 +143,14 @@ def _ranges(stored: Stored, fields: Fields, ranges: RangeSet) -> Representation:
 
 def _one(stored: Stored, fields: Fields, piece: Slice, complete: int | None) -> Representation:
     body = memoryview(stored.body)[piece.start : piece.stop]
+    return Representation(206, _placed(fields, piece, complete), body)
+
+
+def _placed(fields: Fields, piece: Slice, complete: int | None) -> Fields:
+    """The fields of a 206 with one part."""
     bare = without(fields, [b"content-length", b"content-range"])
-    placed = (b"content-range", _content_range(piece, complete))
-    return Representation(206, [*bare, placed, (b"content-length", b"%d" % len(body))], body)
+    length = (b"content-length", b"%d" % (piece.stop - piece.start))
+    return [*bare, (b"content-range", _content_range(piece, complete)), length]
 
 
 def _several(stored: Stored, bare: Fields, pieces: list[Slice]) -> Representation:

@@ -10,7 +10,7 @@ from univocal.cache.directives import ResponseDirectives, response_directives
 from univocal.cache.facts import Assessed, Fetched, FieldIndex, assess, describe, index_fields
 from univocal.cache.freshness import HEURISTIC_STATUS, explicit_lifetime
 from univocal.cache.personal import is_for_everybody
-from univocal.cache.ranges import content_range
+from univocal.cache.ranges import content_range, unified
 from univocal.cache.rules import Rules
 from univocal.cache.stored import NO_CONTENT, Stored, with_content
 from univocal.cache.tags import TAGGING, excessive
@@ -79,6 +79,9 @@ def may_store(
 
 def verdict(key: bytes, fetched: Fetched, rules: Rules) -> Stored | Unstorable:
     """The verdict of `may_store` about a fetched response."""
+    if fetched.response.status == 206 and fetched.request.method == b"GET":
+        whole, times = unified(fetched.response), (fetched.request_time, fetched.response_time)
+        fetched = Fetched(fetched.request, whole, *times)
     index = index_fields(fetched.response, rules)
     # The directives say no to most of what is not stored: they are asked before anything else is read.
     if reason := _forbidden(key, fetched, index, rules):

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from univocal.cache.decide import Forward, Refuse, Reuse, Validate, reuse_on_error
 from univocal.cache.forms import forms_of, is_compressible, ranged, with_vary
-from univocal.cache.represent import not_modified, represent
+from univocal.cache.ranges import Slice
+from univocal.cache.represent import not_modified, represent, represent_ahead
 from univocal.cache.stored import Stored
 from univocal.cache.tags import TAGGING
 from univocal.cache.validation import CLIENT_CONDITIONS
@@ -44,6 +45,7 @@ from univocal.uri.target import Canonical, reference
 __all__ = ["Exchange", "Step"]
 
 _NAMES_CANONICAL: Final = re.compile(rb"(?i);\s*rel\s*=\s*\"?[^\";,]*\bcanonical\b").search
+RANGES: Final = frozenset((b"range", b"if-range"))
 FETCHED: Final = frozenset((b"GET", b"HEAD"))  # their answers are for all who ask at the same time
 
 
@@ -96,6 +98,7 @@ class Exchange:
         "_engine",
         "_held",
         "_origin",
+        "_place",
         "_sending",
         "_step",
         "_wait",
@@ -122,6 +125,7 @@ class Exchange:
         self._account = Account(begun or (engine.clock(), time.perf_counter()), admission.reasons)
         self._wait = Waiting()
         self._held: Response | None = None  # another request's response, which waits for content that comes
+        self._place: Slice | None = None  # of the range in another request's response, which is whole
         self._sending: StoredContent | None = None
         self.over = False
         self.error: tuple[BaseException, TracebackType | None] | None = None
@@ -322,7 +326,7 @@ class Exchange:
         else:
             self._join(flight, name)
 
-    def _join(self, flight: Flight, name: Hashable) -> None:
+    def _join(self, flight: Flight, name: Hashable | None) -> None:
         """Wait for another's answer once, and ask by itself if that does not satisfy this request."""
         self._step = _MOVES[self._step, Step.WAITING]
         engine, wait = self._engine, self._wait
@@ -348,6 +352,27 @@ class Exchange:
                 self._refuse((reason,))
             case _:
                 self._lead(name)
+
+    def _wait_for_whole(self) -> None:
+        """Get this range from all of the representation, which one request asks for."""
+        engine, request = self._engine, self.admission.request
+        self._leave()
+        now = engine.clock()
+        self.admission = again = engine.gate.again(self.admission, now)  # it has waited
+        asked = replace(request, fields=without(request.fields, RANGES))
+        whole = engine.gate.again(replace(again, request=asked), now)
+        name = engine.gate.flight_name(whole, now)
+        if not isinstance(whole.decision, (Forward, Validate)) or name is None:
+            self._forward(None)
+            return
+        flight = engine.flights.joinable(name)
+        if flight is not None:
+            self._join(flight, None)
+            return
+        flight = Flight(engine.flights, whole, self._origin, name)
+        engine.flights.launch(flight)
+        self._join(flight, None)
+        flight.begin()
 
     def _lead(self, name: Hashable | None, content: Content | None = None) -> None:
         self._step = _MOVES[self._step, Step.WAITING]
@@ -470,9 +495,11 @@ class Exchange:
                 response = staying(response, self.admission)
             self._stream(flight, response, handling)
             return
+        if recording is not None and recording.in_whole and b"range" in flight.admission.request.names:
+            self._wait_for_whole()
+            return
         storing = recording.storing if recording is not None else None
-        whole = storing is not None and storing.whole and not values(self.admission.request.fields, b"range")
-        again = self._satisfied_by(storing) if storing is not None and whole else None
+        again = self._satisfied_by(storing) if storing is not None and storing.whole else None
         if storing is None or again is None:
             self._forward(None)
             return
@@ -547,6 +574,11 @@ class Exchange:
         self._step = _MOVES[self._step, Step.HOLDING]
         wait, engine = self._wait, self._engine
         assert wait.reader is not None
+        storing = flight.recording.storing if flight.recording is not None else None
+        if storing is not None and b"range" in self.admission.request.names:
+            placed = represent_ahead(self.admission.request, storing, response.fields)
+            if placed is not None:
+                response, self._place = Response(206, placed[0]), placed[1]
         self._held = response
         timeout = self.admission.runtime.limits.collapse_timeout
         wait.timer = engine.call_later(timeout, flight.overtake)
@@ -564,12 +596,35 @@ class Exchange:
             self._start_following(self._held)
             if self.over:
                 return False  # the client has left
+        if self._place is not None:
+            return self._write_part(chunk, self._place)
         self._account.octets += len(chunk)
         return self._client.write(chunk)
+
+    def _write_part(self, chunk: bytes, place: Slice) -> bool:
+        """Send the bytes of a chunk that are at a place in all of the content, and end behind it."""
+        reader, flight = self._wait.reader, self._wait.flight
+        assert reader is not None
+        assert flight is not None
+        end = reader.position
+        begin, more = end - len(chunk), True
+        piece = chunk[max(0, place.start - begin) : max(0, place.stop - begin)]
+        if piece:
+            self._account.octets += len(piece)
+            more = self._client.write(piece)
+        if end >= place.stop and not self.over:
+            flight.go_on_alone()
+            self._leave()
+            self._finish()
+        return more
 
     def rest(self, content: memoryview) -> bool:
         if self._step is not Step.RELAYING:
             return False  # its head waits for another's word
+        if self._place is not None:
+            assert self._wait.reader is not None
+            passed = self._wait.reader.position
+            content = content[max(0, self._place.start - passed) : self._place.stop - passed]
         self._step = _MOVES[self._step, Step.SENDING]
         self._wait.reader = self._wait.flight = None
         self._outgoing().hold(content)
@@ -583,6 +638,8 @@ class Exchange:
                 return
             self._start_following(held)
         wait.reader = wait.flight = None
+        if error is None and self._place is not None:
+            error = CutShortError()  # it ends before the range does
         if error is None:
             self._finish()
         else:

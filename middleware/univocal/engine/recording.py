@@ -434,12 +434,21 @@ class Recording:
         if isinstance(judged, Stored):
             length = content_length(response.fields) or 0
             self._length = 0 if judged.bodiless else length
-            if length <= self._tiers.memory.max_object_bytes:
+            most = self._tiers.memory.max_object_bytes
+            if judged.part is not None and not 0 < (judged.part.complete or 0) <= most:
+                self.pass_by(response.status)  # others cannot get theirs from the whole
+            if length <= most:
                 return judged
             judged = Unstorable("too-large")
         if request.method == b"GET":
             self.pass_by(response.status)
         return judged
+
+    @property
+    def in_whole(self) -> bool:
+        """True if it is part of what could be stored as a whole."""
+        part = self.storing.part if self.storing is not None else None
+        return part is not None and 0 < (part.complete or 0) <= self._tiers.memory.max_object_bytes
 
     def _consider_304(self, response: Response, now: float) -> Unstorable:
         """Hear from the answer to a client's own condition whether a 200 could be stored again."""

@@ -41,6 +41,7 @@ __all__ = ["Admission", "Apart", "Gate", "Judgement", "admitted", "joined", "obs
 
 _OURS: Final = frozenset((b"host", *ENCODINGS))  # fields that are written anew
 _FRAMING: Final = frozenset((b"content-length", b"transfer-encoding"))
+_RANGE: Final = frozenset((b"range",))
 _CIRCLING: Final = 3  # times here: more than a proxy before a proxy before the origin server takes
 _HAS_SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*:").match
 
@@ -261,22 +262,25 @@ class Gate:
         """Name what requests have in common that wait for one answer; None: this one waits for no other.
 
         Requests differ if their selecting header fields differ, as far as a stored response shows these. So
-        do ranges, and requests for the origin server's own answer (RFC 9111 §5.2.1.4). One with fields or
-        cookies that ordinary requests have not is `Apart`. A request with Authorization waits for no other,
-        unless a stored response says that such answers may be shared. A request that comes again and again
-        would wait for itself.
+        do requests for the origin server's own answer (RFC 9111 §5.2.1.4). One with fields or cookies that
+        ordinary requests have not is `Apart`, and so are those for ranges. A request with Authorization waits
+        for no other, unless a stored response says that such answers may be shared. A request that comes
+        again and again would wait for itself.
         """
         canonical, request, decision = admission.canonical, admission.request, admission.decision
         assert canonical is not None
         own_word = not isinstance(decision, Order) and decision.reason == "request"
         names, ordinary = request.names, admission.rules.ordinary
-        if request.method != b"GET" or own_word or b"range" in names:
+        if request.method != b"GET" or own_word:
             return None
         if b"via" in names and times_here(request.fields) >= _CIRCLING:
             return None
         memory = self.tiers.memory
         odd = NO_NAMES if names <= ordinary else oddities(request, ordinary)
-        if memory.passes_by(canonical.key, now, odd):
+        ranges = b"range" in names
+        if memory.passes_by(canonical.key, now, odd) or (
+            ranges and memory.passes_by(canonical.key, now, odd | _RANGE)
+        ):
             return None
         variants = memory.lookup(canonical.key)
         if b"authorization" in names:
@@ -285,10 +289,12 @@ class Gate:
             if stored is None or not shares_with_credentials(stored, admission.rules):
                 return None
         name: Hashable = canonical.key
-        if variants:
+        if variants and variants[0].vary:
             name = name, selecting_fields(tuple([name for name, _ in variants[0].vary]), request)
         elif request.verbatim:
             name = name, selection([], request)
+        if ranges:
+            return Apart((name, Apart((name,), odd)) if odd else (name,), odd | _RANGE)
         return Apart((name,), odd) if odd else name
 
 
