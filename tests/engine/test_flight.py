@@ -1291,7 +1291,7 @@ def assert_each_has_its_own(clients: list[PlayedClient]) -> None:
         assert told == [b"bytes %d-%d/100" % (20 * number, 20 * number + 9)]
 
 
-def test_ranges_of_small_content_make_one_request_for_all_of_it(house: House) -> None:
+def test_ranges_of_small_content_share_one_request(house: House) -> None:
     clients = five_ranges(house)
     answer_range(house.origin.last)
     assert len(house.origin.asked) == 2
@@ -1387,7 +1387,7 @@ def test_early_ranges_leave_the_whole_to_be_stored(house: House) -> None:
     house.assert_nothing_is_left()
 
 
-def test_a_range_that_reads_slowly_gets_its_bytes_from_the_store(house: House) -> None:
+def test_a_slow_range_gets_its_bytes_from_the_store(house: House) -> None:
     house.ask()
     slow = house.ask(b"/a", b"GET", ranged(10, 89), client=PlayedClient(takes=1))
     house.origin.last.answers(
