@@ -69,7 +69,9 @@ def _are_defaults(value: Any) -> bool:
 
 _RING: Final = _Setting("", _is_ring, f"{', '.join(RINGS)}, or 256 numbers: 0 encode, 1 decode, 2 keep")
 _CHARSETS: Final = _Setting(
-    "", _are_charsets, f"a label of WHATWG's, or a list of them, for {', '.join(CHARSETS)}"
+    "",
+    _are_charsets,
+    "a label of a charset other than UTF-8, such as windows-1251 or euc-jp, or a list of them",
 )
 
 
