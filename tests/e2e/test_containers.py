@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import tomllib
 from collections.abc import Callable
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -65,6 +66,66 @@ def test_published_on_loopback_alone(services: dict[str, str]) -> None:
     ports = [port for each in published.values() for port in each]
     assert all(re.fullmatch(r"127\.0\.0\.1:\d+:\d+", port) for port in ports)
     assert len({port.split(":")[1] for port in ports}) == len(ports)
+
+
+def test_an_edit_of_pages_or_settings_compiles_nothing_again(root: Path) -> None:
+    """The wheel is made from what .dockerignore lets through."""
+    ignored = (root / ".dockerignore").read_text("utf-8").splitlines()
+    context = {line.removeprefix("!") for line in ignored if line.startswith("!")}
+    assert "*" in ignored
+    assert not {"README.md", "deploy", "deploy/compose"} & context
+    wheel = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"][
+        "wheel"
+    ]
+    for needed in wheel["only-include"]:
+        assert any(f"{needed}/".startswith(f"{each}/") for each in context), needed
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "deploy/compose/app/Dockerfile"])
+def test_what_is_built_has_exact_versions(root: Path, name: str) -> None:
+    text = (root / name).read_text("utf-8")
+    assert all(
+        re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+", each) for each in re.findall(r"(?m)^FROM (\S+)", text)
+    )
+    if "--constraint" not in text:
+        assert not re.findall(r"'[a-z]+[<>~]", text)
+    versions = (root / "tools" / "wheel" / "image.txt").read_text("utf-8").splitlines()[1:]
+    assert all(re.fullmatch(r"[a-z0-9-]+==[\w.]+", line) for line in versions)
+
+
+def test_the_image_has_the_extras_that_its_page_names(root: Path) -> None:
+    (extras,) = re.findall(r"\.whl\)\[([\w,]+)\]", (root / "Dockerfile").read_text("utf-8"))
+    assert {"proxy", "auth", "compress", "http2", "redis"} <= set(extras.split(","))
+    page = (root / "docs" / "how-to" / "production.md").read_text("utf-8")
+    (named,) = re.findall(r"It has the \[extras\]\(\S+\)[^;]*", page.replace("\n", " "))
+    assert set(re.findall(r"`(\w+)`", named)) == set(extras.split(","))
+
+
+def test_no_health_check_starts_an_interpreter(root: Path, compose: str) -> None:
+    checks = re.findall(r"test: (\[.*\])", compose)
+    checks += re.findall(r"(?s)HEALTHCHECK.*?\]", (root / "Dockerfile").read_text("utf-8"))
+    assert len(checks) >= 8
+    assert [check for check in checks if "python" in check] == []
+
+
+def test_no_volume_without_a_name_stays_behind(services: dict[str, str]) -> None:
+    for name, folder in (("redis", "/data"), ("prometheus", "/prometheus")):
+        assert re.search(rf'tmpfs: \[.*"{folder}"', services[name])
+
+
+def test_each_application_has_a_port_of_its_own(root: Path) -> None:
+    configuration = load(root / "deploy" / "compose" / "univocal.toml")
+    urls = [url for site in configuration.sites for url in site.upstream.urls]
+    ports = [url.rpartition(":")[2] for url in urls]
+    assert len(set(ports)) == len(ports)
+
+
+def test_each_site_has_one_key_at_both_proxies(root: Path) -> None:
+    file = root / "deploy" / "compose" / "univocal.toml"
+    sites = runtime_of(load(file), str(file)).sites
+    for name in ("app", "files", "wiki", "shop"):
+        one, other = (sites.canonicalize(f"http://{name}.localhost:{port}/a") for port in (8080, 8082))
+        assert one == other == f"http://{name}.localhost:8080/a"
 
 
 def test_images_are_pinned(services: dict[str, str]) -> None:
@@ -192,8 +253,7 @@ def test_images(root: Path, folder: str) -> None:
     assert users
     assert users[-1] not in {"root", "0"}
     assert f" {users[-1]}\n" in text
-    assert set(re.findall(r"(?m)^FROM (\S+)", text)) == {"python:3.13-slim"}
-    for sources in re.findall(r"(?m)^COPY (.*) \S+$", text):
+    for sources in re.findall(r"(?m)^COPY (?:--chmod=\d+ )?(.*) \S+$", text):
         assert all((root / folder / source).exists() for source in sources.split())
 
 

@@ -214,7 +214,7 @@ class Stack:
         files.chmod(0o755)
         text = (COMPOSE / "nginx.conf").read_text("utf-8").replace("/tmp/", f"{self._folder}/")
         text = text.replace("/usr/share/nginx/html", str(files)).replace(
-            "listen 8080", f"listen 127.0.0.1:{port}"
+            "listen 9002", f"listen 127.0.0.1:{port}"
         )
         (self._folder / "nginx.conf").write_text(f"master_process off;\n{text}")
         options = ["-e", "stderr", "-c", str(self._folder / "nginx.conf"), "-g", "daemon off;"]
