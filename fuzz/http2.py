@@ -3,9 +3,10 @@
     python fuzz/http2.py --seconds 60 [--seed 7] [--replay 7.1234]
 
 Whole requests, frames out of turn, damaged octets, silence, clients that read nothing, shutdowns. The laws:
-nothing raises, frames alone are written, and a client that leaves leaves nothing behind; what the session
-takes for a state without h2 is h2's state; every complete request has an answer once its origin server has
-answered; and a client that pads its HEADERS frames, of which h2 hears every one, sees what another sees.
+nothing raises, frames alone are written, and a client that leaves leaves nothing behind; no stream stays open
+that nobody looks after; what the session takes for a state without h2 is h2's state; every complete request
+has an answer once its origin server has answered; and a client that pads its HEADERS frames, which h2 hears
+one by one, sees what another sees.
 """
 
 # ruff: noqa: S311
@@ -333,7 +334,11 @@ def agree(client: Client) -> None:
         assert each._ended or not h2.streams[number].closed, f"{number} is over, its response is awaited"
         takes = number in h2.streams and h2.streams[number].state_machine.state in OPEN
         assert takes or each.is_complete, f"the request of {number} is over, its end is awaited"
+    for number, each in h2.streams.items():
+        kept = number in client.connection._streams or number in session._unended
+        assert kept or each.state_machine.state not in OPEN, f"nobody looks after {number}, and it is open"
     assert len(client.connection._streams) <= MOST_STREAMS
+    assert len(session._unended) <= MOST_STREAMS
     tables = session._decoder
     for first, field in tables._known.items():
         assert tables._decoder.decode(bytes((first,)), raw=True) == [field], "a field is another's"

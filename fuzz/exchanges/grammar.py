@@ -294,6 +294,9 @@ def scenario(chance: random.Random) -> Scenario:
                 steps.append(("wait", one(chance, 0.5, 2, 3, 6, 30, 70)))
             case "change" | "purge" as change:
                 steps.append((change, chance.choice((b"/a", b"/a", b"/b?x=1", b"/large"))))
+            case "leave":
+                client = chance.randrange(4)
+                steps.append(("leave" if client else "end", client))
             case kind:
                 steps.append((kind, chance.randrange(4)))
     return Scenario(chance.choice(RULES), chance.choice((100_000, 100_000, 500, 90)), steps)

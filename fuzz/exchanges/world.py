@@ -36,6 +36,7 @@ from univocal.engine.broadcast import Broadcast
 from univocal.engine.engine import Engine
 from univocal.forward.forwarding import Forwarding
 from univocal.forward.upstream import Upstream
+from univocal.http.framing import ReadLimits
 from univocal.http.messages import Fields, Received
 from univocal.judge.admission import Gate
 from univocal.judge.hits import Hit
@@ -80,6 +81,7 @@ class Client:
         self.asked: list[tuple[int, Ask, int]] = []  # with the oldest version that may answer it
         self.outbox: deque[bytes] = deque()
         self.left = self.full = False
+        self.half = False  # it sends no more, and is to be answered
         self.stood = False  # it has read nothing for a time, and may have been given up
 
     @property
@@ -223,12 +225,12 @@ class World:
                 self.versions[target] += 1
             case ("purge", target):
                 await self._purge(target)
-            case ("leave" | "full" | "drain" as what, number) if client := self.clients.get(number):
+            case ("leave" | "end" | "full" | "drain" as what, number) if client := self.clients.get(number):
                 self._turn(client, what)
 
     def _ask(self, ask: Ask) -> None:
         client = self.clients.get(ask.client)
-        if client is None or not client.open or client.mutated:
+        if client is None or not client.open or client.mutated or client.half:
             client = self.clients[ask.client] = self.connect(address(ask.client))
         name = b"%d" % len(self.asks)
         self.asks[name], self.began[name] = ask, self.clock.now
@@ -258,7 +260,8 @@ class World:
     def connect(self, peer: str) -> Client:
         client = Client(Wire(self.clock, peer))
         service = _Service(EngineService(self.engine, self.forwarding), self.responders)
-        listener = Listener(service, ticks=lambda: 0.0)  # a scenario plays alike on every machine
+        limits = ReadLimits(half_closed_timeout=60)
+        listener = Listener(service, limits, ticks=lambda: 0.0)  # a scenario plays alike on every machine
         protocol = Http1Connection(listener, CONFIG, ServerState(), {}, self.clock)  # type: ignore[arg-type]
         client.wire.protocol = protocol
         protocol.connection_made(client.wire)
@@ -346,6 +349,13 @@ class World:
             client.left = True
             client.outbox.clear()
             client.wire.lose()
+        elif what == "end":
+            # A half that ends in the middle of a request, or without one, is the end of the client.
+            if not (client.half or client.outbox or client.wire.paused):
+                client.half = True
+                client.left = not client.wire.protocol.eof_received()
+                if client.left:
+                    client.wire.lose()
         elif client.full != (what == "full"):
             client.full = not client.full
             client.stood = client.stood or client.full
