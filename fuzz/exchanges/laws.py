@@ -16,6 +16,7 @@ HOP_BY_HOP = {
     *(b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"proxy-authorization", b"te", b"trailer"),
     *(b"upgrade", b"x-hop"),
 }
+CONDITIONS = {b"if-match", b"if-none-match", b"if-modified-since", b"if-unmodified-since", b"if-range"}
 FORBIDS_STALE = {b"must-revalidate", b"proxy-revalidate", b"no-cache"}
 CONTENT_RANGE = re.compile(rb"bytes ([0-9]+)-([0-9]+)/([0-9]+|\*)")
 PART = re.compile(rb"\r\ncontent-range: bytes ([0-9]+)-([0-9]+)/[0-9]+\r\n\r\n(.*)\Z", re.DOTALL)
@@ -221,6 +222,10 @@ def judge_content(ask: Ask, answer: Message, of: Of, served: Served) -> None:
         expected = None
     if expected is not None and answer.content != expected:
         raise wrong("content", f"{answer} is not {expected!r}")
+    for status, asked in ((412, CONDITIONS), (416, {b"range"})):
+        ours = any(served.request.field(name) is not None for name in asked)
+        if answer.status == status and ours and not names & asked:
+            raise wrong(str(status), f"to a question of our own, for {ask}")
     if served.sending.honest:
         if answer.status == 304 and not names & {b"if-none-match", b"if-modified-since"}:
             raise wrong("304", f"for {ask}")
