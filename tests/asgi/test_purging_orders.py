@@ -251,3 +251,136 @@ async def test_what_names_no_purge_is_not_repeated(store, asked):
     assert told
     for octets in ("secret", "\\ud800", "\ud800", "z-", "\\8", "**", "99999", "?P", "é"):
         assert octets not in told
+
+
+# The dialects of other caches' clients
+
+OPEN_PAGE = (b"cache-control", b"max-age=60")
+
+
+@pytest.mark.parametrize(
+    "field", ["xkey", "surrogate-key", "cache-tag", "cache-tags", "x-cache-tags", "x-magento-tags"]
+)
+@pytest.mark.parametrize("value", ["/x, /x/1", "/x,/x/1", "/x /x/1", " /x ,\t/x/1,,"])
+async def test_commas_and_blanks_separate_tags_in_responses(cached, application, field, value):
+    application.fields = [OPEN_PAGE, (field.encode(), value.encode())]
+    client = cached()
+    for tag in ("/x", "/x/1"):
+        await client("/a")
+        assert json.loads((await client("/", "PURGE", [("xkey-purge", tag)])).body)["purged"] == 1
+
+
+@pytest.mark.parametrize("field", ["xkey", "xkey-purge", "surrogate-key", "cache-tag", "x-cache-tags"])
+@pytest.mark.parametrize("value", ["none, b", "b,none", "none b"])
+async def test_commas_and_blanks_separate_tags_in_purges(cached, application, field, value):
+    application.fields = [OPEN_PAGE, (b"xkey", b"a b")]
+    client = cached()
+    await client("/a")
+    assert json.loads((await client("/", "PURGE", [(field, value)])).body)["purged"] == 1
+
+
+# By the sources of FOSHttpCache, Magento, API Platform, and Drupal's Varnish purger.
+ANY = [("x-host", ".*"), ("x-url", ".*"), ("x-content-type", ".*")]
+DIALECTS = [
+    ("x-cache-tags", "PURGEKEYS", [("xkey-softpurge", "none two")], "softened"),
+    ("x-cache-tags", "PURGEKEYS", [("xkey-purge", "two")], "purged"),
+    ("x-cache-tags", "PURGETAGS", [("x-cache-tags", "none,two")], "purged"),
+    ("x-cache-tags", "BAN", [*ANY, ("x-cache-tags", "(^|,)(?:none|two)(,|$)")], "purged"),
+    ("x-cache-tags", "BAN", [*ANY, ("x-cache-tags", "(none|two)(,.+)?$")], None),
+    ("x-magento-tags", "PURGE", [("x-magento-tags-pattern", "((^|,)none(,|$))|((^|,)two(,|$))")], "purged"),
+    ("x-magento-tags", "PURGE", [("x-magento-tags-pattern", ".*")], "purged"),
+    ("cache-tags", "BAN", [("apiplatform-ban-regex", "((^|\\,)none($|\\,))|((^|\\,)two($|\\,))")], "purged"),
+    ("cache-tags", "BAN", [("apiplatform-ban-regex", "(^|\\,)two($|\\,)")], "purged"),
+    ("cache-tags", "BAN", [("cache-tags", "none|two")], "purged"),
+    ("cache-tags", "BAN", [("cache-tags", "none two")], "purged"),
+    ("purge-cache-tags", "BAN", [("purge-cache-tags", "two")], "purged"),
+    ("surrogate-key", "PURGE", [("surrogate-key", "none, two")], "purged"),
+]
+
+
+@pytest.mark.parametrize(("field", "method", "purge", "expected"), DIALECTS)
+async def test_a_dialect_of_tags_is_spoken(cached, application, field, method, purge, expected):
+    application.script = lambda scope: (
+        200, [OPEN_PAGE, (field.encode(), b"one,two" if scope["path"] == "/a" else b"twofold")], b""
+    )  # fmt: skip
+    client = cached()
+    for target in ("/a", "/b"):
+        await client(target)
+    answer = await client("/", method, purge)
+    if expected is None:
+        assert (answer.status, answer.problem["reason"]) == (400, "unknown-purge-field")
+        assert purge[-1][0] in answer.problem["detail"]
+        return
+    everything = purge[-1][1] == ".*"
+    assert json.loads(answer.body)[expected] == 1 + everything
+    assert "hit" not in (await client("/a")).handling
+    assert ("hit" in (await client("/b")).handling) is not everything
+
+
+async def test_api_platform_names_iris_and_magento_names_identities(cached, application):
+    application.fields = [OPEN_PAGE, (b"cache-tags", b"/books/1,/books"), (b"x-magento-tags", b"cat_p_7,FPC")]
+    client = cached()
+    for method, field, value in [
+        ("BAN", "apiplatform-ban-regex", r"(^|\,)/books/1($|\,)"),
+        ("BAN", "apiplatform-ban-regex", r"((^|\,)\/books($|\,))|((^|\,)\/authors\/\-3($|\,))"),
+        ("PURGE", "x-magento-tags-pattern", "((^|,)cat_p_7(,|$))"),
+    ]:
+        await client("/a")
+        assert json.loads((await client("/", method, [(field, value)])).body)["purged"] == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "gone"),
+    [
+        ([("x-url", "/news/.*")], ["/news/1?p=2"]),
+        ([("x-url", "^/news/1")], ["/news/1?p=2"]),
+        ([("x-url", "/2$")], ["/shop/2"]),
+        ([("x-url", "/s.op"), ("x-host", "^(en.example|other)$")], ["/shop/2"]),
+        ([("x-url", "/"), ("x-host", "^(fr.example)$")], []),
+        ([("x-url", ".*"), ("x-host", "example")], ["/news/1?p=2", "/shop/2"]),
+        ([*ANY], ["/news/1?p=2", "/shop/2"]),
+    ],
+)
+async def test_a_ban_by_fields_is_searched_in_url_and_host(cached, fields, gone):
+    pytest.importorskip("re2", reason="needs RE2 (univocal[re2])")
+    client, targets = cached(), ["/news/1?p=2", "/shop/2"]
+    for target in targets:
+        await client(target)
+    assert (await client("/", "BAN", fields)).status == 200
+    assert [target for target in targets if "hit" not in (await client(target)).handling] == gone
+
+
+@pytest.mark.parametrize(
+    ("method", "field", "value"),
+    [
+        ("PURGE", "x-pool", "cms"),
+        ("PURGE", "x-url", "/a"),
+        ("PURGE", "x-host", "en.example"),
+        ("BAN", "x-content-type", "image/png"),
+        ("PURGE", "x-acquia-purge-tags", "a"),
+        ("PURGE", "x-vc-purge-host", "a"),
+        ("PURGE", "ykey-purge", "a"),
+        ("BAN", "x-match", "a"),
+        ("PURGE", "x-invalidate-tag", "a"),
+        ("PURGE", "x-magento-tags-pattern", "cat_[0-9]+"),
+        ("BAN", "x-cache-tags", "a.*"),
+    ],
+)
+async def test_a_purge_in_an_unknown_dialect_is_refused_by_name(cached, method, field, value):
+    client = cached()
+    await client("/a")
+    answer = await client("/a", method, [(field, value)])
+    assert (answer.status, answer.problem["reason"]) == (400, "unknown-purge-field")
+    assert answer.problem["detail"].endswith(f"The field is {field}.")
+    assert "hit" in (await client("/a")).handling
+    twice = await client("/a%00", "PURGE", [("x-pool", "cms")])
+    assert twice.problem["reasons"] == ["control-character", "unknown-purge-field"]
+
+
+@pytest.mark.parametrize(
+    "field", ["x-purge-token", "x-request-id", "user-agent", "surrogate-capability", "x-purge-method"]
+)
+async def test_other_fields_of_a_purge_name_nothing(cached, field):
+    client = cached()
+    await client("/a")
+    assert json.loads((await client("/a", "PURGE", [(field, "default")])).body)["purged"] == 1

@@ -43,7 +43,7 @@ Patterns = Annotated[list[str] | None, typer.Option(metavar="RE2", help="Purge U
 _UNSENDABLE: Final = re.compile(rb"[^!-~]")
 _PORT: Final = re.compile(rb":[0-9]*\Z")
 _DEFAULT_PORTS: Final = (80, 443)
-_UNSENDABLE_TAG: Final = re.compile(r"[^!-~]").search
+_UNSENDABLE_TAG: Final = re.compile(r"[^!-+\--~]").search
 
 
 def purge_command(
@@ -77,7 +77,7 @@ def purge_command(
 
     The address is that of --admin, --via or UNIVOCAL_ADMIN, in this order, then the URL's own if that is a
     loopback one, then 127.0.0.1:8080. A proxy gets PURGE requests for URLs, tags and prefixes. Patterns, tags
-    with blanks and --all go to its admin listener, at the next port unless --admin names it.
+    with blanks or commas and --all go to its admin listener, at the next port unless --admin names it.
 
     Exit status: 0 if every purge was confirmed, 1 if not, 2 usage error.
     """
@@ -117,7 +117,7 @@ class Job:
 
     @property
     def is_for_admin(self) -> bool:
-        """True if PURGE cannot name it; a tag field's members are parted by blanks."""
+        """True if PURGE cannot name it; a tag field's members are parted by blanks and commas."""
         if self.by == "tag":
             return _UNSENDABLE_TAG(self.value) is not None
         return self.by in {"pattern", "all"}

@@ -11,9 +11,12 @@ from univocal.http.messages import Fields
 
 __all__ = ["MAX_TAGS", "TAGGING", "excessive", "groups", "tags"]
 
-# The fields of a response that name it for purges.
-TAGGING: Final = frozenset((b"surrogate-key", b"xkey", b"cache-tag", b"cache-groups"))
-_BLANK_SEPARATED: Final = frozenset((b"surrogate-key", b"xkey"))
+# The fields of a response that name it for purges: of Fastly, Varnish, Cloudflare, FOSHttpCache, Magento,
+# API Platform and Drupal.
+_LISTS: Final = frozenset(
+    b"cache-tag cache-tags purge-cache-tags surrogate-key x-cache-tags x-magento-tags xkey".split()
+)
+TAGGING: Final = _LISTS | {b"cache-groups"}
 
 # A response with more tags than this is not stored: leaving some out would let it outlive its purge.
 MAX_TAGS: Final = 1_024
@@ -25,10 +28,8 @@ def tags(fields: Fields) -> frozenset[bytes]:
     """The names a response can be purged by: of Surrogate-Key, xkey, Cache-Tag and Cache-Groups (§2)."""
     names = set[bytes]()
     for name, value in fields:
-        if name in _BLANK_SEPARATED:
-            names.update(value.split())
-        elif name == b"cache-tag":
-            names.update(filter(None, (tag.strip(b" \t") for tag in value.split(b","))))
+        if name in _LISTS:  # every system's own clients and documents mix commas and blanks
+            names.update(value.replace(b",", b" ").split())
     return frozenset(names | groups(fields, b"cache-groups"))
 
 

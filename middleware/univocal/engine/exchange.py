@@ -32,6 +32,7 @@ from univocal.http.accept import prefers_html
 from univocal.http.client_counts import client_name
 from univocal.http.errors import RefusedError
 from univocal.http.fields import without
+from univocal.http.grammar import is_token
 from univocal.http.messages import Fields, Request, Response, values
 from univocal.http.problem import Problem, problem
 from univocal.http.roles import Client, Content
@@ -39,6 +40,7 @@ from univocal.http.states import moves
 from univocal.judge.access import Challenge
 from univocal.judge.admission import Admission
 from univocal.judge.cache_status import Handling, cache_status
+from univocal.judge.dialects import unknown_field
 from univocal.judge.orders import Order
 from univocal.uri.target import Canonical, reference
 
@@ -213,7 +215,11 @@ class Exchange:
         if account.status:
             self._cut()  # too late for another status: the response ends without its end
             return
-        answer = self._own_page(reasons) or problem(reasons, self.admission.request.fields)
+        fields, field = self.admission.request.fields, ""
+        if "unknown-purge-field" in reasons:
+            name = unknown_field(self.admission.received.method, fields)
+            field = name.decode("latin-1")[:64] if is_token(name) else ""
+        answer = self._own_page(reasons) or problem(reasons, fields, field)
         # After ambiguous framing nobody knows where the next request begins (RFC 9112 §6.3).
         close = [(b"connection", b"close")] if reasons[0] == "bad-framing" else []
         denial = self.admission.denial

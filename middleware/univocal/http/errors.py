@@ -47,6 +47,7 @@ REASONS: Final[dict[str, tuple[int, str]]] = {
     "empty-segment-parameter": (400, "An empty segment has a parameter"),
     "repeated-parameter": (400, "A segment has more than one parameter"),
     "crosses-route": (400, "The canonical path belongs to another route"),
+    "unknown-purge-field": (400, "A field names what to purge in a way that is not known here"),
     "unauthorized": (401, "This resource needs a user name and a password"),
     "access-denied": (403, "This client is not allowed here"),
     "purge-forbidden": (403, "This client needs purge rights: an allowed address or the token"),

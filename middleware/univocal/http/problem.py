@@ -34,12 +34,15 @@ class Problem:
         return b"%d %b" % (self.status, PHRASES[self.status].encode("ascii"))
 
 
-def problem(reasons: Sequence[str], request_fields: Fields | None = None) -> Problem:
+def problem(reasons: Sequence[str], request_fields: Fields | None = None, field: str = "") -> Problem:
     """The response for these reasons, at least one, in any order; raises KeyError for an unknown one.
 
     With the fields of the request, where they are known, it is HTML for who prefers that (RFC 9110 §12.1).
+    `field` is the name of one that the answer tells of, in lower case.
     """
     ranked = by_rank(reasons)
+    if field:
+        return _details(REASONS[ranked[0]][0], f"{_said(ranked)} The field is {field}.", ranked)
     return (
         _problem(ranked) if request_fields is None else _negotiated(ranked, html=prefers_html(request_fields))
     )

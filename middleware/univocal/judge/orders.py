@@ -13,6 +13,7 @@ from typing import Final
 from univocal.http.errors import RefusedError
 from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields, Received, values
+from univocal.judge.dialects import SOFT_FIELDS, named_by_tags, paths_of_ban, unknown_field
 from univocal.judge.runtime import Runtime
 from univocal.judge.trust import Peer, within
 from univocal.store.patterns import compiled
@@ -34,11 +35,8 @@ __all__ = [
     "ordered",
 ]
 
-PURGES: Final = frozenset((b"PURGE", b"BAN"))
+PURGES: Final = frozenset((b"PURGE", b"BAN", b"PURGEKEYS", b"PURGETAGS"))
 
-# The fields that name tags in a PURGE: Varnish's xkey module, Fastly's and Cloudflare's fields.
-TAG_FIELDS: Final = (b"xkey-purge", b"xkey-softpurge", b"xkey", b"surrogate-key", b"cache-tag")
-SOFT_FIELDS: Final = (b"soft-purge", b"fastly-soft-purge")
 _ESCAPED_SLASH: Final = re.compile(rb"%(?:2F|5C)")
 # How many URLs are dealt with before the event loop gets to do something else: some 10 ms of work.
 _SLICE: Final = 100
@@ -122,14 +120,21 @@ def order_of(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -
         raise RefusedError("purge-forbidden")
     soft = any(value.strip() == b"1" for name in SOFT_FIELDS for value in values(fields, name))
     soft = soft or bool(values(fields, b"xkey-softpurge"))
-    named = [(name, value) for name in TAG_FIELDS for value in values(fields, name)]
-    if named:  # with no tag in them they mean nothing, and not the target
-        tags = [tag for name, value in named for tag in _tags_in(name, value)]
+    tags = named_by_tags(received.method, fields)
+    if unknown_field(received.method, fields):
+        resolved = resolve(received.target, peer.hosts, peer.scheme, runtime.sites, encodings=peer.encodings)
+        faults = resolved.reasons if isinstance(resolved, Rejected) else ()
+        raise RefusedError("unknown-purge-field", ("unknown-purge-field", *faults))
+    if tags == [b"*"]:
+        return Order(Everything(soft=soft), "all", ("*",))
+    if tags is not None:  # with no tag in its fields it means nothing, and not the target
         return Order(Tags(frozenset(tags), soft=soft), "tag", tuple(tag.decode("latin-1") for tag in tags))
     # PURGE removes both schemes, so an absolute-form may name either: the connection's does not matter.
     said = received.target.partition(b"://")[0].lower()
     scheme = said if said in {b"http", b"https"} else peer.scheme
     how = [value.strip().lower() for value in values(fields, b"x-purge-method")]
+    if received.method == b"BAN" and (order := _order_of_ban(fields, peer, runtime, soft=soft)):
+        return order
     if received.method == b"BAN" or how == [b"regex"]:
         return order_of_paths(received.target, peer.hosts, scheme, runtime, soft=soft)
     if how == [b"prefix"]:
@@ -140,11 +145,23 @@ def order_of(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -
     return order_of_urls([canonical], "key", runtime, soft=soft)
 
 
-def _tags_in(name: bytes, value: bytes) -> list[bytes]:
-    """The tags that a field's value names: Cache-Tag has commas between them, the others blanks."""
-    if name != b"cache-tag":
-        return value.split()
-    return [tag for part in value.split(b",") if (tag := part.strip(b" \t"))]
+def _order_of_ban(fields: Fields, peer: Peer, runtime: Runtime, *, soft: bool) -> Order | None:
+    """The order of a BAN whose fields have patterns for URLs and hosts. Raises RefusedError."""
+    root = resolve(b"/", peer.hosts, peer.scheme, runtime.sites)
+    try:
+        if isinstance(root, Canonical):
+            profiles = [route.profile for route in root.site.routes]
+            fields = [
+                (name, spelled_pattern(value, profiles) if name == b"x-url" else value)
+                for name, value in fields
+            ]
+        pattern = paths_of_ban(fields)
+        if pattern is None:
+            return None
+        expression = pattern.decode("latin-1")
+        return Order(compiled(expression, soft=soft), "pattern", (expression,))
+    except ValueError as error:
+        raise RefusedError("bad-target") from error
 
 
 async def ordered(document: Mapping[str, object], runtime: Runtime) -> Order:

@@ -1,0 +1,117 @@
+"""The fields by which the clients of other caches name what to purge: each system has its own."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from univocal.http.messages import Fields, values
+
+__all__ = ["SOFT_FIELDS", "named_by_tags", "paths_of_ban", "unknown_field"]
+
+# Lists of tags, with commas or blanks between them: Varnish's xkey module, Fastly, Cloudflare, API Platform,
+# FOSHttpCache, Drupal.
+_TAGS: Final = (
+    b"xkey-purge", b"xkey-softpurge", b"xkey", b"surrogate-key", b"cache-tag", b"cache-tags", b"x-cache-tags",
+    b"purge-cache-tags",
+)  # fmt: skip
+# Patterns for a list of tags: of Magento and API Platform; with BAN, of FOSHttpCache and Drupal.
+_PATTERNS: Final = (b"x-magento-tags-pattern", b"apiplatform-ban-regex")
+_BANS: Final = (b"x-cache-tags", b"cache-tags", b"purge-cache-tags")
+# FOSHttpCache's patterns with BAN, for URLs, hosts and media types.
+_URL, _HOST, _TYPE = b"x-url", b"x-host", b"x-content-type"
+_CLEAR: Final = b"clear-cache"
+SOFT_FIELDS: Final = (b"soft-purge", b"fastly-soft-purge")
+_SPOKEN: Final = frozenset((*_TAGS, *_PATTERNS, *SOFT_FIELDS, _CLEAR, b"x-purge-method"))
+
+# Words in the names of fields that purge, and of fields that have a secret.
+_WORDS: Final = frozenset(
+    b"ban bans invalidate invalidation invalidations key keys magento match pool purge purges purger "
+    b"surrogate tag tags xkey ykey".split()
+)
+_SECRETS: Final = frozenset(b"auth authorization password secret signature token".split())
+_ORDINARY: Final = frozenset((b"if-match", b"if-none-match", b"surrogate-capability", b"sec-websocket-key"))
+_ONLY_NAMES: Final = frozenset((b"x-location-id", b"x-group-id", b"x-reg-url", b"x-ban-url"))
+
+_ANY: Final = frozenset((b"", b".*", b"^.*", b".*$", b"^.*$"))
+# The ends of a member in a pattern: "(^|,)", "($|\\,)".
+_ENDS: Final = re.compile(rb"\((?:\?:)?(?:\^|\$|\\?,| |\\s|\|)*[\^$](?:\^|\$|\\?,| |\\s|\|)*\)")
+_PIECE: Final = re.compile(
+    rb"\\(?P<escaped>[^0-9A-Za-z])|(?P<between>\((?:\?:)?|[)|,\s^$])|(?P<plain>[^\\*+?{}\[\]])"
+)
+
+
+def unknown_field(method: bytes, fields: Fields) -> bytes:
+    """The first field that names what to purge in a dialect that is not spoken here, or b""."""
+    for name, value in fields:
+        if name in {_URL, _HOST, _TYPE}:
+            spoken = method == b"BAN" and (name != _TYPE or value in _ANY)
+        elif name in _SPOKEN:
+            pattern = name in _PATTERNS or (name in _BANS and method == b"BAN")
+            spoken = not pattern or value in _ANY or _tags_in_pattern(value) is not None
+        else:
+            words = set(name.split(b"-"))
+            secret = name in _ORDINARY or not _SECRETS.isdisjoint(words)
+            spoken = name not in _ONLY_NAMES and (secret or _WORDS.isdisjoint(words))
+        if not spoken:
+            return name
+    return b""
+
+
+def named_by_tags(method: bytes, fields: Fields) -> list[bytes] | None:
+    """The tags that a PURGE or BAN names, [b"*"] for everything; None if it names none in this way."""
+    tags = list[bytes]()
+    found = method in {b"PURGEKEYS", b"PURGETAGS"}
+    for name, value in fields:
+        if name == _CLEAR and value.strip().lower() == b"true":
+            return [b"*"]
+        pattern = name in _PATTERNS or (name in _BANS and method == b"BAN")
+        if pattern and value in _ANY:
+            return [b"*"]
+        if pattern or name in _TAGS:
+            found = True
+            tags += (_tags_in_pattern(value) or []) if pattern else value.replace(b",", b" ").split()
+    return list(dict.fromkeys(tags)) if found else None
+
+
+def paths_of_ban(fields: Fields) -> bytes | None:
+    """The pattern for URLs that FOSHttpCache's X-Url and X-Host mean; None if there are none.
+
+    Either is searched anywhere in the URL's path and query, and in the host. Raises ValueError.
+    """
+    urls, hosts = values(fields, _URL), values(fields, _HOST)
+    if not urls and not hosts:
+        return None
+    host, url = (b"".join(lines[:1]) or b".*" for lines in (hosts, urls))
+    before, host, after = _unanchored(host, b"[^/]*", b"(?::[0-9]+)?")
+    begins = url.startswith(b"^")
+    _, path, _ = _unanchored(url.removesuffix(b"$"), b"", b"")
+    end = b"$" if url.endswith(b"$") and not url.endswith(b"\\$") else b""
+    where = b"(?:%b)" % path if begins else b"(?:%b|/.*(?:%b))" % (path, path)
+    return b"^https?://%b(?:%b)%b%b%b" % (before, host, after, where, end)
+
+
+def _unanchored(pattern: bytes, free: bytes, port: bytes) -> tuple[bytes, bytes, bytes]:
+    """A pattern without its anchors, and what may stand before and after it. Raises ValueError."""
+    begins, ends = pattern.startswith(b"^"), pattern.endswith(b"$") and not pattern.endswith(b"\\$")
+    core = pattern[begins : len(pattern) - ends]
+    rest = core.replace(b"\\$", b"").replace(b"\\^", b"").replace(b"[^", b"")
+    if b"^" in rest or b"$" in rest or (b"|" in rest and (begins or ends) and not core.startswith(b"(")):
+        raise ValueError("an anchor in the middle of a pattern")
+    return b"" if begins else free, core, port if ends else free
+
+
+def _tags_in_pattern(value: bytes) -> list[bytes] | None:
+    """The tags that a pattern of alternatives spells out; None for any other pattern."""
+    return _read(_ENDS.sub(b"|", value)) if len(value) <= 65_536 else None
+
+
+def _read(pattern: bytes) -> list[bytes] | None:
+    pieces, at = list[bytes](), 0
+    while at < len(pattern):
+        found = _PIECE.match(pattern, at)
+        if found is None:
+            return None
+        pieces.append(found["escaped"] or found["plain"] or b" ")
+        at = found.end()
+    return b"".join(pieces).split() or None
