@@ -9,6 +9,8 @@ A public name is imported when it is first used, so that `import univocal` costs
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
+__version__: str  # of the distribution
+
 if TYPE_CHECKING:
     from univocal.asgi.middleware import CacheMiddleware
     from univocal.asgi.reverse_proxy import ReverseProxy
@@ -48,6 +50,8 @@ else:  # type checkers would take any name for one of ours
     }
 
     def __getattr__(name):
+        if name == "__version__":
+            return _import_module("importlib.metadata").version("univocal")
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = getattr(_import_module(f"{__name__}.{_MODULES[name]}"), name)

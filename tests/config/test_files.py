@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -216,3 +217,14 @@ def test_an_included_files_mistake_shows_variables_by_their_names(
     file = write(tmp_path, main='include = ["sites/*.toml"]\n' + SITE.format("a.example"), own=own)
     (told,) = mistakes(file)
     assert told.startswith("sites/own.toml:3: sites[0].upstream: found 'ftp://${SECRET}/'; allowed: ")
+
+
+def test_a_file_that_may_not_be_read_is_said_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", refused)
+    file = tmp_path / "univocal.toml"
+    assert mistakes(file) == [
+        f"univocal.toml: the file cannot be read by user {os.geteuid()}: Permission denied"
+    ]

@@ -14,7 +14,7 @@ import typer
 
 from univocal.http.errors import ConfigurationError, Objections
 from univocal_app.commands.environment import PREFIX, refuse_settings, unknown
-from univocal_app.commands.lazy import LazyCommands
+from univocal_app.commands.lazy import LazyCommands, documented
 from univocal_app.commands.settings import Admin, Listen, everywhere, place, usage
 from univocal_app.commands.version import version_text
 from univocal_app.config.tables import COMMAND_LINE, Configuration
@@ -82,6 +82,7 @@ def _program(
 
 
 @app.command()
+@documented
 def serve(
     context: typer.Context,
     *,
@@ -114,9 +115,12 @@ def serve(
     ] = None,
 ) -> None:
     """Run the proxy for one application (--upstream) or from a configuration file (--config)."""
-    if _typed(context, "config"):  # it goes before what the environment says
-        upstream = upstream if _typed(context, "upstream") else None
-        profile = profile if _typed(context, "profile") else None
+    if _typed(context, "config"):
+        for name, value in (("upstream", upstream), ("profile", profile)):
+            if value is not None and not _typed(context, name):
+                usage(
+                    f"{PREFIX}{name.upper()} is set beside --config {config}, where each site has its {name}"
+                )
     elif _typed(context, "upstream"):
         config = None
     if (not upstream) == (config is None):
@@ -218,6 +222,7 @@ def _typed(context: typer.Context, name: str) -> bool:
 
 
 @app.command()
+@documented
 def check(
     config: Annotated[
         Path, typer.Option("--config", metavar="FILE", help="The configuration file, a univocal.toml.")

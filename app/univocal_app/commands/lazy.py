@@ -5,14 +5,19 @@
 
 from __future__ import annotations
 
+import ast
 from collections import UserDict
+from collections.abc import Callable
 from importlib import import_module
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 import typer
 from typer.core import TyperGroup
 
-__all__ = ["LazyCommands"]
+__all__ = ["LazyCommands", "documented"]
+
+Command = TypeVar("Command", bound=Callable[..., object])
 
 # In the order of `univocal --help`. What `commands.cli` registers itself stands where its name is.
 _PLACES: Final = {
@@ -33,6 +38,17 @@ _PLACES: Final = {
     "files": "files:files_command",
     "profiles": "profiles:profiles_commands",
 }
+
+
+def documented(command: Command) -> Command:
+    """The command with its docstring, which is its help; PYTHONOPTIMIZE=2 leaves it in the source alone."""
+    if command.__doc__ is None:
+        tree = ast.parse(Path(command.__code__.co_filename).read_text("utf-8"))
+        functions = (node for node in tree.body if isinstance(node, ast.FunctionDef))
+        command.__doc__ = next(
+            map(ast.get_docstring, (f for f in functions if f.name == command.__name__)), None
+        )
+    return command
 
 
 class LazyCommands(TyperGroup):
@@ -60,7 +76,7 @@ def _imported(name: str, place: str) -> Any:
         group = command
     else:
         group = typer.Typer(add_completion=False)
-        group.command()(command)
+        group.command()(documented(command))
     made = typer.main.get_command(group)
     made.name = name
     return made

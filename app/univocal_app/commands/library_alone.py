@@ -85,7 +85,8 @@ def _files(options: argparse.Namespace) -> int:
 
 
 def _print(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
 
 
 _COMMANDS: Final[dict[str, Callable[[argparse.Namespace], int]]] = {

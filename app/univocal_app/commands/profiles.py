@@ -7,6 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from univocal.judge.profiles import builtin_profiles
+from univocal_app.commands.lazy import documented
 from univocal_app.commands.settings import Config, usage
 from univocal_app.config.mistakes import unknown_profile
 from univocal_app.exporters.command import export_profile
@@ -20,11 +21,12 @@ __all__ = ["profiles_commands"]
 profiles_commands: Final = typer.Typer(
     cls=ShowOrImport, add_completion=False, help="List, show, import or export profiles."
 )
-profiles_commands.command("import")(import_profile)
-profiles_commands.command("export")(export_profile)
+profiles_commands.command("import")(documented(import_profile))
+profiles_commands.command("export")(documented(export_profile))
 
 
 @profiles_commands.command("show")
+@documented
 def show_command(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="Show every setting of this profile.")

@@ -149,10 +149,12 @@ def _table(file: Path, environ: Mapping[str, str]) -> tuple[dict[str, Any], dict
     try:
         text = file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        mistake = f"the file cannot be read: {_reason(error)}"
+        mistake = ""
         if isinstance(error, PermissionError):
-            mistake += f"; user {os.geteuid()} needs the right to read it, and to enter its directory"
-        raise ConfigurationError(str(file), "", _reason(error), "a readable file in UTF-8", mistake) from None
+            mistake = f"the file cannot be read by user {os.geteuid()}: {_reason(error)}"
+        raise ConfigurationError(
+            str(file), "", _reason(error), "a readable TOML file in UTF-8", mistake
+        ) from None
     try:
         settings = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:

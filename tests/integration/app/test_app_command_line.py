@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import univocal as univocal_library
 from univocal.judge.profiles import builtin_profiles
 
 Fixture = Callable[..., Any]
 
+ROOT = Path(__file__).parents[3]
 URL = "http://en.example/wiki/A%2fB%28c%29"
 
 
@@ -479,3 +485,43 @@ def test_check_warns_of_a_name_that_does_not_resolve(univocal: Fixture, tmp_path
     assert warning.startswith(
         f"univocal: warning: {file}:6: sites[0].upstream[1]: the name `nobody.invalid` does not resolve"
     )
+
+
+@pytest.mark.parametrize("name", ["upstream", "profile"])
+def test_a_variable_beside_a_typed_file_is_refused(
+    univocal: Fixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    file = tmp_path / "univocal.toml"
+    file.write_text('[[sites]]\nhosts = ["a"]\nupstream = "http://a"\n')
+    monkeypatch.setenv(f"UNIVOCAL_{name.upper()}", "http://b")
+    ended = univocal("serve", "--config", str(file))
+    assert ended.returncode == 2
+    assert f"UNIVOCAL_{name.upper()} is set beside --config" in " ".join(
+        re.sub("[│\n]", " ", ended.stderr).split()
+    )
+
+
+@pytest.mark.parametrize("command", ["serve", "check", "purge", "top", "profiles show", "profiles import"])
+def test_help_is_there_without_docstrings(command: str) -> None:
+    paths = f"{ROOT}/app{os.pathsep}{ROOT}/middleware"
+    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONOPTIMIZE": "2", "NO_COLOR": "1", "COLUMNS": "80"}
+    program = [sys.executable, "-m", "univocal_app", *command.split(), "--help"]
+    ended = subprocess.run(program, capture_output=True, text=True, check=True, env=environment)
+    said = ended.stdout.partition("Usage:")[2].partition("╭")[0]
+    assert re.search(r"(?m)^ [A-Z][a-z]+ .*[a-z]", said), ended.stdout
+
+
+def test_the_version_is_an_attribute() -> None:
+    assert univocal_library.__version__ == version("univocal")
+
+
+def test_the_library_alone_explains_on_an_ascii_terminal() -> None:
+    paths = f"{ROOT}/app{os.pathsep}{ROOT}/middleware"
+    code = "import sys; sys.argv[1:] = ['explain', 'http://a.example/К']\n"
+    code += "from univocal_app.commands.library_alone import main; main('typer')"
+    environment = {**os.environ, "PYTHONPATH": paths, "PYTHONIOENCODING": "ascii"}
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "canonical  http://a.example/%D0%9A" in ended.stdout
