@@ -219,7 +219,7 @@ def test_an_included_files_mistake_shows_variables_by_their_names(
     assert told.startswith("sites/own.toml:3: sites[0].upstream: found 'ftp://${SECRET}/'; allowed: ")
 
 
-def test_a_file_that_may_not_be_read_is_said_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_file_is_said_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> str:
         raise PermissionError(13, "Permission denied")
 
