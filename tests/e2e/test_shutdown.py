@@ -63,6 +63,8 @@ def test_clients_are_served_while_the_program_prepares_to_end(
     assert ask(running.proxy, "/", "en.example").status == 200
     assert running.process.poll() is None
     assert running.end(signal.SIGTERM) == 0  # a second one ends it at once
+    assert "SIGTERM: ends in 110 s at most" in running.err
+    assert "SIGTERM: ends at once" in running.err
 
 
 def test_after_that_it_ends_by_itself(serve: Fixture, origin: Any) -> None:

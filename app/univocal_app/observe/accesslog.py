@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -75,7 +76,8 @@ class AccessLog:
         file: str | None = None,
     ) -> None:
         self._file = file
-        self._stream, self._form, self._failed = stream, form, False
+        self._stream, self._form = stream, form
+        self._failed: float | None = None  # since when, by the monotonic clock, the stream takes nothing
         self._hits = hit_lines_of(form)
         self.purges_only, self._alone = purges_only, alone
         self._waiting, self._octets, self._patient = list[bytes](), 0, True  # whole lines, and their bytes
@@ -121,9 +123,16 @@ class AccessLog:
             with self._alone():
                 self._write(lines)
         except (OSError, ValueError) as error:  # ValueError: the stream was closed
-            if not self._failed:
+            if self._failed is None:
                 logger.error("the access log cannot be written: %s", error)
-            self._failed = True
+                self._failed = time.monotonic()
+        else:
+            self._recovered()
+
+    def _recovered(self) -> None:
+        if self._failed is not None:
+            logger.warning("the access log is written again after %.0f s", time.monotonic() - self._failed)
+            self._failed = None
 
     def _write(self, lines: bytes) -> None:
         written = 0
@@ -148,19 +157,20 @@ class AccessLog:
         if self._file is None:
             return
         try:
-            stream = _appending(self._file)
+            stream = _appending(Path(self._file))
         except OSError as error:
             logger.error("the access log cannot be reopened: %s", error)
             return
         self._stream.close()
-        self._stream, self._failed = stream, False
+        self._stream = stream
+        self._recovered()
 
     def turn_to(self, outlet: Outlet) -> None:
         """Write the lines that wait to the outlet so far, and all later ones to another."""
         self.flush()
         Outlet(self._stream, self._form, self.purges_only, self._file).close()
         self._stream, self._form, self.purges_only, self._file = outlet
-        self._hits, self._failed = hit_lines_of(self._form), False
+        self._hits, self._failed = hit_lines_of(self._form), None
 
     def finish(self) -> None:
         """Write what waits, and from now on each line at once: no event loop is there for long."""
@@ -193,11 +203,17 @@ def outlet_of(where: str, setting: str, source: str) -> Outlet:
         return Outlet(_unbuffered(sys.stderr.buffer), form, purges_only=True)
     if where == "stdout":
         return Outlet(_unbuffered(sys.stdout.buffer), form)
+    file = _place(where, source)
     try:
-        stream = _appending(where)
+        stream = _appending(file)
     except OSError as error:
         raise _unwritable(source, where, error) from None
-    return Outlet(stream, form, file=where)
+    return Outlet(stream, form, file=str(file))
+
+
+def _place(where: str, source: str) -> Path:
+    """The file of a log, which is relative to the configuration that names it."""
+    return Path(source).parent / where
 
 
 def _form(setting: str, source: str) -> Form:
@@ -212,17 +228,18 @@ def check_log(where: str, setting: str, source: str) -> None:
     _form(setting, source)
     if where in {"off", "stdout"}:
         return
+    file = _place(where, source)
     try:
-        if Path(where).exists():
-            _appending(where).close()
-        elif not os.access(Path(where).parent, os.W_OK | os.X_OK):
+        if file.exists():
+            _appending(file).close()
+        elif not os.access(file.parent, os.W_OK | os.X_OK):
             raise OSError(None, "its directory does not exist or cannot be written")
     except OSError as error:
         raise _unwritable(source, where, error) from None
 
 
-def _appending(where: str) -> LogStream:
-    return Path(where).open("ab", buffering=0)
+def _appending(file: Path) -> LogStream:
+    return file.open("ab", buffering=0)
 
 
 def _unwritable(source: str, where: str, error: OSError) -> ConfigurationError:

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import uvicorn
 
-from univocal_app.run.standard_error import StampedFormatter
+from univocal_app.run.standard_error import StampedFormatter, stamped
 
 __all__ = ["HELD", "Patience", "Served", "Serving", "run"]
 
@@ -103,6 +103,12 @@ class Serving:
         self._patience, self._leaving = patience, leaving
         self.is_leaving = self._has_ended = False
 
+    @property
+    def longest(self) -> float:
+        """The seconds after which it has ended, whatever clients do."""
+        patience = self._patience()
+        return patience.drain + patience.timeout
+
     def leave(self) -> None:
         """Serve on for as long as clients may take to go elsewhere, then end; a second time, end at once."""
         if self.is_leaving:
@@ -144,7 +150,13 @@ def obey_signals(serving: Serving) -> None:
     """Let SIGINT and SIGTERM end the program; a second one ends it at once."""
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
-        loop.add_signal_handler(number, serving.leave)
+        loop.add_signal_handler(number, _leave, serving, signal.Signals(number).name)
+
+
+def _leave(serving: Serving, name: str) -> None:
+    when = "at once" if serving.is_leaving else f"in {serving.longest:g} s at most"
+    sys.stderr.write(stamped("INFO", f"{name}: ends {when}") + "\n")
+    serving.leave()
 
 
 def run(

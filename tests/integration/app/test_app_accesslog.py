@@ -28,7 +28,7 @@ from univocal.store.purge_selectors import Keys
 from univocal.uri.site import Route, Site
 from univocal.uri.target import Canonical
 from univocal_app.observe import accesslog, log_lines
-from univocal_app.observe.accesslog import BATCH, AccessLog, as_combined, as_json, open_log
+from univocal_app.observe.accesslog import BATCH, AccessLog, as_combined, as_json, check_log, open_log
 
 HOSTILE = b'/a"\\\x1b[2J\r\n\x00\xff{"b":1}'
 
@@ -187,6 +187,40 @@ def test_a_stream_that_fails_is_said_once(caplog: pytest.LogCaptureFixture) -> N
     assert [record.getMessage() for record in caplog.records] == [
         "the access log cannot be written: [Errno 28] No space left on device"
     ]
+
+
+def test_a_stream_that_recovers_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Filling(io.BytesIO):
+        is_full = True
+
+        def write(self, data: Any) -> int:
+            if self.is_full:
+                raise OSError(28, "No space left on device")
+            return super().write(data)
+
+    stream = Filling()
+    log = AccessLog(stream, as_json)
+    log(outcome())
+    stream.is_full = False
+    log(outcome())
+    log(outcome())
+    assert [record.getMessage() for record in caplog.records] == [
+        "the access log cannot be written: [Errno 28] No space left on device",
+        "the access log is written again after 0 s",
+    ]
+
+
+def test_a_log_is_relative_to_its_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    source = str(tmp_path / "univocal.toml")
+    check_log("access.log", "json", source)
+    log = open_log("access.log", "json", source)
+    log(outcome())
+    log.close()
+    assert (tmp_path / "access.log").read_bytes().count(b"\n") == 1
+    with pytest.raises(ConfigurationError, match=r"found 'none/access\.log'"):
+        check_log("none/access.log", "json", source)
 
 
 def test_a_log_continues_in_its_file_or_is_refused(tmp_path: Path) -> None:
