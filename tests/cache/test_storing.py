@@ -185,6 +185,27 @@ def test_heuristics_are_for_statuses_that_allow_them(status: int, directives: st
 
 
 @pytest.mark.parametrize(
+    ("request_fields", "more", "reason"),
+    [
+        ([(b"x-auth-token", b"x")], [], "personal"),
+        ([(b"x-access-token", b"x")], [], "personal"),
+        ([(b"cf-access-authenticated-user-email", b"x")], [], "personal"),
+        ([(b"x-api-key", b"x")], [(b"vary", b"accept")], "personal"),
+        ([], [(b"content-type", b"text/event-stream; charset=utf-8")], "streaming"),
+        ([], [(b"content-type", b"multipart/x-mixed-replace")], "streaming"),
+        ([], [(b"content-type", b"application/x-ndjson")], "streaming"),
+        ([], [(b"content-type", b"application/x-ndjson"), (b"content-length", b"5")], ""),
+        ([(b"sentry-trace", b"x"), (b"x-real-ip", b"192.0.2.1"), (b"save-data", b"on")], [], ""),
+    ],
+)
+def test_lifetimes_of_ours_are_for_what_is_everybodys(
+    request_fields: Fields, more: Fields, reason: str
+) -> None:
+    stored = judged([*lines(date=date(0)), *more], request=request_fields, ttl=30)
+    assert (stored.reason if isinstance(stored, Unstorable) else "") == reason
+
+
+@pytest.mark.parametrize(
     ("request_fields", "more", "rules", "lifetime"),
     [
         ([], [], {}, 0),
@@ -200,7 +221,10 @@ def test_heuristics_are_for_statuses_that_allow_them(status: int, directives: st
         ([], [(b"cache-control", b"max-age=5")], {"ttl": 30}, 5),
         ([], [], {"ttl": 30, "ttl_by_status": {200: 7}}, 7),
         ([], [], {"ttl_by_status": {404: 7}, "heuristic": True}, DAY / 10),
-        ([(b"x-api-key", b"x")], [(b"cache-control", b"public")], {"ttl": 30}, 30),
+        ([(b"x-api-key", b"x")], [(b"cache-control", b"public")], {"ttl": 30}, 0),
+        ([(b"x-api-key", b"x")], [(b"vary", b"X-Api-Key")], {"ttl": 30}, 30),
+        ([(b"x-b3-traceid", b"x"), (b"cf-ray", b"y")], [], {"ttl": 30}, 30),
+        ([], [(b"content-type", b"text/event-stream"), (b"cache-control", b"max-age=5")], {"ttl": 30}, 5),
     ],
 )
 def test_lifetimes_are_assigned_only_without_freshness_and_names(

@@ -61,7 +61,6 @@ class Replayed:
             "bytes": self.held,
             "evictions": self.evictions,
             "refused": dict(self.refused),
-            "loose": self.loose,
         }
 
 

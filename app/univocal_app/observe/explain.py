@@ -79,8 +79,6 @@ class Explanation:
             "rejected": resolved.reason if isinstance(resolved, Rejected) else None,
             "reasons": list(resolved.reasons if isinstance(resolved, Rejected) else resolved.observed),
             "key": printable(resolved.key) if isinstance(resolved, Canonical) else None,
-            "guards": list(self.guards),
-            "loose": isinstance(resolved, Canonical) and resolved.loose,
             "stages": [
                 {
                     "name": stage.name,
@@ -161,6 +159,10 @@ def explain(
             *_of_the_upstream(resolved),
         ]
         guards = tuple([each.name for each in guards_of(resolved)])
+        if guards:
+            stages.append(Stage("guards", resolved.target, ", ".join(guards).encode(), lossy=False))
+        if resolved.loose:
+            stages.append(Stage("loose", resolved.target, resolved.plain, lossy=False))
         return Explanation(url, profile, stages, resolved, rules_of(resolved), guards)
     return Explanation(url, profile, stages, resolved)
 

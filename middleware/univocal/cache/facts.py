@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from univocal.cache.deception import contradicts
@@ -13,12 +14,12 @@ from univocal.cache.freshness import (
     initial_age,
 )
 from univocal.cache.no_vary_search import no_vary_search
-from univocal.cache.personal import IMPERSONAL, UNCREDENTIALED, is_for_everybody
+from univocal.cache.personal import IMPERSONAL, UNCREDENTIALED, is_for_everybody, is_ordinary
 from univocal.cache.ranges import content_range
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Selecting, Stored, render_head
 from univocal.cache.tags import TAGGING, tags
-from univocal.cache.vary import selection
+from univocal.cache.vary import selection, vary_names
 from univocal.http.fields import entity_tag, first, http_date, imf_fixdate, members, without
 from univocal.http.forward import HOP_BY_HOP, connection_options
 from univocal.http.messages import Fields, Request, Response, values
@@ -70,7 +71,8 @@ class Assessed:
     """The findings about a response on the way to the verdict."""
 
     __slots__ = (
-        "deceptive", "explicit", "field_index", "fields", "kept_for", "licensed", "lifetime", "tags",
+        "deceptive", "explicit", "field_index", "fields", "kept_for", "licensed", "lifetime", "streams",
+        "tags",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +85,7 @@ class Assessed:
         lifetime: float,
         kept_for: Selecting = (),
         deceptive: bool = False,
+        streams: bool = False,
     ) -> None:
         self.field_index = field_index
         self.fields = fields  # those that may be stored
@@ -92,6 +95,7 @@ class Assessed:
         self.licensed = licensed
         self.lifetime = lifetime
         self.kept_for = kept_for  # what requests must have in common with it beyond what its Vary names
+        self.streams = streams  # they would have, but the content comes as it is made
         self.deceptive = deceptive  # the rules would have given a lifetime, but for its Content-Type
 
 
@@ -113,6 +117,11 @@ def assess(fetched: Fetched, index: FieldIndex, rules: Rules) -> Assessed:
     if directives.malformed or not is_for_everybody(request, fields, tells_cookies=rules.tells_cookies):
         return Assessed(index, fields, own_tags, None, False, 0)
     lifetime = _assigned_lifetime(fetched, index, rules)
+    # And of ours: what says nothing of its freshness may say nothing of whose it is either.
+    if lifetime > 0 and not is_ordinary(request.names, rules.ordinary, vary_names(response.fields) or ()):
+        return Assessed(index, fields, own_tags, None, directives.public, 0)
+    if lifetime > 0 and _streams(named):
+        return Assessed(index, fields, own_tags, None, False, 0, streams=True)
     if contradicts(request.target, first(fields, b"content-type")):
         return Assessed(index, fields, own_tags, None, False, 0, deceptive=lifetime > 0)
     if directives.public or lifetime <= 0:
@@ -123,9 +132,22 @@ def assess(fetched: Fetched, index: FieldIndex, rules: Rules) -> Assessed:
     )
 
 
+# Content that is a conversation with one client, and lists that come while they are made.
+_EVENTS: Final = frozenset((b"text/event-stream", b"multipart/x-mixed-replace"))
+_LINES: Final = frozenset(
+    (b"application/x-ndjson", b"application/ndjson", b"application/jsonl", b"application/json-seq")
+)
+
+
+def _streams(named: Mapping[bytes, bytes]) -> bool:
+    """Tell whether content comes as it is made, by its type; a list of known length is whole."""
+    media_type = named.get(b"content-type", b"").partition(b";")[0].strip(b" \t").lower()
+    return media_type in _EVENTS or (media_type in _LINES and b"content-length" not in named)
+
+
 def _assigned_lifetime(fetched: Fetched, index: FieldIndex, rules: Rules) -> float:
     """The lifetime of a response without explicit freshness: by the rules, else by heuristics (§4.2.2)."""
-    request, response = fetched.request, fetched.response
+    response = fetched.response
     if response.status in rules.ttl_by_status:
         return rules.ttl_by_status[response.status]
     if rules.ttl and response.status in HEURISTIC_STATUS and response.status < 400:
@@ -133,8 +155,7 @@ def _assigned_lifetime(fetched: Fetched, index: FieldIndex, rules: Rules) -> flo
     # §4.2.2: a cache MUST NOT use heuristics when explicit freshness is present, and only if the status is
     # defined as heuristically cacheable or the response is marked as explicitly cacheable
     suits = response.status in HEURISTIC_STATUS or index.directives.public
-    # and of ours: what says nothing of its freshness may say nothing of whose it is either
-    if rules.heuristic and suits and request.names <= rules.ordinary:
+    if rules.heuristic and suits:
         return heuristic_lifetime(index.named, fetched.response_time)
     return 0
 

@@ -7,6 +7,7 @@ Ranges are of the identity form alone.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -123,4 +124,4 @@ def ranged(request: Request, stored: Stored) -> Request:
     if validator is None or validator.strip(b" \t") == stored.etag:
         return request
     fields = without(request.fields, (b"range",))
-    return Request(request.method, request.target, fields, request.tags, request.verbatim)
+    return replace(request, fields=fields)

@@ -9,7 +9,7 @@ from typing import Final
 from univocal.cache.directives import ResponseDirectives, response_directives
 from univocal.cache.facts import Assessed, Fetched, FieldIndex, assess, describe, index_fields
 from univocal.cache.freshness import HEURISTIC_STATUS, explicit_lifetime
-from univocal.cache.personal import is_for_everybody
+from univocal.cache.personal import is_for_everybody, is_ordinary
 from univocal.cache.ranges import content_range, unified
 from univocal.cache.rules import Rules
 from univocal.cache.stored import NO_CONTENT, Stored, with_content
@@ -87,6 +87,8 @@ def verdict(key: bytes, fetched: Fetched, rules: Rules) -> Stored | Unstorable:
     if reason := _forbidden(key, fetched, index, rules):
         return Unstorable(reason)
     assessed = assess(fetched, index, rules)
+    if assessed.streams:
+        return Unstorable("streaming")
     if reason := _unkeepable(fetched.response, assessed) or _unlicensed(fetched, assessed, rules):
         return Unstorable("deceptive-type" if assessed.deceptive and reason in _WITHOUT_LIFETIME else reason)
     stored = describe(key, fetched, assessed, rules)
@@ -213,7 +215,8 @@ def _unlicensed(fetched: Fetched, assessed: Assessed, rules: Rules) -> str:
     if assessed.lifetime > 0 or shared:
         return ""
     spoken = assessed.explicit is not None or assessed.field_index.directives.no_cache
-    impersonal = spoken or fetched.request.names <= rules.ordinary
+    names, selecting = fetched.request.names, vary_names(fetched.response.fields) or ()
+    impersonal = spoken or is_ordinary(names, rules.ordinary, selecting)
     if impersonal and is_for_everybody(fetched.request, assessed.fields, tells_cookies=rules.tells_cookies):
         return ""
     # The rules have a lifetime, but not for one who may be somebody.

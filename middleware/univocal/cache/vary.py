@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
-from univocal.cache.personal import PERSONAL
+from univocal.cache.personal import ODD, PERSONAL, is_ordinary
 from univocal.cache.stored import Selecting, Stored
 from univocal.http.fields import coding_of, members
 from univocal.http.grammar import TOKEN
@@ -33,6 +33,8 @@ _PER_CLIENT: Final = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip"})
 # The name under which the target that the origin got is a selecting value, where that is not the canonical
 # one: no response need name it, and no response can, since ":" is in no field's name.
 _TARGET: Final = b":target"
+
+_HINTS: Final = PERSONAL | {ODD}  # names by which the rules keep a response for some requests
 
 # Fields that are no lists: of these no blank may be dropped.
 _LITERAL: Final = frozenset(
@@ -176,6 +178,10 @@ def matches(stored: Stored, request: Request, presented: dict[bytes, bytes | Non
     # field, the cache MUST NOT use that stored response without revalidation unless all the presented request
     # header fields nominated by that Vary field value match those fields in the original request
     for name, value in stored.vary:
+        if name == ODD:
+            if not _is_ordinary(request, stored.vary):
+                return False
+            continue
         if name not in read:
             read[name] = _selecting(name, request)
         if read[name] != value and not (
@@ -183,6 +189,11 @@ def matches(stored: Stored, request: Request, presented: dict[bytes, bytes | Non
         ):
             return False
     return True
+
+
+def _is_ordinary(request: Request, selecting: Selecting) -> bool:
+    ordinary = request.ordinary
+    return ordinary is None or is_ordinary(request.names, ordinary, [name for name, _ in selecting])
 
 
 def could_answer(stored: Stored, request: Request) -> bool:
@@ -197,14 +208,14 @@ def could_answer(stored: Stored, request: Request) -> bool:
 
 def _own(stored: Stored) -> Selecting:
     """The selecting header fields of a stored response but those by which the rules keep it for some."""
-    if PERSONAL.isdisjoint([name for name, _ in stored.vary]):
+    if _HINTS.isdisjoint([name for name, _ in stored.vary]):
         return stored.vary
     names = vary_names(stored.fields) or ()
     return tuple(
         [
             field
             for field in stored.vary
-            if field[0] in names or field[1] is not None or field[0] not in PERSONAL
+            if field[0] in names or field[1] is not None or field[0] not in _HINTS
         ]
     )
 

@@ -71,7 +71,8 @@ class Request:
     """A request's head; `target` is canonical, `tags` are derived from it: a response's, besides its own.
 
     `verbatim` is the target that the origin gets in its place, where a route forwards targets as received.
-    `names` are those of the fields, read once for all who look for one.
+    `names` are those of the fields, read once for all who look for one. `ordinary` are the names of fields
+    that tell its client from no other; None: nobody has to know.
     """
 
     method: bytes
@@ -79,6 +80,7 @@ class Request:
     fields: Fields
     tags: frozenset[bytes]
     verbatim: bytes
+    ordinary: frozenset[bytes] | None = field(repr=False, compare=False)
     names: frozenset[bytes] = field(init=False, repr=False, compare=False)
 
     def __init__(
@@ -88,12 +90,14 @@ class Request:
         fields: Fields,
         tags: frozenset[bytes] = NO_NAMES,
         verbatim: bytes = b"",
+        ordinary: frozenset[bytes] | None = None,
     ) -> None:
         self.method = method
         self.target = target
         self.fields = fields
         self.tags = tags
         self.verbatim = verbatim
+        self.ordinary = ordinary
         self.names = frozenset([name for name, _ in fields])
 
 

@@ -159,7 +159,7 @@ class Gate:
             kept = reduce_codings(kept)
         if runtime.edits and (edits := runtime.edits_of(canonical).request) is not None:
             kept = edits.expose(kept)
-        request = Request(received.method, canonical.target, kept, tags, canonical.verbatim)
+        request = Request(received.method, canonical.target, kept, tags, canonical.verbatim, rules.ordinary)
         if rules.takes_cookies:
             request = strip_cookies(request, rules)
         decision = self._decide(received, canonical, request, rules, now)

@@ -142,7 +142,7 @@ class Hits:
         if (plan.cookie and located.looks_at_cookies) or len(values) > located.max_fields:
             return None
 
-        personal = plan.personal and not (located.dropped and located.is_impersonal(plan))
+        personal = plan.personal and not located.is_impersonal(plan)
         held = self._gate.tiers.revisit(located.entry, now) or self._look_up(located, now)
         stored = at_once(held, _LateRequest(located, plan, values), now, personal=personal)
         if stored is None or (located.strips_tags and any(stored.line(name) is not None for name in TAGGING)):
@@ -206,6 +206,7 @@ class Hits:
             looks_at_cookies=looks_at_cookies and b"cookie" not in dropped,
             strips_tags=rules.strip_tags,
             reduces=rules.accept_encoding == "reduce",
+            ordinary=rules.ordinary,
             max_fields=runtime.limits.max_fields or sys.maxsize,
             compress=rules.compress,
         )
@@ -233,7 +234,7 @@ class _Located(Tally):
 
     __slots__ = (
         "compress", "dropped", "edits", "entry", "hit_fields", "key", "looks_at_cookies", "max_fields",
-        "reduces", "shown", "strips_tags", "ttl",
+        "ordinary", "reduces", "shown", "strips_tags", "ttl",
     )  # fmt: skip
 
     def __init__(
@@ -246,6 +247,7 @@ class _Located(Tally):
         looks_at_cookies: bool,
         strips_tags: bool,
         reduces: bool,  # Accept-Encoding, to the common codings
+        ordinary: frozenset[bytes],  # the names of fields that tell no client from others
         max_fields: int,
         compress: tuple[bytes, ...],
     ) -> None:
@@ -260,19 +262,20 @@ class _Located(Tally):
         self.looks_at_cookies = looks_at_cookies
         self.reduces = reduces
         self.dropped = dropped
+        self.ordinary = ordinary
         self.edits = edits
         self.key = canonical.key
 
     def is_impersonal(self, plan: Plan) -> bool:
-        """Tell whether an ordinary request goes further without a field that identifies its client."""
-        return PERSONAL.isdisjoint(name for name in plan.names if name not in self.dropped)
+        """Tell whether a request goes further without a field that tells its client from others."""
+        return self.ordinary.issuperset([name for name in plan.names if name not in self.dropped])
 
     def request(self, plan: Plan, values: Sequence[bytes]) -> Request:
         """An ordinary request with these field values, as stored responses are compared with it."""
         fields = admitted(plan.fields(values), self.canonical, plan)
         fields = reduce_codings(fields) if self.reduces else fields
         fields = fields if self.edits is None else self.edits.expose(fields)
-        return Request(b"GET", self.canonical.target, without(fields, self.dropped))
+        return Request(b"GET", self.canonical.target, without(fields, self.dropped), ordinary=self.ordinary)
 
 
 class _LateRequest(LateRequest):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from univocal.cache.personal import PERSONAL
+from univocal.cache.personal import ORDINARY
 from univocal.cache.rules import READS
 from univocal.http.fields import ENCODINGS
 from univocal.http.forward import end_to_end, speaks_for_another
@@ -39,7 +39,7 @@ class Plan:
     connection: int  # where Connection stands, -1: nowhere
     forwarded: bool  # they say that somebody else made the request
     cookie: bool
-    personal: bool  # they say who asks
+    personal: bool  # they may tell the client from others
     clean: bool  # all of them may go on to the origin server
     agent: int  # where User-Agent stands, -1: nowhere
     referrer: int  # where Referer stands, -1: nowhere
@@ -54,7 +54,7 @@ class Plan:
         self.connection = _place(names, b"connection")
         self.forwarded = speaks_for_another(set(names))
         self.cookie = b"cookie" in names
-        self.personal = not PERSONAL.isdisjoint(names)
+        self.personal = not ORDINARY.issuperset(names)
         self.clean = len(end_to_end([(name, b"") for name in names])) == len(names)
         self.agent = _place(names, b"user-agent")
         self.referrer = _place(names, b"referer")
