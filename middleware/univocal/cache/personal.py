@@ -106,7 +106,7 @@ ORDINARY: Final = (
 
 
 def is_for_everybody(request: Request, fields: Fields, *, tells_cookies: bool) -> bool:
-    """Neither request nor response, whose `fields` these are, says the client.
+    """Neither request nor response, whose `fields` these are, identifies the client.
 
     It matters where the origin server does not say for whom the response is. With `tells_cookies` the rules
     name the cookies that matter, so that others tell nothing.
