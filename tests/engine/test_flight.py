@@ -1408,3 +1408,69 @@ def test_a_stale_whole_is_validated_once_for_ranges(house: House) -> None:
     assert_each_has_its_own(clients)
     assert len(house.origin.asked) == 2
     house.assert_nothing_is_left()
+
+
+# What is under way counts
+
+
+def in_memory(house: House) -> int:
+    """The bytes of all content that is stored, being recorded, or held for slow clients."""
+    stats = house.store.stats
+    return stats.bytes + stats.reserved + stats.lent
+
+
+@pytest.mark.parametrize("length", [True, False], ids=["length", "no length"])
+@pytest.mark.parametrize("purged", [True, False])
+def test_five_hundred_slow_readers_hold_no_more_than_max_bytes(length: bool, purged: bool) -> None:
+    most, size = 4_000_000, 100_000
+    house = House(store=MemoryStore(max_bytes=most, max_object_bytes=1_000_000))
+    told = [*FRESH, *([(b"content-length", b"%d" % size)] if length else [])]
+    for number in range(50):
+        house.store_away(bytes(size), target=b"/stored/%d" % number)
+    for number in range(500):
+        target = b"/%d" % number
+        house.ask(target, b"GET", client=PlayedClient(takes=1))
+        house.ask(target, b"GET", ranged(0, 50_000), client=PlayedClient(takes=1))
+        asked = house.origin.last
+        asked.start(fields=told)
+        for _ in range(10):
+            asked.write(bytes(size // 10))
+            assert in_memory(house) <= most
+        if number % 2:
+            asked.finish()
+            assert in_memory(house) <= most
+            if purged:
+                house.purge(target)
+    assert in_memory(house) <= most
+    assert house.store.stats.reserved > 900_000
+    for client in house.clients:
+        client.leave()
+    assert house.store.stats.lent == 0
+    house.assert_nothing_is_left()
+
+
+def test_stored_responses_give_way_to_what_is_recorded() -> None:
+    house = House(store=MemoryStore(max_bytes=100_000, max_object_bytes=40_000))
+    house.store_away(bytes(30_000), target=b"/1")
+    house.store_away(bytes(30_000), target=b"/2")
+    client = house.ask(b"/3")
+    house.origin.last.start(fields=[*FRESH, (b"content-length", b"39000")])
+    assert (house.store.stats.evictions, in_memory(house) <= 100_000) == (1, True)
+    client.leave()
+    house.assert_nothing_is_left()
+
+
+def test_what_finds_no_room_passes_unrecorded() -> None:
+    house = House(store=MemoryStore(max_bytes=100_000, max_object_bytes=100_000))
+    for number in range(3):
+        house.ask(b"/%d" % number, client=PlayedClient(takes=1))
+        house.origin.last.start(fields=[*FRESH, (b"content-length", b"40000")])
+    assert ["stored" in client.handling for client in house.clients] == [True, True, False]
+    for asked, client in zip(house.origin.asked, house.clients, strict=True):
+        for _ in range(4):
+            asked.write(bytes(10_000))
+        asked.finish()
+        while not client.state:
+            client.resume()
+        assert (len(client.body), client.state) == (40_000, "finished")
+    house.assert_nothing_is_left()

@@ -355,10 +355,12 @@ class Recording:
             renewed = freshen(old, admission.request, response, admission.rules, self.began, now)
             effect = Effect.AGES if renewed is None else effect
             effect = Effect.ENDS if renewed is not None and not renewed.reusable else effect
+        replaces = effect is Effect.REPLACES or isinstance(verdict, Unstorable)
+        if not replaces:
+            self.content.give_way()
         self._carry_out(effect, older, renewed)
-        if effect is Effect.REPLACES or isinstance(verdict, Unstorable):
+        if replaces:
             return verdict  # what it replaces goes when all of it has come
-        self.content.give_way()
         return Unstorable("head" if method == b"HEAD" else "partial")
 
     def _doubt(self, response: Response, verdict: Stored | Unstorable) -> None:

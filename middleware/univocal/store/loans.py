@@ -80,10 +80,13 @@ class Loans:
             lent.kept = kept
             self.outside += -lent.octets if kept else lent.octets
 
-    def trim(self) -> None:
-        """Recall what is too much."""
-        while self.outside > self.most:
-            number = next(number for number, lent in self._lent.items() if not lent.kept)
+    def trim(self, room: int | None = None) -> None:
+        """Recall what is too much, or more than there is room for."""
+        most = self.most if room is None else min(self.most, room)
+        while self.outside > most:
+            number = next((number for number, lent in self._lent.items() if not lent.kept), None)
+            if number is None:
+                return
             for loan in tuple(self._lent[number].loans):
                 self.give_back(loan)
                 loan.recall()

@@ -90,8 +90,8 @@ class MemoryStore:
             self.max_bytes, _bound("max_object_bytes", max_object_bytes)
         )
         self.max_variants = _bound("max_variants", max_variants)
-        # Content under way is not evicted, nor is that which slow clients are being sent, so each has a share
-        # of its own: memory stays below 3/2 of max_bytes.
+        # Content under way is not evicted, nor is that which slow clients are being sent: stored responses
+        # give way to them, each within its share.
         share = max(self.max_bytes // 4, self.max_object_bytes)
         self._leases, self._loans = Leases(share), Loans(share)
         self._entries: dict[bytes, Entry] = {}
@@ -171,7 +171,16 @@ class MemoryStore:
 
     def reserve(self, lease: Lease, nbytes: int, *, unread: bool = False) -> bool:
         """Set `nbytes` more aside for content under way; False if it is too large or there is no room now."""
-        return self._leases.reserve(lease, nbytes, self.max_object_bytes, unread=unread)
+        leases = self._leases
+        under_way = leases.reserved + self._loans.outside + nbytes
+        if under_way > self.max_bytes and nbytes > 0 and not self._is_part:
+            return False
+        if not leases.reserve(lease, nbytes, self.max_object_bytes, unread=unread):
+            return False
+        if nbytes > 0 and self._bytes + under_way > self.max_bytes:
+            self._make_room(NO_ENTRY)
+            self._trim()
+        return True
 
     def end(self, lease: Lease) -> None:
         """End a lease; what it reserved is given back by `release`, when nobody reads it any longer."""
@@ -195,8 +204,11 @@ class MemoryStore:
             return False
         if stored.search is not None and not self._index.admits(stored):
             return False
+        self._leases.reserved -= lease.reserved  # what was set aside for it counts as stored from now on
+        lease.reserved = 0
         self._insert(stored)
-        self._loans.trim()
+        if self._loans.outside:
+            self._trim()
         self.sweep(_COMMITTED)
         self.end_passing(stored.key)
         return True
@@ -238,8 +250,14 @@ class MemoryStore:
         """
         kept = any(_holds(one, content) for one in self._variants(key))
         loan = self._loans.lend(content, recall, kept=kept)
-        self._loans.trim()
+        if not kept:
+            self._make_room(NO_ENTRY)
+            self._trim()
         return loan
+
+    def _trim(self) -> None:
+        """Recall what slow clients hold beyond their share."""
+        self._loans.trim(None if self._is_part else self.max_bytes - self._leases.reserved)
 
     def taken(self, loan: Loan) -> None:
         """Take note that the client has taken some of what it was lent."""
@@ -454,7 +472,11 @@ class MemoryStore:
         self._make_room(entry)
 
     def _make_room(self, spared: Entry) -> None:
-        while self._bytes > self.max_bytes or self._held > _HELD * self.max_bytes:
+        """Evict until all fits that is stored, being recorded, and held for slow clients alone."""
+        leases, loans, most = self._leases, self._loans, self.max_bytes
+        while self._held > _HELD * most or most < self._bytes + (
+            0 if self._is_part else leases.reserved + loans.outside
+        ):
             victim = self._sieve.victim()
             if victim is None:
                 return
