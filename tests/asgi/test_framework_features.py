@@ -1,6 +1,7 @@
 """What frameworks do around a response goes on working behind the cache."""
 
 import asyncio
+import json
 
 import pytest
 from fastapi import BackgroundTasks, Body, Depends, FastAPI, Request
@@ -11,7 +12,7 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from univocal import CacheMiddleware, Rules, Runtime
+from univocal import CacheMiddleware, Profile, Rules, Runtime
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Limits
 
@@ -226,3 +227,33 @@ async def test_a_leaving_client_is_noticed_through_function_middleware(client_of
     assert application.cancelled == 0
     heard = await application.receives[0]()
     assert heard == {"type": "http.disconnect"}
+
+
+async def test_a_handler_that_looks_at_its_client_can_go_past_the_cache(client_of):
+    app = FastAPI()
+    app.add_middleware(CacheMiddleware, rules=Rules(ttl=60, bypass=("/me", "/admin/*")))
+    asked = []
+
+    @app.get("/{rest:path}")
+    async def page(rest: str, request: Request) -> dict[str, str]:
+        asked.append(rest)
+        return {"client": request.client.host}
+
+    client = client_of(app)
+    for target in ("/me", "/%6De", "/admin/a", "/shop"):
+        await client(target)
+        await client(target)
+    assert asked == ["me"] * 4 + ["admin/a"] * 2 + ["shop"]
+
+
+async def test_an_old_link_in_latin_1_is_read_by_its_charset(client_of, tmp_path):
+    file = tmp_path / "shop.toml"
+    file.write_text('summary = "a shop"\nextends = "asgi"\n[charset]\npath = "windows-1252"\n')
+    app = FastAPI()
+    app.add_middleware(CacheMiddleware, profile=Profile.from_file(file))
+
+    @app.get("/{name}")
+    async def page(name: str) -> dict[str, str]:
+        return {"name": name}
+
+    assert json.loads((await client_of(app)("/caf%E9")).body) == {"name": "café"}
