@@ -229,7 +229,7 @@ async def test_a_leaving_client_is_noticed_through_function_middleware(client_of
     assert heard == {"type": "http.disconnect"}
 
 
-async def test_a_handler_that_looks_at_its_client_can_go_past_the_cache(client_of):
+async def test_a_page_of_one_client_goes_past_the_cache(client_of):
     app = FastAPI()
     app.add_middleware(CacheMiddleware, rules=Rules(ttl=60, bypass=("/me", "/admin/*")))
     asked = []
@@ -246,7 +246,7 @@ async def test_a_handler_that_looks_at_its_client_can_go_past_the_cache(client_o
     assert asked == ["me"] * 4 + ["admin/a"] * 2 + ["shop"]
 
 
-async def test_an_old_link_in_latin_1_is_read_by_its_charset(client_of, tmp_path):
+async def test_an_old_link_is_read_by_its_charset(client_of, tmp_path):
     file = tmp_path / "shop.toml"
     file.write_text('summary = "a shop"\nextends = "asgi"\n[charset]\npath = "windows-1252"\n')
     app = FastAPI()
