@@ -96,8 +96,11 @@ def test_a_prefix_is_replaced():
     assert table(result) == {
         "hosts": ["en.example"],
         "upstream": "http://127.0.0.1:9",
+        "default": True,
         "origin_host": "upstream",
-        "routes": [{"path": "/foo", "upstream": "http://127.0.0.1:9000/bar"}],
+        "routes": [
+            {"path": "/foo", "upstream": "http://127.0.0.1:9000/bar", "cache": {"bypass": ["*"]}},
+        ],
     }
     assert sent(result, b"/foo/%5B-%5D") == (b"/foo", b"/bar/[-]")
     assert sent(result, b"/foobar") == (b"/", b"/foobar")
@@ -185,14 +188,17 @@ def test_server_names_become_hosts_or_are_said():
         "location / { proxy_pass http://127.0.0.1:1; } }\n"
         "server { server_name EN.example en.example; location / { proxy_pass http://127.0.0.1:2; } }"
     )
-    assert [site["hosts"] for site in result.sites] == [["*"], ["EN.example"]]
+    assert [site["hosts"] for site in result.sites] == [
+        ["en.example", "*.wiki.example", "both.example", "*.both.example"]
+    ]
+    assert "default" not in result.sites[0]
     notes = "\n".join(text for _, text in sorted(said(result)))
     for name in (
         "server_name ~^x:",
         "server_name www.*:",
         "server_name $hostname:",
         "the host 'bad/host'",
-        "line 1's",
+        "the host 'EN.example' is line 1's",
     ):
         assert name in notes
 
@@ -317,7 +323,6 @@ def test_what_nginx_does_with_a_server_that_fails_is_said():
         ("try_files $uri /index.php;", "changes what a URL means"),
         ("set $x $uri;", "changes what a URL means"),
         ("error_page 404 /404.html;", "left out: see [server] error_pages"),
-        ("return 301 https://$host$request_uri;", "nginx answers this by itself"),
         ("root /srv;", "nginx answers this by itself"),
         ("alias /srv/;", "nginx answers this by itself"),
         ("fastcgi_pass unix:/run/php.sock;", "nginx answers this by itself"),
@@ -332,8 +337,7 @@ def test_what_nginx_does_with_a_server_that_fails_is_said():
         ("limit_req zone=one;", "left out: see [sites.access] rate"),
         ("anything_else a 'b c';", "not part of a profile or a route"),
         ("proxy_set_header X-Real-IP $remote_addr;", "no fixed value, so univocal removes the field"),
-        ("location = /exact { proxy_pass http://127.0.0.1:2; }", "one path; routes are prefixes"),
-        ("location ~* \\.(gif|png)$ { proxy_pass http://127.0.0.1:2; }", "a regular expression; routes are"),
+        ("location ~ (?=x) { proxy_pass http://127.0.0.1:2; }", "a regular expression; routes are"),
         ("location @named { proxy_pass http://127.0.0.1:2; }", "no prefix; routes are prefixes"),
         ("location { proxy_pass http://127.0.0.1:2; }", "no prefix; routes are prefixes"),
         ("location /empty/ { }", "no proxy_pass that could be taken over"),
@@ -496,7 +500,7 @@ def test_every_directive_becomes_a_route_or_is_said(unknown, locations):
         routes = [
             route["path"] for site in result.sites for route in [{"path": "/"}, *site.get("routes", [])]
         ]
-        assert path in routes or path in told
+        assert path.replace(" ", "") in routes or path in told
         if path.startswith("/"):
             assert all(each in told for each in rest.split() if each.startswith("directive_"))
 
@@ -533,19 +537,22 @@ def test_blocks_of_lua_are_left_out_by_line():
         (
             5,
             "rewrite_by_lua_block: "
-            "changes what a URL means; [[rewrite]] knows substrings only (docs/profiles.md)",
+            "changes what a URL means; [[rewrite]] knows substrings only (docs/profiles.md); "
+            "univocal refuses these requests (403) until [sites.access] says who has access",
         ),
         (
             13,
-            "content_by_lua_block: nginx answers this by itself; univocal maps paths to origin servers only",
+            "content_by_lua_block: nginx answers this by itself; univocal maps paths to origin servers only; "
+            "univocal refuses these requests (403) until [sites.access] says who has access",
         ),
         (
             14,
             "content_by_lua_file /etc/nginx/a.lua: "
-            "nginx answers this by itself; univocal maps paths to origin servers only",
+            "nginx answers this by itself; univocal maps paths to origin servers only; "
+            "univocal refuses these requests (403) until [sites.access] says who has access",
         ),
     ]
-    assert {line for line, text in said(result) if "refuses these requests" in text} == {13, 14}
+    assert {line for line, text in said(result) if "refuses these requests" in text} == {5, 13, 14}
 
 
 def test_a_block_of_lua_that_nothing_closes_is_an_error():
@@ -572,7 +579,7 @@ http {
 
 def test_timeouts_and_the_largest_body_are_taken_over() -> None:
     imported = read(Source("nginx.conf", LIMITS))
-    assert imported.server == {"max_body": 2 << 30}
+    assert imported.server == {"trusted_proxies": [], "max_body": 2 << 30}
     (site,) = imported.sites
     assert site["origin"] == {"read_timeout": 90}
     assert site["routes"][0]["origin"] == {"read_timeout": 300}
@@ -606,7 +613,7 @@ def test_a_redirecting_server_leaves_its_host_to_the_next() -> None:
     ("directive", "table"),
     [
         ("limit_req zone=one", "[sites.access]"),
-        ("add_header Set-Cookie a", "[response]"),
+        ("add_header Vary a", "[response]"),
         ("gzip_types text/css", "[cache] compress"),
         ("ssl_certificate cert.pem", "[server] tls_cert"),
     ],

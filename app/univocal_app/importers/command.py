@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -12,7 +13,7 @@ from typer.core import TyperGroup
 
 from univocal.http.errors import ConfigurationError
 from univocal_app.importers import ats, nginx, varnish
-from univocal_app.importers.imported import Imported, Source
+from univocal_app.importers.imported import Imported, NothingImportedError, Source
 from univocal_app.importers.writing import line_of, ordered, profile_text, sites_text
 from univocal_app.terminal import printable
 
@@ -43,7 +44,10 @@ class ShowOrImport(TyperGroup):
 
 def import_profile(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A VCL or C file, a remap.config or an nginx.conf.")
+        Path,
+        typer.Argument(
+            metavar="FILE", help="A VCL or C file, a remap.config, an nginx.conf, or - for standard input."
+        ),
     ],
     source: Annotated[
         Format, typer.Option("--from", metavar="varnish|ats|nginx", help="The format of FILE.")
@@ -57,17 +61,29 @@ def import_profile(
     sites: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the sites to this univocal.toml.")
     ] = None,
+    root: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The directory of the files that FILE includes.")
+    ] = None,
     pick: Annotated[
         str | None, typer.Option(metavar="NAME", help="Choose one of several tables, rules or servers.")
     ] = None,
 ) -> None:
     """Import a profile from a Varnish table, a Traffic Server rule or an nginx server.
 
-    Standard error and comments of the profile list each line that has no equivalent. Exit status: 0 done,
-    1 an access rule has no equal and univocal refuses the requests, 2 usage.
+    Standard error and comments of the profile list each line that has no equivalent. Exit status: 0 every
+    rule that refuses or keeps apart was written, 1 univocal refuses requests that were served, 2 usage,
+    3 nothing could be imported.
     """
-    imported = READERS[source](Source(str(file), _read(file), pick))
-    name = printable(os.fsencode(name or (output or file).stem))
+    try:
+        imported = READERS[source](Source(str(file), _read(file), pick, root))
+    except NothingImportedError as error:
+        typer.echo(f"univocal: {printable(str(error).encode('utf-8', 'surrogateescape'))}", err=True)
+        raise typer.Exit(3) from None
+    if imported.is_empty:
+        _report(file, imported)
+        typer.echo(f"{file}: nothing could be imported; see the lines above", err=True)
+        raise typer.Exit(3)
+    name = printable(os.fsencode(name or (output or (Path("imported") if str(file) == "-" else file)).stem))
     directory = None if sites is None else _directory(sites, imported, output)
     text = profile_text(imported, file.name, name)
     if output is None:
@@ -90,13 +106,13 @@ def _report(file: Path, imported: Imported) -> int:
     """Write the notes to standard error; the number of access rules without an equal."""
     notes = ordered(imported)
     for note in notes:
-        typer.echo(f"{file}: {line_of(note)}", err=True)
+        typer.echo(line_of(note) if note.file else f"{file}: {line_of(note)}", err=True)
     return sum(note.is_open_question for note in notes)
 
 
 def _read(file: Path) -> str:
     try:
-        with file.open("rb") as opened:
+        with sys.stdin.buffer if str(file) == "-" else file.open("rb") as opened:
             octets = opened.read(LARGEST + 1)
     except OSError as error:
         raise ConfigurationError(str(file), "", error.strerror or str(error), "a readable file") from None

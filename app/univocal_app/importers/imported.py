@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from univocal.http.errors import ConfigurationError
 
-__all__ = ["Imported", "Note", "Source", "Table"]
+__all__ = ["Imported", "Note", "NothingImportedError", "Source", "Table"]
 
 Table: TypeAlias = Mapping[str, Any]
 """A table of TOML: strings, integers, booleans, lists of them, and lists of tables."""
+
+
+class NothingImportedError(ConfigurationError):
+    """A file has nothing that could be imported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +26,7 @@ class Note:
     line: int
     text: str
     is_open_question: bool = False  # univocal refuses these requests until somebody decides
+    file: str = ""  # that was included; "": the file that is imported
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,7 @@ class Imported:
     notes: Sequence[Note]
     sites: Sequence[Table] = ()
     server: Table = field(default_factory=dict)  # the table [server]
+    is_empty: bool = False  # nothing could be imported
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,11 @@ class Source:
     name: str
     text: str
     pick: str | None = None
+    root: Path | None = None  # the directory in which the files are that it includes
+
+    def nothing(self, line: int, found: str, allowed: str) -> NothingImportedError:
+        """The error for a file of which nothing can be imported."""
+        return NothingImportedError(self.name, f"line {line}" if line else "", found, allowed)
 
     def error(self, line: int, found: str, allowed: str) -> ConfigurationError:
         """The error for a line that cannot be imported; line 0 is the file as a whole."""

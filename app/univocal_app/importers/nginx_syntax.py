@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from univocal_app.importers.imported import Source
+from univocal_app.importers.imported import Note, Source
 
-__all__ = ["Directive", "parse"]
+__all__ = ["Directive", "note", "parse", "words_of"]
 
 _TOKEN: Final = re.compile(
     r"""\#[^\n]*|(?P<end>[;{}])"""
@@ -36,6 +36,7 @@ class Directive:
     arguments: list[str]
     line: int
     block: list[Directive] | None = None
+    file: str = ""  # that it was included from; "": the file that is imported
 
     @property
     def is_host_field(self) -> bool:
@@ -48,14 +49,28 @@ class Directive:
         return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+def words_of(text: str) -> frozenset[str]:
+    """The words of a list that is written on several lines."""
+    return frozenset(text.split())
+
+
+def note(directive: Directive, text: str, *, is_open_question: bool = False) -> Note:
+    """The note that says `text` of a directive."""
+    said = f"{directive.written()}: {text}"
+    return Note(directive.line, said, is_open_question=is_open_question, file=directive.file)
+
+
 @dataclass(slots=True)
 class _Open:
     directive: Directive
     inside: list[Directive] = field(default_factory=list)
 
 
-def parse(source: Source) -> list[Directive]:
-    """The directives of a fragment, which may stand at any depth. Raises ConfigurationError."""
+def parse(source: Source, file: str = "") -> list[Directive]:
+    """The directives of a fragment, which may stand at any depth; `file` is noted with each.
+
+    Raises ConfigurationError.
+    """
     stack = [_Open(Directive("", [], 0))]
     words: list[str] = []
     begun = 0
@@ -68,7 +83,7 @@ def parse(source: Source) -> list[Directive]:
         elif not words:
             raise source.error(line, f"{mark!r} without a directive before it", "a directive of nginx")
         else:
-            directive = Directive(words[0], words[1:], begun)
+            directive = Directive(words[0], words[1:], begun, None, file)
             stack[-1].inside.append(directive)
             if mark == "{":
                 directive.block = []

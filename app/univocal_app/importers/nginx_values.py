@@ -5,28 +5,32 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from univocal_app.importers.nginx_settings import SETTINGS
 from univocal_app.importers.nginx_syntax import Directive
 
-__all__ = ["READ_ELSEWHERE", "body_size", "read_timeout"]
+__all__ = ["body_size", "duration"]
 
-# Directives that are taken over, wherever they stand.
-READ_ELSEWHERE: Final = SETTINGS | {"proxy_read_timeout", "client_max_body_size"}
-
-_SECONDS: Final = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION: Final = re.compile(r"([0-9]{1,9})(ms|s|m|h|d|)")
+_SECONDS: Final = {
+    "ms": 0.001,
+    "": 1.0,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+    "w": 604800.0,
+    "M": 2592000.0,
+    "y": 31536000.0,
+}
+_DURATION: Final = re.compile(r"([0-9]{1,9})(ms|[smhdwMy]|)")
 _BYTES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _SIZE: Final = re.compile(r"([0-9]{1,12})([kmg]?)")
 
 
-def read_timeout(block: list[Directive], inherited: float | None) -> float | None:
-    """The seconds of proxy_read_timeout in a block, or what it inherits; None if no block sets it."""
-    for directive in block:
-        if directive.name == "proxy_read_timeout":
-            parts = _DURATION.findall("".join(directive.arguments))
-            if parts and "".join(number + unit for number, unit in parts) == "".join(directive.arguments):
-                inherited = sum(int(number) * _SECONDS[unit] for number, unit in parts)
-    return inherited
+def duration(text: str) -> float | None:
+    """The seconds of a time such as "1m30s"; None for a text that is none."""
+    parts = _DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        return None
+    return sum(int(number) * _SECONDS[unit] for number, unit in parts)
 
 
 def body_size(directive: Directive) -> int | None:

@@ -13,7 +13,9 @@ __all__ = ["line_of", "ordered", "profile_text", "sites_text"]
 def line_of(note: Note) -> str:
     """A note on one line that no terminal obeys."""
     place = f"line {note.line}: " if note.line else ""
-    return place + printable(note.text.encode("utf-8", "surrogateescape"))
+    if note.file:
+        place = f"{note.file}: {place}"
+    return printable((place + note.text).encode("utf-8", "surrogateescape"))
 
 
 def profile_text(imported: Imported, file: str, name: str) -> str:
@@ -37,8 +39,8 @@ def sites_text(imported: Imported, name: str, profiles: str) -> str:
 
 
 def ordered(imported: Imported) -> list[Note]:
-    """Each note once, in the order of the file."""
-    return sorted(dict.fromkeys(imported.notes), key=lambda note: note.line)
+    """Each note once, in the order of the files."""
+    return sorted(dict.fromkeys(imported.notes), key=lambda note: (note.file, note.line))
 
 
 def _sites(imported: Imported, name: str) -> Iterator[str]:

@@ -1,0 +1,71 @@
+"""Regular expressions of nginx as paths of routes, or as prefixes of all that they can match."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+__all__ = ["covers", "expression"]
+
+_SPECIAL: Final = frozenset("^$.[]()*+?{}|")
+_MANY: Final = frozenset("*?{")
+# What RE2 has not, or means otherwise: looking around, going back, possessive and atomic parts.
+_FOREIGN: Final = re.compile(r"\(\?(?:[=!>#|&R]|<[=!])|\\[1-9gkGKRXZhHvV]|[+*?}]\+|\(\?'|\(\*")
+_NAMED: Final = re.compile(r"\(\?<(\w+)>")
+
+
+def expression(text: str, *, ignores_case: bool) -> str:
+    """The path of a route for what an expression matches, "~…"; empty where RE2 has no equal."""
+    if _FOREIGN.search(text) or not text.isascii() or not text.isprintable():
+        return ""
+    named = _NAMED.sub(r"(?P<\1>", text)
+    return f"~{'(?i)' if ignores_case else ''}{named}"
+
+
+def covers(text: str, *, ignores_case: bool) -> list[str]:
+    """The beginnings of all paths that an expression can match; [""] where these are any."""
+    found = [_beginning(part) for part in _alternatives(text)]
+    if any(not each or (ignores_case and each.lower() != each.upper()) for each in found):
+        return [""]
+    return found
+
+
+def _alternatives(text: str) -> Iterator[str]:
+    """The parts between bars that stand in no group."""
+    depth, begun, at, is_set = 0, 0, 0, False
+    while at < len(text):
+        letter = text[at]
+        if letter == "\\":
+            at += 1
+        elif is_set:
+            is_set = letter != "]"
+        elif letter == "[":
+            is_set = True
+            at += text[at + 1 : at + 2] in {"]", "^"}
+        else:
+            depth += {"(": 1, ")": -1}.get(letter, 0)
+            if letter == "|" and not depth:
+                yield text[begun:at]
+                begun = at + 1
+        at += 1
+    yield text[begun:]
+
+
+def _beginning(text: str) -> str:
+    """The letters that every match begins with; empty where an expression has no "^/" before them."""
+    if not text.startswith("^/"):
+        return ""
+    letters, at = list[str](), 1
+    while at < len(text):
+        letter = text[at]
+        if letter == "\\" and text[at + 1 : at + 2] and not text[at + 1].isalnum():
+            at += 1
+            letter = text[at]
+        elif letter in _SPECIAL or letter == "\\":
+            break
+        letters.append(letter)
+        at += 1
+    if text[at : at + 1] in _MANY and text[at : at + 1]:
+        letters = letters[:-1]
+    return "".join(letters)

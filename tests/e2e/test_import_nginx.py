@@ -1,0 +1,377 @@
+"""Random nginx files beside real nginx: what it refuses is refused, what it keeps apart is kept apart."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from examples import LONG
+from ports import free_port
+
+Fixture = Callable[..., Any]
+
+FILES = 60 if LONG else 6
+REQUESTS = 120
+# Of what nginx serves. Half of the random locations have guards that univocal cannot express.
+LEAST_SERVED = 0.3
+
+
+class Echo(BaseHTTPRequestHandler):
+    """Answers with what it got, for a minute."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        told = {"target": self.path, "who": who(self.headers), "method": self.command}
+        body = json.dumps(told).encode()
+        self.send_response(200)
+        self.send_header("Cache-Control", "public, max-age=60")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("X-Origin", "1")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_POST = do_HEAD = do_DELETE = do_GET
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def who(fields: Any) -> str:
+    """What a request says of the one who sent it."""
+    return " ".join(str(fields.get(name)) for name in ("Cookie", "X-User", "Authorization"))
+
+
+@pytest.fixture(scope="module")
+def echo() -> Iterator[int]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server.server_address[1]
+    server.shutdown()
+    server.server_close()
+
+
+class Asked(NamedTuple):
+    """A request."""
+
+    host: str
+    method: str
+    target: str
+    fields: dict[str, str]
+    is_other: bool  # at the other socket
+
+
+class Heard(NamedTuple):
+    """An answer: 0 is a closed connection. `is_served`: it is the origin server's."""
+
+    status: int
+    is_served: bool
+    who: str
+
+
+HOSTS = ("a.example", "b.example", "x.w.example", "w.example", "adm.example", "unknown.example")
+NAMES = ("a.example", "b.example", "*.w.example", ".w.example", "adm.*", "~^adm", "_", "a.example b.example")
+PATHS = ("/", "/a", "/a/", "/a/b", "/admin", "/admin/", "/admin/x", "/api/v1", "/api/admin", "/priv/a.png")
+PATHS += (
+    "/secret/x",
+    "/a/x.php",
+    "/uploads/x.php",
+    "/adminx",
+    "/internal/a",
+    "/v1/admin/x",
+    "/login",
+    "/.htaccess",
+)
+PATHS += ("/%61dmin/x", "/a/../admin/x", "//admin/x", "/A/b", "/logo.png")
+PREFIXES = ("/", "/a", "/a/", "/admin", "/admin/", "/api/", "/priv/", "/uploads/", "/secret/", "/internal/")
+EXACT = ("/", "/login", "/a", "/admin", "/blocked")
+EXPRESSIONS = (
+    r"\.php$",
+    r"\.(png|css)$",
+    r"^/priv/|^/secret/",
+    r"/\.ht",
+    r"^/admin(/.*)?$",
+    r"^/api/(.*)$",
+    "x",
+)
+GUARDS = (
+    "deny all;",
+    "allow 10.0.0.0/8; deny all;",
+    "deny 127.0.0.1;",
+    "return 403;",
+    "return 404;",
+    "internal;",
+    "limit_except GET { deny all; }",
+    "auth_basic s; auth_basic_user_file users;",
+    "satisfy any; allow 127.0.0.1; deny all; auth_basic s; auth_basic_user_file users;",
+    "if ($http_x_user != ann) { return 403; }",
+    "if ($request_method = POST) { return 405; }",
+    "if ($cookie_session = '') { return 302 /login; }",
+    "valid_referers none blocked a.example; if ($invalid_referer) { return 403; }",
+    "auth_request /blocked;",
+    "secure_link $arg_md5; if ($secure_link = '') { return 403; }",
+    "rewrite ^ /blocked last;",
+    "limit_req zone=users;",
+)
+HARMLESS = (
+    "gzip on;",
+    "proxy_read_timeout 5s;",
+    "expires 1h;",
+    "proxy_set_header X-A b;",
+    "set $x y;",
+    "etag off;",
+)
+HARMLESS += (
+    "if ($request_method = OPTIONS) { return 204; }",
+    "add_header X-Frame-Options DENY;",
+    "access_log off;",
+)
+CACHES = (
+    "proxy_cache c;",
+    "proxy_cache c; proxy_no_cache $cookie_session; proxy_cache_bypass $cookie_session;",
+    "proxy_cache c; proxy_no_cache $http_x_user; proxy_cache_bypass $http_x_user;",
+    "proxy_cache c; proxy_cache_key $scheme$host$request_uri$cookie_session;",
+    "proxy_cache c; proxy_cache_key $scheme$host$request_uri$http_x_user$cookie_session$http_authorization;",
+    "proxy_cache c; proxy_cache_valid 200 1m; "
+    "proxy_no_cache $http_authorization; proxy_cache_bypass $http_authorization;",
+)
+OF_SERVERS = (
+    "",
+    "",
+    "",
+    "rewrite ^/internal/ /blocked last;",
+    "rewrite ^/v1/(.*)$ /$1;",
+    "if ($request_uri ~ secret) { return 403; }",
+    "deny 10.1.1.1;",
+    "include guard.conf;",
+    "set_real_ip_from 127.0.0.1; real_ip_header X-Forwarded-For; allow 10.1.1.1; deny all;",
+    "allow 10.1.1.1; deny all;",
+    "merge_slashes on;",
+    "return 444;",
+    "return 503;",
+)
+
+
+class Files:
+    """Writes random files of nginx."""
+
+    def __init__(self, seed: int, port: int, other: int, origin: int) -> None:
+        self.random = random.Random(seed)
+        self.port, self.other, self.origin = port, other, origin
+
+    def location(self, depth: int = 0) -> str:
+        choice = self.random
+        kind = choice.choices(("", "^~ ", "= ", "~ ", "~* "), (6, 1, 2, 3, 1))[0]
+        paths = {"= ": EXACT, "~ ": EXPRESSIONS, "~* ": EXPRESSIONS}.get(kind, PREFIXES)
+        path = choice.choice(paths)
+        inside = []
+        if choice.random() < 0.4:
+            inside.append(choice.choice(GUARDS))
+        inside += choice.sample(HARMLESS, choice.randrange(3))
+        if choice.random() < 0.4:
+            inside.append(choice.choice(CACHES))
+        if choice.random() < 0.8:
+            inside.append(self.passing(path if kind in {"", "^~ "} else ""))
+        elif "return" not in " ".join(inside):
+            inside.append(
+                choice.choice(("return 301 /a;", "return 200 ok;", "try_files $uri @app;", "root /nowhere;"))
+            )
+        if depth == 0 and kind == "" and path != "/" and choice.random() < 0.15:
+            inside.append(
+                f"location {path.rstrip('/')}/nested/ {{ {self.passing('')} {choice.choice(GUARDS)} }}"
+            )
+        return f"location {kind}{path} {{ {' '.join(inside)} }}"
+
+    def passing(self, path: str) -> str:
+        uri = self.random.choice(("", "", "", "/", "/b/")) if path.endswith("/") else ""
+        if path.endswith("/") and path != "/" and self.random.random() < 0.15:
+            return f"rewrite ^{path}(.*)$ /$1 break; proxy_pass http://127.0.0.1:{self.origin};"
+        return f"proxy_pass http://127.0.0.1:{self.origin}{uri};"
+
+    def server(self, number: int) -> str:
+        choice = self.random
+        inside = [f"listen 127.0.0.1:{self.port if number == 0 or choice.random() < 0.8 else self.other};"]
+        name = choice.choice(NAMES)
+        inside.append(f"server_name {name};")
+        inside.append(choice.choice(OF_SERVERS))
+        seen = set()
+        for _ in range(choice.randrange(1, 6)):
+            location = self.location()
+            place = location.partition("{")[0].replace("^~ ", "")
+            if place not in seen:
+                inside.append(location)
+            seen.add(place)
+        if "location / " not in seen and choice.random() < 0.8:
+            inside.append(
+                f"location / {{ proxy_pass http://127.0.0.1:{self.origin}; {choice.choice(('', *CACHES))} }}"
+            )
+        if "location = /blocked " not in seen:
+            inside.append("location = /blocked { return 403; }")
+        inside.append(f"location @app {{ proxy_pass http://127.0.0.1:{self.origin}; }}")
+        return "server {\n  " + "\n  ".join(filter(None, inside)) + "\n}"
+
+    def http(self) -> str:
+        servers = [self.server(number) for number in range(self.random.randrange(1, 4))]
+        return "\n".join(servers)
+
+    def request(self) -> Asked:
+        choice = self.random
+        fields = {}
+        if choice.random() < 0.3:
+            fields["Cookie"] = f"session={choice.choice(('ann', 'bob'))}"
+        if choice.random() < 0.3:
+            fields["X-User"] = choice.choice(("ann", "bob"))
+        if choice.random() < 0.15:
+            fields["Authorization"] = choice.choice(("Bearer ann", "Basic YW5uOnNlY3JldA=="))
+        if choice.random() < 0.15:
+            fields["X-Forwarded-For"] = choice.choice(("10.1.1.1", "10.0.0.7"))
+        method = choice.choices(("GET", "HEAD", "POST"), (12, 1, 1))[0]
+        return Asked(choice.choice(HOSTS), method, choice.choice(PATHS), fields, choice.random() < 0.3)
+
+
+def ask(port: int, asked: Asked) -> Heard:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.putrequest(asked.method, asked.target, skip_host=True, skip_accept_encoding=True)
+        connection.putheader("Host", asked.host)
+        for name, value in asked.fields.items():
+            connection.putheader(name, value)
+        connection.endheaders()
+        answer = connection.getresponse()
+        body = answer.read()
+        is_served = answer.getheader("X-Origin") is not None
+        told = json.loads(body)["who"] if is_served and body else ""
+        return Heard(answer.status, is_served, told)
+    except (http.client.RemoteDisconnected, ConnectionResetError, ConnectionRefusedError):
+        return Heard(0, False, "")
+    finally:
+        connection.close()
+
+
+CONFIGURATION = """\
+daemon off; master_process off; worker_processes 1; pid {home}/pid; error_log {home}/error.log;
+events {{ worker_connections 256; }}
+http {{
+  access_log off;
+  client_body_temp_path {home}/t1; proxy_temp_path {home}/t2; fastcgi_temp_path {home}/t3;
+  uwsgi_temp_path {home}/t4; scgi_temp_path {home}/t5;
+  proxy_cache_path {home}/cache keys_zone=c:1m;
+  limit_req_zone $http_x_user zone=users:1m rate=1r/m;
+{servers}
+}}
+"""
+
+
+@contextmanager
+def nginx(home: Path, port: int) -> Iterator[None]:
+    process = subprocess.Popen(
+        ["nginx", "-c", str(home / "nginx.conf"), "-p", str(home)], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        for _ in range(500):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            if process.poll() is not None:
+                pytest.fail((process.stderr and process.stderr.read()) or "nginx ended")
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(10)
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+served = Counter[str]()
+
+
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="without nginx")
+@pytest.mark.parametrize(
+    "seed", range(int(os.environ.get("SEED", "0")), int(os.environ.get("SEED", "0")) + FILES)
+)
+def test_an_import_refuses_and_keeps_apart_as_nginx(
+    seed: int, echo: int, start: Fixture, univocal: Fixture, tmp_path: Path
+) -> None:
+    port, other = free_port(), free_port()
+    files = Files(seed, port, other, echo)
+    conf = CONFIGURATION.format(home=tmp_path, servers=files.http())
+    (tmp_path / "nginx.conf").write_text(conf)
+    (tmp_path / "guard.conf").write_text("if ($http_x_user = bob) { return 403; }\n")
+    (tmp_path / "users").write_text("ann:$2y$05$1SYVX0xjFJTuyaOr8eG9AOy/hQyPtP0Ji1qGP3ppbWu.jHRBYGgZ6\n")
+    (tmp_path / "profiles").mkdir()
+    ended = univocal(
+        *("profiles", "import", "--from", "nginx", str(tmp_path / "nginx.conf")),
+        *("--output", str(tmp_path / "profiles" / "mine.toml"), "--sites", str(tmp_path / "univocal.toml")),
+    )
+    if ended.returncode == 3:
+        return
+    assert ended.returncode in {0, 1}, ended.stderr
+    ours_at = {port: free_port(), other: free_port()}
+    written = (tmp_path / "univocal.toml").read_text()
+    for theirs_at, place in ours_at.items():
+        written = written.replace(f"127.0.0.1:{theirs_at}", f"127.0.0.1:{place}")
+    (tmp_path / "univocal.toml").write_text(written)
+    start("serve", "--config", str(tmp_path / "univocal.toml"), "--admin", "127.0.0.1:0")
+    requests = [files.request() for _ in range(REQUESTS)]
+    earlier: dict[str, Asked] = {}
+    with nginx(tmp_path, port):
+        for asked in requests:
+            at = other if asked.is_other and f":{other};" in conf else port
+            theirs, ours = ask(at, asked), ask(ours_at[at], asked)
+            if not theirs.status:
+                theirs = ask(at, asked)  # now and then it closes a connection that it has just accepted
+            told = f"{asked}\nnginx {theirs}\nunivocal {ours}\n{written}"
+            told += f"{conf}\n{ended.stderr}"
+            if not theirs.is_served and not 300 <= theirs.status < 400:
+                assert not ours.is_served, told
+            earlier[own(asked)] = asked
+            if ours.who and ours.who != own(asked) and not is_stripped(ended.stderr):
+                assert not keeps_apart(at, earlier[ours.who], asked), told
+            if theirs.is_served and not ours.is_served:
+                served[f"lost {ours.status}"] += 1
+            served["nginx"] += theirs.is_served
+            served["both"] += theirs.is_served and ours.is_served
+            served["silent"] += ended.returncode == 0
+            if ended.returncode == 0 and theirs.is_served:
+                served["equal"] += ours.is_served
+                served["asked"] += 1
+
+
+def keeps_apart(port: int, one: Asked, other: Asked) -> bool:
+    """Tell whether nginx answers one client with its own page, and not with another client's."""
+    target = f"{other.target}?{free_port()}"
+    for _ in range(2):
+        ask(port, other._replace(fields=one.fields, target=target))
+    heard = ask(port, other._replace(target=target))
+    return heard.who == own(other)
+
+
+def own(asked: Asked) -> str:
+    return who(asked.fields)
+
+
+def is_stripped(said: str) -> bool:
+    """Tell whether the origin server does not hear of the client's password, as the import says."""
+    return "The origin server does not get Authorization" in said
+
+
+def test_most_of_what_nginx_serves_is_served() -> None:
+    print(served)
+    if served["nginx"]:
+        assert served["both"] >= LEAST_SERVED * served["nginx"], served

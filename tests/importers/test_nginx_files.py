@@ -1,0 +1,236 @@
+"""Whole configurations of nginx: included files, dumps, sockets, and what moves clients elsewhere."""
+
+import pytest
+
+from univocal_app.importers.imported import NothingImportedError, Source
+from univocal_app.importers.nginx import read
+
+PASS = "location / { proxy_pass http://127.0.0.1:1; }"
+CLOSED = ["0.0.0.0/0", "::/0"]
+
+
+def imported(text, name="nginx.conf", root=None):
+    return read(Source(name, text, None, root))
+
+
+def questions(result):
+    return [note for note in result.notes if note.is_open_question]
+
+
+@pytest.fixture
+def etc(tmp_path):
+    """A directory with an nginx.conf and what it includes."""
+    for name, text in {
+        "nginx.conf": "http { include mime.types; include conf.d/*.conf; include none/*.conf; }",
+        "conf.d/a.conf": f"server {{ server_name a.example; include snippets/guard.conf; {PASS} }}",
+        "conf.d/b.conf": f"server {{ server_name b.example; {PASS} }}",
+        "snippets/guard.conf": "\nallow 10.0.0.0/8;\ndeny all;\nunknown_guard on;",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "none").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize("by_root", [False, True])
+def test_included_files_are_read(etc, by_root):
+    text = (etc / "nginx.conf").read_text()
+    result = imported(text, root=etc) if by_root else imported(text, str(etc / "nginx.conf"))
+    assert [site["hosts"] for site in result.sites] == [["a.example"], ["b.example"]]
+    assert result.sites[0]["access"] == {"allow": ["10.0.0.0/8"], "deny": CLOSED}
+    assert "access" not in result.sites[1]
+    (question,) = questions(result)
+    assert (question.file, question.line) == (str(etc / "snippets" / "guard.conf"), 4)
+
+
+def test_a_dump_holds_its_files():
+    dump = (
+        "# configuration file /etc/nginx/nginx.conf:\nhttp { include sites-enabled/*; }\n"
+        f"# configuration file /etc/nginx/sites-enabled/a:\nserver {{ server_name a.example; {PASS} }}\n"
+    )
+    result = imported(dump)
+    assert [site["hosts"] for site in result.sites] == [["a.example"]]
+    assert questions(result) == []
+
+
+@pytest.mark.parametrize("include", ["/nowhere/guard.conf", "nowhere/*.conf", "nowhere.conf"])
+def test_an_included_file_that_is_not_here_closes(include, tmp_path):
+    result = imported(
+        f"server {{ include {include}; {PASS} location /b/ {{ deny 10.0.0.1; proxy_pass http://a; }} }}",
+        str(tmp_path / "nginx.conf"),
+    )
+    assert [route["access"]["deny"] for route in result.sites[0]["routes"]] == [CLOSED] * 3
+    assert questions(result)
+
+
+def test_includes_alone_are_named():
+    with pytest.raises(NothingImportedError, match=r"nowhere/a\.conf"):
+        imported("include nowhere/a.conf;")
+
+
+def test_proxy_params_send_the_clients_host():
+    result = imported("server { location / { include proxy_params; proxy_pass http://127.0.0.1:1; } }")
+    assert result.sites[0]["origin_host"] == "site"
+    assert questions(result) == []
+
+
+# Sockets.
+
+
+def test_a_server_of_another_socket_has_its_own_listener():
+    inside = f"server {{ listen 127.0.0.1:8081; server_name in.example; {PASS} }}"
+    result = imported(f"server {{ listen 80; server_name a.example; {PASS} }} {inside}")
+    assert result.server["listen"] == [
+        "0.0.0.0:80",
+        {"address": "127.0.0.1:8081", "sites": ["in.example"]},
+    ]
+
+
+def test_the_first_server_of_a_name_has_it():
+    for refusal in ("return 444;", "return 503;", "deny all;"):
+        result = imported(
+            f"server {{ listen 80; server_name z.example; {PASS} }}"
+            f"server {{ listen 80; server_name a.example; {refusal} {PASS} }}"
+            f"server {{ listen 80; server_name a.example; {PASS} }}"
+        )
+        sites = {site["hosts"][0]: site for site in result.sites}
+        assert sites["z.example"]["default"]
+        assert sites["a.example"]["access"] == {"deny": CLOSED}
+
+
+def test_a_default_server_that_refuses_gives_hosts_to_nobody():
+    result = imported(
+        "server { listen 80 default_server; server_name _; return 444; }"
+        f"server {{ listen 80; server_name a.example; {PASS} }}"
+    )
+    (site,) = result.sites
+    assert (site["hosts"], site.get("default")) == (["a.example"], None)
+    assert questions(result) == []
+
+
+CERTBOT = """
+server {{ server_name a.example; {} listen 443 ssl; ssl_certificate cert.pem; ssl_certificate_key key.pem; }}
+server {{
+    if ($host = a.example) {{ return 301 https://$host$request_uri; }}
+    listen 80; server_name a.example; return 404;
+}}
+server {{ listen 80; server_name www.a.example; return 301 https://a.example$request_uri; }}
+"""
+
+
+def test_certificates_redirects_and_aliases_are_written(tmp_path):
+    for name in ("cert.pem", "key.pem"):
+        (tmp_path / name).write_text("")
+    result = imported(CERTBOT.format(PASS), str(tmp_path / "nginx.conf"))
+    (site,) = result.sites
+    assert (site["hosts"], site["aliases"], site["alias_answer"]) == (["a.example"], ["www.a.example"], 301)
+    assert result.server["listen"] == "0.0.0.0:80"
+    assert result.server["listen_tls"] == "0.0.0.0:443"
+    assert result.server["https_redirect"]
+    assert result.server["tls_cert"] == str(tmp_path / "cert.pem")
+    assert questions(result) == []
+
+
+def test_without_its_certificate_a_server_is_served_in_the_clear():
+    result = imported(CERTBOT.format(PASS))
+    assert "tls_cert" not in result.server
+    assert result.server["listen"] == "0.0.0.0:80"
+
+
+# Who is asking.
+
+
+@pytest.mark.parametrize(
+    ("directives", "trusted", "access"),
+    [
+        ("", [], {"allow": ["10.1.1.1/32"]}),
+        (
+            "set_real_ip_from 10.0.0.0/8; real_ip_header X-Forwarded-For;",
+            ["10.0.0.0/8"],
+            {"allow": ["10.1.1.1/32"]},
+        ),
+        ("set_real_ip_from 10.0.0.0/8;", [], {"allow": ["10.1.1.1/32"], "deny": CLOSED}),
+    ],
+)
+def test_proxies_are_trusted_as_far_as_nginx_trusts_them(directives, trusted, access):
+    result = imported(f"server {{ {directives} allow 10.1.1.1; deny all; {PASS} }}")
+    assert result.server["trusted_proxies"] == trusted
+    assert result.sites[0]["access"] == access
+
+
+def test_hashes_that_univocal_cannot_check_close(tmp_path):
+    (tmp_path / "users").write_text("ann:$apr1$abc$def\n")
+    text = f"server {{ auth_basic a; auth_basic_user_file users; {PASS} }}"
+    result = imported(text, str(tmp_path / "nginx.conf"))
+    assert result.sites[0]["access"] == {"deny": CLOSED}
+    assert "htpasswd -B" in questions(result)[0].text
+
+
+# Caching.
+
+
+@pytest.mark.parametrize(
+    ("directives", "cache"),
+    [
+        ("", {"bypass": ["*"]}),
+        ("proxy_cache off;", {"bypass": ["*"]}),
+        ("proxy_cache c;", {}),
+        ("proxy_cache c; allow 10.0.0.0/8; deny all;", {"bypass": ["*"]}),
+        ("proxy_cache c; proxy_cache_valid 200 302 10m; proxy_cache_valid 404 1m;",
+         {"ttl": 600, "ttl_by_status": {"404": 60}}),
+        ("proxy_cache c; proxy_cache_use_stale updating error;", {"grace": 60}),
+        ("proxy_cache c; proxy_no_cache $cookie_a; proxy_cache_bypass $cookie_a $cookie_b;",
+         {"bypass_cookies": ["a", "b"]}),
+        ("proxy_cache c; proxy_cache_bypass $http_pragma;", {}),
+        ("proxy_cache c; proxy_no_cache $http_authorization;", {"bypass": ["*"]}),
+        ("proxy_cache c; proxy_no_cache $skip;", {"bypass": ["*"]}),
+        ("proxy_cache c; proxy_cache_key $host$request_uri;", {}),
+        ("proxy_cache c; proxy_cache_key $host$request_uri$cookie_user;", {"bypass_cookies": ["user"]}),
+        ("proxy_cache c; proxy_cache_key $host$request_uri$http_x_user;", {"bypass": ["*"]}),
+    ],
+)  # fmt: skip
+def test_rules_of_caching_keep_people_apart(directives, cache):
+    (site,) = imported(f"server {{ {directives} {PASS} }}").sites
+    assert site.get("cache", {}) == cache
+
+
+# Fields, and the way to origin servers.
+
+
+def test_lists_of_fields_are_added_to_the_origin_servers():
+    text = "add_header Cache-Control no-store; add_header X-Frame-Options DENY; add_header Link <a>;"
+    (site,) = imported(f"server {{ {text} {PASS} }}").sites
+    assert site["response"] == {
+        "set": {"X-Frame-Options": "DENY"},
+        "add": {"Cache-Control": "no-store", "Link": "<a>"},
+    }
+
+
+def test_credentials_that_are_withheld_are_removed():
+    text = (
+        'proxy_set_header Cookie ""; proxy_set_header Authorization ""; proxy_set_header X-Sendfile-Type x;'
+    )
+    (site,) = imported(f"server {{ {text} {PASS} }}").sites
+    assert site["request"] == {"remove": ["Cookie", "Authorization", "X-Sendfile-Type"]}
+
+
+def test_an_https_origin_server_is_verified_as_nginx_does():
+    text = "server { location / { %s proxy_pass https://a.example; } }"
+    assert imported(text % "").sites[0]["origin"] == {"tls_verify": False}
+    assert imported(text % "proxy_ssl_verify on;").sites[0]["origin"] == {"tls_verify": True}
+
+
+def test_a_stripped_prefix_is_an_upstream_with_a_path():
+    rewrite = "rewrite ^/api/(.*)$ /v1/$1 break;"
+    result = imported(f"server {{ {PASS} location /api/ {{ {rewrite} proxy_pass http://127.0.0.1:2; }} }}")
+    assert result.sites[0]["routes"] == [
+        {"path": "/api/", "upstream": "http://127.0.0.1:2/v1/", "forward": "canonical"}
+    ]
+    assert questions(result) == []
+
+
+def test_requests_under_way_are_bounded_as_connections_are():
+    zone = "limit_conn_zone $binary_remote_addr zone=a:1m;"
+    result = imported(f"http {{ {zone} server {{ limit_conn a 5; {PASS} }} }}")
+    assert result.server["max_requests_per_client"] == 5
+    assert questions(result) == []
