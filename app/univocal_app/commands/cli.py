@@ -21,7 +21,7 @@ from univocal_app.config.tables import COMMAND_LINE, Configuration
 from univocal_app.config.values import Place
 from univocal_app.run.assemble import share_of
 from univocal_app.run.listeners import apart, listening
-from univocal_app.run.names import alike, unresolved
+from univocal_app.run.names import alike, doubtful, unresolved
 from univocal_app.run.program import Program, WorkersError, alone
 from univocal_app.run.reading import Check, read, usable
 from univocal_app.run.standard_error import stamped
@@ -231,7 +231,10 @@ def check(
     """Check a configuration file, with its profiles, addresses and log; serve nothing."""
     refuse_settings(os.environ)
     configuration = read(config, usable)
-    for warning in (*unresolved(configuration, str(config)), *alike(configuration, str(config))):
+    warnings = (
+        warning for warn in (unresolved, alike, doubtful) for warning in warn(configuration, str(config))
+    )
+    for warning in warnings:
         typer.echo(f"univocal: warning: {warning}", err=True)
     count = len(configuration.sites)
     typer.echo(f"{config}: valid, {count} site{'s' if count > 1 else ''}")

@@ -21,6 +21,9 @@ __all__ = ["Files", "parsed", "placed_in"]
 # How tomllib ends its messages: "(at line 2, column 10)" or "(at end of document)".
 _PLACE: Final = re.compile(r" \(at (?:line ([0-9]+), column ([0-9]+)|end of document)\)$")
 _NAMES: Final = re.compile(r"\('([^()]*)',?\)")
+_SITES: Final = re.compile(
+    r"(?m)^[ \t]*\[+[ \t]*sites[ \t]*(\.)?"
+)  # the first header of a site, or of a part of it
 _BETWEEN: Final = "', '"
 _IN_A_SITE: Final = re.compile(r"sites\[([0-9]+)\](.*)", re.DOTALL)
 # "$${" is a literal "${"; "${" that no name follows is a mistake.
@@ -94,7 +97,7 @@ def placed_in(error: ConfigurationError, files: Files) -> None:
 
 def _give_line(error: ConfigurationError) -> None:
     with suppress(OSError, ValueError):
-        error.line = line_of(Path(error.source).read_text("utf-8"), error.key)
+        error.line = line_of(Path(error.source).read_text("utf-8-sig"), error.key)
 
 
 def _hide(error: ConfigurationError, files: Files) -> None:
@@ -147,7 +150,7 @@ def _texts(value: object) -> Iterator[str]:
 def _table(file: Path, environ: Mapping[str, str]) -> tuple[dict[str, Any], dict[Place, str]]:
     """The settings of one file with its variables filled in, and the strings with variables as written."""
     try:
-        text = file.read_text("utf-8")
+        text = file.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         mistake = ""
         if isinstance(error, PermissionError):
@@ -181,6 +184,12 @@ def _with_variables(value: Any, path: Place) -> Iterator[tuple[Place, str]]:
 
 def _invalid(file: Path, text: str, message: str) -> ConfigurationError:
     """The mistake that the parser names, in few words: it says where at its end."""
+    first = _SITES.search(text)
+    if first is not None and first[1]:
+        mistake = "`[[sites.routes]]` and the like belong behind the `[[sites]]` that they are part of"
+        error = ConfigurationError(str(file), "", message, "TOML", f"before the first `[[sites]]`: {mistake}")
+        error.line = text[: first.start()].count("\n") + 1
+        return error
     place = _PLACE.search(message)
     detail = message[: place.start()] if place else message
     detail = detail.replace("newline or end of document after a statement", "a newline")

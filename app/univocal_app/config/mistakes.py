@@ -58,7 +58,8 @@ def _mistake(problem: ErrorDetails, source: str, root: type[BaseModel]) -> Confi
             mistake = "missing: this setting has no default"
             return ConfigurationError(source, key, None, "a value: this setting has no default", mistake)
         case "value_error" if isinstance(error := problem["ctx"]["error"], SettingError):
-            return ConfigurationError(source, key + error.place, error.value, error.allowed)
+            form = _form("list_type", location, error.value) if error.allowed == "an array" else ""
+            return ConfigurationError(source, key + error.place, error.value, error.allowed, form)
         case kind:
             allowed = ALLOWED.get(kind) or _ALLOWED_IN.sub("", problem["msg"])
             shown = masked(value) if key == "cache.store" and isinstance(value, str) else value
@@ -72,6 +73,8 @@ def _form(kind: str, location: tuple[str | int, ...], value: object) -> str:
         return f"`[{name}]` is one table, and there may be several: write `[[{name}]]`"
     if kind == "list_type" and isinstance(value, str):
         return f'found {value!r}; allowed: an array: write `["{value}"]`'
+    if kind == "dict_type" and isinstance(value, list) and not any(isinstance(each, dict) for each in value):
+        return f'found an array; allowed: a table: write `{location[-1]} = {{ "Name" = "value" }}`'
     if kind in {"model_type", "dict_type"} and isinstance(value, list):
         return f"there is one such table: write `[{name}]`, not `[[{name}]]`"
     return ""

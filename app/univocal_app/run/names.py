@@ -1,4 +1,4 @@
-"""Warnings of `univocal check`, no mistakes: names that do not resolve here, routes with one reading."""
+"""Warnings of `univocal check`, no mistakes: names that do not resolve here, and what is hardly meant."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from univocal.origin.resolving import is_name
 from univocal.uri.readings import spelled_alike
 from univocal_app.config.sites import upstreams
 from univocal_app.config.tables import Configuration
+from univocal_app.config.values import Address
 from univocal_app.run.reading import files_of, placed
 
-__all__ = ["alike", "unresolved"]
+__all__ = ["alike", "doubtful", "unresolved"]
 
 _AT_ONCE: Final = 16  # names, each in a thread
 
@@ -57,6 +58,36 @@ def alike(configuration: Configuration, source: str) -> list[ConfigurationError]
                     key = f"sites[{number}].routes[{index}].path"
                     warnings.append(ConfigurationError(source, key, route.path, "one reading each", mistake))
                     break
+    return placed(warnings, files_of(source))
+
+
+def doubtful(configuration: Configuration, source: str) -> list[ConfigurationError]:
+    """A warning for each setting that is valid and hardly meant."""
+    server, warnings = configuration.server, list[ConfigurationError]()
+
+    def warn(key: str, found: object, allowed: str, mistake: str) -> None:
+        warnings.append(ConfigurationError(source, key, found, allowed, mistake))
+
+    for number, network in enumerate(configuration.purge.allow):
+        if network.endswith("/0"):
+            mistake = (
+                f"{network} is everybody: every client may purge, and use the admin listener if it reaches it"
+            )
+            warn(f"purge.allow[{number}]", network, "networks of your own", mistake)
+    if server.proxy_protocol and not server.trusted_proxies:
+        mistake = (
+            "no proxy is trusted, so every connection with a PROXY header is refused: see `trusted_proxies`"
+        )
+        warn("server.proxy_protocol", True, "true beside trusted_proxies", mistake)
+    own = {str(each) for each in (*server.listen, *server.listen_tls) if isinstance(each, Address)}
+    for number, site in enumerate(configuration.sites):
+        for place, upstream in upstreams(f"sites[{number}]", site).items():
+            for origin in upstream.servers:
+                if origin.url.partition("://")[2] in own:
+                    mistake = (
+                        f"{origin.url} is a listener of this program: its requests would come back to it"
+                    )
+                    warn(f"{place}.upstream", origin.url, "another server", mistake)
     return placed(warnings, files_of(source))
 
 

@@ -525,3 +525,53 @@ def test_the_library_alone_explains_on_an_ascii_terminal() -> None:
     )
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "canonical  http://a.example/%D0%9A" in ended.stdout
+
+
+SITE = '[[sites]]\nhosts = ["a.example"]\nupstream = "http://127.0.0.1:9"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            '[purge]\nallow = ["127.0.0.1", "0.0.0.0/0"]\n' + SITE,
+            ":2: purge.allow[1]: 0.0.0.0/0 is everybody",
+        ),
+        ('[purge]\nallow = ["::/0"]\n' + SITE, "::/0 is everybody"),
+        ('[server]\nlisten = "127.0.0.1:9"\n' + SITE, "http://127.0.0.1:9 is a listener of this program"),
+        ("[server]\nproxy_protocol = true\ntrusted_proxies = []\n" + SITE, "no proxy is trusted"),
+        ("[server]\nproxy_protocol = true\n" + SITE, ""),
+        (SITE, ""),
+    ],
+)
+def test_check_warns_of_what_is_hardly_meant(univocal: Fixture, tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "univocal.toml"
+    file.write_text(text)
+    ended = univocal("check", "--config", str(file))
+    assert ended.returncode == 0
+    assert (said in ended.stderr) if said else (ended.stderr == "")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (SITE + '[sites.response]\nset = ["X-A: b"]\n', 'write `set = { "Name" = "value" }`'),
+        (SITE + '[sites.cache]\nbypass_cookies = "x"\n', 'write `["x"]`'),
+        ('[[sites.routes]]\npath = "/a/"\n' + SITE, ":1: before the first `[[sites]]`: `[[sites.routes]]`"),
+    ],
+)
+def test_a_mistake_of_form_says_what_to_write(
+    univocal: Fixture, tmp_path: Path, text: str, said: str
+) -> None:
+    file = tmp_path / "univocal.toml"
+    file.write_text(text)
+    ended = univocal("check", "--config", str(file))
+    assert (ended.returncode, said in ended.stderr) == (2, True), ended.stderr
+
+
+def test_a_byte_order_mark_is_no_mistake(univocal: Fixture, tmp_path: Path) -> None:
+    file = tmp_path / "univocal.toml"
+    file.write_text("\ufeff" + SITE, "utf-8")
+    assert univocal("check", "--config", str(file)).returncode == 0
+    file.write_text("\ufeff" + SITE + "lisen = 1\n", "utf-8")
+    assert f"{file}:4: sites[0].lisen" in univocal("check", "--config", str(file)).stderr
