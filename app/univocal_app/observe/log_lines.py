@@ -188,9 +188,10 @@ def _combined(outcome: Outcome) -> str:
 
 
 def request_text(received: Received) -> str:
-    """The request line, escaped."""
+    """The request line, escaped; nginx and Apache httpd write HTTP/2.0 for HTTP/2."""
     method, target = received.method.decode("latin-1"), received.target.decode("latin-1")
-    return escaped(f"{method} {target} HTTP/{received.version.decode('latin-1')}")
+    version = "2.0" if received.version == b"2" else received.version.decode("latin-1")
+    return escaped(f"{method} {target} HTTP/{version}")
 
 
 def as_cached(outcome: Outcome) -> bytes:

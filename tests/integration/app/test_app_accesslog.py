@@ -175,6 +175,14 @@ def test_purges_alone(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     assert [json.loads(line)["status"] for line in err.splitlines()] == [200, 403]
 
 
+@pytest.mark.parametrize(
+    ("protocol", "said"), [(b"1.0", "HTTP/1.0"), (b"1.1", "HTTP/1.1"), (b"2", "HTTP/2.0")]
+)
+def test_a_combined_line_names_the_protocol_as_nginx_does(protocol: bytes, said: str) -> None:
+    one = replace(outcome(), received=Received(b"GET", b"/a", version=protocol))
+    assert f'"GET /a {said}"'.encode() in as_combined(one)
+
+
 def test_a_stream_that_fails_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
     class Full(io.BytesIO):
         def write(self, _: object) -> int:
