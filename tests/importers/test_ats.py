@@ -78,8 +78,10 @@ def test_the_sets_of_mediawiki_are_the_built_in_profile(text):
 def test_the_sets_of_upload_in_yaml():
     result = imported(YAML, "http://upload.example")
     assert profile(result).digest == BUILT_IN["upload"].digest
+    # Beside the sets it has a script that may refuse.
+    closed = {"access": {"deny": ["0.0.0.0/0", "::/0"]}}
     assert result.sites == [
-        {"hosts": ["upload.example"], "upstream": "https://swift.example", "origin_host": "upstream"}
+        {"hosts": ["upload.example"], "upstream": "https://swift.example", "origin_host": "upstream"} | closed
     ]
     assert [(line, text) for line, text in said(result) if "without these sets" in text] == [
         (14, "map http://misc.example: without these sets; left out, and its plugins"),
@@ -98,8 +100,10 @@ def test_rules_with_different_sets_are_picked_from():
         imported(YAML, "nope")
     result = imported(YAML, "line 17")
     assert (result.path["decode"], result.path["encode"]) == ("! $ ' ( ) * , : ; @", "& + = [ ]")
-    (site,) = result.sites
+    site, *others = result.sites
     assert site["hosts"] == ["*"]
+    assert [each["hosts"] for each in others] == [["upload.example"], ["misc.example"]]
+    assert all(each["access"] == {"deny": ["0.0.0.0/0", "::/0"]} for each in others)
     assert site["routes"] == [
         {"path": "/api/rest_v1", "upstream": "https://rest.internal.example:7443/api/rest_v1"}
     ]
@@ -281,6 +285,7 @@ map http://en.example http://127.0.0.1:9001 \\
     result = imported(text)
     expected = [
         (1, ".definefilter here @action=allow: not part of a profile or a route"),
+        (2, "http://en.example: univocal refuses these requests (403)"),
         (3, "@plugin=header_rewrite.so @pparam=/etc/trafficserver/rules.config: changes fields"),
         (5, "@pparam=--debug: a parameter besides the two sets"),
         (
@@ -344,3 +349,53 @@ def test_an_active_filter_closes_every_rule():
     result = imported(f".activatefilter staff\n{RULE}{WIKI}")
     (site,) = result.sites
     assert site["access"] == CLOSED
+
+
+def sets_of_rules(*rules):
+    return imported("\n".join(f"{rule} {SCRIPT} {WIKI}" if "@src" not in rule else rule for rule in rules))
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "map_with_referer http://en.example/priv http://127.0.0.1:9002 http://en.example/login ~x",
+        "redirect http://en.example/priv http://de.example/",
+        "map http://en.example/priv ftp://127.0.0.1:9002",
+    ],
+)
+def test_paths_of_rules_that_are_left_out_are_closed(rule):
+    result = sets_of_rules("map http://en.example/ http://127.0.0.1:9001", rule)
+    (site,) = result.sites
+    closed = {"access": {"deny": ["0.0.0.0/0", "::/0"]}}
+    assert site["routes"] == [{"path": "/priv"} | closed, {"path": "/priv*"} | closed]
+    assert any(note.is_open_question for note in result.notes)
+
+
+def test_a_rule_without_the_sets_is_closed_beside_the_others():
+    plain = "map http://en.example/priv http://127.0.0.1:9002"
+    result = imported(f"{RULE.rstrip()} {WIKI}\n{plain}\n")
+    (site,) = result.sites
+    assert [route["path"] for route in site["routes"]] == ["/priv", "/priv*"]
+
+
+def test_a_rule_without_a_host_is_for_every_host():
+    result = sets_of_rules("map / http://127.0.0.1:9001")
+    assert [site["hosts"] for site in result.sites] == [["*"]]
+
+
+def test_hosts_of_omitted_rules_are_not_those_of_the_star():
+    result = sets_of_rules(
+        "regex_map http://(.*)/ http://127.0.0.1:9001", "redirect http://old.example/ http://new.example/"
+    )
+    star, old = result.sites
+    assert (star["hosts"], old["hosts"]) == (["*"], ["old.example"])
+    assert old["access"] == {"deny": ["0.0.0.0/0", "::/0"]}
+
+
+def test_a_star_gives_way_to_hosts_without_a_site():
+    result = sets_of_rules(
+        "regex_map http://adm[0-9]+.example/ http://127.0.0.1:9001",
+        "regex_map http://(.*)/ http://127.0.0.1:9001",
+    )
+    assert result.sites == []
+    assert any(note.is_open_question for note in result.notes)

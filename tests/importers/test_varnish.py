@@ -8,7 +8,7 @@ from univocal.http.errors import ConfigurationError
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.percent_encoding import DECODE, ENCODE, KEEP, RINGS, DecoderRing
 from univocal.uri.profile import parse
-from univocal_app.importers.imported import Source
+from univocal_app.importers.imported import NothingImportedError, Source
 from univocal_app.importers.varnish import read
 from univocal_app.importers.writing import profile_text
 
@@ -205,3 +205,8 @@ def test_no_text_takes_long(unit):
 def test_any_text_is_a_ring_or_a_message(text):
     with pytest.raises(ConfigurationError):
         imported(text)
+
+
+def test_code_without_a_table_leads_to_its_pieces():
+    with pytest.raises(NothingImportedError, match=r"VCL code is not read; docs/how-to/from-varnish\.md"):
+        read(Source("default.vcl", "vcl 4.1;\nsub vcl_recv { return (pass); }\n"))

@@ -236,5 +236,22 @@ def check(
     )
     for warning in warnings:
         typer.echo(f"univocal: warning: {warning}", err=True)
-    count = len(configuration.sites)
-    typer.echo(f"{config}: valid, {count} site{'s' if count > 1 else ''}")
+    closed_sites, closed_routes = _closed(configuration)
+    closed = f"; closed: {_counted(closed_sites, 'site')}, {_counted(closed_routes, 'route')}"
+    told = closed if closed_sites or closed_routes else ""
+    typer.echo(f"{config}: valid, {_counted(len(configuration.sites), 'site')}{told}")
+
+
+def _counted(count: int, name: str) -> str:
+    return f"{count} {name}{'' if count == 1 else 's'}"
+
+
+def _closed(configuration: Configuration) -> tuple[int, int]:
+    """The numbers of sites, and of routes of other sites, to which nobody has access."""
+    closed = [site for site in configuration.sites if _has_nobody(site.access.deny)]
+    routes = [route for site in configuration.sites if site not in closed for route in site.routes]
+    return len(closed), sum(_has_nobody(route.access.deny) for route in routes)
+
+
+def _has_nobody(denied: list[str]) -> bool:
+    return {"0.0.0.0/0", "::/0"} <= {*denied}

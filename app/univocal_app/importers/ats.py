@@ -53,6 +53,10 @@ _FILTERS: Final = frozenset({"action", "method", "src_ip", "src_ip_category", "i
 _GUARDS: Final = frozenset(
     {"access_control.so", "authproxy.so", "uri_signing.so", "url_sig.so", "geoip_acl.so"}
 )
+# Plugins that neither refuse requests nor keep people apart.
+_HARMLESS_PLUGINS: Final = frozenset(
+    {"cachekey.so", "compress.so", "conf_remap.so", "gzip.so", "prefetch.so", "slice.so", "xdebug.so"}
+)
 _OTHER_PLUGIN: Final = "a plugin; what it does is not taken over"
 
 # The hosts of regex_map that a site can have: all, or all below a name. "$1" is what its group matches.
@@ -111,7 +115,8 @@ def read(source: Source) -> Imported:
             notes.append(Note(rule.line, f"{text}: without these sets; left out, and its plugins"))
     for rule, own in chosen:
         notes += _of_plugins(rule, own)
-    _write(writer, [rule for rule, _ in rules], taken, is_filtered=filtered)
+    sets_of = {id(rule): own for rule, own in chosen}
+    _write(writer, [rule for rule, _ in rules], taken, sets_of, is_filtered=filtered)
     if writer.sites:
         notes.append(Note(0, _HOST))
     return Imported(
@@ -228,7 +233,7 @@ def _sets_of(plugin: _Plugin, number: int) -> _Sets:
 def _chosen(source: Source, rules: list[tuple[_Rule, _Sets]]) -> list[tuple[_Rule, _Sets]]:
     """Rules that share one pair of sets."""
     if not rules:
-        raise source.error(
+        raise source.nothing(
             0,
             "no rule with two sets",
             'two @pparam of hexadecimal octets, such as @pparam="3A 2F" @pparam="5B 5D"',
@@ -263,32 +268,73 @@ def _url(text: str) -> Absolute | None:
     return None if _UNWELCOME.search(text) else url
 
 
-def _write(writer: SiteWriter, rules: list[_Rule], taken: list[_Rule], *, is_filtered: bool) -> None:
-    """A site for each host that rules map, with a route for each of their paths; guarded ones are closed."""
+def _write(
+    writer: SiteWriter,
+    rules: list[_Rule],
+    taken: list[_Rule],
+    sets_of: dict[int, _Sets],
+    *,
+    is_filtered: bool,
+) -> None:
+    """A site for each host that rules map, with a route for each of their paths; guarded ones are closed.
+
+    So are the paths of rules that are left out: they would fall to the rule around them.
+    """
     sites: dict[str, tuple[int, list[Mapped]]] = {}
     for rule in rules:
-        is_guarded = is_filtered or _is_guarded(rule)
         is_taken = any(rule is each for each in taken)
+        is_guarded = is_filtered or _is_guarded(rule) or (is_taken and _may_refuse(rule, sets_of[id(rule)]))
         if is_guarded:
             text = (
                 f"{rule.name}: univocal refuses these requests (403) until [sites.access] says who has access"
             )
             writer.notes.append(Note(rule.line, text, is_open_question=True))
-        elif not is_taken:
-            continue
         writer.notes += [
             Note(line, f"{word}: not part of a profile or a route") for line, word in rule.options
         ]
         if not rule.target:
             continue
         mapping = _mapping(rule, writer.notes)
-        if mapping is not None:
-            host, mapped = mapping
-            own = _guarded(mapped, is_taken=is_taken) if is_guarded else _unguarded(mapped)
-            sites.setdefault(host, (rule.line, []))[1].extend(own)
-            writer.notes += _of_prefixes(mapped, is_guarded=is_guarded)
+        if mapping is None:
+            mapping = _left_out(rule, writer)
+            is_guarded, is_taken = True, False
+        if mapping is None:
+            continue
+        host, mapped = mapping
+        if not (is_guarded or is_taken):
+            text = f"{rule.name}: left out, so univocal refuses these requests (403)"
+            writer.notes.append(Note(rule.line, text, is_open_question=True))
+            is_guarded = True
+        own = _guarded(mapped, is_taken=is_taken) if is_guarded else _unguarded(mapped)
+        sites.setdefault(host, (rule.line, []))[1].extend(own)
+        writer.notes += _of_prefixes(mapped, is_guarded=is_guarded)
+    if any(_hosts_are_lost(rule) for rule in rules):
+        for host in [host for host in sites if host == "*"]:
+            line, routes = sites.pop(host)
+            text = "hosts of other rules have no site, so this one, for every host, is left out"
+            writer.notes.append(Note(line, text, is_open_question=True))
     for host, (line, routes) in sites.items():
         writer.add(line, [host], routes, "upstream")
+    writer.close_unwritten()
+
+
+def _left_out(rule: _Rule, writer: SiteWriter) -> tuple[str, Mapped] | None:
+    """The host and the path of a rule that becomes no route, which univocal refuses; None for a pattern."""
+    target = _url(rule.target)
+    if rule.kind == "reverse_map" or target is None or rule.kind.startswith("regex_"):
+        return None
+    text = f"{rule.name}: left out, so univocal refuses these requests (403)"
+    writer.notes.append(Note(rule.line, text, is_open_question=True))
+    return target.authority.decode(), Mapped(target.rest.decode() or "/", None, "canonical", rule.line)
+
+
+def _hosts_are_lost(rule: _Rule) -> bool:
+    """Tell whether a rule is for hosts that no site can name."""
+    target = _url(rule.target)
+    if not rule.kind.startswith("regex_") or target is None:
+        return False
+    host = target.authority.decode()
+    return not (_BELOW.fullmatch(host) or _ALL_HOSTS.fullmatch(host))
 
 
 def _guarded(mapped: Mapped, *, is_taken: bool) -> list[Mapped]:
@@ -311,18 +357,29 @@ def _is_guarded(rule: _Rule) -> bool:
     """Tell whether a filter or a plugin of a rule decides who has access."""
     words = [word.strip("'").lstrip("@") for _, word in rule.options]
     options = [word.partition("=")[0] for word in words if word != "action=allow"]
-    plugins = [plugin.name.rpartition("/")[2] for plugin in rule.plugins]
-    return not _FILTERS.isdisjoint(options) or not _GUARDS.isdisjoint(plugins)
+    return not _FILTERS.isdisjoint(options) or not _GUARDS.isdisjoint(_plugins(rule))
+
+
+def _may_refuse(rule: _Rule, sets: _Sets) -> bool:
+    """Tell whether a plugin besides that of the sets may refuse requests, for all that is known of it."""
+    others = (plugin.name.rpartition("/")[2] for plugin in rule.plugins if plugin is not sets.used[0])
+    return any(name not in _HARMLESS_PLUGINS for name in others)
+
+
+def _plugins(rule: _Rule) -> list[str]:
+    """The names of a rule's plugins."""
+    return [plugin.name.rpartition("/")[2] for plugin in rule.plugins]
 
 
 def _mapping(rule: _Rule, notes: list[Note]) -> tuple[str, Mapped] | None:
     """The host and the route that a rule amounts to; None, with a note, where it is none."""
-    target, to = _url(rule.target), _url(rule.replacement)
+    whole = f"http://any.invalid{rule.target}" if rule.target.startswith("/") else rule.target
+    target, to = _url(whole), _url(rule.replacement)
     if rule.kind not in {"map", "regex_map"} or target is None or to is None:
         text = f"{rule.kind} {rule.target}: only `map` from one http(s) URL to another becomes a route"
         notes.append(Note(rule.line, text))
         return None
-    host, replacement = target.authority.decode(), rule.replacement
+    host, replacement = "*" if rule.target.startswith("/") else target.authority.decode(), rule.replacement
     if rule.kind == "regex_map":
         substituted = _of_pattern(host, rule, to, notes)
         if substituted is None:
