@@ -6,14 +6,16 @@
 `purge`: one tag has all of them; seconds until the purge is confirmed, and until it is counted.
 `memory`: four workers with --stored MiB; what the shared memory and the largest process take.
 `hits`: one key, from one worker and from two; the hits that two answer in their CPU time, beside one's.
+`disk`: 10,000 responses of 20 KiB in files that memory does not hold, by univocal and nginx in turns.
 `redis`: stored misses, first hits and purges with Redis (`redis_store.py`).
-Needs wrk for the last two, and redis-server. CPU time is compared, since other programs take time, too.
+Needs wrk for the last three, nginx, and redis-server. CPU time is compared, since others take time, too.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import getpass
 import signal
 import subprocess
 import sys
@@ -38,6 +40,8 @@ from univocal.store.shared import SharedTier
 
 MIB = 1 << 20
 PIECE = 4096  # bytes of a response that is stored for `memory`
+DISK_PIECE = 20 << 10  # and for `disk`
+ROUNDS = 3  # of `disk`
 FIELDS: Fields = [(b"cache-control", b"max-age=3600"), (b"xkey", b"all")]
 GIB = 1 << 30
 RULES = Rules()
@@ -117,21 +121,24 @@ def measure_directory(keys: int, folder: Path) -> None:
 class _Origin(asyncio.Protocol):
     """Answers each head with content that may be stored."""
 
+    def __init__(self, size: int) -> None:
+        self._size = size
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport, self._kept = transport, b""
 
     def data_received(self, data: bytes) -> None:
         *heads, self._kept = (self._kept + data).split(b"\r\n\r\n")
-        head = b"HTTP/1.1 200 OK\r\ncache-control: max-age=3600\r\ncontent-length: %d\r\n\r\n" % PIECE
-        self._transport.write((head + bytes(PIECE)) * len(heads))
+        head = b"HTTP/1.1 200 OK\r\ncache-control: max-age=3600\r\ncontent-length: %d\r\n\r\n" % self._size
+        self._transport.write((head + bytes(self._size)) * len(heads))
 
 
 @contextmanager
-def origin(port: int) -> Iterator[None]:
+def origin(port: int, size: int = PIECE) -> Iterator[None]:
     """An origin server, in a thread."""
     loop = asyncio.new_event_loop()
-    server = loop.run_until_complete(loop.create_server(_Origin, "127.0.0.1", port))
+    server = loop.run_until_complete(loop.create_server(lambda: _Origin(size), "127.0.0.1", port))
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     try:
@@ -163,14 +170,14 @@ def proxy(workers: int, behind: int, folder: Path) -> Iterator[Running]:
         process.wait(20)
 
 
-async def ask(port: int, numbers: range) -> None:
+async def ask(port: int, numbers: range, size: int = PIECE) -> None:
     """Ask for some keys over one connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for number in numbers:
         writer.write(b"GET /key/%d HTTP/1.1\r\nhost: en.example\r\n\r\n" % number)
         head = await reader.readuntil(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200"), head
-        await reader.readexactly(PIECE)
+        await reader.readexactly(size)
     writer.close()
 
 
@@ -213,6 +220,73 @@ def measure_hits(seconds: int, folder: Path) -> None:
     print(f"hits: two workers answer {2 * costs[1] / costs[2]:.2f} × one in their CPU time")
 
 
+def proxied(folder: Path, behind: int) -> tuple[int, list[str], str]:
+    """univocal's port, its command, and where it keeps what it stores: on the disk, with little memory."""
+    port, file = free_port(), folder / "disk.toml"
+    file.write_text(
+        f'[server]\nlisten = "127.0.0.1:{port}"\nadmin = "127.0.0.1:{free_port()}"\naccess_log = "off"\n'
+        f'[cache]\nstore = "file://{folder}/store"\ndisk_bytes = "1 GiB"\nmax_bytes = "4 MiB"\n'
+        f'[[sites]]\nhosts = ["*"]\nupstream = "http://127.0.0.1:{behind}"\n',
+        encoding="utf-8",
+    )
+    return port, [sys.executable, "-m", "univocal_app", "serve", "--config", str(file)], "univocal"
+
+
+NGINX = """
+daemon off; user {user}; worker_processes 1; pid {folder}/pid; error_log /dev/null;
+events {{ worker_connections 1024; }}
+http {{
+    access_log off; client_body_temp_path {folder}/body; proxy_temp_path {folder}/temp;
+    fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
+    proxy_cache_path {folder}/cache levels=1:2 keys_zone=kept:64m max_size=4g inactive=1h use_temp_path=off;
+    proxy_cache kept;
+    server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://127.0.0.1:{behind}; }} }}
+}}
+"""
+
+
+def nginx(folder: Path, behind: int) -> tuple[int, list[str], str]:
+    """nginx's port, its command, and its name."""
+    port, file = free_port(), folder / "nginx.conf"
+    file.write_text(
+        NGINX.format(folder=folder, port=port, behind=behind, user=getpass.getuser()), encoding="utf-8"
+    )
+    return port, ["nginx", "-p", str(folder), "-c", str(file)], "nginx"
+
+
+def measure_disk(keys: int, seconds: int, folder: Path) -> None:
+    """Print how fast a disk is filled with responses of 20 KiB, and read: by univocal and nginx in turns."""
+    behind, rates = free_port(), dict[str, list[float]]()
+    with origin(behind, DISK_PIECE):
+        for number in range(ROUNDS):
+            for place in (proxied, nginx):
+                own = folder / f"{place.__name__}{number}"
+                own.mkdir()
+                port, command, name = place(own, behind)
+                process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+                try:
+                    while not listens(port):
+                        time.sleep(0.05)
+                    begun = time.perf_counter()
+                    asyncio.run(ask_all(port, keys))
+                    rates.setdefault(f"{name} fills", []).append(keys / (time.perf_counter() - begun))
+                    url = f"http://127.0.0.1:{port}/key/1"
+                    done = wrk.run(wrk.command(url, seconds, script="any_key.lua", arguments=(keys,)), 60)
+                    rates.setdefault(f"{name} reads", []).append(done.rate)
+                finally:
+                    process.send_signal(signal.SIGTERM)
+                    process.wait(20)
+    for what in ("fills", "reads"):
+        ours, theirs = rates[f"univocal {what}"], rates[f"nginx {what}"]
+        each = ", ".join(f"{one:.0f} : {other:.0f}" for one, other in zip(ours, theirs, strict=True))
+        print(f"disk: univocal {what} {max(ours) / max(theirs):.2f} × nginx ({each} a second)")
+
+
+async def ask_all(port: int, keys: int) -> None:
+    """Ask for each key once, over 32 connections."""
+    await asyncio.gather(*(ask(port, range(first, keys, 32), DISK_PIECE) for first in range(32)))
+
+
 def measure_redis(keys: int, seconds: int, folder: Path) -> None:
     """Print what Redis costs."""
     behind = free_port()
@@ -227,12 +301,13 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=100_000)
     parser.add_argument("--stored", type=int, default=100, help="MiB")
     parser.add_argument("--seconds", type=int, default=5)
-    parser.add_argument("--only", choices=("directory", "memory", "hits", "redis"), action="append")
+    parser.add_argument("--only", choices=("directory", "memory", "hits", "disk", "redis"), action="append")
     options = parser.parse_args()
     measurements: dict[str, Callable[[Path], None]] = {
         "directory": lambda folder: measure_directory(options.keys, folder),
         "memory": lambda folder: measure_memory(options.stored, folder),
         "hits": lambda folder: measure_hits(options.seconds, folder),
+        "disk": lambda folder: measure_disk(10_000, options.seconds, folder),
         "redis": lambda folder: measure_redis(options.keys, options.seconds, folder),
     }
     for name, measure in measurements.items():

@@ -20,6 +20,10 @@ from univocal.store.shared import SharedTier
 __all__ = ["DISK_BYTES", "RedisSettings", "directory_of", "file_tier", "redis_tier", "store_at"]
 
 DISK_BYTES: Final = 1 << 30
+# The part of `disk_bytes` that the journal of a directory takes, and bytes of it.
+_JOURNAL_PART: Final = 16
+_LEAST_JOURNAL: Final = 256 << 10
+_MOST_JOURNAL: Final = 4 << 20
 COMPILER: Final[PatternCompiler | None] = compiled if find_spec("re2") else None
 
 
@@ -140,7 +144,8 @@ def file_tier(
 
     whose = None if program is None else Program(*program)
     try:
-        directory = Directory(path, is_durable=is_durable, program=whose)
+        capacity = min(max(disk_bytes // _JOURNAL_PART, _LEAST_JOURNAL), _MOST_JOURNAL)
+        directory = Directory(path, is_durable=is_durable, program=whose, capacity=capacity)
     except InUseError:
         allowed = "a directory that no other program uses"
         raise ConfigurationError("cache", "store", f"file://{path}", allowed) from None

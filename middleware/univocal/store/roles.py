@@ -163,6 +163,10 @@ class Entries(ABC):
         With a `request`, those that it does not select may come without content.
         """
 
+    def glance(self, key: bytes, now: float) -> Sequence[Numbered] | None:  # noqa: ARG002
+        """The responses of a key as `lookup` gives them; None where that takes a wait."""
+        return None
+
     @abstractmethod
     async def begin(self, lease: FetchLease, now: float) -> float:
         """Take the turn to fetch the lease's key: 0.0 and `has_turn` if it is free.

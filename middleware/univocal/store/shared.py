@@ -322,10 +322,25 @@ class SharedTier(Tiers):
         *,
         joined: bool,
     ) -> None:
-        if self._is_there:
+        if self._is_there and self._glanced(_of(lease), judge):
+            then(True)
+        elif self._is_there:
             self._go_on(self._fill(_of(lease), request, judge, joined=joined), then, otherwise=False)
         else:
             then(False)
+
+    def _glanced(self, lease: NodeLease, judge: Satisfies) -> bool:
+        """Show `judge` what the store has at hand, within the call."""
+        if not self._follow():
+            return False
+        trimmed = self._journal.trimmed
+        numbered = self._entries.glance(lease.key, self.clock())
+        self._follow()
+        if not numbered or self._journal.trimmed != trimmed:
+            return False
+        lease.seen = [self._valid_by_now(each) for each in numbered]
+        self._take_in(lease.seen)
+        return judge(*self._reliable(lease))
 
     async def _fill(self, lease: NodeLease, request: Request, judge: Satisfies, *, joined: bool) -> bool:
         """Show `judge` what the store has; where that does not satisfy it, the fetch begins now."""

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -367,6 +368,117 @@ async def test_a_store_stays_within_its_bytes_and_keeps_used_entries(opened: Ope
     other = await opened()
     assert await served(other, "59") != []
     assert await served(other, "0") == []
+
+
+def bytes_in(directory: Path) -> int:
+    total = 0
+    for file in directory.glob("**/*"):
+        with suppress(FileNotFoundError):
+            total += file.stat().st_size
+    return total
+
+
+class Watched:
+    """The most bytes that a directory had, as a thread saw it again and again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.most, self.ends = path, 0, False
+        self.thread = threading.Thread(target=self.watch)
+        self.thread.start()
+
+    def watch(self) -> None:
+        while not self.ends:
+            self.most = max(self.most, bytes_in(self.path))
+            time.sleep(0.001)
+
+    def __enter__(self) -> Watched:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ends = True
+        self.thread.join()
+
+
+SIZES = {"small": [300], "large": [100_000], "mixed": [700, 20_000, 1_500, 3_000, 250_000, 9_000]}
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("mebibytes", [8, 32])
+async def test_disk_bytes_bound_all_that_is_in_the_directory(
+    opened: Open, tmp_path: Path, sizes: str, mebibytes: int
+) -> None:
+    """While two processes fill it with 1.5 times as much, purge, replace, and once it is to have less."""
+    bound, least = mebibytes << 20, 4 << 20
+    first, second = await opened(disk_bytes=bound), await opened(disk_bytes=bound)
+    stored, number = 0, 0
+    with Watched(tmp_path / "store") as watched:
+        while stored < 1.5 * bound and number < 15_000:
+            some = [
+                response(f"{number + each}", os.urandom(SIZES[sizes][each % len(SIZES[sizes])]))
+                for each in range(48)
+            ]
+            await asyncio.gather(store(first, *some[:24]), store(second, *some[24:]))
+            stored, number = stored + sum(len(one.body) for one in some), number + len(some)
+            if number % 480 == 0:
+                await first.purge(Keys(frozenset((some[0].key,))), time.time())
+                await store(second, response(f"{number - 5}", os.urandom(2_100)))
+    assert watched.most <= bound
+    third = await opened(disk_bytes=bound)
+    assert await served(third, str(number - 1)) != []
+    for tier in (first, second, third):
+        await tier.aclose()
+    again = await opened(disk_bytes=least)
+    async with asyncio.timeout(30):
+        while bytes_in(tmp_path / "store") > least:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert [each for each in range(number) if await served(again, str(each))]
+    with Watched(tmp_path / "store") as watched:
+        for some in range(10):
+            await store(
+                again, *(response(f"new{20 * some + each}", os.urandom(20_000)) for each in range(20))
+            )
+    assert watched.most <= least
+    assert await served(await opened(disk_bytes=least), "new199") != []
+
+
+async def test_a_content_that_is_not_whole_is_gone(opened: Open, tmp_path: Path) -> None:
+    tier = await opened()
+    bodies = {name: os.urandom(20_000) for name in "abc"}
+    await store(tier, *(response(name, body) for name, body in bodies.items()))
+    (file,) = (tmp_path / "store").glob("*.content")
+    octets = bytearray(file.read_bytes())
+    octets[octets.index(bodies["a"]) + 10_000] ^= 1
+    del octets[octets.index(bodies["c"]) + 19_000 :]
+    file.write_bytes(octets)
+    other = await opened()
+    assert await served(other, "a") == await served(other, "c") == []
+    assert await served(other, "b") == [bodies["b"]]
+    await store(tier, response("a", b"new" * 10_000), response("c", b"newer" * 10_000))
+    other = await opened()
+    assert [await served(other, name) for name in "ac"] == [[b"new" * 10_000], [b"newer" * 10_000]]
+
+
+async def test_a_content_is_read_at_once_or_off_the_loop(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read that would wait, one that this file system cannot promise, and one that was slow."""
+    tier = await opened()
+    await store(tier, *(response(name, name.encode() * 20_000) for name in "abcd"))
+    other = await opened()
+    entries = other._entries
+    assert isinstance(entries, FileEntries)
+    assert await served(other, "a") == [b"a" * 20_000]
+    assert entries.glance(key("b"), time.time())
+
+    for error in (BlockingIOError(), OSError(95, "not supported")):
+
+        def fails(*_: object, error: OSError = error) -> int:
+            raise error
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "preadv", fails)
+            assert entries.glance(key("b"), time.time()) is None
+            assert [row.stored.body for row in await entries.lookup(key("b"), time.time())] == [b"b" * 20_000]
 
 
 async def test_an_unexpected_fault_of_one_write_stops_no_later_one(

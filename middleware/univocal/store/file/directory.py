@@ -3,7 +3,8 @@
 lock            the program that uses it: its processes share a lock of it
 journal         purges, see ring.py
 turns           no bytes: its locks name the keys being fetched
-entries-N.db    SQLite; N is the journal's generation
+entries-N.db    SQLite; N is the journal's generation.
+entries-N.content   larger contents.
 damaged.db      the last such file that could not be read
 """
 
@@ -90,6 +91,12 @@ class Directory:
             logger.warning("%s: the journal is unreadable; the store starts empty", self.path)
         return ring
 
+    @property
+    def other_bytes(self) -> int:
+        """The bytes of all that is in it but entries."""
+        names = [name for name in os.listdir(self._file) if not name.startswith("entries-")]
+        return sum(os.stat(name, dir_fd=self._file).st_size for name in names)
+
     def _databases(self) -> list[str]:
         return [name for name in os.listdir(self._file) if name.startswith("entries-")]
 
@@ -97,7 +104,7 @@ class Directory:
         """Remove the entries of other generations: nobody can tell what was purged of them."""
         current = self.entries(self.ring.generation).name
         for name in self._databases():
-            if not name.startswith(current):
+            if not name.startswith(current.removesuffix("db")):
                 self._remove(name)
 
     def _remove(self, name: str) -> None:
@@ -118,6 +125,7 @@ class Directory:
             moved = "moved to damaged.db"
         for end in ("-wal", "-shm"):
             self._remove(damaged.name + end)
+        self._remove(damaged.with_suffix(".content").name)
         logger.warning("%s is damaged (%s): %s, the store starts empty", damaged, reason, moved)
 
     def close(self) -> None:

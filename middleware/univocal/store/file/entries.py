@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 from univocal.cache.stored import Stored
 from univocal.http.messages import Request
 from univocal.store.file.directory import Directory
-from univocal.store.file.rows import EntryTable, Lift, Put, is_damage
+from univocal.store.file.rows import LOGGED, PATIENCE, EntryTable, Lift, Put, Row, is_damage
 from univocal.store.purge_codec import decode_purge
 from univocal.store.purge_selectors import Keys, Selector, Variants, matches
 from univocal.store.refusals import Refusals
@@ -46,6 +46,18 @@ _BATCH: Final = 200
 _GATHERING: Final = 0.002
 # Seconds for which the turn may still be another's: it is freed when that ends.
 _TURN: Final = 10.0
+# The log's part of `disk_bytes`, and bytes of it; bytes that are set aside for its index and small files.
+_LOG_PART: Final = 16
+_LEAST_LOG: Final = 256 << 10
+_MOST_LOG: Final = 4 << 20
+_SPARE: Final = 128 << 10
+# Bytes by which the database's indexes may grow with a row.
+_AROUND: Final = 1 << 10
+# Seconds that a read in the event loop may take: after a longer one, another thread reads for some seconds.
+_SLOW: Final = 0.005
+_SLOW_FOR: Final = 1.0
+# Seconds between two looks whether the database is in its place.
+_LOOK: Final = 0.25
 # Seconds after which a row that is read is touched again.
 _TOUCHED: Final = 60
 # Purges that are carried out before what was written is brought to the disk, and seconds for which they wait.
@@ -65,6 +77,7 @@ class _Work:
     done: asyncio.Future[Any] | None
     result: Any = None
     settles: int = 0  # the number of a purge that this carries out
+    growth: int = 0  # bytes by which the database may grow
 
     def tell(self, error: Exception | None) -> None:
         """Tell who waits; in the event loop."""
@@ -84,6 +97,10 @@ class FileEntries(Entries):
         self.directory, self._report = directory, report
         self._reader: Final = ThreadPoolExecutor(1, "univocal-reader")
         self._read_rows: tuple[int, EntryTable] | None = None
+        self._at_hand: tuple[int, EntryTable] | None = None  # for the event loop, which waits for nothing
+        self._offered: tuple[int, EntryTable] | None = None  # the same, opened by the thread that reads
+        self._slow_until = self._looked = 0.0
+        self._log: Final = min(max(disk_bytes // _LOG_PART, _LEAST_LOG), _MOST_LOG)
         self._waiting: Final[deque[_Work]] = deque()
         self._size = 0
         self._news: Final = threading.Condition()
@@ -102,7 +119,44 @@ class FileEntries(Entries):
         now: float,
         request: Request | None = None,  # noqa: ARG002
     ) -> Sequence[Numbered]:
-        rows = await self._read("lookup", lambda rows: rows.of_key(key))
+        numbered = self.glance(key, now)
+        if numbered is None:
+            numbered = self._touched(await self._read("lookup", lambda rows: rows.of_key(key)), now)
+        return numbered
+
+    def glance(self, key: bytes, now: float) -> Sequence[Numbered] | None:
+        begun = time.perf_counter()
+        rows = self._glanced_rows(key, begun)
+        if rows is None:
+            return None
+        seconds = time.perf_counter() - begun
+        if seconds > _SLOW:
+            self._slow_until = begun + _SLOW_FOR
+        self._report("lookup", "ok", seconds)
+        return self._touched(rows, now)
+
+    def _glanced_rows(self, key: bytes, now: float) -> list[Row] | None:
+        """The rows of a key, if nothing has to be waited for; the disk was not slow lately."""
+        if self._offered is not None:
+            if self._at_hand is not None:
+                self._at_hand[1].close()
+            self._at_hand, self._offered = self._offered, None
+        if self._at_hand is None or now < self._slow_until:
+            return None
+        generation, rows = self._at_hand
+        if generation != self.directory.ring.generation:
+            return None
+        if now - self._looked > _LOOK:
+            if not rows.is_in_place:
+                return None
+            self._looked = now
+        try:
+            return rows.of_key(key, waits=False)
+        except (sqlite3.Error, OSError):
+            return None
+
+    def _touched(self, rows: list[Row] | None, now: float) -> Sequence[Numbered]:
+        rows = rows or []
         stale = [row.id for row in rows if now - row.touched > _TOUCHED]
         if stale:
             with suppress(OSError):
@@ -116,14 +170,21 @@ class FileEntries(Entries):
         begun, result = time.perf_counter(), "ok"
         try:
             return await asyncio.get_running_loop().run_in_executor(self._reader, self._read_now, read)
-        except (sqlite3.Error, RuntimeError) as error:
+        except (sqlite3.Error, RuntimeError, OSError) as error:
             result = "error"
             raise StoreUnavailableError(str(error)) from error
         finally:
             self._report(command, result, time.perf_counter() - begun)
 
     def _read_now(self, read: Callable[[EntryTable], T]) -> T:
-        self._read_rows = generation, rows = self._current(self._read_rows)
+        before = self._read_rows
+        self._read_rows = generation, rows = self._current(before)
+        if before is None or before[1] is not rows:
+            with suppress(sqlite3.Error, OSError):
+                at_hand = self._opened(generation, patience=0.0)
+                self._offered, unused = (generation, at_hand), self._offered
+                if unused is not None:
+                    unused[1].close()
         try:
             return read(rows)
         except sqlite3.Error as error:
@@ -141,12 +202,20 @@ class FileEntries(Entries):
                 self._put_aside(generation, "its file was removed")
                 generation = self.directory.ring.generation
         try:
-            return generation, EntryTable(
-                self.directory.entries(generation), is_durable=self.directory.is_durable
-            )
+            return generation, self._opened(generation)
         except sqlite3.Error as error:
             self._doubt(error, generation)
             raise
+
+    def _opened(self, generation: int, patience: float = PATIENCE) -> EntryTable:
+        around = self.directory.other_bytes + 2 * self._log + _SPARE
+        return EntryTable(
+            self.directory.entries(generation),
+            is_durable=self.directory.is_durable,
+            limit=self.disk_bytes - around,
+            log=self._log,
+            patience=patience,
+        )
 
     def _doubt(self, error: sqlite3.Error, generation: int) -> None:
         """Put the file of that generation aside if it is damaged: another process may have begun the next."""
@@ -182,7 +251,12 @@ class FileEntries(Entries):
             if too_much or len(self._waiting) > _MOST_PUTS:
                 result = "full"
                 return False
-            replaced: bool = await self._write(lambda rows: self._put(rows, put, lease, stored), put.size)
+            if put.size > self.disk_bytes // 2:
+                result = "full"
+                return False
+            replaced: bool = await self._write(
+                lambda rows: self._put(rows, put, lease, stored), put.size, 2 * put.row_size + _AROUND
+            )
             return replaced
         except StoreUnavailableError:
             result = "full" if self._refusals.lasts else "error"
@@ -205,7 +279,11 @@ class FileEntries(Entries):
                     return False
         except BeyondHorizonError:
             return False
-        return rows.put(put._replace(number=number))
+        try:
+            return rows.put(put._replace(number=number))
+        except OSError as error:
+            self._refusals.refused(error)
+            return False
 
     async def remove(self, keys: Sequence[bytes]) -> Sequence[Numbered]:
         try:
@@ -270,10 +348,10 @@ class FileEntries(Entries):
             await self._write(lambda rows: rows.tidy(dropped, lifted), 0)
         return rows[-1][2]
 
-    async def _write(self, run: Callable[[EntryTable], Any], size: int) -> Any:
+    async def _write(self, run: Callable[[EntryTable], Any], size: int, growth: int = 0) -> Any:
         done = asyncio.get_running_loop().create_future()
         try:
-            self._enqueue(_Work(run, size, done))
+            self._enqueue(_Work(run, size, done, growth=growth))
             return await done
         except Exception as error:
             raise StoreUnavailableError(str(error)) from error
@@ -311,9 +389,11 @@ class FileEntries(Entries):
         """Write until the end, some at a time."""
         opened: tuple[int, EntryTable] | None = None
         try:
+            with suppress(sqlite3.Error, OSError):
+                opened = self._bounded(opened)
             while self._next_batch():
                 try:
-                    opened = self._current(opened)
+                    opened = self._bounded(opened)
                     self._write_batch(*opened, self._batch)
                 except Exception as error:
                     self._fail(self._batch, error)  # the thread goes on: later responses are stored
@@ -327,6 +407,13 @@ class FileEntries(Entries):
             if opened is not None:
                 opened[1].close()
 
+    def _bounded(self, opened: tuple[int, EntryTable] | None) -> tuple[int, EntryTable]:
+        """The rows in force: a program that starts may find more than it is allowed by now."""
+        current = self._current(opened)
+        if opened is None or opened[1] is not current[1]:
+            current[1].shrink()
+        return current
+
     def _next_batch(self) -> bool:
         """Wait for what is to be written; False at the end."""
         with self._news:
@@ -336,17 +423,20 @@ class FileEntries(Entries):
                 return False
         time.sleep(_GATHERING)
         with self._news:
-            self._batch = [self._waiting.popleft() for _ in range(min(_BATCH, len(self._waiting)))]
+            self._batch, growth, most = [], 0, min(_BATCH, self._log // LOGGED)
+            while self._waiting and len(self._batch) < most and growth < self._log // 2:
+                self._batch.append(self._waiting.popleft())
+                growth += self._batch[-1].growth
             self._size -= sum(work.size for work in self._batch)
         return True
 
     def _write_batch(self, generation: int, rows: EntryTable, batch: list[_Work]) -> None:
         try:
             rows.begin()
+            if growth := sum(work.growth for work in batch):
+                rows.make_room(growth)
             for work in batch:
                 work.result = work.run(rows)
-            while rows.size > self.disk_bytes and rows.evict():
-                pass
             rows.commit()
         except BaseException as error:
             rows.roll_back()
@@ -389,6 +479,10 @@ class FileEntries(Entries):
         if self._read_rows is not None:
             self._read_rows[1].close()
             self._read_rows = None
+        for each in (self._at_hand, self._offered):
+            if each is not None:
+                each[1].close()
+        self._at_hand = self._offered = None
 
 
 def _tell(batch: list[_Work], error: Exception | None) -> None:

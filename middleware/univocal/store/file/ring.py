@@ -38,6 +38,8 @@ _NAME, _SIZE, _FIRST, _LAST, _GENERATION, _LOST, _FLOOR = range(7)
 # In a length: the purge has been carried out on all entries.
 _SETTLED: Final = 1 << 62
 _FLAGS: Final = struct.Struct("<Q")
+# A ring that is there may be so much larger.
+_ROOMY: Final = 8
 # As much of the ring makes room at a time.
 _PART: Final = 8
 # Purges of this process that are not settled, and are known not to be.
@@ -71,8 +73,11 @@ class Ring:
         self._file: Final = open_file(path, directory)
         try:
             with self.alone():
-                os.posix_fallocate(self._file, 0, _HEAD + capacity)
-                self._map = mmap.mmap(self._file, _HEAD + capacity)
+                self._capacity = self._there() or capacity
+                length = _HEAD + self._capacity
+                os.ftruncate(self._file, length)
+                os.posix_fallocate(self._file, 0, length)
+                self._map = mmap.mmap(self._file, length)
                 self._head = memoryview(self._map)[:64].cast("Q")
                 self.is_new = not self._is_whole()
                 if self.is_new:
@@ -80,6 +85,13 @@ class Ring:
         except BaseException:
             os.close(self._file)
             raise
+
+    def _there(self) -> int:
+        """The capacity of a journal that is there, unless it is far larger than this is to be; 0 for none."""
+        head = os.pread(self._file, 16, 0)
+        name, there = struct.unpack("=QQ", head) if len(head) == 16 else (0, 0)
+        fits = name == _MAGIC and there <= _ROOMY * self._capacity
+        return there if fits and os.fstat(self._file).st_size == _HEAD + there else 0
 
     def _is_whole(self) -> bool:
         """Tell whether the purges lead from the first to the last.

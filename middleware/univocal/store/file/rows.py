@@ -1,11 +1,16 @@
-"""The entries of a file store in SQLite: one row for a response and its content. Used by one thread."""
+"""The entries of a file store in SQLite: one row for a response; content stands in it or beside the database.
+
+A table is used by one thread at a time.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from itertools import islice
 from math import inf
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -20,6 +25,7 @@ from univocal.store.codec import (
     usable_until,
     variant,
 )
+from univocal.store.file.content import SCHEMA, UNIT, Content, units_of
 from univocal.store.purge_selectors import (
     Everything,
     Keys,
@@ -33,22 +39,37 @@ from univocal.store.purge_selectors import (
 )
 from univocal.store.roles import Numbered
 
-__all__ = ["EntryTable", "Lift", "Put", "Row", "is_damage"]
+__all__ = ["LOGGED", "PATIENCE", "EntryTable", "Lift", "Put", "Row", "is_damage"]
 
 # Seconds for which another process may be writing.
-_PATIENCE: Final = 2.0
+PATIENCE: Final = 2.0
 _CACHE: Final = 2_048  # KiB
 # As many rows are evicted, or looked at by a walk, at a time.
 SLICE: Final = 200
+# Bytes of a content that stands in its row.
+_IN_ROW: Final = 2 << 10
+# Rounds of eviction that make room for the rows of one batch.
+_ROUNDS: Final = 10
+# Rows that are evicted at a time where a store is nearly as small as it is to be.
+_FEW: Final = 20
+# Attempts to make room for a content.
+_ATTEMPTS: Final = 4
+# The part of the limit to which a store shrinks that has more.
+_KEPT: Final = 0.9
+_NO_LIMIT: Final = 1 << 62
+# Bytes that a row writes into the log, about.
+LOGGED: Final = 16 << 10
 # Responses of one key.
 _MOST_VARIANTS: Final = 64
 
-_VERSION: Final = 2
+_VERSION: Final = 3
+_OLDER: Final = "DROP TABLE IF EXISTS entries;"
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS entries (
     id INTEGER PRIMARY KEY, number INTEGER NOT NULL, touched INTEGER NOT NULL, usable_until REAL NOT NULL,
     response_time REAL NOT NULL, key BLOB NOT NULL, variant BLOB NOT NULL, tags BLOB NOT NULL,
-    digest BLOB NOT NULL, described BLOB NOT NULL, seal BLOB NOT NULL, body BLOB NOT NULL
+    digest BLOB NOT NULL, described BLOB NOT NULL, seal BLOB NOT NULL, length INTEGER NOT NULL,
+    place BLOB NOT NULL, body BLOB NOT NULL
 );
 CREATE UNIQUE INDEX IF NOT EXISTS named ON entries (key, variant);
 CREATE INDEX IF NOT EXISTS by_age ON entries (touched);
@@ -56,12 +77,12 @@ CREATE INDEX IF NOT EXISTS tagged ON entries (tags, number) WHERE tags <> x'';
 """
 _PUT: Final = """
 INSERT INTO entries
-    (number, touched, usable_until, response_time, key, variant, tags, digest, described, seal, body)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    (number, touched, usable_until, response_time, key, variant, tags, digest, described, seal, length,
+    place, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (key, variant) DO UPDATE SET number = excluded.number, touched = excluded.touched,
     usable_until = excluded.usable_until, response_time = excluded.response_time, tags = excluded.tags,
-    digest = excluded.digest, described = excluded.described, seal = excluded.seal, body = excluded.body
-    WHERE excluded.response_time >= response_time
+    digest = excluded.digest, described = excluded.described, seal = excluded.seal, length = excluded.length,
+    place = excluded.place, body = excluded.body
 """
 
 
@@ -93,7 +114,17 @@ class Put(NamedTuple):
     @property
     def size(self) -> int:
         """The bytes that it takes, about."""
-        return 200 + len(self.key) + len(self.described) + len(self.body)
+        return self.row_size + (len(self.body) if self.is_beside else 0)
+
+    @property
+    def is_beside(self) -> bool:
+        """True if the content is too large for the row."""
+        return len(self.body) > _IN_ROW
+
+    @property
+    def row_size(self) -> int:
+        """The bytes of the row, about."""
+        return 200 + len(self.key) + len(self.described) + (0 if self.is_beside else len(self.body))
 
 
 class Row(NamedTuple):
@@ -114,35 +145,68 @@ class Lift(NamedTuple):
 
 
 class EntryTable:
-    """A connection to the file at `path`. Raises sqlite3.Error; `is_damage` says which of them is one."""
+    """A connection to the file at `path`, and the content beside it.
 
-    def __init__(self, path: Path, *, is_durable: bool = True) -> None:
+    Both together are of at most `limit` bytes, and the log of `log` bytes, about. `patience`: seconds for
+    which another process may be writing. Raises OSError, sqlite3.Error; `is_damage` knows damage.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        is_durable: bool = True,
+        limit: int = _NO_LIMIT,
+        log: int = 4 << 20,
+        patience: float = PATIENCE,
+    ) -> None:
+        self.limit, self._log = limit, log
+        self._is_narrow = False
+        self._slice: Final = min(SLICE, log // LOGGED)
         self._sql: Final = sqlite3.connect(
-            path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
+            path, timeout=patience, isolation_level=None, check_same_thread=False
         )
         try:
+            self._sql.execute("PRAGMA auto_vacuum = INCREMENTAL")
             self._sql.execute("PRAGMA journal_mode = WAL")
             self._sql.execute(f"PRAGMA synchronous = {'NORMAL' if is_durable else 'OFF'}")
             self._sql.execute(f"PRAGMA cache_size = -{_CACHE}")
-            self._sql.execute(f"PRAGMA journal_size_limit = {16 << 20}")
-            if self._value("PRAGMA user_version") != _VERSION:
-                self._sql.executescript(f"DROP TABLE IF EXISTS entries; PRAGMA user_version = {_VERSION}")
-            self._sql.executescript(_SCHEMA)
+            self._sql.execute(f"PRAGMA journal_size_limit = {log}")
             self.page: Final[int] = self._sql.execute("PRAGMA page_size").fetchone()[0]
-            self._files: Final = [path, path.with_name(path.name + "-wal")]
+            self._vacuumed: Final = log // 4 // self.page
+            self._sql.execute(f"PRAGMA wal_autocheckpoint = {log // 2 // self.page}")
+            if self._value("PRAGMA user_version") != _VERSION:
+                self._begin_anew()
+            content = path.with_suffix(".content")
+            self._content: Final = Content(content, self._sql, is_in_memory=not is_durable)
+            self._files: Final = [path, path.with_name(path.name + "-wal"), content]
             self._places: Final = [_place(each) for each in self._files]
         except BaseException:
             self._sql.close()
             raise
 
+    def _begin_anew(self) -> None:
+        """Make the tables, unless another process has."""
+        self._sql.execute("BEGIN IMMEDIATE")
+        if self._value("PRAGMA user_version") != _VERSION:
+            for statement in (_OLDER + _SCHEMA + SCHEMA).split(";"):
+                self._sql.execute(statement)
+            self._sql.execute(f"PRAGMA user_version = {_VERSION}")
+        self._sql.execute("COMMIT")
+
     def close(self) -> None:
-        """Close the file."""
+        """Close the files."""
         self._sql.close()
+        self._content.close()
 
     @property
     def is_in_place(self) -> bool:
         """True while the database and its log are the files that were opened."""
         return [_place(each) for each in self._files] == self._places
+
+    @property
+    def _log_size(self) -> int:
+        return self._files[1].stat().st_size
 
     def sync(self) -> None:
         """Have what was written survive a loss of power."""
@@ -154,15 +218,21 @@ class EntryTable:
 
     # Reading
 
-    def of_key(self, key: bytes) -> list[Row]:
-        """The responses of a key that are whole, newest first; a row that is not is removed."""
+    def of_key(self, key: bytes, *, waits: bool = True) -> list[Row] | None:
+        """The responses of a key that are whole, newest first.
+
+        None where a content must be waited for, and that is not wished.
+        """
         rows = self._sql.execute(
-            "SELECT id, touched, number, digest, described, seal, body FROM entries WHERE key = ?"
-            " ORDER BY response_time DESC",
+            "SELECT id, touched, number, digest, described, seal, length, place, body FROM entries"
+            " WHERE key = ? ORDER BY response_time DESC",
             (key,),
         ).fetchall()
         read = list[Row]()
-        for identity, touched, number, digest, described, seal, body in rows:
+        for identity, touched, number, digest, described, seal, length, place, in_row in rows:
+            body = self._content.read(place, length, waits=waits) if place else in_row
+            if body is None:
+                return None
             is_whole = _digest(key, described, seal) == digest and _sealed(body) == seal
             stored = decode(key, described, body) if is_whole else None
             if stored is not None:
@@ -180,7 +250,7 @@ class EntryTable:
         rows = self._sql.execute(
             "SELECT id, touched, number, usable_until, key, described FROM entries WHERE id > ?"
             " ORDER BY id LIMIT ?",
-            (identity, SLICE),
+            (identity, self._slice),
         ).fetchall()
         read = list[tuple[Row | None, float, int]]()
         for each, touched, number, until, key, described in rows:
@@ -219,11 +289,74 @@ class EntryTable:
     # Writing, in one transaction each
 
     def begin(self) -> None:
-        """Begin a batch."""
+        """Begin a batch, behind a log that is not too long."""
+        if self._log_size > self._log // 2:
+            self.checkpoint()
+        if self._is_narrow:
+            self._is_narrow = False
+            for _ in range(_ROUNDS):
+                self._evict_alone(self._sql.execute(_OLDEST, (self._slice,)).fetchall())
+                self._sql.executescript(f"PRAGMA incremental_vacuum({self._vacuumed})")
         self._sql.execute("BEGIN IMMEDIATE")
+        self._content.begin(0)
+
+    def make_room(self, growth: int) -> None:
+        """Let the database grow by so many bytes at most in this batch, and the content into what is left.
+
+        Raises OSError while a process that stands still keeps the log from being shortened.
+        """
+        if self._log_size > 2 * self._log:
+            raise OSError(errno.ENOSPC, "another process keeps the log")
+        pages, units = self._value("PRAGMA page_count"), self._content.units
+        most = (self.limit - pages * self.page - self._log) // UNIT  # the database may go on growing a while
+        allowed = max(pages, (self.limit - max(units, most) * UNIT) // self.page)
+        for _ in range(_ROUNDS):
+            left = allowed - pages + self._value("PRAGMA freelist_count")
+            if left * self.page >= growth or not self.evict():
+                break
+        self._content.bound(most)
+        self._sql.execute(f"PRAGMA max_page_count = {allowed}")
+
+    def shrink(self) -> None:
+        """Evict what is beyond the limit, and give its room back to the file system."""
+        pages, units = self._value("PRAGMA page_count"), self._content.units
+        taken = max(1, pages * self.page + self._content.size)
+        if taken <= self.limit:
+            return
+        last = int(units * _KEPT * max(0, self.limit) / taken)
+        while rows := self._beyond(last, SLICE):
+            self._evict_alone(rows)
+        spare = max(0, self.limit - last * UNIT)
+        while self.size > spare and (
+            rows := self._sql.execute(_OLDEST, (SLICE if self.size > 3 * spare else _FEW,)).fetchall()
+        ):
+            self._evict_alone(rows)
+        self.begin()
+        self._drop(self._beyond(last))
+        self._content.end()
+        self._content.cut(last)
+        self._sql.execute("COMMIT")
+        self._content.truncate()
+        while (before := self._value("PRAGMA freelist_count")) > 0:
+            self._sql.executescript(f"PRAGMA incremental_vacuum({self._vacuumed})")
+            self.checkpoint()
+            if self._value("PRAGMA freelist_count") >= before:
+                break
+
+    def _beyond(self, last: int, most: int = -1) -> list[tuple[int, bytes]]:
+        """Rows whose content is not within so many units."""
+        rows = self._sql.execute("SELECT id, place FROM entries WHERE place <> x''")
+        found = (each for each in rows if self._content.is_beyond(each[1], last))
+        return list(islice(found, most if most >= 0 else None))
+
+    def _evict_alone(self, rows: Sequence[tuple[int, bytes]]) -> None:
+        self.begin()
+        self._drop(rows)
+        self.commit()
 
     def commit(self) -> None:
         """End a batch."""
+        self._content.end()
         self._sql.execute("COMMIT")
 
     def roll_back(self) -> None:
@@ -232,16 +365,40 @@ class EntryTable:
             self._sql.execute("ROLLBACK")
 
     def put(self, row: Put) -> bool:
-        """Write a response, unless a newer one is there; True if one was in its place."""
-        there = self._sql.execute("SELECT variant FROM entries WHERE key = ?", (row.key,)).fetchall()
-        self._sql.execute(_PUT, row)
+        """Write a response, unless a newer one is there; True if one was in its place.
+
+        Raises OSError if there is no room for its content.
+        """
+        there = self._sql.execute(
+            "SELECT variant, response_time, place FROM entries WHERE key = ?", (row.key,)
+        ).fetchall()
+        same = [each for each in there if each[0] == row.variant]
+        if same and same[0][1] > row.response_time:
+            return True
+        place, body = (self._placed(row.body), b"") if row.is_beside else (b"", row.body)
+        for each in same:
+            self._content.free(each[2])
+        self._sql.execute(_PUT, (*row[:-1], len(row.body), place, body))
         if len(there) >= _MOST_VARIANTS:
-            self._sql.execute(
-                "DELETE FROM entries WHERE id IN (SELECT id FROM entries WHERE key = ?"
-                " ORDER BY touched DESC, id DESC LIMIT -1 OFFSET ?)",
-                (row.key, _MOST_VARIANTS),
-            )
-        return (row.variant,) in there
+            self._drop(self._sql.execute(_OTHER_VARIANTS, (row.key, _MOST_VARIANTS)).fetchall())
+        return bool(same)
+
+    def _placed(self, body: bytes) -> bytes:
+        """Write a content, with room that others make for it; returns its place."""
+        for _ in range(_ATTEMPTS):
+            place = self._content.write(body)
+            if place is not None:
+                return place
+            if self._is_narrow or not self.evict(-(-len(body) // UNIT)):
+                break
+        self._is_narrow = True  # the database has taken the room, and gives some back before the next batch
+        raise OSError(errno.ENOSPC, "disk_bytes are too few for it")
+
+    def _drop(self, rows: Sequence[tuple[int, bytes]]) -> None:
+        """Remove rows, each with its identity and the place of its content."""
+        self._sql.executemany("DELETE FROM entries WHERE id = ?", [(each,) for each, _ in rows])
+        for _, place in rows:
+            self._content.free(place)
 
     def settle(self, selector: Selector, number: int, now: float) -> None:
         """Carry out a purge of this number on the rows that it names."""
@@ -265,9 +422,14 @@ class EntryTable:
 
     def tidy(self, dropped: Iterable[tuple[int, int]], lifted: Iterable[Lift]) -> None:
         """Remove rows (identity, number), and change others, if they still have their numbers."""
-        self._sql.executemany("DELETE FROM entries WHERE id = ? AND number = ?", dropped)
-        for each in lifted:
-            self._lift(each)
+        for each in dropped:
+            self._drop(
+                self._sql.execute(
+                    "SELECT id, place FROM entries WHERE id = ? AND number = ?", each
+                ).fetchall()
+            )
+        for lift in lifted:
+            self._lift(lift)
 
     def _lift(self, each: Lift) -> None:
         self._sql.execute(
@@ -298,13 +460,25 @@ class EntryTable:
         pages = self._value("PRAGMA page_count") - self._value("PRAGMA freelist_count")
         return pages * self.page
 
-    def evict(self) -> int:
-        """Remove some of the rows that were not written or read for the longest time."""
-        return self._sql.execute(
-            "DELETE FROM entries WHERE id IN (SELECT id FROM entries ORDER BY touched, id LIMIT ?)", (SLICE,)
-        ).rowcount
+    def evict(self, units: int = 0) -> int:
+        """Remove some of the rows that were not written or read for the longest time, and return how many.
+
+        With `units` no more than those that have so many together.
+        """
+        rows, freed = self._sql.execute(_OLDEST, (self._slice,)).fetchall(), 0
+        for count, (_, place) in enumerate(rows, 1):
+            freed += units_of(place)
+            if units and freed >= units:
+                del rows[count:]
+                break
+        self._drop(rows)
+        return len(rows)
 
 
+_OLDEST: Final = "SELECT id, place FROM entries ORDER BY touched, id LIMIT ?"
+_OTHER_VARIANTS: Final = """
+SELECT id, place FROM entries WHERE key = ? ORDER BY touched DESC, id DESC LIMIT -1 OFFSET ?
+"""
 _COUNT_PREFIX: Final = """
 SELECT count(*) FROM entries WHERE number >= ? AND substr(key, instr(key, x'20') + 1, ?) = ?
 """

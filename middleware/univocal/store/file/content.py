@@ -1,0 +1,227 @@
+"""The contents of a file store: one file in units of 1 KiB, whose free extents the database knows.
+
+A place is a list of extents, nearly always of one. A free extent may be written while another process still
+reads what was there: a digest tells a content from anything else.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from univocal.store.file.own_files import open_file
+
+__all__ = ["SCHEMA", "UNIT", "Content", "units_of"]
+
+UNIT: Final = 1 << 10
+SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS free (first INTEGER PRIMARY KEY, units INTEGER NOT NULL);
+CREATE INDEX IF NOT EXISTS by_units ON free (units);
+CREATE TABLE IF NOT EXISTS content (one INTEGER PRIMARY KEY CHECK (one = 1), units INTEGER NOT NULL);
+INSERT OR IGNORE INTO content VALUES (1, 0);
+"""
+_EXTENT: Final = struct.Struct("<QQ")  # the first unit, and how many there are
+# Extents of one content.
+_MOST: Final = 16
+# Has a read fail that would wait for the disk. Not every system has it, nor every file system.
+_AT_ONCE: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
+
+_Extent = tuple[int, int]
+
+
+class Content:
+    """The file at `path`, in the database's transactions. Raises OSError, sqlite3.Error.
+
+    `is_in_memory`: no read of it waits.
+    """
+
+    def __init__(self, path: Path, sql: sqlite3.Connection, *, is_in_memory: bool) -> None:
+        self._file: Final = open_file(path)
+        self._sql: Final = sql
+        self._flags: int | None = 0 if is_in_memory else _AT_ONCE
+        self._units = self._most = 0
+        self._begun: _Extent = 0, 0  # an extent of which this transaction has used a part
+        self._freed: list[_Extent] = []
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    # Reading
+
+    def read(self, place: bytes, length: int, *, waits: bool) -> bytes | None:
+        """A content, or what stands in its place by now; None where that takes a wait that is not wished."""
+        if not waits and self._flags is None:
+            return None
+        pieces, left = list[bytes](), length
+        for first, units in _extents(place):
+            size = min(left, units * UNIT)
+            left -= size
+            if waits:
+                pieces.append(os.pread(self._file, size, first * UNIT))
+                continue
+            piece = self._read_at_once(first * UNIT, size)
+            if piece is None:
+                return None
+            pieces.append(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _read_at_once(self, at: int, size: int) -> bytes | None:
+        buffer = bytearray(size)
+        try:
+            done = os.preadv(self._file, [buffer], at, self._flags or 0)
+        except BlockingIOError:
+            return None
+        except OSError:  # this file system cannot tell
+            self._flags = None
+            return None
+        return bytes(buffer) if done == size else None
+
+    # Writing, in a transaction
+
+    @property
+    def units(self) -> int:
+        """The units up to the end of the last content."""
+        (units,) = self._sql.execute("SELECT units FROM content").fetchone()
+        return int(units)
+
+    @property
+    def size(self) -> int:
+        """The bytes of the file."""
+        return os.fstat(self._file).st_size
+
+    def begin(self, most: int) -> None:
+        """Begin a transaction, in which the file may get so many units."""
+        self._units, self._most = self.units, most
+        self._begun, self._freed = (0, 0), []
+
+    def bound(self, most: int) -> None:
+        """Let the file get so many units in this transaction."""
+        self._most = most
+        if self.size > max(most, 0) * UNIT:
+            self.truncate()
+
+    def write(self, content: bytes) -> bytes | None:
+        """Write a content and return its place; None where there is none."""
+        extents = self._take(-(-len(content) // UNIT))
+        if extents is None:
+            return None
+        at = 0
+        for first, units in extents:
+            piece = memoryview(content)[at : at + units * UNIT]
+            at += len(piece)
+            try:
+                done = os.pwrite(self._file, piece, first * UNIT)
+            except OSError:
+                self._freed += extents
+                raise
+            if done != len(piece):
+                self._freed += extents
+                raise OSError(errno.ENOSPC, "a content was not written as a whole")
+        return b"".join(_EXTENT.pack(*each) for each in extents)
+
+    def _take(self, units: int) -> list[_Extent] | None:
+        first, left = self._begun
+        if left < units:
+            largest = self._largest(1)
+            if not largest or largest[0][1] < units:
+                if self._units + units <= self._most:
+                    self._units += units
+                    return [(self._units - units, units)]
+                return self._gathered(units)
+            self._freed.append(self._begun)
+            self._remove(largest)
+            first, left = largest[0]
+        self._begun = first + units, left - units
+        return [(first, units)]
+
+    def _gathered(self, units: int) -> list[_Extent] | None:
+        """Some smaller extents together, those included that this transaction has freed."""
+        self._freed.append(self._begun)
+        self._begun = 0, 0
+        self._merge()
+        taken, needed = list[_Extent](), units
+        for each in self._largest(_MOST):
+            taken.append(each)
+            needed -= each[1]
+            if needed <= 0:
+                self._remove(taken)
+                first, last = taken[-1]
+                self._begun = first + last + needed, -needed
+                return [*taken[:-1], (first, last + needed)]
+        return None
+
+    def _largest(self, count: int) -> list[_Extent]:
+        found = self._sql.execute("SELECT first, units FROM free ORDER BY units DESC LIMIT ?", (count,))
+        return found.fetchall()
+
+    def _remove(self, extents: Iterable[_Extent]) -> None:
+        self._sql.executemany("DELETE FROM free WHERE first = ?", [(first,) for first, _ in extents])
+
+    def free(self, place: bytes) -> None:
+        """Let a place be used again."""
+        self._freed += _extents(place)
+
+    def end(self) -> None:
+        """End a transaction."""
+        self._freed.append(self._begun)
+        self._merge()
+        self._sql.execute("UPDATE content SET units = ?", (self._units,))
+
+    def _merge(self) -> None:
+        """Let those that are freed be found, joined with their neighbours."""
+        joined = list[_Extent]()
+        for first, units in sorted(each for each in self._freed if each[1]):
+            if joined and sum(joined[-1]) == first:
+                joined[-1] = joined[-1][0], joined[-1][1] + units
+            else:
+                joined.append((first, units))
+        self._freed = []
+        for first, units in joined:
+            self._add(first, units)
+
+    def _add(self, first: int, units: int) -> None:
+        before = self._sql.execute(
+            "SELECT first, units FROM free WHERE first < ? ORDER BY first DESC LIMIT 1", (first,)
+        ).fetchone()
+        after = self._sql.execute(
+            "SELECT first, units FROM free WHERE first = ?", (first + units,)
+        ).fetchone()
+        if after is not None:
+            self._remove([after])
+            units += after[1]
+        if before is not None and sum(before) == first:
+            self._remove([before])
+            first, units = before[0], before[1] + units
+        if first + units == self._units:
+            self._units = first
+        else:
+            self._sql.execute("INSERT OR REPLACE INTO free VALUES (?, ?)", (first, units))
+
+    def is_beyond(self, place: bytes, last: int) -> bool:
+        """Tell whether a place is not wholly within so many units."""
+        return any(first + units > last for first, units in _extents(place))
+
+    def cut(self, last: int) -> None:
+        """Give the file so many units at most; no place is beyond them. In a transaction of its own."""
+        self._sql.execute("DELETE FROM free WHERE first >= ?", (last,))
+        self._sql.execute("UPDATE free SET units = ? - first WHERE first + units > ?", (last, last))
+        self._sql.execute("UPDATE content SET units = min(units, ?)", (last,))
+
+    def truncate(self) -> None:
+        """Give what is behind the last content back to the file system."""
+        os.ftruncate(self._file, self.units * UNIT)
+
+
+def _extents(place: bytes) -> Iterator[_Extent]:
+    return _EXTENT.iter_unpack(place)
+
+
+def units_of(place: bytes) -> int:
+    """The units that a place has."""
+    return sum(units for _, units in _extents(place))
