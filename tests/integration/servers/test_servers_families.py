@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import importlib.util
 import json
 import os
@@ -21,6 +20,7 @@ import pytest
 
 from examples import LONG, examples
 from tests.ports import free_port
+from tests.started import Started, installed, need
 from univocal.uri.pipeline import canonical_target
 
 HERE = Path(__file__).parent
@@ -38,22 +38,6 @@ STRAY = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 # The servers: how each is started, and where it listens.
-
-
-@dataclass(frozen=True)
-class Started:
-    """A command, and the address of the socket on which its server listens."""
-
-    command: list[str]
-    address: str | tuple[str, int]
-
-
-def need(package: str, *things: Path | str) -> None:
-    """Skip the test where a program or a file is missing."""
-    for thing in things:
-        found = thing.exists() if isinstance(thing, Path) else shutil.which(thing, path=PATH)
-        if not found:
-            pytest.skip(f"needs {thing} (Debian package {package})")
 
 
 def jetty(base: Path) -> Started:
@@ -135,26 +119,6 @@ FRAMEWORKS = {
     "koa": ({"koa": "3.3.0", "@koa/router": "15.7.0"}, 20),
     "hono": ({"hono": "4.13.19", "@hono/node-server": "2.1.8"}, 20),
 }
-
-
-def installed(packages: dict[str, str], cache: Path) -> Path:
-    """The directory in which npm has installed `packages`, once for all runs."""
-    directory = cache / "-".join(sorted(packages)).replace("/", "-")
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        manifest = json.dumps({"private": True, "dependencies": packages})
-        done = directory / "installed.json"
-        if not done.exists() or done.read_text() != manifest:
-            (directory / "package.json").write_text(manifest)
-            options = ["--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--loglevel=error"]
-            npm = subprocess.run(
-                ["npm", "install", *options], cwd=directory, capture_output=True, text=True, check=False
-            )
-            if npm.returncode:
-                pytest.skip(f"npm cannot install {', '.join(packages)}: {npm.stderr[-300:]}")
-            done.write_text(manifest)
-    return directory
 
 
 def node(framework: str) -> Callable[[Path], Started]:

@@ -6,9 +6,7 @@ what it lets through goes to the server as a socket has it.
 
 from __future__ import annotations
 
-import fcntl
 import importlib.util
-import json
 import os
 import random
 import shutil
@@ -24,6 +22,7 @@ import pytest
 
 from examples import examples
 from tests.ports import free_port
+from tests.started import Started, installed, need
 from univocal.cache.decide import Forward, Refuse
 from univocal.http.messages import Received
 from univocal.judge.access import Restriction
@@ -56,22 +55,6 @@ INSIDE = ["/area/open/", "/static/"]
 
 
 # The servers
-
-
-def need(package: str, *things: Path | str) -> None:
-    """Skip the test where a program or a file is missing."""
-    for thing in things:
-        found = thing.exists() if isinstance(thing, Path) else shutil.which(thing, path=PATH)
-        if not found:
-            pytest.skip(f"needs {thing} (Debian package {package})")
-
-
-@dataclass(frozen=True)
-class Started:
-    """A command, and the address of the socket on which its server listens."""
-
-    command: list[str]
-    address: str | tuple[str, int]
 
 
 def nginx(base: Path, files: Path) -> Started:
@@ -127,25 +110,6 @@ def node(framework: str, packages: dict[str, str]) -> Callable[[Path, Path], Sta
         return Started([*program, str(files), f"{base}/s"], f"{base}/s")
 
     return start
-
-
-def installed(packages: dict[str, str], directory: Path) -> Path:
-    """The directory in which npm has installed `packages`, once for all runs."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        manifest = json.dumps({"private": True, "dependencies": packages})
-        done = directory / "installed.json"
-        if not done.exists() or done.read_text() != manifest:
-            (directory / "package.json").write_text(manifest)
-            options = ["--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts", "--loglevel=error"]
-            npm = subprocess.run(
-                ["npm", "install", *options], cwd=directory, capture_output=True, text=True, check=False
-            )
-            if npm.returncode:
-                pytest.skip(f"npm cannot install {', '.join(packages)}: {npm.stderr[-300:]}")
-            done.write_text(manifest)
-    return directory
 
 
 def python(package: str) -> Callable[[Path, Path], Started]:
