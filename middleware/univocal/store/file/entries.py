@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import sqlite3
 import threading
 import time
@@ -56,6 +57,7 @@ _AROUND: Final = 1 << 10
 # Seconds that a read in the event loop may take: after a longer one, another thread reads for some seconds.
 _SLOW: Final = 0.005
 _SLOW_FOR: Final = 1.0
+_THREAD: Final[int] = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 # Seconds between two looks whether the database is in its place.
 _LOOK: Final = 0.25
 # Seconds after which a row that is read is touched again.
@@ -100,6 +102,7 @@ class FileEntries(Entries):
         self._at_hand: tuple[int, EntryTable] | None = None  # for the event loop, which waits for nothing
         self._offered: tuple[int, EntryTable] | None = None  # the same, opened by the thread that reads
         self._slow_until = self._looked = 0.0
+        self._blocks = 0  # that a disk has been asked for
         self._log: Final = min(max(disk_bytes // _LOG_PART, _LEAST_LOG), _MOST_LOG)
         self._waiting: Final[deque[_Work]] = deque()
         self._size = 0
@@ -130,10 +133,15 @@ class FileEntries(Entries):
         if rows is None:
             return None
         seconds = time.perf_counter() - begun
-        if seconds > _SLOW:
+        if seconds > _SLOW and self._has_read_disk():
             self._slow_until = begun + _SLOW_FOR
         self._report("lookup", "ok", seconds)
         return self._touched(rows, now)
+
+    def _has_read_disk(self) -> bool:
+        """Tell whether the event loop's thread has waited for a disk since the last call."""
+        before, self._blocks = self._blocks, resource.getrusage(_THREAD).ru_inblock
+        return self._blocks != before
 
     def _glanced_rows(self, key: bytes, now: float) -> list[Row] | None:
         """The rows of a key, if nothing has to be waited for; the disk was not slow lately."""
