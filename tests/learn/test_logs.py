@@ -210,3 +210,47 @@ def test_a_host_with_its_scheme_s_port_is_the_host() -> None:
     ]
     corpus = read(map(entry_of_any, lines))
     assert corpus.urls.hosts == [b"a.example", b"a.example:81"]
+
+
+ASKED = LogEntry(b"shop.example", b"/a?b=c", b"GET", 200, 512, b"", b"192.0.2.1")
+TRAEFIK = (
+    b'{"ClientAddr":"192.0.2.1:5000","ClientHost":"192.0.2.1","DownstreamContentSize":512,'
+    b'"DownstreamStatus":200,"RequestAddr":"shop.example","RequestHost":"shop.example","RequestMethod":"GET","RequestPath":"/a?b=c",'
+    b'"StartUTC":"2026-11-22T02:03:04Z","level":"info","msg":"","time":"2026-11-22T02:03:04Z"}'
+)
+CADDY = (
+    b'{"level":"info","ts":1795312984,"logger":"http.log.access","msg":"handled request","request":'
+    b'{"remote_ip":"192.0.2.1","remote_port":"5000","client_ip":"192.0.2.1","proto":"HTTP/2.0",'
+    b'"method":"GET","host":"shop.example","uri":"/a?b=c","headers":{"User-Agent":["x"]}},"bytes_read":0,"size":512,"status":200}'
+)
+HAPROXY = (
+    b"Nov 22 02:03:04 localhost haproxy[14389]: 192.0.2.1:33317 [22/Nov/2026:02:03:04.655] http-in "
+    b'static/srv1 10/0/30/69/109 200 512 - - ---- 1/1/1/1/0 0/0 {shop.example} {} "GET /a?b=c HTTP/1.1"'
+)
+BALANCER = (
+    b"https 2026-11-22T02:03:04.000000Z app/my-lb/50dc6c495c0c9188 192.0.2.1:2817 10.0.0.1:80 0.086 0.048 "
+    b'0.037 200 200 34 512 "GET https://shop.example:443/a?b=c HTTP/1.1" "curl/7.46.0" ECDHE TLSv1.2'
+)
+MANAGER = (
+    b'[22/Nov/2026:02:03:04 +0000] - 200 200 - GET https shop.example "/a?b=c" [Client 192.0.2.1] '
+    b'[Length 512] [Gzip -] [Sent-to 10.0.0.5] "curl" "-"'
+)
+HOST_FIRST = (
+    b'shop.example 192.0.2.1 - - [22/Nov/2026:02:03:04 +0000] "GET /a?b=c HTTP/1.1" 200 512 "-" "curl"'
+)
+
+
+@pytest.mark.parametrize("prefix", [b"", b"web-1  | ", b"my_app_web_1         | "])
+@pytest.mark.parametrize("line", [TRAEFIK, CADDY, HAPROXY, BALANCER, MANAGER, HOST_FIRST])
+def test_logs_of_other_servers_are_read(line: bytes, prefix: bytes) -> None:
+    entry = entry_of_any(prefix + line)
+    assert entry is not None
+    assert entry._replace(time=b"") == ASKED
+    assert seconds(entry.time) == 1795312984.0
+
+
+@pytest.mark.parametrize(
+    "unit", [b"1:1 ", b"[a] 200 - GET ", b"https x ", b"1.2.3.4:1 [a] b c/d 1/1 ", b"a | "]
+)
+def test_no_line_takes_long(unit: bytes) -> None:
+    assert entry_of_any(unit * (2**16 // len(unit))) is None

@@ -7,7 +7,7 @@ import hashlib
 import json
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Final, NoReturn
 from urllib.parse import urlsplit
 
 import typer
@@ -28,7 +28,7 @@ from univocal_app.learn.replaying import Replay, sites_of
 from univocal_app.learn.sample import Sample, read_sample
 from univocal_app.learn.telling import compared, discovered, verdict_on
 from univocal_app.learn.verdicts import Judge, Verdict
-from univocal_app.terminal import table
+from univocal_app.terminal import printable, table
 
 __all__ = ["audit_command", "discover_command", "probe_command", "replay_command"]
 
@@ -38,7 +38,12 @@ Logs = Annotated[
         metavar="LOG…", help="Access logs or lists of URLs, also .gz and .zst; - is standard input."
     ),
 ]
-Form = Annotated[str, typer.Option("--format", metavar="auto|combined|json|urls", help="The format of LOG.")]
+Form = Annotated[
+    str,
+    typer.Option(
+        "--format", metavar="auto|alb|combined|haproxy|json|proxy-manager|urls", help="The format of LOG."
+    ),
+]
 MaxBytes = Annotated[str, typer.Option(metavar="SIZE", help="The size of the simulated cache.")]
 Ttl = Annotated[
     float | None,
@@ -49,6 +54,14 @@ Out = Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Write the p
 Rate = Annotated[
     float, typer.Option(metavar="N", min=0.01, max=10_000, help="Send at most this many requests a second.")
 ]
+
+
+_SHOWN: Final = 160  # bytes of a line
+_KNOWN: Final = (
+    "The formats: combined (Apache httpd, nginx; also behind a host, or docker compose's service), "
+    "JSON (univocal, nginx, Caddy, Traefik), HAProxy's httplog, AWS's load balancer, Nginx Proxy Manager, "
+    "plain URLs"
+)
 
 
 def probe_command(
@@ -273,7 +286,7 @@ def replay_command(
 ) -> None:
     """Replay a log under several profiles, and compare hits, bytes and rejections."""
     replays = [Replay(name, sites_of(_profile(name)), ttl, _size(max_bytes)) for name in profile]
-    skipped = _fed(logs, form, replays, as_json=as_json)
+    skipped = _fed(logs, form, replays, Unread(), as_json=as_json)
     outcomes = [replay.outcome() for replay in replays]
     if as_json:
         typer.echo(json.dumps([outcome.told() for outcome in outcomes], indent=2))
@@ -308,7 +321,10 @@ def audit_command(
         Replay("as they came", None, ttl, _size(max_bytes)),
         Replay(name, sites, ttl, _size(max_bytes)),
     ]
-    _fed(logs, form, replays, as_json=as_json)
+    unread = Unread()
+    _fed(logs, form, replays, unread, as_json=as_json)
+    if unread.count:
+        typer.echo(f"univocal: {unread.told()}", err=True)
     before, after = (replay.outcome() for replay in replays)
     if as_json:
         typer.echo(json.dumps([before.told(), after.told()], indent=2))
@@ -317,11 +333,12 @@ def audit_command(
     raise typer.Exit(0 if after.requests else 1)
 
 
-def _fed(logs: list[str], form: str, replays: list[Replay], *, as_json: bool) -> int:
+def _fed(logs: list[str], form: str, replays: list[Replay], unread: Unread, *, as_json: bool) -> int:
     """Feed the GETs that were answered to each; how many lines were none that could be read."""
     skipped = count = 0
     try:
-        for entry in entries(logs, form):
+        for entry in entries(logs, form, unread.hear):
+            unread.lines += 1
             if entry is None:
                 skipped += 1
             elif entry.method == b"GET" and 200 <= entry.status < 600 and entry.status != 499:
@@ -334,8 +351,29 @@ def _fed(logs: list[str], form: str, replays: list[Replay], *, as_json: bool) ->
     except LogError as error:
         raise typer.BadParameter(str(error)) from None
     if not count:
+        if unread.count:
+            typer.echo(f"univocal: {unread.told()}", err=True)
         _nothing_in(logs, as_json=as_json)
+        unread.count = 0
     return skipped
+
+
+class Unread:
+    """The lines of logs that no format reads."""
+
+    def __init__(self) -> None:
+        self.lines = self.count = 0
+        self.first = b""
+
+    def hear(self, line: bytes) -> None:
+        """Take note of such a line."""
+        self.first = self.first or line
+        self.count += 1
+
+    def told(self) -> str:
+        """The number of these lines, the first of them, and the known formats."""
+        first = printable(self.first[:_SHOWN]) + ("…" if len(self.first) > _SHOWN else "")
+        return f"{self.count:,} of {self.lines:,} lines could not be read, the first: {first}\n{_KNOWN}"
 
 
 def _profile(name: str) -> Profile:

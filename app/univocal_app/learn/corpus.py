@@ -7,6 +7,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable
 from hashlib import blake2b
+from itertools import compress
 from typing import Final
 
 from univocal_app.learn.logs import LogEntry
@@ -90,6 +91,7 @@ class Corpus:
     def __init__(self, most: int = MOST_URLS) -> None:
         self.urls = Urls()
         self.order = array("I")
+        self.statuses = array("H")  # of the requests in this order
         self.sizes = array("q")
         self.requests = 0
         self.skipped = 0  # lines that are no request for a URL
@@ -118,6 +120,7 @@ class Corpus:
                 urls.sized(number, size, size)
         if len(self.order) < MOST_REQUESTS:
             self.order.append(number)
+            self.statuses.append(status)
         else:
             self.truncated = True
         if len(urls) > self._most:
@@ -137,7 +140,9 @@ class Corpus:
         moved = array("l", bytes(array("l").itemsize * len(old)))
         for number, target in enumerate(old.targets):
             moved[number] = self.urls.take(old, number, target) if self._sampled(target) else -1
-        self.order = array("I", (moved[each] for each in self.order if moved[each] >= 0))
+        kept = [moved[each] >= 0 for each in self.order]
+        self.order = array("I", (moved[each] for each in compress(self.order, kept)))
+        self.statuses = array("H", compress(self.statuses, kept))
 
 
 def _draw(target: bytes, common: frozenset[bytes]) -> float:

@@ -256,8 +256,7 @@ def measured(corpus: Corpus, discovery: Discovery) -> tuple[Replayed, Replayed]:
 
 def _replayed(corpus: Corpus, replay: Replay) -> Replayed:
     urls = corpus.urls
-    for number in corpus.order:
-        status = 200 if urls.good[number] else 500
+    for number, status in zip(corpus.order, corpus.statuses, strict=True):
         replay.add(urls.hosts[number], urls.targets[number], status, urls.high[number], 0.0)
     return replay.outcome()
 

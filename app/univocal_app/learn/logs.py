@@ -57,6 +57,23 @@ class LogEntry(NamedTuple):
 _COMBINED: Final = re.compile(
     rb"(\S+) (\S+) (\S+) (?:([^\[]*?) )?\[([^\]]*)\] \"((?:[^\"\\]|\\.)*+)\" (\d{3}) (\d{1,18}(?!\d)|-)"
 )
+# docker compose writes the service's name before each line.
+_SERVICE: Final = re.compile(rb"[\w.-]+ +\| ")
+# Nginx Proxy Manager: [time] … status - method scheme host "target" [Client address] [Length bytes]
+_PROXY_MANAGER: Final = re.compile(
+    rb"\[([^\]]*)\] (?:\S+ )*?(\d{3}) - ([A-Z]+) https?(?: |://)([^\s\"]+) \"([^\"]*)\""
+    rb"(?: \[Client ([^\]]*)\])?(?: \[Length (\d{1,18}|-)\])?"
+)
+# HAProxy, behind syslog's own: address:port [time] frontend backend/server times status … {host} "request"
+_HAPROXY: Final = re.compile(
+    rb"(?:.*?\s)?([0-9a-fA-F:.]+):\d+ \[([^\]]*)\] \S+ \S+/\S+ [-+\d/]+ (\d{3}|-1) \+?(\d{1,18}) "
+    rb"\S+ \S+ \S+ \S+ \S+ (?:\{([^}|\s]*)[^}]*\} )?(?:\{[^}]*\} )?\"([A-Z]+) (\S+)[^\"]*\""
+)
+# AWS: type time balancer client target, three times, two statuses, two sizes, "request"
+_BALANCER: Final = re.compile(
+    rb"(?:https?|h2|grpcs|wss?) (\S+) \S+ (\S+?)(?::\d+)? \S+ (?:-?[\d.]+ ){3}(\d{3}|-) \S+ \d+ "
+    rb"(\d{1,18}) \"([A-Z]+) (\S+)[^\"]*\""
+)
 _ADDRESS: Final = re.compile(rb"[0-9a-fA-F:.]+")
 _ESCAPED: Final = re.compile(rb"\\(?:x([0-9A-Fa-f]{2})|(.))")
 # What Apache httpd writes for some bytes that would break a line; it and nginx write "\\xHH" for others.
@@ -66,11 +83,11 @@ _ABSOLUTE: Final = re.compile(rb"(?i)https?://([^/?#]*)")
 _LONGEST: Final = 1 << 20  # bytes of a line; what is longer is skipped, and never held as a whole
 _LARGEST: Final = 1 << 60  # what a log tells beyond is no size
 
-_TARGETS: Final = ("request_uri", "target", "uri", "request", "url", "path")
-_HOSTS: Final = ("host", "http_host", "vhost", "server_name")
-_SIZES: Final = ("bytes", "body_bytes_sent", "bytes_sent", "size")
-_TIMES: Final = ("time", "time_iso8601", "time_local", "@timestamp", "timestamp", "ts", "msec")
-_CLIENTS: Final = ("client", "remote_addr", "client_ip", "remote_ip")
+_TARGETS: Final = ("request_uri", "target", "uri", "request", "url", "path", "RequestPath")
+_HOSTS: Final = ("host", "http_host", "vhost", "server_name", "RequestHost")
+_SIZES: Final = ("bytes", "body_bytes_sent", "bytes_sent", "size", "DownstreamContentSize")
+_TIMES: Final = ("time", "time_iso8601", "time_local", "@timestamp", "timestamp", "ts", "msec", "StartUTC")
+_CLIENTS: Final = ("client", "remote_addr", "client_ip", "remote_ip", "ClientHost")
 
 
 def entry_of_combined(line: bytes) -> LogEntry | None:
@@ -129,17 +146,18 @@ def entry_of_json(line: bytes) -> LogEntry | None:
     if not isinstance(text, str):
         return None
     words = text.split(" ")
-    method = _first(entry, ("method", "request_method"))
+    method = _first(entry, ("method", "request_method", "RequestMethod"))
     if len(words) == 3:
         method, text = method or words[0], words[1]
     host = _first(entry, _HOSTS) or _host_in(entry.get("url")) or entry.get("site") or ""
     host, target = _located(_octets(text), host_of(_octets(str(host))))
-    size, status = _first(entry, _SIZES), entry.get("status")
+    size, status = _first(entry, _SIZES), entry.get("status", entry.get("DownstreamStatus"))
+    is_told = "status" in entry or "DownstreamStatus" in entry
     return LogEntry(
         host,
         target,
         _octets(str(method or "GET")),
-        _number(status, 200 if status is None and "status" not in entry else 0),
+        _number(status, 0 if is_told else 200),
         _number(size, -1),
         _octets(str(_first(entry, _TIMES) or "")),
         _octets(str(_first(entry, _CLIENTS) or "")),
@@ -181,19 +199,57 @@ def entry_of_url(line: bytes) -> LogEntry | None:
     return LogEntry(host, target, b"GET", 200, -1, b"", b"") if target.startswith(b"/") else None
 
 
+def entry_of_proxy_manager(line: bytes) -> LogEntry | None:
+    """A line of Nginx Proxy Manager."""
+    match = _PROXY_MANAGER.match(line)
+    if match is None:
+        return None
+    time, status, method, host, target, client, size = match.groups()
+    located = _located(target, host_of(host))
+    return LogEntry(*located, method, int(status), _number(size, -1), time, client or b"")
+
+
+def entry_of_haproxy(line: bytes) -> LogEntry | None:
+    """A line of HAProxy's `option httplog`; the first captured field is the host, if it is one."""
+    match = _HAPROXY.match(line)
+    if match is None:
+        return None
+    client, time, status, size, host, method, target = match.groups()
+    located = _located(target, host_of(host or b""))
+    # HAProxy's time has milliseconds and no zone.
+    return LogEntry(
+        *located, method, max(int(status), 0), int(size), time.partition(b".")[0] + b" +0000", client
+    )
+
+
+def entry_of_balancer(line: bytes) -> LogEntry | None:
+    """A line of an Application Load Balancer of AWS."""
+    match = _BALANCER.match(line)
+    if match is None:
+        return None
+    time, client, status, size, method, url = match.groups()
+    return LogEntry(*_located(url, b""), method, _number(status, 0), int(size), time, client)
+
+
 def entry_of_any(line: bytes) -> LogEntry | None:
     """A line in whichever format it is."""
+    service = _SERVICE.match(line)
+    line = line[service.end() :] if service else line
     if line.startswith(b"{"):
         return entry_of_json(line)
     if line.startswith(b"/") or _ABSOLUTE.match(line):
         return entry_of_url(line)
-    return entry_of_combined(line)
+    readers = (entry_of_combined, entry_of_proxy_manager, entry_of_balancer, entry_of_haproxy)
+    return next((entry for read in readers if (entry := read(line)) is not None), None)
 
 
 FORMATS: Final[dict[str, Callable[[bytes], LogEntry | None]]] = {
     "auto": entry_of_any,
+    "alb": entry_of_balancer,
     "combined": entry_of_combined,
+    "haproxy": entry_of_haproxy,
     "json": entry_of_json,
+    "proxy-manager": entry_of_proxy_manager,
     "urls": entry_of_url,
 }
 
@@ -205,10 +261,13 @@ def parser(name: str) -> Callable[[bytes], LogEntry | None]:
     return FORMATS[name]
 
 
-def entries(paths: Iterable[str], form: str = "auto") -> Iterator[LogEntry | None]:
+def entries(
+    paths: Iterable[str], form: str = "auto", unread: Callable[[bytes], None] = lambda _: None
+) -> Iterator[LogEntry | None]:
     """Every line of the logs, "-" being standard input; None for one that is no request.
 
-    Raises LogError for a file that cannot be read to its end.
+    `unread` hears of each line that the format does not read. Raises LogError for a file that cannot be read
+    to its end.
     """
     parse = parser(form)
     for path in paths:
@@ -217,7 +276,10 @@ def entries(paths: Iterable[str], form: str = "auto") -> Iterator[LogEntry | Non
                 if line is None:
                     yield None
                 elif (text := line.strip()) and not text.startswith(b"#"):
-                    yield parse(text)
+                    entry = parse(text)
+                    if entry is None:
+                        unread(text)
+                    yield entry
 
 
 def lines(stream: BinaryIO) -> Iterator[bytes | None]:
