@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from univocal import CacheMiddleware, ProfileError
+from univocal import CacheMiddleware, ProfileError, Rules
 from univocal.http.forward import request_fields
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.pipeline import canonical_target
@@ -223,3 +223,15 @@ async def test_an_unsafe_request_ends_what_is_derived_from_its_path(cached, appl
     await client(thumbnail)
     await client("/wikipedia/commons/3/37/F.jpg", method="PUT")
     assert "hit" not in (await client(thumbnail)).handling
+
+
+async def test_a_language_that_django_reads_from_a_cookie_is_not_shared(cached, application):
+    client = cached("django")
+    await client("/a")
+    assert "hit" in (await client("/a", fields=[("cookie", "theme=dark")])).handling
+    assert "fwd=bypass" in (await client("/a", fields=[("cookie", "django_language=de")])).handling
+
+
+@pytest.mark.parametrize(("names", "tells"), [(["django_language"], False), (["sessionid"], True)])
+def test_a_cookie_of_a_preference_tells_nothing_of_other_cookies(names, tells):
+    assert Rules(bypass_cookies=names).tells_cookies is tells

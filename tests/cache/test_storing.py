@@ -615,7 +615,7 @@ def test_no_length_is_added_where_there_is_no_content() -> None:
     [
         ([], set()),
         (lines(surrogate_key="a b  c", xkey="d"), {b"a", b"b", b"c", b"d"}),
-        (lines(cache_tag="a, b c ,,d"), {b"a", b"b c", b"d"}),
+        (lines(cache_tag="a, b c ,,d"), {b"a", b"b", b"c", b"d"}),
         (lines(cache_groups='"a", "b c";x=1'), {b"a", b"b c"}),
         (lines(cache_groups='"a", b'), {b"a"}),
         (lines(cache_groups='"a", '), set()),

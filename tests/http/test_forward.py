@@ -117,6 +117,26 @@ def test_foreign_fields_are_removed_in_every_cgi_spelling(name: bytes) -> None:
         assert not [field for field in sent if b"evil" in field[1]]
 
 
+# What each reads, of a GET, without naming it in Vary.
+READERS = {
+    "Next.js": b"x-middleware-subrequest x-middleware-prefetch x-middleware-invoke x-nextjs-data",
+    "Nuxt and Nitro": b"x-nuxt-no-ssr x-nitro-prerender",
+    "React Router": b"x-react-router-spa-mode x-react-router-prerender-data",
+    "Astro": b"x-astro-path x-astro-locals",
+    "Symfony": b"surrogate-capability x-php-ob-level",
+    "Tornado, Play and gateways": b"x-forward-host x-forward-proto x-http-status-code-override",
+    "CGI, PHP and ISAPI": b"https path-info query-string remote-addr remote-host remote-user script-filename",
+}
+
+
+@pytest.mark.parametrize(
+    ("framework", "name"), [(reader, name) for reader, names in READERS.items() for name in names.split()]
+)
+def test_fields_that_frameworks_read_unkeyed_are_removed(framework: str, name: bytes) -> None:
+    for spelling in {name, name.replace(b"-", b"_")}:
+        assert end_to_end([(spelling, b"1"), (b"accept", b"*/*")]) == [(b"accept", b"*/*")], framework
+
+
 @pytest.mark.parametrize(
     "name", b"content_length transfer_encoding accept_language if_none_match cache_control".split()
 )

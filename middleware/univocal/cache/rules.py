@@ -37,6 +37,8 @@ READS: Final = frozenset(
 # A browser keeps a few hundred for a site. With more than these a request goes past the cache where the rules
 # are about cookies: to read their names would keep others waiting.
 _MOST_COOKIES: Final = 1000
+# Cookies of a preference, which profiles name: that says nothing of the cookies that identify a client.
+_PREFERENCES: Final = frozenset(("django_language",))
 _READING: Final = frozenset((b"GET", b"HEAD"))
 _COMPRESSING: Final = ("zstd", "br", "gzip")
 
@@ -203,7 +205,8 @@ class Rules:
         own = set(self.ordinary_fields) | self.own_fields
         object.__setattr__(self, "ordinary", ORDINARY | own - PERSONAL)
         object.__setattr__(self, "takes_cookies", takes_cookies)
-        object.__setattr__(self, "tells_cookies", bool(self.bypass_cookies) and not self.keep_cookies)
+        telling = set(self.bypass_cookies) - _PREFERENCES
+        object.__setattr__(self, "tells_cookies", bool(telling) and not self.keep_cookies)
         object.__setattr__(self, "_bypass", _globs(self.bypass))
         object.__setattr__(self, "_bypass_cookies", _globs(self.bypass_cookies))
         object.__setattr__(self, "_strip_cookies", _globs(self.strip_cookies))

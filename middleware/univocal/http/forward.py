@@ -84,7 +84,8 @@ _SENDER_FAMILIES: Final = (b"x-forwarded-",)
 
 # Fields that frameworks and servers read in place of the request's own URL, host, port, prefix or method as
 # well: Symfony, Zend, IIS, Rails, Rack, Django, Spring, Envoy, Traefik, Azure, CloudFront, Cloudflare,
-# ingress controllers; what makes them hand out files by a path of the client's (Rack, and what imitates
+# ingress controllers, Next.js, Nuxt, React Router, Astro; what makes them hand out files by a path of the
+# client's (Rack, and what imitates
 # nginx); and "proxy", which CGI hands to programs as HTTP_PROXY.
 _UNTRUSTED: Final = (
     METHOD_OVERRIDES
@@ -98,15 +99,19 @@ _UNTRUSTED: Final = (
         b"x-real-url x-real-uri x-request-uri x-request-url request-uri x-http-path-override x-path-info "
         b"x-envoy-original-path x-envoy-original-host x-envoy-original-url x-waws-unencoded-url "
         b"x-matched-path x-invoke-path x-invoke-query x-invoke-status x-now-route-matches "
-        b"x-middleware-subrequest "
+        b"x-middleware-subrequest x-middleware-prefetch x-middleware-invoke x-nextjs-data x-nuxt-no-ssr "
+        b"x-nitro-prerender x-react-router-spa-mode x-react-router-prerender-data x-astro-path "
+        b"x-astro-locals x-forward-host x-forward-proto x-http-status-code-override "
         b"x-url x-uri x-replaced-path x-override-host host-override x-middleware-rewrite "
         b"x-script-name script-name x-base-url base-url http-url x-http-destinationurl x-ms-original-url "
         # port
         b"x-port x-server-port "
         # files
         b"x-send-file x-reproxy-url x-reproxy-file "
+        # fragments and buffers
+        b"surrogate-capability x-php-ob-level "
         # environment
-        b"proxy".split()
+        b"https path-info proxy query-string remote-addr remote-host remote-user script-filename".split()
     )
 )
 _UNTRUSTED_FAMILIES: Final = (*_SENDER_FAMILIES, b"x-original-", b"x-accel-", b"x-sendfile", b"x-lighttpd-")
