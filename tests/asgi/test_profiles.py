@@ -225,7 +225,7 @@ async def test_an_unsafe_request_ends_what_is_derived_from_its_path(cached, appl
     assert "hit" not in (await client(thumbnail)).handling
 
 
-async def test_a_language_that_django_reads_from_a_cookie_is_not_shared(cached, application):
+async def test_a_language_in_a_django_cookie_is_not_shared(cached, application):
     client = cached("django")
     await client("/a")
     assert "hit" in (await client("/a", fields=[("cookie", "theme=dark")])).handling

@@ -85,8 +85,7 @@ _SENDER_FAMILIES: Final = (b"x-forwarded-",)
 # Fields that frameworks and servers read in place of the request's own URL, host, port, prefix or method as
 # well: Symfony, Zend, IIS, Rails, Rack, Django, Spring, Envoy, Traefik, Azure, CloudFront, Cloudflare,
 # ingress controllers, Next.js, Nuxt, React Router, Astro; what makes them hand out files by a path of the
-# client's (Rack, and what imitates
-# nginx); and "proxy", which CGI hands to programs as HTTP_PROXY.
+# client's (Rack, and what imitates nginx); and "proxy", which CGI hands to programs as HTTP_PROXY.
 _UNTRUSTED: Final = (
     METHOD_OVERRIDES
     | _SENDER
