@@ -557,12 +557,16 @@ def test_no_answer_and_no_line_shows_a_secret(serve: Fixture, origins: Any, serv
     text = SECRETIVE.format(origins[0].url)
     served = serve(text, server, TOKEN=SECRETS[0])
     assert served.reload(text, server) == (200, {"reloaded": True, "changed": []})
-    shown = served.ask(served.running.admin, "/-/config", "localhost").body.decode()
-    site = json.loads(shown)["sites"][0]
+    config = shown = served.ask(served.running.admin, "/-/config", "localhost").body.decode()
+    shown += served.ask(served.running.admin, "/-/origins", "localhost").body.decode()
+    shown += served.ask(served.running.admin, "/-/stats", "localhost").body.decode()
+    shown += served.ask(served.running.admin, "/metrics", "localhost").body.decode()
+    assert f'{origins[0].url}/***"' in shown
+    site = json.loads(config)["sites"][0]
     assert site["upstream"] == f"{origins[0].url}/${{TOKEN}}/"
     assert site["routes"][0]["upstream"] == f"{origins[0].url}/${{TOKEN}}/"
     assert site["origin"]["health"]["path"] == "/up?key=${TOKEN}"
-    assert json.loads(shown)["request"]["set"] == {"X-Key": "***", "X-Other": "***"}
+    assert json.loads(config)["request"]["set"] == {"X-Key": "***", "X-Other": "***"}
     for broken in (
         text.replace("/${TOKEN}/", " ${TOKEN} "),
         text.replace("plain-s3cret", "plain-s3cret\\u0007"),

@@ -126,6 +126,7 @@ class Prepare(Message):
     name: Literal["prepare/1"] = "prepare/1"
     number: int
     configuration: dict[str, JsonValue]
+    as_written: list[tuple[list[str | int], str]] = []
 
 
 class Adopt(Message):

@@ -20,9 +20,10 @@ from univocal.origin.addresses import unix_socket
 from univocal.origin.balance import Balancing
 from univocal.origin.connections import OriginConnections
 from univocal.origin.server import OriginServer, Timeouts, Transport
+from univocal_app.config.places import path_of
 from univocal_app.config.sites import upstreams
 from univocal_app.config.tables import Configuration, OriginTable, SiteTable
-from univocal_app.config.values import UpstreamSetting, origin_host
+from univocal_app.config.values import MASK, UpstreamSetting, origin_host
 from univocal_app.observe.origin_states import Listed
 from univocal_app.run.certificate_files import digest_of, load_pair, reason_of
 
@@ -195,8 +196,8 @@ def places_of(configuration: Configuration) -> list[dict[str, str]]:
     return [
         {"site": site.hosts[0], "url": url}
         for number, site in enumerate(configuration.sites)
-        for upstream in upstreams(f"sites[{number}]", site).values()
-        for url in upstream.urls
+        for place, upstream in upstreams(f"sites[{number}]", site).items()
+        for url in _shown(configuration, place, upstream)
     ]
 
 
@@ -205,9 +206,18 @@ def listed(configuration: Configuration, proxies: Mapping[str, ReverseProxy]) ->
     for number, site in enumerate(configuration.sites):
         paths = {f"sites[{number}].routes[{index}]": each.path for index, each in enumerate(site.routes)}
         for place, setting in upstreams(f"sites[{number}]", site).items():
-            written = {server.url: url for server, url in zip(setting.servers, setting.urls, strict=True)}
+            urls = _shown(configuration, place, setting)
+            written = {server.url: url for server, url in zip(setting.servers, urls, strict=True)}
             for member in proxies[place].upstream.balance.members:
                 yield Listed(place, site.hosts[0], written[member.server.url], member, paths.get(place, "/"))
+
+
+def _shown(configuration: Configuration, place: str, setting: UpstreamSetting) -> list[str]:
+    """The URLs of an upstream as they are shown; a path that names a variable may be a secret."""
+    upstream = (*path_of(place), "upstream")
+    if setting.path and any(path[: len(upstream)] == upstream for path, _ in configuration.as_written):
+        return [f"{server.url}/{MASK}" for server in setting.servers]
+    return setting.urls
 
 
 @dataclass(frozen=True)

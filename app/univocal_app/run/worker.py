@@ -171,10 +171,10 @@ class Worker:
 
     async def _change(self, message: Prepare | Adopt | Drop) -> None:
         match message:
-            case Prepare(number=number, configuration=settings):
+            case Prepare(number=number) as asked:
                 self._forget()
                 try:
-                    self._prepared = await asyncio.to_thread(self._prepare, settings)
+                    self._prepared = await asyncio.to_thread(self._prepare, asked)
                 except ConfigurationError as error:
                     self._channel.say(Done.but_for(number, error))
                 else:
@@ -188,8 +188,10 @@ class Worker:
             case Drop():
                 self._forget()
 
-    def _prepare(self, settings: dict[str, Any]) -> Prepared:
-        return prepare(self._house, validate(settings, self._house.source))
+    def _prepare(self, asked: Prepare) -> Prepared:
+        configuration = validate(asked.configuration, self._house.source)
+        written = [(tuple(path), text) for path, text in asked.as_written]
+        return prepare(self._house, configuration.with_written(written))
 
     def _forget(self) -> None:
         if self._prepared is not None:

@@ -275,7 +275,9 @@ class Workers:
     async def prepare(self, configuration: Configuration) -> None:
         """Let each prepare a configuration, or none. Raises ConfigurationError with what any objects to."""
         objections, there = Objections(), dict(self._there)
-        message = Prepare(number=next(self._numbers), configuration=settings_of(configuration))
+        written = [(list(path), text) for path, text in configuration.as_written]
+        settings = settings_of(configuration)
+        message = Prepare(number=next(self._numbers), configuration=settings, as_written=written)
         for name, answer in (await self._ask(message, ANSWER)).items():
             if isinstance(answer, WorkerAnswer):
                 objections.errors += answer.done.errors
