@@ -159,6 +159,7 @@ class Life:
         self.page = Page(self.house)
         self.least = dict.fromkeys(TARGETS, 1)  # what was purged, or replaced, is older than these versions
         self.asked: list[tuple[PlayedClient, bytes, list[Field], int]] = []
+        self.followed: dict[PlayedClient, set[Flight]] = {}
         if begun is not None:
             self.begin(begun)
 
@@ -254,9 +255,17 @@ class Life:
             if told := values(client.fields, b"version"):
                 self.least[target] = max(self.least[target], int(told[0]))
             self.check_client(client, target, fields, least)
+            self.check_wait(client, fields)
         for target in TARGETS:
             for stored in self.house.store.lookup(self.house.key(target)):
                 self.check_stored(target, stored)
+
+    def check_wait(self, client: PlayedClient, fields: list[Field]) -> None:
+        """Nobody waits for more than one answer of another's: a range for the first's, and for the whole."""
+        wait, followed = client.exchange._wait, self.followed.setdefault(client, set())
+        if wait.follows and wait.flight is not None:
+            followed.add(wait.flight)
+        assert len(followed) <= 1 + any(name == b"range" for name, _ in fields)
 
     def check_client(self, client: PlayedClient, target: bytes, fields: list[Field], least: int) -> None:
         tag = values(client.fields, b"etag")

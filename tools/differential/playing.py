@@ -102,6 +102,10 @@ CACHES: dict[str, Callable[[Place], list[str]]] = {
 }
 
 
+# A client that closes its half has left, for the others.
+SERVED = {"univocal", "explicit", "shared"}
+
+
 def missing(name: str) -> bool:
     """Whether the program of a cache is not installed."""
     program = {"varnish": "varnishd", "nginx": "nginx", "shared": "redis-server"}.get(name)
@@ -161,6 +165,7 @@ class Behind:
     """The origin server behind one cache."""
 
     port: int = 0
+    halves: bool = False  # the cache answers a client that has closed its half
     resources: dict[str, Resource] = field(default_factory=dict)
     writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
@@ -226,10 +231,10 @@ class Client:
     port: int
     streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def exchange(self, path: str, ask: Ask) -> Got:
-        """Send a request, and read the response to it."""
+    async def exchange(self, path: str, ask: Ask, *, half: bool = False) -> Got:
+        """Send a request, and read the response to it; after `half` nothing more is sent."""
         async with asyncio.timeout(PATIENCE):
-            if self.streams is None or self.streams[0].at_eof():
+            if half or self.streams is None or self.streams[0].at_eof():
                 await self.close()
                 self.streams = await asyncio.open_connection("127.0.0.1", self.port)
             reader, writer = self.streams
@@ -237,11 +242,13 @@ class Client:
             fields = (("host", "sequences.example"), *ask.fields, *length)
             sent = time.monotonic()
             writer.write(head_of(f"{ask.method} {path} HTTP/1.1", fields) + b"x" * len(length))
+            if half:
+                writer.write_eof()
             start, received = await read_head(reader)
             status = int(start.split(" ")[1])
             bodiless = ask.method == "HEAD" or status in {204, 304}
             content = b"" if bodiless else await read_content(reader, received, until_close=True)
-            if ("connection", "close") in received:
+            if half or ("connection", "close") in received:
                 await self.close()
             return Got(ask, sent, time.monotonic(), status, received, content)
 
@@ -261,6 +268,7 @@ class Played:
     path: str
     log: Sequence[Said]
     got: list[Got] = field(default_factory=list)
+    beside: list[list[Got]] = field(default_factory=list)  # by the requests beside each step
     known: list[int] = field(default_factory=list)  # how much of the log was there at each step's end
 
 
@@ -274,13 +282,28 @@ async def play(port: int, behind: Behind, path: str, steps: Sequence[Step]) -> P
             if step.answer is not None:
                 resource.change(step.answer)
             ask = resolved(step.ask, resource.answer, resource.version)
-            played.got.append(await client.exchange(path, ask))
+            beside = [resolved(each, resource.answer, resource.version) for each in step.beside]
+            half = step.half and behind.halves
+            got, *others = await asyncio.gather(
+                client.exchange(path, ask, half=half), *(alone(port, path, each) for each in beside)
+            )
+            played.got.append(got)
+            played.beside.append(others)
             await settled(resource)
             played.known.append(len(resource.log))
     finally:
         await client.close()
         del behind.resources[path]
     return played
+
+
+async def alone(port: int, path: str, ask: Ask) -> Got:
+    """Send a request over a connection of its own."""
+    client = Client(port)
+    try:
+        return await client.exchange(path, ask)
+    finally:
+        await client.close()
 
 
 async def settled(resource: Resource) -> None:
@@ -292,12 +315,17 @@ async def settled(resource: Resource) -> None:
 
 
 @contextlib.asynccontextmanager
-async def started(names: Sequence[str]) -> AsyncIterator[dict[str, tuple[int, Behind]]]:
-    """The caches of these names: the port of each, and the origin server behind it."""
+async def started(
+    names: Sequence[str], *, halves: bool = False
+) -> AsyncIterator[dict[str, tuple[int, Behind]]]:
+    """The caches of these names: the port of each, and the origin server behind it.
+
+    With `halves` some clients close their half behind a request.
+    """
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         caches = {}
         for number, name in enumerate(names):
-            behind = Behind()
+            behind = Behind(halves=halves and name in SERVED)
             server = await asyncio.start_server(behind.serve, "127.0.0.1", 0, backlog=4096)
             stack.callback(server.close)
             behind.port = server.sockets[0].getsockname()[1]

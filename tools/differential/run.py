@@ -3,7 +3,8 @@
     python -m tools.differential.run [--sequences N] [--seed N] [--ours NAMES] [--peers NAMES] [--replay NAME]
 
 Each cache has its own origin server, and all of these follow the same script: representations change, expire,
-are confirmed or die, and all content names its version and variant. A small oracle judges each response.
+are confirmed, fail or die, and all content names its version and variant. Some clients ask for ranges at the
+same time, or close their half of the connection. A small oracle judges each response.
 The first table counts mistakes by kind and cache. The second counts where univocal and a peer differ first.
 A shortest sequence for each kind follows.
 Exit status: 0 if univocal made no mistake, 1 if it made one, 2 for wrong usage.
@@ -50,9 +51,10 @@ class Tally:
 
 def judged(played: Played) -> list[list[Verdict]]:
     """The verdicts on each step."""
+    beside = played.beside or [[] for _ in played.got]
     return [
-        judge(played.path, played.log[:known], got)
-        for got, known in zip(played.got, played.known, strict=True)
+        [verdict for each in (got, *others) for verdict in judge(played.path, played.log[:known], each)]
+        for got, others, known in zip(played.got, beside, played.known, strict=True)
     ]
 
 
@@ -225,6 +227,8 @@ def transcript(played: Played, steps: Steps) -> Iterator[str]:
         kind, version = told(played, number)
         yield f"    {got.ask.method} {dict(got.ask.fields)} -> {kind}, version {version or '-'}"
         yield f"        {dict(got.fields)}"
+        for other in played.beside[number]:
+            yield f"        beside it: {other.ask.field('range')} -> {other.status} {dict(other.fields)}"
         for said in played.log[before : played.known[number]]:
             asked = {
                 name: value
@@ -275,7 +279,7 @@ async def show(cache: tuple[int, Behind], steps: Steps) -> None:
 
 
 async def run(options: argparse.Namespace, names: Sequence[str]) -> int:
-    async with started(names) as caches:
+    async with started(names, halves=True) as caches:
         if options.replay:
             for name, cache in caches.items():
                 print(name)

@@ -44,11 +44,16 @@ class Ask(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The seconds before it, what the origin server changes before it, and the request."""
+    """The seconds before it, what the origin server changes before it, and the request.
+
+    The requests `beside` it are made at the same time. With `half` the client closes its half behind it.
+    """
 
     wait: float
     answer: Answer | None
     ask: Ask
+    beside: tuple[Ask, ...] = ()
+    half: bool = False
 
 
 class Reply(NamedTuple):
@@ -212,6 +217,7 @@ CLIENT_DIRECTIVES = {
     "max-stale=1": 1,
     "min-fresh=5": 1,
 }
+FAILURES = (500, 502, 503, 504, 429)
 RANGES = ("bytes=0-3", "bytes=5-", "bytes=-4", "bytes=10-1000", "bytes=5000-", "bytes=0-3,8-9")
 
 
@@ -289,4 +295,27 @@ def drawn(name: str) -> tuple[Step, ...]:
         answer = answer_of(chance, answer) if changed else answer
         wait = chance.choices([0.0, 1.2, 2.4], [60, 12, 28])[0] if number else 0.0
         steps.append(Step(wait, answer if changed else None, ask_of(chance)))
-    return tuple(steps)
+    return moved(random.Random(f"{name} moves"), steps)
+
+
+def moved(chance: random.Random, steps: list[Step]) -> tuple[Step, ...]:
+    """The steps with further moves: failures for a time, simultaneous ranges, clients that close their half.
+
+    They are drawn by themselves, so that a name stands for the same steps as without them.
+    """
+    found, answer, failing = list[Step](), Answer(), False
+    for step in steps:
+        answer, now = step.answer or answer, step.answer
+        begins = bool(found) and not answer.dead and chance.random() < 0.12
+        ends = failing and chance.random() < 0.4
+        failing = (failing or begins) and not (ends or answer.dead)
+        if failing:
+            new = step.answer is not None and answer.new
+            now = answer._replace(new=new, status=chance.choice(FAILURES))
+        elif ends:
+            now = now or answer._replace(new=False)
+        plain = tuple(pair for pair in step.ask.fields if pair[0] not in {"range", "if-range"})
+        simultaneous = step.ask.method == "GET" and chance.random() < 0.1
+        beside = [Ask("GET", (*plain, ("range", chance.choice(RANGES)))) for _ in range(4 * simultaneous)]
+        found.append(Step(step.wait, now, step.ask, tuple(beside), half=chance.random() < 0.1))
+    return tuple(found)
