@@ -274,16 +274,26 @@ def test_a_half_closed_client_is_answered(
     assert client.recv(1) == b""
 
 
-@pytest.mark.parametrize("request_", [GET % (b"/kept", b""), PURGE], ids=["hit", "purge"])
-def test_a_half_closed_client_gets_stored_responses_and_purges(
-    serve: Fixture, connect: Fixture, ask: Fixture, request_: bytes
+@pytest.mark.parametrize(
+    ("listeners", "request_", "status"),
+    [
+        (("proxy",), GET % (b"/kept", b""), 200),
+        (("proxy",), GET % (b"/kept", b"Cache-Control: max-age=60\r\n"), 200),
+        (("proxy",), GET % (b"/%00", b""), 400),
+        (("proxy", "admin"), PURGE, 200),
+        (("admin",), GET % (b"/-/health", b""), 200),
+    ],
+    ids=["hit", "hit of the long way", "refusal", "purge", "health"],
+)
+def test_a_half_closed_client_gets_what_is_answered_at_once(
+    serve: Fixture, connect: Fixture, ask: Fixture, listeners: tuple[str, ...], request_: bytes, status: int
 ) -> None:
     running = serve()
     assert ask(running.proxy, "/kept", "en.example").status == 200
-    for address in (running.proxy, running.admin) if request_ == PURGE else (running.proxy,):
-        client = connect(address, request_)
+    for listener in listeners:
+        client = connect(getattr(running, listener), request_)
         client.shutdown(socket.SHUT_WR)
-        assert answer(client)[0] == 200
+        assert answer(client)[0] == status
         assert client.recv(1) == b""
 
 

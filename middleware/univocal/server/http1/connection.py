@@ -220,6 +220,7 @@ class Http1Connection(asyncio.Protocol):
         """Take note that the client sends no more (RFC 9112 §9.6); True: it is answered all the same."""
         if self.life is _ENDED:
             return True
+        self._writer.flush()  # what is answered, if nothing is asked any more
         asks = bool(self.turns) and self._incoming is None and (self.life is _OPEN or self.life is _REFUSING)
         if not (asks and self.listener.bounds.limits.half_closed_timeout) or is_gone(self.transport):
             return False
