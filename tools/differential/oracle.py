@@ -137,9 +137,12 @@ class State(NamedTuple):
         return max(0.0, now - self.last.sent) + (seconds(values(self.last.fields, "age")) or 0)
 
     def updated(self, said: Said) -> State:
-        """The state after a response whose fields replace those of the same names (§3.2)."""
+        """The state after a response whose fields replace those of the same names (§3.2).
+
+        Vary gains names and loses none: the content was selected by those that it came with (§4.1).
+        """
         new = {name for name, _ in said.fields}
-        old = tuple(pair for pair in self.fields if pair[0] not in new)
+        old = tuple(pair for pair in self.fields if pair[0] not in new or pair[0] == "vary")
         return State(self.first, said, (*old, *said.fields))
 
     def oldest(self, now: float) -> float:
@@ -398,7 +401,11 @@ def contradicted(state: State, before: Sequence[Said], during: Sequence[Said], g
     vary = values(state.fields, "vary")
     stale = any(said.failed for said in during) or "stale-while-revalidate" in directives(state.fields)
     for said in before:
-        if said.came < state.last.sent or said is state.last:
+        if (
+            said.came < state.last.sent
+            or said is state.last
+            or (said.status != 304 and is_variant(said, before, got.ask))
+        ):
             continue
         if updates(said, state, vary):
             yield Verdict(Level.MUST, "a 304 updates nothing", "§4.3.4")
@@ -414,6 +421,16 @@ def contradicted(state: State, before: Sequence[Said], during: Sequence[Said], g
             continue
         yield Verdict(*contradiction(said, state, stale=stale))
         return
+
+
+def is_variant(said: Said, before: Sequence[Said], ask: Ask) -> bool:
+    """Whether a later response is for other requests: a field that selects one of a URL selects all (§4.1).
+
+    Its own Vary tells of older ones only that they are for requests without the fields that it had.
+    """
+    selecting = {name for each in before if each is not said for name in names(values(each.fields, "vary"))}
+    selecting |= {name for name in names(values(said.fields, "vary")) if said.ask.field(name)}
+    return any(said.ask.field(name) != ask.field(name) for name in selecting)
 
 
 def updates(said: Said, state: State, vary: str) -> bool:

@@ -26,6 +26,7 @@ class Answer(NamedTuple):
     last_modified: bool = False
     confirms: bool = True  # whether a condition that does not hold is answered with 304
     terse: bool = False  # whether a 304 has its validators alone
+    confirms_vary: str | None = None  # of a 304, by software that never saw the content; None: `vary`
     ranges: bool = True
     chunked: bool = False
     set_cookie: bool = False
@@ -115,6 +116,8 @@ def reply(path: str, answer: Answer, version: int, ask: Ask, now: float) -> Repl
         confirmed = confirmed_label(answer, version, label, ask) if answer.confirms else None
         if confirmed is not None:
             fields = described(answer, version, confirmed, now)
+            if answer.confirms_vary is not None:
+                fields = (*(pair for pair in fields if pair[0] != "vary"), ("vary", answer.confirms_vary))
             if answer.terse:
                 fields = tuple(pair for pair in fields if pair[0] in {"date", "etag", "last-modified"})
             return Reply(304, fields, b"", version, confirmed)
@@ -241,6 +244,7 @@ def answer_of(chance: random.Random, before: Answer | None) -> Answer:
         expires=chance.choice([None] * 8 + [1, 60, -10]),
         age=chance.choice([0] * 12 + [1, 30, 100]),
         terse=chance.random() < 0.2,
+        confirms_vary=chance.choice([None] * 6 + ["X-Other", "X-Var", "X-Other, Accept-Language, X-Var"]),
         set_cookie=chance.random() < 0.08,
         dead=False,
     )
