@@ -196,6 +196,18 @@ def test_a_miss_that_is_not_stored(fields: list[Field], ceiling: int) -> None:
     check(miss(fields, [(b"cache-control", b"no-store"), (b"content-length", b"1024")]), ceiling)
 
 
+@pytest.mark.parametrize(("fields", "ceiling"), [([], 82), (BROWSER, 90)], ids=["bare", "browser"])
+def test_a_miss_of_a_key_that_is_passed_by(fields: list[Field], ceiling: int) -> None:
+    house, content = House(), bytes(1024)
+
+    def act() -> None:
+        client = house.ask(b"/a", b"GET", *fields, client=PlayedClient())
+        house.origin.last.answers(content, fields=[(b"cache-control", b"no-store")])
+        assert len(client.body) == 1024
+
+    check(act, ceiling)
+
+
 def test_a_call_too_many_is_told_with_where_it_is() -> None:
     with pytest.raises(
         AssertionError, match=r"calls, more than 3:\n(.*\n)* +1 engine/exchange.py: Exchange.begin"
