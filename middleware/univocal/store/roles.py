@@ -204,8 +204,11 @@ class Entries(ABC):
         Returns them, with or without content.
         """
 
-    def settle(self, selector: Selector, number: int, now: float) -> None:  # noqa: B027
-        """Carry out a purge that is in force with this number on the entries that it names, soon."""
+    async def settle(self, selector: Selector, number: int, now: float, *, waits: bool) -> None:  # noqa: B027
+        """Carry out a purge that is in force with this number on the entries that it names.
+
+        It is done when this returns, if that `waits` and the store can be written; else soon.
+        """
 
     @abstractmethod
     async def count(self, selector: Selector, after: int) -> int | None:

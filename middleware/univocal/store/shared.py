@@ -563,7 +563,7 @@ class SharedTier(Tiers):
                 shared = await self._remove(selector, now) if counts else 0
             for piece in pieces_of(selector):
                 number = await self._purges.publish(piece, now, token)
-                self._entries.settle(piece, number, now)
+                await self._entries.settle(piece, number, now, waits=shared > 0)
             self._follow()
             if counts and not isinstance(selector, Keys | Pattern):
                 with suppress(StoreUnavailableError):
@@ -615,7 +615,7 @@ class SharedTier(Tiers):
         try:
             for piece in pieces_of(self._owed[0]):
                 number = await self._purges.publish(piece, self.clock())
-                self._entries.settle(piece, number, self.clock())
+                await self._entries.settle(piece, number, self.clock(), waits=False)
         except StoreUnavailableError:
             await asyncio.sleep(_PAY_AGAIN)
         else:

@@ -301,10 +301,14 @@ class FileEntries(Entries):
         except StoreUnavailableError:
             return ()  # the journal says that they are purged
 
-    def settle(self, selector: Selector, number: int, now: float) -> None:
-        if isinstance(selector, Keys | Variants):
-            with suppress(OSError):
-                self._enqueue(_Work(lambda rows: rows.settle(selector, number, now), 0, None, settles=number))
+    async def settle(self, selector: Selector, number: int, now: float, *, waits: bool) -> None:
+        if not isinstance(selector, Keys | Variants):
+            return
+        done = asyncio.get_running_loop().create_future() if waits else None
+        with suppress(Exception):  # the journal says that they are purged
+            self._enqueue(_Work(lambda rows: rows.settle(selector, number, now), 0, done, settles=number))
+            if done is not None:
+                await done
 
     async def walk(self, judge: Judge, followed: Callable[[], int]) -> None:
         at, needed, ring = 0, 0, self.directory.ring
