@@ -58,6 +58,7 @@ WIKI = "tests/integration/applications/test_applications_mediawiki.py::"
 ELSEWHERE = {
     r"make test": By("make test"),
     r"make test-compiled": By("make test-compiled"),
+    r"make test-lowest": By("make test-lowest"),
     r"make check": By("make check"),
     r"make format": By("tests/e2e/test_make.py::test_sources_are_rewritten_as_the_check_wants_them"),
     r"make demo": By("tests/e2e/test_demo.py::test_visitors_come_on_request_and_leave_printed_pages_alone"),
