@@ -392,3 +392,12 @@ def test_listen_option_opens_no_site_of_other_listeners(start: Fixture, origin: 
     (outside,) = urls(start("serve", "--config", str(file), "--listen", "127.0.0.1:0"))
     assert curl(outside, "-H", "Host: en.example")[0] == 200
     assert curl(outside, "-H", "Host: admin.example")[0] == 421
+
+
+def test_every_address_of_both_families_is_listened_on(serve: Fixture) -> None:
+    with socket.socket() as probe:
+        probe.bind(("0.0.0.0", 0))
+        port = probe.getsockname()[1]
+    serve(f'listen = ["0.0.0.0:{port}", "[::]:{port}"]')
+    for host in ("127.0.0.1", "[::1]"):
+        assert curl(f"http://{host}:{port}/", "-H", "Host: en.example")[0] == 200

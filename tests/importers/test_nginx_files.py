@@ -234,3 +234,21 @@ def test_requests_under_way_are_bounded_as_connections_are():
     result = imported(f"http {{ {zone} server {{ limit_conn a 5; {PASS} }} }}")
     assert result.server["max_requests_per_client"] == 5
     assert questions(result) == []
+
+
+def test_expires_and_an_added_field_are_one_cache_control():
+    (site,) = imported(f"server {{ expires 1h; add_header Cache-Control public; {PASS} }}").sites
+    assert site["response"] == {"set": {"Cache-Control": "max-age=3600, public"}, "remove": ["Expires"]}
+
+
+def test_directives_of_the_main_context_are_no_guards():
+    result = imported(f"user www; worker_processes auto; http {{ server {{ {PASS} }} }}")
+    assert "may guard" not in " ".join(note.text for note in result.notes)
+    assert "access" not in result.sites[0]
+
+
+def test_try_files_falls_back_to_the_named_locations_server():
+    named = "location @app { proxy_set_header Host $host; proxy_pass http://127.0.0.1:1; }"
+    result = imported(f"server {{ location / {{ try_files $uri @app; }} {named} }}")
+    assert (result.sites[0]["upstream"], result.sites[0]["origin_host"]) == ("http://127.0.0.1:1", "site")
+    assert questions(result) == []

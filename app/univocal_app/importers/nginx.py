@@ -138,7 +138,10 @@ class _Import:
                 yield from self._servers(directive.block or [], inherited)
             elif not (alone or directive.name in TAKEN):
                 is_main = is_outside or directive.name in _NOT_HTTP
-                self._notes.append(left_out(directive, is_closing=closes(directive) and not is_main))
+                if is_main and closes(directive):
+                    self._notes.append(note(directive, "not part of a profile or a route"))
+                else:
+                    self._notes.append(left_out(directive, is_closing=closes(directive)))
 
     def _trusted(self, settings: BlockSettings) -> tuple[str, ...]:
         """The networks that every address rule of the file trusts to name the client; none if they differ."""
@@ -180,7 +183,8 @@ class _Import:
     def _origin_host(self, server: Server, reading: LocationReading) -> str:
         forwarding = [(route, host) for route, host in reading.routes if not route.is_closed]
         hosts = [host for _, host in sorted(forwarding, key=lambda pair: pair[0].path != "/")]
-        for other in [host for host in dict.fromkeys(hosts) if host != hosts[0]]:
+        meant = {host: _HOSTS.get(host, host) for host in hosts}
+        for other in [host for host in meant if meant[host] != meant[hosts[0]]]:
             where = ", ".join(route.path for route, host in forwarding if host == other)
             self._notes.append(Note(server.line, f"Host {other} at {where}: a site has one origin_host"))
         value = hosts[0] if hosts else "$proxy_host"

@@ -221,6 +221,8 @@ def _location(location: Directive, reading: LocationReading) -> None:
     for directive in block:
         if id(directive) in below_ones:
             _rewrite(directive, inner)
+        elif directive.name == "try_files" and mapped is not None and id(directive) not in closing_ones:
+            pass  # it is said what becomes of it
         elif directive.name not in {"location", *TAKEN} and (
             directive.name != "rewrite" or id(directive) in moving_ones
         ):

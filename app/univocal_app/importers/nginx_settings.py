@@ -376,9 +376,12 @@ def _with_expires(table: Table, expires: Directive | None, notes: list[Note]) ->
     is_past = value == "epoch" or value.startswith("-")
     text = "no-cache" if is_past else f"max-age={int(seconds)}"
     notes.append(note(expires, f"univocal sets Cache-Control: {text} on errors, too, and removes Expires"))
-    made = {**table.get("set", {}), "Cache-Control": text}
+    added = dict(table.get("add", {}))
+    beside = [added.pop(name) for name in [*added] if name.lower() == "cache-control"]
+    made = {**table.get("set", {}), "Cache-Control": ", ".join([text, *beside])}
     removed = [*(name for name in table.get("remove", []) if name.lower() != "cache-control"), "Expires"]
-    return {**table, "set": made, "remove": removed}
+    rest = {key: value for key, value in table.items() if key != "add"} | ({"add": added} if added else {})
+    return {**rest, "set": made, "remove": removed}
 
 
 def _edits(made: Mapping[str, Any], removed: Sequence[str]) -> dict[str, Any]:

@@ -200,6 +200,9 @@ def _listening(place: Place) -> socket.socket:
             os.chmod(at, MODE)
         else:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if made.family == socket.AF_INET6:
+                # 0.0.0.0 may stand beside [::], and no client's address is written as ::ffff:192.0.2.1.
+                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             made.bind((place.host, place.port))
         made.listen(BACKLOG)
     except OSError:
