@@ -252,3 +252,11 @@ def test_try_files_falls_back_to_the_named_locations_server():
     result = imported(f"server {{ location / {{ try_files $uri @app; }} {named} }}")
     assert (result.sites[0]["upstream"], result.sites[0]["origin_host"]) == ("http://127.0.0.1:1", "site")
     assert questions(result) == []
+
+
+def test_of_two_patterns_for_the_same_hosts_the_first_counts():
+    text = "server {{ listen 80; server_name {}; return 403; }} server {{ listen 80; server_name {}; {} }}"
+    last = f"server {{ listen 80; server_name b.example; {PASS} }}"
+    for names in ((".w.example", "*.w.example"), ("*.w.example", ".w.example")):
+        result = imported(text.format(*names, PASS) + last)
+        assert [site["hosts"] for site in result.sites] == [["b.example"]]

@@ -158,11 +158,11 @@ def servers_of_hosts(servers: Sequence[Server], notes: list[Note]) -> Owners:
     owners: dict[str, list[Server]] = {}
     defaults: dict[str, Server] = {}
     taken: dict[tuple[str, str], Server] = {}
-    # ".name" is one name, a pattern's, and a server that names its host exactly goes before it.
-    for is_both in (False, True):
+    # ".name" is one name, a pattern as "*.name" is; a server that names its host exactly goes before both.
+    for is_star in (False, True):
         for server in servers:
             for name in server.names:
-                if name.startswith(".") is is_both and not is_pattern(name) and name not in {"_", ""}:
+                if name.startswith((".", "*")) is is_star and not is_pattern(name) and name not in {"_", ""}:
                     _own(server, name, taken, owners, notes)
     for address in dict.fromkeys(each.address for server in servers for each in server.sockets):
         here = [server for server in servers if address in server.addresses]
