@@ -260,3 +260,13 @@ def test_of_two_patterns_for_the_same_hosts_the_first_counts():
     for names in ((".w.example", "*.w.example"), ("*.w.example", ".w.example")):
         result = imported(text.format(*names, PASS) + last)
         assert [site["hosts"] for site in result.sites] == [["b.example"]]
+
+
+def test_a_prefix_of_bytes_has_its_rules_of_caching():
+    rule = "proxy_cache_key $host$request_uri$http_x_user;"
+    locations = f"location / {{ %s }} location /a {{ {rule} %s }}".replace("%s", "proxy_pass http://a;")
+    (site,) = imported(f"server {{ proxy_cache c; {locations} }}").sites
+    assert [(route["path"], route["cache"]) for route in site["routes"]] == [
+        ("/a", {"bypass": ["*"]}),
+        ("/a*", {"bypass": ["*"]}),
+    ]

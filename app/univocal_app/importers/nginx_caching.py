@@ -10,10 +10,10 @@ from univocal_app.importers.imported import Note, Table
 from univocal_app.importers.nginx_syntax import Directive, note, words_of
 from univocal_app.importers.nginx_values import duration
 
-__all__ = ["BYPASS", "cache_table", "is_stored"]
+__all__ = ["cache_table"]
 
 # The rule that nothing is stored nor answered from the cache.
-BYPASS: Final[dict[str, Any]] = {"bypass": ["*"]}
+_BYPASS: Final[dict[str, Any]] = {"bypass": ["*"]}
 
 _GRACE: Final = 60  # seconds for which nginx's "updating" stands, which has no bound
 _STATUSES: Final = ("200", "301", "302")  # of a proxy_cache_valid that names none
@@ -48,32 +48,27 @@ class Caching(Protocol):
         ...
 
 
-def is_stored(caching: Caching) -> bool:
-    """Tell whether nginx stores responses at all."""
-    return caching.argument("proxy_cache") not in {"", "off"}
-
-
 def cache_table(caching: Caching, notes: list[Note], *, is_guarded: bool) -> Table:
     """The table `cache`. Responses that nginx does not store, or that are guarded, bypass it."""
-    if not is_stored(caching):
-        return BYPASS
+    if caching.argument("proxy_cache") in {"", "off"}:
+        return _BYPASS
     zone = caching.last["proxy_cache"]
     if is_guarded or "$" in caching.argument("proxy_cache"):
         text = "a guarded route bypasses the cache: what is stored would be for all who pass"
         notes.append(note(zone, text))
-        return BYPASS
+        return _BYPASS
     ttl = _lifetimes(caching.listed("proxy_cache_valid"), notes)
     ignored = {
         each.lower() for directive in caching.listed("proxy_ignore_headers") for each in directive.arguments
     }
     if {"cache-control", "expires"} <= ignored and not ttl:
-        return BYPASS
+        return _BYPASS
     cookies = set[str]()
     for directive in _conditions(caching):
         own = _cookies_of(directive)
         if own is None:
             notes.append(note(directive, "no setting says this: the route bypasses the cache"))
-            return BYPASS
+            return _BYPASS
         cookies |= own
     stale = caching.last.get("proxy_cache_use_stale")
     grace = {"grace": _GRACE} if stale is not None and "updating" in stale.arguments else {}

@@ -374,10 +374,8 @@ def _ends(
         inner.close(path, location.line, is_implied=True, star="*")
     else:
         route, host = mapped
-        is_apart = not is_guarded and not inner.settings.is_cached
-        if is_guarded or is_apart:
-            beside = replace(route, path=f"{route.path}*", is_implied=True, is_apart=is_apart)
-            inner.add(beside.closed() if _has_path(_first(route.upstream)) else beside, host)
+        beside = replace(route, path=f"{route.path}*", is_implied=True, is_apart=not is_guarded)
+        inner.add(beside.closed() if _has_path(_first(route.upstream)) else beside, host)
         if not is_guarded:
             inner.note(location, f"{text}; a route is of whole segments")
             return
@@ -405,9 +403,8 @@ def _exact(location: Directive, path: str, mapped: tuple[Mapped, str] | None, in
         _note_closed(location, inner)
     else:
         own = replace(mapped[0], path=f"={spelled}")
-    is_apart = not inner.settings.is_cached
     inner.add(
-        replace(own, instead=(closed,) if is_guarded else (), is_apart=is_apart, kind="one path"),
+        replace(own, instead=(closed,) if is_guarded else (), is_apart=True, kind="one path"),
         mapped[1] if mapped else "",
     )
 
@@ -436,7 +433,7 @@ def _expression(
         del inner.routes[before:]
     kind = "a regular expression"
     own = replace(mapped[0], path=pattern or "~", instead=tuple(instead), kind=kind)
-    inner.add(replace(own, is_apart=not inner.settings.is_cached), mapped[1])
+    inner.add(replace(own, is_apart=True), mapped[1])
 
 
 def _pass(directive: Directive, path: str, reading: LocationReading) -> tuple[Mapped, str] | None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from univocal.http.field_edits import request_fault, response_fault, value_fault
 from univocal_app.importers.imported import Note, Table
 from univocal_app.importers.networks import ALL, CLOSED, Net, closed_beside, common, without, written
-from univocal_app.importers.nginx_caching import cache_table, is_stored
+from univocal_app.importers.nginx_caching import cache_table
 from univocal_app.importers.nginx_directives import is_refusal
 from univocal_app.importers.nginx_syntax import Directive, note, words_of
 from univocal_app.importers.nginx_values import duration
@@ -147,11 +147,6 @@ class BlockSettings:
     @property
     def _has_users(self) -> bool:
         return "auth_basic" in self.last and self.argument("auth_basic") != "off"
-
-    @property
-    def is_cached(self) -> bool:
-        """True if nginx stores responses, and univocal may."""
-        return is_stored(self) and not self._is_closed_to_some
 
     def tables(self, notes: list[Note]) -> dict[str, Table]:
         """The tables `access`, `request`, `response`, `cache` and `origin` of a route, if not empty."""
