@@ -27,7 +27,7 @@ def serve(tmp_path: Path, start: Fixture, origin: Any) -> Fixture:
         file = tmp_path / "univocal.toml"
         (tmp_path / "profiles").mkdir()
         (tmp_path / "profiles" / "quotes.toml").write_text(
-            'summary = "they stay"\n[path]\ndecode = "22 5C"\n'
+            'summary = "they stay"\n[path]\ndecode = "22 5C"\nloose = []\n'
         )
         listeners = f'listen = "127.0.0.1:0"\nadmin = "{admin}:0"'
         top = "profiles = ['profiles']"

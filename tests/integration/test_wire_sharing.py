@@ -150,6 +150,7 @@ async def test_a_private_answer_to_a_cookie_ends_no_collapsing(origin, front, re
 
 
 SESSION = "Cookie: _ga=1; session=1"
+VISITOR = "X-Request-Id: 1"
 
 
 @pytest.mark.parametrize(
@@ -165,7 +166,9 @@ SESSION = "Cookie: _ga=1; session=1"
         ({"strip_cookies": ("_ga",)}, "Cookie: _ga=1", True),
         ({"strip_cookies": ("_ga",)}, SESSION, False),
         ({}, SESSION, False),
-        ({}, "X-Any: 1", True),
+        ({}, "X-Request-Id: 1", True),
+        ({}, "X-Api-Key: 1", False),
+        ({"ordinary_fields": ("X-Any",)}, "X-Any: 1", True),
     ],
 )
 async def test_ttl_shared_responses_answer_no_identified_client(origin, front, reply, rules, line, shared):
@@ -194,27 +197,27 @@ async def test_so_for_every_rule_and_for_the_head_alone(origin, front, reply, gi
 async def test_what_its_origin_shares_answers_users_too(origin, front, reply, control):
     origin.answer = lambda request: reply(b"%d" % len(origin.requests), f"Cache-Control: {control}")
     proxy = await front(rules=Rules(ttl=60, keep_cookies=("session",)))
-    assert [(await proxy.ask("/", line)).content for line in ("X-Any: 1", SESSION)] == [b"1"] * 2
+    assert [(await proxy.ask("/", line)).content for line in (VISITOR, SESSION)] == [b"1"] * 2
 
 
-@pytest.mark.parametrize("first", ["X-Any: 1", SESSION], ids=["visitor", "user"])
+@pytest.mark.parametrize("first", [VISITOR, SESSION], ids=["visitor", "user"])
 async def test_a_session_waiting_for_a_visitors_page_gets_its_own(origin, front, reply, first):
     """And a page that came for a user is no visitor's, though all were waiting for one."""
     origin.answer = lambda request: reply(b"of " + request["cookie"].encode())
     proxy, origin.gate = await front(rules=Rules(ttl=60, keep_cookies=("session",))), asyncio.Event()
     leader = asyncio.create_task(proxy.ask("/", first))
     await joined(proxy, 1)
-    lines = ["X-Any: 1", SESSION] * 3
+    lines = [VISITOR, SESSION] * 3
     others = [asyncio.create_task(proxy.ask("/", line)) for line in lines]
     await joined(proxy, 7)
     origin.gate.set()
-    pages = {"X-Any: 1": b"of ", SESSION: b"of session=1"}
+    pages = {VISITOR: b"of ", SESSION: b"of session=1"}
     assert [answer.content for answer in await asyncio.gather(leader, *others)] == [
         pages[line] for line in (first, *lines)
     ]
 
 
-@pytest.mark.parametrize("line", ["X-Any: 1", SESSION], ids=["visitor", "user"])
+@pytest.mark.parametrize("line", [VISITOR, SESSION], ids=["visitor", "user"])
 async def test_stale_pages_of_visitors_are_for_visitors(origin, front, reply, clock, line):
     """Neither while it is fetched again nor in place of an error does a user get one."""
     origin.answer = lambda request: reply(b"%d" % len(origin.requests), 'ETag: "1"')

@@ -265,7 +265,7 @@ def test_the_screen_is_no_larger_than_the_terminal(width: int, height: int) -> N
     assert max(map(len, lines)) <= width
     if height >= 14:
         assert [line.split() for line in lines].count(["origin", "servers"]) == 1
-        assert len(lines) == height if height < 40 else len(lines) == 4 + 5 + 8 + 8 + 8 + 1 + 1
+        assert len(lines) == height if height < 40 else len(lines) == 4 + 6 + 8 + 8 + 8 + 1 + 1 + 1
 
 
 def test_the_lines_that_there_are_go_to_whoever_wants_them() -> None:
