@@ -1,16 +1,18 @@
-"""Text for a terminal: columns, bytes that it does not obey, and profiles as their files have them."""
+"""Text for a terminal: columns, lines with their time, bytes that it does not obey, profiles as in files."""
 
 from __future__ import annotations
 
 import json
+import logging
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Final
 
 from univocal.uri.profile import Profile
 
-__all__ = ["describe", "printable", "table", "written"]
+__all__ = ["StampedFormatter", "describe", "printable", "stamped", "table", "written"]
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")  # a key without quotation marks
 
@@ -71,3 +73,19 @@ def _key(text: str) -> str:
 def _quoted(text: str) -> str:
     # A basic string of TOML is written as JSON's, but for DEL, which JSON leaves as it is.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+class StampedFormatter(logging.Formatter):
+    """Writes each line of a record, those of a traceback included, with the record's time and level."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The lines of a record."""
+        return stamped(record.levelname, super().format(record), record.created)
+
+
+def stamped(level: str, text: str, seconds: float | None = None) -> str:
+    """Each line of `text` with a level and a time, in seconds since the epoch; without one it is now."""
+    at = time.time() if seconds is None else seconds
+    moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at))
+    before = f"{moment}.{int(at * 1000) % 1000:03d}Z {level} univocal: "
+    return "\n".join(before + line for line in text.splitlines() or [""])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from univocal_app.observe.survey import Survey, summed
-from univocal_app.processes.rows import Row
+from univocal_app.processes.commons import Row
 
 
 class Others:

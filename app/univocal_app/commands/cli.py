@@ -24,8 +24,8 @@ from univocal_app.run.listeners import apart, listening
 from univocal_app.run.names import alike, doubtful, unresolved
 from univocal_app.run.program import Program, WorkersError, alone
 from univocal_app.run.reading import Check, read, usable
-from univocal_app.run.standard_error import stamped
 from univocal_app.run.systemd import NAMES, Notices, passed_sockets
+from univocal_app.terminal import stamped
 
 __all__ = ["main"]
 

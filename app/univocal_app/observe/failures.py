@@ -8,7 +8,7 @@ from typing import Any, Final
 from univocal.engine.outcome import Outcome
 from univocal_app.observe.handled import failed_for
 from univocal_app.observe.survey import Survey
-from univocal_app.processes.rows import Row
+from univocal_app.processes.commons import Row
 
 __all__ = ["FEW", "Failures"]
 

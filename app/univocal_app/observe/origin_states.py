@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from univocal.origin.balance import Member, MemberState
 from univocal.origin.server import OriginServer
 from univocal_app.observe.survey import Survey
-from univocal_app.processes.rows import Row
+from univocal_app.processes.commons import Row
 
 __all__ = ["List", "Listed", "OriginStates", "conditions_of", "states_of"]
 

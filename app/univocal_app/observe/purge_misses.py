@@ -12,7 +12,7 @@ from urllib.parse import unquote_to_bytes
 from univocal.engine.outcome import Outcome
 from univocal.store.purge_selectors import located, url_of
 from univocal_app.observe.survey import Survey
-from univocal_app.processes.rows import Row
+from univocal_app.processes.commons import Row
 
 __all__ = ["Missed", "Neighbour", "PurgeMisses", "neighbours"]
 

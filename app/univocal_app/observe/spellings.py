@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from univocal.engine.outcome import Outcome
 from univocal_app.observe.frequent import Frequent
 from univocal_app.observe.survey import Survey, summed
-from univocal_app.processes.rows import Row
+from univocal_app.processes.commons import Row
 
 __all__ = ["Counted", "Spellings"]
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Protocol, TypeAlias
 
-from univocal_app.processes.rows import Row
+from univocal_app.processes.commons import Row
 
 __all__ = ["Counted", "Respondents", "Survey", "summed"]
 

@@ -14,7 +14,7 @@ from univocal_app.observe.handled import refused_for
 from univocal_app.observe.purge_misses import PurgeMisses
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.survey import Survey, summed
-from univocal_app.processes.rows import Row
+from univocal_app.processes.commons import Row
 
 __all__ = ["MEASURES", "Measure", "Top"]
 

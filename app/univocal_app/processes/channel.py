@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Generic, NamedTuple, TypeVar, cast
 
+from univocal_app.processes.commons import Row
 from univocal_app.processes.messages import Asking, Done, Frames, Message, MessageError, Rows, frame
-from univocal_app.processes.rows import Row
 
 __all__ = ["MOST_ROWS", "MOST_WAITING", "Channel", "WorkerAnswer", "WorkerAnswers", "connect"]
 

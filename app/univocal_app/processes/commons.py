@@ -9,9 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
-__all__ = ["PARENT", "Commons"]
+__all__ = ["PARENT", "Commons", "Row"]
+
+Row: TypeAlias = tuple[bytes | int, ...]
+"""The form of what processes count, as they give it to one another: bytes travel as Latin-1."""
 
 PARENT: Final = "parent"  # the name of the process that has the admin listener
 

@@ -40,7 +40,7 @@ from typing import Annotated, Final, Generic, Literal, TypeAlias, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
 from univocal.http.errors import ConfigurationError
-from univocal_app.processes.rows import Row
+from univocal_app.processes.commons import Row
 
 __all__ = [
     "LONGEST",

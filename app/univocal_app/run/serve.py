@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import uvicorn
 
-from univocal_app.run.standard_error import StampedFormatter, stamped
+from univocal_app.terminal import StampedFormatter, stamped
 
 __all__ = ["HELD", "Patience", "Served", "Serving", "run"]
 

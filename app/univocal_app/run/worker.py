@@ -16,7 +16,7 @@ from univocal.origin.upkeep import StateChange
 from univocal_app.config.tables import Configuration, validate
 from univocal_app.observe.event_report import EventReport
 from univocal_app.processes.channel import Channel, connect
-from univocal_app.processes.commons import Commons
+from univocal_app.processes.commons import Commons, Row
 from univocal_app.processes.messages import (
     Adopt,
     Alive,
@@ -35,7 +35,6 @@ from univocal_app.processes.messages import (
     Unfollow,
     from_parent,
 )
-from univocal_app.processes.rows import Row
 from univocal_app.run.assemble import House, assemble
 from univocal_app.run.listeners import Bound, https_port
 from univocal_app.run.reload import Prepared, adopt, prepare

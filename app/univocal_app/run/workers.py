@@ -26,7 +26,7 @@ from univocal_app.config.tables import Configuration, settings_of
 from univocal_app.observe.admin_drain import Drains
 from univocal_app.observe.admin_life import Life, NotTakenError
 from univocal_app.processes.channel import Channel, WorkerAnswer, WorkerAnswers, connect
-from univocal_app.processes.commons import PARENT, Commons
+from univocal_app.processes.commons import PARENT, Commons, Row
 from univocal_app.processes.messages import (
     Adopt,
     Alive,
@@ -45,7 +45,6 @@ from univocal_app.processes.messages import (
     Unfollow,
     from_worker,
 )
-from univocal_app.processes.rows import Row
 from univocal_app.run.assemble import House, assemble
 from univocal_app.run.listeners import Bound, https_port
 from univocal_app.run.program import Program, WorkersError

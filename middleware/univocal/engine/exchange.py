@@ -19,23 +19,22 @@ from univocal.cache.stored import Stored
 from univocal.cache.tags import TAGGING
 from univocal.cache.validation import CLIENT_CONDITIONS
 from univocal.engine.account import Account
-from univocal.engine.affinity import staying
-from univocal.engine.broadcast import CutShortError
+from univocal.engine.broadcast import CutShortError, Reader
 from univocal.engine.engine import Engine
 from univocal.engine.flight import Flight
 from univocal.engine.landing import Landing, Relayed, Renewed, Shared
 from univocal.engine.purge import Purged, carry_out
 from univocal.engine.stored_content import StoredContent
-from univocal.engine.waiting import Waiting
 from univocal.forward.roles import Origin
 from univocal.http.accept import prefers_html
+from univocal.http.affinity import affinity_cookie
 from univocal.http.client_counts import client_name
 from univocal.http.errors import RefusedError
 from univocal.http.fields import without
 from univocal.http.grammar import is_token
 from univocal.http.messages import Fields, Request, Response, values
 from univocal.http.problem import Problem, problem
-from univocal.http.roles import Client, Content
+from univocal.http.roles import Client, Content, Due
 from univocal.http.states import moves
 from univocal.judge.access import Challenge
 from univocal.judge.admission import Admission
@@ -49,6 +48,55 @@ __all__ = ["Exchange", "Step"]
 _NAMES_CANONICAL: Final = re.compile(rb"(?i);\s*rel\s*=\s*\"?[^\";,]*\bcanonical\b").search
 RANGES: Final = frozenset((b"range", b"if-range"))
 FETCHED: Final = frozenset((b"GET", b"HEAD"))  # their answers are for all who ask at the same time
+
+
+class Waiting:
+    """The flight that a request waits for, and the end of its patience.
+
+    `follows` is true while the flight was begun for another request. `stop` ends its patience, since the
+    answer is there; `leave` ends all of it.
+    """
+
+    __slots__ = ("flight", "follows", "reader", "timer")
+
+    def __init__(self) -> None:
+        self.flight: Flight | None = None
+        self.reader: Reader | None = None  # of the flight's content
+        self.follows = False
+        self.timer: Due | None = None
+
+    def stop(self) -> None:
+        """Let no timer end the wait."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+    def leave(self) -> None:
+        """Wait for the flight no longer."""
+        self.stop()
+        reader, self.reader, self.flight = self.reader, None, None
+        if reader is not None:
+            reader.leave()
+
+
+_SHARED: Final = (b"public", b"s-maxage")
+
+
+def staying(response: Response, admission: Admission) -> Response:
+    """The response to a client whose request it answers alone, with the cookie if that is news to it.
+
+    The caller leaves out responses that are stored. One that says that others may store it gets no cookie,
+    either: a cache in front of us would send all of its clients to one origin server.
+    """
+    canonical, tag = admission.canonical, response.origin_tag
+    if not tag or tag == admission.origin_tag or canonical is None:
+        return response
+    name = admission.runtime.sticky.get(canonical.route.upstream)
+    directives = b",".join(values(response.fields, b"cache-control")).lower()
+    if name is None or any(directive in directives for directive in _SHARED):
+        return response
+    cookie = affinity_cookie(name, tag, is_secure=canonical.scheme == b"https")
+    return Response(response.status, [*response.fields, cookie], server=response.server)
 
 
 class Step(Enum):
