@@ -18,6 +18,7 @@ from univocal import (
     builtin_profiles,
     canonicalize,
 )
+from univocal.store import compression
 
 URL = "http://en.example/a"
 STORES = "a MemoryStore, Tiers, or the URL of a Redis (redis://…) or of a directory (file:///PATH)"
@@ -181,6 +182,36 @@ def test_canonicalize_takes_a_profile_by_its_name():
 def test_what_cannot_be_is_refused(made, told):
     with pytest.raises(ConfigurationError, match=f"^{re.escape(told)}"):
         made()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"rules": {"ttl": 60}}, "rules: found {'ttl': 60}; allowed: Rules, such as Rules(ttl=60)"),
+        ({"purge_token": None}, "purge_token: found None; allowed: a string"),
+        ({"sites": ["en.example"]}, "sites: found ['en.example']; allowed: a mapping of hosts to profiles"),
+        ({"listeners": [1]}, "listeners: found 1; allowed: a list of callables"),
+        ({"counters": print}, "counters: found <built-in function print>; allowed: a list of callables"),
+        (
+            {"trusted_proxies": "10.0.0.0/8"},
+            "trusted_proxies: found '10.0.0.0/8'; allowed: a list of networks",
+        ),
+        ({"purge_allow": "10.0.0.0/8"}, "purge_allow: found '10.0.0.0/8'; allowed: a list of networks"),
+    ],
+)
+def test_a_wrong_argument_is_refused_when_the_middleware_is_made(arguments, told):
+    with pytest.raises(ConfigurationError, match=f"^{re.escape('CacheMiddleware: ' + told)}"):
+        CacheMiddleware(print, **arguments)
+
+
+@pytest.mark.parametrize(("coding", "library"), [("br", "brotli"), ("zstd", "zstandard")])
+def test_a_coding_without_its_library_is_refused_at_once(monkeypatch, coding, library):
+    find = compression.find_spec
+    monkeypatch.setattr(compression, "find_spec", lambda name: None if name == library else find(name))
+    told = f"CacheMiddleware: compress: found '{coding}'; allowed: gzip; br and zstd need the extra"
+    with pytest.raises(ConfigurationError, match=f"^{re.escape(told)}"):
+        CacheMiddleware(print, rules=Rules(compress=["gzip", coding]))
+    CacheMiddleware(print, rules=Rules(compress=["gzip"]))
 
 
 def test_settings_may_be_written_as_in_a_file():

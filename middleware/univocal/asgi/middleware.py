@@ -6,6 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from types import UnionType
 from typing import TYPE_CHECKING, Final
 
 from univocal.asgi.application import Application
@@ -35,6 +36,7 @@ from univocal.judge.orders import ordered
 from univocal.judge.runtime import Access, Runtime
 from univocal.judge.trust import LOOPBACK, Family, family_named, networks
 from univocal.store.address import store_at
+from univocal.store.compression import missing_library
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import Tiers, tiers_of
 from univocal.uri.profile import ProfileName, chosen_profile
@@ -87,7 +89,16 @@ class CacheMiddleware:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.app = app
+        listeners, counters = _callables("listeners", listeners), _callables("counters", counters)
         if runtime is None:
+            _require("sites", sites, Mapping | Sites | None, "a mapping of hosts to profiles, or Sites")
+            _require("rules", rules, Rules | None, "Rules, such as Rules(ttl=60)")
+            _require("purge_token", purge_token, str, 'a string; "" for none')
+            for name, listed in (("trusted_proxies", trusted_proxies), ("purge_allow", purge_allow)):
+                if isinstance(listed, str):
+                    raise ConfigurationError(
+                        "CacheMiddleware", name, listed, 'a list of networks ("10.0.0.0/8")'
+                    )
             runtime = Runtime.of_sites(
                 _sites_of(sites, profile),
                 rules,
@@ -102,10 +113,11 @@ class CacheMiddleware:
             self._lifetime = None
         if not isinstance(store, MemoryStore | Tiers | None):
             raise ConfigurationError("CacheMiddleware", "store", store, _STORES)
+        _require_libraries(runtime)
         self.tiers = tiers_of(store or MemoryStore())
         self.store = self.tiers.memory
         self.gate = Gate(runtime, self.tiers)
-        self.engine = Engine(self.gate, tuple(listeners), clock, counters=tuple(counters))
+        self.engine = Engine(self.gate, listeners, clock, counters=counters)
         self._forwarding = _forwarding_of(app)
         self._on_refused = on_refused
 
@@ -248,6 +260,28 @@ class CacheMiddleware:
             if counted:
                 engine.under_way.remove(counted)
             engine.audience.announce(watched.outcome(admission, reasons))
+
+
+def _require(name: str, value: object, kind: type | UnionType, allowed: str) -> None:
+    if not isinstance(value, kind):
+        raise ConfigurationError("CacheMiddleware", name, value, allowed)
+
+
+def _callables(name: str, listeners: Iterable[Listener]) -> tuple[Listener, ...]:
+    _require(name, listeners, Iterable, "a list of callables that take an Outcome")
+    chosen = tuple(listeners)
+    for listener in chosen:
+        _require(name, listener, Callable, "a list of callables that take an Outcome")  # type: ignore[arg-type]
+    return chosen
+
+
+def _require_libraries(runtime: Runtime) -> None:
+    """Refuse codings whose library is not installed: else each hit would fail."""
+    for rules in runtime.rules.values():
+        for coding in rules.compress:
+            if missing_library(coding):
+                allowed = "gzip; br and zstd need the extra univocal[compress]"
+                raise ConfigurationError("CacheMiddleware", "compress", coding.decode(), allowed)
 
 
 def _sites_of(sites: Mapping[str, ProfileName] | Sites | None, profile: ProfileName | None) -> Sites:
