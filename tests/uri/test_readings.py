@@ -49,6 +49,8 @@ from univocal.uri.readings import is_loose, plain_reading, readings, spelled_ali
         (b"/a//..%2Fb", b"/b"),  # an empty segment counts, or does not
         (b"/a//..%2Fb", b"/a/b"),
         (b"/%EF%BD%81dmin", b"/admin"),  # NFKC: a fullwidth a
+        (b"/adm%C4%B1n", b"/admin"),  # a dotless i, which comparisons without case take for "i"
+        (b"/ADM%C4%B0N", b"/admin"),  # and a dotted I
         (b"/%EF%BC%8Fadmin", b"/admin"),  # and a fullwidth slash
         (b"/x/%E2%80%A5/admin", b"/admin"),  # one character for two dots
         ("/ſtatic".encode(), b"/static"),

@@ -33,6 +33,8 @@ _DOT_SEGMENT: Final = re.compile(rb"/\.\.?(?:/|\Z)")
 _OCTETS: Final = {b"%02X" % octet: b"%c" % octet for octet in range(256)}
 _HEX: Final = frozenset(b"0123456789ABCDEFabcdef")
 _RING: Final = RINGS["rfc3986"]
+# Comparisons without case (Java, Python's re) take both for "i"; casefold does neither.
+_DOTLESS: Final = {0x130: "i", 0x131: "i"}
 
 _LEVELS: Final = 3  # of escapes that servers are known to decode one after the other
 _GROWTH: Final = 4  # times the path: what folding its letters may make of it
@@ -163,7 +165,8 @@ def _run_folded(run: re.Match[bytes]) -> bytes:
         letters = _ESCAPE.sub(_octet, run[0]).decode()
     except UnicodeDecodeError:
         return run[0]
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", letters).casefold()).encode()
+    folded = unicodedata.normalize("NFKC", letters).translate(_DOTLESS).casefold()
+    return unicodedata.normalize("NFKC", folded).encode()
 
 
 def _divisions(text: bytes) -> Iterator[tuple[bytes, bool]]:
