@@ -258,12 +258,15 @@ def past(gate, target):
         (b"/account%2Fme", "bypass"),
         (b"/ACCOUNT/me", "bypass"),
         (b"/x/..;/account/me", "bypass"),
+        (b"/me", "bypass"),
+        (b"/me/", "bypass"),
+        (b"/mess", "uri-miss"),
         (b"/accounts/me", "uri-miss"),
         (b"/x%2Faccount/me", "uri-miss"),
     ],
 )
 def test_a_bypass_holds_for_every_reading(target, reached):
-    assert past(gate(rules={SITE: Rules(ttl=60, bypass=["/account/*"])}), target) == reached
+    assert past(gate(rules={SITE: Rules(ttl=60, bypass=["/account/*", "/me"])}), target) == reached
 
 
 @pytest.mark.parametrize(

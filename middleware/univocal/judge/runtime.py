@@ -65,8 +65,10 @@ class Limits:
 
 
 def _bypasses(bypass: tuple[str, ...], readings: Readings) -> bool:
+    """Tell whether a glob means a reading; many servers take "/me/" for "/me"."""
     pattern = _alike(bypass)
-    return readings.everywhere or any(pattern.fullmatch(reading) for reading in readings.folded)
+    slashless = (reading.rstrip(b"/") for reading in readings.folded)
+    return readings.everywhere or any(map(pattern.fullmatch, (*readings.folded, *slashless)))
 
 
 @lru_cache(maxsize=1024)
