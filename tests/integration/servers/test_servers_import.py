@@ -25,6 +25,7 @@ CONFIGURATION = (Path(__file__).parent / "nginx.conf").read_text("utf-8")
 def imported() -> Imported:
     """The server that proxies; its origin is at a port instead of a socket."""
     text = CONFIGURATION.replace("server unix:PREFIX/origin.sock;", "server 127.0.0.1:9000;")
+    text = text.replace("unix:PREFIX/", "unix:/run/")
     listening = [number for number, line in enumerate(text.splitlines(), 1) if "proxying.sock" in line]
     return read(Source("nginx.conf", text, f"line {listening[0] - 1}"))
 
