@@ -84,7 +84,9 @@ class Life:
         old = self.answered[first][0]
         told, tag = dict(fields), values(shown, b"etag")
         named = values(shown, b"vary")
-        if named and asked.field(b"x-var") != old.field(b"x-var"):
+        # A field that selects one response of the resource selects all of them (RFC 9111 §4.1).
+        varied = named or any(b"vary" in dict(each) for _, _, each in self.answered[: later + 1])
+        if varied and asked.field(b"x-var") != old.field(b"x-var"):
             return False  # another variant
         forbidden = told[b"cache-control"] in {b"no-store", b"private"} or told.get(b"vary") == b"*"
         if status == 304:
