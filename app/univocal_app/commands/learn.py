@@ -366,7 +366,7 @@ class Unread:
         self.first = b""
 
     def hear(self, line: bytes) -> None:
-        """Take note of such a line."""
+        """Count such a line."""
         self.first = self.first or line
         self.count += 1
 

@@ -101,7 +101,7 @@ def _give_line(error: ConfigurationError) -> None:
 
 
 def _hide(error: ConfigurationError, files: Files) -> None:
-    """Let an error show variables by their names, and no value of a field that is set."""
+    """Show variables by their names in an error, and no value of a field that is set."""
     key = path_of(error.key)
     for path, text in files.written.items():
         if all(one == other for one, other in zip(path, key, strict=False)):

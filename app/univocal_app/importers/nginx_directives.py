@@ -126,7 +126,7 @@ HARMLESS_FILES: Final = re.compile(
     r"|options-ssl-nginx\.conf|ssl-params\.conf|modules-enabled/[^/]*|modules/[^/]*)"
 )
 
-# What an `if` may hold and still let the request pass.
+# Directives that an `if` may hold and still let the request pass.
 _HARMLESS_IN_IF: Final = frozenset(
     {"set", "break", "add_header", "access_log", "expires", "limit_rate", "more_set_headers"}
 )

@@ -19,7 +19,7 @@ LARGEST: Final = 2**20  # bytes of a file that is included
 MOST_FILES: Final = 1000
 _DEEPEST: Final = 16  # files that include one another
 
-# What `nginx -T` writes before each file.
+# The line that `nginx -T` writes before each file.
 _HEADER: Final = re.compile(r"^# configuration file (/.*):$", re.MULTILINE)
 _HOMES: Final = ("/etc/nginx", "/usr/local/etc/nginx", "/usr/local/nginx/conf", "/opt/nginx/conf")
 _GLOB: Final = re.compile(r"[*?\[]")

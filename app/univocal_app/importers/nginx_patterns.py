@@ -10,7 +10,7 @@ __all__ = ["covers", "expression"]
 
 _SPECIAL: Final = frozenset("^$.[]()*+?{}|")
 _MANY: Final = frozenset("*?{")
-# What RE2 has not, or means otherwise: looking around, going back, possessive and atomic parts.
+# Parts that RE2 lacks, or means otherwise: looking around, going back, possessive and atomic parts.
 _FOREIGN: Final = re.compile(r"\(\?(?:[=!>#|&R]|<[=!])|\\[1-9gkGKRXZhHvV]|[+*?}]\+|\(\?'|\(\*")
 _NAMED: Final = re.compile(r"\(\?<(\w+)>")
 

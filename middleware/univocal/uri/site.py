@@ -245,11 +245,11 @@ class Site:
 
     def lying_in(self, view: bytes, readings: Readings) -> tuple[set[Route], set[Route]]:
         """The routes in which a path lies by its `view` or any reading, and those that a reading chooses."""
-        lies_in = {self.route_of(view)}
-        if not self.route_of(view).is_one_path:
+        route = self.route_of(view)
+        lies_in, chosen = {route}, {route}
+        if not route.is_one_path:
             lies_in.add(self.longest_prefix(view))
             lies_in.update([pattern for pattern in self._patterns if pattern.holds(view)])
-        chosen = {self.route_of(view)}
         if readings.everywhere:
             return set(self.routes), set(self.routes)
         for reading in readings.folded:
