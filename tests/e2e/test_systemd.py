@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import shutil
@@ -78,8 +79,8 @@ class Manager:
 
     def start(self, environment: dict[str, str], *arguments: str, names: str = "listen:admin") -> None:
         """Start the service with these listeners as the descriptors 3 and 4."""
-        passed = [os.dup(each.fileno()) for each in (self.front, self.back)]
-        first = [os.dup2(each, 200 + number) for number, each in enumerate(passed)]
+        # Above 3 and 4, which the child gives to them, and no number that is open here.
+        first = [fcntl.fcntl(each.fileno(), fcntl.F_DUPFD, 200) for each in (self.front, self.back)]
 
         def place() -> None:
             for number, each in enumerate(first):
@@ -105,7 +106,7 @@ class Manager:
             pass_fds=(3, 4),
             preexec_fn=place,  # noqa: PLW1509 - there are no threads that hold a lock which it needs
         )
-        for descriptor in (*passed, *first):
+        for descriptor in first:
             os.close(descriptor)
 
     def hear(self) -> dict[str, str]:

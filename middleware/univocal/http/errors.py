@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from univocal.http.subclassing import mypyc_attr
+
 __all__ = [
     "REASONS",
     "ConfigurationError",
@@ -84,6 +86,7 @@ class UnivocalError(Exception):
     """The root of every error that univocal raises on purpose."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ConfigurationError(UnivocalError):
     """A setting is invalid: the place, the value found, the values allowed.
 
