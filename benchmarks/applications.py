@@ -12,8 +12,6 @@ from typing import Any
 
 from benchmarks.contents import CACHEABLE, CONTENTS, UNCACHEABLE
 
-__all__ = ["bare", "with_hishel", "with_univocal"]
-
 
 def fields_of(content: bytes, cache_control: bytes) -> list[tuple[bytes, bytes]]:
     return [

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 
 from benchmarks.contents import content_of
 
-__all__ = ["Answer", "Counter", "WrongAnswerError", "ask", "right"]
-
 
 class WrongAnswerError(Exception):
     """An answer is not what it claims to be; its measurement counts for nothing."""

@@ -8,8 +8,6 @@ from html import escape
 
 from benchmarks.figures import Figure, number
 
-__all__ = ["Bar", "Group", "draw"]
-
 WIDTH, LABELS, NUMBERS = 860, 246, 130
 BAR, GAP, TITLE, MARGIN = 15, 5, 26, 16
 SPACE = WIDTH - LABELS - NUMBERS - 2 * MARGIN

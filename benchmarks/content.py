@@ -26,8 +26,6 @@ from benchmarks.figures import number
 from benchmarks.machine import Cores, free_port, running
 from benchmarks.servers import PEERS, Place, environment
 
-__all__ = ["KINDS", "Costs", "Message", "cost_of_content", "dearest", "shown"]
-
 MEGABYTE: Final = 1_000_000
 CHUNK: Final = 16 * 1024
 TIMEOUT: Final = 60

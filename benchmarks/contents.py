@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["BROWSER", "CACHEABLE", "CONTENTS", "UNCACHEABLE", "content_of"]
-
 CACHEABLE, UNCACHEABLE = b"public, max-age=86400", b"no-store"
 LINE = b"0123456789abcdefghijklmnopqrstuvwxyz-0123456789-ABCDEFGHIJKLMN\n\n"  # 64 bytes
 

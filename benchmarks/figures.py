@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from benchmarks.measuring import Results, Sample
 from benchmarks.plan import Comparison
 
-__all__ = ["Figure", "by_clock", "by_cpu", "figure", "number", "ratio"]
-
 Rounds = Mapping[int, Sample]
 Part = Callable[[Sample], float]
 

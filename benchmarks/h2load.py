@@ -8,8 +8,6 @@ from collections.abc import Sequence
 
 from benchmarks.wrk import CONNECTIONS, Run, UncleanRunError
 
-__all__ = ["command", "parse", "run"]
-
 STREAMS = 4  # requests at the same time on each connection
 FINISHED = re.compile(r"finished in ([\d.]+)(us|ms|s|m)\b, ([\d.]+) req/s")
 COUNTS = re.compile(r"requests: .*, (\d+) done, (\d+) succeeded, (\d+) failed, (\d+) errored, (\d+) timeout")

@@ -13,8 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Cores", "Running", "free_port", "running", "tool_version", "whole_machine"]
-
 TICKS = os.sysconf("SC_CLK_TCK")
 STARTING, ENDING = 30.0, 10.0  # seconds that a server has to listen, and to end
 

@@ -20,8 +20,6 @@ from benchmarks.pace import at_rate, fill
 from benchmarks.plan import FILLING, LATENCY, LATENT, LOADS, MEMORY, START, STARTED, WEIGHED, Load
 from benchmarks.servers import PEERS, Place, environment, origin
 
-__all__ = ["Results", "Sample", "Settings", "Stage", "measure"]
-
 WHO = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 KEY_OCTETS = len(CONTENTS["/hit"])
 NEW_KEYS = 10_000_000  # keys from here on are asked for once

@@ -22,8 +22,6 @@ from dataclasses import dataclass
 
 PATIENCE = 20.0  # seconds without any answer
 
-__all__ = ["Latencies", "at_rate", "fill", "quantile"]
-
 
 @dataclass(frozen=True)
 class Latencies:

@@ -5,24 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = [
-    "CANONICAL",
-    "COMPARISONS",
-    "CONTENT",
-    "FILLING",
-    "LATENCY",
-    "LATENT",
-    "LOADS",
-    "MEASUREMENTS",
-    "MEMORY",
-    "MOUNTED",
-    "START",
-    "STARTED",
-    "WEIGHED",
-    "Comparison",
-    "Load",
-]
-
 CACHES = ("univocal", "univocal-pure", "nginx", "varnish")
 PASSING = ("univocal", "univocal-pure", "nginx-pass", "nginx-keepalive", "varnish")
 LOGGED = ("univocal-logged", "univocal-logged-pure", "nginx-logged")

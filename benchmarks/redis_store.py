@@ -29,8 +29,6 @@ from univocal.store.patterns import compiled
 from univocal.store.purge_selectors import Keys, Prefix, Selector, Tags
 from univocal.store.shared import SharedTier
 
-__all__ = ["measure_misses", "measure_purges", "node", "redis_server"]
-
 PATIENT = RedisSettings(timeout=10.0)  # other programs take time, too
 Fill = Callable[[SharedTier, int], Awaitable[object]]
 KEY = b"0123456789abcdef http en.example /key/%d"

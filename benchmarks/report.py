@@ -13,8 +13,6 @@ from benchmarks.plan import COMPARISONS, FILLING, LATENCY, LOADS, MEMORY, MOUNTE
 from benchmarks.servers import PEERS
 from benchmarks.uri import Row
 
-__all__ = ["Circumstances", "markdown", "svg"]
-
 INTRODUCTION = """# Benchmarks
 
 `make bench` measures univocal and the other installed caches on one machine, in one run, and writes this

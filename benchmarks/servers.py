@@ -19,8 +19,6 @@ from pathlib import Path
 from benchmarks.contents import CACHEABLE, CONTENTS, UNCACHEABLE
 from benchmarks.machine import free_port, tool_version
 
-__all__ = ["COMPILED", "KEEP", "PASS", "PEERS", "Peer", "Place", "environment", "nginx", "origin"]
-
 ROOT = Path(__file__).resolve().parent.parent
 # The compiled wheel, unpacked by `make bench`; without it the servers of the same name are pure.
 COMPILED = ROOT / "dist" / "compiled"

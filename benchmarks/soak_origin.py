@@ -9,8 +9,6 @@ from typing import Final
 
 from websockets.asyncio.server import ServerConnection, serve
 
-__all__ = ["Origin", "Pages", "body_of", "sockets"]
-
 HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n%b\r\n"
 LARGE: Final = 300_000  # bytes
 

@@ -14,8 +14,6 @@ from websockets.asyncio.client import connect
 
 from benchmarks.soak_origin import Pages, body_of
 
-__all__ = ["Tally", "Visitors"]
-
 HOST: Final = "soak.example"
 NUMBERS: Final = 400  # pages that are asked for again and again
 # What may be answered while origin servers die, come back, or are at fault.

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["CONNECTIONS", "Run", "UncleanRunError", "command", "parse", "run"]
-
 CONNECTIONS = 32
 SCRIPTS = Path(__file__).parent
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}

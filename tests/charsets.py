@@ -2,8 +2,6 @@
 
 from univocal.uri.charset import decoded
 
-__all__ = ["units"]
-
 
 def units(charset: str) -> dict[bytes, str]:
     """Every character of a charset, by its bytes."""

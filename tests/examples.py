@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["LONG", "examples"]
-
 LONG = "LONG" in os.environ  # as `make laws` has it
 
 

@@ -6,8 +6,6 @@ import os
 import random
 import socket
 
-__all__ = ["free_port"]
-
 # Below those that the system gives to connections and to whoever binds port 0 (Linux: from 32768 on), so that
 # nobody takes one before the server does. Each process in which tests run has a share of its own.
 FIRST, SHARE, SHARES = 10_000, 2_000, 11

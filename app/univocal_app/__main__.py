@@ -7,8 +7,6 @@ import signal
 import sys
 from importlib.util import find_spec
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Run the program, or the few commands that need no extra.

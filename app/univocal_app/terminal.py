@@ -12,8 +12,6 @@ from typing import Any, Final
 
 from univocal.uri.profile import Profile
 
-__all__ = ["StampedFormatter", "describe", "printable", "stamped", "table", "written"]
-
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")  # a key without quotation marks
 
 

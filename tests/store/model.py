@@ -30,8 +30,6 @@ from univocal.store.roles import (
 )
 from univocal.store.shared import SharedTier
 
-__all__ = ["Laws", "ModelEntries", "ModelPurges", "ModelServer", "orders"]
-
 T = TypeVar("T")
 
 START = 1_790_000_000.0

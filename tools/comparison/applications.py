@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-__all__ = ["with_hishel"]
-
 
 def note(target: str) -> None:
     """Write down what was asked for, in the file COMPARISON_SEEN."""

@@ -21,8 +21,6 @@ from pathlib import Path
 from benchmarks.machine import Cores, free_port, running
 from benchmarks.servers import CACHE, PEERS, Place, environment, filled, nginx
 
-__all__ = ["CACHES", "PAGE", "QUESTIONS", "Cache", "measured", "missing", "table"]
-
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "comparison.md"
 BEGIN, END = "<!-- spellings: written by make comparison -->", "<!-- spellings: end -->"

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from univocal import CacheMiddleware, ReverseProxy
 
-__all__ = ["application"]
-
 
 def application() -> CacheMiddleware:
     """The middleware with its defaults around a reverse proxy."""

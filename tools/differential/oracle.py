@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 from tools.differential.script import Ask, Fields, content_of, label_of
 
-__all__ = ["Got", "How", "Level", "Said", "Verdict", "how", "judge"]
-
 SLACK = 1.1  # seconds: whole seconds in Age and in clocks
 COLLAPSED = 0.5
 MEMBER = re.compile(r'\s*([^\s=,;"]+)\s*(?:=\s*("(?:[^"\\]|\\.)*"|[^,]*))?\s*(?:,|$)')

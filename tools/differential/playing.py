@@ -18,8 +18,6 @@ from benchmarks.servers import NGINX, Place, environment, filled
 from tools.differential.oracle import Got, Said
 from tools.differential.script import Answer, Ask, Fields, Step, reply, resolved
 
-__all__ = ["CACHES", "Behind", "Played", "missing", "play", "started"]
-
 PATIENCE = 20.0  # seconds
 SETTLING = 0.05  # seconds for what a cache does in the background to begin, and to be stored
 

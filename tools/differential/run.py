@@ -25,8 +25,6 @@ from tools.differential.oracle import Level, Verdict, how, judge
 from tools.differential.playing import Behind, Played, missing, play, started
 from tools.differential.script import Answer, Ask, Step, drawn
 
-__all__ = ["Tally", "judged", "main", "smaller", "tallied"]
-
 Steps: TypeAlias = tuple[Step, ...]
 Caches: TypeAlias = dict[str, tuple[int, Behind]]
 Shows: TypeAlias = Callable[[Steps], Awaitable[Played | None]]

@@ -7,8 +7,6 @@ import zlib
 from email.utils import formatdate
 from typing import NamedTuple, TypeAlias
 
-__all__ = ["Answer", "Ask", "Fields", "Reply", "Step", "drawn", "etag", "label_of", "last_modified", "reply"]
-
 Fields: TypeAlias = tuple[tuple[str, str], ...]
 LONG_AGO = 1_700_000_000  # seconds: the Last-Modified date of the version 0
 

@@ -10,8 +10,6 @@ from typing import Final, NamedTuple
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-__all__ = ["Passage", "of_markdown", "of_python"]
-
 _MARKDOWN: Final = MarkdownIt("commonmark").enable("table")
 _TEXT: Final = {"text", "softbreak", "hardbreak", "code_inline"}
 _FRONT: Final = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)

@@ -9,8 +9,6 @@ from typing import Final
 from proselint.registry.checks import Check, CheckResult
 from proselint.registry.checks.types import PreferredForms
 
-__all__ = ["COINED", "GENERAL", "SENTENCES"]
-
 LONGEST: Final = 25  # words of a sentence
 
 _SENTENCE: Final = re.compile(r"[^\s.!?:·][^.!?:·]*(?:[.!?:](?!\s|$)[^.!?:·]*)*[.!?:]?", re.DOTALL)

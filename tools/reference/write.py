@@ -24,8 +24,6 @@ from univocal_app.commands.cli import app
 from univocal_app.exporters.vectors import vectors
 from univocal_app.observe.families import FAMILIES, written
 
-__all__ = ["PAGE", "TABLES", "VECTORS", "vectors_text", "with_tables"]
-
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference.md"
 # The profiles of each file with test vectors: those that cannot be exported have files of their own.
 VECTORS: Final = {

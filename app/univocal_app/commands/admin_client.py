@@ -12,8 +12,6 @@ from typing import Any, Final, NamedTuple
 from univocal_app.commands.server import TOKEN_ENV, Server, token_in, trust
 from univocal_app.terminal import printable
 
-__all__ = ["AdminClient", "AdminError", "AdminEvent"]
-
 _LONGEST: Final = 1 << 20  # bytes of a line of events
 
 

@@ -15,8 +15,6 @@ from univocal.uri.sites import Sites, canonical_url
 from univocal_app.commands.endings import ending_cleanly
 from univocal_app.terminal import printable
 
-__all__ = ["canonicalize_files"]
-
 _PIECE: Final = 1 << 16  # bytes that are read at once
 
 

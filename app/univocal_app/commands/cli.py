@@ -27,8 +27,6 @@ from univocal_app.run.reading import Check, read, usable
 from univocal_app.run.systemd import NAMES, Notices, passed_sockets
 from univocal_app.terminal import stamped
 
-__all__ = ["main"]
-
 app: Final = typer.Typer(
     cls=LazyCommands,
     help="One resource, one URL: a caching reverse proxy that knows every spelling of a URL.",

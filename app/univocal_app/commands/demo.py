@@ -9,8 +9,6 @@ import typer
 from univocal_app.commands.settings import address
 from univocal_app.demo import demo
 
-__all__ = ["demo_command"]
-
 
 def demo_command(
     listen: Annotated[

@@ -15,8 +15,6 @@ import typer
 from univocal_app.commands.admin_client import AdminError
 from univocal_app.learn.logs import LogError
 
-__all__ = ["ClosedOutput", "check_reader", "ending_cleanly"]
-
 
 class ClosedOutput(io.TextIOBase):
     """Stands in for a standard output that is closed: whoever writes gets the system's error."""

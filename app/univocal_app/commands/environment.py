@@ -11,8 +11,6 @@ from pydantic import BaseModel
 from univocal.http.errors import ConfigurationError, Objections
 from univocal_app.config.tables import Configuration
 
-__all__ = ["PREFIX", "READ", "refuse_settings", "unknown"]
-
 PREFIX: Final = "UNIVOCAL_"
 READ: Final = frozenset(PREFIX + name for name in ("UPSTREAM", "PROFILE", "LISTEN", "ADMIN", "CONFIG"))
 

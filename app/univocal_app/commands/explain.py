@@ -15,8 +15,6 @@ from univocal_app.observe.explain import explain
 from univocal_app.run.assemble import runtime_of
 from univocal_app.run.reading import read
 
-__all__ = ["canonicalize_command", "explain_command"]
-
 
 def explain_command(
     url: Annotated[str, typer.Argument(metavar="URL", help="Any spelling, with http:// or https://.")],

@@ -10,8 +10,6 @@ import typer
 from univocal_app.commands.service_files import SERVICE_FILES, written_to
 from univocal_app.terminal import table
 
-__all__ = ["files_command"]
-
 
 def files_command(
     names: Annotated[

@@ -15,8 +15,6 @@ from typing import Any, Final, TypeVar
 import typer
 from typer.core import TyperGroup
 
-__all__ = ["LazyCommands", "documented"]
-
 Command = TypeVar("Command", bound=Callable[..., object])
 
 # In the order of `univocal --help`. What `commands.cli` registers itself stands where its name is.

@@ -30,8 +30,6 @@ from univocal_app.learn.telling import compared, discovered, verdict_on
 from univocal_app.learn.verdicts import Judge, Verdict
 from univocal_app.terminal import printable, table
 
-__all__ = ["audit_command", "discover_command", "probe_command", "replay_command"]
-
 Logs = Annotated[
     list[str],
     typer.Argument(

@@ -15,8 +15,6 @@ from univocal_app.commands.version import version_text
 from univocal_app.observe.explain import explain
 from univocal_app.terminal import describe, table
 
-__all__ = ["main"]
-
 _ADVICE: Final = "pip install 'univocal[proxy]'"
 
 

@@ -24,8 +24,6 @@ from univocal_app.observe.accesslog import PATIENCE
 from univocal_app.observe.events import Event, Wanted
 from univocal_app.terminal import printable
 
-__all__ = ["as_text", "log_command", "moment", "visible"]
-
 _AGO: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)(s|m|h|d)")
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 

@@ -13,8 +13,6 @@ from univocal_app.commands.endings import ending_cleanly
 from univocal_app.commands.server import ADMIN, TOKEN_ENV, Admin, Ca, Insecure, TokenEnv
 from univocal_app.terminal import printable, table
 
-__all__ = ["origins_command"]
-
 LOOK: Final = 0.5  # seconds between two looks at what is under way
 
 Action = Annotated[

@@ -16,8 +16,6 @@ from univocal_app.run.assemble import profiles_of
 from univocal_app.run.reading import read
 from univocal_app.terminal import describe, table
 
-__all__ = ["profiles_commands"]
-
 profiles_commands: Final = typer.Typer(
     cls=ShowOrImport, add_completion=False, help="List, show, import or export profiles."
 )

@@ -10,8 +10,6 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-__all__ = ["progress"]
-
 
 @contextmanager
 def progress(doing: str, total: int, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:

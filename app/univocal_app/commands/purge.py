@@ -21,8 +21,6 @@ from univocal_app.commands.progress import progress
 from univocal_app.commands.server import TOKEN_ENV, Ca, Insecure, Server, TokenEnv, token_in, trust
 from univocal_app.observe.explain import Url
 
-__all__ = ["Job", "Purger", "Result", "advice", "jobs", "purge_command", "read_urls", "summary"]
-
 VIA: Final = "http://127.0.0.1:8080"
 ADDRESSES: Final = "--via ADDRESS names another proxy, --admin ADDRESS its admin listener"
 

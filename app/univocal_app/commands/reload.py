@@ -22,8 +22,6 @@ from univocal_app.commands.server import (
     trust,
 )
 
-__all__ = ["Reloaded", "reload", "reload_command"]
-
 _REFUSED: Final = 422
 
 

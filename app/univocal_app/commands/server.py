@@ -15,8 +15,6 @@ import typer
 
 from univocal_app.config.tables import PurgeTable, ServerTable
 
-__all__ = ["ADMIN", "TOKEN_ENV", "Admin", "Ca", "Insecure", "Server", "TokenEnv", "token_in", "trust"]
-
 TIMEOUT: Final = 30.0  # seconds: twice as long as a stream of events is silent
 
 ADMIN: Final = f"http://{ServerTable().admin[0]}"

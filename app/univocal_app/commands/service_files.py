@@ -6,8 +6,6 @@ import errno
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["SERVICE_FILES", "ServiceFile", "written_to"]
-
 _PACKAGED: Final = Path(__file__).parents[1] / "deploy"
 _DIRECTORY: Final = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[3] / "deploy"
 

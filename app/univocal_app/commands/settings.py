@@ -12,8 +12,6 @@ from univocal_app.config.tables import COMMAND_LINE, Configuration, validate
 from univocal_app.config.values import Address, Place, parse_address, parse_place
 from univocal_app.run.assemble import runtime_of
 
-__all__ = ["Admin", "Config", "Listen", "address", "everywhere", "place", "usage"]
-
 Config = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="The configuration file, a univocal.toml.")
 ]

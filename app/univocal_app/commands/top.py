@@ -21,8 +21,6 @@ from univocal_app.commands.endings import ending_cleanly
 from univocal_app.commands.log import visible
 from univocal_app.commands.server import ADMIN, TOKEN_ENV, Admin, Ca, Insecure, TokenEnv
 
-__all__ = ["rates", "screen", "top_command"]
-
 MEASURES: Final = ("requests", "misses", "bytes", "loose", "spellings", "refused")
 SPAN: Final = 10  # seconds that a rate is the mean of
 CHART: Final = 60  # seconds of the chart

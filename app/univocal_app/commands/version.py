@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from univocal.http import errors
 
-__all__ = ["version_text"]
-
 
 def version_text() -> str:
     """The program's name, its version, and whether the library is compiled or pure."""

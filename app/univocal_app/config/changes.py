@@ -17,8 +17,6 @@ from univocal_app.config.tables import (
     SiteTable,
 )
 
-__all__ = ["FIXED", "changes", "value_at"]
-
 # The settings that hold from the start of the program to its end, and why.
 FIXED: Final[Mapping[str, str]] = {
     "server.listen": "the listeners stay",

@@ -16,8 +16,6 @@ from univocal.http.errors import ConfigurationError, Objections
 from univocal_app.config.places import Place, line_of, path_of
 from univocal_app.config.values import MASK
 
-__all__ = ["Files", "parsed", "placed_in"]
-
 # How tomllib ends its messages: "(at line 2, column 10)" or "(at end of document)".
 _PLACE: Final = re.compile(r" \(at (?:line ([0-9]+), column ([0-9]+)|end of document)\)$")
 _NAMES: Final = re.compile(r"\('([^()]*)',?\)")

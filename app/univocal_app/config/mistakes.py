@@ -14,8 +14,6 @@ from univocal.cache.rules import SettingError
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.values import masked
 
-__all__ = ["dotted", "mistakes", "unknown_profile"]
-
 # Where pydantic speaks of Python's types or of lengths, in the words of the file's format.
 ALLOWED: Final = {
     "model_type": "a table",

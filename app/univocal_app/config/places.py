@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any, Final, TypeAlias
 
-__all__ = ["Place", "line_of", "path_of", "substituted"]
-
 Place: TypeAlias = tuple[str | int, ...]
 
 _PART: Final = re.compile(r"\[([0-9]+)\]|([^.\[\]]+)")

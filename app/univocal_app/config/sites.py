@@ -20,8 +20,6 @@ from univocal_app.config.mistakes import unknown_profile
 from univocal_app.config.tables import FieldsTable, PolicyTable, RouteTable, SiteTable
 from univocal_app.config.values import UpstreamSetting
 
-__all__ = ["EVERYWHERE", "SiteReader", "edits_of", "rules", "upstreams"]
-
 EVERYWHERE: Final = ["*"]  # the hosts of a site that is served under every authority
 
 

@@ -49,23 +49,6 @@ from univocal_app.config.values import (
     redirection,
 )
 
-__all__ = [
-    "COMMAND_LINE",
-    "AccessTable",
-    "CacheTable",
-    "Configuration",
-    "HealthTable",
-    "OriginTable",
-    "PolicyTable",
-    "RouteTable",
-    "ServerTable",
-    "SiteTable",
-    "Table",
-    "settings_of",
-    "shown",
-    "validate",
-]
-
 COMMAND_LINE: Final = "command line"
 
 

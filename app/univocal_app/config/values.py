@@ -19,37 +19,6 @@ from univocal.origin.health import statuses
 from univocal.store.address import directory_of
 from univocal.store.redis import url as address
 
-__all__ = [
-    "MASK",
-    "WHOLE",
-    "Address",
-    "Duration",
-    "DurationOrNone",
-    "HostName",
-    "Listen",
-    "Network",
-    "Only",
-    "OriginHost",
-    "OriginServers",
-    "Place",
-    "Prefix",
-    "RateText",
-    "Size",
-    "SocketPath",
-    "Statuses",
-    "Sticky",
-    "Store",
-    "Target",
-    "UpgradeName",
-    "UpstreamSetting",
-    "Variable",
-    "Weighted",
-    "masked",
-    "parse_address",
-    "parse_place",
-    "redirection",
-]
-
 
 class Address(NamedTuple):
     """The address that a listener binds; port 0 asks the system for a free one."""

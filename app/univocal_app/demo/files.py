@@ -9,8 +9,6 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-__all__ = ["FILES", "FileStore"]
-
 _STAR = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 100" width="{width}" height="{width}">'
     '<path fill="{colour}" d="M50 5 61 39 97 39 68 60 79 95 50 74 21 95 32 60 3 39 39 39z"/></svg>\n'

@@ -9,8 +9,6 @@ from urllib.parse import quote
 
 from univocal_app.demo.wiki import READABLE, TITLES
 
-__all__ = ["write_files"]
-
 _LINES = 6000
 _ARTICLES = 300
 

@@ -27,8 +27,6 @@ from univocal_app.run.assemble import assemble
 from univocal_app.run.listeners import Bound, address_of, bind
 from univocal_app.run.serve import Served, Serving, run
 
-__all__ = ["demo"]
-
 
 def demo(listen: Address, admin: Address, *, visited: bool = False) -> None:
     """Serve until Ctrl-C, with visitors if wanted. Raises ConfigurationError for an address not to be had."""

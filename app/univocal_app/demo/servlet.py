@@ -9,8 +9,6 @@ from urllib.parse import unquote
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-__all__ = ["ServletLike", "servlet_path"]
-
 
 def servlet_path(raw: str) -> str:
     """The path that such a container dispatches on: `/shop/..;x=y/admin` is `/admin`."""

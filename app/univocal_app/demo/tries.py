@@ -9,8 +9,6 @@ from pathlib import Path
 
 from univocal_app.config.values import Address
 
-__all__ = ["Ports", "Try", "as_page", "as_text", "tries"]
-
 
 @dataclass(frozen=True)
 class Ports:

@@ -10,8 +10,6 @@ from typing import Final
 
 from univocal_app.config.values import Address
 
-__all__ = ["Visitors", "visits"]
-
 # None is of a page that the demo's own lines ask for first.
 VISITS: Final = (
     ("wiki", "/wiki/AC/DC"),

@@ -10,8 +10,6 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-__all__ = ["TITLES", "Wiki"]
-
 TITLES = {
     "Steve_Fuller_(sociologist)": "Steve Fuller is a sociologist; the parentheses tell him from others.",
     "AC/DC": "AC/DC is a band with a slash in its name.",

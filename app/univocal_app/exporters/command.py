@@ -14,8 +14,6 @@ from univocal_app.config.tables import COMMAND_LINE
 from univocal_app.exporters.languages import Target
 from univocal_app.exporters.writing import exported
 
-__all__ = ["export_profile"]
-
 
 def export_profile(
     name: Annotated[

@@ -13,8 +13,6 @@ from univocal.uri.pipeline import explain_target
 from univocal.uri.profile import Profile
 from univocal.uri.suspicious import SUB_DELIMITERS
 
-__all__ = ["Constant", "Description", "Respelling", "describe"]
-
 Constant: TypeAlias = "bool | int | str | bytes | tuple[Constant, ...]"
 """A value that every language can write."""
 

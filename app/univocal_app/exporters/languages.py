@@ -10,8 +10,6 @@ from typing import Final
 from univocal_app.exporters.description import Constant, Respelling
 from univocal_app.exporters.vectors import Vector
 
-__all__ = ["LANGUAGES", "Language", "Target"]
-
 
 class Target(StrEnum):
     """The language that a profile is exported to."""

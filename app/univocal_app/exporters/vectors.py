@@ -9,8 +9,6 @@ from univocal.http.grammar import RESERVED
 from univocal.uri.pipeline import Rejected, canonical_target
 from univocal.uri.profile import Profile
 
-__all__ = ["Vector", "vectors"]
-
 
 class Vector(NamedTuple):
     """A target, and its canonical form or, where that is None, the reason for which it is refused."""

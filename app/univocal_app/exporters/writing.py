@@ -13,8 +13,6 @@ from univocal_app.exporters.description import Description, describe
 from univocal_app.exporters.languages import LANGUAGES, Language, Target
 from univocal_app.exporters.vectors import vectors
 
-__all__ = ["exported"]
-
 _PLACE: Final = re.compile(r"@([a-z_]+)@")
 # Functions that have one text in a template, and which of them a profile has.
 _VARIANTS: Final = {

@@ -24,8 +24,6 @@ from univocal_app.importers.rings import corrected, path_settings
 from univocal_app.importers.sites import Mapped, SiteWriter, literal_beginning
 from univocal_app.terminal import printable
 
-__all__ = ["read"]
-
 _KINDS: Final = frozenset(
     {"map", "map_with_recv_port", "map_with_referer", "reverse_map", "redirect", "redirect_temporary"}
 )

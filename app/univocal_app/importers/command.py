@@ -17,8 +17,6 @@ from univocal_app.importers.imported import Imported, NothingImportedError, Sour
 from univocal_app.importers.writing import line_of, ordered, profile_text, sites_text
 from univocal_app.terminal import printable
 
-__all__ = ["ShowOrImport", "import_profile"]
-
 LARGEST: Final = 2**20  # bytes of a file; the largest ring, rule or server is far from it
 
 

@@ -9,8 +9,6 @@ from typing import Any, TypeAlias
 
 from univocal.http.errors import ConfigurationError
 
-__all__ = ["Imported", "Note", "NothingImportedError", "Source", "Table"]
-
 Table: TypeAlias = Mapping[str, Any]
 """A table of TOML: strings, integers, booleans, lists of them, and lists of tables."""
 

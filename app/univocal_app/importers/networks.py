@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
 from typing import Any, Final, TypeAlias
 
-__all__ = ["ALL", "CLOSED", "Net", "closed_beside", "common", "without", "written"]
-
 Net: TypeAlias = IPv4Network | IPv6Network
 ALL: Final[Sequence[Net]] = (IPv4Network("0.0.0.0/0"), IPv6Network("::/0"))
 

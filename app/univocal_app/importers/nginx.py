@@ -31,8 +31,6 @@ from univocal_app.importers.nginx_syntax import Directive, note
 from univocal_app.importers.nginx_values import body_size
 from univocal_app.importers.sites import Mapped, SiteWriter
 
-__all__ = ["read"]
-
 _HOSTS: Final = {"$host": "site", "$http_host": "site", "$proxy_host": "upstream"}
 _OF_A_SERVER: Final = frozenset({"location", "proxy_pass", "server_name", "return", "rewrite"})
 _LARGEST_BODY: Final = 1 << 20  # bytes, nginx's default

@@ -10,8 +10,6 @@ from univocal_app.importers.imported import Note, Table
 from univocal_app.importers.nginx_syntax import Directive, note, words_of
 from univocal_app.importers.nginx_values import duration
 
-__all__ = ["cache_table"]
-
 # The rule that nothing is stored nor answered from the cache.
 _BYPASS: Final[dict[str, Any]] = {"bypass": ["*"]}
 

@@ -12,8 +12,6 @@ from typing import Final
 
 from univocal_app.importers.nginx_syntax import Directive, words_of
 
-__all__ = ["CONTENT", "TAKEN", "closes", "is_refusal", "reason"]
-
 # Directives that become settings of univocal, or are read with their block.
 TAKEN: Final = words_of(
     """

@@ -13,8 +13,6 @@ from univocal_app.importers.imported import Source
 from univocal_app.importers.nginx_directives import HARMLESS_FILES
 from univocal_app.importers.nginx_syntax import Directive, parse
 
-__all__ = ["directives_of"]
-
 LARGEST: Final = 2**20  # bytes of a file that is included
 MOST_FILES: Final = 1000
 _DEEPEST: Final = 16  # files that include one another

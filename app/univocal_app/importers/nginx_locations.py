@@ -18,8 +18,6 @@ from univocal_app.importers.nginx_settings import BlockSettings, refuses_all
 from univocal_app.importers.nginx_syntax import Directive, note
 from univocal_app.importers.sites import Mapped, Setting, literal_beginning
 
-__all__ = ["LocationReading", "closing", "host_field", "is_guarding", "left_out", "read_server"]
-
 _CLOSED: Final = "univocal refuses these requests (403) until [sites.access] says who has access"
 _REFUSES: Final = "refused here, too (403)"
 

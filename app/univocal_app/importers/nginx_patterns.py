@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["covers", "expression"]
-
 _SPECIAL: Final = frozenset("^$.[]()*+?{}|")
 _MANY: Final = frozenset("*?{")
 # Parts that RE2 lacks, or means otherwise: looking around, going back, possessive and atomic parts.

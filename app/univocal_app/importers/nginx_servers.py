@@ -12,8 +12,6 @@ from univocal_app.importers.imported import Note
 from univocal_app.importers.nginx_directives import closes
 from univocal_app.importers.nginx_syntax import Directive, note
 
-__all__ = ["Server", "Socket", "listener_tables", "servers_of_hosts"]
-
 _MOVED: Final = frozenset({"301", "302", "303", "307", "308"})
 _TARGET: Final = re.compile(
     r"(https?|\$scheme)://(\$\{?(?:host|http_host|server_name)\}?|[\w.-]+)(?::\d+)?\$request_uri"

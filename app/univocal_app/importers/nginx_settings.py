@@ -22,8 +22,6 @@ from univocal_app.importers.nginx_directives import is_refusal
 from univocal_app.importers.nginx_syntax import Directive, note, words_of
 from univocal_app.importers.nginx_values import duration
 
-__all__ = ["BlockSettings", "Zones", "refuses_all", "zones_of"]
-
 _CODINGS: Final = {"zstd": "zstd", "brotli": "br", "gzip": "gzip"}  # the best first
 # Directives of which a block has a list that replaces the one around it.
 _LISTS: Final = (

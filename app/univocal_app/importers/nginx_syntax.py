@@ -9,8 +9,6 @@ from typing import Final
 
 from univocal_app.importers.imported import Note, Source
 
-__all__ = ["Directive", "note", "parse", "words_of"]
-
 _TOKEN: Final = re.compile(
     r"""\#[^\n]*|(?P<end>[;{}])"""
     r"""|"(?P<double>(?:[^"\\]|\\.)*+)(?P<closed>"?)|'(?P<single>(?:[^'\\]|\\.)*+)(?P<shut>'?)"""

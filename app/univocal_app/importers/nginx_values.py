@@ -7,8 +7,6 @@ from typing import Final
 
 from univocal_app.importers.nginx_syntax import Directive
 
-__all__ = ["body_size", "duration"]
-
 _SECONDS: Final = {
     "ms": 0.001,
     "": 1.0,

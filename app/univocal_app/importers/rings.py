@@ -9,8 +9,6 @@ from univocal.http.grammar import UNRESERVED
 from univocal.uri.percent_encoding import DECODE, ENCODE, KEEP, RINGS, DecoderRing
 from univocal_app.importers.imported import Note, Table
 
-__all__ = ["corrected", "path_settings"]
-
 _DONE: Final = {ENCODE: "encoded", DECODE: "decoded", KEEP: "kept as it comes"}
 _DELIMITERS: Final = b"?#"
 

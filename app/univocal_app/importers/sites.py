@@ -13,8 +13,6 @@ from univocal_app.config.tables import validate
 from univocal_app.importers.imported import Note, Table
 from univocal_app.importers.networks import CLOSED, closed_beside
 
-__all__ = ["CLOSED", "NOWHERE", "Mapped", "Setting", "SiteWriter", "literal_beginning"]
-
 # The discard port: a site needs an upstream, and for what the file gives none, 502 is the honest answer.
 NOWHERE: Final = "http://127.0.0.1:9"
 _OF_A_ROUTE: Final = ("cache", "request", "response", "access")

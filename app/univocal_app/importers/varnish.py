@@ -12,8 +12,6 @@ from univocal.uri.percent_encoding import DECODE, KEEP
 from univocal_app.importers.imported import Imported, Note, Source
 from univocal_app.importers.rings import corrected, path_settings
 
-__all__ = ["read"]
-
 # Comments, strings and characters of C and VCL. What is not closed ends with the file, or with its line.
 _NOT_CODE: Final = re.compile(
     r"/\*(?:.*?\*/|.*)|(?://|\#)[^\n]*"

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from univocal_app.importers.imported import Imported, Note, Table
 from univocal_app.terminal import printable, written
 
-__all__ = ["line_of", "ordered", "profile_text", "sites_text"]
-
 
 def line_of(note: Note) -> str:
     """A note on one line that no terminal obeys."""

@@ -22,8 +22,6 @@ from univocal.uri.segments import routing_view
 from univocal_app.learn.likeness import Reply
 from univocal_app.learn.verdicts import Fetch, led_to
 
-__all__ = ["AGENT", "Asker", "Forbidden", "OriginError", "Remembered", "remembering"]
-
 AGENT: Final = "univocal-probe"
 
 # Bytes of an answer that are read; what is longer is compared by its beginning and its length.

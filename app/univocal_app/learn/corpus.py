@@ -12,8 +12,6 @@ from typing import Final
 
 from univocal_app.learn.logs import LogEntry
 
-__all__ = ["Corpus", "Urls", "read"]
-
 # Distinct URLs that are kept; beyond, a sample of them, in which spellings of one URL mostly stay together.
 MOST_URLS: Final = 150_000
 # Requests whose order is kept.

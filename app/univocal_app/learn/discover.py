@@ -18,8 +18,6 @@ from univocal_app.learn.weight import sizes_tell
 from univocal_app.learn.written import Settings, loaded, problem, toml
 from univocal_app.terminal import printable
 
-__all__ = ["Ask", "Discovery", "Validated", "discover", "discovered_in", "estimated", "measured", "validated"]
-
 Ask = Callable[[bytes, bytes], Verdict]
 """ask(one, other) is what the two targets are to the origin."""
 

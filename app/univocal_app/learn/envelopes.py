@@ -19,8 +19,6 @@ from typing import Final
 from univocal_app.learn.corpus import Urls
 from univocal_app.learn.weight import alike
 
-__all__ = ["Candidate", "abstracted", "candidates"]
-
 _TOKEN: Final = re.compile(rb"[A-Za-z0-9]+|%[0-9A-F]{2}|[^A-Za-z0-9]")
 _ALNUM: Final = re.compile(rb"[A-Za-z0-9]+")
 _DELIMITER: Final = re.compile(rb"[^A-Za-z0-9]")

@@ -17,8 +17,6 @@ from univocal_app.learn.verdicts import CONFIDENCE
 from univocal_app.learn.weight import weigh
 from univocal_app.learn.written import Settings, parameter_name
 
-__all__ = ["Seen", "chooses", "host_aliases", "path_settings", "query_settings"]
-
 Pairs = list[tuple[int, int]]
 
 # Pairs that a setting needs where the log has no sizes, and the weight that so many have.

@@ -17,8 +17,6 @@ from hashlib import blake2b
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
-__all__ = ["Reply", "Template", "steady_fields", "told_apart", "without_echo", "words"]
-
 _WORD: Final = re.compile(rb"[^\s<>\"]+")
 _TEXT: Final = re.compile(rb"(?i)text/|[a-z.+/-]*(?:json|xml|javascript)")
 # Bytes of a text that are compared word by word; the rest counts as one word.

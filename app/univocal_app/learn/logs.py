@@ -23,19 +23,6 @@ from univocal.http.authority import parse_authority
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = [
-    "FORMATS",
-    "LogEntry",
-    "LogError",
-    "entries",
-    "entry_of_any",
-    "host_of",
-    "lines",
-    "opened",
-    "parser",
-    "seconds",
-]
-
 
 class LogError(Exception):
     """A log that cannot be read."""

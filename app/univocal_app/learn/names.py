@@ -11,8 +11,6 @@ from univocal_app.learn.likeness import Reply
 from univocal_app.learn.questions import Pair
 from univocal_app.learn.verdicts import Evidence, Fetch, Finding, Judge, Verdict, led_to, verdict_of
 
-__all__ = ["WWW", "alias_of", "examine_names", "namesake"]
-
 WWW: Final = "www"
 """The name of the question."""
 

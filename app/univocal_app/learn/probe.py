@@ -17,8 +17,6 @@ from univocal_app.learn.verdicts import Evidence, Fetch, Finding, Judge, conclud
 from univocal_app.learn.written import Settings, circles, loaded, settings_of, written
 from univocal_app.terminal import printable
 
-__all__ = ["ProbePlan", "Report", "plan", "probe"]
-
 # Pages that one question is asked of at most, and pages that are tried for it.
 _PAGES: Final = 3
 _TRIES: Final = 10

@@ -18,21 +18,6 @@ from univocal.uri.charset import decoded, encoded
 from univocal.uri.query import split
 from univocal_app.learn.sample import section_of
 
-__all__ = [
-    "CUSTOMIZABLE",
-    "INDEX_NAME",
-    "NEVER_RULES",
-    "TRACKING",
-    "Pair",
-    "Question",
-    "invented",
-    "names_of",
-    "parameters",
-    "questions",
-    "risks",
-    "siblings",
-]
-
 # The bytes of which only the application knows whether their two spellings mean the same.
 CUSTOMIZABLE: Final = b":/[]@!$&'()*+,;="
 

@@ -20,8 +20,6 @@ from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites, resolve
 from univocal.uri.target import Canonical
 
-__all__ = ["EXAMPLES", "Replay", "Replayed", "sites_of"]
-
 # A lifetime beyond the length of any log.
 FOREVER: Final = 1e9
 EXAMPLES: Final = 5

@@ -12,8 +12,6 @@ from typing import BinaryIO, Final
 from univocal.uri.query import split
 from univocal_app.learn.logs import LogEntry, LogError, entry_of_any, lines, opened
 
-__all__ = ["Sample", "read_sample", "section_of", "varied"]
-
 # A sample has no more targets than these; of a larger file the first are taken.
 _MOST: Final = 20_000
 _LOCATION: Final = re.compile(rb"<(?:\w{1,20}:)?loc>(?:\s*<!\[CDATA\[)?([^<]*)")

@@ -20,8 +20,6 @@ from univocal_app.learn.verdicts import CONFIDENCE
 from univocal_app.learn.weight import weigh
 from univocal_app.learn.written import Settings, loaded, parameter_name
 
-__all__ = ["Substitution", "marked", "substitutions"]
-
 _TOKEN: Final = re.compile(rb"[A-Za-z0-9]+|%[0-9A-F]{2}|[^A-Za-z0-9]")
 _MOST: Final = 150  # candidates that are looked at
 _LEAST: Final = 3

@@ -9,8 +9,6 @@ from univocal_app.learn.discover import Discovery
 from univocal_app.learn.replaying import Replayed
 from univocal_app.terminal import printable, table
 
-__all__ = ["compared", "discovered", "verdict_on"]
-
 _WIDTH = 50
 
 

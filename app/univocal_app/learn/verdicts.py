@@ -15,20 +15,6 @@ from univocal.uri.query import split
 from univocal_app.learn.likeness import Reply, Template, steady_fields, told_apart, without_echo, words
 from univocal_app.learn.questions import Pair, Question, siblings
 
-__all__ = [
-    "CONFIDENCE",
-    "Evidence",
-    "Fetch",
-    "Finding",
-    "Judge",
-    "Verdict",
-    "concluded",
-    "confidence",
-    "examine",
-    "led_to",
-    "verdict_of",
-]
-
 Verdict: TypeAlias = Literal["same", "different", "unknown"]
 Fetch: TypeAlias = Callable[[bytes, int], Reply]
 """fetch(target, n) is the answer to the n-th request for a target, n from 0; asked twice, it is the same."""

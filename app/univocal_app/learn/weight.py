@@ -10,8 +10,6 @@ from typing import Final
 
 from univocal_app.learn.corpus import Urls
 
-__all__ = ["Weight", "alike", "sizes_tell", "weigh"]
-
 # So many rules are thinkable for each that is true: what chance explains once in so many times is no rule.
 _ODDS: Final = 1000
 # Of the pairs of a true rule so many may differ: pages change.

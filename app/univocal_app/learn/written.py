@@ -18,18 +18,6 @@ from univocal_app.learn.verdicts import CONFIDENCE, Evidence, Finding, verdict_o
 from univocal_app.terminal import printable
 from univocal_app.terminal import written as as_toml
 
-__all__ = [
-    "Settings",
-    "circles",
-    "folded",
-    "loaded",
-    "parameter_name",
-    "problem",
-    "settings_of",
-    "toml",
-    "written",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Settings:

@@ -17,10 +17,8 @@ from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Received
 from univocal.judge.hits import Hit
 from univocal_app.observe.hit_lines import hit_lines_of
-from univocal_app.observe.log_lines import Form, TemplateError, as_combined, as_json, form_of
+from univocal_app.observe.log_lines import Form, TemplateError, form_of
 from univocal_app.processes.commons import Commons
-
-__all__ = ["AccessLog", "Outlet", "as_combined", "as_json", "check_log", "open_log", "outlet_of"]
 
 logger: Final = logging.getLogger("univocal.access")
 

@@ -31,8 +31,6 @@ from univocal_app.observe.admin_views import Views
 from univocal_app.observe.explain import explain
 from univocal_app.observe.metrics import Metrics
 
-__all__ = ["admin"]
-
 # These views read the files of all processes. The other views ask each of them.
 _SUMS: Final = frozenset(("/metrics", "/-/stats"))
 

@@ -12,8 +12,6 @@ from univocal.store.purge_selectors import url_of
 from univocal_app.observe.admin_problems import FRESH
 from univocal_app.observe.spellings import Counted, Spellings
 
-__all__ = ["Discovering"]
-
 
 class Discovering:
     """The endpoint: it answers with what `univocal discover --json` prints, and applies nothing.

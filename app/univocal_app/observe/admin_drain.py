@@ -14,8 +14,6 @@ from starlette.responses import JSONResponse, Response
 from univocal_app.observe.admin_problems import FRESH, bad_request, failed
 from univocal_app.observe.origin_states import OriginStates
 
-__all__ = ["Draining", "Drains"]
-
 logger: Final = logging.getLogger("univocal")
 
 LONGEST: Final = 4096  # bytes of a request's content

@@ -20,8 +20,6 @@ from univocal_app.observe.events import Event, Follower, Wanted, event_of
 if TYPE_CHECKING:
     from univocal_app.processes.messages import EventBatch
 
-__all__ = ["FOLLOWERS", "Events", "Reporters"]
-
 FOLLOWERS: Final = 16  # at the same time: half of the admin listener's connections
 
 _FIELDS: Final = {

@@ -15,8 +15,6 @@ from univocal.http.messages import values
 from univocal_app.config.tables import ServerTable
 from univocal_app.config.values import Address, host_name
 
-__all__ = ["Hosts", "OwnHosts"]
-
 # Balancers and orchestrators ask the first two by whatever name they know, and nothing is in the answers. The
 # third asks for its sender's right first (see admin_purge), and tells of a purge that is refused.
 _EXEMPT: Final = frozenset(("/-/health", "/-/ready", "/-/purge"))

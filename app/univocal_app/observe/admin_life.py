@@ -13,8 +13,6 @@ from univocal.http.errors import ConfigurationError, UnivocalError
 from univocal_app.observe.admin_drain import Drains
 from univocal_app.observe.admin_problems import FRESH, failed
 
-__all__ = ["Life", "NotTakenError"]
-
 
 class NotTakenError(UnivocalError):
     """A new configuration is in force, but not in every process; it says in which it is not."""

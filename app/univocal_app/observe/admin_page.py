@@ -12,8 +12,6 @@ from starlette.routing import Route
 
 from univocal_app.observe.admin_problems import FRESH
 
-__all__ = ["ASSETS", "locked", "page_routes"]
-
 ASSETS: Final = "/-/page/"
 _DOCUMENT: Final = "page.html"
 _KINDS: Final = {"html": "text/html", "css": "text/css", "js": "text/javascript"}

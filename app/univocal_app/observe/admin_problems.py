@@ -17,8 +17,6 @@ from univocal.http.errors import RefusedError
 from univocal.http.problem import Problem, fault, page, problem
 from univocal.http.status import PHRASES
 
-__all__ = ["FRESH", "HANDLERS", "bad_request", "failed", "refusal"]
-
 FRESH: Final = {"cache-control": "no-store"}
 
 

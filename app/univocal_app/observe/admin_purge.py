@@ -22,8 +22,6 @@ from univocal.judge.trust import Peer
 from univocal_app.observe.admin_hosts import Hosts
 from univocal_app.observe.admin_problems import FRESH, bad_request, refusal
 
-__all__ = ["PurgeMethods", "preview", "purge"]
-
 MAX_PURGE: Final = 4 * 2**20  # bytes of a purge request's content
 
 

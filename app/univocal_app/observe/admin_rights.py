@@ -14,8 +14,6 @@ from univocal.judge.orders import may_purge
 from univocal_app.observe.admin_hosts import Hosts
 from univocal_app.observe.admin_page import ASSETS, locked
 
-__all__ = ["Permitted"]
-
 # Balancers and orchestrators have no right, and nothing is in the answers. The third asks by itself, and
 # tells the log of a purge that is refused.
 _EXEMPT: Final = frozenset(("/-/health", "/-/ready", "/-/purge"))

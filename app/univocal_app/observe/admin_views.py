@@ -26,8 +26,6 @@ from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import SPANS, Stats
 from univocal_app.observe.top import MEASURES, Top
 
-__all__ = ["Views"]
-
 MOST: Final = 1000  # of `n`
 FEW: Final = 20  # where no `n` is given
 

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
-__all__ = ["Counts", "Name", "grouped", "numbers", "numbers_of"]
-
 Name: TypeAlias = tuple[str, ...]
 
 CELL: Final = 8  # bytes

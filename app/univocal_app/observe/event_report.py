@@ -10,8 +10,6 @@ from univocal.engine.outcome import Outcome
 from univocal_app.observe.events import ROOM, event_of
 from univocal_app.processes.messages import EventBatch
 
-__all__ = ["MOST", "EventReport", "Parent"]
-
 MOST: Final = 4 * ROOM  # bytes of events that wait at most
 
 

@@ -7,10 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final, NamedTuple
 
 from univocal.engine.outcome import Outcome
-from univocal_app.observe.accesslog import as_json
 from univocal_app.observe.handled import cache_word
-
-__all__ = ["ROOM", "Event", "Follower", "Wanted", "event_of"]
+from univocal_app.observe.log_lines import as_json
 
 ROOM: Final = 256 * 1024  # bytes that wait for one follower at most
 SILENCE: Final = 15.0  # seconds after which a comment shows that the connection is alive

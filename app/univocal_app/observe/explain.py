@@ -18,8 +18,6 @@ from univocal.uri.sites import Sites, ascii_authority, declared_charsets, resolv
 from univocal.uri.target import Canonical, origin_target, reference
 from univocal_app.terminal import printable, table, written
 
-__all__ = ["Explanation", "Url", "explain"]
-
 
 @dataclass(frozen=True)
 class Url:

@@ -25,8 +25,6 @@ from prometheus_client.utils import floatToGoString
 from univocal_app.observe.families import BOUNDS, FAMILIES, SECONDS, Family
 from univocal_app.observe.series import FINE_BOUNDS
 
-__all__ = ["exposition"]
-
 # The values of the labels, and the numbers of each process.
 _Each: TypeAlias = tuple[Sequence[str], list[Sequence[float]]]
 

@@ -10,8 +10,6 @@ from univocal_app.observe.handled import failed_for
 from univocal_app.observe.survey import Survey
 from univocal_app.processes.commons import Row
 
-__all__ = ["FEW", "Failures"]
-
 FEW: Final = 20  # failures that are kept
 LONGEST: Final = 512  # bytes of a target, and of the system's words
 

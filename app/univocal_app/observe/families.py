@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, Literal, NamedTuple
 
-__all__ = ["BOUNDS", "FAMILIES", "Family", "written"]
-
 REQUESTS: Final = "univocal_requests"
 REFUSED: Final = "univocal_refused"
 FAILED: Final = "univocal_failed"

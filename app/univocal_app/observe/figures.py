@@ -60,8 +60,6 @@ from univocal_app.observe.series import (
 )
 from univocal_app.processes.commons import Commons
 
-__all__ = ["Figures", "OriginWatch"]
-
 _STALE: Final = frozenset({"stale-while-revalidate", "stale-if-error", "disconnected"})
 _REASON: Final = {reason: place for place, reason in enumerate(REASONS)}
 # The kinds of numbers that are no more when their process is not.

@@ -8,8 +8,6 @@ from univocal.engine.outcome import Outcome
 from univocal.http.errors import REASONS, status_of
 from univocal.judge.cache_status import Handling
 
-__all__ = ["FAILURES", "REFUSALS", "cache_word", "failed_for", "may_hit", "refused_for"]
-
 # The reasons of 502, 503 and 504 are failures; the others refuse the request itself.
 FAILURES: Final = frozenset(reason for reason in REASONS if status_of(reason) >= 500)
 REFUSALS: Final = frozenset(REASONS) - FAILURES

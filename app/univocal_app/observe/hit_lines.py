@@ -28,8 +28,6 @@ from univocal_app.observe.log_lines import (
     written_values,
 )
 
-__all__ = ["HitLines", "hit_lines_of", "seconds_text"]
-
 LONGEST_ADDRESS: Final = 64  # characters of a client's address that is remembered
 LONGEST_PAGE: Final = 1024  # characters of a page's part of a line that is remembered
 

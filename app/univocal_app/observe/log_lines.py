@@ -19,29 +19,6 @@ from univocal.http.remembering import remember
 from univocal.uri.target import Canonical
 from univocal_app.observe.handled import cache_word
 
-__all__ = [
-    "PAGES",
-    "USUAL",
-    "Form",
-    "TemplateError",
-    "address_text",
-    "as_cached",
-    "as_combined",
-    "as_json",
-    "clf",
-    "escaped",
-    "form_of",
-    "host_text",
-    "iso",
-    "json_address",
-    "json_agents",
-    "json_named",
-    "json_referrers",
-    "json_version",
-    "request_text",
-    "written_values",
-]
-
 Form: TypeAlias = Callable[[Outcome], bytes]
 """Makes a line of an outcome, with its end."""
 

@@ -11,8 +11,6 @@ from univocal_app.observe.counts import Name
 from univocal_app.observe.families import FAMILIES
 from univocal_app.observe.figures import Figures
 
-__all__ = ["Metrics"]
-
 
 class Metrics:
     """All that `/metrics` tells, of all processes, those that have ended included."""

@@ -9,8 +9,6 @@ from univocal.origin.balance import MemberState
 from univocal.origin.upkeep import StateChange, log_change
 from univocal_app.observe.origin_states import STATES
 
-__all__ = ["OriginNews"]
-
 MOST: Final = 10_000  # places of which a change is kept
 
 

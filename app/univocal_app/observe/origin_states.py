@@ -11,8 +11,6 @@ from univocal.origin.server import OriginServer
 from univocal_app.observe.survey import Survey
 from univocal_app.processes.commons import Row
 
-__all__ = ["List", "Listed", "OriginStates", "conditions_of", "states_of"]
-
 # The worse behind the better.
 STATES: Final = (
     MemberState.UP,

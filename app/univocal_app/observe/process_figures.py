@@ -8,8 +8,6 @@ from typing import Final
 
 from univocal_app.observe.families import CPU, STARTED
 
-__all__ = ["process_figures"]
-
 _PAGE: Final = resource.getpagesize()  # bytes
 _TICKS: Final = os.sysconf("SC_CLK_TCK")  # a second
 

@@ -14,8 +14,6 @@ from univocal.store.purge_selectors import located, url_of
 from univocal_app.observe.survey import Survey
 from univocal_app.processes.commons import Row
 
-__all__ = ["Missed", "Neighbour", "PurgeMisses", "neighbours"]
-
 MOST: Final = 200  # names that are remembered: those that were purged last
 LONGEST: Final = 512  # bytes of a name; what is longer is not noted
 FEW: Final = 5  # neighbours that are told of each

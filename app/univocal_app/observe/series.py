@@ -24,27 +24,6 @@ from univocal_app.observe.families import (
     SECONDS,
 )
 
-__all__ = [
-    "ANSWERABLE",
-    "CLASSES",
-    "COARSE",
-    "FINE",
-    "FINE_BOUNDS",
-    "FOLDED",
-    "MAX_BYTES",
-    "REASONED",
-    "SERIES",
-    "STALE",
-    "Series",
-    "Span",
-    "Sums",
-    "added",
-    "held_by_step",
-    "stored_of",
-    "sums_by_step",
-    "sums_of",
-]
-
 
 class Span(NamedTuple):
     """A time that is looked back on: `seconds` in steps of `step` seconds."""

@@ -11,8 +11,6 @@ from univocal_app.observe.frequent import Frequent
 from univocal_app.observe.survey import Survey, summed
 from univocal_app.processes.commons import Row
 
-__all__ = ["Counted", "Spellings"]
-
 Counted: TypeAlias = tuple[bytes, bytes, int]
 """A key, a target as it was received, and how often it was asked for."""
 

@@ -32,8 +32,6 @@ from univocal_app.observe.series import (
     sums_of,
 )
 
-__all__ = ["SPANS", "Stats"]
-
 SPANS: Final = {span.step: span for span in (FINE, COARSE)}  # by the seconds of a step
 _STORED: Final = ("responses", "bytes", "max_bytes", "evictions")
 _BY_SITE: Final = {BYTES: "bytes", REFUSED: "refused", FAILED: "failed"}

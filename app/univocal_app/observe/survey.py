@@ -9,8 +9,6 @@ from typing import Protocol, TypeAlias
 
 from univocal_app.processes.commons import Row
 
-__all__ = ["Counted", "Respondents", "Survey", "summed"]
-
 Counted: TypeAlias = Callable[[], Iterable[Row]]
 
 

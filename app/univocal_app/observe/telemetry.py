@@ -36,8 +36,6 @@ from univocal_app.observe.families import FAMILIES
 from univocal_app.observe.handled import cache_word
 from univocal_app.observe.metrics import Metrics
 
-__all__ = ["Telemetry"]
-
 MOST: Final = 10_000  # exchanges under way that are remembered with their spans
 PATIENCE: Final = 3.0  # seconds in which what is left is sent at the end
 

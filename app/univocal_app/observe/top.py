@@ -16,8 +16,6 @@ from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.survey import Survey, summed
 from univocal_app.processes.commons import Row
 
-__all__ = ["MEASURES", "Measure", "Top"]
-
 Measure: TypeAlias = Literal["requests", "misses", "bytes", "loose", "spellings", "refused"]
 MEASURES: Final[tuple[Measure, ...]] = get_args(Measure)
 

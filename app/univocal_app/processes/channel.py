@@ -11,8 +11,6 @@ from typing import Final, Generic, NamedTuple, TypeVar, cast
 from univocal_app.processes.commons import Row
 from univocal_app.processes.messages import Asking, Done, Frames, Message, MessageError, Rows, frame
 
-__all__ = ["MOST_ROWS", "MOST_WAITING", "Channel", "WorkerAnswer", "WorkerAnswers", "connect"]
-
 MOST_WAITING: Final = 2 << 20  # bytes that may wait to be sent when one more message comes
 MOST_ROWS: Final = 100_000  # of one answer
 

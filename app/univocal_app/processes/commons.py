@@ -11,8 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, TypeAlias
 
-__all__ = ["PARENT", "Commons", "Row"]
-
 Row: TypeAlias = tuple[bytes | int, ...]
 """The form of what processes count, as they give it to one another: bytes travel as Latin-1."""
 

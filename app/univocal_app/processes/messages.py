@@ -42,33 +42,6 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, Valid
 from univocal.http.errors import ConfigurationError
 from univocal_app.processes.commons import Row
 
-__all__ = [
-    "LONGEST",
-    "Adopt",
-    "Alive",
-    "Ask",
-    "Asking",
-    "Done",
-    "Drain",
-    "Drop",
-    "EventBatch",
-    "Follow",
-    "Frames",
-    "FromParent",
-    "FromWorker",
-    "Look",
-    "Message",
-    "MessageError",
-    "OriginChange",
-    "Prepare",
-    "Reopen",
-    "Rows",
-    "Unfollow",
-    "frame",
-    "from_parent",
-    "from_worker",
-]
-
 LONGEST: Final = 64 << 20  # bytes of a message
 _LENGTH: Final = 4  # bytes before each message
 

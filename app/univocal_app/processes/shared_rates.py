@@ -21,8 +21,6 @@ from typing import Final
 from univocal.judge.access import MOST_CLIENTS, Rate, paced
 from univocal.store.file.byte_locks import ByteLocks
 
-__all__ = ["SharedRates"]
-
 _SLOTS: Final = 16  # of a set
 _NUMBERS: Final = 3 * _SLOTS
 _HEAD: Final = mmap.PAGESIZE

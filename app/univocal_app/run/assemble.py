@@ -79,19 +79,6 @@ from univocal_app.run.telemetry_sdk import telemetry_of
 if TYPE_CHECKING:
     from univocal_app.observe.telemetry import Telemetry
 
-__all__ = [
-    "House",
-    "assemble",
-    "check_store",
-    "connection_limits",
-    "memory_bounds",
-    "profiles_of",
-    "read_limits",
-    "runtime_of",
-    "share_of",
-    "store_of",
-]
-
 LOOK: Final = 5.0  # seconds
 # The part of what all processes keep together that each may have in its own memory, too: 1 of so many,
 # and at least so many bytes.

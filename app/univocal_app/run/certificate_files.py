@@ -16,8 +16,6 @@ from univocal.uri.sites import Sites
 from univocal_app.config.tables import Configuration, ServerTable
 from univocal_app.run.repeating import Repeating
 
-__all__ = ["CertificateFiles", "Contexts", "contexts_of", "digest_of", "load_pair", "reason_of"]
-
 logger: Final = logging.getLogger("univocal")
 
 # Seconds between two looks at the files. They are read once they have stood still for as long: whoever writes

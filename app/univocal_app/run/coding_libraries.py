@@ -9,8 +9,6 @@ from univocal.http.errors import ConfigurationError, Objections
 from univocal.store.compression import missing_library
 from univocal_app.config.tables import Configuration
 
-__all__ = ["check_libraries"]
-
 
 def check_libraries(
     configuration: Configuration, rules: Mapping[str | tuple[str, bytes], Rules], source: str

@@ -6,8 +6,6 @@ import contextlib
 import resource
 from typing import Final, NamedTuple
 
-__all__ = ["ADMIN", "Share", "raise_limit", "share"]
-
 # Connections to the admin listener, and what is no connection: files, listeners, the shared store.
 ADMIN: Final = 32
 _OTHERS: Final = 32

@@ -12,8 +12,6 @@ from univocal.http.error_pages import ErrorPages, page_fault
 from univocal.http.errors import ConfigurationError, Objections
 from univocal_app.config.tables import Configuration
 
-__all__ = ["page_contents", "pages_of"]
-
 Name: TypeAlias = str | tuple[str, bytes]
 """A site's name, or that and a route's prefix."""
 

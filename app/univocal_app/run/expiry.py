@@ -11,8 +11,6 @@ from typing import Any, Final
 
 from univocal_app.config.tables import Configuration
 
-__all__ = ["expiries", "expiry_of"]
-
 _PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 _VERSION, _GENERALIZED_TIME = 0xA0, 0x18  # tags
 

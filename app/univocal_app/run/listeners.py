@@ -17,20 +17,6 @@ from univocal.uri.sites import Sites
 from univocal_app.config.tables import Configuration, ServerTable
 from univocal_app.config.values import Address, Place, SocketPath
 
-__all__ = [
-    "HTTPS",
-    "Bound",
-    "Listeners",
-    "address_of",
-    "apart",
-    "bind",
-    "check_listeners",
-    "check_place",
-    "https_port",
-    "listening",
-    "serving",
-]
-
 BACKLOG: Final = 2048
 MODE: Final = 0o666  # of a Unix socket, as nginx has it: its directory says who may connect
 HTTPS: Final = 443

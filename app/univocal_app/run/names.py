@@ -16,8 +16,6 @@ from univocal_app.config.tables import Configuration
 from univocal_app.config.values import Address
 from univocal_app.run.reading import files_of, placed
 
-__all__ = ["alike", "doubtful", "unresolved"]
-
 _AT_ONCE: Final = 16  # names, each in a thread
 
 

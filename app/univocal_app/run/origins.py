@@ -19,25 +19,14 @@ from univocal.http.errors import ConfigurationError, Objections
 from univocal.origin.addresses import unix_socket
 from univocal.origin.balance import Balancing
 from univocal.origin.connections import OriginConnections
-from univocal.origin.server import OriginServer, Timeouts, Transport
+from univocal.origin.server import OriginServer, Transport
+from univocal.origin.timeouts import Timeouts
 from univocal_app.config.places import path_of
 from univocal_app.config.sites import upstreams
 from univocal_app.config.tables import Configuration, OriginTable, SiteTable
 from univocal_app.config.values import MASK, UpstreamSetting, origin_host
 from univocal_app.observe.origin_states import Listed
 from univocal_app.run.certificate_files import digest_of, load_pair, reason_of
-
-__all__ = [
-    "Recipe",
-    "Running",
-    "contents_of",
-    "listed",
-    "most_connections",
-    "places_of",
-    "proxies_of",
-    "recipes_of",
-    "sticky_cookies",
-]
 
 IDLE: Final = 4.0  # seconds that a connection is kept without a request, fewer than origin servers grant
 

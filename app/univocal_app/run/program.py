@@ -16,8 +16,6 @@ from univocal_app.run.reload import Read, Reload
 from univocal_app.run.serve import Serving, run
 from univocal_app.run.systemd import Notices
 
-__all__ = ["Program", "WorkersError", "alone"]
-
 
 class WorkersError(Exception):
     """A worker ended before all of them accepted connections; it has said why."""

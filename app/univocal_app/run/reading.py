@@ -17,8 +17,6 @@ from univocal_app.run.listeners import check_listeners, check_place
 from univocal_app.run.origins import proxies_of
 from univocal_app.run.telemetry_sdk import check_telemetry
 
-__all__ = ["Check", "files_of", "placed", "read", "usable"]
-
 Check: TypeAlias = Callable[[Configuration, str], object]
 
 ATTEMPTS: Final = 4  # to validate a file, each without what the one before objected to

@@ -30,8 +30,6 @@ from univocal_app.run.origins import Recipe, Running, contents_of, proxies_of, r
 from univocal_app.run.reading import Check, files_of, placed
 from univocal_app.run.systemd import Notices
 
-__all__ = ["Prepared", "Read", "Reload", "adopt", "changed", "prepare"]
-
 logger: Final = logging.getLogger("univocal")
 
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 from univocal.http.roles import CallLater, Due
 
-__all__ = ["Repeating"]
-
 
 def _call_later(seconds: float, call: Callable[[], None]) -> Due:
     return asyncio.get_running_loop().call_later(seconds, call)

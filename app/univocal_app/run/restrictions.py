@@ -12,8 +12,6 @@ from univocal.judge.trust import networks
 from univocal_app.config.tables import AccessTable, Configuration
 from univocal_app.run.user_files import UserFile
 
-__all__ = ["restrictions_of", "user_files"]
-
 
 def restrictions_of(configuration: Configuration, source: str) -> dict[str | tuple[str, bytes], Restriction]:
     """The bounds on access by the names of sites, and of routes that have settings of their own.

@@ -19,8 +19,6 @@ import uvicorn
 
 from univocal_app.terminal import StampedFormatter, stamped
 
-__all__ = ["HELD", "Patience", "Served", "Serving", "run"]
-
 logger: Final = logging.getLogger("univocal")
 
 # After how many more objects, and how many rounds of each, the garbage collector looks for circles. It looks

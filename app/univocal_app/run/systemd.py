@@ -11,8 +11,6 @@ from typing import Final
 
 from univocal.http.errors import ConfigurationError
 
-__all__ = ["NAMES", "Notices", "passed_sockets"]
-
 FIRST: Final = 3  # the descriptor behind standard input, output and error
 NAMES: Final = ("listen", "admin", "listen_tls")  # of sockets: FileDescriptorName= of their units
 PATIENCE: Final = 1.0  # seconds that the manager may take for one message

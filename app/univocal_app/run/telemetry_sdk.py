@@ -14,8 +14,6 @@ from univocal_app.processes.commons import Commons
 if TYPE_CHECKING:
     from univocal_app.observe.telemetry import Telemetry
 
-__all__ = ["check_telemetry", "telemetry_of"]
-
 
 def check_telemetry(configuration: Configuration, source: str) -> None:
     """Raise ConfigurationError if OpenTelemetry is asked for and not installed."""

@@ -17,8 +17,6 @@ from typing import Final
 
 from univocal.http.errors import ConfigurationError, RefusedError
 
-__all__ = ["UserFile", "read_users"]
-
 logger: Final = logging.getLogger("univocal")
 
 _KINDS: Final = {"$2a$": "bcrypt", "$2b$": "bcrypt", "$2y$": "bcrypt", "$argon2": "argon2"}

@@ -41,8 +41,6 @@ from univocal_app.run.reload import Prepared, adopt, prepare
 from univocal_app.run.repeating import Repeating
 from univocal_app.run.serve import Serving, run
 
-__all__ = ["BEAT", "Task"]
-
 logger: Final = logging.getLogger("univocal")
 
 BEAT: Final = 1.0  # seconds between two signs of life

@@ -52,8 +52,6 @@ from univocal_app.run.reload import Reload
 from univocal_app.run.serve import HELD, Serving, run
 from univocal_app.run.worker import BEAT, Task
 
-__all__ = ["Workers", "supervise"]
-
 logger: Final = logging.getLogger("univocal")
 
 SILENCE: Final = 30.0  # seconds without one after which a worker is taken for hung and killed

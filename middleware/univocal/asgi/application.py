@@ -18,8 +18,6 @@ from univocal.http.messages import Response
 from univocal.http.roles import Answer, Content, UnderWay
 from univocal.judge.admission import Admission
 
-__all__ = ["Application"]
-
 logger: Final = logging.getLogger("univocal")
 
 # Bytes of a request's content that wait for the application.

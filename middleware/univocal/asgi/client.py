@@ -12,8 +12,6 @@ from univocal.http.extensions import INTERIM
 from univocal.http.messages import Fields
 from univocal.http.problem import Problem
 
-__all__ = ["ScopeClient"]
-
 
 class _Resumable(Protocol):
     def resume(self) -> None: ...

@@ -15,8 +15,6 @@ from univocal.http.remembering import remember
 from univocal.judge.hits import Hit, HitFields
 from univocal.judge.plan import plan_of
 
-__all__ = ["Arrival", "adds_date"]
-
 # Heads of more bytes are split into fields for each hit.
 _LONGEST: Final = 2048
 _MOST: Final = 1024  # heads whose fields are remembered

@@ -11,8 +11,6 @@ from univocal.engine.outcome import Outcome, Times
 from univocal.judge.admission import Admission
 from univocal.judge.cache_status import Handling
 
-__all__ = ["DENIAL", "WatchedSend", "denial", "refuse_handshake"]
-
 DENIAL: Final = "websocket.http.response"  # the ASGI extension by which a handshake gets an HTTP response
 
 

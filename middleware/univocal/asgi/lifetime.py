@@ -7,8 +7,6 @@ import asyncio
 from univocal.asgi.messages import App, Message, Receive, Scope, Send
 from univocal.store.shared import SharedTier
 
-__all__ = ["StoreLifetime"]
-
 _ENDS = ("lifespan.shutdown.complete", "lifespan.shutdown.failed")
 
 

@@ -45,8 +45,6 @@ from univocal.uri.sites import Sites
 if TYPE_CHECKING:
     from univocal.forward.forwarding import Forwarding
 
-__all__ = ["CacheMiddleware"]
-
 _STORES: Final = "a MemoryStore, Tiers, or the URL of a Redis (redis://…) or of a directory (file:///PATH)"
 
 

@@ -10,8 +10,6 @@ from typing import Final
 from univocal.asgi.messages import Receive
 from univocal.http.roles import ContentSink
 
-__all__ = ["Reception"]
-
 # Seconds before a waiting client is watched: most answers are there by then, and watching costs a task.
 PATIENCE: Final = 0.1
 # Bytes that are kept for who will want them, before no more are received.

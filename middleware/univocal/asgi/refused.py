@@ -12,8 +12,6 @@ from univocal.http.forward import HOP_BY_HOP, end_to_end
 from univocal.judge.admission import Admission
 from univocal.judge.orders import PURGES
 
-__all__ = ["REFUSED", "answer_refused", "may_be_answered"]
-
 REFUSED: Final = "univocal.refused"
 """The ASGI extension that tells of a refusal: {"status", "reason", "reasons", "target"}."""
 

@@ -15,8 +15,6 @@ from univocal.http.references import ReferenceMap
 from univocal.http.roles import Sender, UnderWay
 from univocal.uri.target import origin_target, reference_map
 
-__all__ = ["Relay", "relayed_request"]
-
 
 class RelayedRequest(NamedTuple):
     """A scope's target as the origin server gets it, the key that a hash chooses by, and the asker.

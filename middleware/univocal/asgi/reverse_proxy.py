@@ -14,10 +14,9 @@ from univocal.forward.forwarding import Forwarding
 from univocal.forward.roles import OriginRequest
 from univocal.forward.upstream import Upstream
 from univocal.http.roles import Watch
-from univocal.origin.server import OriginServer, Timeouts, Transport
+from univocal.origin.server import OriginServer, Transport
+from univocal.origin.timeouts import Timeouts
 from univocal.uri.target import Canonical
-
-__all__ = ["Origins", "ReverseProxy"]
 
 
 class ReverseProxy:

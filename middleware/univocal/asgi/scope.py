@@ -18,8 +18,6 @@ from univocal.http.messages import Field, Fields, Received
 from univocal.judge.admission import Admission
 from univocal.uri.target import Canonical
 
-__all__ = ["CANONICAL", "below_root", "request_line", "respell"]
-
 CANONICAL: Final = "univocal.canonical"  # {"canonical", "peer", "chain"}: for a ReverseProxy behind the cache
 
 

@@ -19,8 +19,6 @@ from univocal.http.upgrade import WEBSOCKET, Switching
 if TYPE_CHECKING:
     from univocal.origin.websocket import Closed, OriginSocket
 
-__all__ = ["relay_websocket"]
-
 logger: Final = logging.getLogger("univocal")
 
 _GOING_AWAY, _BAD_GATEWAY = 1001, 1014  # RFC 6455 §7.4.1; IANA's registry of close codes

@@ -8,8 +8,6 @@ from typing import Final
 from univocal.cache.vary import LONGEST, weights
 from univocal.http.messages import Fields
 
-__all__ = ["codings_taken", "reduce_codings"]
-
 # In the order in which servers that go by the order are to choose.
 _COMMON: Final = (b"zstd", b"br", b"gzip")
 _FIELD: Final = b"accept-encoding"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["contradicts"]
-
 _JAVASCRIPT: Final = (
     b"text/javascript",
     b"application/javascript",

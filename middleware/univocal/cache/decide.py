@@ -21,24 +21,6 @@ from univocal.http.fields import first, without
 from univocal.http.forward import METHOD_OVERRIDES
 from univocal.http.messages import Fields, Request
 
-__all__ = [
-    "Decision",
-    "Forward",
-    "LateRequest",
-    "Refuse",
-    "Reuse",
-    "Validate",
-    "at_once",
-    "decide",
-    "forwarded_fields",
-    "keeps_conditions",
-    "lacks_condition",
-    "reuse_on_error",
-    "revalidation",
-    "select",
-]
-
-
 # Each request makes one of these: they have an `__init__` of their own, as messages have. Nothing changes
 # them: type checkers and the compiled form refuse an assignment.
 

@@ -14,8 +14,6 @@ from univocal.http.fields import MAX_DELTA, cache_control, combined, delta_secon
 from univocal.http.grammar import TOKEN
 from univocal.http.messages import Fields, values
 
-__all__ = ["RequestDirectives", "ResponseDirectives", "request_directives", "response_directives"]
-
 _SECONDS: Final = frozenset({"max-age", "s-maxage", "stale-while-revalidate", "stale-if-error"})
 _FLAGS: Final = frozenset(
     {

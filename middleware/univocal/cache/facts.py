@@ -25,16 +25,6 @@ from univocal.http.forward import HOP_BY_HOP, connection_options
 from univocal.http.messages import Fields, Request, Response, values
 from univocal.http.subclassing import mypyc_attr
 
-__all__ = [
-    "Assessed",
-    "Fetched",
-    "FieldIndex",
-    "assess",
-    "describe",
-    "index_fields",
-    "storable_fields",
-]
-
 # RFC 9111 §3.1: fields of one connection, and those specific to a client's proxy; Age is computed anew each
 # time.
 _DROPPED: Final = HOP_BY_HOP | {b"age"}

@@ -17,17 +17,6 @@ from univocal.cache.vary import vary_names
 from univocal.http.fields import combined, content_length, first, without
 from univocal.http.messages import Field, Fields, Request
 
-__all__ = [
-    "CODINGS",
-    "acceptable",
-    "coded_form",
-    "codings_among",
-    "forms_of",
-    "is_compressible",
-    "ranged",
-    "with_vary",
-]
-
 CODINGS: Final = (b"zstd", b"br", b"gzip")
 
 _LONGEST: Final = 256  # bytes of an Accept-Encoding that are read

@@ -14,15 +14,6 @@ from univocal.cache.directives import ResponseDirectives
 from univocal.http.fields import age_value, firsts, http_date
 from univocal.http.messages import Fields
 
-__all__ = [
-    "HEURISTIC_STATUS",
-    "clock_lag",
-    "date_value",
-    "explicit_lifetime",
-    "heuristic_lifetime",
-    "initial_age",
-]
-
 # RFC 9110 §15.1 less 300, 301 and 308: a redirect that an unkeyed field talked the origin into would be kept
 # for everybody, so redirects need explicit freshness.
 HEURISTIC_STATUS: Final = frozenset({200, 203, 204, 206, 404, 405, 410, 414, 501})

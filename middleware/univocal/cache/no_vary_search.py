@@ -11,8 +11,6 @@ from univocal.http.fields import combined
 from univocal.http.grammar import unescape
 from univocal.http.messages import Fields
 
-__all__ = ["NoVarySearch", "no_vary_search", "split_key"]
-
 # Bytes of the field that are read.
 _LONGEST: Final = 4096
 

@@ -23,19 +23,6 @@ from typing import Final
 from univocal.http.fields import ENCODINGS, cookie_names, first
 from univocal.http.messages import Fields, Request, values
 
-__all__ = [
-    "CREDENTIALS",
-    "IMPERSONAL",
-    "ODD",
-    "ORDINARY",
-    "PERSONAL",
-    "SINGLE",
-    "UNCREDENTIALED",
-    "is_for_everybody",
-    "is_ordinary",
-    "oddities",
-]
-
 _LONGEST: Final = 4096
 
 CREDENTIALS: Final = frozenset((b"authorization",))

@@ -13,22 +13,6 @@ from univocal.cache.stored import Part, Stored
 from univocal.http.fields import coding_of, http_date, without
 from univocal.http.messages import Fields, Response, values
 
-__all__ = [
-    "MAX_RANGES",
-    "RangeSet",
-    "Slice",
-    "content_range",
-    "cut",
-    "excessive",
-    "has_two_codings",
-    "is_doubted",
-    "is_strong_match",
-    "missing",
-    "requested_ranges",
-    "unified",
-    "within",
-]
-
 # Requests for more ranges than this are answered as if they had asked for all (RFC 9110 §14.2 allows it).
 MAX_RANGES: Final = 32
 

@@ -20,8 +20,6 @@ from univocal.http.fields import (
 )
 from univocal.http.messages import Fields, Request, Response, values
 
-__all__ = ["Representation", "not_modified", "represent", "represent_ahead"]
-
 # Metadata that a 304 leaves out: it would describe content that is not sent (RFC 9110 §15.4.5).
 _OF_CONTENT: Final = frozenset(
     {

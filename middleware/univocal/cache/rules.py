@@ -15,8 +15,6 @@ from univocal.http.globs import compile_globs
 from univocal.http.grammar import is_token
 from univocal.http.messages import Fields, Request, values
 
-__all__ = ["DEFAULTS", "READS", "SETTINGS", "Rules", "SettingError", "strip_cookies"]
-
 # The request fields that the policy reads whatever the rules: a GET or HEAD with none of them is plain, and
 # is answered with the stored response as it is.
 READS: Final = frozenset(

@@ -11,19 +11,6 @@ from univocal.http.messages import Fields
 from univocal.http.status import reason_phrase
 from univocal.http.subclassing import mypyc_attr
 
-__all__ = [
-    "NO_CONTENT",
-    "Forms",
-    "Part",
-    "Selecting",
-    "Stored",
-    "costed",
-    "head_fields",
-    "render_head",
-    "softened",
-    "with_content",
-]
-
 # The selecting header fields of the request that got a response, normalized; None for one it did not have.
 Selecting: TypeAlias = tuple[tuple[bytes, bytes | None], ...]
 

@@ -19,17 +19,6 @@ from univocal.http.fields import content_length_value, first, firsts
 from univocal.http.grammar import TOKEN_OCTETS
 from univocal.http.messages import Fields, Request, Response
 
-__all__ = [
-    "Unstorable",
-    "complete",
-    "forbids_storing",
-    "may_set_cookies",
-    "may_store",
-    "passed_by",
-    "shares_with_credentials",
-    "verdict",
-]
-
 # Statuses that only update what is stored (304), that must not be stored (RFC 6585: 428, 429, 431, 511), or
 # whose definition speaks of one client's request, of what is in no key: its credentials (401, 407), the
 # representations it accepts (406), its pace, its framing, its content (408, 411, 413, 415, 422), its

@@ -18,21 +18,6 @@ from univocal.cache.vary import could_answer, vary_names
 from univocal.http.fields import content_length, entity_tag, first, opaque_tag
 from univocal.http.messages import Request, Response
 
-__all__ = [
-    "UNKEEPABLE",
-    "Effect",
-    "Findings",
-    "Likeness",
-    "Requester",
-    "changes_use",
-    "effect_of",
-    "foremost",
-    "likeness_of",
-    "requester_of",
-    "selected",
-    "tells_of_resource",
-]
-
 UNKEEPABLE: Final = frozenset({"too-large", "no-room"})
 """Reasons for which a response is not stored that say nothing against it, or of whom it is for."""
 

@@ -9,8 +9,6 @@ import http_sf
 from univocal.http.fields import combined
 from univocal.http.messages import Fields
 
-__all__ = ["MAX_TAGS", "TAGGING", "excessive", "groups", "tags"]
-
 # The fields of a response that name it for purges: of Fastly, Varnish, Cloudflare, FOSHttpCache, Magento,
 # API Platform and Drupal.
 _LISTS: Final = frozenset(

@@ -16,16 +16,6 @@ from univocal.cache.vary import joint_vary, selection_renewed
 from univocal.http.fields import coding_of, content_length, entity_tag, first, opaque_tag, without
 from univocal.http.messages import Fields, Request, Response
 
-__all__ = [
-    "CLIENT_CONDITIONS",
-    "SAFE_METHODS",
-    "combine",
-    "completion",
-    "conditions",
-    "freshen",
-    "invalidates",
-]
-
 CLIENT_CONDITIONS: Final = frozenset((b"if-none-match", b"if-modified-since"))
 """A client's preconditions that a cache evaluates itself, by what it stores (RFC 9111 §4.3.2)."""
 

@@ -13,20 +13,6 @@ from univocal.http.fields import coding_of, members
 from univocal.http.grammar import TOKEN
 from univocal.http.messages import Fields, Request, values
 
-__all__ = [
-    "LONGEST",
-    "could_answer",
-    "joint_vary",
-    "matches",
-    "selecting_fields",
-    "selection",
-    "selection_beside",
-    "selection_renewed",
-    "selection_without",
-    "vary_names",
-    "weights",
-]
-
 # Fields that an intermediary writes per client: what the origin saw of them is not what the request had.
 _PER_CLIENT: Final = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip"})
 

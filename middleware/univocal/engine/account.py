@@ -13,8 +13,6 @@ from univocal.http.errors import Failure
 from univocal.judge.admission import Admission
 from univocal.judge.cache_status import Handling
 
-__all__ = ["Account"]
-
 _UNHANDLED: Final = Handling()
 
 

@@ -13,8 +13,6 @@ from univocal.http.messages import Received
 from univocal.http.roles import CallLater
 from univocal.judge.hits import Hit, Tally
 
-__all__ = ["ALIKE", "Audience", "HitListener", "Listener"]
-
 logger: Final = logging.getLogger("univocal")
 
 Listener: TypeAlias = Callable[[Outcome], None]

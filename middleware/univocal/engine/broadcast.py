@@ -7,8 +7,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Protocol
 
-__all__ = ["WINDOW", "Broadcast", "CutShortError", "Reader", "Taker"]
-
 WINDOW: Final = 256 * 1024
 
 # A reader so many bytes behind another, of content that is not kept, is left behind.

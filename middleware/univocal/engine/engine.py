@@ -13,8 +13,6 @@ from univocal.http.roles import CallLater, Due
 from univocal.judge.admission import Gate
 from univocal.judge.hits import Hits
 
-__all__ = ["Engine"]
-
 
 def _call_later(seconds: float, call: Callable[[], None]) -> Due:
     return asyncio.get_running_loop().call_later(seconds, call)

@@ -43,8 +43,6 @@ from univocal.judge.dialects import unknown_field
 from univocal.judge.orders import Order
 from univocal.uri.target import Canonical, reference
 
-__all__ = ["Exchange", "Step"]
-
 _NAMES_CANONICAL: Final = re.compile(rb"(?i);\s*rel\s*=\s*\"?[^\";,]*\bcanonical\b").search
 RANGES: Final = frozenset((b"range", b"if-range"))
 FETCHED: Final = frozenset((b"GET", b"HEAD"))  # their answers are for all who ask at the same time

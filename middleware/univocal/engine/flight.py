@@ -37,8 +37,6 @@ from univocal.judge.failures import Failure
 from univocal.judge.own_spelling import OWN_SPELLING, REDIRECTS, OwnSpellings, named_spelling, respelled
 from univocal.store.tiers import Tiers
 
-__all__ = ["Flight", "FlightPhase", "Flights", "for_refresh"]
-
 logger: Final = logging.getLogger("univocal")
 
 

@@ -16,8 +16,6 @@ from univocal.http.upgrade import WEBSOCKET, Line, Switching
 from univocal.judge.admission import Admission
 from univocal.judge.cache_status import Handling
 
-__all__ = ["Handshake", "SwitchingClient"]
-
 
 class SwitchingClient(Client, Protocol):
     """A client whose connection can become another protocol's."""

@@ -13,8 +13,6 @@ from univocal.engine.broadcast import Taker
 from univocal.http.messages import Fields, Response
 from univocal.judge.admission import Admission
 
-__all__ = ["Failed", "Landing", "Passenger", "Relayed", "Renewed", "Shared"]
-
 
 @dataclass(frozen=True, slots=True)
 class Shared:

@@ -20,8 +20,6 @@ from univocal.judge.plan import Plan
 from univocal.uri.sites import Sites
 from univocal.uri.target import Canonical
 
-__all__ = ["NotedFields", "Outcome", "Times"]
-
 # Compiled code makes an object quickly if it names the class, so the methods here that make one are static.
 _Value: TypeAlias = bytes | None
 _NOTED: Final = frozenset((b"user-agent", b"referer", b"traceparent", b"tracestate"))

@@ -15,8 +15,6 @@ from univocal.judge.runtime import Runtime
 from univocal.store.purge_selectors import Everything, Keys, Tags
 from univocal.store.tiers import Tiers
 
-__all__ = ["Purged", "carry_out", "foresee"]
-
 # How many selectors the shared store is asked to confirm one by one, once it did not confirm.
 _MOST_OWED: Final = 10
 

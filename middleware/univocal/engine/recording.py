@@ -34,9 +34,6 @@ from univocal.judge.admission import Admission
 from univocal.store.purge_selectors import Variants
 from univocal.store.tiers import TierLease, Tiers
 
-__all__ = ["JOINABLE", "Recording", "State"]
-
-
 # The bytes that a chunk takes besides its own: content in crumbs takes more than its length.
 _OBJECT: Final = sys.getsizeof(b"") + 8
 

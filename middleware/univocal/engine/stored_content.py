@@ -11,8 +11,6 @@ from univocal.http.roles import Client
 from univocal.store.loans import Loan
 from univocal.store.memory import MemoryStore
 
-__all__ = ["StoredContent"]
-
 
 class StoredContent:
     """The content that a client has not taken yet, and the loan by which memory counts it.

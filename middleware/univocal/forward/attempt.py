@@ -19,8 +19,6 @@ from univocal.origin.balance import Balance, Member
 from univocal.origin.request_head import IDEMPOTENT
 from univocal.origin.server import OriginServer, Pending
 
-__all__ = ["Attempt", "Outgoing"]
-
 _monotonic: Final = time.monotonic
 # An origin server's failures: `overloaded` is none of its doing, and `bad-target` is the request's fault.
 _FAILURES: Final = frozenset({"origin-unreachable", "origin-timeout", "origin-bad-response"})

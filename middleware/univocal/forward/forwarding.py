@@ -10,8 +10,6 @@ from univocal.forward.upstream import Upstream
 from univocal.http.roles import Answer, Content, Sender, UnderWay, Watch
 from univocal.uri.target import origin_target, reference_map
 
-__all__ = ["Forwarding"]
-
 
 class Forwarding:
     """Asks the origin servers that a request's route names (an `Origin`, see forward/roles.py).

@@ -11,8 +11,6 @@ from univocal.http.messages import Fields, Received
 from univocal.http.roles import Answer, Content, NextHop, UnderWay
 from univocal.uri.target import Canonical
 
-__all__ = ["Origin", "OriginRequest"]
-
 
 class OriginRequest:
     """A request as the origin server is to see it: the canonical target and the fields that go on.

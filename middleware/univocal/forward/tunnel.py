@@ -13,8 +13,6 @@ from univocal.http.roles import CallLater, Due
 from univocal.http.upgrade import Line
 from univocal.http.websocket_frames import GOING_AWAY, FrameCounter, close_frame
 
-__all__ = ["LINGER", "Tunnel"]
-
 LINGER: Final = 10.0  # seconds in which a side may still take what was sent to it before the end
 # The silence is looked for so many times within the time that it may last: it is noticed a part of it later.
 _LOOKS: Final = 4

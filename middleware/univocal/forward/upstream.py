@@ -29,8 +29,6 @@ from univocal.origin.health import HealthRule
 from univocal.origin.server import OriginServer
 from univocal.origin.upkeep import Upkeep
 
-__all__ = ["Upstream"]
-
 _monotonic: Final = time.monotonic
 
 

@@ -9,8 +9,6 @@ from univocal.http.fields import combined, members
 from univocal.http.grammar import TOKEN
 from univocal.http.messages import Fields
 
-__all__ = ["prefers_html", "quality"]
-
 # Bytes of an Accept; a longer one says nothing.
 LONGEST: Final = 4096
 

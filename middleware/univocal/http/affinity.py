@@ -12,8 +12,6 @@ from typing import Final
 
 from univocal.http.messages import Field, Fields, values
 
-__all__ = ["COOKIE", "affinity_cookie", "sets_cookie", "take_affinity"]
-
 COOKIE: Final = b"univocal-origin"  # all cookies whose names begin so are ours
 
 _TAG: Final = re.compile(rb"[0-9a-f]{4}")

@@ -7,8 +7,6 @@ from typing import Final, TypeAlias
 
 import idna
 
-__all__ = ["DEFAULT_PORTS", "LONGEST_AUTHORITY", "Authority", "a_labels", "of_socket", "parse_authority"]
-
 Authority: TypeAlias = tuple[bytes, int | None]
 """A host in its one spelling and a port; None: none was given."""
 

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
-__all__ = ["Batch", "Loop", "batch_of"]
-
 
 class Loop(Protocol):
     """An event loop, as far as a batch uses it."""

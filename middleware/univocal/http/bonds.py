@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-__all__ = ["Bond", "Bound", "authenticates_connection", "challenges_connection"]
-
 _SCHEME: Final = re.compile(rb"(?i)(?:\A|,)[ \t]*(?:ntlm|negotiate|kerberos)(?![^ \t,])")
 
 

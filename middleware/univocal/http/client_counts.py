@@ -6,8 +6,6 @@ from collections import Counter
 from functools import lru_cache
 from ipaddress import IPv6Address, IPv6Network, ip_address
 
-__all__ = ["ClientCounts", "client_name"]
-
 
 @lru_cache(maxsize=4096)
 def client_name(address: str | None) -> str:

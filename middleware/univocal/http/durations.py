@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["DURATIONS", "seconds"]
-
 DURATIONS: Final = 'a number of seconds, or a text such as "500ms", "15s", "5m", "2h" or "1d"'
 
 _UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}

@@ -9,8 +9,6 @@ from typing import Final
 from univocal.http.errors import REASONS, by_rank, status_of
 from univocal.http.problem import ALLOWED, Problem
 
-__all__ = ["PAGE_NAME", "ErrorPages", "page_fault"]
-
 PAGE_NAME: Final = re.compile(r"([45](?:[0-9]{2}|xx))(?:-([a-z0-9-]+))?\.html")
 """The name of a page's file: its status or class of statuses, and perhaps the reason."""
 

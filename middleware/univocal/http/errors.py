@@ -13,18 +13,6 @@ from typing import Final, NamedTuple
 
 from univocal.http.subclassing import mypyc_attr
 
-__all__ = [
-    "REASONS",
-    "ConfigurationError",
-    "Failure",
-    "Objections",
-    "ProfileError",
-    "RefusedError",
-    "UnivocalError",
-    "by_rank",
-    "status_of",
-]
-
 # Every reason for which univocal itself answers, with its status and a title. The order is the order of
 # precedence: of several reasons the first in this table is the request's `reason`.
 REASONS: Final[dict[str, tuple[int, str]]] = {

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["EARLY_HINT", "EXTENSION", "INTERIM"]
-
 EXTENSION: Final = "univocal.target"  # {"target": bytes}: what was received, or what is canonical
 EARLY_HINT: Final = "http.response.early_hint"  # {"links": […]}: the ASGI extension for 103
 INTERIM: Final = "http.response.informational"  # {"status": 103, "headers": […]}: a message for any 1xx

@@ -11,8 +11,6 @@ from univocal.http.forward import HOP_BY_HOP
 from univocal.http.grammar import is_token
 from univocal.http.messages import Fields
 
-__all__ = ["NO_EDITS", "FieldEdits", "RouteEdits", "request_fault", "response_fault", "value_fault"]
-
 # Framing and the fields of one hop; the URL; what only univocal can say.
 _NEVER: Final = HOP_BY_HOP | {b"cache-status", b"content-length", b"expect", b"host"}
 # What univocal itself says of the client, and of the message's way.

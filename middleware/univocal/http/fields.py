@@ -13,30 +13,6 @@ from typing import Final
 
 from univocal.http.messages import Field, Fields, values
 
-__all__ = [
-    "ENCODINGS",
-    "LENGTH_DIGITS",
-    "MAX_DELTA",
-    "age_value",
-    "cache_control",
-    "coding_of",
-    "combined",
-    "content_length",
-    "content_length_value",
-    "cookie_names",
-    "delta_seconds",
-    "entity_tag",
-    "entity_tags",
-    "every",
-    "first",
-    "firsts",
-    "http_date",
-    "imf_fixdate",
-    "members",
-    "opaque_tag",
-    "without",
-]
-
 # The fields of draft-montenegro-httpbis-uri-encoding, of the path and of the query.
 ENCODINGS: Final = (b"uri-path-encoding", b"uri-query-encoding")
 

@@ -14,26 +14,6 @@ from univocal.http.grammar import SIGNS, is_token, quoted
 from univocal.http.messages import Field, Fields, values
 from univocal.http.remembering import remember
 
-__all__ = [
-    "HOP_BY_HOP",
-    "METHOD_OVERRIDES",
-    "MOST_PASSES",
-    "VIA",
-    "Passage",
-    "connection_options",
-    "end_to_end",
-    "forwards_left",
-    "framed_anew",
-    "one_length",
-    "passage_of",
-    "request_fields",
-    "request_has_content",
-    "response_fields",
-    "sender_fields",
-    "speaks_for_another",
-    "times_here",
-]
-
 _PSEUDONYM: Final = b"univocal"
 VIA: Final = b"1.1 " + _PSEUDONYM
 # A member of a Via that names this pseudonym as the one by which the message was received.

@@ -15,18 +15,6 @@ from univocal.http.fields import content_length_value
 from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields, values
 
-__all__ = [
-    "MIN_RATE",
-    "WATCHED",
-    "ReadLimits",
-    "SplitTarget",
-    "faults",
-    "field_octets",
-    "is_ambiguous",
-    "is_authority",
-    "split_target",
-]
-
 # The fields that `faults` reads, so that a server can set them aside while they arrive.
 WATCHED: Final = frozenset((b"host", b"content-length", b"transfer-encoding", b"expect"))
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-__all__ = ["compile_globs"]
-
 
 def compile_globs(globs: Iterable[bytes]) -> re.Pattern[bytes] | None:
     """One expression whose full match is a match of any of `globs`; None without any.

@@ -8,20 +8,6 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-__all__ = [
-    "RESERVED",
-    "SIGNS",
-    "TOKEN",
-    "TOKEN_OCTETS",
-    "UNICODE_ESCAPE",
-    "UNRESERVED",
-    "Absolute",
-    "is_token",
-    "quoted",
-    "split_absolute",
-    "unescape",
-]
-
 UNRESERVED: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
 """The characters that mean the same escaped and bare (RFC 3986 §2.3)."""
 

@@ -14,8 +14,6 @@ from typing import Final, TypeAlias
 from univocal.http.bonds import Bond
 from univocal.http.subclassing import mypyc_attr
 
-__all__ = ["NO_NAMES", "Field", "Fields", "Received", "Request", "Response", "values"]
-
 Field: TypeAlias = tuple[bytes, bytes]
 Fields: TypeAlias = list[Field]
 

@@ -14,8 +14,6 @@ from univocal.http.errors import REASONS, by_rank
 from univocal.http.messages import Fields
 from univocal.http.status import PHRASES
 
-__all__ = ["ALLOWED", "FAULT", "Problem", "fault", "page", "problem"]
-
 ALLOWED: Final = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 """The methods that are passed on, as the `Allow` of a 405 has them (RFC 9110 §10.2.1)."""
 

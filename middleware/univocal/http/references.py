@@ -8,8 +8,6 @@ from typing import Final
 
 from univocal.http.messages import Fields
 
-__all__ = ["ReferenceMap"]
-
 # A scheme, an authority, a path, and what follows it (RFC 3986, appendix B).
 _REFERENCE: Final = re.compile(rb"(?s)(?:([Hh][Tt][Tt][Pp][Ss]?):)?(?://([^/?#\\]*))?([^?#]*)(.*)")
 _SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*:")

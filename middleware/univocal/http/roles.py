@@ -15,19 +15,6 @@ from univocal.http.field_edits import FieldEdits
 from univocal.http.messages import Fields, Response
 from univocal.http.references import ReferenceMap
 
-__all__ = [
-    "Answer",
-    "CallLater",
-    "Client",
-    "Content",
-    "ContentSink",
-    "Due",
-    "NextHop",
-    "Sender",
-    "UnderWay",
-    "Watch",
-]
-
 
 class Client(Protocol):
     """The one who asked. It calls `resume` and `cancel` of the exchange that answers it."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TypeVar
 
-__all__ = ["moves"]
-
 State = TypeVar("State")
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["PHRASES", "reason_phrase"]
-
 # http.HTTPStatus changes some of them between Python versions.
 PHRASES: Final[dict[int, str]] = {
     100: "Continue",

@@ -7,8 +7,6 @@ from typing import Any, Final, Protocol
 
 from univocal.http.roles import Due
 
-__all__ = ["NEVER", "Schedule", "Timer"]
-
 NEVER: Final = float("inf")
 
 

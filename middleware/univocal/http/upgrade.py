@@ -18,18 +18,6 @@ from univocal.http.forward import request_has_content, response_fields
 from univocal.http.grammar import is_token
 from univocal.http.messages import Field, Fields, Response, values
 
-__all__ = [
-    "WEBSOCKET",
-    "Line",
-    "Switched",
-    "Switching",
-    "carries_http",
-    "is_protocol",
-    "requested_upgrade",
-    "switching_fields",
-    "upgrade_fields",
-]
-
 WEBSOCKET: Final = b"websocket"
 _GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455 §1.3
 

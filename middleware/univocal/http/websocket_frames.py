@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["GOING_AWAY", "FrameCounter", "close_frame"]
-
 GOING_AWAY: Final = 1001  # RFC 6455 §7.4.1: a server goes down
 
 _CLOSE: Final = 0x8

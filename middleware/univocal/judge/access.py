@@ -16,22 +16,6 @@ from univocal.http.client_counts import client_name
 from univocal.http.messages import Fields, values
 from univocal.judge.trust import Networks, Peer, within
 
-__all__ = [
-    "MOST_CLIENTS",
-    "RATES",
-    "Challenge",
-    "Denial",
-    "OwnRates",
-    "Rate",
-    "Rates",
-    "Restriction",
-    "Users",
-    "judged",
-    "paced",
-    "rate_of",
-    "verdict",
-]
-
 RATES: Final = 'requests and their time, such as "10/s", "100/m burst 20" or "1000/h"'
 MOST_CLIENTS: Final = 65_536  # whose rates are remembered: some 10 MB in one process
 

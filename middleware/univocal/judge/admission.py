@@ -37,8 +37,6 @@ from univocal.uri.pipeline import Rejected
 from univocal.uri.sites import meant, resolve
 from univocal.uri.target import Canonical, encoding_fields, path_tags
 
-__all__ = ["Admission", "Apart", "Gate", "Judgement", "admitted", "joined", "obsolete", "refer"]
-
 _OURS: Final = frozenset((b"host", *ENCODINGS))  # fields that are written anew
 _FRAMING: Final = frozenset((b"content-length", b"transfer-encoding"))
 _RANGE: Final = frozenset((b"range",))

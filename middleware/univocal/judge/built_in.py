@@ -8,8 +8,6 @@ from pathlib import Path
 from univocal.uri.profile import Profile, parse
 from univocal.uri.schema import load
 
-__all__ = ["BuiltInProfiles"]
-
 
 class BuiltInProfiles(Mapping[str, Profile]):
     """The profiles in the files of a directory, by name, in order of the names.

@@ -11,8 +11,6 @@ from univocal.http.messages import Fields
 from univocal.http.remembering import remember
 from univocal.uri.target import Canonical
 
-__all__ = ["Handling", "cache_status"]
-
 
 @dataclass(slots=True, init=False)
 class Handling:

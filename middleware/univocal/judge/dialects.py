@@ -7,8 +7,6 @@ from typing import Final
 
 from univocal.http.messages import Fields, values
 
-__all__ = ["SOFT_FIELDS", "named_by_tags", "paths_of_ban", "unknown_field"]
-
 # Lists of tags, with commas or blanks between them: Varnish's xkey module, Fastly, Cloudflare, API Platform,
 # FOSHttpCache, Drupal.
 _TAGS: Final = (

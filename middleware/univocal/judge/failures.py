@@ -8,8 +8,6 @@ from typing import Final
 from univocal.cache.stored import Stored
 from univocal.http.messages import NO_NAMES
 
-__all__ = ["Failure", "Failures"]
-
 # Seconds until the next attempt, after the first failure and at most: each time twice as long as before.
 _FIRST: Final = 1.0
 _MOST: Final = 30.0

@@ -33,8 +33,6 @@ from univocal.store.eviction import NO_ENTRY, Entry
 from univocal.uri.sites import resolve
 from univocal.uri.target import Canonical
 
-__all__ = ["Hit", "HitFields", "Hits", "Tally"]
-
 # The latest targets are remembered, so many of at most so many bytes: some 10 MB, whatever clients ask for.
 _MOST_LOCATED: Final = 16_384
 _LONGEST: Final = 256

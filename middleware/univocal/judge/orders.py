@@ -25,16 +25,6 @@ from univocal.uri.segments import merge_slashes
 from univocal.uri.sites import meant, resolve, resolve_url, url_octets
 from univocal.uri.target import Canonical, path_tags
 
-__all__ = [
-    "PURGES",
-    "Order",
-    "derived",
-    "may_purge",
-    "order_by_name",
-    "order_of",
-    "ordered",
-]
-
 PURGES: Final = frozenset((b"PURGE", b"BAN", b"PURGEKEYS", b"PURGETAGS"))
 
 _ESCAPED_SLASH: Final = re.compile(rb"%(?:2F|5C)")

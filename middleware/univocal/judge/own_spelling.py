@@ -20,8 +20,6 @@ from univocal.judge.admission import Admission, joined, refer
 from univocal.uri.query import split
 from univocal.uri.target import Canonical, origin_target
 
-__all__ = ["OWN_SPELLING", "REDIRECTS", "OwnSpellings", "named_spelling", "respelled"]
-
 logger: Final = logging.getLogger("univocal")
 
 OWN_SPELLING: Final = "own-spelling"

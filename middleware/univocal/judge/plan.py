@@ -17,8 +17,6 @@ from univocal.http.forward import end_to_end, speaks_for_another
 from univocal.http.messages import Fields
 from univocal.http.remembering import remember
 
-__all__ = ["Plan", "plan_of"]
-
 # Fields that take the long way: the policy reads them, or the message is not over with its head, or the
 # connection is to become something else.
 _WEIGHED: Final = READS | {

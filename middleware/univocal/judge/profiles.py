@@ -14,14 +14,6 @@ from univocal.judge.built_in import BuiltInProfiles
 from univocal.uri.profile import FileName, Profile, ProfileName, Shelf, chosen_profile, parse, put_shelf
 from univocal.uri.sites import Sites
 
-__all__ = [
-    "built_in",
-    "builtin_profiles",
-    "canonicalize",
-    "profile_rules",
-    "read_profiles",
-]
-
 
 def profile_rules(profile: Profile, own: Mapping[str, Any] = MappingProxyType({})) -> Rules:
     """The rules that a profile has as defaults, under settings of one's `own`. Raises ProfileError."""

@@ -26,8 +26,6 @@ from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites
 from univocal.uri.target import Canonical
 
-__all__ = ["Access", "Limits", "Runtime"]
-
 _CHALLENGE: Final = b"/.well-known/acme-challenge/"
 
 

@@ -17,18 +17,6 @@ from univocal.http.grammar import TOKEN
 from univocal.http.messages import Fields, Received, values
 from univocal.http.subclassing import mypyc_attr
 
-__all__ = [
-    "LOOPBACK",
-    "Family",
-    "LikelyProxies",
-    "Networks",
-    "Peer",
-    "believe",
-    "family_named",
-    "networks",
-    "within",
-]
-
 logger: Final = logging.getLogger("univocal")
 
 Networks: TypeAlias = tuple[IPv4Network | IPv6Network, ...]

@@ -11,8 +11,6 @@ import idna
 
 from univocal.http.authority import DEFAULT_PORTS, a_labels, parse_authority
 
-__all__ = ["ORIGIN_URLS", "OriginUrl", "origin_url", "unix_socket"]
-
 ORIGIN_URLS: Final = (
     'an http or https URL without user, query and fragment, such as "http://127.0.0.1:9000"; '
     "or unix:///PATH of a socket, of at most 107 bytes"

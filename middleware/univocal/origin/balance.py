@@ -14,8 +14,6 @@ from typing import Final, Generic, Literal, TypeAlias, TypeVar
 
 from univocal.origin.retry_budget import RetryBudget
 
-__all__ = ["Balance", "Balancing", "Choice", "Member", "MemberState"]
-
 Choice: TypeAlias = Literal["round-robin", "least-requests", "hash"]
 Server = TypeVar("Server")
 

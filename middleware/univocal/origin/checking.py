@@ -12,8 +12,6 @@ from univocal.http.roles import Answer, Content, UnderWay
 from univocal.http.timer import Timer
 from univocal.origin.health import HealthRule
 
-__all__ = ["Check", "Checked", "check_fields"]
-
 _LONGEST: Final = 64 * 1024  # bytes of content that are read, so that the connection can be kept
 
 

@@ -20,8 +20,6 @@ from univocal.origin.failures import (
     WriteTimeoutError,
 )
 
-__all__ = ["as_httpx", "as_ours"]
-
 # Both trees, the special before the general.
 _SAME: Final[tuple[tuple[type[TransportError], type[httpx.TransportError]], ...]] = (
     (ConnectTimeoutError, httpx.ConnectTimeout),

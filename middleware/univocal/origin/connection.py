@@ -32,8 +32,6 @@ from univocal.origin.response_reader import HEAD_TOO_LARGE, Progress, ReadRespon
 from univocal.origin.timeouts import Timeouts
 from univocal.origin.upload import Sending, Upload
 
-__all__ = ["Connection", "Keeper", "PendingRequest", "Phase", "StaleConnectionError"]
-
 
 class StaleConnectionError(ClosedError):
     """A connection that had served a request before died before any byte of this response."""

@@ -29,8 +29,6 @@ from univocal.origin.request_head import request_head
 from univocal.origin.resolving import AddressInfo, Resolve, address_text, resolved
 from univocal.origin.timeouts import Timeouts
 
-__all__ = ["Endpoint", "OriginConnections"]
-
 # Seconds that one address of a name has before the next is tried beside it (RFC 8305 §8).
 HEAD_START: Final = 0.25
 

@@ -8,24 +8,6 @@ from typing import ClassVar, Final
 
 from univocal.http.errors import Failure, RefusedError
 
-__all__ = [
-    "ClosedError",
-    "ConnectError",
-    "ConnectTimeoutError",
-    "HeadTooLargeError",
-    "InvalidRequestError",
-    "InvalidResponseError",
-    "OriginTimeoutError",
-    "PoolTimeoutError",
-    "ReadError",
-    "ReadTimeoutError",
-    "TransportError",
-    "UnsupportedSchemeError",
-    "WriteError",
-    "WriteTimeoutError",
-    "origin_failure",
-]
-
 _LONGEST: Final = 200  # characters of an error's text in a Failure
 
 

@@ -11,8 +11,6 @@ from collections import deque
 from collections.abc import Hashable
 from typing import Final, Generic, TypeVar
 
-__all__ = ["LONGEST", "SHORTEST", "FirstAnswers"]
-
 # Bounds of the seconds after which a new connection counts as held up.
 SHORTEST: Final = 0.01
 LONGEST: Final = 1.0

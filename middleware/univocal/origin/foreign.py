@@ -17,8 +17,6 @@ from univocal.origin.client_library import httpx
 from univocal.origin.streams import StreamedContent
 from univocal.origin.timeouts import Timeouts
 
-__all__ = ["ForeignRequest", "ForeignWay"]
-
 
 class ForeignWay:
     """The way to one origin server by any other httpx transport."""

@@ -9,8 +9,6 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["HealthJudge", "HealthRule", "statuses"]
-
 _STATUSES: Final = re.compile(r"[1-5][0-9][0-9](?:-[1-5][0-9][0-9])?")
 _ALLOWED: Final = 'status codes and ranges of them, from 100 to 599, such as "200-399" or "200, 204, 301-308"'
 

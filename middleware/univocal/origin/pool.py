@@ -21,8 +21,6 @@ from univocal.origin.failures import (
 from univocal.origin.first_answers import FirstAnswers
 from univocal.origin.timeouts import Timeouts
 
-__all__ = ["Elsewhere", "Open", "Pool"]
-
 Open: TypeAlias = Callable[[Keeper], Awaitable[Connection]]
 Elsewhere: TypeAlias = Callable[[Timeouts], Awaitable[Connection]]
 

@@ -12,8 +12,6 @@ from univocal.http.messages import Fields
 from univocal.origin.failures import InvalidRequestError
 from univocal.origin.response_head import AnsweredRequest
 
-__all__ = ["IDEMPOTENT", "RequestHead", "request_head"]
-
 _TARGET: Final = bytes(octet for octet in range(256) if octet > 0x20 and octet != 0x7F)
 _TELLING: Final = frozenset(
     {b"authorization", b"content-length", b"transfer-encoding", b"expect", b"upgrade"}

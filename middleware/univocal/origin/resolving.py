@@ -10,8 +10,6 @@ from typing import Any, Final, TypeAlias
 
 from univocal.http.timer import Timer
 
-__all__ = ["AddressInfo", "NameWatch", "Resolve", "address_text", "is_name", "resolved"]
-
 # An address as getaddrinfo tells it: family, kind, protocol, name, and the address with its port.
 AddressInfo: TypeAlias = tuple[int, int, int, str, Any]
 

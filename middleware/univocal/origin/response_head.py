@@ -8,8 +8,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["ORDINARY", "AnsweredRequest", "PartialHead", "whole_head"]
-
 # The beginnings of a final response's head that needs no second look.
 ORDINARY: Final = tuple(b"HTTP/1.%d %d" % (minor, hundreds) for minor in (1, 0) for hundreds in (2, 3, 4, 5))
 

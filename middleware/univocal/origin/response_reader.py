@@ -20,8 +20,6 @@ from univocal.http.states import moves
 from univocal.http.upgrade import Line, Switching
 from univocal.origin.response_head import ORDINARY, AnsweredRequest, PartialHead, whole_head
 
-__all__ = ["HEAD_TOO_LARGE", "Progress", "ReadResponse", "ResponseReader"]
-
 HEAD_TOO_LARGE: Final = "the response's head is too large: more than max_head_bytes"
 
 MAX_INTERIM: Final = 32

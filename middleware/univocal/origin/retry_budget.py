@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["RetryBudget"]
-
 SPAN: Final = 10  # seconds, counted whole
 ALWAYS: Final = 3  # retries that nobody has to earn
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from univocal.origin.connections import Endpoint, OriginConnections
     from univocal.origin.foreign import ForeignWay
 
-__all__ = ["OriginServer", "Pending", "Timeouts", "Transport"]
-
 Transport: TypeAlias = "OriginConnections | httpx.AsyncBaseTransport"
 """The way to origin servers: connections of ours, or any transport of httpx."""
 

@@ -11,8 +11,6 @@ from univocal.http.messages import Fields, Response
 from univocal.http.roles import Content, ContentSink, UnderWay
 from univocal.origin.client_library import httpx
 
-__all__ = ["AwaitedAnswer", "IteratedContent", "StreamedContent"]
-
 # Bytes of content that wait for who reads them before who sends them is slowed down.
 HIGH_WATER: Final = 128 * 1024
 

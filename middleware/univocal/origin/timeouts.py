@@ -6,8 +6,6 @@ from dataclasses import asdict, dataclass
 
 from univocal.http.errors import ConfigurationError
 
-__all__ = ["Timeouts"]
-
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:

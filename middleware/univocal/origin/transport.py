@@ -17,8 +17,6 @@ from univocal.origin.resolving import Resolve, resolved
 from univocal.origin.streams import AwaitedAnswer, IteratedContent
 from univocal.origin.timeouts import Timeouts
 
-__all__ = ["OriginTransport"]
-
 _FOR_EVER: Final = Timeouts(None, None, None, None)
 
 

@@ -17,8 +17,6 @@ from univocal.origin.health import HealthJudge, HealthRule
 from univocal.origin.resolving import NameWatch, Resolve, resolved
 from univocal.origin.server import OriginServer
 
-__all__ = ["StateChange", "Upkeep", "log_change"]
-
 logger: Final = logging.getLogger("univocal")
 
 QUIET: Final = 10.0  # seconds between two lines about the state of one member

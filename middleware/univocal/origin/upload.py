@@ -8,8 +8,6 @@ from typing import Final, Protocol
 from univocal.http.roles import Content
 from univocal.origin.failures import InvalidRequestError
 
-__all__ = ["Sending", "Upload"]
-
 # RFC 9110 §10.1.1: a client that waits for 100 (Continue) must not wait for ever.
 CONTINUE_TIMEOUT: Final = 1.0
 

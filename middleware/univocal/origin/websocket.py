@@ -14,8 +14,6 @@ from websockets.utils import generate_key
 from univocal.http.messages import Field, Fields
 from univocal.http.upgrade import Line
 
-__all__ = ["Closed", "OriginSocket", "opening_fields"]
-
 MAX_MESSAGE: Final = 16 * 1024 * 1024  # bytes; ASGI has messages whole, and its servers take no larger ones
 HIGH_WATER: Final = 64 * 1024  # bytes of messages that wait for who receives them
 _COST: Final = 64  # bytes that a message takes beside its own

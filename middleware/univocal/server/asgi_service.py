@@ -25,8 +25,6 @@ from univocal.server.request_content import HIGH_WATER
 from univocal.server.roles import Responder, ServerState
 from univocal.server.turn import Turn
 
-__all__ = ["AsgiService", "Cycle", "Handover"]
-
 logger: Final = logging.getLogger("uvicorn.error")
 access_logger: Final = logging.getLogger("uvicorn.access")
 

@@ -6,8 +6,6 @@ from typing import Final
 
 from univocal.http.framing import ReadLimits
 
-__all__ = ["A_TURN", "PIECE", "READ_LIMITS", "Bounds"]
-
 READ_LIMITS: Final = ReadLimits()
 
 # Seconds that one connection has of a turn of the event loop; then others have theirs.

@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from univocal.http.authority import DEFAULT_PORTS, parse_authority
 from univocal.uri.sites import Sites
 
-__all__ = ["Certificates"]
-
 
 class Certificates:
     """The certificates of sites that have one of their own, by the names of the sites, and that of the rest.

@@ -18,8 +18,6 @@ from univocal.http.bonds import Bond
 from univocal.http.client_counts import ClientCounts, client_name
 from univocal.judge.trust import Networks, within
 
-__all__ = ["Clients", "ConnectionLimits", "Guest"]
-
 logger: Final = logging.getLogger("univocal")
 
 # Connections that are looked at, at most, for each one that comes: a millisecond's work.

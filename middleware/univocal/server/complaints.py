@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["COMPLAINTS", "MOST", "SPAN", "Complaints"]
-
 MOST: Final = 10
 """The number of complaints that are written in `SPAN`."""
 

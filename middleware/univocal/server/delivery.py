@@ -10,8 +10,6 @@ import sys
 import termios
 from collections.abc import Callable
 
-__all__ = ["Delivery", "is_gone"]
-
 
 class Delivery:
     """Watches what waits to be sent over one transport: whether anything of it moves in so many `seconds`.

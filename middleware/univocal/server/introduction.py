@@ -20,8 +20,6 @@ from univocal.server.proxy_header import End, ProxyHeaderError, read_proxy_heade
 from univocal.server.refusal import Refusal
 from univocal.server.roles import ServerState
 
-__all__ = ["UNIX_CLIENT", "IntroducedTransport", "Introduction"]
-
 # The client at a Unix socket: a program of this machine, with the rights of one that connects by loopback.
 UNIX_CLIENT: Final[End] = ("127.0.0.1", 0)
 

@@ -17,8 +17,6 @@ from univocal.server.complaints import COMPLAINTS
 from univocal.server.peer import ClientPeer
 from univocal.server.turn import Service
 
-__all__ = ["Listener"]
-
 # Reasons that one client gives for many connections: each is said once, by `Clients`.
 _SAID: Final = frozenset(("too-many-requests", "overloaded"))
 

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-__all__ = ["INTRODUCED", "SUITS", "ClientPeer", "peer_of"]
-
 # The name by which a transport tells what `Certificates.suits` gave for it.
 SUITS: Final = "univocal.suits"
 # The name by which a transport tells that a PROXY header named the client.

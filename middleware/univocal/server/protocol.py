@@ -21,8 +21,6 @@ from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import Listener
 from univocal.server.roles import ServerState
 
-__all__ = ["ExactProtocol", "ReadLimits"]
-
 
 class ExactProtocol(Http1Connection):
     """HTTP/1.1 for an ASGI application: exact about targets, strict about framing, with limits and reasons.

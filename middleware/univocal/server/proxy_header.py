@@ -10,8 +10,6 @@ import struct
 from ipaddress import ip_address
 from typing import Final, NamedTuple, TypeAlias
 
-__all__ = ["LONGEST", "End", "ProxyHeader", "ProxyHeaderError", "read_proxy_header"]
-
 End: TypeAlias = tuple[str, int]
 """An address and its port."""
 

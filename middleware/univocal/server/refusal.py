@@ -9,8 +9,6 @@ from typing import Final
 
 from univocal.http.problem import problem
 
-__all__ = ["LINGER", "LINGER_BYTES", "Refusal"]
-
 LINGER: Final = 2.0  # seconds in which a client may still read why it was refused (RFC 9112 §9.6)
 LINGER_BYTES: Final = 1024 * 1024  # that it may still send meanwhile; nobody parses or keeps them
 

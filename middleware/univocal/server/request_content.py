@@ -10,8 +10,6 @@ from typing import Final
 from univocal.http.roles import ContentSink
 from univocal.server.roles import Stream
 
-__all__ = ["HIGH_WATER", "NO_CONTENT", "NoContent", "RequestContent"]
-
 # Bytes of a request's content that wait for the one who takes them.
 HIGH_WATER: Final = 64 * 1024
 

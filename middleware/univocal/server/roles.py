@@ -34,8 +34,6 @@ from univocal.http.messages import Fields
 from univocal.http.upgrade import Line
 from univocal.server.peer import ClientPeer
 
-__all__ = ["Responder", "ServerState", "Stream"]
-
 
 class ServerState(Protocol):
     """The state that uvicorn shares with the connections of a server: it waits for them at its end."""

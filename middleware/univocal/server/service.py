@@ -18,8 +18,6 @@ from univocal.server.request_content import NO_CONTENT
 from univocal.server.roles import Responder
 from univocal.server.turn import Turn
 
-__all__ = ["EngineService"]
-
 
 class EngineService:
     """Lets an engine answer, at a glance or by an exchange; `origin` answers what is not stored."""

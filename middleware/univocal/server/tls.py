@@ -23,8 +23,6 @@ from univocal.server.peer import INTRODUCED, SUITS
 from univocal.server.refusal import Refusal
 from univocal.server.roles import ServerState
 
-__all__ = ["TlsConnection", "TlsTransport"]
-
 # Bytes taken from OpenSSL at once: those that a record may hold (RFC 8446 §5.1).
 _RECORD: Final = 16 * 1024
 

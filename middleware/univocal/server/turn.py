@@ -19,8 +19,6 @@ from univocal.server.peer import ClientPeer
 from univocal.server.request_content import RequestContent
 from univocal.server.roles import Responder, Stream
 
-__all__ = ["Service", "Turn", "TurnState"]
-
 logger: Final = logging.getLogger("univocal")
 
 _FRAMING: Final = frozenset((b"content-length", b"transfer-encoding"))

@@ -17,8 +17,6 @@ from univocal.store.redis.url import check, masked
 from univocal.store.roles import Siblings, StoreReport, unreported
 from univocal.store.shared import SharedTier
 
-__all__ = ["DISK_BYTES", "RedisSettings", "directory_of", "file_tier", "redis_tier", "store_at"]
-
 DISK_BYTES: Final = 1 << 30
 # The part of `disk_bytes` that the journal of a directory takes, and bytes of it.
 _JOURNAL_PART: Final = 16
@@ -137,9 +135,9 @@ def file_tier(
     `program`: a name that all its processes have, and whether this one makes the directory. Without, they are
     those that multiprocessing or a fork has made of one process.
     """
-    from univocal.store.file.directory import Directory, InUseError  # noqa: PLC0415  SQLite is for this alone
+    from univocal.store.file.directory import Directory  # noqa: PLC0415  SQLite is for this alone
     from univocal.store.file.entries import FileEntries  # noqa: PLC0415
-    from univocal.store.file.ownership import Program  # noqa: PLC0415
+    from univocal.store.file.ownership import InUseError, Program  # noqa: PLC0415
     from univocal.store.file.purges import FilePurges  # noqa: PLC0415
 
     whose = None if program is None else Program(*program)

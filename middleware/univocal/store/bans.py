@@ -8,8 +8,6 @@ from univocal.cache.stored import Stored
 from univocal.store.eviction import Entry
 from univocal.store.purge_selectors import LocalSelector, Pattern, matches, url_of
 
-__all__ = ["MOST_BANS", "Ban", "Bans"]
-
 MOST_BANS: Final = 1_000
 # How many bans one walk through all entries is for: the less, the sooner there is room for another.
 _TOGETHER: Final = 8

@@ -17,19 +17,6 @@ from typing import Final
 
 from univocal.cache.stored import Part, Selecting, Stored
 
-__all__ = [
-    "FORMAT",
-    "decode",
-    "encode",
-    "encode_softened",
-    "netstring",
-    "netstrings",
-    "optional",
-    "read_optional",
-    "usable_until",
-    "variant",
-]
-
 FORMAT: Final = 2
 # Seconds for which a response is kept beyond its freshness because it may be validated, or served when the
 # origin server cannot be reached; and seconds for which anything is kept at most.

@@ -17,8 +17,6 @@ from univocal.cache.forms import coded_form, forms_of
 from univocal.cache.stored import Stored
 from univocal.store.memory import MemoryStore
 
-__all__ = ["LIBRARIES", "Compression", "missing_library"]
-
 # Bytes that are compressed within the call: a millisecond or two.
 _AT_ONCE: Final = 32 * 1024
 _MOST: Final = 64  # that wait for the thread, of as much as one object at most: later requests ask again

@@ -8,8 +8,6 @@ from typing import Final
 
 from univocal.cache.stored import Stored
 
-__all__ = ["NO_ENTRY", "Entry", "Sieve", "Walk", "least_used"]
-
 # The part of a key's variants that may be waiting for their first use.
 _UNTRIED: Final = 1 / 4
 

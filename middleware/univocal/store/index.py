@@ -10,8 +10,6 @@ from univocal.cache.no_vary_search import NoVarySearch, split_key
 from univocal.cache.stored import Stored
 from univocal.store.eviction import Entry
 
-__all__ = ["Alike", "Index"]
-
 
 class Index:
     """The keys of stored responses by their tags and variances."""

@@ -28,8 +28,6 @@ from univocal.store.purge_selectors import (
     url_of,
 )
 
-__all__ = ["MOST_PATTERNS", "Journal", "Purge", "names_of"]
-
 MOST_PATTERNS: Final = 1_000
 # Bytes that the last numbers may take, and those of one beside its name, measured.
 _LIMIT: Final = 16 << 20

@@ -17,8 +17,6 @@ from univocal.store.purge_selectors import (
     may_match,
 )
 
-__all__ = ["Lease", "Leases"]
-
 # Bytes that the log of purges takes; a lease older than what was dropped from it cannot commit.
 _LOG_LIMIT: Final = 4 << 20
 # Purges that are kept though no lease needs them: a lease may begin late, with the number of an earlier one.

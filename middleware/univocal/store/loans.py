@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
-__all__ = ["Loan", "Loans"]
-
 
 class Loan:
     """One client's part in content that is held for it; `recall` takes it back early."""

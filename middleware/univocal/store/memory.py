@@ -17,8 +17,6 @@ from univocal.store.leases import Lease, Leases
 from univocal.store.loans import Loan, Loans
 from univocal.store.purge_selectors import Everything, Keys, LocalSelector, Pattern, Tags, Variants, matches
 
-__all__ = ["MemoryStats", "MemoryStore"]
-
 # So many keys at most are passed by.
 _MOST_PASSED: Final = 10_000
 # CPython keeps most of what small objects took for other small ones. So the most that they ever cost counts

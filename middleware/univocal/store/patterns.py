@@ -7,8 +7,6 @@ from typing import Final
 
 from univocal.store.purge_selectors import Pattern
 
-__all__ = ["compiled"]
-
 LONGEST: Final = 1024  # characters
 # The most that RE2 may take for one pattern: bytes for its machines, and instructions. With what it takes
 # beside, the worst of 8,000 patterns made at random took 68 KiB, after searches in URLs made to fill its

@@ -12,8 +12,6 @@ from univocal.store.codec import netstring, netstrings, optional, read_optional
 from univocal.store.journal import Purge
 from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Selector, Tags, Variants
 
-__all__ = ["PatternCompiler", "decode_purge", "encode_purge", "pieces_of"]
-
 PatternCompiler = Callable[[str], Pattern]
 """Makes a selector of an expression; raises ValueError."""
 

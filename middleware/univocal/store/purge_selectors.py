@@ -9,22 +9,6 @@ from typing import TypeAlias
 from univocal.cache.no_vary_search import split_key
 from univocal.cache.stored import Selecting, Stored
 
-__all__ = [
-    "Everything",
-    "Keys",
-    "LocalSelector",
-    "Pattern",
-    "Prefix",
-    "Profiles",
-    "Selector",
-    "Tags",
-    "Variants",
-    "located",
-    "matches",
-    "may_match",
-    "url_of",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Keys:

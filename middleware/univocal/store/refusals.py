@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["STEADY", "Refusals"]
-
 logger: Final = logging.getLogger("univocal")
 
 # Seconds without a refusal after which a store takes responses again: one that is nearly full takes small

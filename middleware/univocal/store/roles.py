@@ -34,23 +34,6 @@ from univocal.store.journal import Purge
 from univocal.store.leases import Lease
 from univocal.store.purge_selectors import Selector
 
-__all__ = [
-    "BOUND",
-    "BeyondHorizonError",
-    "Entries",
-    "FetchLease",
-    "Judge",
-    "NodeLease",
-    "Numbered",
-    "Purges",
-    "Settled",
-    "Siblings",
-    "StoreReport",
-    "StoreUnavailableError",
-    "Watcher",
-    "unreported",
-]
-
 # Seconds within which a purge that was confirmed on one node is in force on all others.
 BOUND: Final = 1.5
 

@@ -38,8 +38,6 @@ from univocal.store.roles import (
 )
 from univocal.store.tiers import Satisfies, TierLease, Tiers, is_among
 
-__all__ = ["SharedTier"]
-
 T = TypeVar("T")
 
 logger: Final = logging.getLogger("univocal")

@@ -23,8 +23,6 @@ from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Selector
 from univocal.store.roles import NodeLease
 
-__all__ = ["MemoryTier", "Satisfies", "TierLease", "Tiers", "local_of", "tiers_of"]
-
 T = TypeVar("T")
 
 logger: Final = logging.getLogger("univocal")

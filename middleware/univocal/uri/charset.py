@@ -16,17 +16,6 @@ from typing import Final
 
 from univocal.http.grammar import UNRESERVED, unescape
 
-__all__ = [
-    "CHARSETS",
-    "UTF_8",
-    "Charset",
-    "charset_of",
-    "decoded",
-    "encoded",
-    "known_charset",
-    "part_transcoder",
-]
-
 UTF_8: Final = "utf-8"
 
 _SINGLE: Final = (

@@ -10,8 +10,6 @@ from typing import Final, TypeAlias
 from univocal.uri.profile import Profile
 from univocal.uri.query import Respell, speller
 
-__all__ = ["spelled_pattern"]
-
 # A character beyond ASCII, bare or percent-encoded; bytes that are no UTF-8 are taken together.
 _BEYOND: Final = (
     (

@@ -13,8 +13,6 @@ from typing import Final
 
 from univocal.http.grammar import RESERVED, UNICODE_ESCAPE, UNRESERVED
 
-__all__ = ["DECODE", "ENCODE", "KEEP", "RINGS", "DecoderRing", "spellings"]
-
 ENCODE: Final = 0
 DECODE: Final = 1
 KEEP: Final = 2

@@ -27,8 +27,6 @@ from univocal.uri.segments import (
 )
 from univocal.uri.suspicious import UTF_8_ESCAPES, Inspector, is_utf_8
 
-__all__ = ["Declared", "Rejected", "Stage", "canonical_target", "explain_target", "rejected"]
-
 
 @dataclass(frozen=True, slots=True)
 class Stage:

@@ -21,8 +21,6 @@ from univocal.uri.segments import routing_view
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites, resolve_url
 
-__all__ = ["Beginning", "beginnings"]
-
 
 @dataclass(frozen=True, slots=True)
 class Beginning:

@@ -16,8 +16,6 @@ from univocal.uri.rewrite import Rule, first_overlap
 from univocal.uri.schema import CACHE, Tables, load, merged, with_defaults
 from univocal.uri.suspicious import SUB_DELIMITERS
 
-__all__ = ["FileName", "Profile", "ProfileName", "Shelf", "chosen_profile", "parse", "put_shelf"]
-
 # Part of every digest: to be raised when the same settings come to mean something else, so that a shared
 # store never answers with what an older univocal keyed.
 _VERSION: Final = 2

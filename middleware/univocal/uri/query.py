@@ -18,8 +18,6 @@ from univocal.http.grammar import RESERVED, UNRESERVED, unescape
 from univocal.uri.charset import Charset
 from univocal.uri.percent_encoding import DecoderRing
 
-__all__ = ["BARE", "Query", "Respell", "begun_at_semicolon", "query_steps", "speller", "split"]
-
 # The bytes of a query besides escapes: RFC 3986 §3.4, and the "[" and "]" that browsers send bare.
 BARE: Final = bytes(octet for octet in UNRESERVED + RESERVED if octet != 0x23)
 

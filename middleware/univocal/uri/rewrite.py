@@ -12,8 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-__all__ = ["Rewrite", "Rule", "first_overlap", "rewriter"]
-
 
 @dataclass(frozen=True, slots=True)
 class Rule:

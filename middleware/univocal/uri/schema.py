@@ -13,8 +13,6 @@ from univocal.uri.charset import CHARSETS, charset_of
 from univocal.uri.percent_encoding import RINGS
 from univocal.uri.suspicious import DEFAULT_LOOSE, LOOSE, SEQUENCES
 
-__all__ = ["CACHE", "Tables", "load", "merged", "with_defaults"]
-
 Tables: TypeAlias = Mapping[str, Any]
 
 

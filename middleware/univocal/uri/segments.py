@@ -10,20 +10,6 @@ from typing import Final
 
 from univocal.uri.percent_encoding import RINGS
 
-__all__ = [
-    "add_trailing_slash",
-    "is_under",
-    "merge_leading_slashes",
-    "merge_slashes",
-    "remove_dot_segments",
-    "remove_empty_segments",
-    "remove_index_name",
-    "remove_servlet_dot_segments",
-    "remove_trailing_slash",
-    "routing_view",
-    "strip_parameters",
-]
-
 _SLASHES: Final = re.compile(rb"/{2,}")
 _DOTS: Final = (b".", b"..")
 

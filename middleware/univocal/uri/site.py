@@ -13,9 +13,6 @@ from univocal.uri.profile import Profile, ProfileName, chosen_profile
 from univocal.uri.readings import Readings, spelled_alike
 from univocal.uri.segments import is_under, merge_leading_slashes, routing_view
 
-__all__ = ["HOST", "PLACE", "STAR", "Matches", "Route", "Site"]
-
-
 # In the path of an upstream: the canonical path, the site's host, and the part of it that "*" stands for.
 PLACE: Final = b"{path}"
 HOST: Final = b"{host}"

@@ -26,18 +26,6 @@ from univocal.uri.readings import is_loose
 from univocal.uri.site import Route, Site
 from univocal.uri.target import Canonical, strays, survives_clients
 
-__all__ = [
-    "EVERYWHERE",
-    "Sites",
-    "ascii_authority",
-    "canonical_url",
-    "declared_charsets",
-    "meant",
-    "resolve",
-    "resolve_url",
-    "url_octets",
-]
-
 EVERYWHERE: Final = "*"  # the name of a site that owns every authority
 LONGEST: Final = 255  # bytes of a host that are told of
 

@@ -12,19 +12,6 @@ from typing import Final
 
 from univocal.http.grammar import UNICODE_ESCAPE, unescape
 
-__all__ = [
-    "DEFAULT_LOOSE",
-    "DOTS",
-    "LOOSE",
-    "NON_NFC",
-    "SEQUENCES",
-    "SUB_DELIMITERS",
-    "UTF_8_ESCAPES",
-    "Inspector",
-    "in_octets",
-    "is_utf_8",
-]
-
 
 def is_utf_8(text: bytes) -> bool:
     """`text`, its escapes decoded, is UTF-8 (RFC 3629)."""

@@ -17,18 +17,6 @@ from univocal.uri.segments import is_under, routing_view
 from univocal.uri.site import PLACE, Route, Site
 from univocal.uri.suspicious import is_utf_8
 
-__all__ = [
-    "Canonical",
-    "encoding_fields",
-    "origin_target",
-    "path_tags",
-    "reference",
-    "reference_map",
-    "strays",
-    "survives_clients",
-]
-
-
 _PORT: Final = re.compile(rb":[0-9]*\Z")
 
 

@@ -12,8 +12,6 @@ import redis
 
 from tests.ports import free_port
 
-__all__ = ["Cluster", "Sentinels", "Started", "started"]
-
 
 class Started:
     """One process of Redis's, of whichever mode."""

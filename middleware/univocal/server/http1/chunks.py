@@ -14,8 +14,6 @@ import httptools
 from univocal.http.errors import RefusedError
 from univocal.server.http1.llhttp import new_parser
 
-__all__ = ["ChunkReader"]
-
 # Steps that are taken at once, about a microsecond each: a chunk is one.
 _AT_ONCE: Final = 128
 # Chunks of fewer bytes are read many at a time, as far as these bytes have them.

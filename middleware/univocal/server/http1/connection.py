@@ -35,8 +35,6 @@ from univocal.server.request_content import RequestContent
 from univocal.server.roles import ServerState
 from univocal.server.turn import Turn, TurnState
 
-__all__ = ["ConnectionState", "Http1Connection"]
-
 logger: Final = logging.getLogger("univocal")
 
 # Seconds before the end of a shutdown's time at which tunnels are ended, so that clients can hear of it.

@@ -10,8 +10,6 @@ import httptools
 from univocal.judge.plan import Plan
 from univocal.server.http1.llhttp import new_parser
 
-__all__ = ["Glance", "Glimpse", "PlanOf"]
-
 PlanOf: TypeAlias = Callable[[tuple[bytes, ...], tuple[bytes, ...]], Plan | None]
 """The plan for a GET with these field names and values; None where it is no ordinary one."""
 

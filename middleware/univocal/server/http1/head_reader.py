@@ -19,8 +19,6 @@ from univocal.server.http1.llhttp import (
     why,
 )
 
-__all__ = ["HeadReader", "IncomingHead"]
-
 # A head for trailers to stand behind: so they are judged as fields, beside the framing of their message.
 _BEFORE_TRAILERS: Final = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n"
 

@@ -14,16 +14,6 @@ import httptools
 
 from univocal.http.errors import RefusedError
 
-__all__ = [
-    "METHODS",
-    "PLACEHOLDER",
-    "RawTarget",
-    "new_parser",
-    "split_method",
-    "version_of",
-    "why",
-]
-
 # Methods that need no second look.
 METHODS: Final = (
     b"GET ",

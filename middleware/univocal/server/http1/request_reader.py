@@ -15,8 +15,6 @@ from univocal.server.bounds import PIECE, Bounds
 from univocal.server.http1.chunks import ChunkReader
 from univocal.server.http1.head_reader import HeadReader, IncomingHead
 
-__all__ = ["END", "End", "Event", "RequestPhase", "RequestReader"]
-
 # Bytes of content that are given at once.
 _MOUTHFUL: Final = 64 * 1024
 _BLANK_LINE: Final = b"\r\n\r\n"

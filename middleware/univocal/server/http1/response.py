@@ -9,8 +9,6 @@ from typing import Final
 from univocal.http.messages import Fields
 from univocal.http.status import reason_phrase
 
-__all__ = ["ResponseFraming", "interim_head"]
-
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 
 

@@ -10,8 +10,6 @@ from univocal.http.batch import batch_of
 from univocal.http.messages import Fields
 from univocal.server.http1.response import ResponseFraming
 
-__all__ = ["JOINED", "ResponseWriter"]
-
 # Content of more bytes is not copied to stand behind its head, and does not wait.
 JOINED: Final = 8 * 1024
 # So many pieces of fewer bytes wait at most.

@@ -15,8 +15,6 @@ import hpack
 from univocal.cache.stored import head_fields
 from univocal.http.messages import Field
 
-__all__ = ["NO_TABLE", "block_of", "block_of_head", "block_of_hit", "block_of_status"]
-
 NO_TABLE: Final = b"\x20"
 """A new maximum of 0 for the dynamic table (§6.3), which a connection's first section of fields begins with.
 

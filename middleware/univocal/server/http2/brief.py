@@ -13,8 +13,6 @@ from h2.errors import ErrorCodes
 
 from univocal.server.http2.frames import Flag, Frame, Kind
 
-__all__ = ["LARGEST", "BriefStreams", "is_whole"]
-
 LARGEST: Final = 2**31 - 1
 """The largest identifier of a stream, and the largest window in bytes."""
 

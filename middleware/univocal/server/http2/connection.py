@@ -40,8 +40,6 @@ from univocal.server.request_content import RequestContent
 from univocal.server.roles import ServerState
 from univocal.server.turn import Turn
 
-__all__ = ["Http2Connection"]
-
 logger: Final = logging.getLogger("univocal")
 
 # Frames of one connection that are read before others have their turn, if `A_TURN` is not over by then.

@@ -11,19 +11,6 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final
 
-__all__ = [
-    "FRAME_HEADER",
-    "LONGEST",
-    "Credit",
-    "Flag",
-    "Frame",
-    "FrameReader",
-    "FrameTooLongError",
-    "Kind",
-    "NoSettingsError",
-    "frame_of",
-]
-
 LONGEST: Final = 16384
 """Bytes of a frame's payload at most: SETTINGS_MAX_FRAME_SIZE as it is without being said (§6.5.2)."""
 

@@ -17,8 +17,6 @@ from univocal.http.fields import content_length_value
 from univocal.http.grammar import split_absolute
 from univocal.http.messages import Field, Fields
 
-__all__ = ["Head", "head_of", "is_trailer_section"]
-
 # A name in capitals is malformed (§8.2.1), and so is one that is no token; a comma is in none.
 _NAMES: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+(?:,[!#$%&'*+\-.^_`|~0-9a-z]+)*")
 # A control character, or a blank at either end of a value; values are joined by line feeds.

@@ -10,8 +10,6 @@ from univocal.server.delivery import Delivery
 from univocal.server.http2.session import Session
 from univocal.server.http2.stream import Http2Stream
 
-__all__ = ["Output"]
-
 # Bytes of content that are written at once.
 _BATCH: Final = 128 * 1024
 

@@ -13,8 +13,6 @@ from univocal.http.timer import NEVER, Timer
 from univocal.server.http2.stream import Http2Stream
 from univocal.server.listener import Listener
 
-__all__ = ["Pace"]
-
 
 class Pace:
     """Looks at a connection's streams every `content_timeout` and every `send_timeout` seconds (see framing).

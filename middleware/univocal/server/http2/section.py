@@ -18,8 +18,6 @@ from univocal.http.messages import Field, Fields
 from univocal.http.remembering import remember
 from univocal.server.http2.head import Head, head_of
 
-__all__ = ["FieldDecoder"]
-
 _OVERHEAD: Final = 32  # bytes that each field counts beside its own (§4.1)
 _LENGTH: Final = b"content-length"
 # Fields for which h2 ends the connection, and names for them that no request may have (RFC 9113 §8.2.1).

@@ -60,8 +60,6 @@ from univocal.server.http2.frames import (
 from univocal.server.http2.head import Head, is_trailer_section
 from univocal.server.http2.section import FieldDecoder
 
-__all__ = ["MOST_STREAMS", "STREAM_WINDOW", "Faulty", "Session", "SessionState", "WholeRequest"]
-
 MOST_STREAMS: Final = 100
 """Streams at the same time: SETTINGS_MAX_CONCURRENT_STREAMS."""
 

@@ -19,8 +19,6 @@ from univocal.server.http2.session import Session
 from univocal.server.peer import ClientPeer
 from univocal.server.turn import Turn
 
-__all__ = ["Http2Stream", "ResponsePhase"]
-
 # Bytes that wait for the client's window before the turn is told to write no more.
 _AHEAD: Final = 16 * 1024
 

@@ -10,8 +10,6 @@ from typing import Final
 
 from univocal.store.file.own_files import open_file
 
-__all__ = ["ByteLocks"]
-
 # Linux has locks of an open file, which are no other's of this process; elsewhere they are the process's.
 _SET: Final[int] = getattr(fcntl, "F_OFD_SETLK", fcntl.F_SETLK)
 _GET: Final[int] = getattr(fcntl, "F_OFD_GETLK", fcntl.F_GETLK)

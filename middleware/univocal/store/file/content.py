@@ -16,8 +16,6 @@ from typing import Final
 
 from univocal.store.file.own_files import open_file
 
-__all__ = ["SCHEMA", "UNIT", "Content", "units_of"]
-
 UNIT: Final = 1 << 10
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS free (first INTEGER PRIMARY KEY, units INTEGER NOT NULL);

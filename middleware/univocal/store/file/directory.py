@@ -21,12 +21,10 @@ from typing import Final
 
 from univocal.store.file.byte_locks import ByteLocks
 from univocal.store.file.own_files import open_directory
-from univocal.store.file.ownership import InUseError, Program, RemovedError, is_left, locked
+from univocal.store.file.ownership import Program, RemovedError, is_left, locked
 from univocal.store.file.ring import CAPACITY, Ring
 from univocal.store.file.turns import Turns
 from univocal.store.roles import StoreUnavailableError
-
-__all__ = ["Directory", "InUseError", "new_in_memory"]
 
 logger: Final = logging.getLogger("univocal")
 

@@ -33,8 +33,6 @@ from univocal.store.roles import (
     unreported,
 )
 
-__all__ = ["FileEntries"]
-
 T = TypeVar("T")
 
 logger: Final = logging.getLogger("univocal")

@@ -8,8 +8,6 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import Final
 
-__all__ = ["open_directory", "open_file"]
-
 # The user that a container's kernel shows for those it cannot name.
 _UNNAMED: Final = 65534
 

@@ -11,8 +11,6 @@ from typing import Final
 
 from univocal.store.file.byte_locks import ByteLocks
 
-__all__ = ["InUseError", "Program", "RemovedError", "is_left", "locked"]
-
 # Seconds for which another process may be writing its name, and between two looks.
 _PATIENCE: Final = 1.0
 _PAUSE: Final = 0.01

@@ -15,9 +15,6 @@ from univocal.store.purge_codec import PatternCompiler, decode_purge, encode_pur
 from univocal.store.purge_selectors import Selector
 from univocal.store.roles import Purges, Settled, StoreReport, StoreUnavailableError, Watcher, unreported
 
-__all__ = ["FilePurges"]
-
-
 # Seconds between two looks whether the journal is where it was.
 _LOOK: Final = 0.5
 # Bytes of the ring that a name takes at least, so that the names of a full one fit into `Journal`.

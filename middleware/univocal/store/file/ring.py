@@ -26,8 +26,6 @@ from typing import Final
 from univocal.store.file.own_files import open_file
 from univocal.store.roles import BeyondHorizonError, StoreUnavailableError
 
-__all__ = ["CAPACITY", "Ring"]
-
 CAPACITY: Final = 4 << 20
 _HEAD: Final = mmap.PAGESIZE
 _MAGIC: Final = int.from_bytes(b"univocJ2", "little")

@@ -39,8 +39,6 @@ from univocal.store.purge_selectors import (
 )
 from univocal.store.roles import Numbered
 
-__all__ = ["LOGGED", "PATIENCE", "EntryTable", "Lift", "Put", "Row", "is_damage"]
-
 # Seconds for which another process may be writing.
 PATIENCE: Final = 2.0
 _CACHE: Final = 2_048  # KiB

@@ -10,9 +10,6 @@ from typing import Final
 
 from univocal.store.file.byte_locks import ByteLocks
 
-__all__ = ["Turns"]
-
-
 # Bytes for each key: the length of a lock says which turn it is.
 _ROOM: Final = 20
 

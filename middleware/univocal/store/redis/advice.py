@@ -7,8 +7,6 @@ from collections.abc import Iterator
 
 from univocal.store.redis.url import RedisAddress
 
-__all__ = ["advice", "misled"]
-
 
 def misled(info: bytes, address: RedisAddress) -> str:
     """The objection to a server of another kind than the address names, with the URL to use; or empty."""

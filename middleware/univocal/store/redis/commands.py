@@ -24,8 +24,6 @@ from univocal.store.redis.pipe import Pipe, Word
 from univocal.store.redis.servers import Place, Servers
 from univocal.store.roles import StoreReport, StoreUnavailableError, unreported
 
-__all__ = ["AWAY", "Commands", "FullError", "result_of"]
-
 # The errors of a Redis that is not to be had.
 AWAY: Final = (RedisError, OSError, RuntimeError)
 # A server that answers so is not the one to ask any longer, or is not ready.

@@ -20,8 +20,6 @@ from univocal.store.redis.walk import walk
 from univocal.store.refusals import Refusals
 from univocal.store.roles import Entries, FetchLease, Judge, Numbered
 
-__all__ = ["RedisEntries"]
-
 # More bytes than these are not given unless they are asked for: whoever sends a selecting field of another
 # value each time, for which nothing is stored, moves no more of a large entry than this.
 _AT_ONCE: Final = 256 << 10

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["JOURNAL", "ROOT", "entry", "key_of", "turn"]
-
 ROOT: Final = b"univocal:3:"
 JOURNAL: Final = tuple(b"%b%b:{journal}" % (ROOT, name) for name in (b"head", b"log", b"last", b"how"))
 

@@ -16,8 +16,6 @@ import hiredis
 import redis.asyncio as redis
 from redis.exceptions import RedisError
 
-__all__ = ["Pipe", "Word"]
-
 Word: TypeAlias = bytes | int | str
 """One of the words of a command."""
 

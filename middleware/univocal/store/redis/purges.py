@@ -34,8 +34,6 @@ from univocal.store.redis.pipe import Pipe, Word
 from univocal.store.redis.scripts import ATTACH, CATCH_UP, PUBLISH
 from univocal.store.roles import BeyondHorizonError, Purges, Siblings, StoreUnavailableError, Watcher
 
-__all__ = ["RedisPurges"]
-
 logger: Final = logging.getLogger("univocal")
 
 # Entries of the stream, and names whose last purge is kept; how many of either one reply has.

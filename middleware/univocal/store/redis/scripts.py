@@ -10,21 +10,6 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Final, Literal, TypeAlias
 
-__all__ = [
-    "ATTACH",
-    "BEGIN",
-    "CATCH_UP",
-    "COMMIT",
-    "DESCRIBE",
-    "FINISH",
-    "LOOKUP",
-    "MOST_OCTETS",
-    "PUBLISH",
-    "REMOVE",
-    "TIDY",
-    "UNLINK",
-]
-
 # Descriptions and contents of all responses of one key together: what one reading moves at most.
 MOST_OCTETS: Final = 16 << 20
 

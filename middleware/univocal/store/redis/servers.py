@@ -14,8 +14,6 @@ from redis.exceptions import RedisClusterException, SlotNotCoveredError
 
 from univocal.store.redis.url import RedisAddress, read
 
-__all__ = ["Place", "Servers", "servers_at"]
-
 Place: TypeAlias = tuple[str, int]
 """A host and a port; a socket's path and 0."""
 

@@ -16,8 +16,6 @@ from typing import Final
 
 from univocal.store.roles import Siblings, StoreUnavailableError
 
-__all__ = ["MappedSiblings"]
-
 _SIZE: Final = 8
 # How often a worker tries while another holds the lock, and the seconds between two attempts.
 _ATTEMPTS: Final = 500

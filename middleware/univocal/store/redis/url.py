@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-__all__ = ["RedisAddress", "check", "masked", "read"]
-
 _FORM: Final = (
     "the URL of a Redis or Valkey: redis://HOST:PORT/DB, redis+sentinel://HOST:PORT,HOST:PORT/NAME, "
     "redis+cluster://HOST:PORT,HOST:PORT, with TLS rediss://… and so on, unix:///PATH"

@@ -16,8 +16,6 @@ from univocal.store.redis.pipe import Word
 from univocal.store.redis.scripts import BEGIN, DESCRIBE, TIDY, UNLINK
 from univocal.store.roles import Judge, Numbered, StoreUnavailableError
 
-__all__ = ["walk"]
-
 # Names that one step looks at, seconds between two steps, and between two walks.
 _STEP: Final = 200
 _PACE: Final = 0.05
