@@ -70,6 +70,7 @@ def by_rank(reasons: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(reasons), key=_RANK.__getitem__))
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class UnivocalError(Exception):
     """The root of every error that univocal raises on purpose."""
 
