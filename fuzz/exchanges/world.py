@@ -186,7 +186,8 @@ class World:
         runtime = Runtime.everywhere(PROFILE, self.rules)
         self.engine = Engine(Gate(runtime, self.tiers), (), self.clock, self.clock.call_later)
         server = OriginServer("http://origin.example", PlayedTransport(self.clock, self._reached), PATIENT)
-        self.forwarding = Forwarding(MappingProxyType({"": Upstream(Balance.alone(server))}))
+        self.upstream = Upstream(Balance.alone(server))
+        self.forwarding = Forwarding(MappingProxyType({"": self.upstream}))
         self.clients: dict[int, Client] = {}
         self.all_clients: list[Client] = []
         self.origins: list[OriginWire] = []

@@ -1,0 +1,5 @@
+"""Before the tables are read."""
+
+import pytest
+
+pytest.register_assert_rewrite("exchanges.table")

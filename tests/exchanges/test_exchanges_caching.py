@@ -1,0 +1,163 @@
+"""What is stored, reused, validated and purged (RFC 9111), the same on every way in."""
+
+from __future__ import annotations
+
+import pytest
+
+from exchanges.table import (
+    BODY,
+    FRESH,
+    TAG,
+    answers,
+    asks,
+    breaks,
+    cut_short,
+    every,
+    goes,
+    got,
+    hit,
+    leaves,
+    miss,
+    play,
+    purge,
+    row,
+    stays,
+    wait,
+    waits_still,
+)
+
+ROWS = [
+    row("fresh for its lifetime", miss(FRESH), wait(59), hit("age: 59"), wait(1), asks(), goes()),
+    row("no-store", miss("Cache-Control: no-store"), miss(FRESH), hit()),
+    row("chunked content is stored", miss(FRESH, coding="chunked"), hit("content-length: 10")),
+    row("content until the connection closes", miss(FRESH, coding="close"), hit()),
+    row(
+        "fetched before a purge",
+        *(asks(), purge(), answers(FRESH, content=b"old"), got(content=b"old")),
+        *(miss(FRESH, content=b"new"), hit(content=b"new")),
+    ),
+    row("purged", miss(FRESH), purge("/%61"), miss(FRESH), hit()),
+    row(
+        "a 304 freshens",
+        *(
+            miss(FRESH, TAG),
+            wait(60),
+            asks(),
+            goes('if-none-match: "a"'),
+            answers(FRESH, status="304 Not Modified"),
+        ),
+        *(got(200, content=BODY), hit("age: 0")),
+    ),
+    row(
+        "selected by Vary",
+        miss(FRESH, "Vary: X", asked=["X: 1"], content=b"1"),
+        miss(FRESH, "Vary: X", asked=["X: 2"], content=b"2"),
+        *(hit(asked=["X: 1"], content=b"1"), hit(asked=["X: 2"], content=b"2")),
+    ),
+    row(
+        "collapsed",
+        *(asks(name="one"), asks(name="two"), stays(), answers(FRESH)),
+        *(got(name="one", content=BODY), got(200, "cache-status ~ collapsed", name="two", content=BODY)),
+    ),
+    row(
+        "the leader leaves",
+        *(asks(name="one"), asks(name="two"), leaves("one"), waits_still("two"), answers(FRESH)),
+        got(name="two", content=BODY),
+    ),
+    row(
+        "stale on error",
+        *(miss(FRESH + ", stale-if-error=60"), wait(60), asks(), breaks()),
+        got(200, content=BODY),
+    ),
+    row(
+        "an interim response",
+        *(asks(), answers(FRESH, interim=b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n")),
+        *(got(200, interims=(103,)), hit()),
+    ),
+    row(
+        "an unsafe request invalidates",
+        *(
+            miss(FRESH),
+            asks(method="POST", content=b"x"),
+            goes(content=b"x"),
+            answers(status="204 No Content"),
+        ),
+        *(got(204), miss(FRESH), hit()),
+    ),
+    row(
+        "an unsafe request that fails invalidates nothing",
+        *(miss(FRESH), asks(method="POST", content=b"x"), answers(status="500 Oh"), got(500), hit()),
+    ),
+    row(
+        "a HEAD is answered by a stored GET", miss(FRESH), asks(method="HEAD"), stays(), got(200, content=b"")
+    ),
+    row(
+        "a part of what is stored",
+        *(miss(FRESH, TAG), asks("Range: bytes=2-4"), stays()),
+        got(206, "content-range: bytes 2-4/10", content=b"234"),
+    ),
+    row(
+        "a client's own copy",
+        miss(FRESH, TAG),
+        asks('If-None-Match: "a"'),
+        stays(),
+        got(304, 'etag: "a"', content=b""),
+    ),
+    row("only-if-cached", asks("Cache-Control: only-if-cached"), stays(), got(504)),
+    row(
+        "a client's no-cache validates",
+        *(miss(FRESH, TAG), asks("Cache-Control: no-cache"), goes('if-none-match: "a"')),
+        *(answers(FRESH, status="304 Not Modified"), got(200, content=BODY)),
+    ),
+    row("what Authorization brought", miss(FRESH, asked=["Authorization: Basic x"]), miss(FRESH), hit()),
+    row(
+        "a public answer to Authorization",
+        miss("Cache-Control: public, max-age=9", asked=["Authorization: Basic x"]),
+        hit(),
+    ),
+    row("set-cookie is not shared by a lifetime of ours", miss("Set-Cookie: a=b"), miss(), hit(), ttl=60),
+    row(
+        "a personal request is not shared by a lifetime of ours",
+        miss(asked=["X-Api-Key: k"]),
+        miss(),
+        hit(),
+        ttl=60,
+    ),
+    row("404 for as long as it says", miss(FRESH, status="404 Not Found"), hit(status=404)),
+    row(
+        "stale while it is refreshed",
+        *(
+            miss("Cache-Control: max-age=1, stale-while-revalidate=60"),
+            wait(2),
+            asks(),
+            got(200, content=BODY),
+        ),
+        *(goes(), answers(FRESH, content=b"new"), hit(content=b"new")),
+    ),
+    row(
+        "a refresh that fails ends what was stale",
+        *(
+            miss("Cache-Control: max-age=1, stale-while-revalidate=60"),
+            wait(2),
+            asks(),
+            got(200, content=BODY),
+        ),
+        *(answers(FRESH, status="404 Not Found"), hit(status=404)),
+    ),
+    row(
+        "cut short is not stored",
+        asks(),
+        cut_short(FRESH),
+        got(200, content=b"012", complete=False),
+        miss(FRESH),
+        hit(),
+    ),
+    row("an origin server that breaks", asks(), breaks(), got(502), miss(FRESH)),
+    row("spellings of one URL", miss(FRESH, target="/a"), hit(target="/%61")),
+    row("a soft purge", miss(FRESH, TAG), purge("/a", "Soft-Purge: 1"), asks(), goes('if-none-match: "a"')),
+]
+
+
+@pytest.mark.parametrize(("row", "way", "mode"), every(ROWS))
+async def test_caching_is_the_same_on_every_way_in(row, way, mode):
+    await play(row, way, mode)

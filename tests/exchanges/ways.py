@@ -1,0 +1,261 @@
+"""Ways in for a client: HTTP/1.1 and HTTP/2 by bytes, ASGI messages, the engine's plain calls.
+
+Each asks in a world of the fuzzer (fuzz/exchanges), whose origin server reads and writes bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import hpack
+from uvicorn.server import ServerState
+
+from fuzz.exchanges.grammar import HOST
+from fuzz.exchanges.messages import responses
+from fuzz.exchanges.wires import Wire
+from fuzz.exchanges.world import CONFIG, World
+from http2_client import HEADERS, PREFACE, Client, data, headers, settings
+from neighbours import PlayedClient
+from univocal import CacheMiddleware
+from univocal.asgi.reverse_proxy import ReverseProxy
+from univocal.engine.exchange import Exchange
+from univocal.http.framing import ReadLimits
+from univocal.http.messages import Fields, Received
+from univocal.server.http2.connection import Http2Connection
+from univocal.server.listener import Listener
+from univocal.server.service import EngineService
+
+SURPLUS = b"/-surplus"
+ADDRESS = "192.0.2.1"
+
+
+class Sent(NamedTuple):
+    """A client's request."""
+
+    target: bytes
+    method: bytes
+    fields: Fields
+    content: bytes | None
+
+
+@dataclass
+class Seen:
+    """A response as its client has it; `complete` says that all of it is there."""
+
+    status: int = 0
+    fields: Fields = field(default_factory=list)
+    content: bytes = b""
+    complete: bool = False
+    interims: tuple[int, ...] = ()
+
+
+class Http1:
+    """A connection of HTTP/1.1."""
+
+    def __init__(self, world: World) -> None:
+        self._client = world.connect(ADDRESS)
+        self._methods: list[bytes] = []
+
+    def ask(self, sent: Sent, *, pieces: bool, surplus: bool) -> None:
+        lines = [b"%b %b HTTP/1.1" % (sent.method, sent.target), b"Host: " + HOST]
+        lines += [b"%b: %b" % each for each in sent.fields]
+        if sent.content is not None:
+            lines.append(b"Content-Length: %d" % len(sent.content))
+        octets = b"\r\n".join([*lines, b"", sent.content or b""])
+        self._methods = [sent.method]
+        if surplus:
+            octets += b"GET %b HTTP/1.1\r\nHost: %b\r\n\r\n" % (SURPLUS, HOST)
+            self._methods.append(b"GET")
+        self._client.outbox.extend(octets[at : at + 1] for at in range(len(octets))) if pieces else (
+            self._client.outbox.append(octets)
+        )
+
+    def _responses(self) -> list[Any]:
+        wire = self._client.wire
+        return responses(bytes(wire.sent), self._methods, closed=wire.closed)[0]
+
+    def seen(self) -> Seen:
+        if not (found := self._responses()):
+            return Seen()
+        first = found[0]
+        return Seen(first.status, first.fields, first.content, first.complete, first.interims)
+
+    def leave(self) -> None:
+        self._client.left = True
+        self._client.wire.lose()
+
+    def surplus_is_answered(self) -> bool:
+        return [each.content for each in self._responses()[1:]] == [b"surplus"]
+
+
+class Http2(Client):
+    """A connection of HTTP/2."""
+
+    def __init__(self, world: World) -> None:
+        service = EngineService(world.engine, world.forwarding)
+        listener = Listener(service, ReadLimits(), ticks=lambda: 0.0)
+        self._client = world.connect(ADDRESS)
+        self.transport = self._client.wire = Wire(world.clock, ADDRESS)
+        self.connection = Http2Connection(listener, CONFIG, ServerState(), {}, world.clock)
+        self._client.wire.protocol = self.connection
+        self.connection.connection_made(self._client.wire)
+        self.decoder = hpack.Decoder()
+        self.frames, self._unread, self._section = [], b"", b""
+        self._client.outbox.append(PREFACE + settings())
+
+    def ask(self, sent: Sent, *, pieces: bool, surplus: bool) -> None:
+        pseudo = [
+            (b":method", sent.method),
+            (b":scheme", b"http"),
+            (b":path", sent.target),
+            (b":authority", HOST),
+        ]
+        fields = [(name.lower(), value) for name, value in sent.fields]
+        octets = headers(1, [*pseudo, *fields], ends=sent.content is None)
+        if sent.content is not None:
+            octets += data(1, sent.content, ends=True)
+        if surplus:
+            octets += headers(3, [*pseudo[1:2], (b":method", b"GET"), (b":path", SURPLUS), pseudo[3]])
+        parts = [octets[at : at + 1] for at in range(len(octets))] if pieces else [octets]
+        self._client.outbox.extend(parts)
+
+    def seen(self) -> Seen:
+        self._read()
+        interims = tuple(int(each[b":status"]) for each in self.interims(1))
+        if self.head(1) is None:
+            return Seen(interims=interims)
+        final = next(each.payload for each in self.of(1, HEADERS) if each.payload[0][1] >= b"200")
+        return Seen(int(final[0][1]), final[1:], self.content(1), self.has_ended(1), interims)
+
+    def _read(self) -> None:
+        self._unread += bytes(self.transport.sent)
+        self.transport.sent.clear()
+        self._parse()
+
+    def leave(self) -> None:
+        self._client.left = True
+        self._client.wire.lose()
+
+    def surplus_is_answered(self) -> bool:
+        self._read()
+        return (self.content(3), self.has_ended(3)) == (b"surplus", True)
+
+
+class Asgi:
+    """A call of the middleware, mounted on a `ReverseProxy`."""
+
+    def __init__(self, world: World) -> None:
+        app = ReverseProxy(world.upstream)
+        self._app = CacheMiddleware(app, store=world.tiers, clock=world.clock)
+        self._app.engine, self._app.gate = world.engine, world.engine.gate
+        self._seen = Seen()
+        self._left = asyncio.Event()
+        self._messages: deque[dict[str, Any]] = deque()
+
+    def ask(self, sent: Sent, *, pieces: bool, surplus: bool) -> None:
+        path, _, query = sent.target.partition(b"?")
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.4"},
+            "http_version": "1.1",
+            "method": sent.method.decode(),
+            "scheme": "http",
+            "path": unquote(path.decode("latin-1")),
+            "raw_path": path,
+            "query_string": query,
+            "root_path": "",
+            "headers": [(b"host", HOST), *((name.lower(), value) for name, value in sent.fields)],
+            "client": (ADDRESS, 4711),
+            "server": ("192.0.2.80", 80),
+            "extensions": {"univocal.target": {"target": sent.target}, "http.response.informational": {}},
+        }
+        content = sent.content or b""
+        if sent.content is not None:
+            scope["headers"].append((b"content-length", b"%d" % len(content)))
+        size = 1 if pieces else max(1, len(content))
+        for at in range(0, max(1, len(content)), size):
+            more = at + size < len(content)
+            message = {"type": "http.request", "body": content[at : at + size], "more_body": more}
+            self._messages.append(message)
+        self._task = asyncio.create_task(self._app(scope, self._receive, self._send))
+
+    async def _receive(self) -> dict[str, Any]:
+        if self._messages:
+            return self._messages.popleft()
+        await self._left.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        seen = self._seen
+        if message["type"] == "http.response.start":
+            seen.status, seen.fields = message["status"], list(message["headers"])
+        elif message["type"] == "http.response.body":
+            seen.content += message.get("body", b"")
+            seen.complete = not message.get("more_body", False)
+        else:
+            seen.interims += (message["status"],)
+
+    def seen(self) -> Seen:
+        return self._seen
+
+    def leave(self) -> None:
+        self._left.set()
+
+
+class Plain:
+    """An exchange of the engine, without a wire."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._client = PlayedClient()
+
+    def ask(self, sent: Sent, *, pieces: bool, surplus: bool) -> None:
+        engine = self._world.engine
+        fields = [(b"host", HOST), *((name.lower(), value) for name, value in sent.fields)]
+        content = None
+        if sent.content is not None:
+            content = PlayedContent(sent.content, 1 if pieces else max(1, len(sent.content)))
+            fields.append((b"content-length", b"%d" % len(sent.content)))
+        received = Received(sent.method, sent.target, b"http", ADDRESS)
+        now = engine.clock()
+        admission = engine.gate.admit(received, fields, now)
+        exchange = Exchange(engine, self._client, admission, self._world.forwarding, content, (now, now))
+        self._client.exchange = exchange
+        exchange.begin()
+
+    def seen(self) -> Seen:
+        client, ended = self._client, self._client.state == "finished"
+        return Seen(client.status, client.fields, client.body, ended, tuple(client.interims))
+
+    def leave(self) -> None:
+        self._client.leave()
+
+
+class PlayedContent:
+    """A request's content (a `Content`) in pieces of one size, given as they are taken."""
+
+    def __init__(self, octets: bytes, size: int) -> None:
+        self._pieces = deque(octets[at : at + size] for at in range(0, len(octets), size))
+        self._sink: Any = None
+
+    def when_begun(self, call: Any) -> None:
+        """Nobody waits for this content."""
+
+    def attach(self, sink: Any) -> None:
+        self._sink = sink
+        self.resume()
+
+    def resume(self) -> None:
+        while self._sink is not None and self._pieces:
+            if not self._sink.write(self._pieces.popleft()):
+                return
+        if self._sink is not None:
+            sink, self._sink = self._sink, None
+            sink.finish()
+
+    def detach(self) -> None:
+        self._sink = None
