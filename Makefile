@@ -19,7 +19,7 @@ help:  ## what can be made
 # and if of all modules only those are compiled that the proxy imports.
 OWN_PIP = $(shell $(PYTHON) -c 'import pip; print(int(pip.__version__.split(".")[0]) >= 23 or "")' 2>/dev/null)
 
-$(RUNS): EXTRA = proxy
+$(RUNS): EXTRA = proxy,learn
 $(RUNS): PIP = $(if $(OWN_PIP),$(PYTHON) -m pip --python $(@D)/bin/python)
 $(RUNS): OPTIONS = --no-compile
 $(RUNS): FIRST_IMPORT = env -u PYTHONDONTWRITEBYTECODE $(@D)/bin/python -c 'import univocal_app.commands.cli, univocal_app.run.serve'

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from univocal_app.config.values import Address
-from univocal_app.demo import run
-from univocal_app.demo.tries import tries
-from univocal_app.demo.visitors import VISITS
+from univocal_learn.demo import run
+from univocal_learn.demo.tries import tries
+from univocal_learn.demo.visitors import VISITS
 
 Fixture = Callable[..., Any]
 

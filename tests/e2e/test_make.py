@@ -62,7 +62,7 @@ def test_the_demo_installs_what_running_needs_and_no_more(
     asked = ["make", "--no-print-directory", "-n", f"PYTHON={sys.executable}", *places, target]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     said = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True, cwd=root, env=clean)
-    installed = re.findall(r"(\S+)/bin/python (?:-m pip )?install .*--editable '\.\[(\w+)\]'", said.stdout)
+    installed = re.findall(r"(\S+)/bin/python (?:-m pip )?install .*--editable '\.\[([\w,]+)\]'", said.stdout)
     assert installed == [(f"{tmp_path}/{environment}", extra)]
 
 

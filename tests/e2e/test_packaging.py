@@ -106,10 +106,14 @@ def test_what_is_in_them(root: Path, built: Path) -> None:
         names = archive.namelist()
         (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
         told = Parser().parsestr(archive.read(metadata).decode())
-    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"univocal", "univocal_app"}
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {
+        "univocal",
+        "univocal_app",
+        "univocal_learn",
+    }
     assert {"univocal/py.typed", "univocal/profiles/mediawiki.toml"} <= set(names)
     templates = {
-        f"univocal_app/exporters/templates/canonicalize.{each}.in" for each in ("js", "lua", "py", "vcl")
+        f"univocal_learn/exporters/templates/canonicalize.{each}.in" for each in ("js", "lua", "py", "vcl")
     }
     assert templates <= set(names)
     assert {"univocal/store/redis/lua/publish.lua", "univocal/store/redis/lua/commit.lua"} <= set(names)

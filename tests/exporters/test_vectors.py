@@ -11,8 +11,8 @@ from univocal.http.errors import ConfigurationError, ProfileError
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.profile import Profile
 from univocal_app.commands.cli import app
-from univocal_app.exporters.languages import LANGUAGES, Target
-from univocal_app.exporters.writing import exported
+from univocal_learn.exporters.languages import LANGUAGES, Target
+from univocal_learn.exporters.writing import exported
 
 
 def export(*arguments: str) -> str:

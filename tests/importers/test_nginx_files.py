@@ -2,8 +2,8 @@
 
 import pytest
 
-from univocal_app.importers.imported import NothingImportedError, Source
-from univocal_app.importers.nginx import read
+from univocal_learn.importers.imported import NothingImportedError, Source
+from univocal_learn.importers.nginx import read
 
 PASS = "location / { proxy_pass http://127.0.0.1:1; }"
 CLOSED = ["0.0.0.0/0", "::/0"]

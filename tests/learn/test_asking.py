@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from univocal_app.learn.asking import Asker, Forbidden, OriginError, Remembered, remembering
-from univocal_app.learn.likeness import Reply, words
-from univocal_app.learn.verdicts import led_to
+from univocal_learn.asking import Asker, Forbidden, OriginError, Remembered, remembering
+from univocal_learn.likeness import Reply, words
+from univocal_learn.verdicts import led_to
 
 ORIGIN = "http://en.example"
 Handler = Callable[[bytes], httpx.Response]

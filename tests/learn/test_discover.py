@@ -13,10 +13,10 @@ import pytest
 from examples import LONG
 from univocal.uri.pipeline import canonical_target
 from univocal.uri.profile import parse
-from univocal_app.learn.corpus import Corpus, read
-from univocal_app.learn.discover import BASE, Discovery, discover, discovered_in, measured, validated
-from univocal_app.learn.logs import LogEntry, entry_of_any
-from univocal_app.learn.written import loaded
+from univocal_app.observe.log_reader import LogEntry, entry_of_any, entry_of_count
+from univocal_learn.corpus import Corpus, read
+from univocal_learn.discover import BASE, Discovery, discover, measured, validated
+from univocal_learn.written import loaded
 
 Spell = Callable[[str, random.Random], str]
 
@@ -406,10 +406,13 @@ def test_only_answered_gets_count() -> None:
 
 def test_counted_spellings_are_discovered_in_too() -> None:
     """What the admin listener counts is enough, without sizes."""
-    counted = [(b"", target.encode(), 3) for i in range(40) for target in (f"/x{i}/", f"/x{i}/index.html")]
-    found = discovered_in(counted)
+    counted = [f"  3 {target}\n" for i in range(40) for target in (f"/x{i}/", f"/x{i}/index.html")]
+    corpus = read(entry_of_count(line.strip().encode()) for line in counted)
+    found = discover(corpus)
     assert found.settings.index_names == ("index.html",)
     assert found.folded() == (40, 120)
+    before, after = measured(corpus, found)
+    assert (before.hits, after.hits) == (160, 200)
     assert canonical_target(b"/x1/index.html", loaded(BASE)) == b"/x1/index.html"
 
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal_app.learn.likeness import Reply, Template, without_echo, words
-from univocal_app.learn.questions import Pair, questions, risks, siblings
-from univocal_app.learn.sample import varied
-from univocal_app.learn.verdicts import Evidence, Judge, verdict_of
-from univocal_app.learn.written import Settings, folded, loaded, settings_of, toml
+from univocal_learn.likeness import Reply, Template, without_echo, words
+from univocal_learn.questions import Pair, questions, risks, siblings
+from univocal_learn.sample import varied
+from univocal_learn.verdicts import Evidence, Judge, verdict_of
+from univocal_learn.written import Settings, folded, loaded, settings_of, toml
 
 
 def html(text: str, status: int = 200, **fields: str) -> Reply:

@@ -13,10 +13,10 @@ import pytest
 from univocal.uri.pipeline import canonical_target
 from univocal.uri.profile import parse
 from univocal.uri.segments import remove_dot_segments
-from univocal_app.learn.likeness import Reply, Template
-from univocal_app.learn.names import namesake
-from univocal_app.learn.probe import Report, probe
-from univocal_app.learn.written import folded
+from univocal_learn.likeness import Reply, Template
+from univocal_learn.names import namesake
+from univocal_learn.probe import Report, probe
+from univocal_learn.written import folded
 
 HTML = ((b"content-type", b"text/html"),)
 NOT_FOUND = Reply(404, HTML, b"no such page")

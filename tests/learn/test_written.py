@@ -7,7 +7,7 @@ import tomllib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal_app.learn.written import Settings, loaded, toml
+from univocal_learn.written import Settings, loaded, toml
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 

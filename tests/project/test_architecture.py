@@ -16,6 +16,7 @@ import univocal
 ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "middleware" / "univocal"
 APPLICATION = ROOT / "app" / "univocal_app"
+LEARNING = ROOT / "app" / "univocal_learn"
 
 ALLOWED = {
     "__future__",
@@ -64,13 +65,9 @@ PROGRAM_FLOORS = {
     "config": 1,
     "processes": 1,
     "terminal": 1,
-    "exporters": 2,
-    "importers": 2,
-    "learn": 2,
-    "observe": 3,
-    "run": 4,
-    "demo": 5,
-    "commands": 6,
+    "observe": 2,
+    "run": 3,
+    "commands": 4,
 }
 
 
@@ -83,7 +80,8 @@ def modules(directory):
 
 LIBRARY_MODULES = dict(modules(LIBRARY))
 APPLICATION_MODULES = dict(modules(APPLICATION))
-ALL = LIBRARY_MODULES | APPLICATION_MODULES
+LEARNING_MODULES = dict(modules(LEARNING))
+ALL = LIBRARY_MODULES | APPLICATION_MODULES | LEARNING_MODULES
 
 
 @cache
@@ -187,6 +185,16 @@ def test_a_room_imports_only_from_the_rooms_that_it_needs(name):
 @for_each([name for name in APPLICATION_MODULES if room(name) in PROGRAM_FLOORS])
 def test_a_program_module_imports_from_its_room_and_lower_floors(name):
     assert from_above(name, "univocal_app", PROGRAM_FLOORS) == []
+
+
+def test_the_proxy_never_imports_what_learns():
+    """The command line loads it by the names in `commands`."""
+    knowing = [name for name in ALL if any(under(each, "univocal_learn") for each in imported(name))]
+    assert [name for name in knowing if name not in LEARNING_MODULES] == []
+    named = [
+        name for name, path in APPLICATION_MODULES.items() if "univocal_learn" in path.read_text("utf-8")
+    ]
+    assert named == ["univocal_app.commands.lazy", "univocal_app.commands.profiles"]
 
 
 def test_the_rooms_of_the_program_are_these():
@@ -345,10 +353,7 @@ EXTRAS = {
             "import univocal_app.commands.cli",
             {
                 "protego",
-                "univocal_app.commands.learn",
-                "univocal_app.demo",
-                "univocal_app.learn",
-                "univocal_app.importers",
+                "univocal_learn",
             },
         ),
     ],

@@ -21,8 +21,8 @@ import typer
 from univocal.http.errors import REASONS
 from univocal.judge.profiles import builtin_profiles
 from univocal_app.commands.cli import app
-from univocal_app.exporters.vectors import vectors
 from univocal_app.observe.families import FAMILIES, written
+from univocal_learn.exporters.vectors import vectors
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference.md"
 # The profiles of each file with test vectors: those that cannot be exported have files of their own.

@@ -28,7 +28,7 @@ import httpx
 from websockets.sync.client import ClientConnection, connect
 
 from univocal_app.config.values import Address
-from univocal_app.demo.visitors import Visitors
+from univocal_learn.demo.visitors import Visitors
 
 HERE = Path(__file__).parent
 PICTURES = HERE.parents[1] / "docs" / "pictures"

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 import typer
 
 from univocal_app.commands.admin_client import AdminError
-from univocal_app.learn.logs import LogError
+from univocal_app.observe.log_reader import LogError
 
 
 class ClosedOutput(io.TextIOBase):

@@ -10,7 +10,7 @@ from collections import UserDict
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import typer
 from typer.core import TyperGroup
@@ -18,23 +18,24 @@ from typer.core import TyperGroup
 Command = TypeVar("Command", bound=Callable[..., object])
 
 # In the order of `univocal --help`. What `commands.cli` registers itself stands where its name is.
+# What learns and imports is a package of its own, which only these names load.
 _PLACES: Final = {
     "serve": "",
-    "demo": "demo:demo_command",
-    "explain": "explain:explain_command",
-    "canonicalize": "explain:canonicalize_command",
+    "demo": "univocal_learn.demo.run:demo_command",
+    "explain": "univocal_app.commands.explain:explain_command",
+    "canonicalize": "univocal_app.commands.explain:canonicalize_command",
     "check": "",
-    "purge": "purge:purge_command",
-    "origins": "origins:origins_command",
-    "probe": "learn:probe_command",
-    "discover": "learn:discover_command",
-    "replay": "learn:replay_command",
-    "audit": "learn:audit_command",
-    "top": "top:top_command",
-    "log": "log:log_command",
-    "reload": "reload:reload_command",
-    "files": "files:files_command",
-    "profiles": "profiles:profiles_commands",
+    "purge": "univocal_app.commands.purge:purge_command",
+    "origins": "univocal_app.commands.origins:origins_command",
+    "probe": "univocal_learn.commands:probe_command",
+    "discover": "univocal_learn.commands:discover_command",
+    "replay": "univocal_learn.commands:replay_command",
+    "audit": "univocal_learn.commands:audit_command",
+    "top": "univocal_app.commands.top:top_command",
+    "log": "univocal_app.commands.log:log_command",
+    "reload": "univocal_app.commands.reload:reload_command",
+    "files": "univocal_app.commands.files:files_command",
+    "profiles": "univocal_app.commands.profiles:profiles_commands",
 }
 
 
@@ -52,9 +53,13 @@ def documented(command: Command) -> Command:
 class LazyCommands(TyperGroup):
     """A group of typer's whose commands are imported one by one."""
 
+    places: ClassVar[dict[str, str]] = _PLACES
+
     def __init__(self, **attrs: Any) -> None:
         super().__init__(**attrs)
-        self.commands = _Commands({name: self.commands.get(name, place) for name, place in _PLACES.items()})
+        self.commands = _Commands(
+            {name: self.commands.get(name, place) for name, place in self.places.items()}
+        )
 
 
 class _Commands(UserDict[str, Any]):
@@ -69,12 +74,13 @@ class _Commands(UserDict[str, Any]):
 
 def _imported(name: str, place: str) -> Any:
     module, attribute = place.split(":")
-    command = getattr(import_module(f"univocal_app.commands.{module}"), attribute)
+    command = getattr(import_module(module), attribute)
+    made: Any
     if isinstance(command, typer.Typer):
-        group = command
+        made = typer.main.get_group(command)
     else:
-        group = typer.Typer(add_completion=False)
-        group.command()(documented(command))
-    made = typer.main.get_command(group)
+        alone = typer.Typer(add_completion=False)
+        alone.command()(documented(command))
+        made = typer.main.get_command(alone)
     made.name = name
     return made

@@ -19,9 +19,9 @@ from rich.text import Text
 from univocal_app.commands.admin_client import AdminClient, AdminError
 from univocal_app.commands.endings import check_reader, ending_cleanly
 from univocal_app.commands.server import ADMIN, TOKEN_ENV, Admin, Ca, Insecure, TokenEnv
-from univocal_app.learn.logs import lines, opened, seconds
 from univocal_app.observe.accesslog import PATIENCE
 from univocal_app.observe.events import Event, Wanted
+from univocal_app.observe.log_reader import lines, opened, seconds
 from univocal_app.terminal import printable
 
 _AGO: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)(s|m|h|d)")

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import typer
 
 from univocal.judge.profiles import builtin_profiles
-from univocal_app.commands.lazy import documented
+from univocal_app.commands.lazy import LazyCommands, documented
 from univocal_app.commands.settings import Config, usage
 from univocal_app.config.mistakes import unknown_profile
-from univocal_app.exporters.command import export_profile
-from univocal_app.importers.command import ShowOrImport, import_profile
 from univocal_app.run.assemble import profiles_of
 from univocal_app.run.reading import read
 from univocal_app.terminal import describe, table
 
+
+class _ShowOrImport(LazyCommands):
+    """The commands of `univocal profiles`; a word that names none of them is an argument of `show`."""
+
+    places: ClassVar = {
+        "import": "univocal_learn.importers.command:import_profile",
+        "export": "univocal_learn.exporters.command:export_profile",
+        "show": "",
+    }
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        named = args and (args[0] in self.commands or args[0] == "--help")
+        return super().parse_args(ctx, args if named else ["show", *args])
+
+
 profiles_commands: Final = typer.Typer(
-    cls=ShowOrImport, add_completion=False, help="List, show, import or export profiles."
+    cls=_ShowOrImport, add_completion=False, help="List, show, import or export profiles."
 )
-profiles_commands.command("import")(documented(import_profile))
-profiles_commands.command("export")(documented(export_profile))
 
 
 @profiles_commands.command("show")

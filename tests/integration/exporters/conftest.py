@@ -11,8 +11,8 @@ from examples import examples
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.pipeline import Rejected, canonical_target
 from univocal.uri.profile import parse
-from univocal_app.exporters.languages import Target
-from univocal_app.exporters.writing import exported
+from univocal_learn.exporters.languages import Target
+from univocal_learn.exporters.writing import exported
 
 BUILT_IN = {name: profile for name, profile in builtin_profiles().items() if name != "iis"}  # has no export
 # Every setting that an export can have is in one of these, beside the built-in profiles.

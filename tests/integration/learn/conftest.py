@@ -22,8 +22,8 @@ import uvicorn
 from tests.ports import free_port
 from univocal.uri.pipeline import canonical_target
 from univocal.uri.profile import parse
-from univocal_app.learn.asking import Asker, remembering
-from univocal_app.learn.probe import Report, probe
+from univocal_learn.asking import Asker, remembering
+from univocal_learn.probe import Report, probe
 
 HERE = Path(__file__).parent
 TIMEOUT = 60

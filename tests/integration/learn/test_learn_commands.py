@@ -129,6 +129,7 @@ def test_probe_goes_on_where_it_was(site, sample, tmp_path):
         (["probe", "http://127.0.0.1:1", "--sample", "/nowhere"], "No such file"),
         (["discover", "/nowhere"], "No such file"),
         (["discover", "-", "--format", "xml"], "there is no format"),
+        (["replay", "-", "--profile", "asgi", "--format", "counted"], "the order of the requests is unknown"),
         (["replay", "-"], "--profile"),
         (["replay", "-", "--profile", "nope"], "nope"),
         (["replay", "-", "--profile", "nginx", "--max-bytes", "much"], "--max-bytes"),

@@ -14,9 +14,9 @@ from univocal.uri.sites import Sites, resolve
 from univocal.uri.target import Canonical, origin_target
 from univocal_app.config.sites import SiteReader
 from univocal_app.config.tables import validate
-from univocal_app.importers.imported import Imported, Source
-from univocal_app.importers.nginx import read
-from univocal_app.importers.writing import profile_text, sites_text
+from univocal_learn.importers.imported import Imported, Source
+from univocal_learn.importers.nginx import read
+from univocal_learn.importers.writing import profile_text, sites_text
 
 CONFIGURATION = (Path(__file__).parent / "nginx.conf").read_text("utf-8")
 

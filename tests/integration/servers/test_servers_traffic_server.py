@@ -12,9 +12,9 @@ import pytest
 from tests.ports import free_port
 from univocal.uri.pipeline import Rejected, canonical_target
 from univocal.uri.profile import parse
-from univocal_app.importers.ats import read
-from univocal_app.importers.imported import Source
-from univocal_app.importers.writing import profile_text
+from univocal_learn.importers.ats import read
+from univocal_learn.importers.imported import Source
+from univocal_learn.importers.writing import profile_text
 
 ORIGINS = Path(__file__).parent / "origins"
 PLUGINS = Path("/usr/lib/trafficserver/modules")

@@ -1,0 +1,400 @@
+"""`univocal probe`, `discover`, `replay`, `audit`: what is learned is shown, nothing is applied."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Annotated, Final, NoReturn
+from urllib.parse import urlsplit
+
+import typer
+
+from univocal.http.authority import parse_authority
+from univocal.judge.profiles import builtin_profiles
+from univocal.uri.profile import Profile
+from univocal_app.commands.progress import progress
+from univocal_app.config.values import size as parse_size
+from univocal_app.observe.log_reader import COUNTED, LogError, entries, host_of, seconds
+from univocal_app.terminal import printable, table
+from univocal_learn.asking import Asker, OriginError, Remembered, remembering
+from univocal_learn.corpus import Corpus, read
+from univocal_learn.discover import Discovery, discover, measured, validated
+from univocal_learn.names import namesake
+from univocal_learn.probe import ProbePlan, Report, plan, probe
+from univocal_learn.questions import questions, risks
+from univocal_learn.replaying import Replay, sites_of
+from univocal_learn.sample import Sample, read_sample
+from univocal_learn.telling import compared, discovered, verdict_on
+from univocal_learn.verdicts import Judge, Verdict
+
+Logs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="LOG…", help="Access logs or lists of URLs, also .gz and .zst; - is standard input."
+    ),
+]
+Form = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="auto|alb|combined|counted|haproxy|json|proxy-manager|urls",
+        help="The format of LOG; counted, lines of `uniq -c`, is for discover.",
+    ),
+]
+MaxBytes = Annotated[str, typer.Option(metavar="SIZE", help="The size of the simulated cache.")]
+Ttl = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", min=0.001, help="The lifetime of responses. Default: unlimited."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Out = Annotated[Path | None, typer.Option(metavar="FILE.toml", help="Write the profile to this file.")]
+Rate = Annotated[
+    float, typer.Option(metavar="N", min=0.01, max=10_000, help="Send at most this many requests a second.")
+]
+
+
+_SHOWN: Final = 160  # bytes of a line
+_KNOWN: Final = (
+    "The formats: combined (Apache httpd, nginx; also behind a host, or docker compose's service), "
+    "JSON (univocal, nginx, Caddy, Traefik), HAProxy's httplog, AWS's load balancer, Nginx Proxy Manager, "
+    "plain URLs"
+)
+
+
+def probe_command(
+    origin: Annotated[
+        str, typer.Argument(metavar="ORIGIN", help="The origin server: http:// or https:// and a host.")
+    ],
+    *,
+    sample: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE", help="Real URLs: a list, a sitemap or an access log; - is standard input."
+        ),
+    ],
+    out: Out = None,
+    as_json: AsJson = False,
+    rate: Rate = 20.0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the requests without sending them.")
+    ] = False,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Save answers in this file, and continue from it.")
+    ] = None,
+) -> None:
+    """Ask an origin server which spellings are one URL, and make its profile.
+
+    Exit status: 0 a question decided, 1 none decided or no answer, 2 usage error.
+    """
+    base = _origin(origin)
+    try:
+        pages = read_sample(sample, urlsplit(base).netloc.encode())
+    except LogError as error:
+        raise typer.BadParameter(str(error)) from None
+    if not pages.targets:
+        typer.echo(f"univocal: {sample}: no URL of this origin server in the sample", err=True)
+        raise typer.Exit(1)
+    if dry_run:
+        planned = plan(base, pages.targets)
+        typer.echo(planned.as_json() if as_json else _planned(planned))
+        return
+    report = _probed(base, pages, rate, resume, quiet=as_json)
+    if out is not None:
+        _write(out, report.profile)
+    typer.echo(report.as_json() if as_json else _reported(report, pages))
+    raise typer.Exit(0 if report.decided else 1)
+
+
+def _origin(text: str) -> str:
+    """The origin's scheme and authority."""
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or parse_authority(parts.netloc.encode()) is None:
+        raise typer.BadParameter(f"ORIGIN {text!r} must be http:// or https:// and a host")
+    if parts.path not in {"", "/"} or parts.query or parts.fragment:
+        raise typer.BadParameter(f"ORIGIN {text!r} must not have a path, query or fragment")
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _probed(base: str, sample: Sample, rate: float, resume: Path | None, *, quiet: bool) -> Report:
+    digest = hashlib.sha256(b"\n".join(sample.targets)).hexdigest()[:16]
+    number = sum(1 for _ in [*questions(sample.targets), *risks()]) + (namesake(base) is not None)
+    with ExitStack() as stack:
+        asker = Asker(base, rate)
+        stack.callback(asker.close)
+        try:
+            kept = Remembered(resume, f"{base} {digest}") if resume is not None else None
+        except (OriginError, OSError) as error:
+            raise typer.BadParameter(f"--resume: {error}") from None
+        if kept is not None:
+            stack.callback(kept.close)
+        tell = stack.enter_context(progress("asking", number, quiet=quiet))
+        try:
+            asker.read_robots()
+            other = _under_its_other_name(asker, base)
+            return probe(
+                base,
+                sample.targets,
+                remembering(asker.get, kept),
+                lambda: asker.asked + (other.asked if other else 0),
+                tell,
+                remembering(other.get) if other else None,
+            )
+        except OriginError as error:
+            typer.echo(f"univocal: {error}", err=True)
+            raise typer.Exit(1) from None
+
+
+def _under_its_other_name(asker: Asker, base: str) -> Asker | None:
+    """An asker of the same server with "www." before its host or without it; None if there may be none."""
+    other = namesake(base)
+    if other is None:
+        return None
+    other_asker = asker.named(other)
+    try:
+        other_asker.read_robots()
+    except OriginError:
+        return None
+    return other_asker
+
+
+def _planned(planned: ProbePlan) -> str:
+    rows = [("question", "pairs", "for example")]
+    for name, pairs in planned.pairs.items():
+        example = (
+            f"{_shown(pairs[0].a)}  {_shown(pairs[0].b)}" if pairs else "no target of the sample offers one"
+        )
+        rows.append((name, str(len(pairs)), example))
+    count = sum(map(len, planned.pairs.values()))
+    return f"{table(rows)}\n\n{count} pairs, each with a control; nothing was asked"
+
+
+def _shown(target: bytes) -> str:
+    return target.decode("latin-1")
+
+
+def _reported(report: Report, sample: Sample) -> str:
+    rows = [("question", "verdict", "sure", "shown by")]
+    for finding in report.findings:
+        example = next((each for each in finding.evidence if each.verdict == finding.verdict), None)
+        why = f"{_shown(example.pair.a)}  {_shown(example.pair.b)}  {example.why}" if example else ""
+        sure = f"{min(finding.confidence, 0.999):.3f}" if finding.verdict != "unknown" else ""
+        rows.append((finding.name, finding.verdict, sure, why))
+    targets, plain, learned = report.gains()
+    lines = [
+        table(rows),
+        "",
+        *(f"Risk, {risk.name}: {_RISKS[risk.name]}" for risk in report.risks),
+        f"{report.requests} requests. The sample's {targets} targets have {plain} keys by RFC 3986 alone, "
+        f"{learned} by the learned profile.",
+    ]
+    if sample.foreign:
+        lines.append(f"{sample.foreign} URLs of other hosts were left out.")
+    return "\n".join([*lines, "", report.profile])
+
+
+_RISKS = {
+    "dot-segment-parameter": "it reads /..;/ as /../, as few proxies do: refuse dot-segment-parameter",
+    "double-decoding": "the origin decodes twice: %252F may pass a check as %2F and arrive as a slash.",
+    "any-suffix": "the origin has a page for any suffix: what is private may be stored as /account/x.css.",
+    "escape-case": "the origin tells %2f from %2F, which every cache that follows RFC 3986 takes for one. "
+    'If it redirects from one to the other, set forward = "received" should clients go in circles.',
+    "unreserved": "the origin tells %41 from A, which every cache that follows RFC 3986 takes for one. "
+    'If it redirects from one to the other, set forward = "received" should clients go in circles.',
+}
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise typer.BadParameter(f"--out {path}: {error.strerror}") from None
+
+
+def discover_command(
+    logs: Logs,
+    *,
+    form: Form = "auto",
+    origin: Annotated[
+        str | None, typer.Option(metavar="URL", help="Test each rule at this origin server.")
+    ] = None,
+    out: Out = None,
+    as_json: AsJson = False,
+    rate: Rate = 20.0,
+) -> None:
+    """Find URLs in a log that mean the same, and the rules behind them.
+
+    Exit status: 0 rules found, 1 no rules found, 2 usage error.
+    """
+    gc.disable()  # there are a million objects and no circles among them
+    corpus = _corpus(logs, form)
+    if not corpus.requests:
+        _nothing_in(logs, as_json=as_json)
+    discovery = discover(corpus)
+    if origin is not None and discovery.decided:
+        discovery = _validated(discovery, _origin(origin), rate, quiet=as_json)
+    before, after = measured(corpus, discovery)
+    if out is not None:
+        _write(out, discovery.toml())
+    typer.echo(discovery.as_json(before, after) if as_json else discovered(discovery, corpus, before, after))
+    raise typer.Exit(0 if discovery.decided else 1)
+
+
+def _corpus(logs: list[str], form: str) -> Corpus:
+    try:
+        corpus = read(entries(logs, form))
+    except LogError as error:
+        raise typer.BadParameter(str(error)) from None
+    return corpus
+
+
+def _nothing_in(logs: list[str], *, as_json: bool) -> None:
+    """Say that a log has nothing to go by, and end; a program gets the figures of nothing."""
+    typer.echo(f"univocal: {', '.join(logs)}: no answered GET in this log", err=True)
+    if not as_json:
+        raise typer.Exit(1)
+
+
+def _validated(discovery: Discovery, base: str, rate: float, *, quiet: bool) -> Discovery:
+    asker = Asker(base, rate)
+    with closing(asker), progress("asking", len(discovery.seen) + len(discovery.rules), quiet=quiet) as tell:
+        judge = Judge(remembering(asker.get), base, discovery.urls.targets)
+
+        def ask(one: bytes, other: bytes) -> Verdict:
+            return judge.between(one, other)
+
+        try:
+            asker.read_robots()
+            return validated(discovery, ask, tell, host_of(urlsplit(base).netloc.encode()))
+        except OriginError as error:
+            typer.echo(f"univocal: {error}", err=True)
+            raise typer.Exit(1) from None
+
+
+def replay_command(
+    logs: Logs,
+    *,
+    profile: Annotated[
+        list[str], typer.Option(metavar="NAME|FILE", help="A profile to compare. Repeatable.")
+    ],
+    max_bytes: MaxBytes = "256 MiB",
+    ttl: Ttl = None,
+    form: Form = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Replay a log under several profiles, and compare hits, bytes and rejections."""
+    replays = [Replay(name, sites_of(_profile(name)), ttl, _size(max_bytes)) for name in profile]
+    skipped = _fed(logs, form, replays, Unread(), as_json=as_json)
+    outcomes = [replay.outcome() for replay in replays]
+    if as_json:
+        typer.echo(json.dumps([outcome.told() for outcome in outcomes], indent=2))
+    else:
+        typer.echo(compared(outcomes, skipped))
+    raise typer.Exit(0 if outcomes[0].requests else 1)
+
+
+def audit_command(
+    logs: Logs,
+    *,
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE", help="The profile to use. Default: the rules that the log supports."
+        ),
+    ] = None,
+    max_bytes: MaxBytes = "256 MiB",
+    ttl: Ttl = None,
+    form: Form = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Estimate from an access log what univocal would gain for a site."""
+    if profile is None and "-" in logs:
+        _usage_of("--profile is needed with standard input, which is read once")
+    if profile is not None:
+        name, sites = profile, sites_of(_profile(profile))
+    else:
+        discovery = discover(_corpus(logs, form))
+        name, sites = "learned from the log", sites_of(discovery.profile, discovery.aliases)
+    replays = [
+        Replay("as they came", None, ttl, _size(max_bytes)),
+        Replay(name, sites, ttl, _size(max_bytes)),
+    ]
+    unread = Unread()
+    _fed(logs, form, replays, unread, as_json=as_json)
+    if unread.count:
+        typer.echo(f"univocal: {unread.told()}", err=True)
+    before, after = (replay.outcome() for replay in replays)
+    if as_json:
+        typer.echo(json.dumps([before.told(), after.told()], indent=2))
+    else:
+        typer.echo(verdict_on(before, after))
+    raise typer.Exit(0 if after.requests else 1)
+
+
+def _fed(logs: list[str], form: str, replays: list[Replay], unread: Unread, *, as_json: bool) -> int:
+    """Feed the GETs that were answered to each; how many lines were none that could be read."""
+    if form == COUNTED:
+        _usage_of(f"--format {COUNTED}: the order of the requests is unknown")
+    skipped = count = 0
+    try:
+        for entry in entries(logs, form, unread.hear):
+            unread.lines += 1
+            if entry is None:
+                skipped += 1
+            elif entry.method == b"GET" and 200 <= entry.status < 600 and entry.status != 499:
+                count += 1
+                now = seconds(entry.time) if entry.time else None
+                for replay in replays:
+                    replay.add(
+                        entry.host.lower(), entry.target, entry.status, entry.size, now or 0.0, entry.client
+                    )
+    except LogError as error:
+        raise typer.BadParameter(str(error)) from None
+    if not count:
+        if unread.count:
+            typer.echo(f"univocal: {unread.told()}", err=True)
+        _nothing_in(logs, as_json=as_json)
+        unread.count = 0
+    return skipped
+
+
+class Unread:
+    """The lines of logs that no format reads."""
+
+    def __init__(self) -> None:
+        self.lines = self.count = 0
+        self.first = b""
+
+    def hear(self, line: bytes) -> None:
+        """Count such a line."""
+        self.first = self.first or line
+        self.count += 1
+
+    def told(self) -> str:
+        """The number of these lines, the first of them, and the known formats."""
+        first = printable(self.first[:_SHOWN]) + ("…" if len(self.first) > _SHOWN else "")
+        return f"{self.count:,} of {self.lines:,} lines could not be read, the first: {first}\n{_KNOWN}"
+
+
+def _profile(name: str) -> Profile:
+    """A profile by its name, or out of a file. Raises ProfileError."""
+    known = builtin_profiles()
+    if name in known:
+        return known[name]
+    path = Path(name)
+    if not path.is_file():
+        _usage_of(f"--profile: found {name!r}; allowed: {', '.join(known)}, or a file")
+    return Profile.from_file(path, known)
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"--max-bytes: found {text!r}; {error}") from None
+
+
+def _usage_of(message: str) -> NoReturn:
+    raise typer.BadParameter(message)

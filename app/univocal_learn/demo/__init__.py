@@ -1,0 +1,1 @@
+"""The demo: the proxy before four small origins, and what to try with curl."""

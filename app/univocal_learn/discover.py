@@ -1,0 +1,303 @@
+"""The rules of a log: what is found, what it would change, and a profile to paste."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+from univocal.uri.pipeline import canonical_target
+from univocal.uri.profile import Profile
+from univocal_app.terminal import printable
+from univocal_learn.corpus import Corpus, Urls
+from univocal_learn.forms import Seen, host_aliases, path_settings, query_settings
+from univocal_learn.replaying import Replay, Replayed, sites_of
+from univocal_learn.substitutions import Substitution, marked, substitutions
+from univocal_learn.verdicts import Verdict
+from univocal_learn.weight import sizes_tell
+from univocal_learn.written import Settings, loaded, problem, toml
+
+Ask = Callable[[bytes, bytes], Verdict]
+"""ask(one, other) is what the two targets are to the origin."""
+
+BASE: Final = Settings(dot_segments="rfc3986", refused=("control-character", "fragment"))
+"""RFC 3986 alone decides what is one before any log does."""
+
+_ASKED: Final = 5  # pairs of a rule that the origin is asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Validated:
+    """The number of a rule's pairs that the origin takes for one, and of those that it tells apart."""
+
+    same: int
+    different: int
+
+    @property
+    def refuted(self) -> bool:
+        """The origin server contradicts the rule, or does not support it."""
+        return self.different > 0 or self.same == 0
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """The rules of a log; `urls` are those that RFC 3986 leaves, and pairs are numbers of theirs."""
+
+    urls: Urls
+    settings: Settings
+    seen: tuple[Seen, ...]
+    rules: tuple[Substitution, ...]
+    aliases: Mapping[str, str]
+    validated: Mapping[object, Validated]
+    distinct: int = 0
+    requests: int = 0
+    skipped: int = 0
+    share: float = 1.0
+
+    @property
+    def decided(self) -> bool:
+        """There is something to propose."""
+        return bool(self.seen or self.rules)
+
+    @property
+    def profile(self) -> Profile:
+        """The profile that the log supports."""
+        return loaded(self.settings)
+
+    def folded(self) -> tuple[int, int]:
+        """The number of URLs that go, and of requests that were not for the spelling most asked for."""
+        profile, most = self.profile, dict[bytes, int]()
+        urls = self.urls
+        for number, target in enumerate(urls.targets):
+            key = self._key(profile, number, target)
+            most[key] = max(most.get(key, 0), urls.count[number])
+        return len(urls) - len(most), sum(urls.count) - sum(most.values())
+
+    def _key(self, profile: Profile, number: int, target: bytes) -> bytes:
+        canonical = canonical_target(target, profile)
+        host = self.urls.hosts[number].decode("latin-1")
+        return self.aliases.get(host, host).encode("latin-1") + (
+            canonical if isinstance(canonical, bytes) else target
+        )
+
+    def toml(self) -> str:
+        """The profile as a file, with the evidence for each setting."""
+        remarks: dict[str, list[str]] = {
+            "": [
+                f"Written by `univocal discover` after {self.requests} request{'s' * (self.requests != 1)} "
+                f"for {self.distinct} URL{'s' * (self.distinct != 1)}.",
+                "Read it before you use it: a log alone proves nothing. `discover --origin` asks the origin.",
+                *(
+                    f"Hosts: {alias} is {host}: an entry of `aliases`."
+                    for alias, host in self.aliases.items()
+                ),
+            ]
+        }
+        for seen in self.seen:
+            remarks.setdefault(_key_of(seen.name), []).append(self._remark(seen))
+        for number, rule in enumerate(self.rules):
+            remarks[f"rewrite[{number}]"] = [self._remark(rule)]
+        settings = replace(self.settings, rewrites=tuple(rule.rule for rule in self.rules))
+        return toml(settings, "Learned from a log", remarks)
+
+    def _remark(self, rule: Seen | Substitution) -> str:
+        name = rule.name if isinstance(rule, Seen) else "rule"
+        example = ""
+        if rule.pairs:
+            one, other = (printable(self.urls.targets[number]) for number in rule.pairs[0])
+            example = f"; {one} and {other}"
+        check = self.validated.get(_name(rule))
+        remark = f"; the origin: {check.same} same, {check.different} different" if check else ""
+        return f"{name}: {rule.support} pairs ({min(rule.confidence, 0.999):.3f}){example}{remark}"
+
+    def as_json(self, before: Replayed, after: Replayed) -> str:
+        """The object that `discover --json` prints."""
+        settings, folded = self.settings, self.folded()
+        document: dict[str, Any] = {
+            "urls": self.distinct,
+            "requests": self.requests,
+            "skipped": self.skipped,
+            "sampled": self.share,
+            "rules": [self._rule(rule) for rule in self.rules],
+            "path": {
+                "merge_slashes": settings.merge_slashes,
+                "parameters": settings.parameters,
+                "index_names": list(settings.index_names),
+                "trailing_slash": settings.trailing_slash,
+                "decode": " ".join(map(chr, settings.decode)),
+            },
+            "query": {
+                "drop": list(settings.drop),
+                "defaults": dict(settings.defaults),
+                "sort": settings.sort,
+            },
+            "hosts": {"aliases": dict(self.aliases)},
+            "folded": {"urls": folded[0], "requests": folded[1]},
+            "hit_ratio": {"before": round(before.hit_ratio, 6), "after": round(after.hit_ratio, 6)},
+            "profile": self.toml(),
+        }
+        return json.dumps(document, ensure_ascii=False, indent=2)
+
+    def _rule(self, rule: Substitution) -> dict[str, object]:
+        check = self.validated.get(_name(rule))
+        return {
+            "from": rule.rule[0],
+            "to": rule.rule[1],
+            "at": rule.rule[2],
+            "support": rule.support,
+            "confidence": round(rule.confidence, 4),
+            "validated": {"same": check.same, "different": check.different} if check else None,
+        }
+
+
+def _name(rule: Seen | Substitution) -> object:
+    return rule.name if isinstance(rule, Seen) else rule.rule
+
+
+_KEYS: Final = {
+    "decode": "path.decode",
+    "drop": "query.drop",
+    "default": "query.defaults",
+    "sort": "query.sort",
+}
+
+
+def _key_of(name: str) -> str:
+    first = name.partition(" ")[0]
+    return "" if first == "alias" else _KEYS.get(first, f"path.{first}")
+
+
+def folded_by(urls: Urls, profile: Profile) -> Urls:
+    """The URLs with their targets canonical; what the profile refuses is left out."""
+    result = Urls()
+    for number, target in enumerate(urls.targets):
+        canonical = canonical_target(target, profile)
+        if isinstance(canonical, bytes):
+            result.take(urls, number, canonical)
+    return result
+
+
+def discover(corpus: Corpus) -> Discovery:
+    """The rules that the log alone supports."""
+    base = folded_by(corpus.urls, loaded(BASE))
+    if not sizes_tell(corpus.urls):
+        base.forget_sizes()
+    settings, seen = path_settings(base)
+    smaller = folded_by(base, loaded(settings))
+    settings, more = query_settings(smaller, settings)
+    smallest = folded_by(smaller, loaded(settings))
+    settings, rules = substitutions(smallest, settings)
+    settings, others, marks = marked(smallest, settings)
+    rules += others
+    aliases, hosts = host_aliases(smallest)
+    # Pairs are told in URLs as they were asked for, as far as one of that spelling was.
+    renumbered = [_renumbered(each, smaller, base) for each in more]
+    renumbered += [_renumbered(each, smallest, base) for each in (*marks, *hosts)]
+    named = [replace(rule, pairs=_moved(rule.pairs, smallest, base)) for rule in rules]
+    return Discovery(
+        base,
+        settings,
+        (*seen, *renumbered),
+        tuple(named),
+        aliases,
+        {},
+        distinct=len(corpus.urls),
+        requests=corpus.requests,
+        skipped=corpus.skipped,
+        share=corpus.share,
+    )
+
+
+def _estimated(discovery: Discovery) -> tuple[Replayed, Replayed]:
+    """The outcomes where the order of requests is unknown, and all stays fresh: one miss for each key."""
+    urls = discovery.urls
+    requests, keys = sum(urls.count), len(urls)
+
+    def outcome(name: str, keys: int) -> Replayed:
+        return Replayed(name, requests, keys, requests - keys, held=0, evictions=0, refused={})
+
+    return outcome("rfc3986", keys), outcome("learned", keys - discovery.folded()[0])
+
+
+def _renumbered(seen: Seen, here: Urls, there: Urls) -> Seen:
+    return replace(seen, pairs=_moved(seen.pairs, here, there))
+
+
+def _moved(pairs: Sequence[tuple[int, int]], here: Urls, there: Urls) -> tuple[tuple[int, int], ...]:
+    moved = []
+    for pair in pairs:
+        one, other = (there.find(here.hosts[number], here.targets[number]) for number in pair)
+        if one is not None and other is not None:
+            moved.append((one, other))
+    return tuple(moved)
+
+
+def measured(corpus: Corpus, discovery: Discovery) -> tuple[Replayed, Replayed]:
+    """The outcomes with RFC 3986 alone, and with the discovery: of a replay, where the order is known."""
+    if not corpus.ordered:
+        return _estimated(discovery)
+    before = _replayed(corpus, Replay("rfc3986", sites_of(loaded(BASE))))
+    if not discovery.decided:
+        return before, before
+    return before, _replayed(corpus, Replay("learned", sites_of(discovery.profile, discovery.aliases)))
+
+
+def _replayed(corpus: Corpus, replay: Replay) -> Replayed:
+    urls = corpus.urls
+    for number, status in zip(corpus.order, corpus.statuses, strict=True):
+        replay.add(urls.hosts[number], urls.targets[number], status, urls.high[number], 0.0)
+    return replay.outcome()
+
+
+def validated(discovery: Discovery, ask: Ask, tell: Callable[[str], None], host: bytes = b"") -> Discovery:
+    """The discovery that is left after the origin was asked about some pairs of each setting and rule.
+
+    Where the log names `host`, the origin is asked about its URLs alone.
+    """
+    hosts = discovery.urls.hosts
+    named = host in set(hosts)
+    results: dict[object, Validated] = {}
+    learned: tuple[Seen | Substitution, ...] = (*discovery.seen, *discovery.rules)
+    for lesson in learned:
+        if isinstance(lesson, Seen) and lesson.name.startswith("alias "):
+            continue  # only one host is asked
+        own = [pair for pair in lesson.pairs if not named or hosts[pair[0]] == hosts[pair[1]] == host]
+        verdicts = [_asked(discovery, ask, pair) for pair in own[:_ASKED]]
+        result = Validated(verdicts.count("same"), verdicts.count("different"))
+        results[_name(lesson)] = result
+        remark = f"{result.same} same, {result.different} different"
+        tell(f"{lesson}: {remark}{', so it goes' if result.refuted else ''}")
+    refuted = {name for name, result in results.items() if result.refuted}
+    rules = tuple(rule for rule in discovery.rules if rule.rule not in refuted)
+    settings = _without(discovery.settings, refuted)
+    settings = replace(settings, rewrites=tuple(rule.rule for rule in rules))
+    if problem(settings) is not None:
+        settings, rules = replace(settings, rewrites=()), ()
+    seen = tuple(each for each in discovery.seen if each.name not in refuted)
+    return replace(discovery, settings=settings, seen=seen, rules=rules, validated=results)
+
+
+def _asked(discovery: Discovery, ask: Ask, pair: tuple[int, int]) -> Literal["same", "different", "unknown"]:
+    one, other = (discovery.urls.targets[number] for number in pair)
+    return ask(one, other)
+
+
+def _without(settings: Settings, refuted: set[object]) -> Settings:
+    """The settings without those whose names the origin refuted."""
+    names = {name for name in refuted if isinstance(name, str)}
+    dropped = {word for name in names if name.startswith("drop ") for word in name.split(" ")[1:]}
+    defaults = {
+        name.removeprefix("default ").partition("=")[0] for name in names if name.startswith("default ")
+    }
+    return replace(
+        settings,
+        merge_slashes=settings.merge_slashes and "merge_slashes" not in names,
+        parameters="keep" if "parameters" in names else settings.parameters,
+        trailing_slash="keep" if "trailing_slash" in names else settings.trailing_slash,
+        index_names=tuple(name for name in settings.index_names if f"index_names {name}" not in names),
+        decode=bytes(octet for octet in settings.decode if f"decode {octet:c}" not in names),
+        drop=tuple(name for name in settings.drop if name not in dropped),
+        defaults={name: value for name, value in settings.defaults.items() if name not in defaults},
+        sort=settings.sort and "sort" not in names,
+    )

@@ -1,0 +1,433 @@
+"""Traffic Server's remap rules with two sets of bytes, as Wikimedia's normalize-path script has them.
+
+    map http://en.example http://127.0.0.1:9000 @plugin=tslua.so \\
+        @pparam=normalize-path.lua @pparam="3A 2F 40" @pparam="5B 5D"
+
+The first set is decoded, the second encoded; bytes are two hexadecimal digits. Rules are read from
+remap.config, or from YAML with a line each for `type`, `target`, `replacement` and every parameter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Final
+
+from univocal.http.authority import DEFAULT_PORTS
+from univocal.http.grammar import Absolute, split_absolute
+from univocal.uri.percent_encoding import DECODE, ENCODE, RINGS, DecoderRing
+from univocal.uri.profile import parse
+from univocal_app.terminal import printable
+from univocal_learn.importers.imported import Imported, Note, Source
+from univocal_learn.importers.rings import corrected, path_settings
+from univocal_learn.importers.sites import Mapped, SiteWriter, literal_beginning
+
+_KINDS: Final = frozenset(
+    {"map", "map_with_recv_port", "map_with_referer", "reverse_map", "redirect", "redirect_temporary"}
+)
+_WORD: Final = re.compile(r"""(?:[^\s"'\\]|\\.?|"[^"]*"?|'[^']*'?)+""")
+_FIELD: Final = re.compile(r"-?\s*(type|target|replacement):\s*(\S.*)")
+_SET: Final = re.compile(r"\s*(?:[0-9A-Fa-f]{2}(?:\s+|\Z))*")
+_SCRIPT: Final = "normalize-path"
+_UNWELCOME: Final = re.compile(r"[?#\s]")
+
+_ALWAYS: Final = (
+    "unreserved octets are decoded, too (%41 is A), and octets that may not stand bare are escaped",
+    "dot segments, slashes, parameters and fragments are as in the profile rfc3986: the sets are of octets",
+)
+# A plugin's own work, beside sets of bytes.
+_PLUGINS: Final = {
+    "tslua.so": "a script in Lua; what it does is not taken over",
+    "header_rewrite.so": "changes fields, or answers by itself; univocal does not",
+    "regex_remap.so": "maps by regular expressions; routes are prefixes of paths",
+    "conf_remap.so": "settings of Traffic Server for this rule; see a site's settings",
+    "cachekey.so": "changes the cache key; the profile does that here",
+}
+# What guards rules, by lines of its own, by options of a rule and by plugins.
+_FILTER: Final = (".activatefilter", ".deactivatefilter", ".useflt")
+_FILTERS: Final = frozenset({"action", "method", "src_ip", "src_ip_category", "in_ip", "internal"})
+_GUARDS: Final = frozenset(
+    {"access_control.so", "authproxy.so", "uri_signing.so", "url_sig.so", "geoip_acl.so"}
+)
+# Plugins that neither refuse requests nor keep people apart.
+_HARMLESS_PLUGINS: Final = frozenset(
+    {"cachekey.so", "compress.so", "conf_remap.so", "gzip.so", "prefetch.so", "slice.so", "xdebug.so"}
+)
+_OTHER_PLUGIN: Final = "a plugin; what it does is not taken over"
+
+# The hosts of regex_map that a site can have: all, or all below a name. "$1" is what its group matches.
+_ANY: Final = r"(?:\(?(?:\.[*+]|\[\^\.\][*+]|\[a-z0-9-\][*+])\)?)"
+_ALL_HOSTS: Final = re.compile(rf"\^?{_ANY}\$?")
+_BELOW: Final = re.compile(rf"\^?{_ANY}((?:\\?\.[A-Za-z0-9-]+)+(?::[0-9]+)?)\$?")
+_SUBSTITUTE: Final = re.compile(r"\$([0-9])")
+
+_HOST: Final = 'the Host sent is the upstream\'s; where pristine_host_hdr is on, set origin_host = "site"'
+
+
+@dataclass(slots=True)
+class _Plugin:
+    line: int
+    name: str  # "" for parameters before which no plugin is named
+    parameters: list[tuple[int, str]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Rule:
+    line: int
+    kind: str = ""
+    target: str = ""
+    replacement: str = ""
+    options: list[tuple[int, str]] = field(default_factory=list)
+    plugins: list[_Plugin] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return self.target or f"line {self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Sets:
+    decode: bytes
+    encode: bytes
+    lines: dict[int, int]  # of each byte in them
+    used: tuple[_Plugin, int, int]  # the plugin that gets them, and the first and last of its parameters
+
+
+def read(source: Source) -> Imported:
+    """The profile of the pair of sets in `source`, and the sites of its rules. Raises ConfigurationError."""
+    notes: list[Note] = []
+    rules = [(rule, _sets(source, rule)) for rule in _rules(source.text, notes)]
+    chosen = _chosen(source, [(rule, sets) for rule, sets in rules if sets])
+    (first, sets), *_ = chosen
+    ring, of_the_ring = _ring(sets)
+    notes += of_the_ring
+    profile = parse({"imported": f"[path]\nring = {list(ring.forms)}\n"})["imported"]
+    writer = SiteWriter(profile)
+    taken = [rule for rule, _ in chosen]
+    filtered = any(note.text.startswith(_FILTER) for note in notes)
+    for rule, _ in rules:
+        if not any(rule is each for each in taken):
+            text = f"{rule.kind} {rule.target}".strip() or "a rule"
+            notes.append(Note(rule.line, f"{text}: without these sets; left out, and its plugins"))
+    for rule, own in chosen:
+        notes += _of_plugins(rule, own)
+    sets_of = {id(rule): own for rule, own in chosen}
+    _write(writer, [rule for rule, _ in rules], taken, sets_of, is_filtered=filtered)
+    if writer.sites:
+        notes.append(Note(0, _HOST))
+    return Imported(
+        summary=f"Imported from a remap rule: {printable(first.name.encode())}",
+        extends="rfc3986",
+        path=path_settings(ring),
+        notes=[*(Note(0, text) for text in _ALWAYS), *notes, *writer.notes],
+        sites=writer.sites,
+    )
+
+
+def _of_plugins(rule: _Rule, sets: _Sets) -> Iterator[Note]:
+    """A note for each parameter of the rule's plugins besides the two sets."""
+    reader, first, last = sets.used
+    for plugin in rule.plugins:
+        if plugin is not reader:
+            why = _PLUGINS.get(plugin.name.rpartition("/")[2], _OTHER_PLUGIN)
+            words = " ".join(
+                [f"@plugin={plugin.name}", *(f"@pparam={text}" for _, text in plugin.parameters)]
+            )
+            yield Note(plugin.line, f"{words}: {why}")
+            continue
+        for number, (line, text) in enumerate(plugin.parameters):
+            if not first <= number <= last:
+                yield Note(line, f"@pparam={text}: a parameter besides the two sets; not taken over")
+
+
+def _rules(text: str, notes: list[Note]) -> Iterator[_Rule]:
+    rule: _Rule | None = None
+    continued = False
+    for number, line in enumerate(text.splitlines(), start=1):
+        # The script's own documentation shows a rule behind Lua's comment signs.
+        words = list(_words(line.strip().removeprefix("--").strip()))
+        named = _FIELD.match(" ".join(words))
+        starts = words[:1] and not continued and (words[0] in _KINDS or words[0].startswith("regex_"))
+        if (
+            starts
+            or (named and named[1] == "type")
+            or (rule is None and any("@pparam=" in word for word in words))
+        ):
+            if rule is not None:
+                yield rule
+            rule = _Rule(number)
+        if words and words[0].startswith(".") and not continued:
+            notes.append(Note(number, f"{' '.join(words)}: not part of a profile or a route"))
+        elif rule is not None and words:
+            _read_into(rule, number, words, named, starts=bool(starts))
+        continued = line.rstrip().endswith("\\")
+    if rule is not None:
+        yield rule
+
+
+def _words(line: str) -> Iterator[str]:
+    """Words between blanks, with their quotation marks; what follows a "#" is a comment."""
+    for word in _WORD.findall(line):
+        if word.startswith("#"):
+            return
+        if word != "\\":
+            yield word
+
+
+def _read_into(
+    rule: _Rule, line: int, words: list[str], named: re.Match[str] | None, *, starts: bool
+) -> None:
+    if named:
+        slot = "kind" if named[1] == "type" else named[1]
+        setattr(rule, slot, named[2].strip("'\""))
+        return
+    if starts:
+        rule.kind, rule.target, rule.replacement = ([word.strip("'\"") for word in words] + ["", ""])[:3]
+        words = words[3:]
+    for word in words:
+        text = word.strip("'").removeprefix("@")
+        key, _, value = text.partition("=")
+        if key == "plugin":
+            rule.plugins.append(_Plugin(line, value.strip("\"'")))
+        elif key == "pparam":
+            if not rule.plugins:
+                rule.plugins.append(_Plugin(line, ""))
+            rule.plugins[-1].parameters.append((line, value.strip("\"'")))
+        elif word.strip("'").startswith("@"):
+            rule.options.append((line, word))
+
+
+def _sets(source: Source, rule: _Rule) -> _Sets | None:
+    """The two sets of a rule: those behind the script's name, else the first two that follow one another."""
+    for plugin in rule.plugins:
+        for number, (line, value) in enumerate(plugin.parameters):
+            if _SCRIPT in value:
+                pair = plugin.parameters[number + 1 : number + 3]
+                wrong = [(at, text) for at, text in pair if not _SET.fullmatch(text)]
+                if wrong or len(pair) < 2:
+                    at, text = wrong[0] if wrong else (line, f"{len(pair)} set after {value}")
+                    raise source.error(
+                        at, text, "two sets of octets, each two hexadecimal digits, between blanks"
+                    )
+                return _sets_of(plugin, number + 1)
+    for plugin in rule.plugins:
+        for number, (first, second) in enumerate(pairwise(plugin.parameters)):
+            texts = (first[1], second[1])
+            if all(_SET.fullmatch(text) for text in texts) and any(text.strip() for text in texts):
+                return _sets_of(plugin, number)
+    return None
+
+
+def _sets_of(plugin: _Plugin, number: int) -> _Sets:
+    """The sets that a plugin gets as its parameters `number` and the next; its script stands before them."""
+    (line, decode), (other, encode) = plugin.parameters[number : number + 2]
+    octets = (bytes.fromhex(decode), bytes.fromhex(encode))
+    lines = dict.fromkeys(octets[0], line) | dict.fromkeys(octets[1], other)
+    return _Sets(*octets, lines, (plugin, max(0, number - 1), number + 1))
+
+
+def _chosen(source: Source, rules: list[tuple[_Rule, _Sets]]) -> list[tuple[_Rule, _Sets]]:
+    """Rules that share one pair of sets."""
+    if not rules:
+        raise source.nothing(
+            0,
+            "no rule with two sets",
+            'two @pparam of hexadecimal octets, such as @pparam="3A 2F" @pparam="5B 5D"',
+        )
+    names = ", ".join(dict.fromkeys(rule.name for rule, _ in rules[:40]))
+    picked = [(rule, sets) for rule, sets in rules if source.pick in (None, rule.name, f"line {rule.line}")]
+    if not picked:
+        raise source.error(0, f"no rule {source.pick}", f"--pick with one of: {names}")
+    if len({(frozenset(sets.decode), frozenset(sets.encode)) for _, sets in picked}) > 1:
+        raise source.error(0, "rules with different sets", f"--pick with one of: {names}")
+    return picked
+
+
+def _ring(sets: _Sets) -> tuple[DecoderRing, list[Note]]:
+    forms = bytearray(RINGS["rfc3986"].forms)
+    for octet in sets.decode:
+        forms[octet] = DECODE
+    for octet in sets.encode:
+        forms[octet] = ENCODE
+    ring, notes = corrected(bytes(forms), lambda octet: sets.lines.get(octet, 0))
+    for octet in sorted(set(sets.decode) & set(sets.encode)):
+        text = f"{octet:02X} is in both sets: encoded, since the script encodes last"
+        notes.append(Note(sets.lines[octet], text))
+    return ring, notes
+
+
+def _url(text: str) -> Absolute | None:
+    """An http or https URL with a host, and at most a path."""
+    url = split_absolute(text.encode())
+    if url is None or url.scheme not in DEFAULT_PORTS or not url.authority:
+        return None
+    return None if _UNWELCOME.search(text) else url
+
+
+def _write(
+    writer: SiteWriter,
+    rules: list[_Rule],
+    taken: list[_Rule],
+    sets_of: dict[int, _Sets],
+    *,
+    is_filtered: bool,
+) -> None:
+    """A site for each host that rules map, with a route for each of their paths; guarded ones are closed.
+
+    So are the paths of rules that are left out: they would fall to the rule around them.
+    """
+    sites: dict[str, tuple[int, list[Mapped]]] = {}
+    for rule in rules:
+        is_taken = any(rule is each for each in taken)
+        is_guarded = is_filtered or _is_guarded(rule) or (is_taken and _may_refuse(rule, sets_of[id(rule)]))
+        if is_guarded:
+            text = (
+                f"{rule.name}: univocal refuses these requests (403) until [sites.access] says who has access"
+            )
+            writer.notes.append(Note(rule.line, text, is_open_question=True))
+        writer.notes += [
+            Note(line, f"{word}: not part of a profile or a route") for line, word in rule.options
+        ]
+        if not rule.target:
+            continue
+        mapping = _mapping(rule, writer.notes)
+        if mapping is None:
+            mapping = _left_out(rule, writer)
+            is_guarded, is_taken = True, False
+        if mapping is None:
+            continue
+        host, mapped = mapping
+        if not (is_guarded or is_taken):
+            text = f"{rule.name}: left out, so univocal refuses these requests (403)"
+            writer.notes.append(Note(rule.line, text, is_open_question=True))
+            is_guarded = True
+        own = _guarded(mapped, is_taken=is_taken) if is_guarded else _unguarded(mapped)
+        sites.setdefault(host, (rule.line, []))[1].extend(own)
+        writer.notes += _of_prefixes(mapped, is_guarded=is_guarded)
+    if any(_hosts_are_lost(rule) for rule in rules):
+        for host in [host for host in sites if host == "*"]:
+            line, routes = sites.pop(host)
+            text = "hosts of other rules have no site, so this one, for every host, is left out"
+            writer.notes.append(Note(line, text, is_open_question=True))
+    for host, (line, routes) in sites.items():
+        writer.add(line, [host], routes, "upstream")
+    writer.close_unwritten()
+
+
+def _left_out(rule: _Rule, writer: SiteWriter) -> tuple[str, Mapped] | None:
+    """The host and the path of a rule that becomes no route, which univocal refuses; None for a pattern."""
+    target = _url(rule.target)
+    if rule.kind == "reverse_map" or target is None or rule.kind.startswith("regex_"):
+        return None
+    text = f"{rule.name}: left out, so univocal refuses these requests (403)"
+    writer.notes.append(Note(rule.line, text, is_open_question=True))
+    return target.authority.decode(), Mapped(target.rest.decode() or "/", None, "canonical", rule.line)
+
+
+def _hosts_are_lost(rule: _Rule) -> bool:
+    """Tell whether a rule is for hosts that no site can name."""
+    target = _url(rule.target)
+    if not rule.kind.startswith("regex_") or target is None:
+        return False
+    host = target.authority.decode()
+    return not (_BELOW.fullmatch(host) or _ALL_HOSTS.fullmatch(host))
+
+
+def _guarded(mapped: Mapped, *, is_taken: bool) -> list[Mapped]:
+    """The routes of a guarded rule; longer names, such as /adminx, have the same guard: they are closed."""
+    own = mapped.guarded() if is_taken else mapped.closed()
+    literal, star = literal_beginning(mapped.path)
+    if literal != mapped.path:
+        return [replace(mapped.closed(), path=literal + star)]
+    if literal.endswith("/"):
+        return [own]
+    return [own, replace(mapped.closed(), path=f"{literal}*", is_implied=True)]
+
+
+def _unguarded(mapped: Mapped) -> list[Mapped]:
+    """The route of a rule; none if its path ends with "*", which would be of any bytes here."""
+    return [] if mapped.path.endswith("*") else [mapped]
+
+
+def _is_guarded(rule: _Rule) -> bool:
+    """Tell whether a filter or a plugin of a rule decides who has access."""
+    words = [word.strip("'").lstrip("@") for _, word in rule.options]
+    options = [word.partition("=")[0] for word in words if word != "action=allow"]
+    return not _FILTERS.isdisjoint(options) or not _GUARDS.isdisjoint(_plugins(rule))
+
+
+def _may_refuse(rule: _Rule, sets: _Sets) -> bool:
+    """Tell whether a plugin besides that of the sets may refuse requests, for all that is known of it."""
+    others = (plugin.name.rpartition("/")[2] for plugin in rule.plugins if plugin is not sets.used[0])
+    return any(name not in _HARMLESS_PLUGINS for name in others)
+
+
+def _plugins(rule: _Rule) -> list[str]:
+    """The names of a rule's plugins."""
+    return [plugin.name.rpartition("/")[2] for plugin in rule.plugins]
+
+
+def _mapping(rule: _Rule, notes: list[Note]) -> tuple[str, Mapped] | None:
+    """The host and the route that a rule amounts to; None, with a note, where it is none."""
+    whole = f"http://any.invalid{rule.target}" if rule.target.startswith("/") else rule.target
+    target, to = _url(whole), _url(rule.replacement)
+    if rule.kind not in {"map", "regex_map"} or target is None or to is None:
+        text = f"{rule.kind} {rule.target}: only `map` from one http(s) URL to another becomes a route"
+        notes.append(Note(rule.line, text))
+        return None
+    host, replacement = "*" if rule.target.startswith("/") else target.authority.decode(), rule.replacement
+    if rule.kind == "regex_map":
+        substituted = _of_pattern(host, rule, to, notes)
+        if substituted is None:
+            return None
+        host, replacement = substituted
+    return host, Mapped(target.rest.decode() or "/", replacement, "canonical", rule.line)
+
+
+def _of_pattern(pattern: str, rule: _Rule, to: Absolute, notes: list[Note]) -> tuple[str, str] | None:
+    """The host that a regular expression amounts to, and the upstream with places for "$0" and "$1"."""
+    below = _BELOW.fullmatch(pattern)
+    if not below and not _ALL_HOSTS.fullmatch(pattern):
+        text = f"regex_map {rule.target}: hosts are all, or all below a name: (.*)\\.example; left out"
+        notes.append(Note(rule.line, text))
+        return None
+    if b"$" in to.authority:
+        text = f"{rule.replacement}: an upstream's host is one for all requests; left out"
+        notes.append(Note(rule.line, text))
+        return None
+    places = {"0": "{host}", "1": "{1}" if below else "{host}"}
+    if "(" not in pattern:
+        del places["1"]
+    unknown = [each for each in _SUBSTITUTE.findall(rule.replacement) if each not in places]
+    if unknown:
+        notes.append(Note(rule.line, f"{rule.replacement}: no group is ${unknown[0]}; left out"))
+        return None
+    if _SUBSTITUTE.search(rule.replacement):
+        text = f"{rule.replacement}: Traffic Server 9.2 fills in no $0 and $1 in a path; here they are"
+        notes.append(Note(rule.line, text))
+    host = "*" + below[1].replace("\\", "") if below else "*"
+    if below and not pattern.endswith("$"):
+        notes.append(
+            Note(rule.line, f"{pattern} matches at the beginning of longer hosts, too; {host} does not")
+        )
+    if "[" in pattern:
+        notes.append(Note(rule.line, f"{pattern} is of one label there; {host} is of several, too"))
+    return host, _SUBSTITUTE.sub(lambda match: places[match[1]], rule.replacement)
+
+
+def _of_prefixes(mapped: Mapped, *, is_guarded: bool) -> Iterator[Note]:
+    """How a prefix of bytes and one of segments differ."""
+    path, upstream = mapped.path, str(mapped.upstream)
+    if path != "/" and path.endswith("/") != upstream.endswith("/"):
+        text = f"{path} and {upstream} do not both end with '/': here whole segments are replaced"
+        yield Note(mapped.line, text)
+    if path.endswith("*"):
+        kept = "closed" if is_guarded else "left out"
+        yield Note(mapped.line, f'{path} is {kept}: there "*" stands for itself, in a route for any bytes')
+    elif not path.endswith("/"):
+        text = f"{path} is a prefix of octets there; here of whole segments: not of {path}x"
+        if is_guarded:
+            text = f"{path} is of {path}x, too, and guarded there: the route {path}* is closed"
+        yield Note(mapped.line, text)

@@ -1,0 +1,132 @@
+"""`univocal profiles import`: a profile from another program's configuration."""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from univocal.http.errors import ConfigurationError
+from univocal_app.terminal import printable
+from univocal_learn.importers import ats, nginx, varnish
+from univocal_learn.importers.imported import Imported, NothingImportedError, Source
+from univocal_learn.importers.writing import line_of, ordered, profile_text, sites_text
+
+LARGEST: Final = 2**20  # bytes of a file; the largest ring, rule or server is far from it
+
+
+class Format(StrEnum):
+    """The program whose configuration is read."""
+
+    VARNISH = "varnish"
+    ATS = "ats"
+    NGINX = "nginx"
+
+
+READERS: Final = {Format.VARNISH: varnish.read, Format.ATS: ats.read, Format.NGINX: nginx.read}
+
+
+def import_profile(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="A VCL or C file, a remap.config, an nginx.conf, or - for standard input."
+        ),
+    ],
+    source: Annotated[
+        Format, typer.Option("--from", metavar="varnish|ats|nginx", help="The format of FILE.")
+    ],
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The profile's name. Default: the file's.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The output file. Default: standard output.")
+    ] = None,
+    sites: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the sites to this univocal.toml.")
+    ] = None,
+    root: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The directory of the files that FILE includes.")
+    ] = None,
+    pick: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Choose one of several tables, rules or servers.")
+    ] = None,
+) -> None:
+    """Import a profile from a Varnish table, a Traffic Server rule or an nginx server.
+
+    Standard error and comments of the profile list each line that has no equivalent. Exit status: 0 every
+    rule that refuses or keeps apart was written, 1 univocal refuses requests that were served, 2 usage,
+    3 nothing could be imported.
+    """
+    try:
+        imported = READERS[source](Source(str(file), _read(file), pick, root))
+    except NothingImportedError as error:
+        typer.echo(f"univocal: {printable(str(error).encode('utf-8', 'surrogateescape'))}", err=True)
+        raise typer.Exit(3) from None
+    if imported.is_empty:
+        _report(file, imported)
+        typer.echo(f"{file}: nothing could be imported; see the lines above", err=True)
+        raise typer.Exit(3)
+    name = printable(os.fsencode(name or (output or (Path("imported") if str(file) == "-" else file)).stem))
+    directory = None if sites is None else _directory(sites, imported, output)
+    text = profile_text(imported, file.name, name)
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        _write(output, text)
+    if sites is not None and directory is not None:
+        _write(sites, sites_text(imported, name, directory))
+    questions = _report(file, imported)
+    if output is not None and output.stem != name:
+        typer.echo(
+            f"{output}: a profile is called as its file, {output.stem!r}; its sites say {name!r}", err=True
+        )
+    if questions:
+        typer.echo(f"{file}: access rules without an equal: {questions}; see the lines above", err=True)
+        raise typer.Exit(1)
+
+
+def _report(file: Path, imported: Imported) -> int:
+    """Write the notes to standard error; the number of access rules without an equal."""
+    notes = ordered(imported)
+    for note in notes:
+        typer.echo(line_of(note) if note.file else f"{file}: {line_of(note)}", err=True)
+    return sum(note.is_open_question for note in notes)
+
+
+def _read(file: Path) -> str:
+    try:
+        with sys.stdin.buffer if str(file) == "-" else file.open("rb") as opened:
+            octets = opened.read(LARGEST + 1)
+    except OSError as error:
+        raise ConfigurationError(str(file), "", error.strerror or str(error), "a readable file") from None
+    if len(octets) > LARGEST:
+        raise ConfigurationError(str(file), "", f"more than {LARGEST} octets", "the part that is imported")
+    return octets.decode("utf-8", "replace")
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, "utf-8")
+    except OSError as error:
+        raise ConfigurationError(
+            str(file), "", error.strerror or str(error), "a file that can be written"
+        ) from None
+
+
+def _directory(sites: Path, imported: Imported, output: Path | None) -> str:
+    """The profile's directory as the file of sites names it. Raises ConfigurationError."""
+    if not imported.sites:
+        raise ConfigurationError(
+            str(sites), "", "no site", "--sites with rules or servers that have an upstream"
+        )
+    beside = sites.resolve().parent
+    directory = beside / "profiles" if output is None else output.resolve().parent
+    if directory == beside:
+        allowed = "another directory than the profile's, in which every *.toml is a profile"
+        raise ConfigurationError(str(sites), "", str(sites.parent), allowed)
+    return os.path.relpath(directory, beside)

@@ -1,0 +1,367 @@
+"""nginx's servers and locations as a profile, sites and routes; what they do besides is said line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from univocal.judge.profiles import builtin_profiles
+from univocal.uri.profile import parse
+from univocal_learn.importers.imported import Imported, Note, Source, Table
+from univocal_learn.importers.nginx_directives import TAKEN, closes, is_refusal
+from univocal_learn.importers.nginx_files import directives_of
+from univocal_learn.importers.nginx_locations import (
+    LocationReading,
+    closing,
+    host_field,
+    left_out,
+    read_server,
+)
+from univocal_learn.importers.nginx_servers import (
+    Owners,
+    Server,
+    Socket,
+    certificate_of,
+    listener_tables,
+    servers_of_hosts,
+)
+from univocal_learn.importers.nginx_settings import BlockSettings, zones_of
+from univocal_learn.importers.nginx_syntax import Directive, note
+from univocal_learn.importers.nginx_values import body_size
+from univocal_learn.importers.sites import Mapped, SiteWriter
+
+_HOSTS: Final = {"$host": "site", "$http_host": "site", "$proxy_host": "upstream"}
+_OF_A_SERVER: Final = frozenset({"location", "proxy_pass", "server_name", "return", "rewrite"})
+_LARGEST_BODY: Final = 1 << 20  # bytes, nginx's default
+# Blocks of the main context that hold nothing of HTTP.
+_NOT_HTTP: Final = frozenset({"events", "stream", "mail", "rtmp"})
+
+
+def read(source: Source) -> Imported:
+    """The profile of nginx as `source` sets it, and the sites of its servers. Raises ConfigurationError."""
+    directives = directives_of(source)
+    if not directives:
+        raise source.nothing(0, "no directive", "a server, a location or a proxy_pass of nginx")
+    if all(each.name == "include" for each in directives):
+        names = ", ".join(" ".join(each.arguments) for each in directives)
+        raise source.nothing(
+            0, f"includes alone: {names}", "files that are here, by --root DIR, or in their place"
+        )
+    return _Import(source, directives).imported()
+
+
+class _Import:
+    """One file on its way into sites."""
+
+    def __init__(self, source: Source, directives: list[Directive]) -> None:
+        self._source, self._directives = source, directives
+        self._notes: list[Note] = []
+        within = _blocks(directives, "http") or [directives]
+        self._everywhere = [each for block in within for each in block]
+        found = (Server.of(directive, host) for directive, host in self._servers(directives, "$proxy_host"))
+        self._all = list(found)
+        self._picked = _picked(source, self._all)
+        merging = _merge_slashes(source, directives, [server.directive for server in self._picked])
+        self._path: Table = {} if merging else {"merge_slashes": False}
+        text = 'extends = "nginx"\n' + ("" if merging else "[path]\nmerge_slashes = false\n")
+        self._writer = SiteWriter(parse({"imported": text}, builtin_profiles())["imported"], self._notes)
+        self._sockets: list[tuple[Table, frozenset[Socket]]] = []
+
+    def imported(self) -> Imported:
+        """The profile, the sites and the server's settings."""
+        zones = zones_of(
+            [each for name in ("limit_req_zone", "limit_conn_zone") for each in _all(self._directives, name)],
+            self._notes,
+        )
+        http = self._everywhere
+        outside = [
+            each
+            for each in closing(http)
+            if each.name not in {*_NOT_HTTP, "http"} and each.name not in _OF_A_SERVER
+        ]
+        if any(each.name in _OF_A_SERVER for each in self._directives):
+            outside = []  # they are read as those of the one server
+        settings = BlockSettings(zones).inside(http, outside)
+        trusted = self._trusted(settings)
+        settings = replace(settings, believed=trusted)
+        upstreams = {each.arguments[0]: each for each in _all(self._directives, "upstream") if each.arguments}
+        everywhere = LocationReading(upstreams, self._writer.profile, self._notes, "", settings)
+        owners = servers_of_hosts(self._picked, self._notes)
+        moving = {id(server): server.moves_to() for server in self._picked}
+        for server in self._picked:
+            if moving[id(server)] is None:
+                self._add(server, everywhere, owners, moving)
+        self._writer.close_unwritten()
+        moved = [server for server in self._picked if moving[id(server)] is not None]
+        aliases = {id(server): host for server in moved if (host := moving[id(server)])}
+        for server in moved:
+            if id(server) in aliases:
+                self._add_aliases(server, aliases[id(server)])
+        server_table = {
+            **self._listeners([server for server in moved if id(server) not in aliases]),
+            "trusted_proxies": list(trusted),
+            **self._bounds(zones.connections),
+        }
+        if not self._writer.sites:
+            server_table = {}
+        return Imported(
+            summary="Imported from a configuration of nginx",
+            extends="nginx",
+            path=self._path,
+            notes=self._notes,
+            sites=self._writer.sites,
+            server=server_table,
+            is_empty=bool(self._all)
+            and not self._writer.sites
+            and not any(each.name == "merge_slashes" for each in _outside_servers(self._directives)),
+        )
+
+    def _servers(self, directives: list[Directive], inherited: str) -> Iterator[tuple[Directive, str]]:
+        """Each server, and the Host field that it inherits; locations that stand alone are one, too."""
+        inherited = host_field(directives, inherited)
+        alone = any(each.name in _OF_A_SERVER for each in directives)
+        is_outside = any(each.name == "http" for each in directives)
+        if alone:
+            block = [
+                each
+                for each in directives
+                if each.name not in {"server", "http", "upstream", "merge_slashes"}
+            ]
+            yield Directive("server", [], directives[0].line, block, directives[0].file), inherited
+        for directive in directives:
+            if directive.name == "server":
+                yield directive, inherited
+            elif directive.name == "http":
+                yield from self._servers(directive.block or [], inherited)
+            elif not (alone or directive.name in TAKEN):
+                is_main = is_outside or directive.name in _NOT_HTTP
+                if is_main and closes(directive):
+                    self._notes.append(note(directive, "not part of a profile or a route"))
+                else:
+                    self._notes.append(left_out(directive, is_closing=closes(directive)))
+
+    def _trusted(self, settings: BlockSettings) -> tuple[str, ...]:
+        """The networks that every address rule of the file trusts to name the client; none if they differ."""
+        found = [each for server in self._picked for each in _settings_in(server.block, settings)]
+        counting = [each.trusted for each in found if each.counts_clients] or [each.trusted for each in found]
+        trusted = set(counting)
+        return trusted.pop() if len(trusted) == 1 and "?" not in next(iter(trusted), ()) else ()
+
+    def _add(
+        self,
+        server: Server,
+        everywhere: LocationReading,
+        owners: Owners,
+        moving: dict[int, str | None],
+    ) -> None:
+        """The site of a server: the hosts that are its own, and its locations."""
+        block = server.block
+        reached = {each.arguments[-1] for each in _all(block, "try_files") if each.arguments}
+        named = {each.arguments[0]: each for each in block if each.name == "location" and each.arguments}
+        named = {name: each for name, each in named.items() if name in reached}
+        reading = replace(everywhere.inside(block, closing(block), host=server.host), named=named)
+        read_server(block, reading)
+        routes = [route for route, _ in reading.routes]
+        if any(each.name == "return" for each in block):
+            routes = [Mapped("/", None, "canonical", server.line, is_closed=True)]
+        if not any(route.is_stored for route in routes):
+            routes = [route for route in routes if not (route.is_implied and route.is_apart)]
+        hosts, is_default = self._hosts(server, owners, moving)
+        if not hosts and not _refuses(server):
+            text = "no request has one of its names: no site is written"
+            self._notes.append(Note(server.line, text, file=server.directive.file))
+        if not hosts:
+            return
+        extra: dict[str, Any] = {"default": True} if is_default and hosts != ["*"] else {}
+        site = self._writer.add(server.line, hosts, routes, self._origin_host(server, reading), extra)
+        if site is not None:
+            self._sockets.append((site, frozenset(server.sockets)))
+
+    def _origin_host(self, server: Server, reading: LocationReading) -> str:
+        forwarding = [(route, host) for route, host in reading.routes if not route.is_closed]
+        hosts = [host for _, host in sorted(forwarding, key=lambda pair: pair[0].path != "/")]
+        meant = {host: _HOSTS.get(host, host) for host in hosts}
+        for other in [host for host in meant if meant[host] != meant[hosts[0]]]:
+            where = ", ".join(route.path for route, host in forwarding if host == other)
+            self._notes.append(Note(server.line, f"Host {other} at {where}: a site has one origin_host"))
+        value = hosts[0] if hosts else "$proxy_host"
+        if value in _HOSTS or "$" not in value:
+            return _HOSTS.get(value, value)
+        self._notes.append(Note(server.line, f"Host {value}: a variable; the site's own host is sent"))
+        return "site"
+
+    def _hosts(self, server: Server, owners: Owners, moving: dict[int, str | None]) -> tuple[list[str], bool]:
+        """The hosts of a server's site, and whether it has those that nobody names, too."""
+        for name in server.patterns:
+            text = f"server_name {name}: hosts are names, or *.name"
+            self._notes.append(Note(server.line, text, file=server.directive.file))
+        own = [host for host in server.exact if server in owners.named.get(host.lower(), [])]
+        answering = {each: owner for each, owner in owners.defaults.items() if moving[id(owner)] is None}
+        serving = [owner for owner in answering.values() if not _refuses(owner)]
+        is_everywhere = all(answering.get(address, server) is server for address in server.addresses)
+        is_default = bool(serving) and serving[0] is server and is_everywhere
+        lost = [name for each in self._picked for name in each.patterns]
+        if any(each is server for each in serving) and (lost or not is_default):
+            text = "hosts that no server names have another server at another socket: refused here (421)"
+            if is_default:
+                names = ", ".join(lost)
+                text = f"server_name {names}: no site has these hosts: those that nobody names are refused"
+                is_default = False
+            self._notes.append(Note(server.line, text, is_open_question=True, file=server.directive.file))
+        hosts = own
+        if is_default and not hosts:
+            return ["*"], True
+        return hosts, is_default
+
+    def _add_aliases(self, server: Server, host: str) -> None:
+        """Have the names of a server that moves its clients to another as that site's aliases."""
+        for site in self._writer.sites:
+            exact = [name for name in site["hosts"] if "*" not in name]
+            if host in exact and (len(exact) == len(site["hosts"]) or site["hosts"][0] == host):
+                names = [name for name in server.exact if "*" not in name and name not in site["hosts"]]
+                made: dict[str, Any] = dict(site)
+                made["hosts"] = [host, *(name for name in site["hosts"] if name != host)]
+                made["aliases"] = [*site.get("aliases", []), *names]
+                made["alias_answer"] = 301
+                self._writer.replace(site, made)
+                self._sockets = [(made if own is site else own, sockets) for own, sockets in self._sockets]
+                return
+        text = f"it sends clients to {host}, which no site here has: these hosts are refused (421)"
+        self._notes.append(Note(server.line, text, is_open_question=True, file=server.directive.file))
+
+    def _listeners(self, redirecting: list[Server]) -> dict[str, Any]:
+        """Where univocal listens, with certificates where they are here, and the redirect to https."""
+        by_line = {server.line: server for server in self._picked}
+        certificates = {}
+        around = [each for each in self._everywhere if each.name.startswith("ssl_certificate")]
+        for server in self._picked:
+            block = [*server.block, *around]
+            held = replace(server, directive=replace(server.directive, block=block))
+            certificates[server.line] = certificate_of(held, self._notes)
+        if not any(each.name == "listen" for server in self._picked for each in server.block):
+            return {}
+        default = next((each for each in certificates.values() if each), {})
+        plain = frozenset(each for server in redirecting for each in server.sockets if not each.is_tls)
+        serving = frozenset(each for _, sockets in self._sockets for each in sockets if not each.is_tls)
+        moves = bool(plain and default) and not plain & serving
+        named: list[tuple[str, frozenset[Socket]]] = []
+        for site, sockets in self._sockets:
+            own = frozenset(each._replace(is_default=False) for each in sockets)
+            if not default and any(each.is_tls for each in own):
+                rest = frozenset(each for each in own if not each.is_tls)
+                own = rest or frozenset(each._replace(is_default=False) for each in plain) or own
+            named.append(
+                (
+                    site["hosts"][0],
+                    own
+                    | (
+                        frozenset(each._replace(is_default=False) for each in plain) if moves else frozenset()
+                    ),
+                )
+            )
+            line = next((line for line, server in by_line.items() if site["hosts"][0] in server.exact), 0)
+            if (mine := certificates.get(line)) and mine != default:
+                self._writer.replace(site, {**site, **mine})
+        if redirecting and not moves:
+            text = "not redirected to https here: see [server] https_redirect"
+            self._notes += [Note(each.line, text, file=each.directive.file) for each in redirecting]
+        http2 = any(
+            (each.name == "http2" and each.arguments == ["on"])
+            or (each.name == "listen" and "http2" in each.arguments)
+            for server in self._picked
+            for each in server.block
+        )
+        return {
+            **listener_tables(named, default),
+            **default,
+            **({"https_redirect": True} if moves else {}),
+            **({"http2": True} if http2 and default else {}),
+        }
+
+    def _bounds(self, zones: frozenset[str]) -> dict[str, Any]:
+        """The bounds of requests that all sites share: the largest body, the fewest under way at once."""
+        sizes = [(each, body_size(each)) for each in _all(self._directives, "client_max_body_size")]
+        known = [size for _, size in sizes if size is not None]
+        around = [each for each in self._everywhere if each.name == "client_max_body_size"]
+        if any(
+            not around and not any(each.name == "client_max_body_size" for each in server.block)
+            for server in self._picked
+        ):
+            known.append(_LARGEST_BODY)
+        largest = 0 if 0 in known else max(known, default=_LARGEST_BODY)
+        for directive, size in sizes:
+            if size != largest:
+                self._notes.append(note(directive, "one limit for all sites; the largest"))
+        counts = [
+            int(each.arguments[1])
+            for each in _all(self._directives, "limit_conn")
+            if len(each.arguments) == 2 and each.arguments[0] in zones and each.arguments[1].isdigit()
+        ]
+        fewest = {"max_requests_per_client": min(counts)} if counts else {}
+        return {"max_body": largest, **fewest}
+
+
+def _refuses(server: Server) -> bool:
+    """Tell whether a server refuses every request."""
+    return any(each.name == "return" and is_refusal(each) for each in server.block)
+
+
+def _settings_in(block: list[Directive], settings: BlockSettings) -> Iterator[BlockSettings]:
+    own = settings.inside(block)
+    yield own
+    for each in block:
+        if each.name == "location":
+            yield from _settings_in(each.block or [], own)
+
+
+def _blocks(directives: list[Directive], name: str) -> list[list[Directive]]:
+    return [each.block or [] for each in directives if each.name == name]
+
+
+def _all(directives: list[Directive], name: str) -> Iterator[Directive]:
+    for directive in directives:
+        if directive.name == name:
+            yield directive
+        yield from _all(directive.block or [], name)
+
+
+def _picked(source: Source, servers: list[Server]) -> list[Server]:
+    if source.pick is None:
+        return servers
+    picked = [server for server in servers if source.pick in (*server.names, f"line {server.line}")]
+    if not picked:
+        names = [name for server in servers for name in server.names or (f"line {server.line}",)]
+        raise source.error(0, f"no server {source.pick}", f"--pick with one of: {', '.join(names[:40])}")
+    return picked
+
+
+def _names(server: Directive) -> list[str]:
+    return [name for each in server.block or [] if each.name == "server_name" for name in each.arguments]
+
+
+def _merge_slashes(source: Source, directives: list[Directive], servers: list[Directive]) -> bool:
+    """True if slashes are merged, which is one setting for all sites of a profile; nginx does by default."""
+    own = [[each for each in server.block or [] if each.name == "merge_slashes"] for server in servers]
+    owned = {id(each) for block in own for each in block}
+    outside = [each for each in _outside_servers(directives) if id(each) not in owned]
+    default = _flag(source, outside[-1]) if outside else True
+    flags = {_flag(source, block[-1]) if block else default for block in own} or {default}
+    if len(flags) > 1:
+        names = ", ".join((_names(server) or [f"line {server.line}"])[0] for server in servers)
+        raise source.error(0, "servers with merge_slashes on and off", f"--pick with one of: {names}")
+    return flags.pop()
+
+
+def _outside_servers(directives: list[Directive]) -> Iterator[Directive]:
+    for directive in directives:
+        if directive.name == "merge_slashes":
+            yield directive
+        elif directive.name == "http":
+            yield from _outside_servers(directive.block or [])
+
+
+def _flag(source: Source, directive: Directive) -> bool:
+    if directive.arguments not in (["on"], ["off"]):
+        raise source.error(directive.line, directive.written(), "merge_slashes on | off")
+    return directive.arguments == ["on"]

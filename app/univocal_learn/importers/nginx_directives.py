@@ -1,0 +1,219 @@
+"""nginx's directives by what they may do: closed is the default, and these lists say what stays open.
+
+A directive is *taken over*, or *harmless* (it refuses no request and keeps no people apart), or it closes
+what it applies to: a directive of a module that nobody here knows may be a guard.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from univocal_learn.importers.nginx_syntax import Directive, words_of
+
+# Directives that become settings of univocal, or are read with their block.
+TAKEN: Final = words_of(
+    """
+    add_header allow auth_basic auth_basic_user_file brotli client_max_body_size deny expires gzip http2
+    limit_conn limit_conn_zone limit_req limit_req_zone listen location merge_slashes proxy_cache
+    proxy_cache_bypass proxy_cache_key proxy_cache_use_stale proxy_cache_valid proxy_connect_timeout
+    proxy_hide_header proxy_ignore_headers proxy_no_cache proxy_pass proxy_read_timeout proxy_set_header
+    proxy_ssl_trusted_certificate proxy_ssl_verify real_ip_header satisfy server server_name
+    set_real_ip_from ssl_certificate ssl_certificate_key upstream zstd
+    """
+)
+
+# Directives by which nginx answers itself. They are read with their location.
+CONTENT: Final = words_of(
+    """
+    alias autoindex dav_methods empty_gif fastcgi_pass flv grpc_pass hls js_content memcached_pass mp4
+    perl proxy_pass random_index return root scgi_pass status stub_status uwsgi_pass
+    vhost_traffic_status_display api
+    """
+)
+_BESIDE_A_PASS: Final = frozenset({"root", "alias", "autoindex", "index"})
+
+_HARMLESS: Final = words_of(
+    """
+    absolute_redirect access_log ancient_browser_value auth_basic_delay auth_request_set charset
+    charset_map charset_types chunked_transfer_encoding client_body_buffer_size client_body_in_file_only
+    client_body_in_single_buffer client_body_temp_path client_body_timeout client_header_buffer_size
+    client_header_timeout connection_pool_size daemon default_type directio directio_alignment error_log
+    error_page etag events geo geoip_city geoip_country geoip_org geoip_proxy geoip_proxy_recursive
+    geoip2 http http2_body_preread_size http2_chunk_size http2_idle_timeout http2_max_concurrent_pushes
+    http2_max_concurrent_streams http2_max_field_size http2_max_header_size http2_max_requests
+    http2_push http2_push_preload http2_recv_buffer_size http2_recv_timeout http3 http3_hq
+    http3_max_concurrent_streams if_modified_since ignore_invalid_headers image_filter_buffer index
+    keepalive keepalive_disable keepalive_min_timeout keepalive_requests keepalive_time
+    keepalive_timeout large_client_header_buffers least_conn ip_hash hash random zone queue sticky
+    limit_conn_dry_run limit_conn_log_level limit_conn_status limit_rate limit_rate_after
+    limit_req_dry_run limit_req_log_level limit_req_status lingering_close lingering_time
+    lingering_timeout log_format log_not_found log_subrequest map map_hash_bucket_size map_hash_max_size
+    max_ranges modern_browser modern_browser_value msie_padding msie_refresh open_log_file_cache
+    output_buffers override_charset port_in_redirect postpone_output proxy_buffer_size proxy_buffering
+    proxy_buffers proxy_busy_buffers_size proxy_cache_background_update proxy_cache_convert_head
+    proxy_cache_lock proxy_cache_lock_age proxy_cache_lock_timeout proxy_cache_max_range_offset
+    proxy_cache_methods proxy_cache_min_uses proxy_cache_path proxy_cache_revalidate proxy_force_ranges
+    proxy_headers_hash_bucket_size proxy_headers_hash_max_size proxy_http_version
+    proxy_ignore_client_abort proxy_intercept_errors proxy_limit_rate proxy_max_temp_file_size
+    proxy_next_upstream proxy_next_upstream_timeout proxy_next_upstream_tries proxy_pass_header
+    proxy_redirect proxy_request_buffering proxy_send_lowat proxy_send_timeout proxy_socket_keepalive
+    proxy_ssl_ciphers proxy_ssl_conf_command proxy_ssl_name proxy_ssl_protocols proxy_ssl_server_name
+    proxy_ssl_session_reuse proxy_ssl_verify_depth proxy_temp_file_write_size proxy_temp_path
+    proxy_cookie_flags quic_gso quic_host_key quic_retry read_ahead real_ip_recursive
+    recursive_error_pages request_pool_size reset_timedout_connection resolver resolver_timeout
+    send_lowat send_timeout sendfile sendfile_max_chunk server_name_in_redirect
+    server_names_hash_bucket_size server_names_hash_max_size server_tokens set slice source_charset
+    split_clients ssi_last_modified ssl_buffer_size ssl_ciphers ssl_client_certificate ssl_conf_command
+    ssl_crl ssl_dhparam ssl_early_data ssl_ecdh_curve ssl_password_file ssl_prefer_server_ciphers
+    ssl_protocols ssl_session_cache ssl_session_ticket_key ssl_session_tickets ssl_session_timeout
+    ssl_stapling ssl_stapling_file ssl_stapling_responder ssl_stapling_verify ssl_trusted_certificate
+    ssl_verify_depth subrequest_output_buffer_size tcp_nodelay tcp_nopush thread_pool types
+    types_hash_bucket_size types_hash_max_size underscores_in_headers uninitialized_variable_warn userid
+    userid_domain userid_expires userid_flags userid_mark userid_name userid_p3p userid_path
+    userid_service variables_hash_bucket_size variables_hash_max_size vhost_traffic_status
+    vhost_traffic_status_zone ssl client_body_postpone_size more_set_headers more_clear_headers
+    valid_referers break aio referer_hash_bucket_size referer_hash_max_size status_zone disable_symlinks
+    mirror mirror_request_body proxy_bind proxy_cookie_domain proxy_cookie_path proxy_store
+    proxy_store_access ssi ssi_types sub_filter sub_filter_last_modified sub_filter_once
+    sub_filter_types add_before_body add_after_body
+    """
+)
+_HARMLESS_FAMILIES: Final = (
+    *(
+        "brotli_",
+        "fastcgi_",
+        "grpc_",
+        "gunzip",
+        "gzip_",
+        "lua_",
+        "open_file_cache",
+        "scgi_",
+        "uwsgi_",
+        "zstd_",
+    ),
+    *("opentelemetry", "opentracing", "otel_", "zipkin_", "init_by_lua", "init_worker_by_lua", "log_by_lua"),
+    *(
+        "exit_worker_by_lua",
+        "set_by_lua",
+        "js_import",
+        "js_path",
+        "js_set",
+        "memcached_",
+        "geoip_",
+        "pcre_jit",
+    ),
+)
+_NEVER_HARMLESS: Final = frozenset({"fastcgi_pass", "uwsgi_pass", "scgi_pass", "grpc_pass", "memcached_pass"})
+# Directives that close unless their argument says so.
+_HARMLESS_VALUES: Final[Mapping[str, frozenset[str]]] = {
+    "satisfy": frozenset({"all"}),
+    "ssl_verify_client": frozenset({"off", "optional", "optional_no_ca"}),
+    "ssl_ocsp": frozenset({"off"}),
+    "ssl_reject_handshake": frozenset({"off"}),
+    "auth_request": frozenset({"off"}),
+    "auth_jwt": frozenset({"off"}),
+    "proxy_pass_request_headers": frozenset({"on"}),
+    "proxy_pass_request_body": frozenset({"on"}),
+    "modsecurity": frozenset({"off"}),
+}
+
+HARMLESS_FILES: Final = re.compile(
+    r"(?:.*/)?(?:(?:fastcgi|uwsgi|scgi)_params|fastcgi(?:-php)?\.conf|mime\.types|koi-(?:utf|win)|win-utf"
+    r"|options-ssl-nginx\.conf|ssl-params\.conf|modules-enabled/[^/]*|modules/[^/]*)"
+)
+
+# Directives that an `if` may hold and still let the request pass.
+_HARMLESS_IN_IF: Final = frozenset(
+    {"set", "break", "add_header", "access_log", "expires", "limit_rate", "more_set_headers"}
+)
+_TO_TLS: Final = re.compile(r"https?://(?:\$(?:host|http_host|server_name)|[\w.-]+)(?::\d+)?\$request_uri")
+_ABOUT_A_PLACE: Final = re.compile(
+    r"\(?\s*\$(?:scheme|https|server_port|ssl_protocol|http_x_forwarded_proto|host|http_host)"
+    r"\s*(?:!?=|!?~\*?)\s*[^)]*\)?"
+)
+_OPTIONS: Final = re.compile(r"\(?\s*\$request_method\s*=\s*OPTIONS\s*\)?")
+_ANSWERED: Final = re.compile(r"20[0-6]")
+
+_NOT_OURS: Final = "not part of a profile or a route"
+_UNKNOWN: Final = "not part of a profile or a route, and it may guard what nginx serves"
+_REWRITES: Final = "changes what a URL means; [[rewrite]] knows substrings only (docs/profiles.md)"
+_SERVES: Final = "nginx answers this by itself; univocal maps paths to origin servers only"
+_GUARDS: Final = "guards what nginx serves, by what univocal has no equal for"
+_WITHHOLDS: Final = "keeps what clients send from the origin server, by what univocal has no equal for"
+_ELSEWHERE: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("gzip_types", "gzip_min_length", "gzip_vary"), "[cache] compress"),
+    **dict.fromkeys(("proxy_cache_path", "proxy_cache_lock", "proxy_cache_background_update"), "[cache]"),
+    "keepalive": "[origin] max_idle",
+    "access_log": "[server] access_log",
+    "error_page": "[server] error_pages",
+}
+
+
+def _in_lua(*phases: str) -> list[str]:
+    """The directives that run a script in these phases."""
+    return [f"{phase}_by_lua{form}" for phase in phases for form in ("", "_block", "_file")]
+
+
+_WHY: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("rewrite", "if", "set", "map", "try_files", "break"), _REWRITES),
+    **dict.fromkeys(("return", "root", "alias", "index", "autoindex", "fastcgi_pass", "uwsgi_pass"), _SERVES),
+    **dict.fromkeys(("scgi_pass", "grpc_pass", "memcached_pass", "random_index", "empty_gif"), _SERVES),
+    **dict.fromkeys(("auth_request", "auth_jwt", "internal", "limit_except", "ssl_verify_client"), _GUARDS),
+    **dict.fromkeys(("limit_conn", "valid_referers", "secure_link", "secure_link_md5"), _GUARDS),
+    **dict.fromkeys(("proxy_pass_request_headers", "proxy_pass_request_body", "proxy_set_body"), _WITHHOLDS),
+    "satisfy": "univocal asks for every rule, never for one of them",
+    **{name: f"left out: see {keys}" for name, keys in _ELSEWHERE.items()},
+    **dict.fromkeys(_in_lua("content"), _SERVES),
+    **dict.fromkeys(_in_lua("rewrite", "set", "server_rewrite", "balancer"), _REWRITES),
+    **dict.fromkeys(_in_lua("access"), _GUARDS),
+    "include": "the other file is not read, and may hold access rules; --root DIR says where it is",
+    "proxy_redirect": "univocal leaves Location as the origin server sent it",
+}
+
+
+def reason(directive: Directive) -> str:
+    """The reason why a directive has no place in a profile or a route."""
+    known = _WHY.get(directive.name)
+    if known is not None:
+        return known
+    return _UNKNOWN if closes(directive) else _NOT_OURS
+
+
+def closes(directive: Directive) -> bool:
+    """Tell whether a directive may refuse requests, or keep people apart, in a way that has no equal here."""
+    name, arguments = directive.name, directive.arguments
+    if name in _HARMLESS_VALUES:
+        return not (arguments and arguments[0] in _HARMLESS_VALUES[name])
+    if name == "if":
+        return not _is_harmless_if(directive)
+    if name == "include":
+        return not all(HARMLESS_FILES.fullmatch(each) for each in arguments)
+    if name == "auth_basic":
+        return False
+    harmless = name in TAKEN or name in _HARMLESS or name in _BESIDE_A_PASS
+    family = name.startswith(_HARMLESS_FAMILIES) and name not in _NEVER_HARMLESS
+    return not (harmless or family)
+
+
+def _is_harmless_if(directive: Directive) -> bool:
+    """Tell whether an `if` lets the request pass, moves a whole site, or answers OPTIONS."""
+    block, condition = directive.block or [], " ".join(directive.arguments)
+    if all(each.name in _HARMLESS_IN_IF for each in block):
+        return True
+    rest = [each for each in block if each.name not in _HARMLESS_IN_IF]
+    if len(rest) != 1 or rest[0].name != "return" or not rest[0].arguments:
+        return False
+    if _OPTIONS.fullmatch(condition):
+        return _ANSWERED.fullmatch(rest[0].arguments[0]) is not None
+    moves = _TO_TLS.fullmatch(rest[0].arguments[-1]) is not None
+    return moves and _ABOUT_A_PLACE.fullmatch(condition) is not None
+
+
+def is_refusal(directive: Directive) -> bool:
+    """Tell whether a `return` or `internal` refuses, so that a closed route is its equal."""
+    if directive.name == "internal":
+        return True
+    status = (directive.arguments or [""])[0]
+    return directive.name == "return" and len(status) == 3 and status.isdigit() and status >= "400"

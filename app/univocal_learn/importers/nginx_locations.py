@@ -1,0 +1,599 @@
+"""nginx's locations as routes: closed unless every directive that applies is taken over or harmless."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, unquote
+
+from univocal.http.grammar import RESERVED
+from univocal.uri.profile import Profile
+from univocal_learn.importers.imported import Note
+from univocal_learn.importers.nginx_directives import CONTENT, TAKEN, closes, is_refusal, reason
+from univocal_learn.importers.nginx_patterns import covers, expression
+from univocal_learn.importers.nginx_settings import BlockSettings, refuses_all
+from univocal_learn.importers.nginx_syntax import Directive, note
+from univocal_learn.importers.sites import Mapped, Setting, literal_beginning
+
+_CLOSED: Final = "univocal refuses these requests (403) until [sites.access] says who has access"
+_REFUSES: Final = "refused here, too (403)"
+
+# The three ways of proxy_pass: the target as it came, the path put into a template, the prefix replaced.
+# Arguments of proxy_pass: no URLs yet where they have variables.
+_ORIGIN: Final = r"https?://[^/$]+"
+_AS_RECEIVED: Final = re.compile(rf"({_ORIGIN})(?:\$request_uri)?")
+_TEMPLATE: Final = re.compile(rf"({_ORIGIN}(?:/[^$?]*)?)\$(?:document_)?uri(\$is_args\$args)?")
+_REPLACED: Final = re.compile(rf"{_ORIGIN}/[^$]*")
+# A socket stands in URLs as a host until they are written: nginx ends its path with a colon.
+_SOCKET: Final = re.compile(r"http://unix:(/[^:$]+):?")
+_AS_HOST: Final = re.compile(r"http://unix(%2F[^/{]+)(.*)")
+_TLS_SOCKET: Final = "https://unix:"
+_WEIGHT: Final = re.compile(r"weight=([0-9]{1,9})")  # of an upstream's server
+
+# Routes are chosen by a path in which reserved bytes are as they came: an escape of one crosses routes.
+_RESERVED: Final = frozenset(RESERVED) - frozenset(b"/")
+
+_MODIFIERS: Final = ("^~", "~*", "=", "~", "@")
+_KINDS: Final = {"=": "one path", "~": "a regular expression", "~*": "a regular expression"}
+# A rewrite in a location that replaces its prefix: ^/api/(.*)$ by /$1.
+_STRIPPED: Final = re.compile(r"\^(/[\w./-]*?)(/\?)?\((/)?\.\*\)\$?")
+
+
+class _Server(NamedTuple):
+    """A server of an upstream."""
+
+    weight: int = 1
+    is_backup: bool = False
+
+    def members(self) -> dict[str, int]:
+        """The keys of its table that are not the default."""
+        weight = {"weight": self.weight} if self.weight != 1 else {}
+        return weight | ({"backup": True} if self.is_backup else {})
+
+
+@dataclass(frozen=True, slots=True)
+class LocationReading:
+    """The directives in force at one place of the file; the routes and notes that are found there."""
+
+    upstreams: Mapping[str, Directive]
+    profile: Profile
+    notes: list[Note]
+    host: str
+    settings: BlockSettings
+    named: Mapping[str, Directive] = field(default_factory=dict)  # locations by their names
+    base: str = "/"  # the location that this is in
+    routes: list[tuple[Mapped, str]] = field(default_factory=list)
+
+    def inside(
+        self, block: list[Directive], closers: Sequence[Directive] = (), host: str = "", base: str = ""
+    ) -> LocationReading:
+        """The reading of a block within, which `closers` close; the routes of a location are its server's."""
+        return replace(
+            self,
+            host=host_field(block, host or self.host),
+            settings=self.settings.inside(block, closers),
+            base=base or self.base,
+            routes=self.routes if base else [],
+        )
+
+    def add(self, mapped: Mapped, host: str = "") -> None:
+        """Have a route."""
+        self.routes.append((mapped, host or self.host))
+
+    def close(self, path: str, line: int, *, is_implied: bool = False, star: str = "") -> None:
+        """Have no route at a path that forwards; with a `star`, at all that begin so."""
+        literal, star = literal_beginning(path, star)
+        spelled = _spelled(literal, self.profile) + star
+        route = Mapped(spelled, None, "canonical", line, is_closed=True)
+        self.add(replace(route, is_implied=is_implied))
+
+    def close_expression(self, text: str, line: int, *, ignores_case: bool) -> None:
+        """Refuse all that an expression matches: by the expression, or by what its matches begin with."""
+        pattern = expression(text, ignores_case=ignores_case)
+        instead: list[Mapped] = []
+        for each in covers(text, ignores_case=ignores_case):
+            begin = each if each.startswith(self.base) else self.base
+            spelled = _spelled(begin.rstrip("*"), self.profile)
+            path = spelled if spelled.endswith("/") else f"{spelled}*"
+            instead.append(Mapped(path, None, "canonical", line, is_closed=True, holds_below=True))
+        if pattern:
+            self.add(Mapped(pattern, None, "canonical", line, is_closed=True, instead=tuple(instead)))
+        else:
+            for mapped in instead:
+                self.add(mapped)
+
+    def note(self, directive: Directive, text: str, *, is_open_question: bool = False) -> None:
+        """Say of a directive that it is not taken over, and why."""
+        self.notes.append(note(directive, text, is_open_question=is_open_question))
+
+
+def left_out(directive: Directive, *, is_closing: bool = False) -> Note:
+    """The note that a directive has no place in a profile or a route, and why."""
+    why = reason(directive)
+    if is_refusal(directive):
+        return note(directive, f"{why}; {_REFUSES}")
+    return note(directive, f"{why}; {_CLOSED}" if is_closing else why, is_open_question=is_closing)
+
+
+def host_field(block: list[Directive], inherited: str) -> str:
+    """The Host that is sent; as in nginx, a block with any proxy_set_header of its own inherits none."""
+    own = [each for each in block if each.name == "proxy_set_header"]
+    hosts = [each.arguments[1] for each in own if each.is_host_field]
+    return hosts[-1] if hosts else "$proxy_host" if own else inherited
+
+
+def closing(block: list[Directive], *, is_location: bool = False) -> list[Directive]:
+    """The directives of a block that may refuse, and have no equal; rewrites are not among them."""
+    passes = any(each.name == "proxy_pass" for each in block)
+    found = []
+    for each in block:
+        if each.name in {"rewrite", "location", "server", "proxy_pass"}:
+            continue
+        if each.name in CONTENT and each.name != "return":
+            harmless = {"root", "alias", "autoindex"}
+            if is_location and (not passes or each.name in harmless):
+                continue  # what answers is looked at with the location
+        elif each.name == "try_files" and (not is_location or _named_fallback(each, block)):
+            continue
+        if closes(each):
+            found.append(each)
+    return found
+
+
+def is_guarding(block: list[Directive]) -> bool:
+    """Tell whether a block, or a location in it, refuses requests; a redirect refuses none."""
+    kept = [each for each in block if each.name != "return" or is_refusal(each)]
+    own = BlockSettings().inside(kept, closing(kept))
+    return own.is_guarded or any(is_guarding(each.block or []) for each in kept if each.name == "location")
+
+
+def read_server(block: list[Directive], reading: LocationReading) -> None:
+    """The routes of a server's locations, and notes on what else is in it."""
+    closers = {id(each) for each in closing(block)}
+    for directive in block:
+        if directive.name == "rewrite":
+            _rewrite(directive, reading)
+        elif directive.name == "location":
+            _location(directive, reading)
+        elif directive.name == "proxy_pass":
+            mapped = _pass(directive, "/", reading)
+            if mapped is not None:
+                reading.add(*mapped)
+        elif directive.name not in TAKEN:
+            reading.notes.append(left_out(directive, is_closing=id(directive) in closers))
+    _close_rewritten(block, reading)
+
+
+def _rewrite(directive: Directive, reading: LocationReading) -> None:
+    """Refuse what a rewrite matches: nginx answers it by a redirect, or elsewhere, where a guard may be."""
+    text = (directive.arguments or [""])[0]
+    reading.note(directive, f"{reason(directive)}; {_CLOSED}", is_open_question=True)
+    reading.close_expression(text, directive.line, ignores_case=False)
+
+
+def _close_rewritten(block: list[Directive], reading: LocationReading) -> None:
+    """Close the routes of one path that a server's rewrites match: these come before every location."""
+    texts = [(each.arguments or [""])[0] for each in block if each.name == "rewrite"]
+    for number, (mapped, host) in enumerate(reading.routes):
+        if mapped.path.startswith("=") and any(_matches(text, mapped.path[1:]) for text in texts):
+            reading.routes[number] = (mapped.guarded(), host)
+
+
+def _matches(text: str, path: str) -> bool:
+    try:
+        return re.search(text, path) is not None
+    except re.error:
+        return True
+
+
+def _split(location: Directive) -> tuple[str, str]:
+    """The modifier and the path of a location, which may stand in one word."""
+    *modifiers, path = location.arguments or [""]
+    modifier = "".join(modifiers)
+    if not modifiers:
+        modifier = next((each for each in _MODIFIERS if path.startswith(each)), "")
+        path = path.removeprefix(modifier)
+    return modifier, path
+
+
+def _location(location: Directive, reading: LocationReading) -> None:
+    modifier, path = _split(location)
+    if modifier == "@":
+        if not _is_reached(path, reading):
+            reading.note(location, "no prefix; routes are prefixes of paths, so it is left out")
+        return
+    is_prefix = modifier in {"", "^~"}
+    if not (is_prefix or modifier in _KINDS) or (is_prefix and not path.startswith("/")) or not path:
+        reading.note(location, f"{_kind(modifier)}; routes are prefixes of paths, so it is left out")
+        return
+    block = location.block or []
+    moving = [each for each in block if each.name == "rewrite" and not _is_stripped(each, block, path)]
+    below = [each for each in moving if is_prefix and _is_below(each, path)]
+    closers = [*closing(block, is_location=True), *(each for each in moving if each not in below)]
+    inner = reading.inside(block, closers, base=path if is_prefix else reading.base)
+    mapped = _content(location, path if is_prefix or modifier == "=" else "", inner)
+    closing_ones, below_ones, moving_ones = ({id(each) for each in some} for some in (closers, below, moving))
+    for directive in block:
+        if id(directive) in below_ones:
+            _rewrite(directive, inner)
+        elif directive.name == "try_files" and mapped is not None and id(directive) not in closing_ones:
+            pass  # it is said what becomes of it
+        elif directive.name not in {"location", *TAKEN} and (
+            directive.name != "rewrite" or id(directive) in moving_ones
+        ):
+            is_closing = id(directive) in closing_ones
+            reading.notes.append(left_out(directive, is_closing=is_closing))
+    if is_prefix:
+        _prefix(location, path, mapped, inner, is_final=modifier == "^~")
+    elif modifier == "=":
+        _exact(location, path, mapped, inner)
+    else:
+        _expression(location, path, mapped, inner, ignores_case=modifier == "~*")
+    for directive in block:
+        if directive.name == "location":
+            _location(directive, inner)
+
+
+def _kind(modifier: str) -> str:
+    return _KINDS.get(modifier, "no prefix")
+
+
+def _is_reached(name: str, reading: LocationReading) -> bool:
+    return f"@{name}" in reading.named
+
+
+def _is_below(rewrite: Directive, path: str) -> bool:
+    """Tell whether all that a rewrite matches is below a path, so that it can be refused by itself."""
+    text = (rewrite.arguments or [""])[0]
+    return all(each.startswith(path) and each != "/" for each in covers(text, ignores_case=False))
+
+
+def _content(location: Directive, path: str, inner: LocationReading) -> tuple[Mapped, str] | None:
+    """The route of what answers a location's requests; None where univocal has none."""
+    block = location.block or []
+    passes = [each for each in block if each.name == "proxy_pass"]
+    if passes:
+        return _pass(_stripping(passes[-1], block, path), path, inner)
+    tries = [each for each in block if each.name == "try_files"]
+    fallback = _named_fallback(tries[-1], block) if tries else ""
+    if not fallback or fallback not in inner.named:
+        return None
+    named = inner.named[fallback].block or []
+    after = [each for each in named if each.name == "proxy_pass"]
+    guards = [each for each in block if each.name in {"allow", "deny", "auth_basic", "auth_basic_user_file"}]
+    if not after or (
+        guards and any(each.name in {"allow", "deny", "auth_basic", "satisfy"} for each in named)
+    ):
+        return None
+    inner.note(tries[-1], "univocal has no files: all goes to the origin server of the named location")
+    closers = [*closing(named, is_location=True), *(each for each in named if each.name == "rewrite")]
+    found = _pass(after[-1], "", inner.inside([*guards, *named], closers, base=inner.base))
+    return None if found is None else (replace(found[0], path=_spelled(path, inner.profile)), found[1])
+
+
+def _named_fallback(directive: Directive, block: list[Directive]) -> str:
+    """The named location of a try_files, in a block that answers by nothing else; else empty."""
+    last = (directive.arguments or [""])[-1]
+    others = any(each.name in CONTENT - {"root", "alias", "autoindex"} for each in block)
+    return last if last.startswith("@") and not others else ""
+
+
+def _stripping(directive: Directive, block: list[Directive], path: str) -> Directive:
+    """A proxy_pass with the path that a `rewrite … break` beside it gives to its requests."""
+    strips = [each for each in block if each.name == "rewrite" and _is_stripped(each, block, path)]
+    if not strips:
+        return directive
+    begin = strips[-1].arguments[1].removesuffix("$1") or "/"
+    url = directive.arguments[0].rstrip("/") + begin
+    return Directive("proxy_pass", [url], directive.line, None, directive.file)
+
+
+def _is_stripped(directive: Directive, block: list[Directive], path: str) -> bool:
+    """Tell whether a rewrite does no more than replace the prefix of its location."""
+    if len(directive.arguments) != 3 or directive.arguments[2] != "break":
+        return False
+    if sum(each.name == "rewrite" for each in block) != 1 or not path.endswith("/") or path == "/":
+        return False
+    passes = [each.arguments[0] for each in block if each.name == "proxy_pass" and each.arguments]
+    matched = _STRIPPED.fullmatch(directive.arguments[0])
+    if matched is None or len(passes) != 1 or not re.fullmatch(_ORIGIN, passes[0]):
+        return False
+    begin, optional, inner = matched.groups()
+    target = directive.arguments[1]
+    if not (target.endswith("$1") and "$" not in target[:-2]):
+        return False
+    whole = f"{begin}{'/' if optional or inner else ''}" if not begin.endswith("/") else begin
+    before = target.removesuffix("$1")
+    return whole == path and (
+        before.endswith("/") if not inner else not before.endswith("/") and before != ""
+    )
+
+
+def _prefix(
+    location: Directive,
+    path: str,
+    mapped: tuple[Mapped, str] | None,
+    inner: LocationReading,
+    *,
+    is_final: bool,
+) -> None:
+    """The routes of a prefix. nginx's is of bytes: what else begins so has the same guards and rules."""
+    is_guarded = mapped is None or inner.settings.is_guarded
+    if "*" in path:
+        # In nginx "*" is a letter like others, and in a route's path it stands for any bytes.
+        text = 'nginx reads "*" as it is; routes are prefixes of paths, so it is left out'
+        if not is_guarded:
+            inner.note(location, text)
+            return
+        literal = path[: path.index("*")]
+        inner.close(literal + "*", location.line)
+        text = f"{text}; univocal refuses all below {literal} (403), since it guards something"
+        inner.note(location, text, is_open_question=True)
+        return
+    if mapped is None:
+        _note_closed(location, inner)
+        inner.close(path, location.line)
+    else:
+        inner.add(replace(mapped[0], is_final=is_final), mapped[1])
+    _ends(location, path, mapped, inner, is_guarded=is_guarded)
+
+
+def _note_closed(location: Directive, inner: LocationReading) -> None:
+    """Say that a location is closed, and whether that is what nginx does."""
+    if refuses_all(location.block or []):
+        inner.note(location, f"nginx refuses these requests; {_REFUSES}")
+        return
+    text = "no proxy_pass that could be taken over: univocal refuses these requests (403)"
+    inner.note(location, text, is_open_question=True)
+
+
+def _ends(
+    location: Directive,
+    path: str,
+    mapped: tuple[Mapped, str] | None,
+    inner: LocationReading,
+    *,
+    is_guarded: bool,
+) -> None:
+    """Have routes where nginx's prefix of bytes and one of segments differ, and say so."""
+    if path == "/":
+        return
+    if path.endswith("/"):
+        if is_guarded:
+            inner.close(path[:-1], location.line, is_implied=True)
+        if mapped is not None:
+            inner.note(location, f"nginx sends {path[:-1]} to {path} with 301; here it is not of this route")
+        return
+    text = f"is of {path}x, too, in nginx"
+    if mapped is None:
+        inner.close(path, location.line, is_implied=True, star="*")
+    else:
+        route, host = mapped
+        beside = replace(route, path=f"{route.path}*", is_implied=True, is_apart=not is_guarded)
+        inner.add(beside.closed() if _has_path(_first(route.upstream)) else beside, host)
+        if not is_guarded:
+            inner.note(location, f"{text}; a route is of whole segments")
+            return
+    inner.note(location, f"{text}, and guarded there: so is the route {path}*")
+
+
+def _first(setting: Setting | None) -> str:
+    first = setting[0] if isinstance(setting, list) else setting
+    return str(first["url"]) if isinstance(first, dict) else first or ""
+
+
+def _exact(location: Directive, path: str, mapped: tuple[Mapped, str] | None, inner: LocationReading) -> None:
+    """The route of one path; where univocal has none, a guarded one closes all below it."""
+    spelled = _spelled(path, inner.profile)
+    is_guarded = mapped is None or inner.settings.is_guarded
+    literal, star = literal_beginning(spelled[: spelled.index("*") + 1] if "*" in spelled else spelled)
+    if star or literal != spelled:
+        if is_guarded:
+            _note_closed(location, inner)
+            inner.close(literal + star, location.line)
+        return
+    closed = Mapped(literal + star, None, "canonical", location.line, is_closed=True)
+    if mapped is None:
+        own = replace(closed, path=f"={spelled}", is_closed=True)
+        _note_closed(location, inner)
+    else:
+        own = replace(mapped[0], path=f"={spelled}")
+    inner.add(
+        replace(own, instead=(closed,) if is_guarded else (), is_apart=True, kind="one path"),
+        mapped[1] if mapped else "",
+    )
+
+
+def _expression(
+    location: Directive,
+    path: str,
+    mapped: tuple[Mapped, str] | None,
+    inner: LocationReading,
+    *,
+    ignores_case: bool,
+) -> None:
+    """The route of an expression; where univocal has none, a guarded one closes all that it may match."""
+    pattern = expression(path, ignores_case=ignores_case)
+    is_guarded = mapped is None or inner.settings.is_guarded
+    if mapped is None:
+        _note_closed(location, inner)
+        inner.close_expression(path, location.line, ignores_case=ignores_case)
+        return
+    instead: list[Mapped] = []
+    if is_guarded:
+        before = len(inner.routes)
+        inner.close_expression(path, location.line, ignores_case=ignores_case)
+        for each, _ in inner.routes[before:]:
+            instead += each.instead or (each,)
+        del inner.routes[before:]
+    kind = "a regular expression"
+    own = replace(mapped[0], path=pattern or "~", instead=tuple(instead), kind=kind)
+    inner.add(replace(own, is_apart=True), mapped[1])
+
+
+def _pass(directive: Directive, path: str, reading: LocationReading) -> tuple[Mapped, str] | None:
+    """The route of a proxy_pass at a path ("" where none is replaced), and the Host that it sends."""
+    resolved = _resolved(directive, reading)
+    if resolved is None:
+        return None
+    url, host, servers = resolved
+    upstream, forward = url, "canonical"
+    if as_received := _AS_RECEIVED.fullmatch(url):
+        upstream, forward = as_received[1], "received"
+    elif template := _TEMPLATE.fullmatch(url):
+        # By itself $uri is the whole target: what an upstream without a path gets.
+        upstream = template[1] + ("{path}" if template[1].count("/") > 2 else "")
+        if template[2] is None:
+            reading.note(directive, "nginx drops the query; here it goes on")
+    elif not _REPLACED.fullmatch(url) or not path:
+        reading.note(directive, "variables other than $uri at the end, or $request_uri by itself; left out")
+        return None
+    elif not _replaces_segments(path, url, directive, reading):
+        return None
+    elif (socket := _AS_HOST.fullmatch(url)) and socket[2] == path:
+        upstream = url.removesuffix(path)  # what is replaced with itself
+    spelled = _spelled(path, reading.profile)
+    if set(spelled.encode()) & _RESERVED:
+        reading.note(directive, f"{spelled} is taken in this spelling only; with escapes it is refused")
+    setting = _setting(upstream, servers, directive, reading)
+    if setting is None:
+        return None
+    tables = reading.settings.tables(reading.notes)
+    origin = _origin(directive, url, reading) | dict(tables.pop("origin", {}))
+    mapped = Mapped(spelled, setting, forward, directive.line, origin, tables)
+    return mapped, host
+
+
+def _origin(directive: Directive, url: str, reading: LocationReading) -> dict[str, Any]:
+    """The settings of connections to an origin server: nginx verifies no certificate unless it is told to."""
+    made: dict[str, Any] = {}
+    upstream = reading.upstreams.get(_host_of(directive))
+    for each in (upstream.block or []) if upstream is not None else []:
+        if each.name == "keepalive" and each.arguments[:1] and each.arguments[0].isdigit():
+            made["max_idle"] = int(each.arguments[0])
+    if not url.startswith("https://"):
+        return made
+    if reading.settings.argument("proxy_ssl_verify") != "on":
+        reading.note(
+            directive, "nginx does not verify the certificate, nor does univocal: tls_verify = false"
+        )
+        return made | {"tls_verify": False}
+    file = reading.settings.argument("proxy_ssl_trusted_certificate")
+    if file and Path(file).is_file():
+        return made | {"tls_verify": True, "tls_ca": file}
+    return made | {"tls_verify": True}
+
+
+def _host_of(directive: Directive) -> str:
+    url = (directive.arguments or [""])[0]
+    return re.split(r"[/:$]", url.partition("://")[2])[0]
+
+
+def _has_path(upstream: str) -> bool:
+    """Tell whether an upstream's path replaces that of its location."""
+    return "{path}" not in upstream and "/" in upstream.partition("://")[2]
+
+
+def _setting(
+    upstream: str, servers: Mapping[str, _Server], directive: Directive, reading: LocationReading
+) -> Setting | None:
+    """The upstream's value: `upstream` is that of the first of `servers`, which are by URL.
+
+    A path behind a socket, which univocal has no way to write, is left out; None if nothing else is there.
+    """
+    behind = upstream.removeprefix(next(iter(servers), upstream))
+    written = [(_written(url + behind), server) for url, server in (servers or {upstream: _Server()}).items()]
+    kept = [(url, server) for url, server in written if url]
+    if len(kept) < len(written):
+        reading.note(directive, "a path behind a socket; left out")
+    if all(server.is_backup for _, server in kept):
+        kept = [(url, _Server(server.weight)) for url, server in kept]
+    if len(kept) < 2:
+        return kept[0][0] if kept else None
+    return [url if server == _Server() else {"url": url, **server.members()} for url, server in kept]
+
+
+def _written(url: str) -> str:
+    """A URL as a configuration has it; "" for a path behind a socket."""
+    socket = _AS_HOST.fullmatch(url)
+    if socket is None:
+        return url
+    return "" if socket[2] else f"unix://{unquote(socket[1])}"
+
+
+def _as_host(url: str) -> str:
+    return _SOCKET.sub(lambda match: "http://unix" + quote(match[1], safe=""), url)
+
+
+def _spelled(path: str, profile: Profile) -> str:
+    """A location, which nginx compares with decoded paths, as the profile spells it."""
+    octets = path.encode()
+    for octet in (b"%", b"?", b"#"):
+        octets = octets.replace(octet, b"%%%02X" % ord(octet))
+    return profile.ring.canonical(octets).decode()
+
+
+def _replaces_segments(path: str, url: str, directive: Directive, reading: LocationReading) -> bool:
+    """Tell whether nginx, which replaces bytes, replaces segments here; a doubled slash is only noted."""
+    if path.endswith("/") and not url.endswith("/"):
+        reading.note(directive, f"nginx makes {url}x of {path}x, not {url}/x; left out")
+        return False
+    if url.endswith("/") and not path.endswith("/"):
+        reading.note(directive, f"nginx makes {url}/x of {path}/x; here it is {url}x")
+    return True
+
+
+def _resolved(directive: Directive, reading: LocationReading) -> tuple[str, str, dict[str, _Server]] | None:
+    """The URL of a proxy_pass, with a server in the place of its upstream's name; the Host; all servers."""
+    url = _as_host(directive.arguments[0] if directive.arguments else "")
+    if url.startswith(_TLS_SOCKET):
+        reading.note(directive, "TLS over a socket; left out")
+        return None
+    match = re.fullmatch(r"(https?://)([^/$:]+)(.*)", url, re.DOTALL)
+    if match is None:
+        reading.note(directive, "no http:// or https:// and a host; left out")
+        return None
+    upstream = reading.upstreams.get(match[2])
+    if upstream is None:
+        socket = _AS_HOST.match(url) and reading.host == "$proxy_host"
+        return url, "localhost" if socket else reading.host, {}
+    if closers := [each for each in upstream.block or [] if closes(each)]:
+        reading.notes.extend(left_out(each, is_closing=True) for each in closers)
+        return None
+    servers = _servers_of(upstream, match[1], reading)
+    if not servers:
+        reading.note(upstream, "no server with a host and a port; left out")
+        return None
+    host = match[2] if reading.host == "$proxy_host" else reading.host
+    return f"{next(iter(servers))}{match[3]}", host, servers
+
+
+def _servers_of(upstream: Directive, scheme: str, reading: LocationReading) -> dict[str, _Server]:
+    """The servers of an upstream by their URLs."""
+    servers: dict[str, _Server] = {}
+    for each in upstream.block or []:
+        if each.name == "keepalive":
+            continue
+        if each.name != "server" or not each.arguments:
+            reading.notes.append(left_out(each))
+        elif "down" in each.arguments[1:]:
+            reading.note(each, "it is down; left out")
+        elif (scheme + each.arguments[0]).startswith(_TLS_SOCKET):
+            reading.note(each, "TLS over a socket; left out")
+        else:
+            server, *parameters = each.arguments
+            own = _as_host(scheme + server)
+            weight = _weight(parameters) + (servers[own].weight if own in servers else 0)
+            is_backup = "backup" in parameters and (own not in servers or servers[own].is_backup)
+            servers[own] = _Server(weight, is_backup)
+            others = [each for each in parameters if each != "backup" and not _WEIGHT.fullmatch(each)]
+            if others:
+                reading.note(each, f"{' '.join(others)}: see choice, fails and eject of [origin]")
+    return servers
+
+
+def _weight(parameters: Sequence[str]) -> int:
+    return next((int(each[1]) for each in map(_WEIGHT.fullmatch, parameters) if each), 1)

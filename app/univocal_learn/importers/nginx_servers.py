@@ -1,0 +1,249 @@
+"""nginx's servers by the sockets that they listen on: which requests each gets, and which only redirect."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from univocal_learn.importers.imported import Note
+from univocal_learn.importers.nginx_directives import closes
+from univocal_learn.importers.nginx_syntax import Directive, note
+
+_MOVED: Final = frozenset({"301", "302", "303", "307", "308"})
+_TARGET: Final = re.compile(
+    r"(https?|\$scheme)://(\$\{?(?:host|http_host|server_name)\}?|[\w.-]+)(?::\d+)?\$request_uri"
+)
+_PORT: Final = re.compile(r"(?:(\[[^\]]*\]|[^:\s]+):)?([0-9]{1,5})")
+_HOST_FIELD: Final = ("$host", "$http_host", "$server_name", "${host}", "${server_name}")
+
+
+class Socket(NamedTuple):
+    """A socket on which a server listens, as univocal writes its address."""
+
+    address: str
+    is_tls: bool = False
+    is_default: bool = False
+    has_proxy_header: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server of the file, with what it listens on, and the Host field that it inherits."""
+
+    directive: Directive
+    host: str
+    sockets: tuple[Socket, ...]
+    names: tuple[str, ...]
+    default_of: frozenset[str] = field(default_factory=frozenset)  # addresses
+
+    @classmethod
+    def of(cls, directive: Directive, host: str) -> Server:
+        """The server that a block describes."""
+        block = directive.block or []
+        is_tls = any(each.name == "ssl" and each.arguments == ["on"] for each in block)
+        listens = [each for each in block if each.name == "listen" and each.arguments]
+        sockets = tuple(_socket(each, is_tls=is_tls) for each in listens) or (Socket("0.0.0.0:80", is_tls),)
+        names = tuple(name for each in block if each.name == "server_name" for name in each.arguments)
+        return cls(directive, host, sockets, names)
+
+    @property
+    def block(self) -> list[Directive]:
+        """The directives of the server."""
+        return self.directive.block or []
+
+    @property
+    def line(self) -> int:
+        """The line of the server."""
+        return self.directive.line
+
+    @property
+    def addresses(self) -> frozenset[str]:
+        """The addresses of its sockets."""
+        return frozenset(each.address for each in self.sockets)
+
+    @property
+    def exact(self) -> list[str]:
+        """The hosts that it names, as a site has them."""
+        hosts = list[str]()
+        for name in self.names:
+            if name.startswith("."):
+                hosts += [name[1:], f"*{name}"]
+            elif name not in {"_", ""} and not is_pattern(name):
+                hosts.append(name)
+        return hosts
+
+    @property
+    def patterns(self) -> list[str]:
+        """Its names that stand for hosts which no site can name."""
+        return [name for name in self.names if is_pattern(name)]
+
+    def moves_to(self) -> str | None:
+        """The host to which it sends every client: "" for its own with https; None: it does not."""
+        targets = {_target(each) for each in self._answers()}
+        if not targets or None in targets:
+            return None
+        known = {each for each in targets if each is not None}
+        own = {*_HOST_FIELD, *self.exact}
+        if all(scheme == "https" and host in own for scheme, host in known):
+            return ""
+        others = {host for _, host in known}
+        return others.pop() if len(known) == 1 and not others & own else None
+
+    def _answers(self) -> list[Directive]:
+        """The directives that answer every request, where nothing else does."""
+        returns = [each for each in self.block if each.name == "return"]
+        conditions = [each for each in self.block if each.name == "if"]
+        others = [each for each in self.block if each.name == "rewrite" or closes(each)]
+        others = [each for each in others if each.name not in {"return", "if"}]
+        if others or any(closes(each) for each in conditions):
+            return []
+        if returns:
+            if (returns[0].arguments or [""])[0] == "404" and conditions:
+                # Certbot's: an `if` for each name, and 404 for what has none of them.
+                return [each for condition in conditions for each in condition.block or []]
+            return returns
+        locations = [each for each in self.block if each.name == "location"]
+        roots = [each.block or [] for each in locations if each.arguments == ["/"]]
+        rest = [each for each in locations if each.arguments != ["/"]]
+        is_acme = all("/.well-known/acme-challenge" in "".join(each.arguments) for each in rest)
+        return roots[0] if len(roots) == 1 and is_acme and len(roots[0]) == 1 else []
+
+
+def is_pattern(name: str) -> bool:
+    """Tell whether a server_name stands for hosts that no site here can name."""
+    return name.startswith("~") or "$" in name or name.endswith(".*")
+
+
+def _target(directive: Directive) -> tuple[str, str] | None:
+    """The scheme and the host of a redirect that keeps the request's target; None for any other answer."""
+    if directive.name != "return" or not directive.arguments:
+        return None
+    *status, url = directive.arguments
+    if status and status[0] not in _MOVED:
+        return None
+    matched = _TARGET.fullmatch(url)
+    return (matched[1], matched[2]) if matched else None
+
+
+def _socket(listen: Directive, *, is_tls: bool) -> Socket:
+    place, *parameters = listen.arguments
+    flags = (
+        is_tls or "ssl" in parameters or "quic" in parameters,
+        "default_server" in parameters or "default" in parameters,
+    )
+    proxied = "proxy_protocol" in parameters
+    if place.startswith("unix:"):
+        return Socket(f"unix://{place.removeprefix('unix:')}", *flags, proxied)
+    matched = _PORT.fullmatch(place)
+    host, port = (matched[1], matched[2]) if matched else (place, "80")
+    if host in {None, "*"}:
+        host = "0.0.0.0"  # noqa: S104 - as nginx listens
+    return Socket(f"{'127.0.0.1' if host == 'localhost' else host}:{port}", *flags, proxied)
+
+
+class Owners(NamedTuple):
+    """The servers of each host, one at each socket, and by address those of hosts that no server names."""
+
+    named: dict[str, list[Server]]
+    defaults: dict[str, Server]
+
+
+def servers_of_hosts(servers: Sequence[Server], notes: list[Note]) -> Owners:
+    """The servers of hosts. As in nginx the first server of a name at a socket has it; others are noted."""
+    owners: dict[str, list[Server]] = {}
+    defaults: dict[str, Server] = {}
+    taken: dict[tuple[str, str], Server] = {}
+    # ".name" is one name, a pattern as "*.name" is; a server that names its host exactly goes before both.
+    for is_star in (False, True):
+        for server in servers:
+            for name in server.names:
+                if name.startswith((".", "*")) is is_star and not is_pattern(name) and name not in {"_", ""}:
+                    _own(server, name, taken, owners, notes)
+    for address in dict.fromkeys(each.address for server in servers for each in server.sockets):
+        here = [server for server in servers if address in server.addresses]
+        named = [
+            server
+            for server in here
+            if any(each.is_default and each.address == address for each in server.sockets)
+        ]
+        defaults[address] = (named or here)[0]
+    return Owners(owners, defaults)
+
+
+def _own(
+    server: Server,
+    name: str,
+    taken: dict[tuple[str, str], Server],
+    owners: dict[str, list[Server]],
+    notes: list[Note],
+) -> None:
+    """Have a name's hosts belong to a server, at each of its sockets where no server has them."""
+    low = name.lower()
+    hosts = [f"*{low}", low[1:]] if name.startswith(".") else [low]
+    free = [address for address in server.addresses if (address, hosts[0]) not in taken]
+    for address in free:
+        taken[address, hosts[0]] = server
+    for host in hosts[1:]:
+        free = [address for address in free if (address, host) not in taken]
+        for address in free:
+            taken[address, host] = server
+        if free:
+            owners.setdefault(host, []).append(server)
+    if all(taken[address, hosts[0]] is server for address in server.addresses):
+        owners.setdefault(hosts[0], []).append(server)
+        return
+    first = next(taken[each, hosts[0]] for each in server.addresses if taken[each, hosts[0]] is not server)
+    text = f"the host {name!r} is line {first.line}'s, and one site's only"
+    notes.append(Note(server.line, text, file=server.directive.file))
+    if any(taken[address, hosts[0]] is server for address in server.addresses):
+        owners.setdefault(hosts[0], []).append(server)
+
+
+def listener_tables(
+    sites: Sequence[tuple[str, frozenset[Socket]]], certificate: Mapping[str, str]
+) -> dict[str, Any]:
+    """The settings `listen` and `listen_tls`: each socket, with the sites that it alone has.
+
+    `sites` are hosts[0] of each and its sockets. Without a certificate none is of TLS.
+    """
+    sockets = list(dict.fromkeys(each for _, own in sites for each in sorted(own, key=str)))
+    tables: dict[str, list[Any]] = {"listen": [], "listen_tls": []}
+    of_all = [socket for socket in sockets if all(socket in own for _, own in sites)]
+    # The first socket needs no list, if its sites are at no other that has one.
+    is_main = not of_all and all(len(own) == 1 or sockets[0] not in own for _, own in sites)
+    for socket in sockets:
+        here = [name for name, own in sites if socket in own]
+        key = "listen_tls" if socket.is_tls and certificate else "listen"
+        whole = len(of_all) == len(sockets) or (is_main and socket == sockets[0])
+        tables[key].append(socket.address if whole else {"address": socket.address, "sites": here})
+    plain = {
+        key: value[0] if len(value) == 1 and isinstance(value[0], str) else value
+        for key, value in tables.items()
+    }
+    if not tables["listen"] and tables["listen_tls"]:
+        return {"listen": [], "listen_tls": plain["listen_tls"]}
+    return {key: value for key, value in plain.items() if value}
+
+
+def certificate_of(server: Server, notes: list[Note]) -> dict[str, str]:
+    """The files of a server's certificate and key, where they are here."""
+    files = {}
+    for key, name in (("tls_cert", "ssl_certificate"), ("tls_key", "ssl_certificate_key")):
+        own = [each for each in server.block if each.name == name and each.arguments]
+        if not own:
+            return {}
+        file = own[0].arguments[0]
+        if "$" in file or not Path(file).is_file():
+            notes.append(note(own[0], f"no such file here, so no TLS: see [server] {key}"))
+            return {}
+        files[key] = file
+    return files
+
+
+def inherited(block: Sequence[Directive], server: Sequence[Directive], name: str) -> Iterator[Directive]:
+    """The directives of this name that hold for a server: its own, else those around it."""
+    own = [each for each in server if each.name == name]
+    yield from own or [each for each in block if each.name == name]

@@ -1,0 +1,381 @@
+"""nginx's access rules, fields, limits and rules of caching as tables of a site or a route.
+
+An import never opens what was closed: a rule that univocal cannot express refuses every request instead, and
+the rules that it can express stand beside it. It keeps apart what nginx keeps apart: the cache is bypassed by
+what nginx did not store, or stored by a rule that no setting says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any, Final
+
+from univocal.http.field_edits import request_fault, response_fault, value_fault
+from univocal_learn.importers.imported import Note, Table
+from univocal_learn.importers.networks import ALL, CLOSED, Net, closed_beside, common, without, written
+from univocal_learn.importers.nginx_caching import cache_table
+from univocal_learn.importers.nginx_directives import is_refusal
+from univocal_learn.importers.nginx_syntax import Directive, note, words_of
+from univocal_learn.importers.nginx_values import duration
+
+_CODINGS: Final = {"zstd": "zstd", "brotli": "br", "gzip": "gzip"}  # the best first
+# Directives of which a block has a list that replaces the one around it.
+_LISTS: Final = (
+    *("deny", "limit_req", "limit_conn", "proxy_set_header", "add_header", "proxy_hide_header"),
+    *(
+        "proxy_cache_valid",
+        "proxy_no_cache",
+        "proxy_cache_bypass",
+        "proxy_ignore_headers",
+        "set_real_ip_from",
+    ),
+)
+# Directives of which the innermost counts.
+_LAST: Final = (
+    *(
+        "auth_basic",
+        "auth_basic_user_file",
+        "satisfy",
+        "proxy_cache",
+        "proxy_cache_key",
+        "proxy_cache_use_stale",
+    ),
+    *("expires", "real_ip_header", "proxy_read_timeout", "proxy_connect_timeout", "proxy_ssl_verify"),
+    *("proxy_ssl_trusted_certificate", "client_max_body_size"),
+)
+
+_ZONE: Final = re.compile(r"zone=([^:]+)(?::.*)?")
+_RATE: Final = re.compile(r"rate=([1-9][0-9]{0,6})r/([sm])")
+_HASHED: Final = re.compile(r"[^:]+:\$(?:2[aby]\$|argon2)")  # a user, and a hash that univocal can check
+_BURST: Final = re.compile(r"burst=([0-9]{1,6})")
+_CLIENTS: Final = frozenset({"$binary_remote_addr", "$remote_addr"})
+# Fields that may stand more than once (RFC 9110 section 5.3): nginx adds its own to the origin server's.
+_LISTED: Final = words_of(
+    """
+    accept-ch access-control-allow-headers access-control-allow-methods access-control-expose-headers
+    allow alt-svc cache-control clear-site-data content-language content-security-policy
+    content-security-policy-report-only expect-ct feature-policy link nel permissions-policy pragma
+    preload public-key-pins referrer-policy report-to reporting-endpoints server-timing set-cookie
+    timing-allow-origin warning www-authenticate x-robots-tag
+    """
+)
+# Fields by which an origin server is asked to let its front server send a file, which univocal does not.
+_OF_FILES: Final = frozenset({"x-accel-mapping", "x-sendfile-type", "x-accel-redirect", "x-accel-buffering"})
+_OF_A_PROXY: Final = "x-forwarded-"
+
+
+@dataclass(frozen=True, slots=True)
+class Zones:
+    """The zones of limit_req_zone and limit_conn_zone that count by client; rates by the zones' names."""
+
+    rates: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    connections: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSettings:
+    """The settings in force in one block, by directive; `inside` gives those of a block within it."""
+
+    zones: Zones = Zones()
+    lists: Mapping[str, Sequence[Directive]] = field(default_factory=dict)
+    last: Mapping[str, Directive] = field(default_factory=dict)
+    codings: frozenset[str] = frozenset()
+    closing: Sequence[Directive] = ()  # directives that may refuse, and have no equal
+    believed: tuple[str, ...] = ()  # the trusted proxies of all sites
+
+    def inside(self, block: Sequence[Directive], closing: Sequence[Directive] = ()) -> BlockSettings:
+        """The settings of a block; as in nginx, a directive that may be repeated replaces all inherited.
+
+        `closing` are the directives of it that close it.
+        """
+        named: dict[str, list[Directive]] = {}
+        for each in block:
+            named.setdefault("deny" if each.name == "allow" else each.name, []).append(each)
+        codings = {name: named[name][-1].arguments == ["on"] for name in _CODINGS if name in named}
+        kept = self.codings - {name for name, is_on in codings.items() if not is_on}
+        return replace(
+            self,
+            lists={**self.lists, **{name: named[name] for name in _LISTS if name in named}},
+            last={**self.last, **{name: named[name][-1] for name in _LAST if name in named}},
+            codings=kept | {name for name, is_on in codings.items() if is_on},
+            closing=(*self.closing, *closing),
+        )
+
+    def listed(self, name: str) -> Sequence[Directive]:
+        """The directives of this name that are in force."""
+        return self.lists.get(name, ())
+
+    def argument(self, name: str) -> str:
+        """The first argument of the directive in force; empty where there is none."""
+        directive = self.last.get(name)
+        return directive.arguments[0] if directive is not None and directive.arguments else ""
+
+    @property
+    def is_guarded(self) -> bool:
+        """True if not everybody has access."""
+        return self._is_closed_to_some or bool(self.listed("limit_req") or self.listed("limit_conn"))
+
+    @property
+    def _is_closed_to_some(self) -> bool:
+        return bool(self.closing) or self._has_users or bool(self.listed("deny"))
+
+    @property
+    def counts_clients(self) -> bool:
+        """True if access depends on the client's address."""
+        return bool(self.listed("deny") or self.listed("limit_req") or self.listed("limit_conn"))
+
+    @property
+    def trusted(self) -> tuple[str, ...]:
+        """The networks of set_real_ip_from, as univocal can use them; ("?",) where it cannot."""
+        names = [each.arguments[0] for each in self.listed("set_real_ip_from") if each.arguments]
+        if not names:
+            return ()
+        field_name = (self.argument("real_ip_header") or "X-Real-IP").lower()
+        try:
+            nets = [ip_network(name, strict=False) for name in names if name != "unix:"]
+        except ValueError:
+            return ("?",)
+        known = field_name in {"x-forwarded-for", "proxy_protocol"}
+        return tuple(sorted(map(str, nets))) if known else ("?",)
+
+    @property
+    def _has_users(self) -> bool:
+        return "auth_basic" in self.last and self.argument("auth_basic") != "off"
+
+    def tables(self, notes: list[Note]) -> dict[str, Table]:
+        """The tables `access`, `request`, `response`, `cache` and `origin` of a route, if not empty."""
+        access = self._access(notes)
+        codings = [coding for name, coding in _CODINGS.items() if name in self.codings]
+        compress = {"compress": codings} if codings else {}
+        guarded = bool(access.keys() - {"rate"})
+        tables = {
+            "access": access,
+            "request": _request(self.listed("proxy_set_header"), notes),
+            "response": self._response(notes),
+            "cache": {**cache_table(self, notes, is_guarded=guarded), **compress},
+            "origin": self.origin(),
+        }
+        return {name: table for name, table in tables.items() if table}
+
+    def origin(self) -> Table:
+        """The timeouts of the origin server."""
+        names = {"connect_timeout": "proxy_connect_timeout", "read_timeout": "proxy_read_timeout"}
+        times = {key: duration(self.argument(name)) for key, name in names.items() if name in self.last}
+        return {key: time for key, time in times.items() if time}
+
+    def _access(self, notes: list[Note]) -> Table:
+        access = dict(_networks(self.listed("deny"), notes))
+        closed = access == CLOSED or bool(self.closing)
+        if self.listed("deny") and self.trusted != self.believed:
+            first = self.listed("deny")[0]
+            text = "the client's address is what set_real_ip_from says, as univocal cannot, so closed"
+            notes.append(note(first, text, is_open_question=True))
+            closed = True
+        if self._has_users:
+            closed = not self._add_users(access, notes) or closed
+        if self.argument("satisfy") == "any" and len(access) + closed > 1:
+            text = "univocal asks for every rule, never for one of them, so closed"
+            notes.append(note(self.last["satisfy"], text, is_open_question=True))
+            closed = True
+        rate, is_limited = _rate(self.listed("limit_req"), self.zones, notes)
+        access |= {"rate": rate} if rate else {}
+        for each in self.listed("limit_conn"):
+            if (each.arguments or [""])[0] not in self.zones.connections:
+                notes.append(note(each, "univocal counts by client alone, so closed", is_open_question=True))
+                is_limited = False
+        return closed_beside(access) if closed or not is_limited else access
+
+    def _add_users(self, access: dict[str, Any], notes: list[Note]) -> bool:
+        """Add the file of users to `access`; False if there is none that univocal can read."""
+        realm, file = self.last["auth_basic"], self.argument("auth_basic_user_file")
+        fault = _users_fault(file)
+        if fault:
+            notes.append(note(realm, f"{fault}, so closed", is_open_question=True))
+            return False
+        access["basic"] = file
+        text = f"{file} is relative to univocal.toml; its hashes are of bcrypt (htpasswd -B) or argon2"
+        notes.append(note(realm, f"{text}. The origin server does not get Authorization"))
+        return True
+
+    def _response(self, notes: list[Note]) -> Table:
+        table = _response(self.listed("add_header"), self.listed("proxy_hide_header"), notes)
+        return _with_expires(table, self.last.get("expires"), notes)
+
+
+def _users_fault(file: str) -> str:
+    """The reason why `serve` would not start with a file of users; empty for one that is not here yet."""
+    if not file or "$" in file:
+        return "no file of users that univocal could read"
+    if not Path(file).is_file():
+        return ""
+    for number, line in enumerate(Path(file).read_text("utf-8", "replace").splitlines(), 1):
+        if line.strip() and not line.startswith("#") and not _HASHED.match(line):
+            return f"{file}, line {number}: univocal takes hashes of bcrypt or argon2: htpasswd -B makes them"
+    return ""
+
+
+def refuses_all(block: Sequence[Directive]) -> bool:
+    """Tell whether a location refuses every request, so that a closed route is its equal."""
+    rules = [each for each in block if each.name in {"allow", "deny"}]
+    denied = bool(rules) and all(each.name == "deny" for each in rules)
+    return (denied and any(each.arguments == ["all"] for each in rules)) or any(map(is_refusal, block))
+
+
+def _networks(rules: Sequence[Directive], notes: list[Note]) -> dict[str, Any]:
+    """The access that allow and deny give: the first rule that matches counts. CLOSED if it has no equal."""
+    left: list[Net] = list(ALL)
+    allowed: list[Net] = []
+    denied: list[Net] = []
+    ended = False
+    for rule in rules:
+        try:
+            nets = ALL if rule.arguments == ["all"] else (ip_network(rule.arguments[0], strict=False),)
+        except (ValueError, IndexError):
+            if rule.name == "allow":
+                notes.append(note(rule, "no network; left out, so it has no access"))
+                continue
+            notes.append(note(rule, "no network, so closed", is_open_question=True))
+            return CLOSED
+        taken = [part for net in nets for part in common(net, left)]
+        (allowed if rule.name == "allow" else denied).extend(taken)
+        left = [part for each in left for part in without(each, nets)]
+        ended = ended or rule.arguments == ["all"]
+    if not denied:
+        return {}
+    if not left and ended and not allowed:
+        return CLOSED
+    ends_closed = ended and rules[-1].name == "deny"
+    if ends_closed:
+        return {"allow": written(allowed)}
+    return {"deny": written(denied)}
+
+
+def zones_of(directives: Iterable[Directive], notes: list[Note]) -> Zones:
+    """The zones that count by client: rates, and requests under way at once."""
+    rates: dict[str, tuple[int, str]] = {}
+    connections: set[str] = set()
+    for zone in directives:
+        key, *parameters = zone.arguments or [""]
+        names = [match[1] for each in parameters if (match := _ZONE.fullmatch(each))]
+        written = [(int(match[1]), match[2]) for each in parameters if (match := _RATE.fullmatch(each))]
+        if key in _CLIENTS and names and zone.name == "limit_conn_zone":
+            connections.add(names[0])
+        elif key in _CLIENTS and names and written:
+            rates[names[0]] = written[0]
+        else:
+            notes.append(note(zone, "[sites.access] rate counts by client; left out"))
+    return Zones(rates, frozenset(connections))
+
+
+def _rate(limits: Sequence[Directive], zones: Zones, notes: list[Note]) -> tuple[str, bool]:
+    """The rate that is as strict as all of limit_req, and whether every one of them has an equal.
+
+    nginx's burst is beyond one request.
+    """
+    known: list[tuple[float, str, int]] = []
+    is_complete = True
+    for limit in limits:
+        named = [match[1] for each in limit.arguments if (match := _ZONE.fullmatch(each))]
+        if not named or named[0] not in zones.rates:
+            text = "left out: see [sites.access] rate; so closed"
+            notes.append(note(limit, text, is_open_question=True))
+            is_complete = False
+            continue
+        bursts = [int(match[1]) for each in limit.arguments if (match := _BURST.fullmatch(each))]
+        count, unit = zones.rates[named[0]]
+        known.append((count / (60 if unit == "m" else 1), f"{count}/{unit}", (bursts or [0])[0] + 1))
+    if not known:
+        return "", is_complete
+    return f"{min(known)[1]} burst {min(burst for *_, burst in known)}", is_complete
+
+
+def _request(directives: Sequence[Directive], notes: list[Note]) -> Table:
+    """The fields of requests. A client's field that nginx replaces with a variable is removed."""
+    made: dict[str, Any] = {}
+    removed: list[str] = []
+    for each in directives:
+        name, value = [*each.arguments, "", ""][:2]
+        low = name.lower()
+        if each.is_host_field or value == f"$http_{low.replace('-', '_')}":
+            continue
+        if request_fault(name, is_set=False):
+            notes.append(note(each, _own_field(low)))
+        elif low in {other.lower() for other in (*made, *removed)}:
+            notes.append(note(each, "the field is set twice; left out"))
+        elif low in _OF_FILES:
+            removed.append(name)
+            text = "univocal sends no files for an origin server, so it removes the field"
+            notes.append(note(each, text))
+        elif "$" in value or (value and (request_fault(name, is_set=True) or value_fault(value))):
+            removed.append(name)
+            text = "no fixed value, so univocal removes the field; no client can set it"
+            notes.append(note(each, text))
+        elif value:
+            made[name] = value
+        else:
+            removed.append(name)
+    return _edits(made, removed)
+
+
+def _own_field(name: str) -> str:
+    if name.startswith(_OF_A_PROXY) and name.removeprefix(_OF_A_PROXY) not in {"for", "host", "proto"}:
+        return "univocal removes this field; X-Forwarded-For, -Host and -Proto are what it sends"
+    return "univocal writes this field itself"
+
+
+def _response(added: Sequence[Directive], hidden: Sequence[Directive], notes: list[Note]) -> Table:
+    """The fields of responses: those that may stand twice are added, others are set; on errors, too."""
+    made: dict[str, Any] = {}
+    beside: dict[str, Any] = {}
+    removed: list[str] = []
+    for each in hidden:
+        name = (each.arguments or [""])[0]
+        if response_fault(name, is_set=False):
+            notes.append(note(each, "left out: see [response] set and remove"))
+        elif name.lower() not in {other.lower() for other in removed}:
+            removed.append(name)
+    gone = {name.lower() for name in removed}
+    for each in added:
+        name, value = [*each.arguments, "", ""][:2]
+        low = name.lower()
+        fault = "$" in value or not value or response_fault(name, is_set=True) or value_fault(value)
+        if fault or low in {other.lower() for other in (*made, *beside)}:
+            notes.append(note(each, "left out: see [response] set and remove"))
+            continue
+        is_added = low in _LISTED and low not in gone
+        (beside if is_added else made)[name] = value
+        if "always" not in each.arguments[2:]:
+            notes.append(note(each, f"univocal {'adds' if is_added else 'sets'} it on errors, too"))
+        elif not is_added and low not in gone:
+            notes.append(note(each, "it replaces the origin server's field"))
+    removed = [name for name in removed if name.lower() not in {other.lower() for other in made}]
+    return _edits(made, removed) | ({"add": beside} if beside else {})
+
+
+def _with_expires(table: Table, expires: Directive | None, notes: list[Note]) -> Table:
+    """The fields of responses with the Cache-Control that nginx writes by `expires`."""
+    value = expires.arguments[-1] if expires is not None and expires.arguments else "off"
+    if expires is None or value == "off":
+        return table
+    known = {"epoch": 0.0, "max": 315360000.0}
+    seconds = known.get(value, duration(value.lstrip("-")))
+    if seconds is None or value.startswith("@") or expires.arguments[0] == "modified":
+        notes.append(note(expires, "left out: see [response] set"))
+        return table
+    is_past = value == "epoch" or value.startswith("-")
+    text = "no-cache" if is_past else f"max-age={int(seconds)}"
+    notes.append(note(expires, f"univocal sets Cache-Control: {text} on errors, too, and removes Expires"))
+    added = dict(table.get("add", {}))
+    beside = [added.pop(name) for name in [*added] if name.lower() == "cache-control"]
+    made = {**table.get("set", {}), "Cache-Control": ", ".join([text, *beside])}
+    removed = [*(name for name in table.get("remove", []) if name.lower() != "cache-control"), "Expires"]
+    rest = {key: value for key, value in table.items() if key != "add"} | ({"add": added} if added else {})
+    return {**rest, "set": made, "remove": removed}
+
+
+def _edits(made: Mapping[str, Any], removed: Sequence[str]) -> dict[str, Any]:
+    return ({"set": dict(made)} if made else {}) | ({"remove": list(removed)} if removed else {})

@@ -1,0 +1,141 @@
+"""nginx's configuration as directives: words, `;`, blocks, comments and quotes, with their lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from univocal_learn.importers.imported import Note, Source
+
+_TOKEN: Final = re.compile(
+    r"""\#[^\n]*|(?P<end>[;{}])"""
+    r"""|"(?P<double>(?:[^"\\]|\\.)*+)(?P<closed>"?)|'(?P<single>(?:[^'\\]|\\.)*+)(?P<shut>'?)"""
+    r"""|(?P<word>(?:\$\{|\\.|[^\s;{}\\])(?:\$\{\w*\}|\\.|[^\s;{\\])*)""",
+    re.DOTALL,
+)
+_QUOTED: Final = re.compile(r"""\\(["'\\])""")
+_DEEPEST: Final = 16
+# A block of Lua holds no directives: it ends with the brace that no string or comment of Lua has.
+_LUA: Final = "_by_lua_block"
+_LUA_TOKEN: Final = re.compile(
+    r"""--\[(=*)\[.*?(?:\]\1\]|\Z)|--[^\n]*|\[(=*)\[.*?(?:\]\2\]|\Z)"""
+    r"""|"(?:[^"\\\n]|\\.)*+"?|'(?:[^'\\\n]|\\.)*+'?|(?P<brace>[{}])""",
+    re.DOTALL,
+)
+
+
+@dataclass(slots=True)
+class Directive:
+    """A name, its arguments without quotation marks, and what stands between its braces, if anything."""
+
+    name: str
+    arguments: list[str]
+    line: int
+    block: list[Directive] | None = None
+    file: str = ""  # that it was included from; "": the file that is imported
+
+    @property
+    def is_host_field(self) -> bool:
+        """True if it sets the Host field of requests."""
+        return self.name == "proxy_set_header" and [each.lower() for each in self.arguments[:-1]] == ["host"]
+
+    def written(self) -> str:
+        """The directive on one line, shortened."""
+        text = " ".join([self.name, *self.arguments])
+        return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def words_of(text: str) -> frozenset[str]:
+    """The words of a list that is written on several lines."""
+    return frozenset(text.split())
+
+
+def note(directive: Directive, text: str, *, is_open_question: bool = False) -> Note:
+    """The note that says `text` of a directive."""
+    said = f"{directive.written()}: {text}"
+    return Note(directive.line, said, is_open_question=is_open_question, file=directive.file)
+
+
+@dataclass(slots=True)
+class _Open:
+    directive: Directive
+    inside: list[Directive] = field(default_factory=list)
+
+
+def parse(source: Source, file: str = "") -> list[Directive]:
+    """The directives of a fragment, which may stand at any depth; `file` is noted with each.
+
+    Raises ConfigurationError.
+    """
+    stack = [_Open(Directive("", [], 0))]
+    words: list[str] = []
+    begun = 0
+    for line, mark, word in _tokens(source):
+        if not mark:
+            begun = begun if words else line
+            words.append(word)
+        elif mark == "}":
+            _close(source, stack, words, line)
+        elif not words:
+            raise source.error(line, f"{mark!r} without a directive before it", "a directive of nginx")
+        else:
+            directive = Directive(words[0], words[1:], begun, None, file)
+            stack[-1].inside.append(directive)
+            if mark == "{":
+                directive.block = []
+                stack.append(_Open(directive, directive.block))
+            words = []
+        if len(stack) > _DEEPEST:
+            raise source.error(line, f"blocks {_DEEPEST} deep", "fewer blocks inside one another")
+    if words or len(stack) > 1:
+        line, name = (begun, words[0]) if words else (stack[-1].directive.line, stack[-1].directive.name)
+        raise source.error(line, name, "a directive that ends with ';', or a block that ends with '}'")
+    return stack[0].inside
+
+
+def _close(source: Source, stack: list[_Open], words: list[str], line: int) -> None:
+    if words:
+        raise source.error(line, f"'}}' after {words[0]!r}", "a ';' before it")
+    if len(stack) == 1:
+        raise source.error(line, "'}' without a block", "a '}' for each '{'")
+    stack.pop()
+
+
+def _tokens(source: Source) -> Iterator[tuple[int, str, str]]:
+    """The line, `;`, `{` or `}` if it is one of them, and else a word. A block of Lua is a `;`."""
+    line, counted, at = 1, 0, 0
+    begins, is_lua = True, False
+    while (token := _TOKEN.search(source.text, at)) is not None:
+        line, counted = line + source.text.count("\n", counted, token.start()), token.start()
+        at = token.end()
+        text = _word(token, source, line)
+        if token["end"]:
+            if is_lua and token["end"] == "{":
+                at = _after_lua(source, at, line)
+            yield line, ";" if is_lua else token["end"], ""
+            begins, is_lua = True, False
+        elif text is not None:
+            is_lua = text.endswith(_LUA) if begins else is_lua
+            begins = False
+            yield line, "", text
+
+
+def _word(token: re.Match[str], source: Source, line: int) -> str | None:
+    """The word that a token is, without its quotation marks; None for a comment or a mark."""
+    double, single = token["double"], token["single"]
+    if (double is not None and not token["closed"]) or (single is not None and not token["shut"]):
+        raise source.error(line, "a quotation mark that nothing closes", "words of nginx's configuration")
+    quoted = double if double is not None else single
+    return token["word"] if quoted is None else _QUOTED.sub(r"\1", quoted)
+
+
+def _after_lua(source: Source, at: int, line: int) -> int:
+    """The place behind the brace that closes the block of Lua that begins at `at`."""
+    depth = 1
+    for token in _LUA_TOKEN.finditer(source.text, at):
+        depth += {"{": 1, "}": -1}.get(token["brace"] or "", 0)
+        if not depth:
+            return token.end()
+    raise source.error(line, "a block of Lua that nothing closes", "a '}' for each '{'")

@@ -1,0 +1,292 @@
+"""Hosts and routes on their way into `[[sites]]`: each is tried with the reader of univocal.toml first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias
+
+from univocal.http.errors import ConfigurationError
+from univocal.uri.profile import Profile
+from univocal_app.config.sites import SiteReader
+from univocal_app.config.tables import validate
+from univocal_learn.importers.imported import Note, Table
+from univocal_learn.importers.networks import CLOSED, closed_beside
+
+# The discard port: a site needs an upstream, and for what the file gives none, 502 is the honest answer.
+NOWHERE: Final = "http://127.0.0.1:9"
+_OF_A_ROUTE: Final = ("cache", "request", "response", "access")
+
+
+Setting: TypeAlias = str | list[str | dict[str, Any]]
+"""The value of `upstream`: a URL, or several, with weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """A path that goes to an upstream; `forward` "received" is the target as it came."""
+
+    path: str
+    upstream: Setting | None  # None: it forwards nothing
+    forward: str
+    line: int
+    origin: Table = field(default_factory=dict)  # settings of connections
+    tables: Mapping[str, Table] = field(default_factory=dict)  # access, request, response, cache
+    is_closed: bool = False
+    is_implied: bool = False  # it gives way to a route of this path that the file has
+    is_final: bool = False  # it goes before expressions
+    holds_below: bool = False  # a closed one closes longer routes, too
+    is_apart: bool = False  # what it has is not stored, so without it no other route's may be
+    instead: tuple[Mapped, ...] = ()  # the routes that are written where univocal has no such path
+    kind: str = ""  # of a path that univocal may not have, in words
+
+    def guarded(self) -> Mapped:
+        """The same route, with access for nobody beside its own rules."""
+        access = closed_beside(self.tables.get("access", {}))
+        return replace(self, tables={**self.tables, "access": access})
+
+    def closed(self) -> Mapped:
+        """The same path, with access for nobody, and so forwarded nowhere."""
+        return replace(
+            self, upstream=None, forward="canonical", origin={}, tables={"access": CLOSED}, is_closed=True
+        )
+
+    @property
+    def is_stored(self) -> bool:
+        """True if responses may be stored."""
+        return not self.is_closed and "bypass" not in self.tables.get("cache", {})
+
+
+def literal_beginning(path: str, star: str = "") -> tuple[str, str]:
+    """A path without any "*" at its end, and what a closed route has there: `star`, unless the path had one.
+
+    A "*" of a server's path stands for itself, and at the end of a route for any bytes: a route for all that
+    begins like the path refuses that and more. Where the rest ends with "/", its route has all below, anyway.
+    """
+    literal = path.rstrip("*")
+    if literal == path:
+        return path, star
+    return literal, "" if literal.endswith("/") else "*"
+
+
+@dataclass(slots=True)
+class SiteWriter:
+    """Collects sites, which share a profile and do not name it; and a note for whatever is not in them."""
+
+    profile: Profile
+    notes: list[Note] = field(default_factory=list)
+    sites: list[Table] = field(default_factory=list)
+    _taken: dict[str, int] = field(default_factory=dict)  # hosts, and where each was first named
+    _unwritten: list[tuple[int, list[str]]] = field(default_factory=list)  # servers that only refuse
+
+    def add(
+        self,
+        line: int,
+        hosts: list[str],
+        routes: list[Mapped],
+        origin_host: str,
+        extra: Table | None = None,
+    ) -> Table | None:
+        """A site of those `hosts` and `routes` that univocal can have; None if there is none.
+
+        Hosts of which nothing is forwarded are kept for nobody else; `close_unwritten` writes them. `extra`
+        are further settings of the site.
+        """
+        if all(route.is_closed for route in routes):
+            self._unwritten.append((line, self._hosts(line, hosts)))
+            return None
+        hosts = self._hosts(line, hosts)
+        kept = self._routes(routes, hosts or ["*"])
+        if not hosts or all(route.is_closed for route in kept.values()):
+            self.notes.append(Note(line, "no site is written: nothing of it could be taken over"))
+            if hosts:
+                self._unwritten.append((line, hosts))
+            return None
+        return self._write(line, hosts, kept, origin_host, extra or {})
+
+    def replace(self, site: Table, other: Table) -> None:
+        """Have another site in the place of one."""
+        self.sites = [other if each is site else each for each in self.sites]
+
+    def close_unwritten(self) -> None:
+        """Write sites that only refuse, for hosts that would else be those of a site for many hosts.
+
+        Without any other site all of them are written.
+        """
+        many = any(
+            host.startswith("*") or site.get("default") for site in self.sites for host in site["hosts"]
+        )
+        if self.sites and not many:
+            return
+        for line, hosts in self._unwritten:
+            named = [host for host in hosts if host != "*"]
+            if named:
+                self._write(line, named, {"/": Mapped("/", None, "canonical", line).closed()}, "site", {})
+
+    def _write(
+        self, line: int, hosts: list[str], kept: dict[str, Mapped], origin_host: str, extra: Table
+    ) -> Table:
+        root = kept.pop("/", None)
+        if root is None:
+            self.notes.append(
+                Note(line, f"nothing is mapped at /: what no route takes is answered with 502 ({NOWHERE})")
+            )
+        site: dict[str, Any] = {"hosts": hosts, **extra, "upstream": (root and root.upstream) or NOWHERE}
+        if root and root.forward != "canonical":
+            site["forward"] = root.forward
+        site["origin_host"] = origin_host
+        if root and root.origin:
+            site["origin"] = _whole(root.origin)
+        shared = _shared([root, *kept.values()]) if root else {}
+        site |= shared
+        routes = [self._route(route, site, shared) for route in kept.values()]
+        own = _differing(root.tables, shared) if root else {}
+        if own:
+            # A site's tables would hold for its other routes, too.
+            routes.insert(0, {"path": "/", **own})
+        if routes:
+            site["routes"] = routes
+        if reason := self._refused(site):
+            self.notes.append(Note(line, f"the site is closed: {reason}", is_open_question=True))
+            closed = {"hosts": hosts, "upstream": NOWHERE, "access": CLOSED}
+            site = {"hosts": hosts, **({"default": True} if extra.get("default") else {}), **closed}
+        self.sites.append(site)
+        return site
+
+    def _hosts(self, line: int, hosts: list[str]) -> list[str]:
+        kept = []
+        for host in dict.fromkeys(hosts):
+            if host.lower() in self._taken:
+                self.notes.append(
+                    Note(
+                        line, f"the host {host!r} is line {self._taken[host.lower()]}'s, and one site's only"
+                    )
+                )
+            elif reason := self._refused({"hosts": [host], "upstream": NOWHERE}):
+                self.notes.append(Note(line, f"the host {host!r} is left out: {reason}"))
+            else:
+                self._taken[host.lower()] = line
+                kept.append(host)
+        if "*" in kept and len(kept) > 1:
+            self.notes.append(Note(line, "the site is served under every host: its names are not needed"))
+            return ["*"]
+        return kept
+
+    def _routes(self, routes: list[Mapped], hosts: list[str]) -> dict[str, Mapped]:
+        kept: dict[str, Mapped] = {}
+        is_apart = False
+        for route in sorted(routes, key=lambda route: route.is_implied):
+            possible = list(self._possible(route, hosts))
+            is_apart = is_apart or (not possible and route.is_apart)
+            for each in possible:
+                if each.path not in kept:
+                    kept[each.path] = each
+                elif each.is_closed and not each.is_implied:
+                    kept[each.path] = kept[each.path].guarded()
+                elif not each.is_closed:
+                    text = f"{each.path} is left out: line {kept[each.path].line} has it, too"
+                    self.notes.append(Note(each.line, text))
+        covered = [route.path.rstrip("*") for route in kept.values() if route.holds_below]
+        made = {
+            path: route.guarded() if _is_covered(route, covered) else route for path, route in kept.items()
+        }
+        return {path: _unstored(route) for path, route in made.items()} if is_apart else made
+
+    def _possible(self, route: Mapped, hosts: list[str]) -> Iterator[Mapped]:
+        """The route, or those in its place where univocal would not start with its path."""
+        own = self._accepted(route, hosts)
+        if own is not None:
+            yield own
+            return
+        if route.kind:
+            text = f"{route.path.lstrip('=~')}: {route.kind}; routes are prefixes of paths, so it is left out"
+            if route.instead:
+                begins = ", ".join(each.path for each in route.instead)
+                text = f"{text}; univocal refuses all below {begins} (403), since it guards something"
+            self.notes.append(Note(route.line, text, is_open_question=bool(route.instead)))
+        for each in route.instead:
+            yield from self._possible(each, hosts)
+
+    def _accepted(self, route: Mapped, hosts: list[str]) -> Mapped | None:
+        """The route, closed if univocal would not start with it, or None if its path is none."""
+        closed = {"path": route.path, "access": CLOSED}
+        is_path = not self._refused({"hosts": hosts, "upstream": NOWHERE, "routes": [closed]})
+        if route.is_closed:
+            return route.closed() if is_path else None
+        table: dict[str, Any] = {"path": route.path, "upstream": route.upstream, "forward": route.forward}
+        tried = {"hosts": hosts, "upstream": NOWHERE, "routes": [table | dict(route.tables)]}
+        reason = self._refused(tried)
+        if not reason:
+            return route
+        if not is_path and route.kind:
+            return None
+        text = f"{route.path} is left out: {reason}"
+        self.notes.append(Note(route.line, text, is_open_question=is_path))
+        return route.closed() if is_path else None
+
+    def _route(self, route: Mapped, site: Table, shared: Mapping[str, Table]) -> Table:
+        own = _differing(route.tables, shared)
+        final = {"final": True} if route.is_final and self._is_known("final") else {}
+        if route.upstream is None:
+            # An expression with the site's upstream would replace its path.
+            nowhere = {"upstream": NOWHERE, "forward": "canonical"} if route.path.startswith("~") else {}
+            return {"path": route.path, **final, **nowhere, **own}
+        table: dict[str, Any] = {"path": route.path, **final, "upstream": route.upstream}
+        if route.forward != site.get("forward", "canonical"):
+            table["forward"] = route.forward
+        origin = {
+            key: value for key, value in route.origin.items() if site.get("origin", {}).get(key) != value
+        }
+        if origin:
+            table["origin"] = _whole(origin)
+        return table | own
+
+    def _is_known(self, key: str) -> bool:
+        """Tell whether a route may have this key."""
+        routes = [{"path": "/a/", key: True}]
+        return not self._refused({"hosts": ["a.example"], "upstream": NOWHERE, "routes": routes})
+
+    def _refused(self, site: dict[str, Any]) -> str:
+        """The reason why univocal would not start with this site; empty if it would."""
+        try:
+            read = validate({"sites": [site | {"profile": self.profile.name}]}, "")
+            SiteReader("", {self.profile.name: self.profile}).read(read.sites)
+        except ConfigurationError as error:
+            return f"found {error.found!r}; allowed: {error.allowed}"
+        return ""
+
+
+def _shared(routes: Sequence[Mapped]) -> dict[str, Table]:
+    """The tables that all routes have alike, which the site has instead."""
+    first = routes[0].tables
+    forwarding = [route for route in routes if route.upstream is not None]
+    return {
+        key: first[key]
+        for key in _OF_A_ROUTE
+        if key in first and all(route.tables.get(key) == first[key] for route in forwarding)
+    }
+
+
+def _differing(tables: Mapping[str, Table], shared: Mapping[str, Table]) -> dict[str, Table]:
+    return {key: table for key, table in tables.items() if shared.get(key) != table}
+
+
+def _is_covered(route: Mapped, covered: Sequence[str]) -> bool:
+    return not (route.is_closed or route.is_final or route.path.startswith("=")) and route.path.startswith(
+        tuple(covered)
+    )
+
+
+def _unstored(route: Mapped) -> Mapped:
+    """The same route, whose responses are not stored: some have rules that no route says."""
+    if route.is_closed:
+        return route
+    kept = {key: value for key, value in route.tables.get("cache", {}).items() if key == "compress"}
+    return replace(route, tables={**route.tables, "cache": {"bypass": ["*"], **kept}})
+
+
+def _whole(times: Table) -> dict[str, Any]:
+    return {
+        key: int(value) if isinstance(value, float) and value == int(value) else value
+        for key, value in times.items()
+    }

@@ -1,0 +1,57 @@
+"""An import as files: the profile's, with its notes as comments, and the sites' as a univocal.toml."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from univocal_app.terminal import printable, written
+from univocal_learn.importers.imported import Imported, Note, Table
+
+
+def line_of(note: Note) -> str:
+    """A note on one line that no terminal obeys."""
+    place = f"line {note.line}: " if note.line else ""
+    if note.file:
+        place = f"{note.file}: {place}"
+    return printable((place + note.text).encode("utf-8", "surrogateescape"))
+
+
+def profile_text(imported: Imported, file: str, name: str) -> str:
+    """The profile as a file in the format of profiles/*.toml; its sites follow as comments."""
+    lines = [f"# Imported from {printable(file.encode('utf-8', 'surrogateescape'))}."]
+    if imported.notes:
+        lines += ["# What is otherwise there, or could not be taken over:"]
+        lines += [f"#   {line_of(note)}" for note in ordered(imported)]
+    lines += [f"summary = {written(imported.summary)}", f"extends = {written(imported.extends)}"]
+    if imported.path:
+        lines += ["", "[path]", *(f"{key} = {written(value)}" for key, value in imported.path.items())]
+    if imported.sites:
+        lines += ["", "# For univocal.toml:"]
+        lines += [f"# {line}".rstrip() for line in _sites(imported, name)]
+    return "\n".join(lines) + "\n"
+
+
+def sites_text(imported: Imported, name: str, profiles: str) -> str:
+    """A univocal.toml of the sites, which looks for the profile in the directory `profiles`."""
+    return "\n".join([f"profiles = [{written(profiles)}]", "", *_sites(imported, name)]) + "\n"
+
+
+def ordered(imported: Imported) -> list[Note]:
+    """Each note once, in the order of the files."""
+    return sorted(dict.fromkeys(imported.notes), key=lambda note: (note.file, note.line))
+
+
+def _sites(imported: Imported, name: str) -> Iterator[str]:
+    if imported.server:
+        yield from ("[server]", *_keys(imported.server), "")
+    for number, site in enumerate(imported.sites):
+        if number:
+            yield ""
+        yield "[[sites]]"
+        yield from _keys({"hosts": site["hosts"], "profile": name} | dict(site))
+        for route in site.get("routes", []):
+            yield from ("", "[[sites.routes]]", *_keys(route))
+
+
+def _keys(table: Table) -> Iterator[str]:
+    return (f"{key} = {written(value)}" for key, value in table.items() if key != "routes")

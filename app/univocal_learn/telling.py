@@ -1,0 +1,157 @@
+"""The findings in plain words: tables, a chart and a verdict for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from univocal_app.terminal import printable, table
+from univocal_learn.corpus import Corpus
+from univocal_learn.discover import Discovery
+from univocal_learn.replaying import Replayed
+
+_WIDTH = 50
+
+
+def _bar(share: float) -> str:
+    """A share, 0 to 1, as a bar."""
+    filled = round(share * _WIDTH)
+    return "█" * filled + "░" * (_WIDTH - filled) + f" {share:6.1%}"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} ({part / whole:.1%})" if whole else str(part)
+
+
+def discovered(discovery: Discovery, corpus: Corpus, before: Replayed, after: Replayed) -> str:
+    """A discovery: the evidence for each rule, its effect, and the profile."""
+    lines = [
+        f"{_number(corpus.requests, 'request')} for {_number(len(corpus.urls), 'URL')}; "
+        f"{_number(corpus.skipped, 'line')} skipped."
+    ]
+    if corpus.share < 1:
+        lines.append(f"More URLs than fit: what follows is of a sample of {corpus.share:.2%} of them.")
+    if corpus.truncated:
+        lines.append("More requests than are replayed: the hit ratios are those of the first ones.")
+    if not discovery.decided:
+        return "\n".join([*lines, "The log speaks for no rule: its URLs are as many as they look."])
+    rows = [("what", "pairs", "sure", "the origin", "for example")]
+    rows += [
+        (seen.name, *_row(discovery, seen.support, seen.confidence, seen.name, seen.pairs))
+        for seen in sorted(discovery.seen, key=lambda seen: -seen.support)
+    ]
+    for rule in discovery.rules:
+        rows.append((str(rule), *_row(discovery, rule.support, rule.confidence, rule.rule, rule.pairs)))
+    urls, requests = discovery.folded()
+    lines += [
+        "",
+        table(rows),
+        "",
+        f"URLs that fold: {_share(urls, len(discovery.urls))}. "
+        f"Requests for another spelling than the usual one: {_share(requests, sum(discovery.urls.count))}.",
+        f"Copies that a purge by one spelling misses without these rules: {after.folded - before.folded}.",
+        "",
+        f"hit ratio by RFC 3986 alone  {_bar(before.hit_ratio)}",
+        f"hit ratio with these rules   {_bar(after.hit_ratio)}",
+        "",
+        discovery.toml(),
+    ]
+    return "\n".join(lines)
+
+
+def _row(
+    discovery: Discovery, support: int, confidence: float, name: object, pairs: Sequence[tuple[int, int]]
+) -> tuple[str, str, str, str]:
+    check = discovery.validated.get(name)
+    verdicts = f"{check.same} same, {check.different} different" if check else "not asked"
+    example = "  ".join(printable(discovery.urls.targets[number]) for number in pairs[0]) if pairs else ""
+    return str(support), f"{min(confidence, 0.999):.3f}", verdicts, example
+
+
+def compared(outcomes: Iterable[Replayed], skipped: int) -> str:
+    """Outcomes side by side, and what each would refuse."""
+    outcomes = list(outcomes)
+    rows = [("profile", "requests", "keys", "hits", "hit ratio", "bytes held", "evictions", "refused")]
+    rows += [
+        (
+            outcome.profile,
+            str(outcome.requests),
+            str(outcome.keys),
+            str(outcome.hits),
+            f"{outcome.hit_ratio:.2%}",
+            str(outcome.held),
+            str(outcome.evictions),
+            str(sum(outcome.refused.values())),
+        )
+        for outcome in outcomes
+    ]
+    charts = [f"{outcome.profile:<20} {_bar(outcome.hit_ratio)}" for outcome in outcomes]
+    refusals = [line for outcome in outcomes for line in _refusals(outcome, f"{outcome.profile} refuses ")]
+    left = (
+        [f"{_number(skipped, 'line')} {'was' if skipped == 1 else 'were'} no request{'s' * (skipped != 1)}."]
+        if skipped
+        else []
+    )
+    return "\n".join([table(rows), "", *charts, "", *refusals, *left])
+
+
+def _refusals(outcome: Replayed, by: str) -> list[str]:
+    lines = []
+    for reason, count in sorted(outcome.refused.items(), key=lambda item: -item[1]):
+        lines.append(f"{by}{count} as {reason}, for example")
+        for target, client in outcome.examples.get(reason, ()):
+            lines.append(f"    {printable(target)}" + (f"  from {printable(client)}" if client else ""))
+    return lines
+
+
+def verdict_on(before: Replayed, after: Replayed) -> str:
+    """A site with univocal, beside one whose cache takes each spelling for a URL of its own."""
+    gained = after.hits - before.hits
+    refused = sum(after.refused.values())
+    left = before.keys - after.keys - after.folded
+    lines = [
+        f"{_number(before.requests, 'request')} for {_number(before.keys, 'URL')}, as they were spelled.",
+        f"With the profile {after.profile} there {'is' if after.keys == 1 else 'are'} "
+        f"{_number(after.keys, 'URL')}: "
+        + (
+            f"{_number(after.folded, 'spelling')} became one with another, and a purge reaches them all."
+            if after.folded
+            else "no spelling became one with another."
+        )
+        + (f" {_number(left, 'spelling')} would be refused." if left > 0 else ""),
+        "",
+        f"hit ratio, each spelling by itself  {_bar(before.hit_ratio)}",
+        f"hit ratio, one resource, one URL    {_bar(after.hit_ratio)}",
+        "",
+    ]
+    if gained > 0:
+        points = 100 * (after.hit_ratio - before.hit_ratio)
+        spared = f"the origin server would have been spared {_number(gained, 'more request')}."
+        lines.append(f"The hit ratio gains {points:.1f} points: {spared}")
+    elif gained < 0:
+        points = 100 * (before.hit_ratio - after.hit_ratio)
+        lines.append(
+            f"The hit ratio loses {points:.1f} points: what would be refused had been asked for often."
+        )
+    elif after.folded:
+        lines.append("The hit ratio gains nothing: what became one was not asked for again in time.")
+    else:
+        lines.append("The hit ratio gains nothing: this site's clients spell its URLs one way.")
+    if refused:
+        lines.append(
+            f"{_number(refused, 'request')} that the origin server answered would have been refused:"
+        )
+        lines += _refusals(after, "  ")
+    else:
+        lines.append("No request that the origin server answered would have been refused.")
+    if after.loose:
+        lines.append(
+            f"{_number(after.loose, 'request')} had a loose spelling, which is not stored. "
+            "If the application tells such spellings apart, set [path] loose = [] in a profile of its own."
+        )
+    if after.evictions:
+        lines.append(f"The store was too small: {_number(after.evictions, 'response')} made room for others.")
+    return "\n".join(lines)
+
+
+def _number(count: int, of: str) -> str:
+    return f"{count} {of}" if count == 1 else f"{count} {of}s"
