@@ -51,7 +51,7 @@ def test_another_interpreter_makes_the_environment_anew(would: object, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("target", "extra", "environment"), [("demo", "proxy", "runs"), ("test", "dev", "tests")]
+    ("target", "extra", "environment"), [("demo", "proxy,learn", "runs"), ("test", "dev", "tests")]
 )
 def test_the_demo_installs_what_running_needs_and_no_more(
     target: str, extra: str, environment: str, root: Path, tmp_path: Path
