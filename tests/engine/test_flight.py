@@ -353,6 +353,26 @@ def test_while_refreshes_fail_one_request_tries(failing: House, failure: object)
     failing.assert_nothing_is_left()
 
 
+@pytest.mark.parametrize("begins", [False, True], ids=["no head", "stalled content"])
+def test_a_hanging_refresh_lets_nobody_else_ask(house: House, begins: bool) -> None:
+    house.store_away(b"old", fields=WINDOW_FOR_ERRORS)
+    house.timers.wait(2)
+    trier, early = both(house)
+    house.timers.wait(1)
+    late = house.ask()
+    if begins:
+        house.origin.last.start()
+    house.timers.wait(5)
+    assert [client.body for client in (early, late, house.ask(), house.ask())] == [b"old"] * 4
+    assert (len(house.origin.asked), trier.state) == (2, "")
+    if not begins:
+        house.origin.last.start()
+    house.origin.last.write(b"new")
+    house.origin.last.finish()
+    assert trier.body == b"new"
+    house.assert_nothing_is_left()
+
+
 def test_after_the_window_for_errors_each_request_asks(failing: House) -> None:
     failing.timers.wait(600)
     failing.ask()

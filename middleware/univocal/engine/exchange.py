@@ -388,7 +388,14 @@ class Exchange:
             self.landed()
             return
         timeout = self.admission.runtime.limits.collapse_timeout
-        wait.timer = engine.call_later(timeout, lambda: self._forward(name))
+        wait.timer = engine.call_later(timeout, lambda: self._lose_patience(flight, name))
+
+    def _lose_patience(self, flight: Flight, name: Hashable | None) -> None:
+        """Go on without another's answer; if something stale serves in its place, it serves all who wait."""
+        flight.note_delay()
+        self._forward(name)
+        if isinstance(self.admission.decision, Reuse):
+            flight.free()
 
     def _forward(self, name: Hashable | None) -> None:
         """Stop waiting for another's answer: use a response stored by now, or ask the origin server."""

@@ -254,6 +254,13 @@ class Flight:
             odd = self._odd if provoked else NO_NAMES
             self._flights.gate.failures.note(stale, odd, status, self._flights.clock())
 
+    def note_delay(self) -> None:
+        """Let others be served the stored response, if it may be stale: its refresh takes too long."""
+        stale = self._stale
+        if stale is not None and self._phase not in _ENDED:
+            self._note_failure(0)
+            self._tried = self._flights.gate.failures.begin(stale, self._odd)
+
     def join(self, passenger: Passenger, *, leads: bool = False) -> Reader:
         """Wait for the landing; content comes from the first `resume` of the reader on."""
         if leads:
@@ -304,9 +311,10 @@ class Flight:
             recording.pass_by()
             recording.drop("incomplete")
             self._let_go(recording)
-            self._free()
+            self.note_delay()
+            self.free()
 
-    def _free(self) -> None:
+    def free(self) -> None:
         """Let those who follow go on by themselves, unless they have been sent something."""
         waiting, self._passengers = self._passengers, []
         if self.broadcast is not None:
@@ -348,7 +356,7 @@ class Flight:
             if recording.lease.waited:
                 recording.pass_by()
                 self._flights.ended(self)
-                self._free()
+                self.free()
             if self._phase not in _ENDED:
                 self._ask()
 
