@@ -885,13 +885,20 @@ def test_a_304_to_no_condition_is_asked_about_once_more(house: House, kind: str)
     house.assert_nothing_is_left()
 
 
-def test_a_412_to_our_condition_is_asked_about_without_it(house: House) -> None:
-    house.store_away(b"old", fields=ONE)
-    house.purge(soft=True)
+@pytest.mark.parametrize("status", [412, 416])
+@pytest.mark.parametrize("part", [False, True], ids=["whole", "part"])
+def test_an_answer_to_our_own_question_is_not_the_clients(house: House, status: int, part: bool) -> None:
+    if part:
+        house.ask(b"/a", b"GET", (b"range", b"bytes=0-2"))
+        house.origin.last.answers(b"old", status=206, fields=[*ONE, (b"content-range", b"bytes 0-2/6")])
+    else:
+        house.store_away(b"old", fields=ONE)
+        house.purge(soft=True)
     client = house.ask()
-    assert house.origin.last.field(b"if-none-match") == b'"1"'
-    house.origin.last.answers(b"failed", status=412)
-    assert house.origin.last.field(b"if-none-match") is None
+    own = b"range" if part else b"if-none-match"
+    assert house.origin.last.field(own) is not None
+    house.origin.last.answers(b"failed", status=status)
+    assert house.origin.last.field(own) is None
     house.origin.last.answers(b"new", fields=FRESH)
     assert (client.status, client.body) == (200, b"new")
     assert house.ask().body == b"new"

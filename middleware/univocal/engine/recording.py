@@ -380,9 +380,8 @@ class Recording:
 
     def _judge(self, response: Response, now: float) -> None:
         """Judge a response that is complete without a stored one."""
-        decision = self.decision
-        status = response.status if isinstance(decision, Validate) else 0
-        if status in (412, 416) and (status == 416) == (decision.reason == "partial"):
+        status = response.status if isinstance(self.decision, Validate) else 0
+        if status == 412 or (status == 416 and b"range" not in self._admission.request.names):
             # The condition or the range was ours: it tells nothing to a client that asked for the whole.
             self.state = _MOVES[self.state, State.MISMATCHED]
             return
