@@ -814,6 +814,19 @@ def test_those_who_wait_behind_another_node_in_vain_are_freed() -> None:
     house.assert_nothing_is_left()
 
 
+def test_behind_another_node_s_hanging_refresh_one_request_asks() -> None:
+    house = House(WaitingTier(MemoryStore(), slow=("fill",)))
+    house.store_away(b"old", fields=WINDOW_FOR_ERRORS)
+    house.slow.elsewhere += house.store.lookup(house.key())
+    house.timers.wait(2)
+    clients = [house.ask() for _ in range(5)]
+    house.drain()
+    assert [client.body for client in clients] == [b"", *[b"old"] * 4]
+    house.origin.last.answers(b"new")
+    assert (clients[0].body, len(house.origin.asked)) == (b"new", 2)
+    house.assert_nothing_is_left()
+
+
 class WaitingTier(SlowTier):
     """Another node's fetch was waited for, and stored nothing."""
 

@@ -356,6 +356,7 @@ class Flight:
             if recording.lease.waited:
                 recording.pass_by()
                 self._flights.ended(self)
+                self.note_delay()
                 self.free()
             if self._phase not in _ENDED:
                 self._ask()
