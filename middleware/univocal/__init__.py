@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 __version__: str  # of the distribution
 
 if TYPE_CHECKING:
+    from univocal.asgi.handlers import cached, purge, tag
     from univocal.asgi.middleware import CacheMiddleware
     from univocal.asgi.reverse_proxy import ReverseProxy
     from univocal.cache.rules import Rules
@@ -46,7 +47,10 @@ else:  # type checkers would take any name for one of ours
         "Timeouts": "origin.timeouts",
         "UnivocalError": "http.errors",
         "builtin_profiles": "judge.profiles",
+        "cached": "asgi.handlers",
         "canonicalize": "judge.profiles",
+        "purge": "asgi.handlers",
+        "tag": "asgi.handlers",
     }
 
     def __getattr__(name):
@@ -81,5 +85,8 @@ __all__ = [
     "Timeouts",
     "UnivocalError",
     "builtin_profiles",
+    "cached",
     "canonicalize",
+    "purge",
+    "tag",
 ]

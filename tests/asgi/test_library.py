@@ -45,13 +45,15 @@ async def warm(cached):
         ([], {"tag": "none"}, 0, set(), "tag"),
         ([], {"everything": True}, 2, {"/a", "/b"}, "all"),
         ([], {"pattern": "/a$"}, 0, {"/a"}, "pattern"),
+        ([URL], {"prefix": "http://en.example/b"}, 2, {"/a", "/b"}, "key prefix"),
+        ([URL], {"tag": "none"}, 1, {"/a"}, "key tag"),
     ],
 )
 async def test_the_application_purges_what_it_names(warm, urls, named, count, gone, by):
     client, outcomes = warm
     assert await client.app.purge(*urls, **named) == count
-    (told,) = outcomes
-    assert (told.status, told.purged.order.by, told.received.method) == (200, by, b"PURGE")
+    told = [(each.status, each.purged.order.by, each.received.method) for each in outcomes]
+    assert told == [(200, each, b"PURGE") for each in by.split()]
     for target in ("/a", "/b"):
         assert ("hit" in (await client(target)).handling) == (target not in gone)
 
@@ -64,8 +66,28 @@ async def test_a_soft_purge_marks_stale(warm):
 
 async def test_what_names_no_purge_is_an_error(warm):
     client, outcomes = warm
-    for urls, named in (([], {}), ([URL], {"tag": "t"}), (["http://en.example/%00"], {}), (["/a"], {})):
-        with pytest.raises((ValueError, RefusedError)):
+    for urls, named, error, told in (
+        ([], {}, ValueError, 'purge: found nothing to purge; allowed: URLs, tag="…", prefix="…"'),
+        (["/a"], {}, ValueError, "purge: found '/a'; allowed: an absolute URL, such as \"http://en.example/"),
+        ([], {"prefix": "/a"}, ValueError, "purge: found '/a'; allowed: an absolute URL"),
+        (
+            [URL],
+            {"tag": ["a"]},
+            TypeError,
+            "purge: tag: found ['a']; allowed: one string, such as tag='items'",
+        ),
+        ([], {"tag": ""}, ValueError, "purge: tag: found ''; allowed: a tag"),
+        (
+            [b"http://en.example/a"],
+            {},
+            TypeError,
+            "purge: a URL: found b'http://en.example/a'; allowed: a string",
+        ),
+        ([], {"everything": 1}, TypeError, "purge: everything: found 1; allowed: True or False"),
+        ([URL, "http://en.example/%00"], {}, RefusedError, "control-character"),
+        ([URL], {"prefix": "http://en.example/%00"}, RefusedError, "control-character"),
+    ):
+        with pytest.raises(error, match=f"^{re.escape(told)}"):
             await client.app.purge(*urls, **named)
     assert outcomes == []
     assert "hit" in (await client("/a")).handling

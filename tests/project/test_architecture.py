@@ -431,7 +431,10 @@ def test_the_public_names_are_these():
         "Timeouts",
         "UnivocalError",
         "builtin_profiles",
+        "cached",
         "canonicalize",
+        "purge",
+        "tag",
     ]
     assert all(hasattr(univocal, name) for name in univocal.__all__)
 

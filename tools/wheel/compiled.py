@@ -26,6 +26,7 @@ ROOMS = ("http", "uri", "cache", "origin", "store", "forward", "judge", "engine"
 # __call__. Settings of an application may be lists for tuples, and mistakes in them are named: compiled, both
 # are a TypeError.
 INTERPRETED = (
+    "asgi/handlers.py",
     "asgi/lifetime.py",
     "asgi/messages.py",
     "asgi/middleware.py",

@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from typing import Final
 
+from univocal.asgi.handlers import HandlerCall, Purger
 from univocal.asgi.messages import App, ClientLeftError, Message, Scope, fields_of
 from univocal.asgi.scope import respell
 from univocal.engine.broadcast import CutShortError
@@ -14,7 +15,6 @@ from univocal.forward.roles import OriginRequest
 from univocal.http.errors import RefusedError
 from univocal.http.extensions import EARLY_HINT, INTERIM
 from univocal.http.forward import framed_anew, one_length
-from univocal.http.messages import Response
 from univocal.http.roles import Answer, Content, UnderWay
 from univocal.judge.admission import Admission
 
@@ -35,12 +35,13 @@ _AT_ONCE: Final = 32
 class Application:
     """Asks an ASGI application for the requests of one scope (an `Origin`, see forward/roles.py)."""
 
-    __slots__ = ("_admission", "_app", "_scope", "takes_targets")
+    __slots__ = ("_admission", "_app", "_cache", "_scope", "takes_targets")
 
-    def __init__(self, app: App, scope: Scope, admission: Admission) -> None:
+    def __init__(self, app: App, scope: Scope, admission: Admission, cache: Purger) -> None:
         self.takes_targets: Final = False
         self._admission = admission
         self._app = app
+        self._cache = cache
         self._scope = scope
 
     def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> UnderWay:
@@ -49,7 +50,9 @@ class Application:
         if request.edits is not None:
             fields = request.edits.supply(fields)
         scope = respell(self._scope, self._admission, request.method, fields)
-        return _Call(self._app, scope, content, answer)
+        canonical = self._admission.canonical
+        assert canonical is not None
+        return _Call(self._app, scope, content, answer, HandlerCall(self._cache, canonical))
 
 
 class _Call:
@@ -62,6 +65,7 @@ class _Call:
         "_complete",
         "_content",
         "_finished",
+        "_handler",
         "_news",
         "_obsolete",
         "_room",
@@ -71,8 +75,11 @@ class _Call:
         "_unwanted",
     )
 
-    def __init__(self, app: App, scope: Scope, content: Content | None, answer: Answer) -> None:
+    def __init__(
+        self, app: App, scope: Scope, content: Content | None, answer: Answer, handler: HandlerCall
+    ) -> None:
         self._answer = answer
+        self._handler = handler
         self._content = content
         self._chunks: deque[bytes] = deque()
         self._complete = content is None  # all of the content is in _chunks
@@ -89,7 +96,7 @@ class _Call:
 
     async def _run(self, app: App, scope: Scope) -> None:
         try:
-            await app(scope, self._receive, self._send)
+            await self._handler.run(app(scope, self._receive, self._send))
         except Exception as error:
             if self._finished:
                 logger.exception("the application failed after its response")
@@ -179,7 +186,7 @@ class _Call:
                 fields = one_length(fields_of(message))
                 if fields is None:
                     raise RefusedError("origin-bad-response")
-                answer.start(Response(message["status"], fields))
+                answer.start(self._handler.response(message["status"], fields))
             case "http.response.body":
                 body = bytes(message.get("body", b""))
                 if body and not answer.write(body):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from univocal.asgi.application import Application
 from univocal.asgi.client import ScopeClient
 from univocal.asgi.glance import Arrival, adds_date
+from univocal.asgi.handlers import HandlerCall, Purges
 from univocal.asgi.handshake import WatchedSend, refuse_handshake
 from univocal.asgi.lifetime import StoreLifetime
 from univocal.asgi.messages import App, Receive, Scope, Send, with_pairs
@@ -32,7 +33,7 @@ from univocal.http.messages import Received
 from univocal.http.problem import fault, problem
 from univocal.http.upgrade import WEBSOCKET
 from univocal.judge.admission import Admission, Gate
-from univocal.judge.orders import ordered
+from univocal.judge.orders import Order, ordered
 from univocal.judge.runtime import Access, Runtime
 from univocal.judge.trust import LOOPBACK, Family, family_named, networks
 from univocal.store.address import store_at
@@ -116,6 +117,7 @@ class CacheMiddleware:
         self.store = self.tiers.memory
         self.gate = Gate(runtime, self.tiers)
         self.engine = Engine(self.gate, listeners, clock, counters=counters)
+        self._purger = _OwnPurger(self.engine, self.tiers, self._lifetime)
         self._forwarding = _forwarding_of(app)
         self._on_refused = on_refused
 
@@ -153,30 +155,15 @@ class CacheMiddleware:
         everything: bool = False,
         soft: bool = False,
     ) -> int:
-        """Remove stored responses on every node: by URL, or by one of the other arguments.
+        """Remove stored responses on every node: those of these URLs, and those that the others name.
 
         URLs are absolute and spelled as you like. `soft` marks them stale instead. Gives their number, 0 for
         a pattern, which is tested later; listeners hear of it. Raises RefusedError for a URL that is refused
-        and for a shared store that does not confirm, ValueError for anything that names no purge.
+        and for a shared store that does not confirm. Raises TypeError and ValueError for a wrong argument.
         """
-        if self._lifetime is not None:
-            await self._lifetime.begin()
-        begun, ticks = self.engine.clock(), time.perf_counter()
-        named = {"urls": list(urls) or None, "prefix": prefix, "tag": tag, "pattern": pattern}
-        document: dict[str, object] = {name: value for name, value in named.items() if value is not None}
-        if everything:
-            document["all"] = True
-        if len(urls) == 1:
-            del document["urls"]
-            document["url"] = urls[0]
-        order = await ordered({**document, "soft": soft}, self.gate.runtime)
-        purged = Purged(order)
-        try:
-            purged = await carry_out(order, self.tiers, begun)
-        finally:
-            seconds = time.perf_counter() - ticks
-            self.engine.audience.announce(Outcome.ordered(purged, Times(begun, seconds, seconds)))
-        return purged.count or 0
+        purges = Purges(urls, prefix, tag, pattern, everything, soft)
+        purges.check_hosts()
+        return await self._purger.carry_out(await self._purger.orders(purges))
 
     async def _exchange(
         self, scope: Scope, receive: Receive, send: Send, line: Received, begun: tuple[float, float]
@@ -186,7 +173,7 @@ class CacheMiddleware:
             await self._refuse(scope, receive, send, admission, begun)
             return
         client = ScopeClient(scope, send, dated=adds_date(receive, send))
-        origin: Origin = self._forwarding or Application(self.app, scope, admission)
+        origin: Origin = self._forwarding or Application(self.app, scope, admission, self._purger)
 
         def left() -> None:
             exchange.cancel()
@@ -253,11 +240,42 @@ class CacheMiddleware:
                 await refuse_handshake(scope, watched, reasons)
             else:
                 request = admission.request
-                await self.app(respell(scope, admission, request.method, request.fields), receive, watched)
+                assert admission.canonical is not None
+                respelled = respell(scope, admission, request.method, request.fields)
+                call = HandlerCall(self._purger, admission.canonical)
+                await call.run(self.app(respelled, receive, watched))
         finally:
             if counted:
                 engine.under_way.remove(counted)
             engine.audience.announce(watched.outcome(admission, reasons))
+
+
+class _OwnPurger:
+    """Purges the store of one middleware."""
+
+    def __init__(self, engine: Engine, tiers: Tiers, lifetime: StoreLifetime | None) -> None:
+        self._engine, self._tiers, self._lifetime = engine, tiers, lifetime
+
+    async def orders(self, purges: Purges) -> list[Order]:
+        """The orders that are named. Raises RefusedError, TypeError, ValueError."""
+        return [await ordered(each, self._engine.gate.runtime) for each in purges.documents()]
+
+    async def carry_out(self, orders: Iterable[Order], *, announced: bool = True) -> int:
+        """Remove what the orders mean, and give its number. Raises RefusedError."""
+        if self._lifetime is not None:
+            await self._lifetime.begin()
+        return sum([await self._carry_out(order, announced=announced) for order in orders])
+
+    async def _carry_out(self, order: Order, *, announced: bool) -> int:
+        engine, purged = self._engine, Purged(order)
+        begun, ticks = engine.clock(), time.perf_counter()
+        try:
+            purged = await carry_out(order, self._tiers, begun)
+        finally:
+            seconds = time.perf_counter() - ticks
+            if announced:
+                engine.audience.announce(Outcome.ordered(purged, Times(begun, seconds, seconds)))
+        return purged.count or 0
 
 
 def _require(name: str, value: object, kind: type | UnionType, allowed: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -12,7 +12,7 @@ import http_sf
 
 from univocal.http.fields import MAX_DELTA, cache_control, combined, delta_seconds, members
 from univocal.http.grammar import TOKEN
-from univocal.http.messages import Fields, values
+from univocal.http.messages import Fields, Instructions, values
 
 _SECONDS: Final = frozenset({"max-age", "s-maxage", "stale-while-revalidate", "stale-if-error"})
 _FLAGS: Final = frozenset(
@@ -91,6 +91,25 @@ def response_directives(
     line = named.get(b"cache-control", b"")
     lines = [line] if len(named) == len(fields) else values(fields, b"cache-control")
     return _response_line(line) if lines == [line] and len(line) <= _MEMORABLE else _response_lines(lines)
+
+
+def instructed(directives: ResponseDirectives, said: Instructions, status: int) -> ResponseDirectives:
+    """The directives with an application's instructions, which give no lifetime to errors.
+
+    A response that forbids to be stored, or to be reused without validation, keeps that.
+    """
+    if said.no_store:
+        return replace(directives, no_store=True, must_understand=False)
+    kept = directives.no_store or directives.no_cache or directives.private or directives.malformed
+    if kept or status >= 400:
+        return directives
+    if said.max_age is not None:
+        # An s-maxage that lets a response to a request with Authorization be shared goes on doing so.
+        shared = None if directives.s_maxage is None else said.max_age
+        directives = replace(directives, max_age=said.max_age, s_maxage=shared, targeted=True)
+    if said.stale_while_revalidate is not None:
+        directives = replace(directives, stale_while_revalidate=said.stale_while_revalidate)
+    return directives
 
 
 @lru_cache(maxsize=1024)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from univocal.cache.deception import contradicts
-from univocal.cache.directives import ResponseDirectives, response_directives
+from univocal.cache.directives import ResponseDirectives, instructed, response_directives
 from univocal.cache.freshness import (
     HEURISTIC_STATUS,
     explicit_lifetime,
@@ -92,7 +92,10 @@ class Assessed:
 def index_fields(response: Response, rules: Rules) -> FieldIndex:
     """The first line of each of a response's fields, and the directives that are for this cache."""
     named = dict(reversed(response.fields))
-    return FieldIndex(named, response_directives(response.fields, named, rules.targeted))
+    directives = response_directives(response.fields, named, rules.targeted)
+    if response.instructions is not None:
+        directives = instructed(directives, response.instructions, response.status)
+    return FieldIndex(named, directives)
 
 
 def assess(fetched: Fetched, index: FieldIndex, rules: Rules) -> Assessed:
@@ -101,6 +104,8 @@ def assess(fetched: Fetched, index: FieldIndex, rules: Rules) -> Assessed:
     named, directives = index.named, index.directives
     fields = storable_fields(response.fields, index)
     own_tags = frozenset[bytes]() if TAGGING.isdisjoint(named) else tags(response.fields)
+    if response.instructions is not None:
+        own_tags |= response.instructions.tags
     explicit = explicit_lifetime(directives, named, response_time)
     if explicit is not None:
         return Assessed(index, fields, own_tags, explicit, True, explicit)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
 from univocal.cache.stored import Part, Stored
@@ -133,7 +134,7 @@ def unified(response: Response) -> Response:
     if part is None or part.first or part.complete is None or part.last + 1 != part.complete:
         return response
     bare = without(response.fields, [b"content-range", b"content-length"])
-    return Response(200, [*bare, (b"content-length", b"%d" % part.complete)])
+    return replace(response, status=200, fields=[*bare, (b"content-length", b"%d" % part.complete)])
 
 
 def cut(ranges: RangeSet, part: Part, held: int) -> Slice | None:

@@ -11,7 +11,7 @@ from univocal.cache.ranges import content_range, is_doubted, missing
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored, with_content
 from univocal.cache.storing import may_set_cookies, verdict
-from univocal.cache.tags import groups
+from univocal.cache.tags import groups, tags
 from univocal.cache.vary import joint_vary, selection_renewed
 from univocal.http.fields import coding_of, content_length, entity_tag, first, opaque_tag, without
 from univocal.http.messages import Fields, Request, Response
@@ -72,7 +72,8 @@ def freshen(
     personal = not confirmed and not PERSONAL.isdisjoint(request.names)
     if personal and not _validated(stored, response):
         return None
-    updated = Response(stored.status, _updated(stored.fields, _not_upgrading(stored, response.fields), rules))
+    fields = _updated(stored.fields, _not_upgrading(stored, response.fields), rules)
+    updated = Response(stored.status, fields, instructions=response.instructions)
     fetched = Fetched(request, response, request_time, response_time)
     built = _rebuilt(stored, fetched, updated, rules, stored.body)
     if not may_set_cookies(assess(fetched, index_fields(fetched.response, rules), rules), rules):
@@ -84,7 +85,7 @@ def freshen(
 def _rebuilt(stored: Stored, fetched: Fetched, updated: Response, rules: Rules, body: bytes) -> Stored:
     """A stored response anew from its updated fields; its age is that of the fetched response."""
     dated = [field for field in fetched.response.fields if field[0] in {b"age", b"date"}]
-    aged = Response(updated.status, [*without(updated.fields, [b"date"]), *dated])
+    aged = replace(updated, fields=[*without(updated.fields, [b"date"]), *dated])
     request = fetched.request
     # What whoever validates has of its own does not make content personal that the origin has just confirmed.
     own = oddities(request, rules.ordinary) - CREDENTIALS
@@ -95,7 +96,11 @@ def _rebuilt(stored: Stored, fetched: Fetched, updated: Response, rules: Rules, 
     fresh = judged if isinstance(judged, Stored) else _described(stored.key, news, rules)
     vary = selection_renewed(stored, fresh, request)
     strong = None if is_doubted(stored) else fresh.strong
-    fresh = replace(fresh, vary=vary, strong=strong, bodiless=stored.bodiless, reusable=kept)
+    # Tags that an application has given stand in no field: a 304 need not repeat them.
+    given = stored.tags - tags(stored.fields) if stored.tags else stored.tags
+    fresh = replace(
+        fresh, vary=vary, strong=strong, bodiless=stored.bodiless, reusable=kept, tags=fresh.tags | given
+    )
     return with_content(fresh, body)
 
 
@@ -183,7 +188,8 @@ def combine(
     if not whole:
         total = b"*" if old.complete is None else b"%d" % old.complete
         fields.append((b"content-range", b"bytes %d-%d/%b" % (start, start + len(joined) - 1, total)))
-    built = _rebuilt(stored, fetched, Response(200 if whole else 206, fields), rules, joined)
+    joint = Response(200 if whole else 206, fields, instructions=response.instructions)
+    built = _rebuilt(stored, fetched, joint, rules, joined)
     return built if built.reusable else None
 
 

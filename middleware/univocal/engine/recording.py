@@ -24,6 +24,7 @@ from univocal.cache.succession import (
     requester_of,
     selected,
 )
+from univocal.cache.tags import MAX_TAGS
 from univocal.cache.validation import combine, freshen
 from univocal.cache.vary import selection_beside, selection_without
 from univocal.http.fields import coding_of, content_length, entity_tag, first
@@ -284,12 +285,22 @@ class Recording:
             self._ask_for_rest(body, then)
             return
         if self.storing is not None:
+            self._take_late_tags(self.storing)
+        if self.storing is not None:
             self.content.whole = body
             assert self.lease is not None
             held = self._tiers.held(self.lease)
             self._set_beside(self.storing, held)
             self._store(complete(self.storing, body), held)
         then()
+
+    def _take_late_tags(self, storing: Stored) -> None:
+        """Add the tags that the application has given while its content came."""
+        said = self.response.instructions if self.response is not None else None
+        if said is not None and not said.tags <= storing.tags:
+            storing.tags |= said.tags
+            if len(storing.tags) > MAX_TAGS:
+                self.drop("tags")
 
     def _ask_for_rest(self, body: bytes, then: Callable[[], None]) -> None:
         """Ask the store whether it still keeps the response that `body` completes, and call `then`."""
@@ -533,7 +544,7 @@ class Recording:
     def _consider_304(self, response: Response, now: float) -> Unstorable:
         """Hear from the answer to a client's own condition whether a 200 could be stored again."""
         request, rules = self._admission.request, self._admission.rules
-        whole = Response(200, response.fields)
+        whole = replace(response, status=200)
         verdict = may_store(self._key, request, whole, rules, self.began, now)
         if isinstance(verdict, Stored) and verdict.lifetime > 0:
             self._end_passing()

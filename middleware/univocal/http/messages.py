@@ -100,25 +100,52 @@ class Request:
 
 
 @mypyc_attr(acyclic=True)
+class Instructions:
+    """The words of an application about a response that stand in none of its fields.
+
+    They are as good as Cache-Control: max-age and stale-while-revalidate, in seconds, or no-store. Tags may
+    be added while the content comes.
+    """
+
+    __slots__ = ("max_age", "no_store", "stale_while_revalidate", "tags")
+
+    def __init__(self) -> None:
+        self.max_age: int | None = None
+        self.stale_while_revalidate: int | None = None
+        self.no_store = False
+        self.tags: set[bytes] = set()
+
+
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class Response:
     """A final response's head; `server` is the URL of the origin server that sent it, if it is known.
 
     `origin_tag` names the origin server that its client is to stay with. `forwarded` remembers the fields
-    for the client: a head that the origin server repeats is one object.
+    for the client: a head that the origin server repeats is one object. `instructions` are an application's.
     """
 
     status: int
     fields: Fields
     server: str
     origin_tag: bytes
+    instructions: Instructions | None = field(repr=False, compare=False)
     forwarded: Fields | None = field(init=False, repr=False, compare=False)
 
-    def __init__(self, status: int, fields: Fields, *, server: str = "", origin_tag: bytes = b"") -> None:
+    def __init__(
+        self,
+        status: int,
+        fields: Fields,
+        *,
+        server: str = "",
+        origin_tag: bytes = b"",
+        instructions: Instructions | None = None,
+    ) -> None:
         self.status = status
         self.fields = fields
         self.server = server
         self.origin_tag = origin_tag
+        self.instructions = instructions
         self.forwarded = None
 
 

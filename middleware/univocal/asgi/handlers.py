@@ -1,0 +1,341 @@
+"""The words that handlers of an application have: `cached`, `tag` and `purge`.
+
+They find the cache by a context variable, which holds the call of the application that they are part of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from contextvars import ContextVar
+from types import FunctionType
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
+
+from univocal.http.durations import DURATIONS, seconds
+from univocal.http.errors import ConfigurationError, RefusedError
+from univocal.http.fields import MAX_DELTA
+from univocal.http.messages import Fields, Instructions, Response
+from univocal.judge.orders import Order
+from univocal.uri.target import Canonical
+
+logger: Final = logging.getLogger("univocal")
+
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+
+_NAMES: Final = 'URLs, tag="…", prefix="…", pattern="…" or everything=True'
+
+
+class Purges(NamedTuple):
+    """The responses that one call of `purge` names, each way of naming them at most once."""
+
+    urls: tuple[str, ...]
+    prefix: str | None = None
+    tag: str | None = None
+    pattern: str | None = None
+    everything: bool = False
+    soft: bool = False
+
+    def documents(self) -> list[dict[str, object]]:
+        """The orders, as `order_by_name` takes them. Raises TypeError for a wrong argument, ValueError."""
+        for url in self.urls:
+            _require("a URL", url, str, "a string")
+        for name in ("prefix", "tag", "pattern"):
+            _require(name, getattr(self, name), str | None, f"one string, such as {name}={_EXAMPLES[name]!r}")
+        for name in ("everything", "soft"):
+            _require(name, getattr(self, name), bool, "True or False")
+        named: list[dict[str, object]] = []
+        if self.urls:
+            named.append({"url": self.urls[0]} if len(self.urls) == 1 else {"urls": list(self.urls)})
+        others: dict[str, object] = {"prefix": self.prefix, "tag": self.tag, "pattern": self.pattern}
+        others["all"] = True if self.everything else None
+        named += [{name: value} for name, value in others.items() if value is not None]
+        if not named:
+            raise ValueError(f"purge: found nothing to purge; allowed: {_NAMES}")
+        if self.tag == "":
+            raise ValueError("purge: tag: found ''; allowed: a tag that responses have")
+        return [{**each, "soft": self.soft} for each in named]
+
+    def below(self, base: str) -> Purges:
+        """The same, where paths are of the host that `base` names. Raises TypeError, ValueError."""
+        self.documents()
+        prefix = None if self.prefix is None else _absolute(self.prefix, base)
+        return self._replace(urls=tuple(_absolute(url, base) for url in self.urls), prefix=prefix)
+
+    def check_hosts(self) -> None:
+        """Raise ValueError for a URL or a prefix without a host."""
+        for url in (*self.urls, *([] if self.prefix is None else [self.prefix])):
+            _require("a URL", url, str, "a string")
+            if "://" not in url:
+                raise ValueError(f"purge: found {url!r}; allowed: {HOSTED}")
+
+
+_EXAMPLES: Final = {"prefix": "http://en.example/items/", "tag": "items", "pattern": r"/items/\d+$"}
+HOSTED: Final = (
+    'an absolute URL, such as "http://en.example/items/1"; within a handler, univocal.purge takes paths'
+)
+
+
+def _absolute(url: str, base: str) -> str:
+    return url if not url.startswith("/") else base + url
+
+
+def _require(name: str, value: object, kind: Any, allowed: str) -> None:
+    if not isinstance(value, kind):
+        raise TypeError(f"purge: {name}: found {value!r}; allowed: {allowed}")
+
+
+class Purger(Protocol):
+    """The purges of a cache, in two steps: what is named is understood, and removed."""
+
+    async def orders(self, purges: Purges) -> list[Order]: ...
+
+    async def carry_out(self, orders: Iterable[Order], *, announced: bool = True) -> int: ...
+
+
+class HandlerCall:
+    """One call of an application, by whose end its handlers have said what they say of the response."""
+
+    __slots__ = ("_again", "_base", "_instructions", "_loop", "_purger", "_response", "ended")
+
+    def __init__(self, purger: Purger, canonical: Canonical) -> None:
+        self.ended = False
+        self._purger = purger
+        self._base = f"{canonical.scheme.decode()}://{canonical.authority.decode()}"
+        self._instructions: Instructions | None = None
+        self._response: Response | None = None
+        self._again: list[Order] = []
+        self._loop = asyncio.get_running_loop()
+
+    async def run(self, called: Awaitable[None]) -> None:
+        """Await the application; its purges are carried out a second time at its end.
+
+        A dependency that commits after the response would else be overtaken by a response fetched between.
+        """
+        token = _CALL.set(self)
+        try:
+            await called
+        finally:
+            _CALL.reset(token)
+            self.ended = True
+            if self._again:
+                await self._purge_again()
+
+    def response(self, status: int, fields: Fields) -> Response:
+        """The head of the response that the application has made."""
+        self._response = Response(status, fields, instructions=self._instructions)
+        return self._response
+
+    # Said by handlers
+
+    @property
+    def instructions(self) -> Instructions:
+        """The instructions for the response; tags may be added until its end."""
+        if self._instructions is None:
+            self._instructions = Instructions()
+            if self._response is not None:
+                self._response.instructions = self._instructions
+        return self._instructions
+
+    async def purge(self, purges: Purges) -> int:
+        """Purge at once, and again at the end of the call. Raises what the cache's `purge` does."""
+        orders = await self._purger.orders(purges.below(self._base))
+        if not self.ended:
+            self._again += orders
+        return await self._purger.carry_out(orders)
+
+    def purge_from_thread(self, purges: Purges) -> int:
+        """The same from another thread than the event loop's. Raises RuntimeError in that one."""
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is self._loop:
+            raise RuntimeError("purge.sync would stop the event loop: write `await purge(…)`")
+        return asyncio.run_coroutine_threadsafe(self.purge(purges), self._loop).result()
+
+    async def _purge_again(self) -> None:
+        try:
+            await self._purger.carry_out(self._again, announced=False)
+        except RefusedError:  # the handler was told of it, and what is owed is purged later
+            logger.warning("a purge in a handler was not confirmed at the end of its call")
+
+
+_CALL: Final = ContextVar[HandlerCall | None]("univocal", default=None)
+
+
+def _call(name: str, *, require: bool) -> HandlerCall | None:
+    call = _CALL.get()
+    if call is None and require:
+        raise LookupError(f"{name}: no CacheMiddleware is around this code")
+    return call
+
+
+def tag(*tags: str, require: bool = False) -> None:
+    """Give the response that is being made tags, by which it is purged; clients do not see them.
+
+    Each is one tag, whatever its characters. Without a cache this does nothing or, with `require`, raises
+    LookupError. Raises TypeError and ValueError for what is no tag.
+    """
+    names = _tags("tag", tags)
+    call = _call("tag", require=require)
+    if call is not None:
+        call.instructions.tags.update(names)
+
+
+def _tags(source: str, tags: Iterable[str]) -> list[bytes]:
+    for each in tags:
+        if not isinstance(each, str):
+            raise TypeError(f"{source}: found {each!r}; allowed: strings, one for each tag")
+        if not each:
+            raise ValueError(f"{source}: found ''; allowed: a tag of one character or more")
+    return [each.encode() for each in tags]
+
+
+class _Purge:
+    """`purge`, and `purge.sync` for handlers that run in a thread."""
+
+    async def __call__(
+        self,
+        *urls: str,
+        tag: str | None = None,
+        prefix: str | None = None,
+        pattern: str | None = None,
+        everything: bool = False,
+        soft: bool = False,
+        require: bool = False,
+    ) -> int:
+        """Remove stored responses at once, and again when the call of this handler has ended.
+
+        It removes those of these URLs and those that the other arguments name. Paths are of the request's own
+        host. `soft` marks responses stale instead. Returns their number; 0 without a cache or, with
+        `require`, raises LookupError. Raises what `CacheMiddleware.purge` does.
+        """
+        purges = Purges(urls, prefix, tag, pattern, everything, soft)
+        purges.documents()
+        call = _call("purge", require=require)
+        return 0 if call is None else await call.purge(purges)
+
+    def sync(
+        self,
+        *urls: str,
+        tag: str | None = None,
+        prefix: str | None = None,
+        pattern: str | None = None,
+        everything: bool = False,
+        soft: bool = False,
+        require: bool = False,
+    ) -> int:
+        """The same for a `def` handler, from its thread. Raises RuntimeError in the event loop's."""
+        purges = Purges(urls, prefix, tag, pattern, everything, soft)
+        purges.documents()
+        call = _call("purge", require=require)
+        return 0 if call is None else call.purge_from_thread(purges)
+
+
+purge: Final = _Purge()
+
+
+def cached(
+    ttl: float | str | Literal[False] | None = None,
+    *,
+    grace: float | str | None = None,
+    tags: Iterable[str] = (),
+) -> Callable[[Handler], Handler]:
+    """Let the responses of a handler be stored for `ttl` seconds, as if they had Cache-Control: max-age.
+
+    Clients do not see this lifetime, and errors do not get it. With False nothing of the handler is stored;
+    without it the response's own fields and the rules decide. For `grace` more seconds a stale response is
+    served while it is fetched again. `tags` name the responses for purges. A response with no-store, private
+    or no-cache keeps to that.
+
+    Handlers are functions, objects and classes with `__call__`, and classes of views with `dispatch`. Raises
+    ConfigurationError, TypeError.
+    """
+    lifetime = None if ttl is None or ttl is False else _seconds("ttl", ttl)
+    window = None if grace is None else _seconds("grace", grace)
+    if isinstance(tags, str) or not isinstance(tags, Iterable):
+        raise ConfigurationError("cached", "tags", tags, 'a list of tags, such as ["items"]')
+    names = _tags("cached", tuple(tags))
+
+    def say() -> None:
+        call = _CALL.get()
+        if call is None:
+            return
+        said = call.instructions
+        said.no_store = said.no_store or ttl is False
+        if lifetime is not None:  # of several handlers on the way of one response the strictest counts
+            said.max_age = lifetime if said.max_age is None else min(said.max_age, lifetime)
+        if window is not None:
+            before = said.stale_while_revalidate
+            said.stale_while_revalidate = window if before is None else min(before, window)
+        said.tags.update(names)
+
+    return lambda handler: _saying(handler, say)
+
+
+def _seconds(name: str, value: object) -> int:
+    try:
+        number = seconds(value)
+    except ValueError:
+        number = None
+    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < float("inf"):
+        allowed = DURATIONS + ("; False to store nothing" if name == "ttl" else "")
+        raise ConfigurationError("cached", name, value, allowed)
+    return min(int(number), MAX_DELTA)
+
+
+def _saying(handler: Any, say: Callable[[], None]) -> Any:
+    """A handler that calls `say` before it does what it does."""
+    if isinstance(handler, type):
+        own = {name for base in handler.__mro__[:-1] for name in vars(base)}
+        for name in ("__call__", "dispatch"):
+            if name in own:
+                setattr(handler, name, _saying(getattr(handler, name), say))
+                return handler
+    elif inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+        raise TypeError(f"cached: found {handler!r}, a generator; allowed: handlers that return a response")
+    elif inspect.isroutine(handler):
+        return functools.wraps(handler)(_function(handler, say))
+    elif callable(handler):
+        kind = _AsyncCallable if inspect.iscoroutinefunction(handler.__call__) else _Callable
+        return kind(handler, say)
+    raise TypeError(f"cached: found {handler!r}; allowed: a handler, or a class with __call__ or dispatch")
+
+
+def _function(handler: Callable[..., Any], say: Callable[[], None]) -> Callable[..., Any]:
+    async def saying_and_awaiting(*args: Any, **named: Any) -> Any:
+        say()
+        return await handler(*args, **named)
+
+    def saying(*args: Any, **named: Any) -> Any:
+        say()
+        return handler(*args, **named)
+
+    function: Any = saying_and_awaiting if inspect.iscoroutinefunction(handler) else saying
+    # Frameworks look annotations that are texts up among the globals of the function that they are given.
+    globals_of = getattr(inspect.unwrap(handler), "__globals__", globals())
+    return FunctionType(function.__code__, globals_of, None, None, function.__closure__)
+
+
+class _Callable:
+    """An object that is called, with `say` called before."""
+
+    def __init__(self, handler: Any, say: Callable[[], None]) -> None:
+        functools.update_wrapper(self, handler)
+        self._handler, self._say = handler, say
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        self._say()
+        return self._handler(*args, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._handler, name)
+
+
+class _AsyncCallable(_Callable):
+    async def __call__(self, *args: Any, **named: Any) -> Any:
+        self._say()
+        return await self._handler(*args, **named)

@@ -1,0 +1,412 @@
+"""`cached`, `tag` and `purge` in handlers: they speak of the response that is being made."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import re
+from contextlib import suppress
+from typing import Annotated
+
+import pytest
+from fastapi import Depends, FastAPI, HTTPException, Response
+from fastapi.responses import PlainTextResponse, StreamingResponse
+from starlette.applications import Starlette
+from starlette.endpoints import HTTPEndpoint
+from starlette.routing import Mount, Route
+
+import univocal
+from support import idle
+from univocal import CacheMiddleware, ConfigurationError, MemoryStore, RefusedError, Rules, purge, tag
+
+KEY = [("x-api-key", "ann")]
+
+
+def cached_page(*marks, fields=(), **named):
+    """A handler that counts its calls, with `cached` of these arguments."""
+    calls = []
+
+    async def page() -> PlainTextResponse:
+        calls.append(None)
+        return PlainTextResponse(f"page {len(calls)}", headers=dict(fields))
+
+    return univocal.cached(*marks, **named)(page)
+
+
+@pytest.fixture
+def shop(client_of, clock):
+    """A client of a FastAPI application behind the cache, whose handlers a test adds to `client.shop`."""
+
+    def build(**settings):
+        app = FastAPI()
+        client = client_of(CacheMiddleware(app, clock=clock, **settings))
+        client.shop = app
+        return client
+
+    return build
+
+
+async def handlings(client, *requests):
+    """What Cache-Status says of each request, "hit" or the end of it."""
+    return [
+        "hit" if "hit" in (answer := await client(*each)).handling else answer["cache-status"]
+        for each in requests
+    ]
+
+
+@pytest.mark.parametrize(
+    ("marks", "named", "fields", "rules", "second"),
+    [
+        ((60,), {}, {}, Rules(), "hit"),
+        (("1m",), {}, {}, Rules(), "hit"),
+        ((), {"ttl": 60}, {}, Rules(), "hit"),
+        ((False,), {}, {"cache-control": "max-age=60"}, Rules(ttl=60), "no-store"),
+        ((False,), {}, {"cache-control": "must-understand, no-store, max-age=60"}, Rules(), "no-store"),
+        ((), {"tags": ["a"]}, {}, Rules(), "no-freshness"),
+        ((), {"tags": ["a"]}, {}, Rules(ttl=60), "hit"),
+        ((60,), {}, {"cache-control": "no-store"}, Rules(), "no-store"),
+        ((60,), {}, {"cache-control": "private"}, Rules(), "private"),
+        ((60,), {}, {"cache-control": "max-age=0"}, Rules(), "hit"),
+        ((60,), {}, {"cdn-cache-control": "max-age=0"}, Rules(), "hit"),
+        ((60,), {}, {"set-cookie": "a=b"}, Rules(), "set-cookie"),
+        ((0,), {}, {"cache-control": "max-age=60"}, Rules(), "no-freshness"),
+    ],
+)
+async def test_cached_is_the_handlers_own_word(shop, marks, named, fields, rules, second):
+    client = shop(rules=rules)
+    client.shop.get("/a")(cached_page(*marks, fields=fields, **named))
+    _, told = await handlings(client, ["/a"], ["/a"])
+    assert told == "hit" or told.endswith(f"detail={second}")
+    assert (told == "hit") is (second == "hit")
+
+
+async def test_cached_is_as_good_as_max_age(shop, clock):
+    client = shop(rules=Rules(ttl=600))
+    client.shop.get("/a")(cached_page(60, grace=30))
+    assert await handlings(client, ["/a", "GET", KEY], ["/a", "GET", [("cookie", "a=b")]]) == [
+        "univocal; fwd=uri-miss; stored",
+        "hit",
+    ]
+    signed = await client("/a?b", fields=[("authorization", "Basic x")])
+    assert signed["cache-status"].endswith("detail=authorization")
+    answer = await client("/a")
+    assert "ttl=60" in answer.handling
+    assert answer["cache-control"] == ""  # a browser that kept it would hear of no purge
+    clock.now += 80
+    assert {"hit", "ttl=-20"} <= (await client("/a")).handling
+    clock.now += 100
+    assert "hit" not in (await client("/a")).handling
+
+
+async def test_errors_get_no_lifetime_of_a_handler(shop):
+    client = shop()
+
+    @client.shop.get("/items/{number}")
+    @univocal.cached(60)
+    def item(number: int):
+        raise HTTPException(404)
+
+    first, second = await client("/items/1"), await client("/items/1")
+    assert (first.status, "hit" in second.handling) == (404, False)
+
+
+class Page:
+    async def __call__(self) -> str:
+        return "page"
+
+
+@univocal.cached(60)
+class CachedPage(Page):
+    pass
+
+
+@univocal.cached(60)
+class Endpoint(HTTPEndpoint):
+    async def get(self, request):
+        return PlainTextResponse("page")
+
+
+async def given(request):
+    return PlainTextResponse(request.path_params.get("name", "page"))
+
+
+async def page_of(name: str, query: Annotated[str, Depends(lambda: "q")] = "") -> str:
+    return name + query
+
+
+def plain(name: str) -> str:
+    return name
+
+
+@pytest.mark.parametrize(
+    "add",
+    [
+        lambda app: app.get("/{name}")(univocal.cached(60)(page_of)),
+        lambda app: app.get("/{name}")(univocal.cached(60)(plain)),
+        lambda app: app.get("/{name}")(univocal.cached(60)(functools.partial(plain, name="b"))),
+        lambda app: app.get("/a")(univocal.cached(60)(Page())),
+        lambda app: app.get("/a")(CachedPage()),
+        lambda app: app.mount("/", Starlette(routes=[Route("/a", Endpoint)])),
+        lambda app: app.mount("/", Starlette(routes=[Route("/{name}", univocal.cached(60)(given))])),
+        lambda app: app.mount("/", univocal.cached(60)(PlainTextResponse("page"))),
+    ],
+    ids=["async", "def", "partial", "object", "class", "endpoint", "starlette", "application"],
+)
+async def test_handlers_of_every_kind_are_cached(shop, add):
+    client = shop()
+    add(client.shop)
+    answers = [await client("/a"), await client("/a")]
+    assert [answer.status for answer in answers] == [200, 200]
+    assert answers[0].body == answers[1].body
+    assert "hit" in answers[1].handling
+
+
+def test_cached_keeps_signature_and_annotations():
+    decorated = univocal.cached(60)(page_of)
+    assert inspect.signature(decorated) == inspect.signature(page_of)
+    assert decorated.__annotations__ == page_of.__annotations__
+    assert (decorated.__name__, decorated.__module__) == ("page_of", __name__)
+    assert decorated.__globals__ is page_of.__globals__
+    assert inspect.iscoroutinefunction(decorated)
+    assert univocal.cached(60)(plain)("x") == "x"
+
+
+def generating():
+    yield
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "told"),
+    [
+        (lambda: univocal.cached(plain), ConfigurationError, "cached: ttl: found <function plain"),
+        (
+            lambda: univocal.cached(True),
+            ConfigurationError,
+            "cached: ttl: found True; allowed: a number of sec",
+        ),
+        (lambda: univocal.cached(-1), ConfigurationError, "cached: ttl: found -1"),
+        (lambda: univocal.cached(float("nan")), ConfigurationError, "cached: ttl: found nan"),
+        (lambda: univocal.cached("soon"), ConfigurationError, "cached: ttl: found 'soon'"),
+        (lambda: univocal.cached(60, grace=False), ConfigurationError, "cached: grace: found False"),
+        (
+            lambda: univocal.cached(60, tags="a"),
+            ConfigurationError,
+            "cached: tags: found 'a'; allowed: a list",
+        ),
+        (lambda: univocal.cached(60, tags=[1]), TypeError, "cached: found 1; allowed: strings"),
+        (lambda: univocal.cached(60)(5), TypeError, "cached: found 5; allowed: a handler"),
+        (lambda: univocal.cached(60)(MemoryStore), TypeError, "cached: found <class"),
+        (lambda: univocal.cached(60)(generating), TypeError, "cached: found <function generating"),
+        (lambda: tag(1), TypeError, "tag: found 1; allowed: strings"),
+        (lambda: tag(""), ValueError, "tag: found ''"),
+        (purge.sync, ValueError, "purge: found nothing to purge"),
+        (
+            lambda: purge.sync("/a", require=True),
+            LookupError,
+            "purge: no CacheMiddleware is around this code",
+        ),
+        (lambda: tag("a", require=True), LookupError, "tag: no CacheMiddleware is around this code"),
+    ],
+)
+def test_wrong_arguments_are_refused_without_a_cache(wrong, error, told):
+    with pytest.raises(error, match=f"^{re.escape(told)}"):
+        wrong()
+
+
+async def test_without_a_cache_tag_and_purge_do_nothing():
+    tag("a")
+    assert await purge("/a", tag="b") == 0
+    assert purge.sync("/a") == 0
+
+
+async def test_a_tag_is_purged_whatever_its_characters(shop):
+    client = shop(rules=Rules(ttl=60))
+
+    @client.shop.get("/{name}")
+    @univocal.cached(tags=["all"])
+    def page(name: str) -> str:
+        tag(f"of, {name}", name)
+        return name
+
+    for name in "ab":
+        assert "surrogate-key" not in dict((await client(f"/{name}")).fields)
+    assert await client.app.purge(tag="of, a") == 1
+    assert await client.app.purge(tag="of,") == 0
+    assert await handlings(client, ["/b"]) == ["hit"]
+    assert await client.app.purge(tag="all") == 1
+    assert (await client("/b")).handling == {"fwd=uri-miss", "stored"}
+
+
+async def test_a_tag_counts_while_the_content_comes(shop):
+    client, many = shop(rules=Rules(ttl=60)), [f"t{number}" for number in range(1030)]
+
+    @client.shop.get("/{name}")
+    def page(name: str):
+        def parts():
+            yield b"one"
+            tag(*(["late"] if name == "a" else many))
+            yield b"two"
+
+        return StreamingResponse(parts())
+
+    for name, count in (("a", 1), ("b", 0)):
+        await client(f"/{name}")
+        assert await client.app.purge(tag="late" if name == "a" else "t1") == count
+        assert "hit" not in (await client(f"/{name}")).handling
+
+
+async def test_tags_survive_a_304_that_does_not_repeat_them(shop, clock):
+    client, again = shop(), []
+
+    @client.shop.get("/a")
+    def page(response: Response):
+        response.headers.update({"etag": '"1"', "cache-control": "max-age=60"})
+        if again:
+            return Response(status_code=304, headers={"etag": '"1"'})
+        again.append(None)
+        tag("a")
+        return "page"
+
+    await client("/a")
+    clock.now += 90
+    assert "fwd-status=304" in (await client("/a")).handling
+    assert await client.app.purge(tag="a") == 1
+
+
+@pytest.mark.parametrize(
+    ("urls", "named", "count", "left"),
+    [
+        (["/a"], {}, 1, ["/b", "/c"]),
+        (["/%61", "http://en.example/b"], {}, 2, ["/c"]),
+        (["/a"], {"tag": "b"}, 2, ["/c"]),
+        ([], {"prefix": "/"}, 3, []),
+        ([], {"everything": True}, 3, []),
+        ([], {"pattern": "/[ab]$"}, 0, ["/c"]),
+        (["http://others.example/a"], {}, 0, ["/a", "/b", "/c"]),
+    ],
+)
+@pytest.mark.parametrize("sync", [False, True])
+async def test_a_handler_purges_paths_of_its_own_host(shop, urls, named, count, left, sync):
+    client, counts = shop(rules=Rules(ttl=60)), []
+
+    @client.shop.get("/{name}")
+    def page(name: str) -> str:
+        tag(name)
+        return name
+
+    if sync:
+        client.shop.post("/")(lambda: counts.append(purge.sync(*urls, **named)))
+    else:
+
+        @client.shop.post("/")
+        async def change() -> None:
+            counts.append(await purge(*urls, **named))
+
+    names = ["/a", "/b", "/c"]
+    await handlings(client, *([name] for name in names))
+    assert (await client("/", "POST")).status == 200
+    assert counts == [count]
+    assert [name for name in names if "hit" in (await client(name)).handling] == left
+
+
+async def test_a_soft_purge_in_a_handler_marks_stale(shop):
+    client = shop(rules=Rules(ttl=60))
+    client.shop.get("/a")(cached_page())
+
+    @client.shop.post("/")
+    async def change() -> int:
+        return await purge("/a", soft=True)
+
+    await client("/a")
+    assert (await client("/", "POST")).body == b"1"
+    assert "fwd=stale" in (await client("/a")).handling
+
+
+async def test_a_purge_is_repeated_when_the_call_has_ended(shop):
+    heard = []
+    client, stock, going = shop(rules=Rules(ttl=60), listeners=[heard.append]), ["old"], asyncio.Event()
+
+    async def session():
+        yield
+        await going.wait()
+        stock[0] = "new"  # the commit
+
+    @client.shop.get("/a")
+    async def page() -> str:
+        return stock[0]
+
+    @client.shop.post("/b")
+    async def change(_: None = Depends(session, scope="request")) -> None:
+        await purge("/a")
+
+    await client("/a")
+    changing = asyncio.create_task(client("/b", "POST"))
+    await idle()
+    assert (await client("/a")).body == b'"old"'
+    going.set()
+    await changing
+    await idle()
+    assert (await client("/a")).body == b'"new"'
+    assert len([each for each in heard if each.purged]) == 1
+
+
+async def test_a_refused_purge_raises_in_the_handler(shop):
+    client, errors = shop(), []
+
+    @client.shop.post("/")
+    async def change() -> None:
+        for urls, named in ((["/%00"], {}), ([], {"tag": ["a"]}), (["a"], {})):
+            try:
+                await purge(*urls, **named)
+            except (RefusedError, TypeError) as error:
+                errors.append(str(error))
+        with suppress(RuntimeError):
+            purge.sync("/a")
+            errors.append("the event loop was stopped")
+
+    await client("/", "POST")
+    assert errors[0] == "control-character"
+    assert errors[1].startswith("purge: tag: found ['a']")
+    assert errors[2:] == ["bad-target"]
+
+
+async def test_a_task_that_outlives_its_call_purges_once(shop):
+    client, tasks = shop(rules=Rules(ttl=60)), []
+    client.shop.get("/a")(cached_page())
+
+    async def later(ended: asyncio.Event) -> int:
+        await ended.wait()
+        tag("of no response")
+        return await purge("/a")
+
+    ended = asyncio.Event()
+
+    @client.shop.post("/")
+    async def change() -> None:
+        tasks.append(asyncio.create_task(later(ended)))
+
+    await client("/", "POST")
+    await client("/a")
+    ended.set()
+    assert await tasks[0] == 1
+
+
+async def test_calls_beside_one_another_do_not_mix(client_of, clock):
+    gates = {name: asyncio.Event() for name in "ab"}
+
+    async def page(request):
+        name = request.path_params["name"]
+        tag(name)
+        await gates[name].wait()
+        return PlainTextResponse(name, headers={"cache-control": "max-age=60"})
+
+    app = Starlette(routes=[Mount("/in", Starlette(routes=[Route("/{name}", page)]))])
+    client = client_of(CacheMiddleware(app, clock=clock))
+    asked = [asyncio.create_task(client(f"/in/{name}")) for name in "ab"]
+    await asyncio.sleep(0)
+    gates["b"].set()
+    await asked[1]
+    gates["a"].set()
+    await asked[0]
+    assert [await client.app.purge(tag=name) for name in "ab"] == [1, 1]
