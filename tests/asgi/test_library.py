@@ -93,6 +93,68 @@ async def test_what_names_no_purge_is_an_error(warm):
     assert "hit" in (await client("/a")).handling
 
 
+@pytest.mark.parametrize(
+    ("fields", "asked", "shown"),
+    [
+        ([], [[]], [{}]),
+        ([(b"etag", b'"1"')], [[]], [{"validator": '"1"'}]),
+        ([(b"vary", b"x-a")], [[], [("x-a", "1")]], [{"variant": {"x-a": "1"}}, {"variant": {"x-a": None}}]),
+    ],
+)
+async def test_entries_are_what_is_stored_for_a_url(cached, application, clock, fields, asked, shown):
+    client = cached(rules=Rules(ttl=60))
+    application.fields, application.body = fields, b"12345"
+    for each in asked:
+        await client("/a", fields=each)
+        clock.now += 1
+    entry = {"status": 200, "variant": {}, "bytes": 5, "validator": None, "store": "memory", "blocks": None}
+    ages = [{"age": age, "ttl": 60 - age} for age in range(1, len(asked) + 1)]
+    for url in ("http://en.example/%61", "https://EN.example/a"):
+        found = client.app.entries(url)
+        assert found == [entry | a | b for a, b in zip(ages, shown, strict=True)]
+
+
+async def test_entries_needs_a_host(warm):
+    client, _ = warm
+    with pytest.raises(ValueError, match=r"^entries: found '/a'; allowed: an absolute URL, such as"):
+        client.app.entries("/a")
+
+
+@pytest.mark.parametrize("place", [None, "file"])
+async def test_clear_empties_the_cache_at_once(cached, application, tmp_path, place):
+    store = {"store": f"{place}://{tmp_path}/store"} if place else {}
+    client = cached(**store)
+    for target in ("/a", "/b"):
+        await client(target)
+    application.gate = asyncio.Event()
+    asking = asyncio.create_task(client("/c"))
+    await application.reached(3)
+    client.app.clear()
+    assert client.app.entries(URL) == []
+    application.gate.set()
+    await asking
+    for target in ("/a", "/b", "/c"):
+        assert "hit" not in (await client(target)).handling
+        assert "hit" in (await client(target)).handling
+    if place:
+        await client.app.tiers.aclose()
+
+
+async def test_a_disabled_cache_passes_everything_but_attacks(cached, application):
+    heard = []
+    client = cached("servlet", rules=Rules(ttl=60), enabled=False, listeners=[heard.append])
+    answers = [await client("/a"), await client("/%61", fields=[("cache-control", "only-if-cached")])]
+    assert [(each.status, each["cache-status"]) for each in answers] == [(200, "")] * 2
+    assert application.targets == [b"/a"] * 2
+    assert (await client("/a/..;/b")).problem["reason"] == "dot-segment-parameter"
+    assert (await client("/a", "PURGE", client=("192.0.2.1", 1))).problem["reason"] == "purge-forbidden"
+    assert (await client("/a", "PURGE")).body.startswith(b'{"purged": 0')
+    assert (await client("/b", "POST", body=[b"a", b"b"])).status == 200
+    assert application.contents[-1] == b"ab"
+    assert client.app.entries(URL) == []
+    assert [each.status for each in heard] == [200, 200, 400, 403, 200, 200]
+
+
 async def test_what_is_fetched_while_it_is_purged_is_not_stored(cached, application):
     client, application.gate = cached(), asyncio.Event()
     asking = asyncio.create_task(client("/a"))
@@ -210,6 +272,7 @@ def test_what_cannot_be_is_refused(made, told):
     ("arguments", "told"),
     [
         ({"rules": {"ttl": 60}}, "rules: found {'ttl': 60}; allowed: Rules, such as Rules(ttl=60)"),
+        ({"enabled": 1}, "enabled: found 1; allowed: True or False"),
         ({"purge_token": None}, "purge_token: found None; allowed: a string"),
         ({"sites": ["en.example"]}, "sites: found ['en.example']; allowed: a mapping of hosts to profiles"),
         ({"listeners": [1]}, "listeners: found 1; allowed: a list of callables"),

@@ -64,18 +64,17 @@ class Purges(NamedTuple):
         prefix = None if self.prefix is None else _absolute(self.prefix, base)
         return self._replace(urls=tuple(_absolute(url, base) for url in self.urls), prefix=prefix)
 
-    def check_hosts(self) -> None:
-        """Raise ValueError for a URL or a prefix without a host."""
+    def check_hosts(self, source: str = "purge") -> None:
+        """Raise ValueError for a URL or a prefix without a host; `source` is the method that got it."""
         for url in (*self.urls, *([] if self.prefix is None else [self.prefix])):
             _require("a URL", url, str, "a string")
             if "://" not in url:
-                raise ValueError(f"purge: found {url!r}; allowed: {HOSTED}")
+                hint = "; within a handler, univocal.purge takes paths" if source == "purge" else ""
+                raise ValueError(f"{source}: found {url!r}; allowed: {HOSTED}{hint}")
 
 
 _EXAMPLES: Final = {"prefix": "http://en.example/items/", "tag": "items", "pattern": r"/items/\d+$"}
-HOSTED: Final = (
-    'an absolute URL, such as "http://en.example/items/1"; within a handler, univocal.purge takes paths'
-)
+HOSTED: Final = 'an absolute URL, such as "http://en.example/items/1"'
 
 
 def _absolute(url: str, base: str) -> str:

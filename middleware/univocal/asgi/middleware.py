@@ -6,8 +6,9 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from types import UnionType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from univocal.asgi.application import Application
 from univocal.asgi.client import ScopeClient
@@ -28,18 +29,21 @@ from univocal.engine.outcome import Outcome, Times
 from univocal.engine.purge import Purged, carry_out
 from univocal.forward.roles import Origin
 from univocal.http.client_counts import client_name
-from univocal.http.errors import ConfigurationError
+from univocal.http.errors import ConfigurationError, RefusedError
+from univocal.http.forward import framed_anew
 from univocal.http.messages import Received
 from univocal.http.problem import fault, problem
 from univocal.http.upgrade import WEBSOCKET
 from univocal.judge.admission import Admission, Gate
+from univocal.judge.listing import entries_of
 from univocal.judge.orders import Order, ordered
 from univocal.judge.runtime import Access, Runtime
 from univocal.judge.trust import LOOPBACK, Family, family_named, networks
 from univocal.store.address import store_at
 from univocal.store.compression import missing_library
 from univocal.store.memory import MemoryStore
-from univocal.store.tiers import Tiers, tiers_of
+from univocal.store.purge_selectors import Everything
+from univocal.store.tiers import MemoryTier, Tiers, tiers_of
 from univocal.uri.profile import ProfileName, chosen_profile
 from univocal.uri.sites import Sites
 
@@ -64,6 +68,7 @@ class CacheMiddleware:
       the URL of a directory (file:///PATH) or a Redis.
     - `listeners`: called with the Outcome of each exchange. `counters` get equal ordinary hits as one call
       (`alike`), at most a second later.
+    - `enabled`: with False each request passes to the application, but for those that are refused.
     - `runtime`: replaces profile, rules and networks.
 
     Raises ConfigurationError.
@@ -84,6 +89,7 @@ class CacheMiddleware:
         purge_allow: Iterable[str] = LOOPBACK,
         purge_token: str = "",
         on_refused: App | None = None,
+        enabled: bool = True,
         runtime: Runtime | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -92,6 +98,7 @@ class CacheMiddleware:
         if runtime is None:
             _require("sites", sites, Mapping | Sites | None, "a mapping of hosts to profiles, or Sites")
             _require("rules", rules, Rules | None, "Rules, such as Rules(ttl=60)")
+            _require("enabled", enabled, bool, "True or False")
             _require("purge_token", purge_token, str, 'a string; "" for none')
             for name, listed in (("trusted_proxies", trusted_proxies), ("purge_allow", purge_allow)):
                 if isinstance(listed, str):
@@ -120,17 +127,21 @@ class CacheMiddleware:
         self._purger = _OwnPurger(self.engine, self.tiers, self._lifetime)
         self._forwarding = _forwarding_of(app)
         self._on_refused = on_refused
+        self._is_enabled = enabled
+        self._is_ready = self._lifetime is None
+        self._clearings = 0  # of what other nodes have, before the next request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer an http or websocket scope; any other passes."""
-        if self._lifetime is not None and not self._lifetime.begun:
-            if scope["type"] == "lifespan":
-                await self._lifetime.lifespan(self.app, scope, receive, send)
+        if not self._is_ready:
+            lifetime = self._lifetime if scope["type"] == "lifespan" else None
+            if lifetime is not None and not lifetime.begun:
+                await lifetime.lifespan(self.app, scope, receive, send)
                 return
-            await self._lifetime.begin()
-        if scope["type"] != "http":
-            door = self._websocket if scope["type"] == "websocket" else self.app
-            await door(scope, receive, send)
+            await self._get_ready()
+        if scope["type"] != "http" or not self._is_enabled:
+            doors = {"websocket": self._websocket, "http": self._pass}
+            await doors.get(scope["type"], self.app)(scope, receive, send)
             return
         engine = self.engine
         arrival = Arrival(scope, engine)
@@ -164,6 +175,57 @@ class CacheMiddleware:
         purges = Purges(urls, prefix, tag, pattern, everything, soft)
         purges.check_hosts()
         return await self._purger.carry_out(await self._purger.orders(purges))
+
+    def entries(self, url: str) -> list[dict[str, Any]]:
+        """The responses that memory has of an absolute URL, newest first; times are seconds.
+
+        Each has `status`, `variant` (selecting header fields), `bytes`, `age`, `ttl`, `validator`, `store`
+        and `blocks`. Raises RefusedError for a URL that is refused, ValueError for one without a host.
+        """
+        Purges((url,)).check_hosts("entries")
+        return entries_of(url, self.gate.runtime, self.store, self.engine.clock())
+
+    def clear(self) -> None:
+        """Remove everything, and store nothing that is under way: for tests.
+
+        A shared store is emptied before the next request is answered.
+        """
+        self.store.purge(Everything(), self.engine.clock())
+        if not isinstance(self.tiers, MemoryTier):
+            self._clearings += 1
+            self._is_ready = False
+
+    async def _get_ready(self) -> None:
+        """Connect the store, and empty it if it was cleared."""
+        if self._lifetime is not None:
+            await self._lifetime.begin()
+        while self._clearings:
+            clearings = self._clearings
+            with suppress(RefusedError):  # then it is emptied once it is back
+                await self.tiers.purge(Everything(), self.engine.clock())
+            self._clearings -= clearings
+        self._is_ready = True
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the application answer a request, past the cache; refuse attacks, and answer purges."""
+        scope, line, begun = (
+            with_pairs(scope),
+            request_line(scope),
+            (self.engine.clock(), time.perf_counter()),
+        )
+        admission = self._admit(scope, line, begun[0])
+        canonical, decision = admission.canonical, admission.decision
+        stopped = isinstance(decision, Order) or (_reasons(admission) and not _asks_cache_alone(decision))
+        if canonical is None or stopped:
+            await self._exchange(scope, receive, send, line, begun)
+            return
+        watched = WatchedSend(send, begun)
+        request = admission.request
+        try:
+            respelled = respell(scope, admission, request.method, framed_anew(request.fields))
+            await HandlerCall(self._purger, canonical).run(self.app(respelled, receive, watched))
+        finally:
+            self.engine.audience.announce(watched.outcome(admission, ()))
 
     async def _exchange(
         self, scope: Scope, receive: Receive, send: Send, line: Received, begun: tuple[float, float]
@@ -316,6 +378,11 @@ def _reasons(admission: Admission) -> tuple[str, ...]:
     """The reasons for which a request is refused."""
     decision = admission.decision
     return (admission.reasons or (decision.reason,)) if isinstance(decision, Refuse) else ()
+
+
+def _asks_cache_alone(decision: object) -> bool:
+    """Tell whether a request is refused since nothing is stored that it would take."""
+    return isinstance(decision, Refuse) and decision.reason == "only-if-cached"
 
 
 def _forwarding_of(app: App) -> Forwarding | None:

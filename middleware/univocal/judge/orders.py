@@ -206,6 +206,11 @@ def _named(url: str, runtime: Runtime) -> Canonical:
     return accepted(resolve_url(_octets(url), runtime.sites))
 
 
+def keys_of(url: str, runtime: Runtime) -> frozenset[bytes]:
+    """The keys of a URL under both schemes. Raises RefusedError, ValueError."""
+    return frozenset(twin.key for twin in _both_schemes(_named(url, runtime), runtime))
+
+
 def _octets(name: str) -> bytes:
     octets = url_octets(name)
     if octets is None:
