@@ -72,31 +72,10 @@ def named_by_tags(method: bytes, fields: Fields) -> list[bytes] | None:
     return list(dict.fromkeys(tags)) if found else None
 
 
-def paths_of_ban(fields: Fields) -> bytes | None:
-    """The pattern for URLs that FOSHttpCache's X-Url and X-Host mean; None if there are none.
-
-    Either is searched anywhere in the URL's path and query, and in the host. Raises ValueError.
-    """
-    urls, hosts = values(fields, _URL), values(fields, _HOST)
-    if not urls and not hosts:
-        return None
-    host, url = (b"".join(lines[:1]) or b".*" for lines in (hosts, urls))
-    before, host, after = _unanchored(host, b"[^/]*", b"(?::[0-9]+)?")
-    begins = url.startswith(b"^")
-    _, path, _ = _unanchored(url.removesuffix(b"$"), b"", b"")
-    end = b"$" if url.endswith(b"$") and not url.endswith(b"\\$") else b""
-    where = b"(?:%b)" % path if begins else b"(?:%b|/.*(?:%b))" % (path, path)
-    return b"^https?://%b(?:%b)%b%b%b" % (before, host, after, where, end)
-
-
-def _unanchored(pattern: bytes, free: bytes, port: bytes) -> tuple[bytes, bytes, bytes]:
-    """A pattern without its anchors, and what may stand before and after it. Raises ValueError."""
-    begins, ends = pattern.startswith(b"^"), pattern.endswith(b"$") and not pattern.endswith(b"\\$")
-    core = pattern[begins : len(pattern) - ends]
-    rest = core.replace(b"\\$", b"").replace(b"\\^", b"").replace(b"[^", b"")
-    if b"^" in rest or b"$" in rest or (b"|" in rest and (begins or ends) and not core.startswith(b"(")):
-        raise ValueError("an anchor in the middle of a pattern")
-    return b"" if begins else free, core, port if ends else free
+def patterns_of_ban(fields: Fields) -> tuple[bytes, bytes] | None:
+    """The patterns for hosts and for URLs that FOSHttpCache's X-Host and X-Url mean; None without either."""
+    hosts, urls = values(fields, _HOST), values(fields, _URL)
+    return (hosts[0] if hosts else b"", urls[0] if urls else b"") if hosts or urls else None
 
 
 def _tags_in_pattern(value: bytes) -> list[bytes] | None:

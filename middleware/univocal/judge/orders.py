@@ -13,7 +13,7 @@ from typing import Final
 from univocal.http.errors import RefusedError
 from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields, Received, values
-from univocal.judge.dialects import SOFT_FIELDS, named_by_tags, paths_of_ban, unknown_field
+from univocal.judge.dialects import SOFT_FIELDS, named_by_tags, patterns_of_ban, unknown_field
 from univocal.judge.runtime import Runtime
 from univocal.judge.trust import Peer, within
 from univocal.store.patterns import compiled
@@ -145,11 +145,11 @@ def _order_of_ban(fields: Fields, peer: Peer, runtime: Runtime, *, soft: bool) -
                 (name, spelled_pattern(value, profiles) if name == b"x-url" else value)
                 for name, value in fields
             ]
-        pattern = paths_of_ban(fields)
-        if pattern is None:
+        patterns = patterns_of_ban(fields)
+        if patterns is None:
             return None
-        expression = pattern.decode("latin-1")
-        return Order(compiled(expression, soft=soft), "pattern", (expression,))
+        names = tuple(pattern.decode("latin-1") or ".*" for pattern in patterns)
+        return Order(compiled("\n".join(names), soft=soft), "pattern", names)
     except ValueError as error:
         raise RefusedError("bad-target") from error
 
