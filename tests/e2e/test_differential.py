@@ -18,7 +18,7 @@ def test_univocal_makes_no_mistake_in_twenty_sequences():
     brief = [steps for steps in sequences if sum(step.wait for step in steps) < 1.3][:20]
 
     async def run():
-        async with started(names) as caches:
+        async with started(names, halves=True) as caches:
             return await tallied(caches, brief)
 
     tally = asyncio.run(run())
