@@ -4,9 +4,8 @@
 
 Whole requests, frames out of turn, damaged octets, silence, clients that read nothing, shutdowns. The laws:
 nothing raises, frames alone are written, and a client that leaves leaves nothing behind; no stream stays open
-that nobody looks after; what the session takes for a state without h2 is h2's state; every complete request
-has an answer once its origin server has answered; and a client that pads its HEADERS frames, which h2 hears
-one by one, sees what another sees.
+that nobody looks after; every complete request has an answer once its origin server has answered; and h2, a
+second opinion that hears each frame of both sides, finds no fault in ours, and has our states and windows.
 """
 
 # ruff: noqa: S311
@@ -20,11 +19,15 @@ import random
 import sys
 import time
 import traceback
-from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import hpack
-from h2.stream import StreamState
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.exceptions import NoSuchStreamError, ProtocolError, StreamClosedError
+from h2.settings import SettingCodes, Settings
+from h2.stream import StreamState as Theirs
 
 from tests.http2_client import (
     ACK,
@@ -38,6 +41,7 @@ from tests.http2_client import (
     PADDED,
     PING,
     POST,
+    PREFACE,
     PRIORITIZED,
     PRIORITY,
     PUSH_PROMISE,
@@ -57,7 +61,8 @@ from tests.http2_client import (
     window_update,
 )
 from univocal.http.messages import Response
-from univocal.server.http2.session import MOST_STREAMS, Session, SessionState
+from univocal.server.http2.head import head_of
+from univocal.server.http2.session import MOST_STREAMS, STREAM_WINDOW, Session, SessionState, StreamState
 
 RESERVED = 2**31
 LARGEST = RESERVED - 1
@@ -73,7 +78,11 @@ MALFORMED = (
 STORED = ((b"cache-control", b"max-age=9"),)
 PASSED = ((b"cache-control", b"no-store"),)
 PATHS = (b"/", b"/", b"/stored", b"/large", b"/none", b"/passed")
-OPEN = (StreamState.OPEN, StreamState.HALF_CLOSED_LOCAL)  # for what comes
+STATES = {
+    Theirs.OPEN: StreamState.OPEN,
+    Theirs.HALF_CLOSED_REMOTE: StreamState.REMOTE,
+    Theirs.HALF_CLOSED_LOCAL: StreamState.LOCAL,
+}
 
 
 class Faults(logging.Handler):
@@ -138,7 +147,7 @@ class Script:
                 flags | PRIORITIZED,
                 chance.choice((b"\x80\0\0\0", b"\0\0\0\x7f")) + b"\xff" + octets,
             )
-        if chance.random() < 0.1:
+        if octets and chance.random() < 0.1:  # h2 takes a frame of padding alone for an error
             padding = chance.randrange(9)
             flags, octets = flags | PADDED, bytes((padding,)) + octets + bytes(padding)
         kinds = [(HEADERS, flags, octets), *[(CONTINUATION, 0, part) for part in rest]]
@@ -314,36 +323,28 @@ def answer_in_part(chance: random.Random, asked: Asked) -> None:
 
 
 def agree(client: Client) -> None:
-    """Assert that the session's own state agrees with h2's."""
+    """Assert that the session and the connection agree about the streams."""
     session: Session = client.connection.session
     if session.state is SessionState.ENDED:
         return
-    h2, brief = session._h2, session._brief
-    assert session._whole is None, "a request that was read is neither entered nor answered"
-    assert session._decoder._ahead is None, "a section that was read ahead is still to be decoded"
-    assert brief._entered == h2.highest_inbound_stream_id <= brief.highest
-    assert brief._window + brief._owed == h2.outbound_flow_control_window <= LARGEST
-    assert brief.initial_window == h2.remote_settings.initial_window_size
-    assert session._frames._in_fields == bool(h2.incoming_buffer._headers_buffer)
-    assert not h2.incoming_buffer._data, "h2 waits for the rest of a frame"
-    for stream in session._lengths:
-        assert h2.streams[stream].state_machine.state in OPEN, f"{stream} is over, its content is awaited"
-    for stream in session._dropped:
-        assert stream not in h2.streams or h2.streams[stream].closed, f"{stream} is dropped, and open"
-    for number, each in client.connection._streams.items():
-        assert each._ended or not h2.streams[number].closed, f"{number} is over, its response is awaited"
-        takes = number in h2.streams and h2.streams[number].state_machine.state in OPEN
-        assert takes or each.is_complete, f"the request of {number} is over, its end is awaited"
-    for number, each in h2.streams.items():
-        kept = number in client.connection._streams or number in session._unended
-        assert kept or each.state_machine.state not in OPEN, f"nobody looks after {number}, and it is open"
-    assert len(client.connection._streams) <= MOST_STREAMS
-    assert len(session._unended) <= MOST_STREAMS
+    own, responses = session._streams, client.connection._streams
+    assert max(session._window, session.incoming.left) <= LARGEST
+    for number, stream in own.items():
+        assert number in responses or number in session._unended, f"nobody looks after {number}"
+        assert stream.window <= LARGEST
+        assert (stream.incoming is None) == (stream.state is StreamState.REMOTE)
+    for number, each in responses.items():
+        assert each._ended or number in own, f"{number} is over, its response is awaited"
+        incoming = number in own and own[number].incoming is not None
+        assert incoming or each.is_complete, f"the request of {number} is over, its end is awaited"
+    assert set(session._unended) <= set(own)
+    assert not set(own) & set(session._closed)
+    assert max(len(responses), len(session._unended)) <= MOST_STREAMS
     tables = session._decoder
     for first, field in tables._known.items():
         assert tables._decoder.decode(bytes((first,)), raw=True) == [field], "a field is another's"
-    for octets, (_, fields) in tables._sections.items():
-        assert tables._read(octets) == fields, "a section is another's"
+    for octets, head in tables._sections.items():
+        assert head_of(tables.fields(octets)) == head, "a section is another's"
 
 
 async def finish(server: Server, client: Client) -> None:
@@ -362,7 +363,7 @@ async def finish(server: Server, client: Client) -> None:
     if client.transport.is_closed:
         return
     agree(client)
-    if not client.connection.session._frames.awaits_fields:
+    if client.connection.session.fields_since is None:
         waiting = [
             number
             for number, stream in client.connection._streams.items()
@@ -371,45 +372,98 @@ async def finish(server: Server, client: Client) -> None:
         assert not waiting, f"{waiting} have no answer"
 
 
+class Oracle:
+    """h2 as another server on the same connection, which hears what the client and our side send."""
+
+    def __init__(self) -> None:
+        config = H2Configuration(
+            client_side=False,
+            header_encoding=None,
+            validate_inbound_headers=False,
+            normalize_inbound_headers=False,
+            validate_outbound_headers=False,
+            normalize_outbound_headers=False,
+        )
+        self.h2 = H2Connection(config)
+        self.h2.local_settings = Settings(
+            client=False, initial_values={SettingCodes.MAX_CONCURRENT_STREAMS: LARGEST}
+        )
+        self.h2.initiate_connection()
+        self.h2.increment_flow_control_window((2 * MOST_STREAMS - 1) * STREAM_WINDOW)
+        self.h2.receive_data(PREFACE + settings())
+
+    def hears(self, octets: bytes) -> bool:
+        """Hear a client's frame; False: it is an error."""
+        if octets[3] == WINDOW_UPDATE:
+            octets = octets[:9] + bytes((octets[9] & 0x7F,)) + octets[10:]  # h2 refuses the reserved bit
+        try:
+            self.h2.receive_data(octets)
+        except ProtocolError:
+            return False
+        return True
+
+    def hears_us(self, frames: list[Any]) -> None:
+        """Hear our frames; what h2 would never send is an error."""
+        for each in frames:
+            ends = bool(each.flags & END_STREAM)
+            if each.kind == HEADERS:
+                self.h2.send_headers(each.stream, each.payload, end_stream=ends)
+            elif each.kind == DATA:
+                self.h2.send_data(each.stream, each.payload, end_stream=ends)
+            elif each.kind == RST_STREAM:
+                with suppress(StreamClosedError, NoSuchStreamError):  # h2 has reset it, too
+                    self.h2.reset_stream(each.stream)
+            elif each.kind == WINDOW_UPDATE:
+                increment = int.from_bytes(each.payload, "big")
+                self.h2.increment_flow_control_window(increment, each.stream or None)
+
+    def agrees(self, session: Session) -> None:
+        """Assert that both have the same streams, in the same states, and the same windows."""
+        h2 = self.h2
+        theirs = {number: each for number, each in h2.streams.items() if each.state_machine.state in STATES}
+        assert set(theirs) == set(session._streams)
+        assert h2.outbound_flow_control_window == session._window
+        assert h2.inbound_flow_control_window == session.incoming.left
+        for number, each in theirs.items():
+            own = session._streams[number]
+            assert STATES[each.state_machine.state] is own.state, f"{number} is {each.state_machine.state}"
+            assert each.outbound_flow_control_window == own.window, f"the window of {number}"
+            if own.incoming is not None:
+                assert each.inbound_flow_control_window == own.incoming.window.left
+
+
+def is_disputed(octets: bytes, session: Session) -> bool:
+    """Tell whether h2 takes a frame for another than it is: an extension, a setting, RST_STREAM too early."""
+    kind, stream = octets[3], int.from_bytes(octets[5:9], "big")
+    if kind == SETTINGS:
+        return any(octets[place] or octets[place + 1] > 6 for place in range(9, len(octets), 6))
+    return kind > CONTINUATION or (kind == RST_STREAM and stream > session.highest)
+
+
 async def compare(chance: random.Random) -> None:
-    """Two clients send the same, and one pads its HEADERS frames: h2 hears of all of them."""
-    script, seed = Script(chance), chance.random()
-    frames = [each for _ in range(chance.randrange(1, 30)) for each in script.frames(is_sound=True)]
-    plain = await conversation(random.Random(seed), frames)
-    other = await conversation(random.Random(seed), [padded(each) for each in frames])
-    for one, two in zip(plain, other, strict=True):
-        assert one == two, f"{one} is {two} with padding"
-
-
-def padded(octets: bytes) -> bytes:
-    kind, flags, stream = octets[3], octets[4], int.from_bytes(octets[5:9], "big")
-    if kind != HEADERS or flags & PADDED:
-        return octets
-    return frame(kind, flags | PADDED, stream, b"\0" + octets[9:])
-
-
-async def conversation(chance: random.Random, frames: Iterable[bytes]) -> list[object]:
-    """The frames of each stream as a client sees them, and the end of the connection."""
-    server = server_of(chance)
-    server.origin.holds, server.origin.is_greedy = False, True
+    """A client sends frame by frame what clients send, and h2 hears both sides."""
+    script, oracle, server = Script(chance), Oracle(), server_of(chance)
     client = server.connect()
-    for each in frames:
-        await client.send(each)
+    await client.settle()
+    session = client.connection.session
+    for octets in [each for _ in range(chance.randrange(1, 30)) for each in script.frames(is_sound=True)]:
+        if octets[3] == GOAWAY or client.transport.is_closed:  # for h2 that is the end
+            break
+        if is_disputed(octets, session):
+            oracle.hears_us(await client.send(octets))
+            continue
+        is_sound, answers = oracle.hears(octets), await client.send(octets)
         agree(client)
-    streams = sorted({each.stream for each in client.frames} - {0})
-    seen: list[object] = [
-        [
-            stream,
-            [[one for one in each.payload if one[0] != b"date"] for each in client.of(stream, HEADERS)],
-            client.content(stream),
-            client.has_ended(stream),
-            set(client.resets(stream)),  # h2 says so for each frame
-        ]
-        for stream in streams
-    ]
-    seen += [each for each in client.of(0) if each.kind != WINDOW_UPDATE]
+        if not is_sound:
+            refused = any(each.kind in {RST_STREAM, GOAWAY} for each in answers)
+            # The answer that says why may wait for a window.
+            refused = refused or any(each.is_malformed for each in client.connection._streams.values())
+            assert refused, f"{octets.hex()} is no error"
+            break
+        assert session.state is not SessionState.ENDED, f"{octets.hex()} ends the connection"
+        oracle.hears_us(answers)
+        oracle.agrees(session)
     await client.leave()
-    return [streams, *seen, client.transport.is_closed]
 
 
 def broken(name: str) -> str:

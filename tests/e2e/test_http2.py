@@ -325,7 +325,7 @@ def test_a_shutdown_lets_answers_finish(proxy: Any, origin: Any, authority: Auth
         ("", False, "false, or set tls_cert"),
         ("tls_cert = 'server.pem'\ntls_key = 'server.key'\n", True, "pip install 'univocal[http2]'"),
     ],
-    ids=["without TLS", "without h2"],
+    ids=["without TLS", "without hpack"],
 )
 def test_http_2_needs(
     root: Path, authority: Authority, tmp_path: Path, lines: str, without: bool, said: str
@@ -336,7 +336,7 @@ def test_http_2_needs(
     )
     hidden = (
         "import importlib.util as u; f = u.find_spec\n"
-        "u.find_spec = lambda name, *rest: None if name == 'h2' else f(name, *rest)\n"
+        "u.find_spec = lambda name, *rest: None if name == 'hpack' else f(name, *rest)\n"
     )
     program = (hidden if without else "") + "from univocal_app.__main__ import main; main()"
     done = subprocess.run(

@@ -265,7 +265,7 @@ def test_the_library_does_not_know_the_application():
         ("redis", "univocal.store.redis"),
         ("hiredis", "univocal.store.redis"),
         ("uvicorn", "univocal.server"),
-        ("h2", "univocal.server.http2"),
+        ("hpack", "univocal.server.http2"),
     ],
 )
 def test_a_replaceable_library_is_imported_in_one_room(package, place):
@@ -334,7 +334,7 @@ EXTRAS = {
     "prometheus_client",
     "redis",
     "hiredis",
-    "h2",
+    "hpack",
 }
 
 

@@ -84,7 +84,7 @@ def _context(*, http2: bool) -> ssl.SSLContext:
 def _check_http2(server: ServerTable, source: str) -> None:
     if server.http2 and not (server.tls_cert or server.tls_key):
         raise ConfigurationError(source, "server.http2", True, "false, or set tls_cert")
-    if server.http2 and find_spec("h2") is None:
+    if server.http2 and find_spec("hpack") is None:
         allowed = "false, or true after pip install 'univocal[http2]'"
         raise ConfigurationError(source, "server.http2", True, allowed)
 

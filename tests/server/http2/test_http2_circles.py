@@ -1,11 +1,11 @@
 """A connection by HTTP/2 that is closed is freed at once, with all that its streams left."""
 
 import pytest
-from h2.connection import H2Connection
 
 from http2_client import POST, Page, Server, data, frame, headers, rst_stream
 from support import living
 from univocal.server.http2.connection import Http2Connection
+from univocal.server.http2.session import Session
 
 VISITS = {
     "nothing": b"",
@@ -22,7 +22,7 @@ VISITS = {
 @pytest.mark.parametrize("holds", [False, True], ids=["answered", "not answered"])
 @pytest.mark.parametrize("name", VISITS)
 async def test_a_closed_connection_is_freed_at_once(no_collector, name, holds):
-    kinds = Http2Connection, H2Connection
+    kinds = Http2Connection, Session
     others = living(*kinds)
     server = Server()
     server.origin.pages[b"/"] = Page(content=bytes(200_000))  # more than there is a window for

@@ -302,7 +302,7 @@ async def test_cancelled_uploads_leave_nothing_behind(connect):
         upload = headers(number, [*POST, (b"content-length", b"5")], ends=False)
         await client.send(upload, data(number, b"four"), rst_stream(number))
     assert client.error is None
-    assert client.connection.session._lengths == {}
+    assert client.connection.session._streams == {}
 
 
 async def test_uploads_that_nobody_takes_cost_their_windows(connect):

@@ -3,12 +3,11 @@
 import pytest
 
 from fuzz import http2
-from univocal.server.http2 import section
-from univocal.server.http2.brief import BriefStreams
-from univocal.server.http2.section import FieldDecoder
+from univocal.server.http2 import head, session
+from univocal.server.http2.session import STREAM_MOVES, Cause, Session, StreamState, Window
 from univocal.server.http2.stream import Http2Stream
 
-CONNECTIONS = 60
+CONNECTIONS = 150
 
 
 def first_fault():
@@ -24,14 +23,28 @@ def test_no_law_of_http2_is_broken():
 @pytest.mark.parametrize(
     ("owner", "name", "other"),
     [
-        (BriefStreams, "raised", lambda _self, increment: increment),
-        (BriefStreams, "sent", lambda _self, _octets: None),
-        (FieldDecoder, "skip", lambda _self: None),
+        (Window, "use", lambda _self, _octets: None),
+        (Window, "take", lambda _self, octets: octets),
+        (Session, "_read_settings", lambda _self, _payload: None),
+        (Session, "window", lambda self, number: self._streams[number].window),
+        (Session, "is_answered", lambda _self, _number: True),
         (Http2Stream, "complete", lambda _self: None),
-        (section, "_MALFORMED", {b"content-length": b"Content-Length"}),
+        (head, "_has_one_length", lambda _fields: True),
+        (session, "_PRIORITY", 4),
+        (
+            session,
+            "STREAM_MOVES",
+            STREAM_MOVES | {(StreamState.OPEN, Cause.END_SENT): StreamState.ENDED},
+        ),
     ],
     ids=lambda each: getattr(each, "__name__", None) or (each if isinstance(each, str) else ""),
 )
 def test_a_session_that_forgets_is_noticed(monkeypatch, owner, name, other):
     monkeypatch.setattr(owner, name, other)
     assert first_fault()
+
+
+def test_each_state_of_a_stream_has_an_end():
+    assert {state for state, _ in STREAM_MOVES} == {StreamState.OPEN, StreamState.REMOTE, StreamState.LOCAL}
+    for state, cause in STREAM_MOVES:
+        assert STREAM_MOVES[state, cause] > state

@@ -35,6 +35,24 @@ def test_a_length_is_a_number_or_none(length, number):
     assert head_of([*GET, (b"content-length", length)]).length == number
 
 
+@pytest.mark.parametrize(
+    ("more", "is_malformed"),
+    [
+        ([(b"content-length", b"5")], False),
+        ([(b"content-length", b"5")] * 2, False),
+        ([(b"content-length", b"x")], True),
+        ([(b"content-length", b"5"), (b"content-length", b"6")], True),
+        ([(b"content-length", b"5"), (b"te", b"trailers"), (b"content-length", b"")], True),
+        ([(b":status", b"100")], True),
+        ([(b":status", b"200"), (b"content-length", b"5")], True),
+    ],
+)
+def test_a_request_has_one_length_and_no_status(more, is_malformed):
+    pseudo = [field for field in more if field[0][:1] == b":"]
+    head = head_of([*GET, *pseudo, *[field for field in more if field not in pseudo]])
+    assert (head.is_malformed, head.reasons) == (is_malformed, ("bad-framing",) * is_malformed)
+
+
 def test_without_content_length_there_is_no_length():
     assert head_of(GET).length is None
 
@@ -55,6 +73,8 @@ def test_long_lists_of_names_are_judged_as_short_ones(many):
         ([(b":path", b"/")], False),
         ([(b"X", b"")], False),
         ([(b"te", b"")], True),
+        ([(b"content-length", b"5")], True),
+        ([(b"content-length", b"x")], False),
     ],
 )
 def test_trailers_have_no_pseudo_header_field(fields, is_one):

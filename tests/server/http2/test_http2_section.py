@@ -1,12 +1,13 @@
 """Sections of fields are read as hpack reads them, whatever was remembered."""
 
+from functools import partial
+
 import hpack
 import pytest
 from hpack.exceptions import HPACKError, OversizedHeaderListError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.http.fields import content_length_value
 from univocal.server.http2 import section
 from univocal.server.http2.head import head_of
 from univocal.server.http2.section import FieldDecoder
@@ -22,7 +23,7 @@ def test_sections_of_a_connection_are_what_was_sent(sections, table, huffman):
     encoder, decoder = hpack.Encoder(), FieldDecoder(65536)
     encoder.header_table_size = table
     for fields in sections:
-        read = decoder.decode(encoder.encode(fields, huffman=huffman))
+        read = decoder.fields(encoder.encode(fields, huffman=huffman))
         assert [tuple(field) for field in read] == [(name, value) for name, value, _ in fields]
 
 
@@ -30,48 +31,29 @@ def test_sections_of_a_connection_are_what_was_sent(sections, table, huffman):
 def test_octets_of_any_kind_are_read_as_hpack_reads_them(sections):
     ours, theirs = FieldDecoder(65536), hpack.Decoder()
     for octets in sections:
-        expected = renamed(outcome(theirs, octets))
-        assert outcome(ours, octets) == expected
+        expected = outcome(partial(theirs.decode, raw=True), octets)
+        assert outcome(ours.fields, octets) == expected
         if expected == "an error":
             return
 
 
-READS = st.sampled_from(["decode", "ahead", "skip"])
-
-
 @given(
-    st.lists(st.tuples(READS, st.lists(st.tuples(NAMES, VALUES, st.booleans()), max_size=5)), max_size=24),
+    st.lists(
+        st.tuples(st.booleans(), st.lists(st.tuples(NAMES, VALUES, st.booleans()), max_size=5)), max_size=24
+    ),
     st.lists(st.tuples(st.integers(0, 23), st.sampled_from([0, 60, 200, 4096])), max_size=3),
 )
-def test_sections_that_are_read_ahead_are_what_was_sent(sections, sizes):
+def test_heads_and_fields_are_what_was_sent(sections, sizes):
     encoder, decoder = hpack.Encoder(), FieldDecoder(65536)
-    for number, (way, fields) in enumerate(sections):
+    for number, (is_head, fields) in enumerate(sections):
         for place, size in sizes:
             if place == number:
                 encoder.header_table_size = size
         octets, sent = encoder.encode(fields), [(name, value) for name, value, _ in fields]
-        if way != "decode":
-            assert decoder.decode_ahead(octets) == head_of(sent)
-        if way == "skip":
-            decoder.skip()
+        if is_head:
+            assert decoder.head(octets) == head_of(sent)
         else:
-            assert [tuple(field) for field in decoder.decode(octets)] == sent
-
-
-@given(st.lists(st.tuples(READS, st.binary(max_size=12)), max_size=8))
-def test_any_octets_are_read_ahead_as_hpack_reads_them(sections):
-    ours, theirs = FieldDecoder(65536), hpack.Decoder()
-    for way, octets in sections:
-        expected = renamed(outcome(theirs, octets))
-        head = None if way == "decode" else ours.decode_ahead(octets)
-        if way == "skip" and head is not None:
-            ours.skip()
-            assert head == head_of(expected)
-        else:
-            assert outcome(ours, octets) == expected
-        if expected == "an error":
-            assert head is None
-            return
+            assert [tuple(field) for field in decoder.fields(octets)] == sent
 
 
 INDEXES = st.sampled_from(
@@ -85,34 +67,36 @@ LITERALS = st.builds(
 ENTRIES = st.sampled_from([b"\x40\x01a\x01b", b"\x40\x01c\x01d", b"\x20\x3f\xe1\x1f"])
 
 
-@given(st.lists(st.tuples(READS, st.lists(LITERALS | st.just(b"\xbe"), max_size=4), st.just(b"") | ENTRIES)))
+@given(
+    st.lists(
+        st.tuples(st.booleans(), st.lists(LITERALS | st.just(b"\xbe"), max_size=4), st.just(b"") | ENTRIES)
+    )
+)
 def test_literals_are_read_as_hpack_reads_them(sections):
     """Their names may be from the table of the connection, which changes."""
     ours, theirs = FieldDecoder(65536), hpack.Decoder()
-    for way, literals, entry in sections:
+    for is_head, literals, entry in sections:
         octets = (entry if entry[:1] == b"\x20" else b"") + b"".join(literals)
         octets += entry if entry[:1] == b"\x40" else b""
-        expected = renamed(outcome(theirs, octets))
-        if way != "decode":
-            ours.decode_ahead(octets)
-        if way == "skip" and expected != "an error":
-            ours.skip()
+        expected = outcome(partial(theirs.decode, raw=True), octets)
+        if is_head and expected != "an error":
+            assert ours.head(octets) == head_of(expected)
             continue
-        assert outcome(ours, octets) == expected
+        assert outcome(ours.fields, octets) == expected
         if expected == "an error":
             return
 
 
 def test_sections_that_are_remembered_are_few_and_short():
     decoder = FieldDecoder(65536)
-    decoder.decode(b"\x40\x01x\x64" + b"y" * 100)
+    decoder.fields(b"\x40\x01x\x64" + b"y" * 100)
     for number in range(100):
-        decoder.decode_ahead(b"\x82\x10\x01x\x03%03d" % number)
-        decoder.decode_ahead(b"\x82" + b"\x10\x01x\x64%0100d" % number * 3)
-    decoder.decode_ahead(b"\x82" + b"\xbe" * 100)
+        decoder.head(b"\x82\x10\x01x\x03%03d" % number)
+        decoder.head(b"\x82" + b"\x10\x01x\x64%0100d" % number * 3)
+    decoder.head(b"\x82" + b"\xbe" * 100)
     assert 0 < len(decoder._sections) <= 16
     assert max(map(len, decoder._sections)) <= 128
-    assert max(head.octets for head, _ in decoder._sections.values()) <= 4096
+    assert max(head.octets for head in decoder._sections.values()) <= 4096
 
 
 @pytest.mark.parametrize(
@@ -128,63 +112,33 @@ def test_sections_that_are_remembered_are_few_and_short():
 )
 def test_only_short_fields_without_secrets_are_remembered_for_all(octets, number):
     section._literal.cache_clear()
-    FieldDecoder(65536).decode(octets)
-    FieldDecoder(65536).decode(octets)
+    FieldDecoder(65536).fields(octets)
+    FieldDecoder(65536).fields(octets)
     assert section._literal.cache_info()[:2] == (number, number)
 
 
-def outcome(decoder, octets):
+def outcome(decode, octets):
     try:
-        return [tuple(field) for field in decoder.decode(octets, raw=True)]
+        return [tuple(field) for field in decode(octets)]
     except (HPACKError, IndexError):
         return "an error"
-
-
-def renamed(fields):
-    """The fields with names that no request may have, if h2 would end the connection for them."""
-    if fields == "an error":
-        return fields
-    lengths = {content_length_value(value) for name, value in fields if name == b"content-length"}
-    if len(lengths) > 1 or None in lengths or any(name == b":status" for name, _ in fields):
-        names = {b"content-length": b"Content-Length", b":status": b":Status"}
-        return [(names.get(name, name), value) for name, value in fields]
-    return fields
-
-
-@pytest.mark.parametrize(
-    ("octets", "names"),
-    [
-        (b"\x88", [b":Status"]),
-        (b"\x08\x03100", [b":Status"]),
-        (b"\x0f\x0d\x01x", [b"Content-Length"]),
-        (b"\x0f\x0d\x015" * 2, [b"content-length"] * 2),
-        (b"\x0f\x0d\x015\x0f\x0d\x016", [b"Content-Length"] * 2),
-        (b"\x88\x0f\x0d\x015", [b":Status", b"Content-Length"]),
-    ],
-)
-def test_names_at_which_h2_would_end_the_connection_are_changed(octets, names):
-    decoder = FieldDecoder(65536)
-    for _ in range(2):
-        assert [name for name, _ in decoder.decode(octets)] == names
-        assert decoder.decode_ahead(octets).is_malformed
-        assert [name for name, _ in decoder.decode(octets)] == names
 
 
 @pytest.mark.parametrize(
     "octets", [GET * 3, b"\x10\x01x\x01y" * 3, b"\x40\x01x\x01y" * 3, GET + b"\x40\x01x\x01y" * 2]
 )
 def test_a_list_of_fields_is_bounded(octets):
-    assert len(FieldDecoder(200).decode(octets)) == 3
+    assert len(FieldDecoder(200).fields(octets)) == 3
     with pytest.raises(OversizedHeaderListError):
-        FieldDecoder(80).decode(octets)
+        FieldDecoder(80).fields(octets)
 
 
 def test_a_table_that_changes_is_read_anew():
     decoder = FieldDecoder(65536)
-    assert decoder.decode(b"\x40\x01x\x01y") == [(b"x", b"y")]
-    assert decoder.decode(b"\xbe\xbe") == [(b"x", b"y")] * 2
-    assert decoder.decode(b"\xbe\x40\x01a\x01b") == [(b"x", b"y"), (b"a", b"b")]
-    assert decoder.decode(b"\xbe\xbf") == [(b"a", b"b"), (b"x", b"y")]
-    assert decoder.decode(b"\x20\x82") == [(b":method", b"GET")]
+    assert decoder.fields(b"\x40\x01x\x01y") == [(b"x", b"y")]
+    assert decoder.fields(b"\xbe\xbe") == [(b"x", b"y")] * 2
+    assert decoder.fields(b"\xbe\x40\x01a\x01b") == [(b"x", b"y"), (b"a", b"b")]
+    assert decoder.fields(b"\xbe\xbf") == [(b"a", b"b"), (b"x", b"y")]
+    assert decoder.fields(b"\x20\x82") == [(b":method", b"GET")]
     with pytest.raises(HPACKError):
-        decoder.decode(b"\xbe")
+        decoder.fields(b"\xbe")

@@ -3,12 +3,12 @@
 From the socket up:
 
 - `frames` cuts bytes into frames and counts their cost.
-- `session` lets h2 read them, and `brief` keeps streams that need no h2.
+- `session` keeps the states of streams and the windows, and says what each frame means.
 - `section` decodes a request's fields, `head` judges them.
 - `stream` is one exchange.
 - `block` has the fields of responses.
 - `output` and `pace` are the connection's writing and its timeouts.
 - `connection` has the methods that asyncio calls.
 
-Only this package imports h2, hpack and hyperframe.
+Only this package imports hpack.
 """

@@ -9,17 +9,6 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final, cast
 
-from h2.errors import ErrorCodes
-from h2.events import (
-    DataReceived,
-    Event,
-    RemoteSettingsChanged,
-    RequestReceived,
-    StreamEnded,
-    StreamReset,
-    WindowUpdated,
-)
-
 from univocal.http.errors import by_rank
 from univocal.http.framing import ReadLimits
 from univocal.http.messages import Received, values
@@ -29,10 +18,20 @@ from univocal.judge.hits import Hit
 from univocal.server.bounds import A_TURN
 from univocal.server.complaints import COMPLAINTS
 from univocal.server.http2.block import block_of_hit
-from univocal.server.http2.head import Head, head_of
+from univocal.server.http2.frames import ErrorCode
+from univocal.server.http2.head import Head
 from univocal.server.http2.output import Output
 from univocal.server.http2.pace import Pace
-from univocal.server.http2.session import MOST_STREAMS, Faulty, Session, SessionState, WholeRequest
+from univocal.server.http2.session import (
+    MOST_STREAMS,
+    ContentCame,
+    Event,
+    RequestCame,
+    Session,
+    SessionState,
+    StreamLost,
+    WindowOpened,
+)
 from univocal.server.http2.stream import Http2Stream, ResponsePhase
 from univocal.server.listener import Listener
 from univocal.server.peer import ClientPeer, peer_of
@@ -75,7 +74,7 @@ class Http2Connection(asyncio.Protocol):
         self._loop = _loop or asyncio.get_running_loop()
         self._keep_alive = max(config.timeout_keep_alive, 0.001)  # uvicorn's 0 is no time, not all time
         self._streams: dict[int, Http2Stream] = {}
-        self._gathered: dict[Http2Stream, list[DataReceived]] = {}  # content of the frames that are read
+        self._gathered: dict[Http2Stream, list[ContentCame]] = {}  # content of the frames that are read
         self._later: asyncio.Handle | None = None  # the next turn, in which reading goes on
         self._timer = Timer(self._loop, self._late)
         self._objection = ""  # the reason for which this is one connection too many
@@ -119,7 +118,6 @@ class Http2Connection(asyncio.Protocol):
             self._later.cancel()
             self._later = None
         self._lose_streams()
-        self.session.forget()
 
     def pause_writing(self) -> None:
         self._output.block(self._forsake)
@@ -179,7 +177,7 @@ class Http2Connection(asyncio.Protocol):
             more = self._read_frames()
         except Exception:
             logger.exception("internal error on an HTTP/2 connection: closed")
-            self.session.fail(ErrorCodes.INTERNAL_ERROR)
+            self.session.fail(ErrorCode.INTERNAL_ERROR)
             more = False
         if self.session.state is SessionState.ENDED:
             self._break_off()
@@ -201,64 +199,45 @@ class Http2Connection(asyncio.Protocol):
         for _ in range(_AT_ONCE):
             if self._output.is_blocked or ticks() >= end:
                 break
-            events = session.next(now)
-            if events is None:
+            event = session.next(now)
+            if event is None:
                 self._hand_over()
                 return False
-            for event in events:
-                self._heed(event, now)
+            self._heed(event, now)
         self._hand_over()
         return not self._output.is_blocked
 
-    def _heed(self, event: Event | Faulty | WholeRequest, now: float) -> None:
-        match event:
-            case WholeRequest():
-                self._hand_over()
-                self._begin(event.stream_id, event.head, now, is_complete=True)
-            case RequestReceived():
-                self._hand_over()
-                is_complete = event.stream_ended is not None
-                self._begin(event.stream_id, head_of(event.headers), now, is_complete=is_complete)
-            case WindowUpdated(stream_id=0) | RemoteSettingsChanged():
-                for stream in self._streams.values():
-                    if stream.awaits_window:
-                        self.send_soon(stream)
-            case DataReceived() | StreamEnded() | WindowUpdated() | StreamReset() | Faulty():
-                addressed = self._streams.get(event.stream_id)
-                if addressed is not None:
-                    self._heed_for(addressed, event, now)
-                elif isinstance(event, DataReceived):  # padding, behind the response
-                    self.session.consumed(event.stream_id, event.flow_controlled_length)
-
-    def _heed_for(
-        self,
-        stream: Http2Stream,
-        event: DataReceived | StreamEnded | WindowUpdated | StreamReset | Faulty,
-        now: float,
-    ) -> None:
-        """Let an event take its effect on its stream."""
-        match event:
-            case DataReceived():
-                self._gathered.setdefault(stream, []).append(event)
-            case StreamEnded() if not stream.is_complete:
+    def _heed(self, event: Event, now: float) -> None:
+        if isinstance(event, RequestCame):
+            self._hand_over()
+            self._begin(event.stream, event.head, now, is_complete=event.is_complete)
+        elif isinstance(event, ContentCame):
+            stream = self._streams.get(event.stream)
+            if stream is None:
+                self.session.consumed(event.stream, event.octets)
+                return
+            self._gathered.setdefault(stream, []).append(event)
+            if event.ends:
                 self._hand_over()
                 stream.complete()
-            case WindowUpdated() if stream.awaits_window:
-                self.send_soon(stream)
-            case StreamReset(remote_reset=remote):
-                self._discard(stream)
-                stream.lose()
-                self.session.charge(0 if remote else _IN_VAIN, now)  # its price is in that of the frame
-            case Faulty():
-                self._discard(stream)
-                stream.lose(("bad-framing",))
-                self.session.charge(_IN_VAIN, now)
+        elif isinstance(event, WindowOpened):
+            named = self._streams.get(event.stream)
+            for each in self._streams.values() if named is None else (named,):
+                if each.awaits_window:
+                    self.send_soon(each)
+        elif isinstance(event, StreamLost):
+            lost = self._streams.get(event.stream)
+            if lost is not None:
+                self._discard(lost)
+                lost.lose(event.reasons)
+            # What a client pays for cancelling is in the price of the frame.
+            self.session.charge(0 if event.by_client else _IN_VAIN, now)
 
     def _hand_over(self) -> None:
         """Hand over the content that has come, each stream's in one: frames may be of one byte."""
         gathered, self._gathered = self._gathered, {}
         for stream, events in gathered.items():
-            stream.receive(b"".join([event.data for event in events]), _octets(events))
+            stream.receive(b"".join([event.content for event in events]), _octets(events))
 
     def _discard(self, stream: Http2Stream) -> None:
         """Let go of content that has come for a stream that has ended."""
@@ -270,8 +249,7 @@ class Http2Connection(asyncio.Protocol):
         """Answer a request, or refuse it a stream."""
         session = self.session
         if session.state is SessionState.PARTED or len(self._streams) >= MOST_STREAMS:
-            session.enter()
-            session.reset(number, ErrorCodes.REFUSED_STREAM)
+            session.reset(number, ErrorCode.REFUSED_STREAM)
             session.charge(0 if session.state is SessionState.PARTED else _IN_VAIN, now)
             return
         if self._listener.bounds.limits is not self._limits:
@@ -306,7 +284,7 @@ class Http2Connection(asyncio.Protocol):
             return False
         begun = service.clock()
         hit = service.at_a_glance(received, plan, contents, begun)
-        if hit is not None and self._reply(hit, now):
+        if hit is not None and self._reply(number, hit, now):
             service.tell(hit, received, begun, ticks)
             return True
         stream = self._open(number, is_complete=True)
@@ -314,11 +292,11 @@ class Http2Connection(asyncio.Protocol):
         stream.turn.begin()
         return True
 
-    def _reply(self, hit: Hit, now: float) -> bool:
+    def _reply(self, number: int, hit: Hit, now: float) -> bool:
         """Send a stored response at once; False: the client does not take all of it now."""
         stored = hit.stored
         block = block_of_hit(hit.head, hit.age, hit.hit_fields.lines)
-        if not (self._output.has_room() and self.session.answer(stored.status, block, stored.body)):
+        if not (self._output.has_room() and self.session.answer(number, stored.status, block, stored.body)):
             return False
         self._server_state.total_requests += 1
         self.rested = now
@@ -329,8 +307,6 @@ class Http2Connection(asyncio.Protocol):
         fields = head.fields
         stream = self._open(number, is_complete=is_complete, is_malformed=head.is_malformed)
         refusal = self._refusal(head, received)
-        if head.length is not None and not is_complete:
-            self.session.expect(number, head.length)
         if refusal is not None or is_complete:
             content = None
         else:
@@ -363,7 +339,6 @@ class Http2Connection(asyncio.Protocol):
         return self._listener.refuse(received, by_rank(reasons))
 
     def _open(self, number: int, *, is_complete: bool, is_malformed: bool = False) -> Http2Stream:
-        self.session.enter()
         stream = Http2Stream(number, self, is_complete=is_complete, is_malformed=is_malformed)
         self._streams[number] = stream
         return stream
@@ -418,7 +393,7 @@ class Http2Connection(asyncio.Protocol):
         """End a stream whose client does not go on; say why, if nothing was answered."""
         turn = stream.turn
         if turn is None or stream.phase is not ResponsePhase.WAITING:
-            stream.reset(ErrorCodes.CANCEL, _TIMEOUT)
+            stream.reset(ErrorCode.CANCEL, _TIMEOUT)
             return
         turn.end(_TIMEOUT)
         refusal = problem(_TIMEOUT, turn.fields)
@@ -428,9 +403,9 @@ class Http2Connection(asyncio.Protocol):
     def _break_off(self) -> None:
         """End a connection in which there was an error (§5.4.1)."""
         error = self.session.error
-        if error == ErrorCodes.ENHANCE_YOUR_CALM:
+        if error == ErrorCode.ENHANCE_YOUR_CALM:
             self._listener.refuse(self._nothing(), ("too-many-requests",))
-        COMPLAINTS.note(f"Ended an HTTP/2 connection: {getattr(error, 'name', error)}")
+        COMPLAINTS.note(f"Ended an HTTP/2 connection: {error.name if error else error}")
         self._lose_streams()
         self._output.close()
 
@@ -439,9 +414,9 @@ class Http2Connection(asyncio.Protocol):
         return Received(b"", b"", self.peer.scheme, self.peer.address, b"2")
 
 
-def _octets(events: Iterable[DataReceived]) -> int:
+def _octets(events: Iterable[ContentCame]) -> int:
     """The bytes of windows that content took."""
-    return sum([event.flow_controlled_length for event in events])
+    return sum([event.octets for event in events])
 
 
 def _header_octets(limits: ReadLimits) -> int:

@@ -1,12 +1,7 @@
-"""Frames as they come, before anything of them is believed: whole, of bounded size, at a price (RFC 9113 §4).
-
-h2 waits for a frame of 16 MiB before it says that it is too long, and answers any number of PINGs. So each
-frame is cut out here, and paid for from the client's `Credit`.
-"""
+"""Frames as they come, before anything of them is believed: whole, bounded, at a price (RFC 9113 §4)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
 from typing import Final
@@ -14,147 +9,125 @@ from typing import Final
 LONGEST: Final = 16384
 """Bytes of a frame's payload at most: SETTINGS_MAX_FRAME_SIZE as it is without being said (§6.5.2)."""
 
-FRAME_HEADER: Final = 9
-"""Bytes of a frame before its payload (§4.1)."""
+LARGEST: Final = 2**31 - 1
+"""The largest identifier of a stream, and the largest window in bytes."""
+
+PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+"""The first bytes of a client (§3.4)."""
 
 # A payload's length, in one byte and two, then kind, flags and stream (§4.1).
 _PACKED: Final = Struct("!BHBBL")
 _pack: Final = _PACKED.pack
 _unpack_from: Final = _PACKED.unpack_from
-_PREFACE: Final = 24  # bytes of the client's connection preface (§3.4)
+_HEADER: Final = 9
 
+# The types of frames (§6).
+DATA: Final = 0
+HEADERS: Final = 1
+PRIORITY: Final = 2
+RST_STREAM: Final = 3
+SETTINGS: Final = 4
+PUSH_PROMISE: Final = 5
+PING: Final = 6
+GOAWAY: Final = 7
+WINDOW_UPDATE: Final = 8
+CONTINUATION: Final = 9
 
-class Kind(IntEnum):
-    """The types of frames (§6)."""
-
-    DATA = 0
-    HEADERS = 1
-    PRIORITY = 2
-    RST_STREAM = 3
-    SETTINGS = 4
-    PUSH_PROMISE = 5
-    PING = 6
-    GOAWAY = 7
-    WINDOW_UPDATE = 8
-    CONTINUATION = 9
-
-
-class Flag(IntEnum):
-    """The flags that are read here (§6.1, §6.2)."""
-
-    END_STREAM = 0x1
-    ACK = 0x1
-    END_HEADERS = 0x4
-    PADDED = 0x8
-    PRIORITY = 0x20
-
-
-_OF_FIELDS: Final = (Kind.HEADERS, Kind.CONTINUATION)
-_WITH_MORE: Final = (Kind.SETTINGS, Kind.WINDOW_UPDATE)  # they may have parts that are to be ignored
-_SETTING: Final = 6  # bytes of a setting: its identifier in two, its value in four (§6.5.1)
-_LATEST_SETTING: Final = 6  # SETTINGS_MAX_HEADER_LIST_SIZE; others mean nothing here
-_RESERVED: Final = 0x80  # the first bit of a WINDOW_UPDATE
+# Flags (§6.1, §6.2, §6.5).
+END_STREAM: Final = 0x1
+ACK: Final = 0x1
+END_HEADERS: Final = 0x4
+PADDED: Final = 0x8
+PRIORITIZED: Final = 0x20
 
 # The price of a frame of each type, in credits: work or memory of ours that the client does not
 # share. A type that is not listed costs one.
 _PRICES: Final = {
-    Kind.DATA: 0,  # paid for by windows, but for empty ones
-    Kind.HEADERS: 0,  # paid for by the number of streams
-    Kind.RST_STREAM: 10,  # CVE-2023-44487: the request was begun
-    Kind.SETTINGS: 10,  # each is acknowledged
-    Kind.CONTINUATION: 20,  # CVE-2024-27316: a section of fields needs no more than a few
+    HEADERS: 0,  # paid for by the number of streams
+    RST_STREAM: 10,  # CVE-2023-44487: the request was begun
+    SETTINGS: 10,  # each is acknowledged
+    CONTINUATION: 20,  # CVE-2024-27316: a section of fields needs no more than a few
 }
 
 
-class FrameTooLongError(Exception):
-    """A frame is longer than SETTINGS_MAX_FRAME_SIZE allows."""
+class ErrorCode(IntEnum):
+    """The reasons for which a stream or a connection ends (§7); others that clients send mean nothing."""
+
+    NO_ERROR = 0
+    PROTOCOL_ERROR = 1
+    INTERNAL_ERROR = 2
+    FLOW_CONTROL_ERROR = 3
+    STREAM_CLOSED = 5
+    FRAME_SIZE_ERROR = 6
+    REFUSED_STREAM = 7
+    CANCEL = 8
+    COMPRESSION_ERROR = 9
+    ENHANCE_YOUR_CALM = 11
 
 
-class NoSettingsError(Exception):
-    """The first frame behind the preface is not the client's SETTINGS (§3.4)."""
+class ConnectionFaultError(Exception):
+    """Bytes that end the connection (§5.4.1), with the error's code."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        super().__init__(code)
+        self.code = code
 
 
-@dataclass(slots=True, init=False)
 class Frame:
-    """One frame; `octets` are all of it."""
+    """One frame; stream 0 is the connection."""
 
-    kind: int
-    flags: int
-    stream: int  # its stream's identifier; 0 is the connection
-    length: int  # of its payload
-    octets: bytes
-    is_within_section: bool  # a section of fields has begun before it and not ended
+    __slots__ = ("flags", "kind", "payload", "stream")
 
-    def __init__(
-        self,
-        kind: int,
-        flags: int,
-        stream: int,
-        length: int,
-        octets: bytes,
-        is_within_section: bool = False,
-    ) -> None:
+    def __init__(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         self.kind = kind
         self.flags = flags
         self.stream = stream
-        self.length = length
-        self.octets = octets
-        self.is_within_section = is_within_section
+        self.payload = payload
 
     @property
     def number(self) -> int:
-        """The number that a WINDOW_UPDATE or RST_STREAM frame of four bytes has (§6.4, §6.9)."""
-        return int.from_bytes(self.octets[FRAME_HEADER:], "big")
+        """The number that is all of the payload, without its reserved bit (§6.9)."""
+        return int.from_bytes(self.payload, "big") & LARGEST
 
     @property
-    def content(self) -> int:
-        """The bytes of content in a DATA frame, without its padding (§6.1)."""
-        if self.flags & Flag.PADDED and self.length:
-            return self.length - 1 - self.octets[FRAME_HEADER]
-        return self.length
+    def content(self) -> bytes:
+        """The payload without its padding (§6.1). Raises ConnectionFaultError."""
+        if not self.flags & PADDED:
+            return self.payload
+        end = len(self.payload) - self.payload[0] if self.payload else 0
+        if end < 1:
+            raise ConnectionFaultError(ErrorCode.PROTOCOL_ERROR)
+        return self.payload[1:end]
 
     @property
     def price(self) -> int:
-        """Its cost, in credits."""
-        if self.kind == Kind.DATA:
-            return 0 if self.content > 0 or self.flags & Flag.END_STREAM else 1
-        return _PRICES.get(self.kind, 1)  # type: ignore[call-overload, no-any-return]
+        """Its cost, in credits; windows pay for DATA, but for empty frames."""
+        if self.kind == DATA:
+            is_empty = len(self.payload) <= (
+                1 + self.payload[0] if self.flags & PADDED and self.payload else 0
+            )
+            return 1 if is_empty and not self.flags & END_STREAM else 0
+        return _PRICES.get(self.kind, 1)
+
+
+def frame_header(kind: int, flags: int, stream: int, length: int) -> bytes:
+    """The bytes before a payload of so many bytes."""
+    return _pack(length >> 16, length & 0xFFFF, kind, flags, stream)
 
 
 def frame_of(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     """A frame's bytes."""
-    length = len(payload)
-    return _pack(length >> 16, length & 0xFFFF, kind, flags, stream) + payload
-
-
-def _essential(kind: int, flags: int, stream: int, octets: bytes) -> bytes:
-    """A SETTINGS or WINDOW_UPDATE frame without the parts that are to be ignored.
-
-    h2 would keep a kilobyte for each setting that it does not know (§6.5.2), and refuses a reserved bit that
-    is set (§6.9).
-    """
-    payload = octets[FRAME_HEADER:]
-    if kind == Kind.WINDOW_UPDATE:
-        if len(payload) == 4 and payload[0] & _RESERVED:
-            return frame_of(kind, flags, stream, bytes((payload[0] & ~_RESERVED,)) + payload[1:])
-    elif not (flags & Flag.ACK or len(payload) % _SETTING):
-        settings = [payload[start : start + _SETTING] for start in range(0, len(payload), _SETTING)]
-        known = [each for each in settings if each[0] == 0 and 0 < each[1] <= _LATEST_SETTING]
-        if len(known) < len(settings):
-            return frame_of(kind, flags, stream, b"".join(known))
-    return octets
+    return frame_header(kind, flags, stream, len(payload)) + payload
 
 
 class FrameReader:
-    """Cuts a client's bytes into frames; the preface is the first of them, of no kind."""
+    """Cuts a client's bytes into frames, behind the preface."""
 
-    __slots__ = ("_has_settings", "_in_fields", "_octets", "_start")
+    __slots__ = ("_octets", "_start")
 
     def __init__(self) -> None:
         self._octets = b""
-        self._start = -_PREFACE  # of the next frame; negative: the preface comes first
-        self._in_fields = False  # a section of fields has begun and not ended
-        self._has_settings = False  # the first frame has come
+        self._start = -len(PREFACE)  # of the next frame; negative: the preface comes first
 
     def feed(self, data: bytes) -> None:
         """Take bytes from the socket."""
@@ -167,48 +140,35 @@ class FrameReader:
         """No byte is left."""
         return len(self._octets) <= max(self._start, 0)
 
-    @property
-    def awaits_fields(self) -> bool:
-        """A section of fields has begun to arrive, and its end has not come."""
+    def begins(self, kind: int) -> bool:
+        """Tell whether a frame of this type has begun to arrive."""
         octets, start = self._octets, self._start
-        begun = start >= 0 and len(octets) > start + 3 and octets[start + 3] == Kind.HEADERS
-        return self._in_fields or begun
-
-    def preface(self) -> bytes | None:
-        """The bytes in the place of the preface, once; None: they have not come, or were given before."""
-        if self._start >= 0 or len(self._octets) < _PREFACE:
-            return None
-        self._start = _PREFACE
-        return self._octets[:_PREFACE]
+        return start >= 0 and len(octets) > start + 3 and octets[start + 3] == kind
 
     def next(self) -> Frame | None:
-        """The next frame, None if it is not complete. Raises FrameTooLongError and NoSettingsError."""
+        """The next frame, None if it is not complete. Raises ConnectionFaultError."""
         octets, start = self._octets, self._start
-        if start < 0 or len(octets) < start + FRAME_HEADER:
+        is_first = start < 0
+        if is_first:
+            if not octets.startswith(PREFACE[: len(octets)]):
+                raise ConnectionFaultError(ErrorCode.PROTOCOL_ERROR)
+            start = len(PREFACE)
+        if len(octets) < start + _HEADER:
             return None
         high, low, kind, flags, stream = _unpack_from(octets, start)
         length = high << 16 | low
         if length > LONGEST:
-            raise FrameTooLongError
-        if not self._has_settings:
-            if kind != Kind.SETTINGS or flags & Flag.ACK:
-                raise NoSettingsError
-            self._has_settings = True
-        end = start + FRAME_HEADER + length
+            raise ConnectionFaultError(ErrorCode.FRAME_SIZE_ERROR)
+        if is_first and (kind != SETTINGS or flags & ACK):
+            raise ConnectionFaultError(ErrorCode.PROTOCOL_ERROR)
+        end = start + _HEADER + length
         if len(octets) < end:
             return None
-        self._start = end
-        within = self._in_fields
-        if kind in _OF_FIELDS:
-            self._in_fields = not flags & Flag.END_HEADERS
-        if start == 0 and end == len(octets):
+        if end == len(octets):
             self._octets, self._start = b"", 0
         else:
-            octets = octets[start:end]
-        stream &= 0x7FFFFFFF
-        if kind in _WITH_MORE:
-            octets = _essential(kind, flags, stream, octets)
-        return Frame(kind, flags, stream, len(octets) - FRAME_HEADER, octets, within)
+            self._start = end
+        return Frame(kind, flags, stream & LARGEST, octets[start + _HEADER : end])
 
 
 class Credit:

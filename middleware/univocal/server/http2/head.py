@@ -1,8 +1,8 @@
 """A request's head from the fields of a HEADERS frame (RFC 9113 §8.2, §8.3). Pure.
 
-The fields come as h2 decoded them, unchecked. A *malformed* head ends its stream with an error; other faults
-are refused with a problem, as over HTTP/1.1. Conclusions from the names alone are cached for each list of
-names: most clients send the same few.
+The fields come as they were decoded, unchecked. A *malformed* head ends its stream with an error; other
+faults are refused with a problem, as over HTTP/1.1. Conclusions from the names alone are cached for each
+list of names: most clients send the same few.
 """
 
 from __future__ import annotations
@@ -85,6 +85,7 @@ class _Shape(NamedTuple):
     names: tuple[bytes, ...]  # of the fields, behind Host
     is_malformed: bool
     is_plain: bool  # there is an authority, no Host and no TE, and one Cookie at most
+    has_length: bool  # Content-Length is among them
 
 
 def head_of(section: Sequence[Field]) -> Head:
@@ -96,6 +97,7 @@ def head_of(section: Sequence[Field]) -> Head:
         values[place] if place >= 0 else None for place in shape.pseudo
     ]
     malformed = shape.is_malformed or _lacks(method, scheme, path, authority, protocol) or _are_faulty(values)
+    malformed = malformed or (shape.has_length and not _has_one_length(section))
     target = (authority if method == b"CONNECT" and path is None else path) or b""
     if shape.is_plain and not malformed and target[:1] == b"/" and protocol is None:
         return Head(
@@ -114,9 +116,10 @@ def head_of(section: Sequence[Field]) -> Head:
     return Head(method or b"", target, own, contents, tuple(reasons), malformed)
 
 
-def is_trailer_section(fields: Iterable[Field]) -> bool:
+def is_trailer_section(fields: Sequence[Field]) -> bool:
     """Tell whether these fields may stand behind content (§8.1): no pseudo-header field is among them."""
-    return _are_names(tuple([name for name, _ in fields]))
+    names = tuple([name for name, _ in fields])
+    return _are_names(names) and (b"content-length" not in names or _has_one_length(fields))
 
 
 def _shape(names: tuple[bytes, ...]) -> _Shape:
@@ -131,6 +134,7 @@ def _shape(names: tuple[bytes, ...]) -> _Shape:
         others,
         strange or not _are_names(others),
         plain and others.count(b"cookie") < 2 and others.count(b"content-length") < 2,
+        b"content-length" in others,
     )
 
 
@@ -155,6 +159,12 @@ def _lacks(
 def _are_faulty(values: tuple[bytes, ...]) -> bool:
     joined = b"\n".join(values)
     return joined.count(b"\n") >= len(values) > 0 or _FAULTY_VALUE.search(joined) is not None
+
+
+def _has_one_length(fields: Iterable[Field]) -> bool:
+    """Tell whether all Content-Length fields say the same number (§8.1.1)."""
+    lengths = {content_length_value(value) for name, value in fields if name == b"content-length"}
+    return len(lengths) == 1 and None not in lengths
 
 
 def _are_names(names: tuple[bytes, ...]) -> bool:

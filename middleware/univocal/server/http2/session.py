@@ -1,60 +1,45 @@
-"""One connection's state by RFC 9113, kept by h2: bytes in, events out, bytes to send. No socket, no clock.
+"""One connection's state by RFC 9113: bytes in, events out, bytes to send. No socket, no clock.
 
-h2 decodes, encodes, counts windows and knows what each stream may do. This module differs from h2 in these
-points, since it serves many clients:
+hpack alone knows the fields' coding. What many clients need, beside the text of the RFC:
 
-- h2 ends the connection at its first GOAWAY, sent or received; here streams under way finish (§6.8).
-- h2 answers each frame for a stream that was reset; here such frames are dropped (§5.4.2).
-- h2 ends the connection when a client opens too many streams; here that is the one stream's error (§5.1.2).
-- h2 ends it too when content has another length than announced; here that is the one stream's error (§8.1.1).
-- h2 ends it too at a length that is no number, or a request with an interim status: see
-  `univocal.server.http2.section`.
-- h2 accepts any number of cheap frames; here they are limited: see `univocal.server.http2.frames`.
-- h2 keeps settings that it does not know, and refuses some reserved bits; here they are left out: see there.
-- h2 accepts requests before SETTINGS (§3.4) and RST_STREAM on idle streams (§6.4); here they are errors.
-- h2 finds faults in ALTSVC frames; here all extensions are ignored (§5.5).
-
-A request in one frame comes as a `WholeRequest`, before h2 has heard of it. `answer` sends its response, and
-h2 never hears of it (see `univocal.server.http2.brief`). Otherwise `enter` lets h2 open its stream.
+- Streams under way finish behind a GOAWAY, sent or received (§6.8).
+- Frames for a stream that was reset here are dropped, whatever they are (§5.4.2).
+- Too many streams, or content of another length than announced, end one stream and not the connection.
+- Cheap frames are limited: see `Credit`.
+- Nothing is written behind the GOAWAY of an error.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from enum import Enum
-from typing import Final, NamedTuple, cast
+from enum import Enum, IntEnum
+from typing import Final, TypeAlias
 
-import hpack
-from h2.config import H2Configuration
-from h2.connection import H2Connection
-from h2.errors import ErrorCodes
-from h2.events import (
-    Event,
-    PingAckReceived,
-    RemoteSettingsChanged,
-    RequestReceived,
-    StreamReset,
-    TrailersReceived,
-    WindowUpdated,
-)
-from h2.exceptions import DenialOfServiceError, ProtocolError, StreamClosedError
-from h2.settings import SettingCodes, Settings
-from hpack.exceptions import HPACKError
-from hyperframe.frame import GoAwayFrame, WindowUpdateFrame
+from hpack.exceptions import HPACKError, OversizedHeaderListError
 
+from univocal.http.states import moves
 from univocal.server.http2.block import NO_TABLE, block_of_status
-from univocal.server.http2.brief import LARGEST, BriefStreams, is_whole
 from univocal.server.http2.frames import (
-    FRAME_HEADER,
+    ACK,
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    GOAWAY,
+    HEADERS,
+    LARGEST,
     LONGEST,
+    PING,
+    PRIORITIZED,
+    PRIORITY,
+    RST_STREAM,
+    SETTINGS,
+    WINDOW_UPDATE,
+    ConnectionFaultError,
     Credit,
-    Flag,
+    ErrorCode,
     Frame,
     FrameReader,
-    FrameTooLongError,
-    Kind,
-    NoSettingsError,
+    frame_header,
     frame_of,
 )
 from univocal.server.http2.head import Head, is_trailer_section
@@ -66,82 +51,245 @@ MOST_STREAMS: Final = 100
 STREAM_WINDOW: Final = 65535
 """Bytes of a request's content that may come before any of it is taken: the initial window (§6.9.2)."""
 
-# Streams whose last frames may still be under way after they were reset, or that h2 remembers as closed.
+# Bytes that are taken before the client hears of it.
+_STEP: Final = STREAM_WINDOW // 2
+# Streams whose end is remembered at least: frames for them may still be under way.
 _REMEMBERED: Final = 1000
-_GOAWAY: Final = 17  # bytes of the frame that h2 ends a connection with
-# The price of a section of fields for a stream that was reset, in credits: h2 resets it again.
+# The price of a section of fields for a stream that was reset, in credits.
 _TRAILERS_IN_VAIN: Final = 10
 # Bytes of a piece of content for which a client earns credit: one that lets its window grow byte by byte
 # earns nothing (CVE-2019-9511).
 _A_PIECE: Final = 1024
-_PRIORITY: Final = 5  # bytes of a priority (§6.2)
-_OF_A_STREAM: Final = (Kind.DATA, Kind.HEADERS, Kind.RST_STREAM, Kind.WINDOW_UPDATE)
-_KNOWN: Final = frozenset(Kind)
-_STREAM_CLOSED: Final = ErrorCodes.STREAM_CLOSED.to_bytes(4, "big")
 _FAREWELL: Final = b"farewell"  # a PING whose acknowledgement says that the client has read the first GOAWAY
+_PRIORITY: Final = 5  # bytes of a priority (§6.2)
+_SETTING: Final = 6  # bytes of a setting: its identifier in two, its value in four (§6.5.1)
+_MALFORMED: Final = ("bad-framing",)
 
-# h2's own setting: else each connection remembers 65,536. Compiled code cannot assign to another's class.
-setattr(H2Connection, "MAX_CLOSED_STREAMS", _REMEMBERED)  # noqa: B010
+# Settings (§6.5.2), and the values that each may have; others mean nothing here.
+_MAX_CONCURRENT_STREAMS: Final = 3
+_INITIAL_WINDOW_SIZE: Final = 4
+_MAX_HEADER_LIST_SIZE: Final = 6
+_SETTINGS: Final = {
+    2: (0, 1, ErrorCode.PROTOCOL_ERROR),  # SETTINGS_ENABLE_PUSH
+    _INITIAL_WINDOW_SIZE: (0, LARGEST, ErrorCode.FLOW_CONTROL_ERROR),
+    5: (LONGEST, 2**24 - 1, ErrorCode.PROTOCOL_ERROR),  # SETTINGS_MAX_FRAME_SIZE
+}
+# Where a client's frame of each type may stand (True: on a stream, False: on the connection, None: on both),
+# and the bytes that its payload has (-1: any number). CONTINUATION stands behind HEADERS alone (§6.10), and a
+# client cannot push (§8.4).
+_SHAPES: Final[dict[int, tuple[bool | None, int]]] = {
+    DATA: (True, -1),
+    HEADERS: (True, -1),
+    PRIORITY: (True, _PRIORITY),
+    RST_STREAM: (True, 4),
+    SETTINGS: (False, -1),
+    PING: (False, 8),
+    GOAWAY: (False, -1),
+    WINDOW_UPDATE: (None, 4),
+}
 
 
 class SessionState(Enum):
-    """The stages of a connection; `_NEXT` has the moves between them."""
+    """The stages of a connection."""
 
     OPEN = "requests are answered"
     LEAVING = "the connection ends once nothing is under way; what comes until then is answered (§6.8)"
     ASKED = "as before, and the client was asked to send no more requests"
     PARTED = "the client knows the last request that is answered; later ones are refused"
-    ENDED = "nothing more is read"
+    ENDED = "there was an error: nothing more is read or written"
 
 
-_NEXT: Final = {
-    SessionState.OPEN: frozenset((SessionState.LEAVING, SessionState.PARTED, SessionState.ENDED)),
-    SessionState.LEAVING: frozenset((SessionState.ASKED, SessionState.PARTED, SessionState.ENDED)),
-    SessionState.ASKED: frozenset((SessionState.PARTED, SessionState.ENDED)),
-    SessionState.PARTED: frozenset((SessionState.ENDED,)),
-    SessionState.ENDED: frozenset[SessionState](),
+SESSION_MOVES: Final = moves(
+    {
+        SessionState.OPEN: (SessionState.LEAVING, SessionState.PARTED, SessionState.ENDED),
+        SessionState.LEAVING: (SessionState.ASKED, SessionState.PARTED, SessionState.ENDED),
+        SessionState.ASKED: (SessionState.PARTED, SessionState.ENDED),
+        SessionState.PARTED: (SessionState.ENDED,),
+    }
+)
+_ENDED: Final = SessionState.ENDED
+
+
+class StreamState(IntEnum):
+    """The states of a stream that a client has opened (§5.1); "closed" is three, by what closed it."""
+
+    OPEN = 0  # both sides may send
+    REMOTE = 1  # half-closed (remote): the request has ended
+    LOCAL = 2  # half-closed (local): the response has ended
+    ENDED = 3  # both have ended
+    RESET = 4  # reset here: its client may not know for a while
+    CANCELLED = 5  # reset by the client
+
+
+class Cause(IntEnum):
+    """The frames that move a stream from one state to another."""
+
+    END_RECEIVED = 0
+    END_SENT = 1
+    RESET_SENT = 2
+    RESET_RECEIVED = 3
+
+
+STREAM_MOVES: Final = {
+    (StreamState.OPEN, Cause.END_RECEIVED): StreamState.REMOTE,
+    (StreamState.OPEN, Cause.END_SENT): StreamState.LOCAL,
+    (StreamState.OPEN, Cause.RESET_SENT): StreamState.RESET,
+    (StreamState.OPEN, Cause.RESET_RECEIVED): StreamState.CANCELLED,
+    (StreamState.REMOTE, Cause.END_SENT): StreamState.ENDED,
+    (StreamState.REMOTE, Cause.RESET_SENT): StreamState.RESET,
+    (StreamState.REMOTE, Cause.RESET_RECEIVED): StreamState.CANCELLED,
+    (StreamState.LOCAL, Cause.END_RECEIVED): StreamState.ENDED,
+    (StreamState.LOCAL, Cause.RESET_SENT): StreamState.RESET,
+    (StreamState.LOCAL, Cause.RESET_RECEIVED): StreamState.CANCELLED,
 }
+# Looking up an enumeration's member costs a call in Python 3.11.
+_END_RECEIVED: Final = Cause.END_RECEIVED
+_END_SENT: Final = Cause.END_SENT
+_OPEN: Final = StreamState.OPEN
+_REMOTE: Final = StreamState.REMOTE
+_LOCAL: Final = StreamState.LOCAL
+_RESET: Final = StreamState.RESET
 
 
-class Faulty(NamedTuple):
-    """An event that h2 has not: a stream was reset, since its content is not as long as its request said."""
+class Window:
+    """A window that this side gives: bytes that may come, and taken ones that are not given back (§5.2)."""
 
-    stream_id: int
+    __slots__ = ("left", "taken")
+
+    def __init__(self, size: int) -> None:
+        self.left = size
+        self.taken = 0
+
+    def use(self, octets: int) -> None:
+        """Let bytes come. Raises ConnectionFaultError."""
+        self.left -= octets
+        if self.left < 0:
+            raise ConnectionFaultError(ErrorCode.FLOW_CONTROL_ERROR)
+
+    def take(self, octets: int) -> int:
+        """Let as many come again: the bytes of which the client is to hear now, or 0."""
+        self.taken += octets
+        if self.taken < _STEP:
+            return 0
+        increment, self.taken = self.taken, 0
+        self.left += increment
+        return increment
 
 
-class WholeRequest:
-    """An event that h2 has not: a request without content, on a stream that h2 has not opened yet."""
+class Incoming:
+    """The content of a request that has not ended; `left` bytes of it are to come, None: nobody knows."""
 
-    __slots__ = ("head", "stream_id")
+    __slots__ = ("left", "window")
 
-    def __init__(self, stream_id: int, head: Head) -> None:
-        self.stream_id = stream_id
+    def __init__(self, left: int | None) -> None:
+        self.left = left
+        self.window = Window(STREAM_WINDOW)
+
+
+class OpenStream:
+    """A stream that is open on one side at least: `window` is what the client lets this side send."""
+
+    __slots__ = ("incoming", "state", "window")
+
+    def __init__(self, state: StreamState, window: int, incoming: Incoming | None) -> None:
+        self.state = state
+        self.window = window
+        self.incoming = incoming
+
+
+class Section:
+    """A section of fields that goes on in CONTINUATION frames (§6.10)."""
+
+    __slots__ = ("ends", "octets", "stream")
+
+    def __init__(self, stream: int, octets: bytes, *, ends: bool) -> None:
+        self.stream = stream
+        self.octets = octets
+        self.ends = ends  # the stream
+
+
+# Events
+
+
+class RequestCame:
+    """A request's head has come; `is_complete`: it has no content."""
+
+    __slots__ = ("head", "is_complete", "stream")
+
+    def __init__(self, stream: int, head: Head, *, is_complete: bool) -> None:
+        self.stream = stream
         self.head = head
+        self.is_complete = is_complete
+
+
+class ContentCame:
+    """Content of a request has come, or its end; `octets` is how much it took of the windows."""
+
+    __slots__ = ("content", "ends", "octets", "stream")
+
+    def __init__(self, stream: int, content: bytes, octets: int, *, ends: bool) -> None:
+        self.stream = stream
+        self.content = content
+        self.octets = octets
+        self.ends = ends
+
+
+class WindowOpened:
+    """The client takes more, of one stream, or of all (0)."""
+
+    __slots__ = ("stream",)
+
+    def __init__(self, stream: int) -> None:
+        self.stream = stream
+
+
+class StreamLost:
+    """A stream was reset, by the client or for its faults; `reasons` if its request is malformed."""
+
+    __slots__ = ("by_client", "reasons", "stream")
+
+    def __init__(self, stream: int, reasons: tuple[str, ...] = (), *, by_client: bool = False) -> None:
+        self.stream = stream
+        self.reasons = reasons
+        self.by_client = by_client
+
+
+class NothingCame:
+    """A frame that nobody else needs to hear of."""
+
+    __slots__ = ()
+
+
+Event: TypeAlias = RequestCame | ContentCame | WindowOpened | StreamLost | NothingCame
+_NOTHING: Final = NothingCame()
 
 
 class Session:
     """A server's side of one HTTP/2 connection.
 
-    Each time data comes, call `feed`, then `next` until it returns None. After a `WholeRequest`, call
-    `answer` or `enter` first. Between them, call `head`, `content`, `end`, `reset` and `consumed` for
-    streams. `take` returns the bytes to write.
+    Each time data comes, call `feed`, then `next` until it returns None. Between them, call `head`,
+    `content`, `end`, `reset` and `consumed` for streams, or `answer` for a request that has just come.
+    `take` returns the bytes to write.
     """
 
     __slots__ = (
-        "_brief",
+        "_closed",
         "_credit",
         "_decoder",
-        "_dropped",
         "_frames",
-        "_h2",
+        "_initial_window",
         "_is_greeted",
-        "_lengths",
+        "_last",
+        "_now",
         "_out",
+        "_section",
+        "_streams",
         "_unended",
-        "_unread",
-        "_whole",
+        "_window",
         "error",
         "fields_since",
+        "highest",
+        "incoming",
         "is_left",
         "state",
         "unwritten",
@@ -150,428 +298,429 @@ class Session:
     def __init__(self, now: float, header_octets: int) -> None:
         self.state = SessionState.OPEN
         self.is_left = False  # the client opens no more streams: it has sent GOAWAY
-        self.error: ErrorCodes | None = None  # for which we have ended the connection
-        self.fields_since: float | None = (
-            None  # when a section of fields began of which there is more to come
-        )
+        self.error: ErrorCode | None = None  # for which we have ended the connection
+        # When a section of fields began of which there is more to come.
+        self.fields_since: float | None = None
+        self.highest = 0  # the identifier of the latest stream
+        self._last: int | None = None  # the last stream that a GOAWAY has named
+        self._now = now
         self._frames = FrameReader()
         self._credit = Credit(now)
-        # Bytes of content that are to come, by stream: those alone that the client has not ended.
-        self._lengths: dict[int, int] = {}
-        self._dropped: OrderedDict[int, None] = OrderedDict()  # streams that were reset here
-        self._unread = 0  # bytes of content for these
-        self._unended: OrderedDict[int, None] = OrderedDict()  # answered streams whose end may come
-        self._is_greeted = False  # a section of fields was sent
-        self._out: list[bytes] = []  # what was written beside h2
-        self.unwritten = 0  # bytes of content that `take` will give
-        self._brief = BriefStreams()
-        self._whole: Frame | None = None  # a request's, of which h2 has not heard yet
         self._decoder = FieldDecoder(2 * header_octets)
-        self._h2 = _h2(header_octets, self._decoder)
+        self._section: Section | None = None
+        self._streams: dict[int, OpenStream] = {}
+        self._closed: dict[int, StreamState] = {}  # the latest of them
+        self._unended: dict[int, None] = {}  # whole requests that are answered, and whose END_STREAM may come
+        self._initial_window = STREAM_WINDOW  # of each new stream towards the client (§6.9.2)
+        self._window = STREAM_WINDOW  # of the connection towards the client
+        # Streams bound what waits here, and the connection's window holds none of them up.
+        self.incoming = Window(2 * MOST_STREAMS * STREAM_WINDOW)
+        self._is_greeted = False  # a section of fields was sent
+        self._out: list[bytes | memoryview] = [_greeting(header_octets)]
+        self.unwritten = 0  # bytes of content that `take` will give
 
     # Incoming
 
     def feed(self, data: bytes) -> None:
         """Take bytes from the socket."""
         self._frames.feed(data)
-        preface = self._frames.preface()
-        if preface is not None:
-            try:
-                self._h2.receive_data(preface)
-            except ProtocolError:
-                self.fail(ErrorCodes.PROTOCOL_ERROR)
 
-    def next(self, now: float) -> Sequence[Event | Faulty | WholeRequest] | None:
-        """The events of the next frame, perhaps none; None: no frame is left."""
-        if self.state is SessionState.ENDED:
+    def next(self, now: float) -> Event | None:
+        """The event of the next frame; None: no whole frame is left, or the connection has ended."""
+        if self.state is _ENDED:
             return None
         try:
             frame = self._frames.next()
-        except FrameTooLongError:
-            self.fail(ErrorCodes.FRAME_SIZE_ERROR)
-            return None
-        except NoSettingsError:
-            self.fail(ErrorCodes.PROTOCOL_ERROR)
-            return None
-        if frame is None:
-            waits = self._frames.awaits_fields
-            self.fields_since = (self.fields_since or now) if waits else None
-            return None
-        late = frame.kind == Kind.HEADERS and frame.stream in self._dropped
-        pay = self._credit.waste if frame.kind == Kind.RST_STREAM else self._credit.spend
-        if not pay(frame.price + _TRAILERS_IN_VAIN * late, now):
-            self.fail(ErrorCodes.ENHANCE_YOUR_CALM)
-            return None
-        return self._read(frame)
+            if frame is None:
+                waits = self._section is not None or self._frames.begins(HEADERS)
+                self.fields_since = (self.fields_since or now) if waits else None
+                return None
+            self._now = now
+            if price := frame.price:
+                self._pay(price, in_vain=frame.kind == RST_STREAM)
+            return self._read(frame)
+        except ConnectionFaultError as fault:
+            self.fail(fault.code)
+        except OversizedHeaderListError:
+            self.fail(ErrorCode.ENHANCE_YOUR_CALM)
+        except (HPACKError, IndexError):
+            self.fail(ErrorCode.COMPRESSION_ERROR)
+        return None
 
     @property
     def is_read(self) -> bool:
         """Nothing of what came is left."""
         return self._frames.is_empty
 
-    def _read(self, frame: Frame) -> Sequence[Event | Faulty | WholeRequest]:
-        if frame.is_within_section:
-            return self._let_read(frame)  # an error, unless it is CONTINUATION
-        if not frame.stream:
-            return self._read_of_connection(frame)
-        match frame.kind:
-            case Kind.HEADERS if self._brief.is_next(frame.stream):
-                if self.state is SessionState.OPEN and is_whole(frame):
-                    return self._read_whole(frame)
-            case Kind.PUSH_PROMISE | Kind.CONTINUATION:
-                # A client cannot push, and h2 would wait for its fields; no section goes on here (§6.10), and
-                # h2 takes one of a stream that was reset for one that comes late.
-                self.fail(ErrorCodes.PROTOCOL_ERROR)
-                return ()
-            case Kind.RST_STREAM if self._brief.is_idle(frame.stream):
-                self.fail(ErrorCodes.PROTOCOL_ERROR)  # h2 takes it for one that comes late (§6.4)
-                return ()
-            case Kind.DATA if frame.stream in self._dropped:
-                self._drop(frame)
-                return ()
-            case Kind.DATA if frame.stream in self._lengths and not self._fits(frame):
-                self.reset(frame.stream, ErrorCodes.PROTOCOL_ERROR)
-                self._drop(frame)
-                return (Faulty(frame.stream),)
-            case kind if kind in _OF_A_STREAM and self._brief.is_late(frame.stream):
-                self._read_late(frame)
-                return ()
-            case kind if kind not in _KNOWN:
-                return ()  # an extension (§5.5): h2 knows some, and finds faults in them
-        return self._let_read(frame)
+    def _pay(self, price: int, *, in_vain: bool = False) -> None:
+        credit = self._credit
+        if not (credit.waste(price, self._now) if in_vain else credit.spend(price, self._now)):
+            raise ConnectionFaultError(ErrorCode.ENHANCE_YOUR_CALM)
 
-    def _read_of_connection(self, frame: Frame) -> Sequence[Event | Faulty | WholeRequest]:
-        """Read a frame that is no stream's."""
-        match frame.kind:
-            case Kind.SETTINGS if frame.flags & Flag.ACK and frame.length:
-                self.fail(ErrorCodes.FRAME_SIZE_ERROR)
-                return ()
-            case Kind.GOAWAY if frame.length >= 8:
-                self.is_left = True
-                return ()
-            case Kind.WINDOW_UPDATE if frame.length == 4:
-                return self._raise_window(frame)
-            case kind if kind not in _KNOWN:
-                return ()
-        return self._let_read(frame)
+    def _read(self, frame: Frame) -> Event:
+        kind, number, section = frame.kind, frame.stream, self._section
+        if section is not None:
+            if kind != CONTINUATION or number != section.stream:
+                raise ConnectionFaultError(ErrorCode.PROTOCOL_ERROR)
+            return self._read_on(section, frame)
+        if kind > CONTINUATION:
+            return _NOTHING  # an extension (§5.5)
+        shape = _SHAPES.get(kind)
+        if shape is None or (shape[0] is not None and shape[0] != (number > 0)):
+            raise ConnectionFaultError(ErrorCode.PROTOCOL_ERROR)
+        if 0 <= shape[1] != len(frame.payload):
+            raise ConnectionFaultError(ErrorCode.FRAME_SIZE_ERROR)
+        if kind == HEADERS:
+            return self._read_headers(frame)
+        if kind == PRIORITY:
+            _check_priority(frame)
+            return _NOTHING
+        if number and (number > self.highest or not number & 1):  # it is idle (§5.1)
+            raise ConnectionFaultError(ErrorCode.PROTOCOL_ERROR)
+        if kind == DATA:
+            return self._read_data(frame)
+        if kind == WINDOW_UPDATE:
+            return self._read_window_update(frame)
+        if kind == RST_STREAM:
+            return self._read_reset(number)
+        return self._read_of_connection(frame)
 
-    def _read_whole(self, frame: Frame) -> Sequence[Event | Faulty | WholeRequest]:
-        """Read a request's fields without h2, as far as they are in order."""
-        start = FRAME_HEADER
-        if frame.flags & Flag.PRIORITY:
-            start += _PRIORITY
-            if frame.length < _PRIORITY or _depends_on_itself(frame):
-                return self._let_read(frame)
-        head = self._decoder.decode_ahead(frame.octets[start:])
-        if head is None:
-            return self._let_read(frame)
-        self._whole = frame
-        return (WholeRequest(frame.stream, head),)
+    def _read_headers(self, frame: Frame) -> Event:
+        number, flags, octets = frame.stream, frame.flags, frame.content
+        if flags & PRIORITIZED:
+            _check_priority(frame)
+            octets = octets[_PRIORITY:]
+        if number <= self.highest or not number & 1:
+            self._check_fields(number, ends=flags & END_STREAM > 0)
+        if flags & END_HEADERS:
+            return self._read_section(number, octets, ends=flags & END_STREAM > 0)
+        self._section = Section(number, octets, ends=flags & END_STREAM > 0)
+        return _NOTHING
 
-    def enter(self) -> None:
-        """Let h2 open the stream of the request that was read last, if it has not."""
-        frame, self._whole = self._whole, None
-        if frame is not None:
-            self._let_read(frame)
-            if self.state is SessionState.ENDED:
-                raise RuntimeError("h2 refuses a request that is in order")
+    def _check_fields(self, number: int, *, ends: bool) -> None:
+        """Find the connection's error in fields for a stream that is not new (§5.1, §8.1)."""
+        closed = self._closed.get(number)
+        if closed is _RESET:
+            self._pay(_TRAILERS_IN_VAIN)
+        elif closed is StreamState.ENDED:
+            raise ConnectionFaultError(ErrorCode.STREAM_CLOSED)
+        elif closed is None:
+            opened = self._streams.get(number)
+            if opened is None or (opened.incoming is not None and not ends):
+                raise ConnectionFaultError(ErrorCode.PROTOCOL_ERROR)
 
-    def _raise_window(self, frame: Frame) -> Sequence[Event | Faulty | WholeRequest]:
-        """Raise the connection's window; h2 hears of the part that its own content took."""
-        increment = frame.number
-        if not 0 < increment <= LARGEST:
-            return self._let_read(frame)
-        rest = self._brief.raised(increment)
-        if rest == increment:
-            return self._let_read(frame)
-        if rest:
-            self._let_read(Frame(frame.kind, 0, 0, 4, frame_of(frame.kind, 0, 0, rest.to_bytes(4, "big"))))
-        return (WindowUpdated(stream_id=0, delta=increment),)
+    def _read_on(self, section: Section, frame: Frame) -> Event:
+        section.octets += frame.payload
+        if not frame.flags & END_HEADERS:
+            return _NOTHING
+        self._section = None
+        return self._read_section(section.stream, section.octets, ends=section.ends)
 
-    def _read_late(self, frame: Frame) -> None:
-        """Read a frame for a stream that is over, and of which h2 has not heard."""
-        error = self._brief.fault(frame)
-        if error is not None:
-            self.fail(error)
-        elif frame.kind == Kind.DATA:
-            self._write(frame_of(Kind.RST_STREAM, 0, frame.stream, _STREAM_CLOSED))
-            self._remember(frame.stream)
-            self._drop(frame)
+    def _read_section(self, number: int, octets: bytes, *, ends: bool) -> Event:
+        if number <= self.highest:
+            return self._read_trailers(number, octets)
+        head = self._decoder.head(octets)
+        self.highest = number
+        incoming = None if ends else Incoming(head.length)
+        self._streams[number] = OpenStream(_REMOTE if ends else _OPEN, self._initial_window, incoming)
+        return RequestCame(number, head, is_complete=ends)
 
-    def _let_read(self, frame: Frame) -> Sequence[Event | Faulty]:
-        """Let h2 read a frame."""
-        try:
-            events = self._h2.receive_data(frame.octets)
-        except ProtocolError as error:
-            self._move(SessionState.ENDED)
-            denied = isinstance(error, DenialOfServiceError)
-            undecodable = isinstance(error.__context__, HPACKError | IndexError) and not denied  # §4.3
-            code = ErrorCodes.COMPRESSION_ERROR if undecodable else ErrorCodes(error.error_code)
-            self._say_otherwise(code)
-            return ()
-        if events and isinstance(events[0], RequestReceived):
-            self._brief.enter(frame.stream)
-            return events
-        return list(self._heeded(events))
+    def _read_trailers(self, number: int, octets: bytes) -> Event:
+        fields = self._decoder.fields(octets)  # whatever they are, the table changes
+        opened = self._streams.get(number)
+        if opened is None or opened.incoming is None:
+            return self._refuse(number)
+        if opened.incoming.left or not is_trailer_section(fields):
+            return self._end_malformed(number, opened, ends=True)
+        return self._end_request(number, opened, b"", 0)
 
-    def _heeded(self, events: Sequence[Event]) -> Iterator[Event | Faulty]:
-        for event in events:
-            if isinstance(event, PingAckReceived):
-                if event.ping_data == _FAREWELL:
-                    self.part()
-            elif isinstance(event, RemoteSettingsChanged):
-                changed = event.changed_settings.get(SettingCodes.INITIAL_WINDOW_SIZE)
-                if changed is not None:
-                    self._brief.initial_window = changed.new_value
-                yield event
-            elif isinstance(event, TrailersReceived) and self._is_faulty(event):
-                self.reset(event.stream_id, ErrorCodes.PROTOCOL_ERROR)
-                yield Faulty(event.stream_id)
-                return
-            else:
-                if isinstance(event, StreamReset):
-                    self._lengths.pop(event.stream_id, None)
-                    if not event.remote_reset:
-                        self._remember(event.stream_id)
-                yield event
+    def _refuse(self, number: int) -> Event:
+        """End a stream whose request has ended, since more of it came (§5.1)."""
+        if number in self._streams:
+            self.reset(number, ErrorCode.STREAM_CLOSED)
+            return StreamLost(number)
+        if self._closed.get(number) is not _RESET:
+            self._send(_rst_stream(number, ErrorCode.STREAM_CLOSED))
+            self._remember(number, _RESET)
+        return _NOTHING
 
-    def _say_otherwise(self, error: ErrorCodes) -> None:
-        """Replace the GOAWAY that h2 has just written: it does not know of all streams."""
-        self.error = error
-        self._out.append(self._h2.data_to_send()[:-_GOAWAY])
-        self._go_away(self._brief.last(), error)
+    def _read_data(self, frame: Frame) -> Event:
+        number, octets, content = frame.stream, len(frame.payload), frame.content
+        self.incoming.use(octets)
+        opened = self._streams.get(number)
+        if opened is None or opened.incoming is None:
+            self.consumed(number, octets)
+            return self._refuse(number)
+        incoming, ends = opened.incoming, frame.flags & END_STREAM > 0
+        incoming.window.use(octets)
+        if incoming.left is not None:
+            incoming.left -= len(content)
+            if incoming.left < 0 or (ends and incoming.left):  # §8.1.1
+                self.consumed(number, octets)
+                return self._end_malformed(number, opened, ends=ends)
+        if ends:
+            return self._end_request(number, opened, content, octets)
+        return ContentCame(number, content, octets, ends=False)
 
-    def _is_faulty(self, trailers: TrailersReceived) -> bool:
-        """Content is missing before trailers, or they are none."""
-        left = self._lengths.pop(trailers.stream_id, 0)
-        return left > 0 or not is_trailer_section(trailers.headers)
+    def _end_request(self, number: int, opened: OpenStream, content: bytes, octets: int) -> Event:
+        opened.incoming = None
+        self._move(number, opened, _END_RECEIVED)
+        return ContentCame(number, content, octets, ends=True)
 
-    def _fits(self, frame: Frame) -> bool:
-        """Count content; False: it is not as long as its request said (§8.1.1)."""
-        if frame.content < 0:
-            return True  # more padding than payload: h2 ends the connection
-        left = self._lengths.pop(frame.stream) - frame.content
-        if frame.flags & Flag.END_STREAM:
-            return left == 0
-        self._lengths[frame.stream] = left
-        return left >= 0
+    def _end_malformed(self, number: int, opened: OpenStream, *, ends: bool) -> Event:
+        """End a stream whose content is not what its request said; nothing follows what both have ended."""
+        if ends and opened.state is _LOCAL:
+            self._move(number, opened, _END_RECEIVED)
+        else:
+            self.reset(number, ErrorCode.PROTOCOL_ERROR)
+        return StreamLost(number, _MALFORMED)
 
-    def _drop(self, frame: Frame) -> None:
-        """Give back the connection's window that content took which nobody reads (§5.1)."""
-        self._unread += frame.length
-        if self._unread >= LONGEST:
-            self._return_window()
+    def _read_window_update(self, frame: Frame) -> Event:
+        number, increment = frame.stream, frame.number
+        if not increment:
+            raise ConnectionFaultError(ErrorCode.PROTOCOL_ERROR)
+        if not number:
+            self._window += increment
+            if self._window > LARGEST:
+                raise ConnectionFaultError(ErrorCode.FLOW_CONTROL_ERROR)
+            return WindowOpened(0)
+        opened = self._streams.get(number)
+        if opened is None:
+            return _NOTHING
+        opened.window += increment
+        if opened.window > LARGEST:
+            self.reset(number, ErrorCode.FLOW_CONTROL_ERROR)
+            return StreamLost(number)
+        return WindowOpened(number)
 
-    def _return_window(self) -> None:
-        self._write(WindowUpdateFrame(0, window_increment=self._unread).serialize())
-        self._unread = 0
+    def _read_reset(self, number: int) -> Event:
+        opened = self._streams.get(number)
+        if opened is None:
+            return _NOTHING
+        self._move(number, opened, Cause.RESET_RECEIVED)
+        return StreamLost(number, by_client=True)
 
-    def expect(self, stream: int, length: int) -> None:
-        """Take note of the length of a request's content."""
-        self._lengths[stream] = length
+    def _read_of_connection(self, frame: Frame) -> Event:
+        kind, payload, is_ack = frame.kind, frame.payload, frame.flags & ACK > 0
+        if kind == PING and is_ack:
+            if payload == _FAREWELL:
+                self.part()
+        elif kind == PING:
+            self._send(frame_of(PING, ACK, 0, payload))
+        elif kind == GOAWAY:
+            if len(payload) < 8:
+                raise ConnectionFaultError(ErrorCode.FRAME_SIZE_ERROR)
+            self.is_left = True
+        elif len(payload) % _SETTING or (is_ack and payload):
+            raise ConnectionFaultError(ErrorCode.FRAME_SIZE_ERROR)
+        elif not is_ack:
+            self._read_settings(payload)
+            self._send(frame_of(SETTINGS, ACK, 0, b""))
+            return WindowOpened(0)
+        return _NOTHING
 
-    def consumed(self, stream: int, octets: int) -> None:
+    def _read_settings(self, payload: bytes) -> None:
+        for place in range(0, len(payload), _SETTING):
+            identifier = int.from_bytes(payload[place : place + 2], "big")
+            value = int.from_bytes(payload[place + 2 : place + _SETTING], "big")
+            least, most, code = _SETTINGS.get(identifier, (0, value, ErrorCode.NO_ERROR))
+            if not least <= value <= most:
+                raise ConnectionFaultError(code)
+            if identifier == _INITIAL_WINDOW_SIZE:
+                raised, self._initial_window = value - self._initial_window, value
+                for opened in self._streams.values():
+                    opened.window += raised
+                    if opened.window > LARGEST:
+                        raise ConnectionFaultError(ErrorCode.FLOW_CONTROL_ERROR)
+
+    def consumed(self, number: int, octets: int) -> None:
         """Let as much content come again: these bytes of a stream's frames are taken."""
-        if octets and self.state is not SessionState.ENDED:
-            self._h2.acknowledge_received_data(octets, stream)
+        if octets:
+            self._grant(0, self.incoming, octets)
+            opened = self._streams.get(number)
+            if opened is not None and opened.incoming is not None:
+                self._grant(number, opened.incoming.window, octets)
+
+    def _grant(self, number: int, window: Window, octets: int) -> None:
+        increment = window.take(octets)
+        if increment:
+            self._send(frame_of(WINDOW_UPDATE, 0, number, increment.to_bytes(4, "big")))
 
     # Outgoing
 
-    def head(self, stream: int, status: int, block: bytes, *, ends: bool = False) -> None:
-        """Send a response's head, or an interim response; its fields are those of `block`.
-
-        h2 would encode each field anew for each connection: a head goes beside it, and it hears of content.
-        """
-        self._write(self._frames_of_head(stream, status, block, ends=ends))
+    def head(self, number: int, status: int, block: bytes, *, ends: bool = False) -> None:
+        """Send a response's head, or an interim response; its fields are those of `block`."""
+        self._send_head(number, status, block, ends=ends)
         if ends:
-            self._h2.end_stream(stream)
-            self._out.append(self._h2.data_to_send()[:-FRAME_HEADER])  # an empty frame: the flag has said it
+            self._end_response(number)
 
-    def _frames_of_head(self, stream: int, status: int, block: bytes, *, ends: bool) -> bytes:
+    def _send_head(self, number: int, status: int, block: bytes, *, ends: bool) -> None:
         octets = block_of_status(status) + block
         if not self._is_greeted:
             self._is_greeted, octets = True, NO_TABLE + octets
-        kind, flags, frames = Kind.HEADERS, int(Flag.END_STREAM) if ends else 0, b""
+        kind, flags, frames = HEADERS, END_STREAM if ends else 0, b""
         while len(octets) > LONGEST:
             piece, octets = octets[:LONGEST], octets[LONGEST:]
-            frames += frame_of(kind, flags, stream, piece)
-            kind, flags = Kind.CONTINUATION, 0
-        return frames + frame_of(kind, flags | Flag.END_HEADERS, stream, octets)
+            frames += frame_of(kind, flags, number, piece)
+            kind, flags = CONTINUATION, 0
+        self._send(frames + frame_of(kind, flags | END_HEADERS, number, octets))
 
-    def answer(self, status: int, block: bytes, body: bytes) -> bool:
-        """Send the whole response to the request that was read last; False: there is no window for it."""
-        frame, octets = self._whole, len(body)
-        if frame is None or octets > self._brief.room():
+    def answer(self, number: int, status: int, block: bytes, body: bytes) -> bool:
+        """Send the whole response to a request that is complete; False: there is no window for it."""
+        if len(body) > self.window(number):
             return False
-        self._whole = None
-        self._decoder.skip()
-        stream = frame.stream
-        self._write(self._frames_of_head(stream, status, block, ends=not body))
-        for start in range(0, octets, LONGEST):
-            piece = body[start : start + LONGEST]
-            self._earn(len(piece))
-            ends = start + LONGEST >= octets
-            self._out.append(frame_of(Kind.DATA, int(Flag.END_STREAM) if ends else 0, stream, piece))
-        self.unwritten += octets
-        self._brief.answer(stream, octets)
+        self._send_head(number, status, block, ends=not body)
+        if not body:
+            self._end_response(number)
+        elif len(body) <= LONGEST:
+            self.content(number, body, ends=True)
+        else:
+            whole = memoryview(body)
+            for start in range(0, len(body), LONGEST):
+                ends = start + LONGEST >= len(body)
+                self.content(number, whole[start : start + LONGEST], ends=ends)
         self._credit.earn(Credit.AN_ANSWER)
         return True
 
-    def window(self, stream: int) -> int:
+    def window(self, number: int) -> int:
         """The bytes of content that the client takes now."""
-        return self._brief.room(self._h2.local_flow_control_window(stream))
+        return min(self._window, self._streams[number].window)
 
-    def content(self, stream: int, content: memoryview, *, ends: bool) -> None:
-        """Send content, which is within the window."""
-        self.unwritten += len(content)
-        self._brief.sent(len(content))
-        while True:
-            piece, content = content[:LONGEST], content[LONGEST:]
-            self._earn(len(piece))
-            self._h2.send_data(stream, bytes(piece), end_stream=ends and not content)
-            if not content:
-                return
-
-    def _earn(self, octets: int) -> None:
-        if octets >= _A_PIECE:
+    def content(self, number: int, content: bytes | memoryview, *, ends: bool) -> None:
+        """Send content, at most a frame's, which is within the window."""
+        length = len(content)
+        self.unwritten += length
+        self._window -= length
+        self._streams[number].window -= length
+        if length >= _A_PIECE:
             self._credit.earn(Credit.A_PIECE)
+        self._send(frame_header(DATA, END_STREAM if ends else 0, number, length))
+        self._send(content)
+        if ends:
+            self._end_response(number)
 
-    def end(self, stream: int) -> None:
+    def end(self, number: int) -> None:
         """End a response whose content is all sent."""
-        self._h2.end_stream(stream)
+        self._send(frame_of(DATA, END_STREAM, number, b""))
+        self._end_response(number)
 
-    def answered(self, stream: int) -> None:
-        """Take note that a stream is over on both sides."""
-        self._lengths.pop(stream, None)
-        self._credit.earn(Credit.AN_ANSWER)
+    def _end_response(self, number: int) -> None:
+        self._move(number, self._streams[number], _END_SENT)
 
-    def awaits_end(self, stream: int) -> bool:
-        """Take note that a response is over; True: its request is whole but for END_STREAM.
+    def is_answered(self, number: int) -> bool:
+        """Tell whether nothing is left of a stream whose response is over, but perhaps its END_STREAM.
 
         Some clients send that in a frame of its own, and take RST_STREAM for a failure.
         """
-        if self._lengths.get(stream, -1) != 0:
-            return False
+        opened = self._streams.get(number)
+        if opened is not None:
+            if opened.incoming is None or opened.incoming.left != 0:
+                return False
+            self._unended[number] = None
+            if len(self._unended) > MOST_STREAMS:
+                self.reset(next(iter(self._unended)), ErrorCode.NO_ERROR)
         self._credit.earn(Credit.AN_ANSWER)
-        self._unended[stream] = None
-        if len(self._unended) > MOST_STREAMS:
-            oldest, _ = self._unended.popitem(last=False)
-            if oldest in self._lengths:
-                self.reset(oldest, ErrorCodes.NO_ERROR)
         return True
 
-    def reset(self, stream: int, code: ErrorCodes) -> None:
-        """End a stream at once; its client may not know for a while."""
-        self._lengths.pop(stream, None)
-        if self.state is SessionState.ENDED:
-            return
-        try:
-            self._h2.reset_stream(stream, code)
-        except StreamClosedError:
-            return  # both sides have ended it (§5.1)
-        self._remember(stream)
-
-    def _remember(self, stream: int) -> None:
-        self._dropped[stream] = None
-        if len(self._dropped) > _REMEMBERED:
-            self._dropped.popitem(last=False)
+    def reset(self, number: int, code: ErrorCode) -> None:
+        """End a stream at once, if it has not ended; its client may not know for a while."""
+        opened = self._streams.get(number)
+        if opened is not None and self.state is not _ENDED:
+            self._send(_rst_stream(number, code))
+            self._move(number, opened, Cause.RESET_SENT)
 
     def charge(self, price: int, now: float) -> None:
         """Let the client pay for a request in vain; 0: it has paid."""
         if price and not self._credit.waste(price, now):
-            self.fail(ErrorCodes.ENHANCE_YOUR_CALM)
+            self.fail(ErrorCode.ENHANCE_YOUR_CALM)
+
+    def _move(self, number: int, opened: OpenStream, cause: Cause) -> None:
+        """Move a stream; a move that is not in the table is a KeyError."""
+        state = opened.state = STREAM_MOVES[opened.state, cause]
+        if state > _LOCAL:
+            del self._streams[number]
+            self._unended.pop(number, None)
+            self._remember(number, state)
+
+    def _remember(self, number: int, state: StreamState) -> None:
+        self._closed[number] = state
+        if len(self._closed) > 2 * _REMEMBERED:
+            self._closed = dict([*self._closed.items()][_REMEMBERED:])
 
     # The end
 
     def leave(self) -> None:
         """Let the connection end once nothing is under way."""
         if self.state is SessionState.OPEN:
-            self._move(SessionState.LEAVING)
+            self._go(SessionState.LEAVING)
 
     def ask_to_leave(self) -> None:
         """Ask a client that goes on to send no more requests; those that it has sent by then are answered.
 
-        Clients that use h2 take a GOAWAY for the end of all streams, so it is not sent before it is needed.
+        Many clients take a GOAWAY for the end of all streams, so it is not sent before it is needed.
         """
         if self.state is SessionState.LEAVING:
-            self._move(SessionState.ASKED)
-            self._go_away(LARGEST)
-            self._h2.ping(_FAREWELL)
+            self._go(SessionState.ASKED)
+            self._go_away(LARGEST, ErrorCode.NO_ERROR)
+            self._send(frame_of(PING, 0, 0, _FAREWELL))
 
     def part(self) -> None:
         """Tell the client which request was the last that is answered."""
-        if self.state is not SessionState.PARTED and self.state is not SessionState.ENDED:
-            self._move(SessionState.PARTED)
-            self._go_away(self._brief.last())
+        if self.state is not SessionState.PARTED and self.state is not _ENDED:
+            self._go(SessionState.PARTED)
+            self._go_away(self._last_answered(), ErrorCode.NO_ERROR)
 
-    def fail(self, code: ErrorCodes) -> None:
+    def fail(self, code: ErrorCode) -> None:
         """End the connection with an error (§5.4.1)."""
-        if self.state is not SessionState.ENDED:
-            self._move(SessionState.ENDED)
+        if self.state is not _ENDED:
             self.error = code
-            self._h2.close_connection(code, last_stream_id=self._brief.last())
+            self._go_away(self._last_answered(), code)
+            self._go(_ENDED)
 
-    def forget(self) -> None:
-        """Let go of h2's connection, a circle that would wait for the garbage collector."""
-        if self.state is not SessionState.ENDED:
-            self._move(SessionState.ENDED)
-        vars(self._h2).clear()
+    def _last_answered(self) -> int:
+        """The last stream that is answered, as GOAWAY names it: it rises no more from now on (§6.8)."""
+        if self._last is None:
+            self._last = self.highest
+        return self._last
 
-    def _go_away(self, last: int, code: ErrorCodes = ErrorCodes.NO_ERROR) -> None:
-        frame = GoAwayFrame(0, last_stream_id=last, error_code=code)
-        self._write(frame.serialize())
+    def _go_away(self, last: int, code: ErrorCode) -> None:
+        self._send(frame_of(GOAWAY, 0, 0, last.to_bytes(4, "big") + code.to_bytes(4, "big")))
 
-    def _move(self, state: SessionState) -> None:
-        assert state in _NEXT[self.state], (self.state, state)
-        self.state = state
+    def _go(self, state: SessionState) -> None:
+        self.state = SESSION_MOVES[self.state, state]
 
     # Bytes to write
 
-    def _write(self, octets: bytes) -> None:
-        self._out += (self._h2.data_to_send(), octets)
+    def _send(self, octets: bytes | memoryview) -> None:
+        if self.state is not _ENDED:
+            self._out.append(octets)
 
     def take(self) -> bytes:
         """All that is to be written now."""
-        self.unwritten = 0
-        if self._unread:
-            self._return_window()
-        if not self._out:
-            return self._h2.data_to_send()
-        out, self._out = self._out, []
-        out.append(self._h2.data_to_send())
+        out, self._out, self.unwritten = self._out, [], 0
         return b"".join(out)
 
 
-def _depends_on_itself(frame: Frame) -> bool:
-    """Tell whether the priority of a HEADERS frame names its own stream (RFC 7540 §5.3.1)."""
-    return int.from_bytes(frame.octets[FRAME_HEADER : FRAME_HEADER + 4], "big") & LARGEST == frame.stream
-
-
-def _h2(header_octets: int, decoder: FieldDecoder) -> H2Connection:
-    """h2's connection, with our settings sent."""
-    config = H2Configuration(
-        client_side=False,
-        header_encoding=None,
-        # Fields are judged by http2.head, and those that are sent come from there or from the engine.
-        validate_inbound_headers=False,
-        normalize_inbound_headers=False,
-        validate_outbound_headers=False,
-        normalize_outbound_headers=False,
+def _greeting(header_octets: int) -> bytes:
+    """Our settings, and the window of the connection: twice what all streams may have under way."""
+    settings = (
+        (_MAX_CONCURRENT_STREAMS, MOST_STREAMS),
+        (_INITIAL_WINDOW_SIZE, STREAM_WINDOW),
+        (_MAX_HEADER_LIST_SIZE, header_octets),
     )
-    connection = H2Connection(config)
-    settings = {
-        SettingCodes.MAX_CONCURRENT_STREAMS: MOST_STREAMS,
-        SettingCodes.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
-        SettingCodes.MAX_HEADER_LIST_SIZE: header_octets,
-    }
-    connection.local_settings = Settings(client=False, initial_values=settings)
-    connection.initiate_connection()
-    # Streams bound what waits here, and the connection's window holds none of them up: twice what all of them
-    # may have under way, since h2 gives back half of it at a time.
-    connection.increment_flow_control_window((2 * MOST_STREAMS - 1) * STREAM_WINDOW)
-    # h2 ends the connection at once for what is more than is said here: streams too many, which a client
-    # may open before it has read this, and fields too large, which are refused with 431.
-    settings[SettingCodes.MAX_CONCURRENT_STREAMS] = LARGEST
-    connection.local_settings = Settings(client=False, initial_values=settings)
-    connection.decoder = cast("hpack.Decoder", decoder)
-    return connection
+    payload = b"".join([each.to_bytes(2, "big") + value.to_bytes(4, "big") for each, value in settings])
+    increment = (2 * MOST_STREAMS - 1) * STREAM_WINDOW
+    return frame_of(SETTINGS, 0, 0, payload) + frame_of(WINDOW_UPDATE, 0, 0, increment.to_bytes(4, "big"))
+
+
+def _rst_stream(number: int, code: ErrorCode) -> bytes:
+    return frame_of(RST_STREAM, 0, number, code.to_bytes(4, "big"))
+
+
+def _check_priority(frame: Frame) -> None:
+    """Find an error in a priority, of which nothing else is read (RFC 7540 §5.3.1)."""
+    priority = frame.content if frame.kind == HEADERS else frame.payload
+    if len(priority) < _PRIORITY:
+        raise ConnectionFaultError(ErrorCode.FRAME_SIZE_ERROR)
+    if int.from_bytes(priority[:4], "big") & LARGEST == frame.stream:
+        raise ConnectionFaultError(ErrorCode.PROTOCOL_ERROR)

@@ -7,14 +7,12 @@ from collections.abc import Collection
 from enum import Enum
 from typing import Final, Protocol
 
-from h2.errors import ErrorCodes
-
 from univocal.http.fields import without
 from univocal.http.forward import HOP_BY_HOP
 from univocal.http.messages import Fields
 from univocal.http.upgrade import Line
 from univocal.server.http2.block import block_of
-from univocal.server.http2.frames import LONGEST
+from univocal.server.http2.frames import LONGEST, ErrorCode
 from univocal.server.http2.session import Session
 from univocal.server.peer import ClientPeer
 from univocal.server.turn import Turn
@@ -198,7 +196,7 @@ class Http2Stream:
             if self._ended:
                 self._end(self._wire.session)  # its head was all of it
             else:
-                self.reset(ErrorCodes.INTERNAL_ERROR)
+                self.reset(ErrorCode.INTERNAL_ERROR)
 
     def upgrade(self, fields: Fields | None) -> Line:  # noqa: ARG002
         raise RuntimeError("HTTP/2 has no 101 (RFC 9113 §8.6).")
@@ -236,21 +234,18 @@ class Http2Stream:
     def _end(self, session: Session) -> None:
         """End the response; content of the request that still comes is of no use (§8.1)."""
         if self.is_malformed:
-            self.reset(ErrorCodes.PROTOCOL_ERROR)
+            self.reset(ErrorCode.PROTOCOL_ERROR)
             return
         if not self._ended:
             session.end(self.number)
-        if self.is_complete:
-            session.answered(self.number)
-            self._let_go()
-        elif session.awaits_end(self.number):
+        if session.is_answered(self.number):
             self._let_go()
         else:
-            self.reset(ErrorCodes.NO_ERROR)
+            self.reset(ErrorCode.NO_ERROR)
 
     # The end
 
-    def reset(self, code: ErrorCodes, reasons: tuple[str, ...] = ()) -> None:
+    def reset(self, code: ErrorCode, reasons: tuple[str, ...] = ()) -> None:
         """End the stream at once."""
         if self.phase is not ResponsePhase.OVER:
             self._wire.session.reset(self.number, code)

@@ -1,4 +1,4 @@
-"""Stored responses are sent while their request is read, and clients see what h2 would have them see."""
+"""Stored responses are sent while their request is read, and clients see what they would see of a miss."""
 
 import asyncio
 
@@ -67,19 +67,6 @@ async def client(connect):
 
 def page(stream, path=b"/"):
     return headers(stream, changed(GET, path=path))
-
-
-async def test_h2_hears_of_no_stored_response(client, monkeypatch):
-    heard = []
-    monkeypatch.setattr(
-        client.connection.session._h2, "receive_data", lambda octets: heard.append(octets) or []
-    )
-    for stream, path in enumerate([b"/", b"/none", b"/page"]):
-        status, _, content = await client.ask(2 * stream + 1, path=path)
-        assert (status, len(content), client.has_ended(2 * stream + 1)) == (200, PAGES[path], True)
-    assert heard == []
-    await client.send(headers(9, POST))
-    assert len(heard) == 1
 
 
 async def test_a_page_beyond_the_window_comes_as_it_opens(client):
@@ -179,7 +166,7 @@ async def test_the_last_stream_is_named_at_the_end(client):
     assert client.goodbyes == [(7, 0)]
 
 
-# A client's frames, and the same server with and without brief streams.
+# A client's frames, and the same server with and without hits at a glance.
 
 FIELDS = st.sampled_from(
     [(b"accept", b"*/*"), (b"x", b"y" * 50), (b"x", b"z" * 50), (b"user-agent", b"a" * 200)]
@@ -255,18 +242,16 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=12))
-def test_clients_see_the_same_with_and_without_brief_streams(steps):
+def test_clients_see_the_same_with_and_without_glances(steps):
     script = Script()
     frames = [script.write(*step) for step in steps]
-    assert asyncio.run(conversation(frames, is_brief=True)) == asyncio.run(
-        conversation(frames, is_brief=False)
-    )
+    assert asyncio.run(conversation(frames, glances=True)) == asyncio.run(conversation(frames, glances=False))
 
 
-async def conversation(frames, *, is_brief):
+async def conversation(frames, *, glances):
     """The frames of each stream, and the end."""
     server = await filled()
-    server.listener.service = Watched(server.listener.service, glances=is_brief)
+    server.listener.service = Watched(server.listener.service, glances=glances)
     client = server.connect()
     for octets in frames:
         await client.send(octets)
@@ -274,7 +259,7 @@ async def conversation(frames, *, is_brief):
     seen = [
         (sections(client, stream), client.content(stream), client.has_ended(stream)) for stream in streams
     ]
-    resets = [set(client.resets(stream)) for stream in streams]  # h2 says so for each frame
+    resets = [set(client.resets(stream)) for stream in streams]
     rest = [each for each in client.of(0) if each.kind != WINDOW_UPDATE]
     await client.leave()
     return streams, seen, resets, rest, client.goodbyes, client.transport.is_closed
