@@ -1,6 +1,6 @@
 """One connection's state by RFC 9113: bytes in, events out, bytes to send. No socket, no clock.
 
-hpack alone knows the fields' coding. What many clients need, beside the text of the RFC:
+hpack codes the fields. Beside the rules of the RFC, these hold:
 
 - Streams under way finish behind a GOAWAY, sent or received (§6.8).
 - Frames for a stream that was reset here are dropped, whatever they are (§5.4.2).
