@@ -104,6 +104,8 @@ def test_a_preferred_language_does_not_outdo_the_other_selecting_fields() -> Non
 
 def test_names_are_sorted_and_once() -> None:
     assert vary_names([(b"vary", b"B, a"), (b"vary", b", b,")]) == (b"a", b"b")
+    assert vary_names([(b"vary", b"Accept-Encoding User-Agent")]) == (b"accept-encoding", b"user-agent")
+    assert vary_names([(b"vary", b"a *")]) is None
     assert vary_names([]) == ()
 
 
