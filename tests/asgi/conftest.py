@@ -13,8 +13,7 @@ import pytest
 
 from support import Clock, hurry, idle
 from univocal import CacheMiddleware
-from univocal.asgi.application import LINGER
-from univocal.asgi.reception import PATIENCE
+from univocal.asgi.client import PATIENCE
 
 Fields = list[tuple[bytes, bytes]]
 
@@ -208,9 +207,3 @@ def idle_fixture() -> Callable[[], Any]:
 async def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A waiting client is watched from the first moment on, not only after a while."""
     hurry(monkeypatch, PATIENCE)
-
-
-@pytest.fixture
-async def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An application that nobody waits for is cancelled in the next turn."""
-    hurry(monkeypatch, LINGER)

@@ -349,8 +349,33 @@ async def test_content_that_grows_too_large_releases_who_comes_later(cached, idl
 # Who leaves
 
 
-@pytest.mark.usefixtures("impatient")
-async def test_the_first_client_leaves_and_others_get_the_answer(cached, application, idle):
+class Listening:
+    """Answers at the gate, unless it hears before that its client has left; then it returns or goes on."""
+
+    def __init__(self, application, *, heeds=True):
+        self.application, self.heeds = application, heeds
+        self.gate, self.heard = asyncio.Event(), 0
+
+    async def __call__(self, scope, receive, send):
+        async def disconnected():
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            self.heard += 1
+
+        async def complete():
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        leaving, opening = asyncio.ensure_future(disconnected()), asyncio.ensure_future(self.gate.wait())
+        done, _ = await asyncio.wait((leaving, opening), return_when=asyncio.FIRST_COMPLETED)
+        if leaving in done and self.heeds:
+            opening.cancel()
+            return
+        await opening
+        leaving.cancel()
+        await self.application(scope, complete, send)
+
+
+async def test_a_leader_s_application_that_goes_on_answers_others(cached, application, idle):
     client, application.gate = cached(), asyncio.Event()
     leave = asyncio.Event()
     leader = asyncio.create_task(client("/a", leave=leave))
@@ -358,83 +383,110 @@ async def test_the_first_client_leaves_and_others_get_the_answer(cached, applica
     followers = start(client, 3, "/a")
     await idle()
     leave.set()
-    assert (await leader).status == 0
+    await idle()
     application.gate.set()
-    assert {answer.body for answer in await together(followers)} == {b"answer 1"}
+    assert {answer.body for answer in await together([leader, *followers])} == {b"answer 1"}
     assert (application.count, application.cancelled) == (1, 0)
 
 
-@pytest.mark.usefixtures("impatient", "at_once")
-async def test_once_all_have_left_the_application_is_cancelled(cached, application, idle):
-    client, application.gate = cached(), asyncio.Event()
-    leave = asyncio.Event()
-    waiting = start(client, 3, "/a", leave=leave)
+@pytest.mark.parametrize("heeds", [True, False])
+async def test_others_get_an_answer_whatever_the_leader_s_application_does(cached, application, idle, heeds):
+    listening = Listening(application, heeds=heeds)
+    client, leave = cached(app=listening), asyncio.Event()
+    leader = asyncio.create_task(client("/a", leave=leave))
     await idle()
-    assert application.cancelled == 0
+    followers = start(client, 3, "/a")
+    await idle()
     leave.set()
-    await together(waiting)
     await idle()
-    assert (application.count, application.cancelled) == (1, 1)
+    assert listening.heard == 1
+    listening.gate.set()
+    answers = await together([leader, *followers])
+    assert {answer.status for answer in answers[1:]} == {200}
+    assert len({answer.body for answer in answers[1:]}) == (3 if heeds else 1)
+
+
+async def test_a_part_that_others_have_is_completed_for_them(cached, idle):
+    """Nobody can ask for the rest of it."""
+    gates = [asyncio.Event(), asyncio.Event()]
+    left = asyncio.Event()
+
+    async def application(scope, receive, send):
+        async def disconnected():
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            left.set()
+
+        leaving = asyncio.create_task(disconnected())
+        await streaming([b"1", gates[0], b"2", gates[1], b"3"])(scope, receive, send)
+        leaving.cancel()
+
+    client, leave = cached(app=application), asyncio.Event()
+    leader = asyncio.create_task(client("/a", leave=leave))
+    await idle()
+    follower = asyncio.create_task(client("/a"))
+    await idle()
+    gates[0].set()
+    await idle()
+    leave.set()
+    await idle()
+    assert not left.is_set()
+    gates[1].set()
+    assert (await together([leader, follower]))[1].body == b"123"
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_once_all_have_left_the_application_has_a_while(cached, application, idle):
-    client, application.gate = cached(), asyncio.Event()
-    leave = asyncio.Event()
+async def test_once_all_have_left_a_listening_application_hears_of_it(cached, application, idle):
+    listening = Listening(application)
+    client, leave = cached(app=listening), asyncio.Event()
     waiting = start(client, 3, "/a", leave=leave)
     await idle()
     leave.set()
     await together(waiting)
-    await idle()
-    application.gate.set()
-    await idle()
-    assert (application.count, application.cancelled) == (1, 0)
-    assert (await client("/a")).body == b"answer 2"
+    assert listening.heard == 1
+    listening.gate.set()
+    assert (await client("/a")).body == b"answer 1"
 
 
-@pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize(("version", "errors"), [("2.3", 0), ("2.4", 1), ("2.10", 1), ("3", 0)])
-async def test_content_sent_to_nobody_is_an_error_since_2_4(cached, application, idle, version, errors):
-    caught = []
+@pytest.mark.parametrize("error", [None, OSError])
+async def test_a_server_decides_about_messages_to_who_has_left(cached, application, idle, error):
+    listening, sent, caught = Listening(application, heeds=False), [], []
+    client, leave = cached(app=listening), asyncio.Event()
+    inner = client.app
 
-    async def app(scope, receive, send):
+    async def server(scope, receive, send):
+        async def gone(message):
+            sent.append(message["type"])
+            if error is not None:
+                raise error
+
         try:
-            await application(scope, receive, send)
-        except OSError as error:
-            caught.append(error)
+            await inner(scope, receive, gone)
+        except OSError as raised:
+            caught.append(raised)
 
-    client, application.gate = cached(app=app), asyncio.Event()
-    leave = asyncio.Event()
-    (waiting,) = start(client, 1, "/a", leave=leave, asgi={"version": "3.0", "spec_version": version})
-    await idle()
-    leave.set()
-    await together([waiting])
-    application.gate.set()
-    await idle()
-    assert len(caught) == errors
-
-
-@pytest.mark.usefixtures("impatient")
-async def test_after_all_have_left_the_next_request_begins_anew(cached, application, idle):
-    client, application.gate = cached(), asyncio.Event()
-    leave = asyncio.Event()
+    client.app = server
     waiting = start(client, 1, "/a", leave=leave)
     await idle()
     leave.set()
+    await idle()
+    listening.gate.set()
     await together(waiting)
-    application.gate = None
-    assert (await client("/a")).body == b"answer 2"
+    assert sent == (["http.response.start"] if error else ["http.response.start", "http.response.body"])
+    assert len(caught) == (error is not None)
 
 
-@pytest.mark.usefixtures("at_once")
 async def test_a_server_that_cancels_a_request_cancels_the_application(cached, application, idle):
     client, application.gate = cached(), asyncio.Event()
     (waiting,) = start(client, 1, "/a")
     await application.reached(1)
-    waiting.cancel()
-    await together([waiting])
+    others = start(client, 2, "/a")
     await idle()
-    assert application.cancelled == 1
+    waiting.cancel()
+    await idle()
+    assert (waiting.cancelled(), application.cancelled) == (True, 1)
+    application.gate.set()
+    assert {answer.status for answer in await together(others)} == {200}
 
 
 async def test_a_waiter_has_a_limit_then_asks_for_itself(clock, application, client_of, idle):
@@ -595,12 +647,13 @@ async def test_a_refusal_by_the_origin_is_everyones_answer(cached, idle):
 
 
 async def test_content_that_is_cut_short_ends_nobodys_response(cached, idle):
-    gate = asyncio.Event()
-    app = counted(streaming([b"half", gate], complete=False))
+    gates = [asyncio.Event(), asyncio.Event()]
+    app = counted(streaming([gates[0], b"half", gates[1]], complete=False))
     client = cached(app=app)
     waiting = start(client, 3, "/a")
-    await idle()
-    gate.set()
+    for gate in gates:
+        await idle()
+        gate.set()
     answers = await together(waiting)
     assert {(answer.body, answer.complete) for answer in answers} == {(b"half", False)}
     await client("/a")
@@ -652,22 +705,25 @@ async def test_work_after_the_response_holds_up_nobody_who_comes_later(cached, c
         await gate.wait()
 
     client = cached(app=counted(application))
-    await client("/a")
+    first = start(client, 1, "/a")
+    await idle()
     clock.now += 3600
     waiting = start(client, 3, "/a")
-    assert {answer.status for answer in await together(waiting)} == {200}
+    await idle()
     assert client.app.app.count == 2  # the second is again one for all three
     assert client.app.store.stats.reserved == 0
+    assert [each.done() for each in waiting] == [False, True, True]  # the leader's task goes on with the work
     gate.set()
-    await idle()
+    assert {answer.status for answer in await together(first + waiting)} == {200}
 
 
-async def test_an_error_after_the_response_is_logged(cached, caplog, idle):
+async def test_an_error_after_the_response_is_the_server_s(cached):
     async def application(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": OPEN})
         await send({"type": "http.response.body", "body": b"done"})
         raise LookupError("the afterwards")
 
-    assert (await cached(app=application)("/a")).body == b"done"
-    await idle()
-    assert "the afterwards" in caplog.text
+    client = cached(app=application)
+    with pytest.raises(LookupError):
+        await client("/a")
+    assert "hit" in (await client("/a")).handling

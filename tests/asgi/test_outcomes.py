@@ -105,14 +105,16 @@ async def test_an_application_that_raises(client, told, application):
     assert [outcome.status for outcome in told] == [0]
 
 
-@pytest.mark.usefixtures("impatient")
 async def test_a_client_that_leaves(client, told, application):
     application.gate, leave = asyncio.Event(), asyncio.Event()
     waiting = asyncio.create_task(client("/a", leave=leave))
     await application.reached(1)
     leave.set()
-    await waiting
+    await application.receives[0]()
     assert [(outcome.status, outcome.bytes) for outcome in told] == [(0, 0)]
+    application.gate.set()
+    await waiting
+    assert len(told) == 1
 
 
 async def test_each_waiting_request_has_its_own_outcome(client, told, application, idle):

@@ -18,7 +18,7 @@ import uvicorn
 from authority import Authority
 from support import Clock, hurry
 from univocal import CacheMiddleware, ReverseProxy, Rules, Runtime
-from univocal.asgi.reception import PATIENCE
+from univocal.asgi.client import PATIENCE
 from univocal.asgi.reverse_proxy import Origins
 from univocal.judge.profiles import builtin_profiles
 from univocal.origin.server import Timeouts

@@ -22,9 +22,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 
-from support import hurry
 from univocal import CacheMiddleware
-from univocal.asgi.application import LINGER
 
 Ask = Callable[..., Any]
 
@@ -233,22 +231,3 @@ async def test_a_handler_that_would_have_finished_does(serve: Any) -> None:
     go_on.set()
     await noticed("saved")
     assert "cancelled" not in told
-
-
-async def test_who_never_ends_is_cancelled_after_a_while(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    hurry(monkeypatch, LINGER, 0.05)
-
-    async def deaf(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        try:
-            while True:
-                await send({"type": "http.response.body", "body": b"x" * 100_000, "more_body": True})
-                told.append("sent")
-        except asyncio.CancelledError:
-            told.append("cancelled")
-            raise
-
-    client = await (await serve(deaf))("/a")
-    await noticed("sent")
-    client.close()
-    await noticed("cancelled")

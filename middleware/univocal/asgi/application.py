@@ -1,123 +1,219 @@
-"""An ASGI application as the origin server of an exchange."""
+"""An ASGI application as the origin server of an exchange: called in the request's own task."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections.abc import Callable
+from enum import Enum
 from typing import Final
 
+from univocal.asgi.client import ScopeClient
 from univocal.asgi.handlers import HandlerCall, Purger
 from univocal.asgi.messages import App, ClientLeftError, Message, Scope, fields_of
 from univocal.asgi.scope import respell
 from univocal.engine.broadcast import CutShortError
+from univocal.engine.exchange import Exchange
+from univocal.engine.flight import Flight
 from univocal.forward.roles import OriginRequest
 from univocal.http.errors import RefusedError
 from univocal.http.extensions import EARLY_HINT, INTERIM
 from univocal.http.forward import framed_anew, one_length
-from univocal.http.roles import Answer, Content, UnderWay
+from univocal.http.messages import Response
+from univocal.http.roles import Answer, Content, ContentSink, UnderWay
 from univocal.judge.admission import Admission
 
 logger: Final = logging.getLogger("univocal")
 
-# Bytes of a request's content that wait for the application.
-HIGH_WATER: Final = 64 * 1024
-
-# Seconds that an application may go on once nobody waits for its response: most end when they hear of it, and
-# what they do beside answering is done.
-LINGER: Final = 30.0
-# Bytes that it may send in that time; with more, it waits for the end.
-UNWANTED: Final = 1024 * 1024
-# Messages that it may send then in one turn of the event loop before others have theirs.
-_AT_ONCE: Final = 32
+_DISCONNECT: Final = "http.disconnect"
 
 
 class Application:
-    """Asks an ASGI application for the requests of one scope (an `Origin`, see forward/roles.py)."""
+    """Asks an ASGI application for the requests of one scope (an `Origin`, see forward/roles.py).
 
-    __slots__ = ("_admission", "_app", "_cache", "_scope", "takes_targets")
+    The client's own task runs the calls. Only a refresh in the background has a task, one of `refreshes`, and
+    so has a request that is made once more when that task has ended.
+    """
 
-    def __init__(self, app: App, scope: Scope, admission: Admission, cache: Purger) -> None:
+    __slots__ = (
+        "_admission",
+        "_app",
+        "_cache",
+        "_refreshes",
+        "_scope",
+        "client",
+        "closed",
+        "error",
+        "exchange",
+        "max_body",
+        "takes_targets",
+    )
+
+    def __init__(
+        self,
+        app: App,
+        scope: Scope,
+        admission: Admission,
+        cache: Purger,
+        client: ScopeClient,
+        refreshes: set[asyncio.Task[None]],
+    ) -> None:
         self.takes_targets: Final = False
         self._admission = admission
+        self.max_body = admission.runtime.limits.max_body
         self._app = app
         self._cache = cache
         self._scope = scope
+        self._refreshes = refreshes
+        self.client = client
+        self.exchange: Exchange  # that the client waits for
+        self.closed = False  # the client's task has ended
+        self.error: Exception | None = None  # of a call whose exchange was answered otherwise, or will be
 
     def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> UnderWay:
-        """Call the application in a task of its own, with a canonical scope."""
+        """Have the application called with a canonical scope."""
         fields = framed_anew(request.fields)
         if request.edits is not None:
             fields = request.edits.supply(fields)
         scope = respell(self._scope, self._admission, request.method, fields)
         canonical = self._admission.canonical
         assert canonical is not None
-        return _Call(self._app, scope, content, answer, HandlerCall(self._cache, canonical))
+        assert isinstance(answer, Flight)
+        call = Call(self, self._app, scope, content, answer, HandlerCall(self._cache, canonical))
+        if request.background or self.closed:
+            self._begin(call)
+        else:
+            self.client.call = call
+            self.client.ring()
+        return call
+
+    def close(self) -> None:
+        """Run no more calls in the client's task; a call that others wait for goes on by itself."""
+        self.closed = True
+        call, self.client.call = self.client.call, None
+        if isinstance(call, Call):
+            self._begin(call)
+
+    def _begin(self, call: Call) -> None:
+        call.task = asyncio.get_running_loop().create_task(call.run_alone())
+        self._refreshes.add(call.task)
+        call.task.add_done_callback(self._refreshes.discard)
 
 
-class _Call:
-    """One call of the application; its content comes as it is received."""
+class ReceivedContent:
+    """The content of a request that an application receives itself (a `Content`, see http.roles)."""
+
+    __slots__ = ()
+
+    def when_begun(self, call: Callable[[], None] | None) -> None:
+        """Call nobody: nothing comes of itself."""
+
+    def attach(self, sink: ContentSink) -> None:
+        """Push nothing."""
+
+    def resume(self) -> None:
+        """Push nothing."""
+
+    def detach(self) -> None:
+        """Push nothing."""
+
+
+RECEIVED: Final = ReceivedContent()
+
+
+class CallState(Enum):
+    """The states of a call."""
+
+    __hash__ = object.__hash__  # enum's own is a call of Python's
+
+    BEGUN = "the application has not answered yet"
+    STARTED = "the response's head is there"
+    ANSWERED = "the response is complete"
+    UNWANTED = "nobody waits for the response any more"
+
+
+_OVER: Final = (CallState.ANSWERED, CallState.UNWANTED)
+
+
+class Call:
+    """One call of the application. With a `task` of its own, it has no client."""
 
     __slots__ = (
         "_answer",
-        "_arrived",
-        "_chunks",
-        "_complete",
+        "_app",
+        "_asked",
         "_content",
-        "_finished",
+        "_door",
         "_handler",
+        "_heard",
         "_news",
-        "_obsolete",
+        "_octets",
         "_room",
-        "_strict",
-        "_task",
-        "_this_turn",
-        "_unwanted",
+        "_scope",
+        "_state",
+        "task",
     )
 
     def __init__(
-        self, app: App, scope: Scope, content: Content | None, answer: Answer, handler: HandlerCall
+        self,
+        door: Application,
+        app: App,
+        scope: Scope,
+        content: Content | None,
+        answer: Flight,
+        handler: HandlerCall,
     ) -> None:
-        self._answer = answer
+        self._door = door
         self._handler = handler
+        self._app = app
+        self._scope = scope
         self._content = content
-        self._chunks: deque[bytes] = deque()
-        self._complete = content is None  # all of the content is in _chunks
-        self._arrived = False  # the application has been told of its end
-        self._finished = False  # the response is complete
-        self._obsolete = False  # nobody waits for the response any more
-        self._unwanted = 0  # bytes sent since then
-        self._this_turn = 0  # messages among them in this turn of the event loop
-        # Since version 2.4 of the specification a send to nobody is an OSError; before, it has no effect.
-        self._strict = _at_least_2_4(scope.get("asgi", {}).get("spec_version", "2.0"))
+        self._answer = answer
+        self._state = CallState.BEGUN
+        self._asked = False  # the application has received the end of the content
+        self._octets = 0  # of content that it has received
+        self._heard = False  # the client has left, and the application hears of it
         self._news: asyncio.Future[None] | None = None
         self._room: asyncio.Future[None] | None = None
-        self._task = asyncio.get_running_loop().create_task(self._run(app, scope))
+        self.task: asyncio.Task[None] | None = None
 
-    async def _run(self, app: App, scope: Scope) -> None:
+    async def run(self) -> None:
+        """Call the application; its errors are raised, unless the client is answered otherwise."""
+        if self._state is CallState.UNWANTED:
+            return
         try:
-            await self._handler.run(app(scope, self._receive, self._send))
+            await self._handler.run(self._app(self._scope, self._receive, self._send))
         except Exception as error:
-            if self._finished:
-                logger.exception("the application failed after its response")
-            elif not self._obsolete:
-                self._end()
-                self._answer.fail(error)
-        except asyncio.CancelledError:
-            if not (self._finished or self._obsolete):  # it has cancelled itself, or the loop ends
-                self._end()
-                self._answer.fail(CutShortError())
+            if not self._fail(error):
+                raise
+        except BaseException:
+            if self.task is None:
+                self._door.client.leave()
+            self._fail(CutShortError())
             raise
         else:
-            if not (self._finished or self._obsolete):
-                self._end()
-                self._answer.fail(CutShortError())
+            self._fail(CutShortError())
+        finally:
+            self._answer.call_ended()
 
-    def _end(self) -> None:
-        self._finished = True
-        if self._content is not None:
-            self._content.detach()
-        self._ring()
+    async def run_alone(self) -> None:
+        """Call the application where no client waits; its errors are logged."""
+        try:
+            await self.run()
+        except Exception:
+            logger.exception("the application failed where no client waits for it")
+
+    def _fail(self, error: Exception) -> bool:
+        """Take note of the end of the call, and of its error; True: it is the exchange's to answer."""
+        door = self._door
+        if self._state in _OVER:
+            return self._state is CallState.UNWANTED and not door.client.left
+        self._state = CallState.ANSWERED
+        self._answer.fail(error)
+        if self.task is not None or (not door.client.left and door.exchange.error is None):
+            door.error = error
+            return True
+        return False
 
     # Called by the flight
 
@@ -131,27 +227,20 @@ class _Call:
             room.set_result(None)
 
     def cancel(self) -> None:
-        """Let the application hear that its client has left, and cancel it if it goes on for long."""
-        if self._finished or self._obsolete:
+        """Let the application hear that nobody waits; a call without a client is cancelled."""
+        if self._state in _OVER:
             return
-        self._obsolete = True
-        if self._content is not None:
-            self._content.detach()
-        self._ring()
+        self._state = CallState.UNWANTED
         self.resume()
-        later = asyncio.get_running_loop().call_later(LINGER, self._task.cancel)
-        self._task.add_done_callback(lambda _: later.cancel())
-
-    # The request's content
-
-    def write(self, chunk: bytes) -> bool:
-        self._chunks.append(chunk)
         self._ring()
-        return sum(map(len, self._chunks)) < HIGH_WATER
+        if self.task is not None:
+            self.task.cancel()
 
-    def finish(self) -> None:
-        self._complete = True
-        self._ring()
+    def client_left(self) -> None:
+        """Let the application hear that its client has left, unless others have a part of the response."""
+        self._heard = not self._answer.is_owed
+        if self._heard:
+            self._ring()
 
     def _ring(self) -> None:
         if self._news is not None and not self._news.done():
@@ -160,68 +249,88 @@ class _Call:
     # Called by the application
 
     async def _receive(self) -> Message:
-        """The content as it comes; the client has left when all have for whom the request is made."""
-        if self._content is not None and not self._complete and self._news is None:
-            self._content.attach(self)
-        while not self._chunks and (not self._complete or self._arrived):
-            if self._obsolete or self._finished:
-                return {"type": "http.disconnect"}
+        """What the server hands over; a request that may be another's, too, has no content."""
+        door = self._door
+        if self._content is None:
+            return await self._without_content()
+        if self._state is CallState.UNWANTED:
+            return {"type": _DISCONNECT}
+        message = await door.client.receive()
+        if message["type"] == _DISCONNECT:
+            door.client.leave()
+            return message
+        self._octets += len(message.get("body", b""))
+        if 0 < door.max_body < self._octets:
+            door.exchange.refuse(("body-too-large",))
+            await door.client.flush()
+            return {"type": _DISCONNECT}
+        return message
+
+    async def _without_content(self) -> Message:
+        if not self._asked and self._state not in _OVER:
+            self._asked = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        if self._state not in _OVER and not self._heard:
+            if self.task is None:
+                self._door.client.watch(0)
             self._news = asyncio.get_running_loop().create_future()
             await self._news
-        body = b"".join(self._chunks)
-        self._chunks.clear()
-        self._arrived = self._complete
-        if self._content is not None and not (self._complete or self._obsolete):
-            self._content.resume()
-        return {"type": "http.request", "body": body, "more_body": not self._complete}
+        return {"type": _DISCONNECT}
 
     async def _send(self, message: Message) -> None:
-        if self._obsolete:
-            await self._sent_to_nobody(len(message.get("body", b"")))
-        if self._finished or self._obsolete:
+        """Push a message to all who wait, and await the server's `send` for the client's."""
+        client, flight = self._door.client, self._answer
+        if self._state in _OVER:
+            await self._send_late(message)
             return
+        self._push(message)
+        if self.task is None and flight.is_apart:
+            client.deliver_aside()
+        elif self.task is None:
+            flight.held_up = True  # by the client: nobody is to wait for it, too
+            await client.flush()
+            flight.held_up = False
+        while self._room is not None:
+            await self._room
+            if self.task is None and not flight.is_apart:
+                await client.flush()
+
+    def _push(self, message: Message) -> None:
         answer = self._answer
         match message["type"]:
-            case "http.response.start":
-                fields = one_length(fields_of(message))
-                if fields is None:
-                    raise RefusedError("origin-bad-response")
-                answer.start(self._handler.response(message["status"], fields))
-            case "http.response.body":
+            case "http.response.body" if self._state is CallState.STARTED:
                 body = bytes(message.get("body", b""))
                 if body and not answer.write(body):
                     self.pause()
-                if not message.get("more_body", False) and not self._obsolete:
-                    self._end()
+                if not message.get("more_body", False) and self._state not in _OVER:
+                    self._state, self._room = CallState.ANSWERED, None
+                    self._ring()
                     answer.finish()
-                elif self._room is not None:
-                    await self._room
+            case "http.response.start" if self._state is CallState.BEGUN:
+                answer.start(self._response_of(message))
+                if self._state is CallState.BEGUN:
+                    self._state = CallState.STARTED
             case kind if kind == INTERIM:
                 answer.interim(message["status"], fields_of(message))
             case kind if kind == EARLY_HINT:
                 answer.interim(103, [(b"link", bytes(link)) for link in message["links"]])
+            case "http.response.body" | "http.response.start" as kind:
+                raise RuntimeError(f"Unexpected ASGI message '{kind}': a response is one start, then bodies.")
 
-    async def _sent_to_nobody(self, octets: int) -> None:
-        """Take a message that goes nowhere.
-
-        A framework that hears of the leaving cancels what it does. That should meet its generator at an await
-        of its own, and not here: a generator that is left at a `yield` ends with a garbage collection.
-        """
-        if self._strict:
+    async def _send_late(self, message: Message) -> None:
+        """Take a message that is no part of any response; the server says what it thinks of it."""
+        client = self._door.client
+        if self._state is CallState.UNWANTED and message["type"] == "http.response.start":
+            self._answer.start(
+                self._response_of(message)
+            )  # to an unsafe request it has its effect all the same
+        if self.task is None and (client.left or self._state is CallState.ANSWERED):
+            await client.pass_on(message)
+        else:
             raise ClientLeftError("nobody waits for this response any more")
-        self._unwanted += octets
-        if self._unwanted > UNWANTED:
-            await asyncio.get_running_loop().create_future()  # until the task is cancelled
-        if not self._this_turn:
-            asyncio.get_running_loop().call_soon(self._turned)
-        self._this_turn += 1
-        if self._this_turn > _AT_ONCE:
-            await asyncio.sleep(0)
 
-    def _turned(self) -> None:
-        self._this_turn = 0
-
-
-def _at_least_2_4(version: str) -> bool:
-    major, _, minor = version.partition(".")
-    return (int(major), int(minor)) >= (2, 4) if major.isdecimal() and minor.isdecimal() else False
+    def _response_of(self, message: Message) -> Response:
+        fields = one_length(fields_of(message))
+        if fields is None:
+            raise RefusedError("origin-bad-response")
+        return self._handler.response(message["status"], fields)

@@ -1,4 +1,4 @@
-"""The client of an exchange at the ASGI door: it awaits `send` for what is pushed, in the server's task."""
+"""The client of an exchange at the ASGI door: whoever awaits the server's `send` delivers what is pushed."""
 
 from __future__ import annotations
 
@@ -7,48 +7,78 @@ from collections import deque
 from contextlib import suppress
 from typing import Final, Protocol
 
-from univocal.asgi.messages import Message, Scope, Send, send_whole
+from univocal.asgi.messages import Message, Receive, Scope, Send, send_whole
 from univocal.http.extensions import INTERIM
 from univocal.http.messages import Fields
 from univocal.http.problem import Problem
 
-
-class _Resumable(Protocol):
-    def resume(self) -> None: ...
-
-
+# Seconds before a waiting client is watched: most answers are there by then, and watching costs a task.
+PATIENCE: Final = 0.1
 # Bytes that wait for the server before no more are taken for now.
 HIGH_WATER: Final = 128 * 1024
 # Bytes of content in one message.
 PIECE: Final = 256 * 1024
 
 
+class _Exchange(Protocol):
+    fetches: bool
+
+    def resume(self) -> None: ...
+
+    def cancel(self) -> None: ...
+
+
+class _Call(Protocol):
+    async def run(self) -> None: ...
+
+    def client_left(self) -> None: ...
+
+
 class ScopeClient:
-    """Sends to the client of an http scope what an exchange pushes (see http.roles)."""
+    """Sends to the client of an http scope what an exchange pushes (see http.roles).
+
+    The call of the application that brings the answer delivers each message within its own `send`. Only
+    while others read the answer, too, does a task do so: a slow client does not hold them back.
+    """
 
     __slots__ = (
         "_begun",
+        "_coming",
         "_dated",
+        "_delivering",
         "_interims",
         "_messages",
         "_old",
-        "_over",
-        "_scope",
+        "_receive",
         "_send",
+        "_timer",
         "_waiting",
         "_wake",
+        "call",
+        "exchange",
+        "left",
+        "over",
+        "running",
     )
 
-    def __init__(self, scope: Scope, send: Send, *, dated: bool = False) -> None:
-        self._scope, self._send = scope, send
+    def __init__(self, scope: Scope, receive: Receive, send: Send, *, dated: bool = False) -> None:
+        self._receive = receive
+        self._send = send
         self._dated = dated  # the server adds a Date
         self._interims = INTERIM in scope.get("extensions", {})
         self._old = scope.get("http_version", "").startswith("1")
         self._messages: deque[Message] = deque()
         self._waiting = 0  # bytes in _messages
-        self._over = False
         self._begun = False  # the server has the response's head
+        self._coming: asyncio.Future[Message] | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._wake: asyncio.Future[None] | None = None
+        self._delivering: asyncio.Task[None] | None = None
+        self.exchange: _Exchange | None = None
+        self.call: _Call | None = None  # of the application, that is to be made
+        self.running: _Call | None = None
+        self.over = False  # nothing more is pushed
+        self.left = False  # the client is known to have left
 
     # Pushed by the exchange
 
@@ -81,38 +111,121 @@ class ScopeClient:
         self.cut()
 
     def cut(self) -> None:
-        self._over = True
-        self._ring()
+        self.over = True
+        self.ring()
 
     def _put(self, message: Message) -> None:
         self._messages.append(message)
-        self._ring()
+        self.ring()
 
-    def _ring(self) -> None:
+    def ring(self) -> None:
+        """Wake the one who waits for news."""
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
-    # Awaited by the door
+    # Awaited by the door and by the call of the application
+
+    async def flush(self) -> None:
+        """Deliver what has been pushed, and what is pushed meanwhile."""
+        messages = self._messages
+        while messages:
+            message = messages.popleft()
+            self._begun = self._begun or message["type"] == "http.response.start"
+            try:
+                await self._send(message)
+            except Exception:
+                self.leave()
+                raise
+            if octets := len(message.get("body", b"")):
+                self._waiting -= octets
+                if self._waiting < HIGH_WATER <= self._waiting + octets and self.exchange is not None:
+                    self.exchange.resume()
+
+    async def deliver(self) -> None:
+        """Deliver until the exchange is over; calls of the application run here, in the request's task."""
+        while True:
+            call, self.call = self.call, None
+            if call is not None:
+                self.running = call
+                await call.run()
+            elif self._delivering is not None and self.over:
+                await self._delivering
+                return
+            else:
+                if self._delivering is None:
+                    await self.flush()
+                if self.call is None and not self.over:
+                    await self._news()
+                elif self.call is None and not self._messages:
+                    return
+
+    def deliver_aside(self) -> None:
+        """Deliver in a task, at the client's own pace."""
+        if self._delivering is None:
+            self._delivering = asyncio.get_running_loop().create_task(self._deliver_alone())
+
+    async def _deliver_alone(self) -> None:
+        with suppress(Exception):  # it has left, by which its exchange ends
+            while not self.over or self._messages:
+                await self.flush()
+                if not self.over:
+                    await self._news()
+
+    async def _news(self) -> None:
+        """Wait until something is pushed, or somebody rings."""
+        if self._wake is None or self._wake.done():
+            self._wake = asyncio.get_running_loop().create_future()
+        await self._wake
+
+    async def pass_on(self, message: Message) -> None:
+        """Let the server judge a message that comes after the response."""
+        if self.over and not self._messages:
+            await self._send(message)
+
+    # What comes from the client
+
+    async def receive(self) -> Message:
+        """The server's next message."""
+        coming, self._coming = self._coming, None
+        return await (self._receive() if coming is None else coming)
+
+    def watch(self, seconds: float = PATIENCE) -> None:
+        """Hear, after a while, of the client's leaving: ASGI tells it to whoever receives."""
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._peek)
+
+    def _peek(self) -> None:
+        if self._coming is None and not self.left:
+            self._coming = asyncio.ensure_future(self._receive())
+            self._coming.add_done_callback(self._came)
+
+    def _came(self, coming: asyncio.Future[Message]) -> None:
+        if coming.cancelled() or coming.exception() is not None or self._coming is not coming:
+            return  # the one who receives hears of it
+        if coming.result()["type"] == "http.disconnect":
+            self.leave()
+        elif self.exchange is not None and self.exchange.fetches:
+            self._coming = None  # nobody is to have it
+            self._peek()
+
+    def leave(self) -> None:
+        """End the exchange: the client has left, or its server takes nothing more for it."""
+        if not self.over:
+            self.left = self.over = True
+            self._messages.clear()
+        if self.exchange is not None:
+            self.exchange.cancel()
+        if self.running is not None:
+            self.running.client_left()
+        self.ring()
+
+    def close(self) -> None:
+        """Deliver and receive nothing more."""
+        for waiting in (self._timer, self._coming, self._delivering):
+            if waiting is not None:
+                waiting.cancel()
 
     async def give_up(self, answer: Problem) -> None:
         """Answer a request that will get no other response, unless one has begun."""
         if not self._begun:
             with suppress(Exception):  # the server may take nothing any more
                 await send_whole(self._send, answer)
-
-    async def deliver(self, exchange: _Resumable) -> None:
-        """Send what is pushed, until the exchange is over."""
-        messages = self._messages
-        while True:
-            while messages:
-                message = messages.popleft()
-                self._begun = self._begun or message["type"] == "http.response.start"
-                await self._send(message)
-                if not self._over and (octets := len(message.get("body", b""))):
-                    self._waiting -= octets
-                    if self._waiting < HIGH_WATER <= self._waiting + octets:
-                        exchange.resume()
-            if self._over:
-                return
-            self._wake = asyncio.get_running_loop().create_future()
-            await self._wake

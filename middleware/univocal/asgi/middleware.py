@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Final
 
-from univocal.asgi.application import Application
+from univocal.asgi.application import RECEIVED, Application
 from univocal.asgi.client import ScopeClient
 from univocal.asgi.glance import Arrival, adds_date
 from univocal.asgi.handlers import HandlerCall, Purges
 from univocal.asgi.handshake import WatchedSend, refuse_handshake
-from univocal.asgi.lifetime import StoreLifetime
+from univocal.asgi.lifetime import Lifetime
 from univocal.asgi.messages import App, Receive, Scope, Send, with_pairs
 from univocal.asgi.reception import Reception
 from univocal.asgi.refused import answer_refused, may_be_answered
 from univocal.asgi.scope import below_root, request_line, respell
-from univocal.cache.decide import Refuse
+from univocal.cache.decide import Refuse, Reuse, revalidation
 from univocal.cache.rules import Rules
 from univocal.engine.audience import Listener
+from univocal.engine.broadcast import CutShortError
 from univocal.engine.engine import Engine
 from univocal.engine.exchange import Exchange
 from univocal.engine.outcome import Outcome, Times
 from univocal.engine.purge import Purged, carry_out
-from univocal.forward.roles import Origin
 from univocal.http.client_counts import client_name
 from univocal.http.errors import ConfigurationError, RefusedError
 from univocal.http.forward import framed_anew
@@ -50,6 +52,8 @@ from univocal.uri.sites import Sites
 if TYPE_CHECKING:
     from univocal.forward.forwarding import Forwarding
 
+logger: Final = logging.getLogger("univocal")
+
 _STORES: Final = "a MemoryStore, Tiers, or the URL of a Redis (redis://…) or of a directory (file:///PATH)"
 
 
@@ -68,6 +72,7 @@ class CacheMiddleware:
       the URL of a directory (file:///PATH) or a Redis.
     - `listeners`: called with the Outcome of each exchange. `counters` get equal ordinary hits as one call
       (`alike`), at most a second later.
+    - `background`: with False, the first request past the lifetime of a response waits for the new one.
     - `enabled`: with False each request passes to the application, but for those that are refused.
     - `runtime`: replaces profile, rules and networks.
 
@@ -89,6 +94,7 @@ class CacheMiddleware:
         purge_allow: Iterable[str] = LOOPBACK,
         purge_token: str = "",
         on_refused: App | None = None,
+        background: bool = True,
         enabled: bool = True,
         runtime: Runtime | None = None,
         clock: Callable[[], float] = time.time,
@@ -98,6 +104,7 @@ class CacheMiddleware:
         if runtime is None:
             _require("sites", sites, Mapping | Sites | None, "a mapping of hosts to profiles, or Sites")
             _require("rules", rules, Rules | None, "Rules, such as Rules(ttl=60)")
+            _require("background", background, bool, "True or False")
             _require("enabled", enabled, bool, "True or False")
             _require("purge_token", purge_token, str, 'a string; "" for none')
             for name, listed in (("trusted_proxies", trusted_proxies), ("purge_allow", purge_allow)):
@@ -114,9 +121,9 @@ class CacheMiddleware:
             )
         if isinstance(store, str):
             shared = store = store_at(store, MemoryStore(), clock)
-            self._lifetime: StoreLifetime | None = StoreLifetime(shared)
+            self._lifetime = Lifetime(shared)
         else:
-            self._lifetime = None
+            self._lifetime = Lifetime(None)
         if not isinstance(store, MemoryStore | Tiers | None):
             raise ConfigurationError("CacheMiddleware", "store", store, _STORES)
         _require_libraries(runtime)
@@ -125,19 +132,19 @@ class CacheMiddleware:
         self.gate = Gate(runtime, self.tiers)
         self.engine = Engine(self.gate, listeners, clock, counters=counters)
         self._purger = _OwnPurger(self.engine, self.tiers, self._lifetime)
+        self._background = self.engine.flights.in_background = background
         self._forwarding = _forwarding_of(app)
         self._on_refused = on_refused
         self._is_enabled = enabled
-        self._is_ready = self._lifetime is None
+        self._is_ready = self._lifetime.begun
         self._clearings = 0  # of what other nodes have, before the next request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer an http or websocket scope; any other passes."""
+        if scope["type"] == "lifespan":
+            await self._lifetime.lifespan(self.app, scope, receive, send)
+            return
         if not self._is_ready:
-            lifetime = self._lifetime if scope["type"] == "lifespan" else None
-            if lifetime is not None and not lifetime.begun:
-                await lifetime.lifespan(self.app, scope, receive, send)
-                return
             await self._get_ready()
         if scope["type"] != "http" or not self._is_enabled:
             doors = {"websocket": self._websocket, "http": self._pass}
@@ -197,8 +204,7 @@ class CacheMiddleware:
 
     async def _get_ready(self) -> None:
         """Connect the store, and empty it if it was cleared."""
-        if self._lifetime is not None:
-            await self._lifetime.begin()
+        await self._lifetime.begin()
         while self._clearings:
             clearings = self._clearings
             with suppress(RefusedError):  # then it is emptied once it is back
@@ -234,25 +240,57 @@ class CacheMiddleware:
         if self._on_refused is not None and may_be_answered(admission):
             await self._refuse(scope, receive, send, admission, begun)
             return
-        client = ScopeClient(scope, send, dated=adds_date(receive, send))
-        origin: Origin = self._forwarding or Application(self.app, scope, admission, self._purger)
+        if self._forwarding is None:
+            await self._call(scope, receive, send, admission, begun)
+        else:
+            await self._forward(self._forwarding, scope, receive, send, admission, begun)
 
-        def left() -> None:
+    async def _call(
+        self, scope: Scope, receive: Receive, send: Send, admission: Admission, begun: tuple[float, float]
+    ) -> None:
+        """Answer by the application, which runs here: in the request's own task."""
+        client = ScopeClient(scope, receive, send, dated=adds_date(receive, send))
+        origin = Application(self.app, scope, admission, self._purger, client, self._lifetime.refreshes)
+        exchange = Exchange(self.engine, client, admission, origin, RECEIVED, begun)
+        client.exchange = origin.exchange = exchange
+        try:
+            exchange.begin()
+            if client.call is None and not exchange.over:
+                client.watch()
+            await client.deliver()
+        finally:
+            client.close()
             exchange.cancel()
-            client.cut()
+            origin.close()
+        if exchange.error is not None:
+            error, traceback = exchange.error
+            raise error.with_traceback(traceback)
+        if origin.error is not None and not isinstance(origin.error, RefusedError | CutShortError):
+            logger.error("the application failed, and a stored response answered", exc_info=origin.error)
 
+    async def _forward(
+        self,
+        origin: Forwarding,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        admission: Admission,
+        begun: tuple[float, float],
+    ) -> None:
+        """Answer by our own proxy, past ASGI."""
+        client = ScopeClient(scope, receive, send, dated=adds_date(receive, send))
         reception = Reception(
             receive,
-            left=left,
+            left=client.leave,
             too_large=lambda: exchange.refuse(("body-too-large",)),
             limit=admission.runtime.limits.max_body,
         )
-        exchange = Exchange(self.engine, client, admission, origin, reception, begun)
+        client.exchange = exchange = Exchange(self.engine, client, admission, origin, reception, begun)
         try:
             exchange.begin()
             if not exchange.over:
                 reception.watch()
-            await client.deliver(exchange)
+            await client.deliver()
         except asyncio.CancelledError:
             await client.give_up(problem(("overloaded",), scope["headers"]))  # the server is shut down, say
             raise
@@ -260,8 +298,7 @@ class CacheMiddleware:
             reception.close()
             exchange.cancel()
         if exchange.error is not None:
-            if self._forwarding is not None:  # else there is an application, whose error is its server's
-                await client.give_up(fault(scope["headers"]))
+            await client.give_up(fault(scope["headers"]))
             error, traceback = exchange.error
             raise error.with_traceback(traceback)
 
@@ -282,6 +319,10 @@ class CacheMiddleware:
         canonical = admission.canonical
         if canonical is not None and not below_root(scope, canonical):
             return admission.refused(("above-root",))
+        decision = admission.decision
+        if not self._background and isinstance(decision, Reuse) and decision.revalidate_in_background:
+            _, validation = revalidation(admission.request, decision.stored, admission.rules)
+            return replace(admission, decision=validation)
         return admission
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -315,7 +356,7 @@ class CacheMiddleware:
 class _OwnPurger:
     """Purges the store of one middleware."""
 
-    def __init__(self, engine: Engine, tiers: Tiers, lifetime: StoreLifetime | None) -> None:
+    def __init__(self, engine: Engine, tiers: Tiers, lifetime: Lifetime) -> None:
         self._engine, self._tiers, self._lifetime = engine, tiers, lifetime
 
     async def orders(self, purges: Purges) -> list[Order]:
@@ -324,8 +365,7 @@ class _OwnPurger:
 
     async def carry_out(self, orders: Iterable[Order], *, announced: bool = True) -> int:
         """Remove what the orders mean, and give its number. Raises RefusedError."""
-        if self._lifetime is not None:
-            await self._lifetime.begin()
+        await self._lifetime.begin()
         return sum([await self._carry_out(order, announced=announced) for order in orders])
 
     async def _carry_out(self, order: Order, *, announced: bool) -> int:

@@ -7,11 +7,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from univocal.asgi.client import PATIENCE
 from univocal.asgi.messages import Receive
 from univocal.http.roles import ContentSink
 
-# Seconds before a waiting client is watched: most answers are there by then, and watching costs a task.
-PATIENCE: Final = 0.1
 # Bytes that are kept for who will want them, before no more are received.
 HIGH_WATER: Final = 64 * 1024
 

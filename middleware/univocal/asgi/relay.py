@@ -48,6 +48,7 @@ class Relay:
     """
 
     def __init__(self, client: ScopeClient, request_fields: Fields, *, behind_a_cache: bool) -> None:
+        self.fetches = False
         self.under_way: UnderWay | None = None
         self.error: Exception | None = None
         self._client, self._fields = client, request_fields

@@ -142,7 +142,7 @@ async def _forward(upstream: Upstream, scope: Scope, receive: Receive, send: Sen
     """Forward one request, as long as its client is there: no connection is kept for nobody."""
     method = scope["method"].encode("latin-1")
     target, key, sender, references = relayed_request(scope)
-    client = ScopeClient(scope, send)
+    client = ScopeClient(scope, receive, send)
     relay = Relay(client, scope["headers"], behind_a_cache=CANONICAL in scope.get("extensions", {}))
     reception = Reception(receive, left=relay.cancel, too_large=relay.cancel, limit=0)
     try:
@@ -151,7 +151,8 @@ async def _forward(upstream: Upstream, scope: Scope, receive: Receive, send: Sen
             method, target, fields, sender, reception, relay, key=key, references=references
         )
         reception.watch()
-        await client.deliver(relay)
+        client.exchange = relay
+        await client.deliver()
     finally:
         reception.close()
         relay.cancel()

@@ -40,7 +40,7 @@ async def relay_websocket(upstream: Upstream, scope: Scope, receive: Receive, se
         return
     await receive()  # websocket.connect
     denies = DENIAL in scope.get("extensions", {})
-    client = ScopeClient(scope, denial(send))
+    client = ScopeClient(scope, receive, denial(send))
     opening = _Opening(client, scope["headers"])
     target, key, sender, references = relayed_request(scope)
     sender.upgrade = WEBSOCKET
@@ -57,7 +57,8 @@ async def relay_websocket(upstream: Upstream, scope: Scope, receive: Receive, se
             await send(_accepted(opening.fields))
             await _relay(opening.socket, next_message, receive, send)
         elif denies:
-            await client.deliver(opening)
+            client.exchange = opening
+            await client.deliver()
         else:
             await send({"type": "websocket.close", "code": 1008})
     finally:

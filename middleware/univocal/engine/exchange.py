@@ -152,6 +152,7 @@ class Exchange:
         "_wait",
         "admission",
         "error",
+        "fetches",
         "over",
     )
 
@@ -175,6 +176,7 @@ class Exchange:
         self._held: Response | None = None  # another request's response, which waits for content that comes
         self._place: Slice | None = None  # of the range in another request's response, which is whole
         self._sending: StoredContent | None = None
+        self.fetches = False  # what is asked for may be another's: the client's content is not sent
         self.over = False
         self.error: tuple[BaseException, TracebackType | None] | None = None
 
@@ -204,7 +206,8 @@ class Exchange:
                 return
         if isinstance(decision, (Forward, Validate)):
             stores = isinstance(decision, Validate) or decision.may_store
-            if stores and admission.request.method in FETCHED:
+            self.fetches = stores and admission.request.method in FETCHED
+            if self.fetches:
                 self._fetch()
             else:
                 self._account.handling = Handling.of_forward(decision.reason, False, "")

@@ -82,6 +82,7 @@ class Flights:
         self.tiers: Final[Tiers] = gate.tiers
         self.clock: Final = clock
         self.call_later: Final = call_later
+        self.in_background = True  # a stale response that answers is fetched again
         self._named: dict[Hashable, Flight] = {}
         self._refreshing: set[bytes] = set()  # keys of stored responses that are fetched again
         self.own_spellings: Final = OwnSpellings()
@@ -95,7 +96,7 @@ class Flights:
         for each in (*name.others, name) if isinstance(name, Apart) else (name,):
             flight = self._named.get(each)
             recording = flight.recording if flight is not None else None
-            if recording is not None and recording.current:
+            if recording is not None and recording.current and flight is not None and not flight.held_up:
                 return flight if self.tiers.trusted(recording.began, self.clock()) else None
         return None
 
@@ -127,6 +128,8 @@ class Flights:
 
         Not if that is under way, nor if it was purged or replaced while it was being served.
         """
+        if not self.in_background:
+            return
         now = self.clock()
         stale = self.gate.again(admission, now).decision
         if not isinstance(stale, Reuse) or not stale.revalidate_in_background:
@@ -162,6 +165,7 @@ class Flight:
         "_alone",
         "_content",
         "_flights",
+        "_head",
         "_held",
         "_instead",
         "_origin",
@@ -175,6 +179,7 @@ class Flight:
         "admission",
         "broadcast",
         "detail",
+        "held_up",
         "landing",
         "leader",
         "name",
@@ -198,6 +203,7 @@ class Flight:
         self._phase = FlightPhase.BEGUN
         self._held: list[bytes | Exception | None] = []  # what came while the store was asked; None: the end
         self._under_way: UnderWay | None = None
+        self._head: Response | None = None  # of the response to an unsafe request
         self._instead: Admission | None = None  # asked once what is under way has ended
         self._spare = _SPARE
         self._tried: list[Failure] | None = None  # others are served stale meanwhile
@@ -209,6 +215,7 @@ class Flight:
         self.leader: Passenger | None = None
         self.landing: Landing | None = None
         self._alone: Due | None = None  # the end of the time for which it goes on though nobody reads
+        self.held_up = False  # what answers waits for the leader's client: nobody is to join
         self.sole: Reader | None = None  # who reads alone: content goes straight on
         self.broadcast: Broadcast | None = None  # from when another joins, or the only one falls behind
         decision = admission.decision
@@ -289,6 +296,19 @@ class Flight:
     def is_read(self) -> bool:
         """True if somebody reads, or waits to read."""
         return self.sole is not None or (self.broadcast is not None and bool(self.broadcast.readers))
+
+    @property
+    def is_apart(self) -> bool:
+        """True while the leader is not the only one to whom content is passed on, or the store is asked."""
+        broadcast = self.broadcast
+        shared = broadcast is not None and len(broadcast.readers) > 1
+        return shared or self._phase is FlightPhase.JUDGING
+
+    @property
+    def is_owed(self) -> bool:
+        """True while the rest of the content must come: a part was sent, or it is to be stored alone."""
+        readers = self.broadcast.readers if self.broadcast is not None else []
+        return self.unattended or any(reader.index for reader in readers)
 
     @property
     def unattended(self) -> bool:
@@ -441,6 +461,8 @@ class Flight:
             self.leader.interim(status, fields)
 
     def start(self, response: Response) -> None:
+        if self.admission.request.method not in SAFE_METHODS:
+            self._head = response
         if self._phase in _ENDED:
             return
         if response.status == 401 and self.recording is not None and challenges_connection(response.fields):
@@ -453,7 +475,7 @@ class Flight:
         admission = self.admission
         if admission.rules.takes_cookies and _drops_cookies(admission, response):
             response = replace(response, fields=without(response.fields, _SET_COOKIE))
-        if self.admission.request.method in SAFE_METHODS:
+        if self._head is None:
             self._record_head(response)
             return
         lease = self.recording.lease if self.recording is not None else None
@@ -461,6 +483,24 @@ class Flight:
         self._flights.tiers.invalidate(
             selectors, self._flights.clock(), lease, partial(self._record_head, response)
         )
+
+    def call_ended(self) -> None:
+        """Invalidate once more after an unsafe request: the application may change more behind its answer."""
+        selectors = [] if self._head is None else obsolete(self.admission, self._head)
+        if not selectors:
+            return
+        tiers, now = self._flights.tiers, self._flights.clock()
+        stored = None if self.recording is None else self.recording.still_stored()
+        if stored is None:
+            tiers.invalidate(selectors, now, None, _nothing)
+            return
+        lease = tiers.begin(stored.key, now)
+
+        def store_again() -> None:
+            tiers.commit(lease, stored)
+            tiers.end(lease, _nothing)
+
+        tiers.invalidate(selectors, now, lease, store_again)
 
     def _record_head(self, response: Response) -> None:
         if self.recording is None:
@@ -733,6 +773,10 @@ class Flight:
             self._under_way.cancel()
             self._under_way = None
         self._end(CutShortError())
+
+
+def _nothing() -> None:
+    """Wait for nothing."""
 
 
 def _drops_cookies(admission: Admission, response: Response) -> bool:

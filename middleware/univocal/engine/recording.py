@@ -33,7 +33,7 @@ from univocal.http.states import moves
 from univocal.http.subclassing import mypyc_attr
 from univocal.judge.admission import Admission
 from univocal.store.purge_selectors import Variants
-from univocal.store.tiers import TierLease, Tiers
+from univocal.store.tiers import TierLease, Tiers, is_among
 
 # The bytes that a chunk takes besides its own: content in crumbs takes more than its length.
 _OBJECT: Final = sys.getsizeof(b"") + 8
@@ -346,6 +346,13 @@ class Recording:
             self.unstorable = "purged"
         if self.committed and not self._shared:
             self._end_passing()
+
+    def still_stored(self) -> Stored | None:
+        """The response that has been stored, unless something has removed it since."""
+        body, storing = self.content.whole, self.storing
+        if not self.committed or storing is None or body is None or self.lease is None:
+            return None
+        return complete(storing, body) if is_among(self._tiers.held(self.lease), storing) else None
 
     def give_up(self) -> None:
         """Wait no longer for the rest of the content, which is as good as too large."""

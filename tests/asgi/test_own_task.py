@@ -1,0 +1,450 @@
+"""The application runs in the request's own task: the cache does not stand between it and its server."""
+
+import asyncio
+import contextvars
+
+import pytest
+from fastapi import BackgroundTasks, Depends, FastAPI
+from starlette.applications import Starlette
+from starlette.background import BackgroundTask
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.responses import PlainTextResponse, StreamingResponse
+from starlette.routing import Mount, Route
+
+from univocal import CacheMiddleware, Rules
+
+FRESH = {"cache-control": "max-age=60"}
+STALE = [(b"cache-control", b"max-age=1, stale-while-revalidate=600")]
+
+said = contextvars.ContextVar("said", default="nothing")
+
+
+async def test_context_variables_of_a_handler_reach_what_is_outside(client_of):
+    heard = []
+
+    async def handler(scope, receive, send):
+        said.set("by the handler")
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    inner = CacheMiddleware(handler)
+
+    async def outside(scope, receive, send):
+        task = asyncio.current_task()
+        await inner(scope, receive, send)
+        heard.append((said.get(), task is asyncio.current_task()))
+
+    await client_of(outside)("/a")
+    assert heard == [("by the handler", True)]
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
+async def test_all_that_a_handler_began_is_done_when_the_call_ends(client_of, method):
+    events = []
+    app = FastAPI()
+    app.add_middleware(CacheMiddleware, rules=Rules(ttl=60))
+
+    async def session():
+        yield "session"
+        await asyncio.sleep(0)
+        events.append("teardown")
+
+    async def later():
+        await asyncio.sleep(0)
+        events.append("task")
+
+    @app.api_route("/a", methods=["GET", "HEAD", "POST"])
+    async def page(tasks: BackgroundTasks, session: str = Depends(session)):
+        tasks.add_task(later)
+        return PlainTextResponse(session)
+
+    assert (await client_of(app)("/a", method)).status == 200
+    assert sorted(events) == ["task", "teardown"]
+
+
+async def test_an_error_of_a_background_task_is_raised(client_of):
+    async def later():
+        raise LookupError("afterwards")
+
+    async def page(request):
+        return PlainTextResponse("page", background=BackgroundTask(later))
+
+    app = CacheMiddleware(Starlette(routes=[Route("/a", page)]))
+    with pytest.raises(LookupError, match="afterwards"):
+        await client_of(app)("/a")
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_a_timeout_around_the_call_is_the_caller_s_to_answer(client_of, begun):
+    """The cache says nothing in its place: an outer middleware answers, or knows that it cannot."""
+    messages, cancelled = [], []
+
+    async def slow(scope, receive, send):
+        if begun:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(True)
+            raise
+
+    inner = CacheMiddleware(slow)
+
+    async def outside(scope, receive, send):
+        async def watched(message):
+            messages.append(message)
+            await send(message)
+
+        try:
+            async with asyncio.timeout(0.01):
+                await inner(scope, receive, watched)
+        except TimeoutError:
+            if not messages:
+                await send({"type": "http.response.start", "status": 504, "headers": []})
+                await send({"type": "http.response.body", "body": b"late"})
+
+    answer = await client_of(outside)("/a")
+    assert (answer.status, answer.complete) == ((200, False) if begun else (504, True))
+    assert cancelled == [True]
+
+
+async def test_an_application_that_survives_its_cancellation_answers(client_of, idle):
+    async def stubborn(scope, receive, send):
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            asyncio.current_task().uncancel()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"saved"})
+
+    asking = asyncio.create_task(client_of(CacheMiddleware(stubborn))("/a"))
+    await idle()
+    asking.cancel()
+    assert (await asking).body == b"saved"
+
+
+@pytest.mark.parametrize(
+    ("messages", "error"),
+    [
+        (["body"], RuntimeError),
+        (["start", "start"], RuntimeError),
+        (["start", "body", "body"], RuntimeError),  # the server's own word
+    ],
+)
+async def test_messages_out_of_turn_are_errors_of_the_application(client_of, messages, error):
+    caught = []
+
+    async def confused(scope, receive, send):
+        try:
+            for kind in messages:
+                await send({"type": f"http.response.{kind}", "status": 200, "headers": []})
+        except Exception as raised:
+            caught.append(type(raised))
+            raise
+
+    inner = CacheMiddleware(confused)
+
+    async def server(scope, receive, send):
+        over = False
+
+        async def strict(message):
+            nonlocal over
+            if over:
+                raise RuntimeError("after the response")
+            over = message["type"] == "http.response.body" and not message.get("more_body")
+            await send(message)
+
+        await inner(scope, receive, strict)
+
+    with pytest.raises(error):
+        await client_of(server)("/a")
+    assert caught == [error]
+
+
+async def test_each_part_is_sent_before_the_application_goes_on(client_of):
+    """A server that takes its time slows the application down, and nobody else."""
+    taking, sent = asyncio.Semaphore(0), []
+
+    async def streaming(scope, receive, send):
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": [(b"cache-control", b"max-age=60")]}
+        )
+        for number in range(4):
+            await send({"type": "http.response.body", "body": b"%d" % number, "more_body": True})
+            sent.append(number)
+        await send({"type": "http.response.body", "body": b""})
+
+    inner = CacheMiddleware(streaming)
+
+    async def slow(scope, receive, send):
+        async def waiting(message):
+            await taking.acquire()
+            await send(message)
+
+        await inner(scope, receive, waiting)
+
+    first = asyncio.create_task(client_of(slow)("/a"))
+    for count in range(3):
+        taking.release()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(sent) == max(0, count)
+    other = await client_of(inner)("/a")
+    assert (other.body, other.complete, len(sent)) == (b"0123", True, 6)
+    for _ in range(4):
+        taking.release()
+    assert (await first).body == b"0123"
+
+
+# An unsafe request ends with its call
+
+
+class Shop:
+    """A page, and a POST that changes it when its gate opens: behind its answer."""
+
+    def __init__(self, place, cached=CacheMiddleware):
+        self.price, self.asked = "old", 0
+        self.committing, self.reading = asyncio.Event(), asyncio.Event()
+        self.reading.set()
+        self.app = getattr(self, place)()
+
+    async def commit(self):
+        await self.committing.wait()
+        self.price = "new"
+
+    async def page(self, request):
+        self.asked += 1
+        price = self.price
+        await self.reading.wait()
+        return PlainTextResponse(price, headers=FRESH)
+
+    async def change(self, request):
+        return PlainTextResponse("changed", background=BackgroundTask(self.commit))
+
+    def routes(self):
+        return [Route("/a", self.page, methods=["GET"]), Route("/a", self.change, methods=["POST"])]
+
+    def background_task(self):
+        return CacheMiddleware(Starlette(routes=self.routes()))
+
+    def sub_application(self):
+        """The cache is around an application with a mounted one."""
+        return CacheMiddleware(Starlette(routes=[Mount("/shop", Starlette(routes=self.routes()))]))
+
+    def mounted_cache(self):
+        """The cache is within the mounted application."""
+        return Starlette(routes=[Mount("/shop", CacheMiddleware(Starlette(routes=self.routes())))])
+
+    def two_caches(self):
+        return CacheMiddleware(self.mounted_cache())
+
+    def function_middleware(self):
+        async def through(request, call_next):
+            return await call_next(request)
+
+        return CacheMiddleware(BaseHTTPMiddleware(Starlette(routes=self.routes()), dispatch=through))
+
+    def dependency(self):
+        app = FastAPI()
+        app.add_middleware(CacheMiddleware)
+
+        async def session():
+            yield
+            await self.commit()
+
+        @app.get("/a")
+        async def page():
+            return await self.page(None)
+
+        @app.post("/a")
+        async def change(session: None = Depends(session)):
+            return PlainTextResponse("changed")
+
+        return app
+
+    def failing(self):
+        async def fails(request):
+            async def commit():
+                await self.commit()
+                raise LookupError("behind the commit")
+
+            return PlainTextResponse("changed", background=BackgroundTask(commit))
+
+        routes = [Route("/a", self.page, methods=["GET"]), Route("/a", fails, methods=["POST"])]
+        return CacheMiddleware(Starlette(routes=routes))
+
+
+PLACES = [
+    "background_task",
+    "dependency",
+    "sub_application",
+    "mounted_cache",
+    "two_caches",
+    "function_middleware",
+    "failing",
+]
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_what_is_fetched_before_a_commit_does_not_outlive_it(client_of, idle, place):
+    shop = Shop(place)
+    client = client_of(shop.app)
+    target = "/shop/a" if place in {"sub_application", "mounted_cache", "two_caches"} else "/a"
+    assert (await client(target)).body == b"old"
+    changing = asyncio.create_task(client(target, "POST"))
+    await idle()
+    assert (await client(target)).body == b"old"  # answered, and not committed
+    assert (await client(target)).body == b"old"
+    assert shop.asked == 2
+    shop.reading.clear()
+    other = asyncio.create_task(client(target, fields=[("cache-control", "no-cache")]))
+    await idle()  # it has read the old price
+    shop.committing.set()
+    await asyncio.gather(changing, return_exceptions=True)
+    shop.reading.set()
+    assert (await other).body == b"old"
+    assert [(await client(target)).body for _ in range(2)] == [b"new", b"new"]
+    assert shop.asked == 4
+
+
+async def test_a_change_counts_though_its_client_has_left(client_of, idle):
+    price, go_on = b"old", asyncio.Event()
+
+    async def shop(scope, receive, send):
+        nonlocal price
+        body = price
+        if scope["method"] == "POST":
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            await go_on.wait()
+            price = body = b"new"
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": [(b"cache-control", b"max-age=60")]}
+        )
+        await send({"type": "http.response.body", "body": body})
+
+    client, leave = client_of(CacheMiddleware(shop)), asyncio.Event()
+    await client("/a")
+    changing = asyncio.create_task(client("/a", "POST", leave=leave))
+    await idle()
+    leave.set()
+    await idle()
+    go_on.set()
+    await changing
+    assert (await client("/a")).body == b"new"
+
+
+async def test_an_error_does_not_invalidate_at_the_end_of_its_call(client_of):
+    async def shop(scope, receive, send):
+        status = 200 if scope["method"] == "GET" else 409
+        await send(
+            {"type": "http.response.start", "status": status, "headers": [(b"cache-control", b"max-age=60")]}
+        )
+        await send({"type": "http.response.body", "body": b""})
+
+    client = client_of(CacheMiddleware(shop))
+    await client("/a")
+    assert (await client("/a", "POST")).status == 409
+    assert "hit" in (await client("/a")).handling
+
+
+# Refreshes in the background
+
+
+def lifespan_of(app, events):
+    """Run the lifespan of an application: its shutdown begins when the event that comes back is set."""
+    shutdown = asyncio.Event()
+    messages = [{"type": "lifespan.startup"}]
+
+    async def receive():
+        if messages:
+            return messages.pop()
+        await shutdown.wait()
+        return {"type": "lifespan.shutdown"}
+
+    async def send(message):
+        events.append(message["type"])
+
+    return shutdown, asyncio.create_task(app({"type": "lifespan", "asgi": {"version": "3.0"}}, receive, send))
+
+
+async def test_a_refresh_ends_before_the_application_shuts_down(client_of, clock, idle):
+    events, gate = [], asyncio.Event()
+
+    async def page(request):
+        await gate.wait()
+        events.append("answered")
+        headers = {name.decode(): value.decode() for name, value in STALE}
+        return PlainTextResponse("page", headers=headers)
+
+    inner = Starlette(routes=[Route("/a", page)])
+    app = CacheMiddleware(inner, clock=clock)
+    shutdown, lifespan = lifespan_of(app, events)
+    client = client_of(app)
+    await idle()
+    gate.set()
+    await client("/a")
+    gate.clear()
+    clock.now += 5
+    assert "hit" in (await client("/a")).handling
+    shutdown.set()
+    await idle()
+    assert events == ["lifespan.startup.complete", "answered"]
+    gate.set()
+    await lifespan
+    assert events == ["lifespan.startup.complete", "answered", "answered", "lifespan.shutdown.complete"]
+
+
+async def test_without_the_background_the_first_request_waits(cached, application, clock):
+    client = cached(background=False)
+    application.fields = STALE
+    await client("/a")
+    clock.now += 5
+    answers = [await client("/a") for _ in range(2)]
+    assert [answer.body for answer in answers] == [b"answer 2", b"answer 2"]
+    assert [each.handling for each in answers] == [{"fwd=stale", "stored"}, {"hit", "ttl=1"}]
+    application.script = lambda scope: (503, [], b"ill")
+    clock.now += 5
+    assert (await client("/a")).body == b"answer 2"  # as without it, a stale answer is better than an error
+    assert application.count == 3
+
+
+async def test_a_refresh_has_a_task_of_its_own(client_of, clock, idle):
+    tasks = []
+
+    async def page(scope, receive, send):
+        tasks.append(asyncio.current_task())
+        assert await receive() == {"type": "http.request", "body": b"", "more_body": False}
+        await send({"type": "http.response.start", "status": 200, "headers": STALE})
+        await send({"type": "http.response.body", "body": b"page"})
+
+    client = client_of(CacheMiddleware(page, clock=clock))
+    await client("/a")
+    clock.now += 5
+    await client("/a")
+    await idle()
+    assert [task is asyncio.current_task() for task in tasks] == [True, False]
+
+
+async def test_a_streaming_response_ends_with_its_client(client_of, idle):
+    ended = []
+
+    async def parts():
+        try:
+            while True:
+                yield b"x"
+                await asyncio.sleep(0)
+        finally:
+            ended.append(True)
+
+    async def page(request):
+        return StreamingResponse(parts())
+
+    client, leave = client_of(CacheMiddleware(Starlette(routes=[Route("/a", page)]))), asyncio.Event()
+    version = {"version": "3.0", "spec_version": "2.3"}
+    asking = asyncio.create_task(client("/a", leave=leave, asgi=version))
+    await idle()
+    leave.set()
+    await asking
+    await idle()
+    assert ended == [True]
