@@ -390,7 +390,7 @@ async def test_a_leader_s_application_that_goes_on_answers_others(cached, applic
 
 
 @pytest.mark.parametrize("heeds", [True, False])
-async def test_others_get_an_answer_whatever_the_leader_s_application_does(cached, application, idle, heeds):
+async def test_followers_are_answered_whether_the_leader_goes_on_or_not(cached, application, idle, heeds):
     listening = Listening(application, heeds=heeds)
     client, leave = cached(app=listening), asyncio.Event()
     leader = asyncio.create_task(client("/a", leave=leave))

@@ -39,7 +39,7 @@ async def test_context_variables_of_a_handler_reach_what_is_outside(client_of):
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
-async def test_all_that_a_handler_began_is_done_when_the_call_ends(client_of, method):
+async def test_background_tasks_and_teardown_end_within_the_call(client_of, method):
     events = []
     app = FastAPI()
     app.add_middleware(CacheMiddleware, rules=Rules(ttl=60))
@@ -334,7 +334,7 @@ async def test_a_change_counts_though_its_client_has_left(client_of, idle):
     assert (await client("/a")).body == b"new"
 
 
-async def test_an_error_does_not_invalidate_at_the_end_of_its_call(client_of):
+async def test_an_error_invalidates_nothing_at_its_end(client_of):
     async def shop(scope, receive, send):
         status = 200 if scope["method"] == "GET" else 409
         await send(

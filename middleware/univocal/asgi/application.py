@@ -31,8 +31,8 @@ _DISCONNECT: Final = "http.disconnect"
 class Application:
     """Asks an ASGI application for the requests of one scope (an `Origin`, see forward/roles.py).
 
-    The client's own task runs the calls. Only a refresh in the background has a task, one of `refreshes`, and
-    so has a request that is made once more when that task has ended.
+    The client's own task runs the calls. A refresh in the background has a task, one of `refreshes`. So has a
+    request that is made once more when the client's task has ended.
     """
 
     __slots__ = (
@@ -249,7 +249,7 @@ class Call:
     # Called by the application
 
     async def _receive(self) -> Message:
-        """What the server hands over; a request that may be another's, too, has no content."""
+        """The server's next message; a request that is made for others, too, has no content."""
         door = self._door
         if self._content is None:
             return await self._without_content()
