@@ -75,7 +75,7 @@ async def test_an_error_of_a_background_task_is_raised(client_of):
 
 
 @pytest.mark.parametrize("begun", [False, True])
-async def test_a_timeout_around_the_call_is_the_caller_s_to_answer(client_of, begun):
+async def test_a_timeout_around_the_call_is_the_callers_to_answer(client_of, begun):
     """The cache says nothing in its place: an outer middleware answers, or knows that it cannot."""
     messages, cancelled = [], []
 
