@@ -35,10 +35,9 @@ from univocal.cache.stored import Stored
 from univocal.cache.storing import complete, may_store
 from univocal.engine.engine import Engine
 from univocal.engine.exchange import Exchange
-from univocal.forward.roles import OriginRequest
 from univocal.http.framing import ReadLimits, is_authority
 from univocal.http.messages import Fields, Received, Request, Response
-from univocal.http.roles import Answer, Content, UnderWay
+from univocal.http.roles import Answer, Content, OriginRequest, UnderWay
 from univocal.judge.admission import Admission, Gate
 from univocal.judge.cache_status import Handling
 from univocal.judge.hits import Hit, HitFields, Tally
@@ -352,11 +351,12 @@ class DirectHarness(Harness):
         """A target of its own may be asked for."""
         return True
 
-    def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> UnderWay:  # noqa: ARG002
+    def ask(self, request: OriginRequest, answer: Answer) -> UnderWay:
         """Answer once the content is complete."""
         method, target, version, fields = self._head
-        assert content is not None
-        return _Taken(self.reading, (method, target, version, comparable(target, fields)), content, answer)
+        assert request.content is not None
+        head = (method, target, version, comparable(target, fields))
+        return _Taken(self.reading, head, request.content, answer)
 
 
 class _Taken:

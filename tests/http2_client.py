@@ -222,7 +222,7 @@ class Asked:
 
     def __init__(self, origin, request, content, answer):
         self._origin, self._answer = origin, answer
-        self.method, self.target, self.bond = request.method, request.canonical.target, request.bond
+        self.method, self.target, self.bond = request.method, request.target, request.bond
         self.fields, self.content = list(request.fields), b""
         self.chunks, self.is_complete, self.is_cancelled, self.is_paused = 0, False, False, False
         self.is_answered = False
@@ -294,11 +294,11 @@ class Origin:
     def takes(self, asked):
         return self.is_greedy
 
-    def ask(self, request, content, answer):
+    def ask(self, request, answer):
         has_content = any(name in {b"content-length", b"transfer-encoding"} for name, _ in request.fields)
         asked = Asked.__new__(Asked)
         self.asked.append(asked)
-        asked.__init__(self, request, content if has_content else None, answer)
+        asked.__init__(self, request, request.content if has_content else None, answer)
         return asked
 
 

@@ -14,9 +14,8 @@ from univocal.engine.engine import Engine
 from univocal.engine.exchange import Exchange
 from univocal.engine.flight import Flight
 from univocal.engine.outcome import Outcome
-from univocal.forward.roles import OriginRequest
 from univocal.http.messages import Field, Fields, Received, Request, Response, values
-from univocal.http.roles import Answer, Content
+from univocal.http.roles import Answer, Content, OriginRequest
 from univocal.judge.admission import Admission, Gate
 from univocal.judge.hits import Hit
 from univocal.judge.plan import Plan
@@ -188,8 +187,8 @@ class PlayedOrigin:
     def takes_targets(self) -> bool:
         return True
 
-    def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> PlayedRequest:
-        asked = PlayedRequest(request, content, answer)
+    def ask(self, request: OriginRequest, answer: Answer) -> PlayedRequest:
+        asked = PlayedRequest(request, answer)
         self.asked.append(asked)
         if self.script is not None:
             self.script(asked)
@@ -203,8 +202,8 @@ class PlayedOrigin:
 class PlayedRequest:
     """A request under way to the origin server, and the test's way to answer it."""
 
-    def __init__(self, request: OriginRequest, content: Content | None, answer: Answer) -> None:
-        self.request, self.content, self.answer = request, content, answer
+    def __init__(self, request: OriginRequest, answer: Answer) -> None:
+        self.request, self.content, self.answer = request, request.content, answer
         self.cancelled = self.over = False
         self.takes = True  # False: no more until `resume`
 

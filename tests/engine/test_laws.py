@@ -99,7 +99,7 @@ class Page:
 
     def plan(self, asked: PlayedRequest) -> list[tuple[str, Any]]:
         request = asked.request
-        target = request.canonical.target
+        target = request.target
         language = (asked.field(b"accept-language") or b"") if self.varies else b""
         tag = b'"%b:%d:%b"' % (target, self.version, language)
         content = content_of(target, self.version, language)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from neighbours import FRESH
 from univocal.forward.upstream import Upstream
 from univocal.http.errors import Failure, RefusedError
-from univocal.http.messages import Fields, Response, values
-from univocal.http.roles import Answer, Sender
+from univocal.http.messages import Fields, Received, Response, values
+from univocal.http.roles import Answer, OriginRequest
 from univocal.origin.balance import Balancing
 from univocal.origin.server import OriginServer
 
@@ -112,8 +112,10 @@ class Group:
     def send(self, method: bytes = b"GET", *fields: tuple[bytes, bytes], content: Any = None) -> Heard:
         self.heard = Heard()
         sent = [(b"host", b"en.example"), *fields]
-        sender = Sender("127.0.0.1", b"http")
-        self.asked = self.upstream.send(method, b"/a", sent, sender, content, self.heard, self)
+        received = Received(method, b"/a", client="127.0.0.1")
+        self.asked = self.upstream.send(
+            OriginRequest(method, b"/a", sent, received, content), self.heard, self
+        )
         return self.heard
 
     # What a watch is told (see forward.attempt).

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from neighbours import FRESH, House
+from univocal.engine.flight import origin_request
 from univocal.forward.forwarding import Forwarding
-from univocal.forward.roles import OriginRequest
 from univocal.forward.upstream import Upstream
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Fields, Response, values
 from univocal.http.roles import Answer, UnderWay
-from univocal.judge.admission import Admission
 from univocal.origin.balance import Balance
 from univocal.origin.server import OriginServer
 
@@ -85,14 +84,6 @@ class Heard:
 Forward = Callable[..., tuple[Server, Heard]]
 
 
-def origin_request(admission: Admission, method: bytes = b"GET") -> OriginRequest:
-    """The request to the origin server that an admitted one becomes."""
-    canonical, runtime = admission.canonical, admission.runtime
-    assert canonical is not None
-    fields, received = admission.request.fields, admission.received
-    return OriginRequest(method, fields, canonical, received, admission.peer.chain, runtime.upstreams)
-
-
 @pytest.fixture
 def forward() -> Forward:
     def send(
@@ -105,8 +96,8 @@ def forward() -> Forward:
         server, heard = Server(Response(200, told)), Heard()
         admission = House().admit(b"/a", method, *fields)
         forwarding = Forwarding({"": Upstream(Balance.alone(server), host)})  # type: ignore[arg-type]
-        request = origin_request(admission, method)
-        forwarding.ask(request, content, heard)
+        request = origin_request(admission, admission.request.fields, content)
+        forwarding.ask(request, heard)
         return server, heard
 
     return send
@@ -169,6 +160,6 @@ def test_a_request_follows_the_configuration_it_began_with() -> None:
         admitted.append(house.admit())
     for admission in admitted:
         assert admission.canonical is not None
-        request = origin_request(admission)
-        forwarding.ask(request, None, Heard())
+        request = origin_request(admission, [], None)
+        forwarding.ask(request, Heard())
     assert [len(server.sent) for server in servers] == [1, 1, 1]

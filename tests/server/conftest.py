@@ -199,11 +199,11 @@ class Behind:
     def __init__(self, app, gate):
         self.app, self.gate = app, gate
 
-    def ask(self, request, content, answer):
+    def ask(self, request, answer):
         scope = {"type": "http", "http_version": "1.1", "client": ("192.0.2.1", 4711)}
         scope["extensions"] = {INTERIM: {}, EARLY_HINT: {}}
         admission = self.gate.admit(request.received, request.fields, 0.0)
-        return Application(self.app, scope, admission).ask(request, content, answer)
+        return Application(self.app, scope, admission).ask(request, answer)
 
 
 def works(app, limits, clock):
@@ -389,8 +389,8 @@ class Played:
     def __init__(self):
         self.asked, self.held = [], []
 
-    def ask(self, request, content, answer):
-        sent = content if request_has_content(request.fields) else None
+    def ask(self, request, answer):
+        sent = request.content if request_has_content(request.fields) else None
         return Asked(self, request, sent, answer)
 
     def let(self):
@@ -423,7 +423,7 @@ class Asked:
 
     def finish(self):
         request = self._request
-        target = request.canonical.target
+        target = request.target
         self._origin.asked.append((request.method, target, list(request.fields), self._content))
         if target == b"/held":
             self._origin.held.append(self)
@@ -434,7 +434,7 @@ class Asked:
         request, answer = self._request, self._answer
         if self._cancelled:
             return
-        path = request.canonical.target.partition(b"?")[0]
+        path = request.target.partition(b"?")[0]
         status, fields, chunks = PAGES.get(path, (404, [], [b"unknown"]))
         etag = dict(filter(None, fields)).get(b"etag")
         if etag is not None and (b"if-none-match", etag) in request.fields:

@@ -14,9 +14,9 @@ from typing import Final
 
 from univocal.cache.decide import Reuse
 from univocal.engine.outcome import Outcome
-from univocal.forward.roles import OriginRequest
 from univocal.http.errors import REASONS, Failure
 from univocal.http.messages import Fields
+from univocal.http.roles import OriginRequest
 from univocal.store.memory import MemoryStore
 from univocal.store.shared import SharedTier
 from univocal_app.observe.counts import Counts, Name, numbers_of
@@ -171,7 +171,7 @@ class Figures:
 
     def watch(self, request: OriginRequest) -> OriginWatch:
         """Count what becomes of a request to origin servers, also if no client waits for it."""
-        return OriginWatch(self, request.canonical.site.name)
+        return OriginWatch(self, request.site)
 
     def answered(self, site: str, origin: str, status: int, seconds: float) -> None:
         """Count a response's head, which took so many seconds; with status 0, that none came."""

@@ -27,11 +27,10 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AttributeValue
 
 from univocal.engine.outcome import Outcome
-from univocal.forward.roles import OriginRequest
 from univocal.http.errors import Failure
 from univocal.http.fields import first
 from univocal.http.messages import Fields, Received
-from univocal.http.roles import Watch
+from univocal.http.roles import OriginRequest, Watch
 from univocal_app.observe.families import FAMILIES
 from univocal_app.observe.handled import cache_word
 from univocal_app.observe.metrics import Metrics

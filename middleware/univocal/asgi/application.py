@@ -15,12 +15,11 @@ from univocal.asgi.scope import respell
 from univocal.engine.broadcast import CutShortError
 from univocal.engine.exchange import Exchange
 from univocal.engine.flight import Flight
-from univocal.forward.roles import OriginRequest
 from univocal.http.errors import RefusedError
 from univocal.http.extensions import EARLY_HINT, INTERIM
 from univocal.http.forward import framed_anew, one_length
 from univocal.http.messages import Response
-from univocal.http.roles import Answer, Content, ContentSink, UnderWay
+from univocal.http.roles import Answer, Content, ContentSink, OriginRequest, UnderWay
 from univocal.judge.admission import Admission
 
 logger: Final = logging.getLogger("univocal")
@@ -29,7 +28,7 @@ _DISCONNECT: Final = "http.disconnect"
 
 
 class Application:
-    """Asks an ASGI application for the requests of one scope (an `Origin`, see forward/roles.py).
+    """Asks an ASGI application for the requests of one scope (an `Origin`, see http/roles.py).
 
     The client's own task runs the calls. A refresh in the background has a task, one of `refreshes`. So has a
     request that is made once more when the client's task has ended.
@@ -70,7 +69,7 @@ class Application:
         self.closed = False  # the client's task has ended
         self.error: Exception | None = None  # of a call whose exchange was answered otherwise, or will be
 
-    def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> UnderWay:
+    def ask(self, request: OriginRequest, answer: Answer) -> UnderWay:
         """Have the application called with a canonical scope."""
         fields = framed_anew(request.fields)
         if request.edits is not None:
@@ -79,7 +78,7 @@ class Application:
         canonical = self._admission.canonical
         assert canonical is not None
         assert isinstance(answer, Flight)
-        call = Call(self, self._app, scope, content, answer, HandlerCall(self._cache, canonical))
+        call = Call(self, self._app, scope, request.content, answer, HandlerCall(self._cache, canonical))
         if request.background or self.closed:
             self._begin(call)
         else:

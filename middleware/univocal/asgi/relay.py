@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from univocal.asgi.client import ScopeClient
 from univocal.asgi.messages import Scope
 from univocal.asgi.scope import CANONICAL, request_line
@@ -12,33 +10,32 @@ from univocal.http.fields import first
 from univocal.http.messages import Fields, Response
 from univocal.http.problem import fault, problem
 from univocal.http.references import ReferenceMap
-from univocal.http.roles import Sender, UnderWay
-from univocal.uri.target import origin_target, reference_map
+from univocal.http.roles import Content, OriginRequest, UnderWay
+from univocal.uri.target import Canonical, origin_target, reference_map
 
 
-class RelayedRequest(NamedTuple):
-    """A scope's target as the origin server gets it, the key that a hash chooses by, and the asker.
+def relayed_request(
+    method: bytes, scope: Scope, fields: Fields, content: Content | None = None, upgrade: bytes = b""
+) -> OriginRequest:
+    """What a scope asks for, as a cache in front has found, or as the server has received it.
 
-    `references` maps URLs in the response to those of the client.
+    A hash chooses the origin server by the cache's key, or by the target.
     """
-
-    target: bytes
-    key: bytes
-    sender: Sender
-    references: ReferenceMap | None
-
-
-def relayed_request(scope: Scope) -> RelayedRequest:
-    """Read of a scope what is asked for: what a cache in front has found, or what the server has received."""
     passed = scope.get("extensions", {}).get(CANONICAL)
     line = request_line(scope)
+    line.upgrade = upgrade
+    target = key = line.target
+    chain: tuple[bytes, ...] = ()
     if passed is None:
-        sender = Sender(line.client, line.scheme, version=line.version)
-        authority = first(scope["headers"], b"host") or b""
-        return RelayedRequest(line.target, line.target, sender, ReferenceMap(line.scheme, authority))
-    canonical = passed["canonical"]
-    sender = Sender(passed["peer"], line.scheme, passed["chain"], line.version)
-    return RelayedRequest(origin_target(canonical), canonical.key, sender, reference_map(canonical))
+        references: ReferenceMap | None = ReferenceMap(line.scheme, first(scope["headers"], b"host") or b"")
+    else:
+        canonical: Canonical = passed["canonical"]
+        line.client, chain = passed["peer"], passed["chain"]
+        target, key, references = origin_target(canonical), canonical.key, reference_map(canonical)
+    return OriginRequest(
+        method, target, fields, line, content,
+        scheme=line.scheme, chain=chain, key=key, references=references,
+    )  # fmt: skip
 
 
 class Relay:

@@ -11,9 +11,8 @@ from univocal.asgi.relay import Relay, relayed_request
 from univocal.asgi.scope import CANONICAL
 from univocal.asgi.websocket import relay_websocket
 from univocal.forward.forwarding import Forwarding
-from univocal.forward.roles import OriginRequest
 from univocal.forward.upstream import Upstream
-from univocal.http.roles import Watch
+from univocal.http.roles import OriginRequest, Watch
 from univocal.origin.server import OriginServer, Transport
 from univocal.origin.timeouts import Timeouts
 from univocal.uri.target import Canonical
@@ -140,16 +139,12 @@ class Origins:
 
 async def _forward(upstream: Upstream, scope: Scope, receive: Receive, send: Send) -> None:
     """Forward one request, as long as its client is there: no connection is kept for nobody."""
-    method = scope["method"].encode("latin-1")
-    target, key, sender, references = relayed_request(scope)
     client = ScopeClient(scope, receive, send)
     relay = Relay(client, scope["headers"], behind_a_cache=CANONICAL in scope.get("extensions", {}))
     reception = Reception(receive, left=relay.cancel, too_large=relay.cancel, limit=0)
     try:
-        fields = scope["headers"]
-        relay.under_way = upstream.send(
-            method, target, fields, sender, reception, relay, key=key, references=references
-        )
+        request = relayed_request(scope["method"].encode("latin-1"), scope, scope["headers"], reception)
+        relay.under_way = upstream.send(request, relay)
         reception.watch()
         client.exchange = relay
         await client.deliver()

@@ -42,14 +42,11 @@ async def relay_websocket(upstream: Upstream, scope: Scope, receive: Receive, se
     denies = DENIAL in scope.get("extensions", {})
     client = ScopeClient(scope, receive, denial(send))
     opening = _Opening(client, scope["headers"])
-    target, key, sender, references = relayed_request(scope)
-    sender.upgrade = WEBSOCKET
     fields = opening_fields(scope["headers"], scope.get("subprotocols", ()))
+    request = relayed_request(b"GET", scope, fields, upgrade=WEBSOCKET)
     next_message = asyncio.ensure_future(receive())
     try:
-        opening.under_way = upstream.send(
-            b"GET", target, fields, sender, None, opening, key=key, references=references
-        )
+        opening.under_way = upstream.send(request, opening)
         await asyncio.wait((opening.decided, next_message), return_when=asyncio.FIRST_COMPLETED)
         if not opening.decided.done():
             return  # the client has left

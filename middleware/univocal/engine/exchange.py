@@ -25,7 +25,6 @@ from univocal.engine.flight import Flight
 from univocal.engine.landing import Landing, Relayed, Renewed, Shared
 from univocal.engine.purge import Purged, carry_out
 from univocal.engine.stored_content import StoredContent
-from univocal.forward.roles import Origin
 from univocal.http.accept import prefers_html
 from univocal.http.affinity import affinity_cookie
 from univocal.http.client_counts import client_name
@@ -34,7 +33,7 @@ from univocal.http.fields import without
 from univocal.http.grammar import is_token
 from univocal.http.messages import Fields, Request, Response, values
 from univocal.http.problem import Problem, problem
-from univocal.http.roles import Client, Content, Due
+from univocal.http.roles import Client, Content, Due, Origin
 from univocal.http.states import moves
 from univocal.judge.access import Challenge
 from univocal.judge.admission import Admission

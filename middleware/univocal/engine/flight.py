@@ -25,17 +25,17 @@ from univocal.cache.validation import SAFE_METHODS
 from univocal.engine.broadcast import WINDOW, Broadcast, CutShortError, Reader
 from univocal.engine.landing import Failed, Landing, Passenger, Relayed, Renewed, Shared
 from univocal.engine.recording import JOINABLE, Recording, State
-from univocal.forward.roles import Origin, OriginRequest
 from univocal.http.bonds import challenges_connection
 from univocal.http.errors import RefusedError
 from univocal.http.fields import without
 from univocal.http.messages import NO_NAMES, Fields, Response
-from univocal.http.roles import CallLater, Content, Due, UnderWay
+from univocal.http.roles import CallLater, Content, Due, Origin, OriginRequest, UnderWay
 from univocal.http.states import moves
 from univocal.judge.admission import Admission, Apart, Gate, obsolete
 from univocal.judge.failures import Failure
 from univocal.judge.own_spelling import OWN_SPELLING, REDIRECTS, OwnSpellings, named_spelling, respelled
 from univocal.store.tiers import Tiers
+from univocal.uri.target import origin_target, reference_map
 
 logger: Final = logging.getLogger("univocal")
 
@@ -390,22 +390,10 @@ class Flight:
             self.recording.restart(decision)
         self._phase = _MOVES[self._phase, FlightPhase.ASKING]
         fields = forwarded_fields(admission.request, decision)
-        canonical = admission.canonical
-        assert canonical is not None
-        request = OriginRequest(
-            admission.request.method,
-            fields,
-            canonical,
-            admission.received,
-            admission.peer.chain,
-            admission.runtime.upstreams,
-            self._alone is not None and not self.is_read,
-            admission.runtime.edits_of(canonical).request if admission.runtime.edits else None,
-            admission.origin_tag,
-            None if admission.ours else admission.received.bond,
-        )
+        request = origin_request(admission, fields, self._content)
+        request.background = self._alone is not None and not self.is_read
         try:
-            under_way = self._origin.ask(request, self._content, self)
+            under_way = self._origin.ask(request, self)
         except Exception:
             logger.exception("internal error while sending a request to the origin server")
             self._fail(RefusedError("origin-unreachable"))
@@ -797,3 +785,26 @@ def for_refresh(admission: Admission) -> Admission:
     stored, rules = admission.decision.stored, admission.rules
     request, decision = revalidation(admission.request, stored, rules)
     return replace(admission, request=request, decision=decision, ours=True, origin_tag=b"")
+
+
+def origin_request(admission: Admission, fields: Fields, content: Content | None) -> OriginRequest:
+    """The request that an admitted one becomes."""
+    canonical, runtime = admission.canonical, admission.runtime
+    assert canonical is not None
+    request = OriginRequest(
+        admission.request.method,
+        origin_target(canonical),
+        fields,
+        admission.received,
+        content,
+        scheme=canonical.scheme,
+        chain=admission.peer.chain,
+        key=canonical.key,
+        references=reference_map(canonical),
+    )
+    request.site, request.upstream = canonical.site.name, canonical.route.upstream
+    request.next_hop = runtime.upstreams.get(request.upstream) or runtime.upstreams.get("")
+    request.edits = runtime.edits_of(canonical).request if runtime.edits else None
+    request.origin_tag = admission.origin_tag
+    request.bond = None if admission.ours else admission.received.bond
+    return request

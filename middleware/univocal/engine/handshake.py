@@ -8,10 +8,9 @@ from typing import Protocol, cast
 from univocal.engine.engine import Engine
 from univocal.engine.exchange import _MOVES, Exchange, Step
 from univocal.engine.flight import Flight
-from univocal.forward.roles import Origin
 from univocal.forward.tunnel import Tunnel
 from univocal.http.messages import Fields, Response
-from univocal.http.roles import Client, Content
+from univocal.http.roles import Client, Content, Origin
 from univocal.http.upgrade import WEBSOCKET, Line, Switching
 from univocal.judge.admission import Admission
 from univocal.judge.cache_status import Handling

@@ -7,13 +7,12 @@ from functools import lru_cache
 from typing import Final
 
 from univocal.http.affinity import sets_cookie
-from univocal.http.bonds import Bond
 from univocal.http.errors import Failure, RefusedError
 from univocal.http.fields import imf_fixdate
 from univocal.http.forward import response_fields
 from univocal.http.messages import Fields, Response
 from univocal.http.references import ReferenceMap
-from univocal.http.roles import Answer, Content, Watch
+from univocal.http.roles import Answer, OriginRequest, Watch
 from univocal.http.upgrade import Switching, switching_fields, upgrade_fields
 from univocal.origin.balance import Balance, Member
 from univocal.origin.request_head import IDEMPOTENT
@@ -22,43 +21,6 @@ from univocal.origin.server import OriginServer, Pending
 _monotonic: Final = time.monotonic
 # An origin server's failures: `overloaded` is none of its doing, and `bad-target` is the request's fault.
 _FAILURES: Final = frozenset({"origin-unreachable", "origin-timeout", "origin-bad-response"})
-
-
-class Outgoing:
-    """A request as it is sent; Host, the first of its fields, is each server's own name if `own_host`.
-
-    A hash chooses by `key`. `upgrade` is the protocol that it asks to switch to. A response that sets the
-    cookie `keeps` keeps the client at its origin server; b"": every one, None: none. `references` maps URLs
-    in the response. `bond` has connections that are its client's own.
-    """
-
-    __slots__ = (
-        "bond", "content", "fields", "keeps", "key", "method", "own_host", "references", "target", "upgrade",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        method: bytes,
-        target: bytes,
-        fields: Fields,
-        content: Content | None,
-        key: bytes,
-        own_host: bool = False,
-        upgrade: bytes = b"",
-        keeps: bytes | None = None,
-        references: ReferenceMap | None = None,
-        bond: Bond | None = None,
-    ) -> None:
-        self.bond = bond
-        self.method = method
-        self.target = target
-        self.fields = fields
-        self.content = content
-        self.key = key
-        self.own_host = own_host
-        self.upgrade = upgrade
-        self.keeps = keeps
-        self.references = references
 
 
 class Attempt:
@@ -73,8 +35,8 @@ class Attempt:
         "_answer",
         "_balance",
         "_member",
-        "_outgoing",
         "_pending",
+        "_request",
         "_sent",
         "_started",
         "_tried",
@@ -85,12 +47,12 @@ class Attempt:
     def __init__(
         self,
         balance: Balance[OriginServer],
-        outgoing: Outgoing,
+        request: OriginRequest,
         answer: Answer,
         watch: Watch | None,
     ) -> None:
         self._balance = balance
-        self._outgoing = outgoing
+        self._request = request
         self._answer = answer
         self._watch = watch
         self._member: Member[OriginServer] | None = None  # that is asked, until the end
@@ -106,17 +68,16 @@ class Attempt:
             self._answer.fail(_all_down(self._balance))
             return
         self._member = member
-        server, outgoing = member.server, self._outgoing
-        fields = outgoing.fields
-        if outgoing.own_host:
+        server, request = member.server, self._request
+        fields, upgrade = request.fields, request.received.upgrade
+        if request.own_host:
             fields = [(b"host", server.authority), *fields[1:]]
-        if outgoing.upgrade and server.switches:
-            fields = [*fields, *upgrade_fields(outgoing.upgrade)]
+        if upgrade and server.switches:
+            fields = [*fields, *upgrade_fields(upgrade)]
         if self._watch is not None:
             fields = self._watch.sending(server.url, fields)
-        target = server.mapped(outgoing.target)
-        content, bond = outgoing.content, outgoing.bond
-        pending = server.ask(outgoing.method, target, fields, content, self, self._moved, bond)
+        target = server.mapped(request.target)
+        pending = server.ask(request.method, target, fields, request.content, self, self._moved, request.bond)
         if self._asks(member):  # else it is over, or went on to another, within the call
             self._pending = pending
 
@@ -156,7 +117,7 @@ class Attempt:
                 response.forwarded = fields
         member = self._member
         assert member is not None
-        references = self._outgoing.references
+        references = self._request.references
         if references is not None and not references.names.isdisjoint([name for name, _ in passed.fields]):
             passed.fields = self._mapped(references, passed.fields, member.server)
         passed.server = member.name
@@ -164,7 +125,7 @@ class Attempt:
         self._balance.answered(member, _monotonic())
         if self._watch is not None:
             self._watch.answered(member.server.url, response.status)
-        keeps = self._outgoing.keeps
+        keeps = self._request.keeps
         if keeps is not None and (not keeps or sets_cookie(passed.fields, keeps)):
             passed.origin_tag = member.tag
         self._answer.start(passed)
@@ -174,7 +135,7 @@ class Attempt:
         if member is not None:
             self._member = self._pending = None
             self._balance.ended(self, member)
-            bond = self._outgoing.bond
+            bond = self._request.bond
             if bond is not None and bond.holds:
                 bond.tags[self._balance] = member.tag
         self._answer.finish()
@@ -194,7 +155,7 @@ class Attempt:
             if not self._started and (not refused.provoked or self._may_be_repeated(pending)):
                 self._sent = self._sent or refused.provoked
                 self._tried += (member,)
-                key, now = self._outgoing.key, _monotonic()
+                key, now = self._request.key, _monotonic()
                 another = self._balance.another(self, key, now, self._tried)
                 if another is not None:
                     self.ask(another)
@@ -207,16 +168,16 @@ class Attempt:
     def _mapped(self, references: ReferenceMap, fields: Fields, server: OriginServer) -> Fields:
         """The fields of a response for clients; the origin server may know itself by each of these hosts."""
         hosts = {each.server.authority for each in self._balance.members}
-        if not self._outgoing.own_host:
-            hosts.add(self._outgoing.fields[0][1].lower())
+        if not self._request.own_host:
+            hosts.add(self._request.fields[0][1].lower())
         return references.mapped(fields, hosts, server.scheme, server.path)
 
     def _switched(self, response: Response) -> Switching:
         """A 101 that answers what was asked, as it goes on."""
         if not isinstance(response, Switching):
             raise RefusedError("origin-bad-response")  # it came by no connection that can be given away
-        outgoing = self._outgoing
-        fields = switching_fields(outgoing.upgrade, outgoing.fields, response.fields)
+        request = self._request
+        fields = switching_fields(request.received.upgrade, request.fields, response.fields)
         return Switching(response.status, fields, response.line)
 
     def _asks(self, member: Member[OriginServer]) -> bool:
@@ -224,12 +185,11 @@ class Attempt:
         return self._member is member
 
     def _may_be_repeated(self, pending: Pending | None) -> bool:
-        outgoing = self._outgoing
-        has_content = outgoing.content is not None
+        has_content = self._request.content is not None
         begun = (
             has_content if pending is None else pending.came or pending.took
         )  # None: it failed within the call
-        return not begun and outgoing.method in IDEMPOTENT
+        return not begun and self._request.method in IDEMPOTENT
 
     def _moved(self, address: str) -> None:
         """Another address of the same name has accepted a connection before this one (RFC 8305)."""

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from univocal.forward.roles import OriginRequest
 from univocal.forward.upstream import Upstream
-from univocal.http.roles import Answer, Content, Sender, UnderWay, Watch
-from univocal.uri.target import origin_target, reference_map
+from univocal.http.roles import Answer, OriginRequest, UnderWay, Watch
 
 
 class Forwarding:
-    """Asks the origin servers that a request's route names (an `Origin`, see forward/roles.py).
+    """Asks the origin servers that a request's route names (an `Origin`, see http/roles.py).
 
     `upstreams` are by the name that routes call them; the one named "" serves every other route. Those of the
     runtime that a request began with go first: under the same name a reload may bring another. `watch` gives
@@ -28,34 +26,10 @@ class Forwarding:
         self._watch = watch
         self._upstreams = dict(upstreams)
 
-    def ask(self, request: OriginRequest, content: Content | None, answer: Answer) -> UnderWay:
+    def ask(self, request: OriginRequest, answer: Answer) -> UnderWay:
         """Send a request; its response is pushed to `answer`."""
-        canonical, received = request.canonical, request.received
-        next_hops = request.next_hops or self._upstreams
-        next_hop = next_hops.get(canonical.route.upstream) or next_hops[""]
-        sender = Sender(
-            received.client,
-            canonical.scheme,
-            request.chain,
-            received.version,
-            received.upgrade,
-            request.origin_tag,
-            request.bond,
-        )
-        watch = None if self._watch is None else self._watch(request)
-        target = origin_target(canonical)
-        return next_hop.send(
-            request.method,
-            target,
-            request.fields,
-            sender,
-            content,
-            answer,
-            watch,
-            canonical.key,
-            request.edits,
-            reference_map(canonical),
-        )
+        next_hop = request.next_hop or self._upstreams.get(request.upstream) or self._upstreams[""]
+        return next_hop.send(request, answer, None if self._watch is None else self._watch(request))
 
     async def aclose(self) -> None:
         """Close every connection to every origin server."""

@@ -7,9 +7,8 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from univocal.forward.attempt import Attempt, Outgoing
+from univocal.forward.attempt import Attempt
 from univocal.http.errors import RefusedError
-from univocal.http.field_edits import FieldEdits
 from univocal.http.fields import cookie_names
 from univocal.http.forward import (
     MOST_PASSES,
@@ -22,8 +21,7 @@ from univocal.http.forward import (
 )
 from univocal.http.messages import Fields, Response
 from univocal.http.problem import ALLOWED
-from univocal.http.references import ReferenceMap
-from univocal.http.roles import Answer, Content, Sender, UnderWay, Watch
+from univocal.http.roles import Answer, OriginRequest, UnderWay, Watch
 from univocal.origin.balance import Balance, Balancing, Member
 from univocal.origin.health import HealthRule
 from univocal.origin.server import OriginServer
@@ -110,56 +108,45 @@ class Upstream:
         """The origin servers, of which one answers each request."""
         return [member.server for member in self.balance.members]
 
-    def send(
-        self,
-        method: bytes,
-        target: bytes,
-        fields: Fields,
-        sender: Sender,
-        content: Content | None,
-        answer: Answer,
-        watch: Watch | None = None,
-        key: bytes = b"",
-        edits: FieldEdits | None = None,
-        references: ReferenceMap | None = None,
-    ) -> UnderWay:
+    def send(self, request: OriginRequest, answer: Answer, watch: Watch | None = None) -> UnderWay:
         """Send a request as RFC 9110 §7.6 has it, its target byte for byte; the response goes to `answer`.
 
-        A hash chooses by `key`. The fields that `edits` set come last: nobody removes them. URLs of the
-        response are mapped by `references`.
+        The fields that `edits` set come last: nobody removes them.
         """
+        received, fields = request.received, request.fields
         passage = passage_of(tuple([name for name, _ in fields]))
         if passage.counts:
-            counted = forwards_left(method, fields)
+            counted = forwards_left(request.method, fields)
             if counted is None:
                 return _answer_here(answer)
             fields = counted
         if passage.passed and times_here(fields) > MOST_PASSES:
             return _refuse_here(answer)
         authority = b"" if passage.host < 0 else fields[passage.host][1]
-        headers = request_fields(
+        if passage.is_plain or not request_has_content(fields):
+            request.content = None
+        fields = request_fields(
             fields,
             host=self.host or authority,
             authority=authority,
-            client=sender.client,
-            scheme=sender.scheme,
-            method=method,
-            forwarded_for=sender.chain,
-            via=VIA if sender.version == b"1.1" else b"%b univocal" % sender.version,  # RFC 9110 §7.6.3
+            client=received.client,
+            scheme=request.scheme,
+            method=request.method,
+            forwarded_for=request.chain,
+            # RFC 9110 §7.6.3
+            via=VIA if received.version == b"1.1" else b"%b univocal" % received.version,
             passage=passage,
         )
-        headers = headers if edits is None else edits.supply(headers)
-        sent = None if passage.is_plain or not request_has_content(fields) else content
+        request.fields = fields if request.edits is None else request.edits.supply(fields)
         if self.upkeep is not None and not self.upkeep.begun:
             self.upkeep.begin()
-        keeps = self._keeps(headers) if self.balance.settings.sticky else None
-        own_host, upgrade, bond = self.host is None, sender.upgrade, sender.bond
-        outgoing = Outgoing(method, target, headers, sent, key, own_host, upgrade, keeps, references, bond)
-        attempt = Attempt(self.balance, outgoing, answer, watch)
-        tag = sender.origin_tag
+        request.own_host = self.host is None
+        request.keeps = self._keeps(request.fields) if self.balance.settings.sticky else None
+        attempt = Attempt(self.balance, request, answer, watch)
+        tag, bond = request.origin_tag, request.bond
         if not tag and bond is not None and bond.holds:
             tag = bond.tags.get(self.balance, b"")
-        attempt.ask(self.balance.take(attempt, key, _monotonic(), tag))
+        attempt.ask(self.balance.take(attempt, request.key, _monotonic(), tag))
         return attempt
 
     def _keeps(self, fields: Fields) -> bytes:

@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 from univocal.http.bonds import Bond
 from univocal.http.errors import Failure
 from univocal.http.field_edits import FieldEdits
-from univocal.http.messages import Fields, Response
+from univocal.http.messages import Fields, Received, Response
 from univocal.http.references import ReferenceMap
 
 
@@ -106,32 +106,54 @@ class Content(Protocol):
         """Push no more: what still comes is of no use."""
 
 
-class Sender:
-    """The client as a request describes it: its address, scheme and HTTP version.
+class OriginRequest:
+    """A request on its way to an origin server: one object from the engine to the connection.
 
-    `chain` has the addresses that a trusted proxy named. `upgrade` is the protocol that the client requests.
-    `origin_tag` names the origin server that it stays with. `bond` has connections that are its own.
+    `target` and `fields` are as they are to be sent. `received` is the request line that it came from, which
+    `scheme` may contradict: a trusted proxy knows better. `chain` has the addresses that such a proxy named.
+    `site` and `upstream` are the names of the site and of its origin servers. `next_hop` has those of the
+    runtime that the request began with. A hash chooses by `key`. `references` maps URLs in the response.
+    `edits` are the operator's. `origin_tag` names the origin server that the client stays with, `bond` has
+    connections that are the client's own. No client waits for a request in the `background`.
     """
 
-    __slots__ = ("bond", "chain", "client", "origin_tag", "scheme", "upgrade", "version")
+    __slots__ = (
+        "background", "bond", "chain", "content", "edits", "fields", "keeps", "key", "method", "next_hop",
+        "origin_tag", "own_host", "received", "references", "scheme", "site", "target", "upstream",
+    )  # fmt: skip
 
     def __init__(
         self,
-        client: str | None,
-        scheme: bytes,
+        method: bytes,
+        target: bytes,
+        fields: Fields,
+        received: Received,
+        content: Content | None = None,
+        *,
+        scheme: bytes = b"http",
         chain: tuple[bytes, ...] = (),
-        version: bytes = b"1.1",
-        upgrade: bytes = b"",
-        origin_tag: bytes = b"",
-        bond: Bond | None = None,
+        key: bytes = b"",
+        references: ReferenceMap | None = None,
     ) -> None:
-        self.bond = bond
-        self.client = client
+        self.method = method
+        self.target = target
+        self.fields = fields
+        self.content = content
+        self.received = received
         self.scheme = scheme
         self.chain = chain
-        self.version = version
-        self.upgrade = upgrade
-        self.origin_tag = origin_tag
+        self.key = key
+        self.references = references
+        self.site = self.upstream = ""
+        self.next_hop: NextHop | None = None
+        self.edits: FieldEdits | None = None
+        self.origin_tag = b""
+        self.bond: Bond | None = None
+        self.background = False
+        # What its upstream adds: whether Host, the first of the fields, is each server's own name, and the
+        # cookie whose response keeps the client at its origin server. b"": every one, None: none.
+        self.own_host = False
+        self.keeps: bytes | None = None
 
 
 class Watch(Protocol):
@@ -153,24 +175,22 @@ class Watch(Protocol):
 class NextHop(Protocol):
     """The origin servers of a route, one of which answers each request."""
 
-    def send(
-        self,
-        method: bytes,
-        target: bytes,
-        fields: Fields,
-        sender: Sender,
-        content: Content | None,
-        answer: Answer,
-        watch: Watch | None = None,
-        key: bytes = b"",
-        edits: FieldEdits | None = None,
-        references: ReferenceMap | None = None,
-    ) -> UnderWay:
-        """Send a request, its target byte for byte; the response is pushed to `answer`.
+    def send(self, request: OriginRequest, answer: Answer, watch: Watch | None = None) -> UnderWay:
+        """Send a request; the response is pushed to `answer`, perhaps before this call returns."""
+        ...
 
-        A hash chooses the origin server by `key`. `edits` are the operator's. `references` maps URLs in the
-        response to those of the client.
-        """
+
+class Origin(Protocol):
+    """The one who answers (RFC 9110 §3.6): origin servers over HTTP, or an application behind.
+
+    `takes_targets` is True if it gets the target as it is: one that it names itself may be asked for.
+    """
+
+    @property
+    def takes_targets(self) -> bool: ...
+
+    def ask(self, request: OriginRequest, answer: Answer) -> UnderWay:
+        """Send a request; its response is pushed to `answer`, perhaps before this call returns."""
         ...
 
 

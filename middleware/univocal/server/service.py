@@ -8,9 +8,9 @@ from collections.abc import Callable
 from univocal.engine.engine import Engine
 from univocal.engine.exchange import Exchange
 from univocal.engine.handshake import Handshake
-from univocal.forward.roles import Origin
 from univocal.http.framing import is_authority
 from univocal.http.messages import Fields, Received
+from univocal.http.roles import Origin
 from univocal.http.upgrade import requested_upgrade
 from univocal.judge.hits import Hit, Hits
 from univocal.judge.plan import Plan, plan_of

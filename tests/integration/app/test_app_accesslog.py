@@ -28,7 +28,8 @@ from univocal.store.purge_selectors import Keys
 from univocal.uri.site import Route, Site
 from univocal.uri.target import Canonical
 from univocal_app.observe import accesslog, log_lines
-from univocal_app.observe.accesslog import BATCH, AccessLog, as_combined, as_json, check_log, open_log
+from univocal_app.observe.accesslog import BATCH, AccessLog, check_log, open_log
+from univocal_app.observe.log_lines import as_combined, as_json
 
 HOSTILE = b'/a"\\\x1b[2J\r\n\x00\xff{"b":1}'
 

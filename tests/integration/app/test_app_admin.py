@@ -10,12 +10,12 @@ import pytest
 
 from univocal import CacheMiddleware, MemoryStore, Outcome
 from univocal_app.config.tables import validate
-from univocal_app.observe.accesslog import as_json
 from univocal_app.observe.admin import admin
 from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.figures import Figures
+from univocal_app.observe.log_lines import as_json
 from univocal_app.observe.metrics import Metrics
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import Stats

@@ -14,9 +14,9 @@ from univocal.engine.audience import Listener
 from univocal.engine.outcome import Times
 from univocal.http.messages import Received
 from univocal.judge.cache_status import Handling
-from univocal_app.observe.accesslog import as_json
 from univocal_app.observe.admin_events import Events
 from univocal_app.observe.events import ROOM, Event, Follower, Wanted, event_of
+from univocal_app.observe.log_lines import as_json
 from univocal_app.processes.messages import EventBatch
 
 

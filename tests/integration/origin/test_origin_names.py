@@ -11,14 +11,17 @@ from authority import Authority
 from neighbours import PlayedAnswer
 from support import hello, silent
 from univocal.forward.upstream import Upstream
-from univocal.http.roles import Sender
+from univocal.http.messages import Received
+from univocal.http.roles import OriginRequest
 from univocal.origin.balance import Balance, Balancing, Member, MemberState
 from univocal.origin.health import HealthRule
 from univocal.origin.resolving import resolved
 from univocal.origin.server import OriginServer, Timeouts
 from univocal.origin.upkeep import Upkeep
 
-SENDER = Sender("127.0.0.1", b"http")
+
+def page(method: bytes = b"GET") -> OriginRequest:
+    return OriginRequest(method, b"/", [(b"host", b"en.example")], Received(method, b"/"))
 
 
 class Name:
@@ -43,7 +46,7 @@ class Name:
 
     async def ask(self, method=b"GET"):
         told = PlayedAnswer()
-        self.upstream.send(method, b"/", [(b"host", b"en.example")], SENDER, None, told)
+        self.upstream.send(page(method), told)
         async with asyncio.timeout(30):
             await told.over.wait()
         return told.head[0] if told.head else 0
@@ -176,7 +179,7 @@ async def test_failures_at_a_lost_address_name_it(serve, name, eventually):
     origin = await serve(resets)
     named = await name(origin.port, "127.0.0.1", retries=0)
     told = PlayedAnswer()
-    named.upstream.send(b"GET", b"/", [(b"host", b"en.example")], SENDER, None, told)
+    named.upstream.send(page(), told)
     await eventually(lambda: origin.heads, 20)
     named.addresses = ("127.0.0.2",)
     named.upkeep._watches[0].begin()

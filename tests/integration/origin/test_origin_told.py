@@ -15,11 +15,11 @@ from tests.ports import free_port
 from univocal import CacheMiddleware
 from univocal.asgi.reverse_proxy import Origins, ReverseProxy
 from univocal.engine.outcome import Outcome
-from univocal.forward.roles import OriginRequest
 from univocal.http.errors import Failure
 from univocal.http.messages import Fields
+from univocal.http.roles import OriginRequest
 from univocal.origin.server import Timeouts
-from univocal_app.observe.accesslog import as_combined, as_json
+from univocal_app.observe.log_lines import as_combined, as_json
 
 Served = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -31,7 +31,7 @@ async def asked(url: str, read: float = 20.0) -> tuple[httpx.Response, Outcome, 
 
     class Watched:
         def __init__(self, request: OriginRequest) -> None:
-            self.site = request.canonical.site.name
+            self.site = request.site
 
         def sending(self, origin: str, fields: Fields) -> Fields:
             return fields
