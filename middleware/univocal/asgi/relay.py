@@ -17,7 +17,7 @@ from univocal.uri.target import Canonical, origin_target, reference_map
 def relayed_request(
     method: bytes, scope: Scope, fields: Fields, content: Content | None = None, upgrade: bytes = b""
 ) -> OriginRequest:
-    """What a scope asks for, as a cache in front has found, or as the server has received it.
+    """The request of a scope, as a cache in front has found it or as the server has received it.
 
     A hash chooses the origin server by the cache's key, or by the target.
     """
