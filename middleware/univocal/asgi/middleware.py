@@ -35,7 +35,6 @@ from univocal.http.errors import ConfigurationError, RefusedError
 from univocal.http.forward import framed_anew
 from univocal.http.messages import Received
 from univocal.http.problem import fault, problem
-from univocal.http.roles import Origin
 from univocal.http.upgrade import WEBSOCKET
 from univocal.judge.admission import Admission, Gate
 from univocal.judge.listing import entries_of
