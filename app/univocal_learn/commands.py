@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 import typer
 
 from univocal.http.authority import parse_authority
-from univocal.judge.profiles import builtin_profiles
-from univocal.uri.profile import Profile
+from univocal.judge.profiles import profile_at
 from univocal_app.commands.progress import progress
+from univocal_app.config.tables import COMMAND_LINE
 from univocal_app.config.values import size as parse_size
 from univocal_app.observe.log_reader import COUNTED, LogError, entries, host_of, seconds
 from univocal_app.terminal import printable, table
@@ -285,7 +285,10 @@ def replay_command(
     as_json: AsJson = False,
 ) -> None:
     """Replay a log under several profiles, and compare hits, bytes and rejections."""
-    replays = [Replay(name, sites_of(_profile(name)), ttl, _size(max_bytes)) for name in profile]
+    replays = [
+        Replay(name, sites_of(profile_at(name, COMMAND_LINE, "--profile")), ttl, _size(max_bytes))
+        for name in profile
+    ]
     skipped = _fed(logs, form, replays, Unread(), as_json=as_json)
     outcomes = [replay.outcome() for replay in replays]
     if as_json:
@@ -313,7 +316,7 @@ def audit_command(
     if profile is None and "-" in logs:
         _usage_of("--profile is needed with standard input, which is read once")
     if profile is not None:
-        name, sites = profile, sites_of(_profile(profile))
+        name, sites = profile, sites_of(profile_at(profile, COMMAND_LINE, "--profile"))
     else:
         discovery = discover(_corpus(logs, form))
         name, sites = "learned from the log", sites_of(discovery.profile, discovery.aliases)
@@ -376,17 +379,6 @@ class Unread:
         """The number of these lines, the first of them, and the known formats."""
         first = printable(self.first[:_SHOWN]) + ("…" if len(self.first) > _SHOWN else "")
         return f"{self.count:,} of {self.lines:,} lines could not be read, the first: {first}\n{_KNOWN}"
-
-
-def _profile(name: str) -> Profile:
-    """A profile by its name, or out of a file. Raises ProfileError."""
-    known = builtin_profiles()
-    if name in known:
-        return known[name]
-    path = Path(name)
-    if not path.is_file():
-        _usage_of(f"--profile: found {name!r}; allowed: {', '.join(known)}, or a file")
-    return Profile.from_file(path, known)
 
 
 def _size(text: str) -> int:

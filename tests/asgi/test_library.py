@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from pathlib import Path
 
 import pytest
 from starlette.applications import Starlette
@@ -21,7 +22,7 @@ from univocal import (
 from univocal.store import compression
 
 URL = "http://en.example/a"
-STORES = "a MemoryStore, Tiers, or the URL of a Redis (redis://…) or of a directory (file:///PATH)"
+STORES = 'a MemoryStore, Tiers, "memory", or the URL of a Redis (redis://…) or of a directory (file:///PATH)'
 
 
 @pytest.fixture
@@ -179,6 +180,10 @@ async def test_a_profile_in_a_file(application, client_of, clock, tmp_path):
         CacheMiddleware(application, tmp_path / "none.toml")
 
 
+def test_the_store_is_memory_by_its_name():
+    assert isinstance(CacheMiddleware(print, store="memory").store, MemoryStore)
+
+
 async def test_tiers_of_ones_own(application, client_of, clock):
     stored = []
 
@@ -259,6 +264,26 @@ def test_canonicalize_takes_a_profile_by_its_name():
             lambda: CacheMiddleware(Starlette(), store=5),
             f"CacheMiddleware: store: found 5; allowed: {STORES}",
         ),
+        (
+            lambda: CacheMiddleware(Starlette(), store="/tmp/x"),
+            f"CacheMiddleware: store: found '/tmp/x'; allowed: for a directory \"file:///tmp/x\"; {STORES}",
+        ),
+        (
+            lambda: CacheMiddleware(Starlette(), store=Path("/tmp/x")),
+            "CacheMiddleware: store: found PosixPath('/tmp/x'); allowed: for a directory \"file:///tmp/x\"",
+        ),
+        (
+            lambda: CacheMiddleware(Starlette(), store="ftp://a"),
+            "CacheMiddleware: store: found 'ftp://a'; allowed: the URL of a directory, file:///PATH, or",
+        ),
+        (
+            lambda: CacheMiddleware(Starlette(), store="file://a/b"),
+            "CacheMiddleware: store: found 'file://a/b'",
+        ),
+        (
+            lambda: Rules(bypass=["/a", "admin*"]),
+            'Rules: bypass[1]: found \'admin*\'; allowed: a glob on the path, which begins with "/" or "*"',
+        ),
         (lambda: CacheMiddleware(Starlette(), store=[]), "CacheMiddleware: store: found []"),
         (lambda: CacheMiddleware(Starlette(), store=b"redis://a"), "CacheMiddleware: store: found b'redis"),
     ],
@@ -281,12 +306,34 @@ def test_what_cannot_be_is_refused(made, told):
             {"trusted_proxies": "10.0.0.0/8"},
             "trusted_proxies: found '10.0.0.0/8'; allowed: a list of networks",
         ),
+        ({"purge_allow": [5]}, "purge_allow: found 5; allowed: a list of networks"),
+        (
+            {"trusted_proxies": ["10.0.0.0/8", "proxy"]},
+            "trusted_proxies: found 'proxy'; allowed: a list of net",
+        ),
+        ({"trusted_proxies": 5}, "trusted_proxies: found 5; allowed: a list of networks"),
+        ({"on_refused": 5}, "on_refused: found 5; allowed: an ASGI application"),
+        ({"runtime": {}}, "runtime: found {}; allowed: a Runtime"),
         ({"purge_allow": "10.0.0.0/8"}, "purge_allow: found '10.0.0.0/8'; allowed: a list of networks"),
     ],
 )
 def test_a_wrong_argument_is_refused_when_the_middleware_is_made(arguments, told):
     with pytest.raises(ConfigurationError, match=f"^{re.escape('CacheMiddleware: ' + told)}"):
         CacheMiddleware(print, **arguments)
+
+
+async def test_an_argument_that_is_found_wrong_late_is_logged(caplog, client_of):
+    """Starlette makes its middleware in its lifespan, whose errors a server may take for no support of it."""
+    app = Starlette()
+    app.add_middleware(CacheMiddleware, profile="fastapi")
+    with pytest.raises(ConfigurationError):
+        await client_of(app)("/", type="lifespan")
+    said, *_ = (each.getMessage() for each in caplog.records)
+    assert said.startswith("CacheMiddleware: profile: found 'fastapi'")
+    caplog.clear()
+    with pytest.raises(ConfigurationError):
+        await asyncio.to_thread(CacheMiddleware, app, profile="fastapi")
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize(("coding", "library"), [("br", "brotli"), ("zstd", "zstandard")])

@@ -82,6 +82,57 @@ async def test_hosts_that_are_not_named_have_the_profile(application, client_of)
     assert application.targets == [b"/a", b"/a;b"]
 
 
+@pytest.mark.parametrize("profile", ["asgi", None])
+async def test_a_star_and_paths_alone_are_for_hosts_that_are_not_named(application, client_of, profile):
+    sites = {
+        "*": "servlet",
+        "/api/": "restbase",
+        "*/v2/": "s3",
+        "wiki.example": "mediawiki",
+        "a.example/b/": "s3",
+    }
+    cache = CacheMiddleware(application, profile, sites=sites)
+    for host, target, reached in (
+        ("en.example", "/a;b", b"/a"),
+        ("en.example", "/api/a;b", b"/api/a;b"),
+        ("en.example:81", "/v2/./", b"/v2/./"),
+        ("wiki.example", "/api/a%2fb", b"/api/a/b"),
+        ("a.example", "/a;b", b"/a"),
+        ("a.example", "/b/./", b"/b/./"),
+    ):
+        assert (await client_of(cache, host)(target)).status == 200
+        assert application.targets[-1] == reached
+    assert (await client_of(cache)("/%61pi/..;/a")).problem["reason"] == "dot-segment-parameter"
+
+
+async def test_paths_alone_leave_the_rest_to_the_profile(application, client_of):
+    client = client_of(CacheMiddleware(application, "servlet", sites={"/api/": "restbase"}))
+    for target in ("/a;b", "/api/a;b"):
+        await client(target)
+    assert application.targets == [b"/a", b"/api/a;b"]
+
+
+async def test_a_site_has_rules_of_its_own(application, client_of):
+    application.fields = []
+    sites = Sites(
+        [
+            Site.of("a.example", "django", routes={"/b/": "static"}, rules=Rules(ttl=60, bypass=["/c"])),
+            Site.of("b.example", "static"),
+        ]
+    )
+    for rules in (None, Rules(bypass=["/b/a"])):
+        cache = CacheMiddleware(application, sites=sites, rules=rules)
+        for host, target, hit in (
+            ("a.example", "/a", True),
+            ("a.example", "/b/a", True),
+            ("a.example", "/c", False),
+            ("b.example", "/a", rules is None),
+        ):
+            client = client_of(cache, host)
+            await client(target)
+            assert ("hit" in (await client(target)).handling) is hit
+
+
 async def test_without_a_profile_other_hosts_are_misdirected(application, client_of):
     client = client_of(CacheMiddleware(application, None, sites={"wiki.example": "mediawiki"}))
     assert (await client("/a", host="wiki.example")).status == 200
@@ -202,6 +253,20 @@ async def test_sites_are_described_as_in_a_file(application, client_of):
         (lambda: Site.of([], "s3"), "hosts: .*a host"),
         (lambda: Site.of("a", "s3", scheme="ftp"), "scheme: .*keep, http or https"),
         (lambda: Site.of("a", "s3", alias_answer=302), "alias_answer: found 302; allowed: serve, 301 or 308"),
+        (lambda: Sites.of({"/api/": "s3"}), 'sites: /api/: .* a profile for "\\*", too'),
+        (lambda: Sites.of({5: "s3"}), "sites: found 5; allowed: a host name .*a path such as"),
+        (
+            lambda: CacheMiddleware(print, sites=Sites([Site.of("a", "s3", rules={"ttl": 60})])),
+            "site a: rules: found {'ttl': 60}; allowed: Rules, such as",
+        ),
+        (
+            lambda: CacheMiddleware(print, "shop.toml"),
+            r"profile: found 'shop.toml'; allowed: for a file Path\('shop",
+        ),
+        (
+            lambda: CacheMiddleware(print, sites={"a": "./b"}),
+            r"sites: a: found './b'; allowed: for a file Path\('./b'\)",
+        ),
         (lambda: CacheMiddleware(print, "s4", sites={"a": "s3"}), "CacheMiddleware: profile: found 's4'"),
         (lambda: CacheMiddleware(print, None), "CacheMiddleware: profile: found None"),
         (lambda: CacheMiddleware(print, sites={"a": None}), "sites: a: found None"),

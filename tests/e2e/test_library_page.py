@@ -17,11 +17,13 @@ import pytest
 EXPECTED = re.compile(r"^( *)(\S.*?)  # → (.*)$", re.MULTILINE)
 
 TYPED = """
+from pathlib import Path
+
 from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.types import ASGIApp
 
-from univocal import CacheMiddleware, Outcome, ReverseProxy, Rules
+from univocal import CacheMiddleware, Outcome, ReverseProxy, Rules, Site, Sites, cached, purge, tag
 
 fast, star = FastAPI(), Starlette()
 apps: list[ASGIApp] = [
@@ -33,17 +35,46 @@ fast.add_middleware(CacheMiddleware, rules=Rules(ttl=60))
 star.add_middleware(CacheMiddleware)
 
 
+rules = Rules(
+    ttl="5m", grace="1h", ttl_by_status={404: "10s"}, bypass=["/x"], compress=["gzip"], targeted=["My-CC"]
+)
+Rules(ttl=0.5, bypass=("/x",), compress=(b"gzip",), ordinary_fields=["x-a"], keep_cookies=["a*"])
+CacheMiddleware(fast, rules=rules, store="memory", enabled=False)
+CacheMiddleware(fast, sites={"*": "asgi", "/api/": Path("shop.toml")})
+CacheMiddleware(fast, sites=Sites([Site.of("a", "asgi", rules=rules)])).clear()
+
+
+@fast.get("/items/{number}")
+@cached(ttl=60, grace="5m", tags=["items"])
+async def item(number: int) -> str:
+    tag(f"item-{number}")
+    return str(number)
+
+
+@cached(False)
+def change(number: int) -> int:
+    return purge.sync(f"/items/{number}", tag="items") + number
+
+
+async def made(number: int) -> str:
+    return (await item(number)) + str(change(number)) + str(await purge(prefix="/", require=True))
+
+
 def note(outcome: Outcome) -> None:
     print(outcome.status)
 
 
-async def purge(cache: CacheMiddleware) -> int:
+async def purge_all(cache: CacheMiddleware) -> int:
     return await cache.purge("http://en.example/")
 
 
 CacheMiddleware(fast, listeners=[note])
 """
-WRONG = "CacheMiddleware(fast, profile=3)\n"
+WRONG = """CacheMiddleware(fast, profile=3)
+Rules(ttl=[5])
+cached(60)(5)
+item("a")
+"""
 
 
 def examples_of(root: Path) -> tuple[str, str]:
@@ -103,4 +134,5 @@ def test_applications_are_typed(
     told = [line for line in ended.stdout.splitlines() if "error: " in line]
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert [line for line in told if "wrong.py" not in line] == []
-    assert any("profile" in line for line in told)
+    wrong = TYPED.count("\n") + 1
+    assert {int(line.split(":")[1]) for line in told} == set(range(wrong, wrong + 4))

@@ -95,7 +95,7 @@ def serve(
     profile: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME",
+            metavar="NAME|FILE",
             envvar="UNIVOCAL_PROFILE",
             help="The profile of the application. Default: rfc3986.",
         ),

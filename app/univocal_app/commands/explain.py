@@ -19,7 +19,7 @@ from univocal_app.run.reading import read
 def explain_command(
     url: Annotated[str, typer.Argument(metavar="URL", help="Any spelling, with http:// or https://.")],
     profile: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The profile to use. Default: rfc3986.")
+        str | None, typer.Option(metavar="NAME|FILE", help="The profile to use. Default: rfc3986.")
     ] = None,
     config: Config = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -51,7 +51,7 @@ def canonicalize_command(
     ] = None,
     *,
     profile: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The profile to use. Default: rfc3986.")
+        str | None, typer.Option(metavar="NAME|FILE", help="The profile to use. Default: rfc3986.")
     ] = None,
     config: Config = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,

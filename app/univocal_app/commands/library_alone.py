@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from univocal.http.errors import UnivocalError
-from univocal.judge.profiles import builtin_profiles
+from univocal.judge.profiles import builtin_profiles, profile_at
 from univocal.uri.sites import Sites
 from univocal_app.commands.service_files import SERVICE_FILES
 from univocal_app.commands.version import version_text
@@ -44,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     about = commands.add_parser("explain", help="show what becomes of a URL, stage by stage")
     about.add_argument("url")
     about.add_argument(
-        "--profile", default="rfc3986", metavar="NAME", help="the profile to read it by (rfc3986)"
+        "--profile", default="rfc3986", metavar="NAME|FILE", help="the profile to read it by (rfc3986)"
     )
     about.add_argument("--json", action="store_true", help="for programs")
     listed = commands.add_parser("profiles", help="list the profiles, or show one")
@@ -57,10 +57,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    known = builtin_profiles()
-    if options.profile not in known:
-        raise ValueError(f"there is no profile {options.profile!r}; there are {', '.join(known)}")
-    explanation = explain(options.url, Sites.everywhere(known[options.profile]))
+    profile = profile_at(options.profile, "command line", "--profile")
+    explanation = explain(options.url, Sites.everywhere(profile))
     _print(explanation.as_json() if options.json else explanation.as_text())
     return 0 if explanation.accepted else 1
 

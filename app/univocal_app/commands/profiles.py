@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final
 
 import typer
 
 from univocal.judge.profiles import builtin_profiles
+from univocal.uri.profile import Profile
 from univocal_app.commands.lazy import LazyCommands, documented
 from univocal_app.commands.settings import Config, usage
 from univocal_app.config.mistakes import unknown_profile
@@ -38,7 +40,7 @@ profiles_commands: Final = typer.Typer(
 @documented
 def show_command(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Show every setting of this profile.")
+        str | None, typer.Argument(metavar="NAME|FILE", help="Show every setting of this profile.")
     ] = None,
     config: Config = None,
 ) -> None:
@@ -46,7 +48,7 @@ def show_command(
     known = profiles_of(read(config), str(config)) if config is not None else builtin_profiles()
     if name is None:
         typer.echo(table([(each.name, each.summary) for each in known.values()]))
-    elif name in known:
-        typer.echo(describe(known[name]))
+    elif name in known or Path(name).is_file():
+        typer.echo(describe(known[name] if name in known else Profile.from_file(name)))
     else:
         usage(unknown_profile(name, known))

@@ -8,9 +8,9 @@ from typing import Annotated, NoReturn
 import typer
 
 from univocal.http.errors import ConfigurationError, Objections
+from univocal.judge.profiles import profile_at
 from univocal_app.config.tables import COMMAND_LINE, Configuration, validate
 from univocal_app.config.values import Address, Place, parse_address, parse_place
-from univocal_app.run.assemble import runtime_of
 
 Config = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="The configuration file, a univocal.toml.")
@@ -56,9 +56,8 @@ def everywhere(upstreams: list[str], profile: str | None) -> Configuration:
     """The configuration of one site, which has every host. Raises ConfigurationError."""
     site = {"hosts": ["*"], "profile": profile or "rfc3986"}
     objections = Objections()
-    configuration = validate({"sites": [{**site, "upstream": "http://127.0.0.1"}]}, COMMAND_LINE)
     with objections:
-        runtime_of(configuration, COMMAND_LINE)  # objects to the profile
+        profile_at(str(site["profile"]), COMMAND_LINE, "sites[0].profile")
     with objections:
         upstream = upstreams if len(upstreams) > 1 else upstreams[0]
         configuration = validate({"sites": [{**site, "upstream": upstream}]}, COMMAND_LINE)

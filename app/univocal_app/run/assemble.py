@@ -37,7 +37,7 @@ from univocal.store.shared import SharedTier
 from univocal.uri.profile import Profile
 from univocal.uri.sites import Sites
 from univocal_app.config.sites import SiteReader, edits_of, rules
-from univocal_app.config.tables import Configuration, ServerTable, SiteTable
+from univocal_app.config.tables import COMMAND_LINE, Configuration, ServerTable, SiteTable
 from univocal_app.config.values import masked
 from univocal_app.observe.accesslog import AccessLog, open_log
 from univocal_app.observe.admin import admin
@@ -409,6 +409,8 @@ def profiles_of(configuration: Configuration, source: str) -> Mapping[str, Profi
             place, allowed = configuration.profiles[number], "a directory of profiles (*.toml)"
             objections.errors.append(ConfigurationError(source, f"profiles[{number}]", place, allowed))
     profiles = built_in()
+    if source == COMMAND_LINE:
+        profiles = _with_file(profiles, configuration.sites[0].profile)
     directories = [directory for directory in directories if directory.is_dir()]
     with objections:
         profiles = read_profiles(directories, profiles)
@@ -418,6 +420,12 @@ def profiles_of(configuration: Configuration, source: str) -> Mapping[str, Profi
         error.source = next(files, error.source)
     objections.conclude()
     return profiles
+
+
+def _with_file(known: Mapping[str, Profile], name: str) -> Mapping[str, Profile]:
+    """The profiles that are known, and that of the file which the command line names. Raises ProfileError."""
+    is_file = name not in known and Path(name).is_file()
+    return {**known, name: Profile.from_file(name)} if is_file else known
 
 
 def _any_profiles(tables: Sequence[SiteTable]) -> Mapping[str, Profile]:

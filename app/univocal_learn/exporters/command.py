@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from univocal.http.errors import ConfigurationError
-from univocal.judge.profiles import builtin_profiles
-from univocal.uri.profile import Profile
+from univocal.judge.profiles import profile_at
 from univocal_app.config.tables import COMMAND_LINE
 from univocal_learn.exporters.languages import Target
 from univocal_learn.exporters.writing import exported
@@ -28,7 +27,7 @@ def export_profile(
 
     Exit status: 0 written, 2 usage error, or a setting that the language cannot express.
     """
-    text = exported(_profile(name), target)
+    text = exported(profile_at(name, COMMAND_LINE, "NAME"), target)
     if output is None:
         typer.echo(text, nl=False)
         return
@@ -38,15 +37,3 @@ def export_profile(
         raise ConfigurationError(
             str(output), "", error.strerror or str(error), "a file that can be written"
         ) from None
-
-
-def _profile(name: str) -> Profile:
-    known = builtin_profiles()
-    if name in known:
-        return known[name]
-    file = Path(name)
-    if not file.exists():
-        raise ConfigurationError(
-            COMMAND_LINE, "NAME", name, "a name that `univocal profiles` lists, or a file"
-        )
-    return Profile.from_file(file)

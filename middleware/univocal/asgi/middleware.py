@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from types import UnionType
 from typing import TYPE_CHECKING, Any, Final
 
 from univocal.asgi.application import RECEIVED, Application
@@ -40,11 +40,12 @@ from univocal.judge.admission import Admission, Gate
 from univocal.judge.listing import entries_of
 from univocal.judge.orders import Order, ordered
 from univocal.judge.runtime import Access, Runtime
-from univocal.judge.trust import LOOPBACK, Family, family_named, networks
+from univocal.judge.trust import LOOPBACK, Family, Networks, family_named, networks
 from univocal.store.address import store_at
 from univocal.store.compression import missing_library
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything
+from univocal.store.shared import SharedTier
 from univocal.store.tiers import MemoryTier, Tiers, tiers_of
 from univocal.uri.profile import ProfileName, chosen_profile
 from univocal.uri.sites import Sites
@@ -54,7 +55,9 @@ if TYPE_CHECKING:
 
 logger: Final = logging.getLogger("univocal")
 
-_STORES: Final = "a MemoryStore, Tiers, or the URL of a Redis (redis://…) or of a directory (file:///PATH)"
+_STORES: Final = (
+    'a MemoryStore, Tiers, "memory", or the URL of a Redis (redis://…) or of a directory (file:///PATH)'
+)
 
 
 class CacheMiddleware:
@@ -99,35 +102,30 @@ class CacheMiddleware:
         runtime: Runtime | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        with _said_if_late():
+            listeners, counters = _callables("listeners", listeners), _callables("counters", counters)
+            for name, value, kind, allowed in (
+                ("app", app, Callable, "an ASGI application"),
+                ("sites", sites, Mapping | Sites | None, "a mapping of hosts to profiles, or Sites"),
+                ("rules", rules, Rules | None, "Rules, such as Rules(ttl=60)"),
+                ("purge_token", purge_token, str, 'a string; "" for none'),
+                ("on_refused", on_refused, Callable | None, "an ASGI application"),
+                ("background", background, bool, "True or False"),
+                ("enabled", enabled, bool, "True or False"),
+                ("runtime", runtime, Runtime | None, "a Runtime"),
+            ):
+                _require(name, value, kind, allowed)
+            if runtime is None:
+                runtime = Runtime.of_sites(
+                    _sites_of(sites, profile),
+                    rules,
+                    access=Access(_networks("purge_allow", purge_allow), purge_token.encode()),
+                    trusted=_networks("trusted_proxies", trusted_proxies),
+                    forwarded=family_named(forwarded),
+                )
+            _require_libraries(runtime)
+            self.tiers, self._lifetime = _tiers_of(store, clock)
         self.app = app
-        listeners, counters = _callables("listeners", listeners), _callables("counters", counters)
-        if runtime is None:
-            _require("sites", sites, Mapping | Sites | None, "a mapping of hosts to profiles, or Sites")
-            _require("rules", rules, Rules | None, "Rules, such as Rules(ttl=60)")
-            _require("background", background, bool, "True or False")
-            _require("enabled", enabled, bool, "True or False")
-            _require("purge_token", purge_token, str, 'a string; "" for none')
-            for name, listed in (("trusted_proxies", trusted_proxies), ("purge_allow", purge_allow)):
-                if isinstance(listed, str):
-                    raise ConfigurationError(
-                        "CacheMiddleware", name, listed, 'a list of networks ("10.0.0.0/8")'
-                    )
-            runtime = Runtime.of_sites(
-                _sites_of(sites, profile),
-                rules,
-                access=Access(networks(purge_allow), purge_token.encode()),
-                trusted=networks(trusted_proxies),
-                forwarded=family_named(forwarded),
-            )
-        if isinstance(store, str):
-            shared = store = store_at(store, MemoryStore(), clock)
-            self._lifetime = Lifetime(shared)
-        else:
-            self._lifetime = Lifetime(None)
-        if not isinstance(store, MemoryStore | Tiers | None):
-            raise ConfigurationError("CacheMiddleware", "store", store, _STORES)
-        _require_libraries(runtime)
-        self.tiers = tiers_of(store or MemoryStore())
         self.store = self.tiers.memory
         self.gate = Gate(runtime, self.tiers)
         self.engine = Engine(self.gate, listeners, clock, counters=counters)
@@ -214,11 +212,8 @@ class CacheMiddleware:
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the application answer a request, past the cache; refuse attacks, and answer purges."""
-        scope, line, begun = (
-            with_pairs(scope),
-            request_line(scope),
-            (self.engine.clock(), time.perf_counter()),
-        )
+        scope, line = with_pairs(scope), request_line(scope)
+        begun = self.engine.clock(), time.perf_counter()
         admission = self._admit(scope, line, begun[0])
         canonical, decision = admission.canonical, admission.decision
         stopped = isinstance(decision, Order) or (_reasons(admission) and not _asks_cache_alone(decision))
@@ -380,16 +375,74 @@ class _OwnPurger:
         return purged.count or 0
 
 
-def _require(name: str, value: object, kind: type | UnionType, allowed: str) -> None:
+@contextmanager
+def _said_if_late() -> Iterator[None]:
+    """Log a ConfigurationError if a server runs already, since some servers hide what a lifespan raises."""
+    try:
+        yield
+    except ConfigurationError as error:
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            logger.error("%s", error)
+        raise
+
+
+def _require(name: str, value: object, kind: Any, allowed: str) -> None:
     if not isinstance(value, kind):
         raise ConfigurationError("CacheMiddleware", name, value, allowed)
+
+
+def _networks(name: str, listed: object) -> Networks:
+    """The networks that an argument lists. Raises ConfigurationError."""
+    allowed = 'a list of networks ("10.0.0.0/8")'
+    if isinstance(listed, str) or not isinstance(listed, Iterable):
+        raise ConfigurationError("CacheMiddleware", name, listed, allowed)
+    chosen = list(listed)
+    for each in chosen:
+        if isinstance(each, int | bytes):  # as addresses these are numbers
+            raise ConfigurationError("CacheMiddleware", name, each, allowed)
+    try:
+        return networks(chosen)
+    except ConfigurationError as error:
+        raise ConfigurationError("CacheMiddleware", name, error.found, allowed) from None
+
+
+def _tiers_of(store: str | MemoryStore | Tiers | None, clock: Callable[[], float]) -> tuple[Tiers, Lifetime]:
+    """The tiers of a store, and their life, which is our own if its URL names it.
+
+    Raises ConfigurationError.
+    """
+    if isinstance(store, str) and store != "memory":
+        shared = _store_at(store, clock)
+        return shared, Lifetime(shared)
+    if isinstance(store, MemoryStore | Tiers):
+        return tiers_of(store), Lifetime(None)
+    if store is None or store == "memory":
+        return tiers_of(MemoryStore()), Lifetime(None)
+    raise ConfigurationError("CacheMiddleware", "store", store, _stores(store))
+
+
+def _store_at(url: str, clock: Callable[[], float]) -> SharedTier:
+    """A tier over the store at a URL. Raises ConfigurationError."""
+    if "://" not in url:
+        raise ConfigurationError("CacheMiddleware", "store", url, _stores(url))
+    try:
+        return store_at(url, MemoryStore(), clock)
+    except ConfigurationError as error:
+        raise ConfigurationError("CacheMiddleware", error.key, error.found, error.allowed) from None
+
+
+def _stores(found: object) -> str:
+    """The stores that there are; what looks like a directory is written as its URL."""
+    path = os.fspath(found) if isinstance(found, str | os.PathLike) else ""
+    return f'for a directory "file://{path}"; {_STORES}' if str(path).startswith("/") else _STORES
 
 
 def _callables(name: str, listeners: Iterable[Listener]) -> tuple[Listener, ...]:
     _require(name, listeners, Iterable, "a list of callables that take an Outcome")
     chosen = tuple(listeners)
     for listener in chosen:
-        _require(name, listener, Callable, "a list of callables that take an Outcome")  # type: ignore[arg-type]
+        _require(name, listener, Callable, "a list of callables that take an Outcome")
     return chosen
 
 

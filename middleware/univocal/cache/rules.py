@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from univocal.cache.personal import ORDINARY, PERSONAL
 from univocal.http.durations import seconds
@@ -83,6 +83,15 @@ def _texts(value: object) -> tuple[str, ...]:
         if not isinstance(text, str):
             raise SettingError(f"[{number}]", text, "a text")
     return tuple(value)
+
+
+def _paths(value: object) -> tuple[str, ...]:
+    globs = _texts(value)
+    for number, glob in enumerate(globs):
+        if not glob.startswith(("/", "*", "?")):
+            allowed = f'a glob on the path, which begins with "/" or "*", such as "/{glob}"'
+            raise SettingError(f"[{number}]", glob, allowed)
+    return globs
 
 
 def _codings(value: object) -> tuple[bytes, ...]:
@@ -167,7 +176,7 @@ class Rules:
     )
     errors: Literal["safe", "explicit"] = _setting("safe", _choice("safe", "explicit"))
     grace: float = _setting(0, _seconds)
-    bypass: tuple[str, ...] = _setting([], _texts)
+    bypass: tuple[str, ...] = _setting([], _paths)
     bypass_cookies: tuple[str, ...] = _setting([], _texts)
     cookies: Literal["honour", "ignore"] = _setting("honour", _choice("honour", "ignore"))
     strip_cookies: tuple[str, ...] = _setting([], _texts)
@@ -187,6 +196,30 @@ class Rules:
     _bypass_cookies: re.Pattern[bytes] | None = field(init=False, repr=False, compare=False)
     _strip_cookies: re.Pattern[bytes] | None = field(init=False, repr=False, compare=False)
     _keep_cookies: re.Pattern[bytes] | None = field(init=False, repr=False, compare=False)
+
+    if TYPE_CHECKING:  # what may be given; the attributes have one type each
+
+        def __init__(
+            self,
+            ttl: float | str = 0,
+            ttl_by_status: Mapping[int, float | str] = {},
+            heuristic: bool = False,
+            ordinary_fields: Iterable[str | bytes] = (),
+            set_cookie: Literal["never", "public", "explicit"] = "never",
+            errors: Literal["safe", "explicit"] = "safe",
+            grace: float | str = 0,
+            bypass: Iterable[str] = (),
+            bypass_cookies: Iterable[str] = (),
+            cookies: Literal["honour", "ignore"] = "honour",
+            strip_cookies: Iterable[str] = (),
+            keep_cookies: Iterable[str] = (),
+            accept_encoding: Literal["reduce", "keep"] = "reduce",
+            compress: Iterable[str | bytes] = (),
+            strip_tags: bool = False,
+            client_directives: Literal["honour", "ignore"] = "honour",
+            targeted: Iterable[str | bytes] = (b"cdn-cache-control",),
+            own_fields: frozenset[bytes] = frozenset(),
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         for key, setting in SETTINGS.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from functools import cache, lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -55,6 +56,22 @@ def _text(file: Path) -> str:
         return file.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ProfileError(str(file), "", str(error), "a readable TOML file in UTF-8") from None
+
+
+def profile_at(text: str, source: str, key: str) -> Profile:
+    """The profile that a command line names: a built-in one, or that in a file.
+
+    Raises ConfigurationError with `source` and `key`; ProfileError for a file.
+    """
+    known = built_in()
+    if text in known:
+        return known[text]
+    if Path(text).is_file():
+        return _read_file(text, known)
+    near = get_close_matches(text, list(known), 1)
+    hint = f" Did you mean `{near[0]}`?" if near else ""
+    mistake = f"there is no profile {text!r}, and no such file.{hint} `univocal profiles` lists them."
+    raise ConfigurationError(source, key, text, "a profile", mistake)
 
 
 def builtin_profiles() -> dict[str, Profile]:

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from univocal.cache.rules import DEFAULTS, Rules
 from univocal.http.error_pages import ErrorPages
+from univocal.http.errors import ConfigurationError
 from univocal.http.field_edits import NO_EDITS, FieldEdits, RouteEdits
 from univocal.http.framing import split_target
 from univocal.http.globs import compile_globs
@@ -190,15 +191,20 @@ class Runtime:
 
     @classmethod
     def of_sites(cls, sites: Sites, rules: Rules | None = None, **settings: object) -> Runtime:
-        """The `rules` for all `sites`, or else each profile's own; `settings` are this class's other fields.
+        """The `rules` for all `sites` without rules of their own, or else each profile's own.
 
-        Raises ProfileError.
+        `settings` are this class's other fields. Raises ConfigurationError, ProfileError.
         """
         chosen: dict[str | tuple[str, bytes], Rules] = {}
         for site in (*sites.sites, *([sites.default] if sites.default else [])):
             *routes, root = site.routes
-            chosen[site.name] = rules or profile_rules(root.profile)
+            own = site.rules
+            if not isinstance(own, Rules | None):
+                allowed = "Rules, such as Rules(ttl=60)"
+                raise ConfigurationError(f"site {site.name}", "rules", own, allowed)
+            own = rules if own is None else own
+            chosen[site.name] = own or profile_rules(root.profile)
             for route in routes:
-                if rules is None and route.profile is not root.profile:
+                if own is None and route.profile is not root.profile:
                     chosen[site.name, route.prefix] = profile_rules(route.profile)
         return cls(sites=sites, rules=MappingProxyType(chosen), **settings)  # type: ignore[arg-type]

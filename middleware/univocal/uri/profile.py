@@ -130,7 +130,10 @@ def chosen_profile(profile: ProfileName | None, source: str, key: str = "profile
         return known[profile]
     if profile is not None and not isinstance(profile, str) and hasattr(profile, "__fspath__"):
         return Profile.from_file(profile)
-    raise ConfigurationError(source, key, profile, ", ".join(sorted(known)))
+    allowed = ", ".join(sorted(known))
+    if isinstance(profile, str) and (profile.endswith(".toml") or "/" in profile):
+        allowed = f"for a file Path({profile!r}), or the name of a built-in profile: {allowed}"
+    raise ConfigurationError(source, key, profile, allowed)
 
 
 def parse(texts: Mapping[str, str], known: Mapping[str, Profile] = {}) -> dict[str, Profile]:

@@ -140,7 +140,8 @@ class Site:
     `hosts` are names, "*.suffix" patterns or addresses, with or without a port. `aliases` are exact names:
     they become hosts[0], or are answered with `alias_answer` (301 or 308). `scheme` is b"keep", or the one
     scheme, b"http" or b"https". `canonical` chooses the answer to a GET of another spelling: as usual, a
-    redirect (301 or 308), or a Link field ("link", RFC 6596).
+    redirect (301 or 308), or a Link field ("link", RFC 6596). `rules` are the cache's, in place of the
+    profiles' own and of those for all sites.
     """
 
     name: str
@@ -150,6 +151,7 @@ class Site:
     alias_answer: int = 0
     scheme: bytes = b"keep"
     canonical: Literal["serve", "link", 301, 308] = "serve"
+    rules: object = field(default=None, repr=False, compare=False)  # this room knows nothing of a cache
 
     root: Route = field(init=False, repr=False, compare=False)  # of the paths that no other route holds
     _prefixes: tuple[Route, ...] = field(init=False, repr=False, compare=False)  # the longest first
@@ -191,11 +193,12 @@ class Site:
         alias_answer: Literal["serve", 301, 308] = "serve",
         scheme: Literal["keep", "http", "https"] = "keep",
         canonical: Literal["serve", "link", 301, 308] = "serve",
+        rules: object = None,
     ) -> Site:
         """The site of these `hosts`, as `[[sites]]` of a file describes one.
 
-        `routes` maps path prefixes to profiles, and `profile` has the other paths. Raises
-        ConfigurationError; ProfileError for a profile's file.
+        `routes` maps path prefixes to profiles, and `profile` has the other paths. `rules` are `Rules`, which
+        `Runtime.of_sites` checks. Raises ConfigurationError; ProfileError for a profile's file.
         """
         names = (hosts,) if isinstance(hosts, str) else tuple(hosts)
         source = f"site {names[0]}" if names else "site"
@@ -219,6 +222,7 @@ class Site:
             alias_answer=0 if alias_answer == "serve" else alias_answer,
             scheme=scheme.encode(),
             canonical=canonical,
+            rules=rules,
         )
 
     def view(self, path: bytes) -> bytes:

@@ -60,17 +60,20 @@ class Sites:
         """The sites that a mapping of hosts, or hosts and path prefixes, to profiles describes.
 
         Hosts are "wiki.example", "*.shop.example", an address, each with or without a port; a prefix follows
-        as in "wiki.example/api/". The paths of a host that no prefix names have the profile of the longest
-        pattern for that host, or `profile`. With `profile` None other hosts are refused (421). Raises
-        ConfigurationError; ProfileError for a profile's file.
+        as in "wiki.example/api/". "*" is for all hosts that are not named, and "/api/" for their paths below
+        that prefix. The paths of a host that no prefix names have the profile of the longest pattern for that
+        host, that of "*", or `profile`. With `profile` None, and without "*", hosts that are not named are
+        refused (421). Raises ConfigurationError; ProfileError for a profile's file.
         """
         objections, prefixes = Objections(), dict[str, dict[str, Profile]]()
         for place, each in profiles.items():
-            host, slash, rest = place.partition("/")
             with objections:
-                prefixes.setdefault(host, {})[slash + rest or "/"] = chosen_profile(each, "sites", place)
+                _require_text(place)
+                host, slash, rest = place.partition("/")
+                own = prefixes.setdefault(host or EVERYWHERE, {})
+                own[slash + rest or "/"] = chosen_profile(each, "sites", place)
         objections.conclude()
-        default = None if profile is None else _everywhere(chosen_profile(profile, "sites"))
+        default = _default(prefixes.pop(EVERYWHERE, {}), profile)
         whole = cls([Site.of(host, paths["/"]) for host, paths in prefixes.items() if "/" in paths], default)
         sites = list[Site]()
         for host, paths in prefixes.items():
@@ -181,8 +184,33 @@ class Sites:
         return "" if located is None else located[0].name, text if port is None else f"{text}:{port}"
 
 
-def _everywhere(profile: Profile) -> Site:
-    return Site(name=EVERYWHERE, hosts=(), routes=(Route(prefix=b"/", profile=profile, upstream=""),))
+def _everywhere(profile: Profile, prefixes: Mapping[str, Profile] = {}) -> Site:
+    return Site(
+        name=EVERYWHERE,
+        hosts=(),
+        routes=tuple(
+            Route(prefix=prefix.encode(), profile=each, upstream="")
+            for prefix, each in {"/": profile, **prefixes}.items()
+        ),
+    )
+
+
+def _default(prefixes: Mapping[str, Profile], profile: ProfileName | None) -> Site | None:
+    """The site of hosts that are not named; None: there is none. Raises ConfigurationError."""
+    root = prefixes.get("/") or (None if profile is None else chosen_profile(profile, "sites"))
+    if root is not None:
+        return _everywhere(root, prefixes)
+    if prefixes:
+        first = next(iter(prefixes))
+        raise ConfigurationError(
+            "sites", first, None, 'a profile for "*", too: there are prefixes of it alone'
+        )
+    return None
+
+
+def _require_text(place: object) -> None:
+    if not isinstance(place, str) or not place:
+        raise ConfigurationError("sites", "", place, f'{_HOSTS}, "*", or a path such as "/api/"')
 
 
 def resolve(

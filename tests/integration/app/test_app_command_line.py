@@ -16,7 +16,11 @@ from typing import Any
 import pytest
 
 import univocal as univocal_library
+from univocal import ProfileError
 from univocal.judge.profiles import builtin_profiles
+from univocal_app.commands.settings import everywhere
+from univocal_app.config.tables import COMMAND_LINE
+from univocal_app.run.assemble import runtime_of
 
 Fixture = Callable[..., Any]
 
@@ -38,6 +42,35 @@ def test_explain_json_is_the_contract(univocal: Fixture) -> None:
     assert all(list(stage) == ["name", "before", "after", "lossy"] for stage in told["stages"])
     assert told["stages"][0]["before"] == "/wiki/A%2fB%28c%29"
     assert told["stages"][-1]["after"] == "/wiki/A/B(c)"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["explain", "http://a/b//c", "--profile", "FILE"], "http://a/b/c"),
+        (["profiles", "FILE"], "merge_slashes = true"),
+        (["profiles", "export", "FILE", "--to", "js"], "profile shop"),
+    ],
+)
+def test_a_profile_is_named_by_its_file(
+    univocal: Fixture, tmp_path: Path, arguments: list[str], word: str
+) -> None:
+    file = tmp_path / "shop.toml"
+    file.write_text('extends = "rfc3986"\n[path]\nmerge_slashes = true\n')
+    ended = univocal(*(str(file) if each == "FILE" else each for each in arguments))
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert word in ended.stdout
+
+
+def test_a_served_profile_may_be_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "shop.toml"
+    file.write_text('extends = "rfc3986"\n[path]\nmerge_slashes = true\n')
+    configuration = everywhere(["http://a"], str(file))
+    sites = runtime_of(configuration, COMMAND_LINE).sites
+    assert sites.canonicalize("http://a/b//c") == "http://a/b/c"
+    file.write_text("[path]\nmerge_slash = true\n")
+    with pytest.raises(ProfileError, match="merge_slash"):
+        everywhere(["http://a"], str(file))
 
 
 def test_explain_of_what_is_rejected(univocal: Fixture) -> None:
@@ -87,7 +120,7 @@ def test_what_is_said(univocal: Fixture, arguments: list[str], status: int, word
         (["explain", "ftp://a/"], "not a URL"),
         (
             ["explain", URL, "--profile", "nope"],
-            "--profile: there is no profile 'nope'. `univocal profiles` lists them.",
+            "--profile: there is no profile 'nope', and no such file. `univocal profiles` lists them.",
         ),
         (["explain", URL, "--profile", "asgi", "--config", "x"], "either --profile or --config"),
         (["profiles", "nope"], "no profile 'nope'"),

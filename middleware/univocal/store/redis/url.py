@@ -9,7 +9,8 @@ from typing import Any, Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 _FORM: Final = (
-    "the URL of a Redis or Valkey: redis://HOST:PORT/DB, redis+sentinel://HOST:PORT,HOST:PORT/NAME, "
+    "the URL of a directory, file:///PATH, or of a Redis or Valkey: redis://HOST:PORT/DB, "
+    "redis+sentinel://HOST:PORT,HOST:PORT/NAME, "
     "redis+cluster://HOST:PORT,HOST:PORT, with TLS rediss://… and so on, unix:///PATH"
 )
 _SCHEMES: Final = {
