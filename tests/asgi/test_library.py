@@ -322,7 +322,7 @@ def test_a_wrong_argument_is_refused_when_the_middleware_is_made(arguments, told
         CacheMiddleware(print, **arguments)
 
 
-async def test_an_argument_that_is_found_wrong_late_is_logged(caplog, client_of):
+async def test_an_argument_found_wrong_late_is_logged(caplog, client_of):
     """Starlette makes its middleware in its lifespan, whose errors a server may take for no support of it."""
     app = Starlette()
     app.add_middleware(CacheMiddleware, profile="fastapi")

@@ -83,7 +83,7 @@ async def test_hosts_that_are_not_named_have_the_profile(application, client_of)
 
 
 @pytest.mark.parametrize("profile", ["asgi", None])
-async def test_a_star_and_paths_alone_are_for_hosts_that_are_not_named(application, client_of, profile):
+async def test_a_star_and_bare_paths_are_for_unnamed_hosts(application, client_of, profile):
     sites = {
         "*": "servlet",
         "/api/": "restbase",
