@@ -278,3 +278,32 @@ def test_hits_of_one_connection_lose_their_cookies(program: Program, origin: Any
         assert b"set-cookie" not in received
         assert b"x-powered-by" not in received
     assert len(origin.seen) == 1
+
+
+KEYED = SITE + '[sites.cache]\nkey = ["header:X-Nextjs-Data", "header:X-Device"]\n'
+
+
+@pytest.mark.parametrize("workers", ["", "workers = 2\n"], ids=["one", "two"])
+def test_a_field_in_the_key_reaches_the_origin_and_selects(
+    program: Program, origin: Any, ask: Fixture, workers: str
+) -> None:
+    origin.fields = "Cache-Control: max-age=60\r\nVary: Accept"
+    proxy = program.begin(workers + KEYED)
+    sent = ["", "X-Device: tv\r\n", "X-Device: phone\r\n", "X-Nextjs-Data: 1\r\nX-Device: tv\r\n"]
+    answers = [ask(proxy, "/a", "a.example", fields=each) for each in sent * 2]
+    assert [each.body for each in answers] == [b"answer 1", b"answer 2", b"answer 3", b"answer 4"] * 2
+    assert {tuple(fields(each, "Vary")) for each in answers} == {("Accept", "x-device, x-nextjs-data")}
+    assert b"x-nextjs-data: 1" in origin.seen[3].lower()
+    # The other spelling is nobody's field, and a purge of the URL is one of every variant.
+    assert ask(proxy, "/a", "a.example", fields="X_Device: tv\r\n").body == b"answer 1"
+    assert b'"purged": 4' in ask(proxy, "/a", "a.example", method="PURGE").body.replace(b'":4', b'": 4')
+    assert ask(proxy, "/a", "a.example", fields=sent[1]).body == b"answer 5"
+
+
+def test_a_reload_that_keys_a_field_ends_older_responses(program: Program, ask: Fixture) -> None:
+    proxy = program.begin(SITE)
+    assert [ask(proxy, "/a", "a.example").body for _ in range(2)] == [b"answer 1"] * 2
+    program.reload(KEYED)
+    tv = "X-Device: tv\r\n"
+    assert [ask(proxy, "/a", "a.example", fields=tv).body for _ in range(2)] == [b"answer 2"] * 2
+    assert [ask(proxy, "/a", "a.example").body for _ in range(2)] == [b"answer 3"] * 2

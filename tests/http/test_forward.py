@@ -117,13 +117,32 @@ def test_foreign_fields_are_removed_in_every_cgi_spelling(name: bytes) -> None:
         assert not [field for field in sent if b"evil" in field[1]]
 
 
-# What each reads, of a GET, without naming it in Vary.
+# What each reads, of a GET, without naming it in Vary. Express, Fastify, Koa, h3, NestJS, Flask, Starlette,
+# Django, Phoenix and chi read X-Forwarded-* and what STRANGERS has.
 READERS = {
-    "Next.js": b"x-middleware-subrequest x-middleware-prefetch x-middleware-invoke x-nextjs-data",
-    "Nuxt and Nitro": b"x-nuxt-no-ssr x-nitro-prerender",
+    "Next.js": b"x-middleware-subrequest x-middleware-prefetch x-middleware-invoke x-middleware-rewrite "
+    b"x-middleware-redirect x-middleware-set-cookie x-middleware-skip x-middleware-next "
+    b"x-middleware-override-headers x-middleware-preflight x-nextjs-data x-nextjs-request-id "
+    b"x-nextjs-html-request-id x-nextjs-postponed next-resume x-next-resume-state-length "
+    b"x-invoke-path x-invoke-query x-invoke-output x-invoke-error",
+    "Next.js and Nitro at Vercel": b"x-matched-path x-now-route-matches x-vercel-forwarded-for "
+    b"x-vercel-proxied-for",
+    "Nuxt and Nitro": b"x-nuxt-no-ssr x-nuxt-error x-nitro-prerender x-ms-original-url",
+    "Nitro and Astro at Netlify": b"x-nf-client-connection-ip",
     "React Router": b"x-react-router-spa-mode x-react-router-prerender-data",
     "Astro": b"x-astro-path x-astro-locals",
-    "Symfony": b"surrogate-capability x-php-ob-level",
+    "SvelteKit": b"x-sveltekit-pathname x-sveltekit-search x-sveltekit-error",
+    "Hono": b"x-http-method-override cf-connecting-ip x-real-ip",
+    "Rack, Rails and Sinatra": b"x-sendfile-type x-accel-mapping client-ip x-forwarded-ssl",
+    "Symfony, Drupal and Laravel": b"surrogate-capability x-php-ob-level php-auth-user php-auth-pw "
+    b"php-auth-digest x-original-url x-rewrite-url",
+    "WordPress": b"x-original-url x-rewrite-url x-http-method-override x-appengine-https",
+    "Magento": b"ssl-offloaded",
+    "Spring": b"x-forwarded-prefix x-forwarded-by",
+    "WebSphere and WebLogic": b"$wssn $wssc $wsra $wsru $wspr $wsis wl-proxy-client-ip wl-proxy-ssl",
+    "ASP.NET Core": b"x-original-for x-original-proto x-waws-unencoded-url x-arr-ssl",
+    "Gin, Echo and Fiber": b"x-appengine-remote-addr x-url-scheme x-forwarded-protocol",
+    "Applications of Home Assistant": b"x-ingress-path",
     "Tornado, Play and gateways": b"x-forward-host x-forward-proto x-http-status-code-override",
     "CGI, PHP and ISAPI": b"https path-info query-string remote-addr remote-host remote-user script-filename",
 }
@@ -135,6 +154,47 @@ READERS = {
 def test_fields_that_frameworks_read_unkeyed_are_removed(framework: str, name: bytes) -> None:
     for spelling in {name, name.replace(b"-", b"_")}:
         assert end_to_end([(spelling, b"1"), (b"accept", b"*/*")]) == [(b"accept", b"*/*")], framework
+
+
+@pytest.mark.parametrize("name", [b"x-http-method-override", b"x-sveltekit-pathname", b"x-sveltekit-search"])
+def test_pages_of_a_framework_send_some_with_a_post(name: bytes) -> None:
+    assert end_to_end([(name, b"1")], b"POST") == [(name, b"1")]
+    assert end_to_end([(name, b"1")], b"HEAD") == []
+
+
+# Clients send these, so that removing one would break an application: Vary or the setting `key` is for them.
+CLIENTS_OWN = {
+    "Next.js": b"rsc next-router-state-tree next-router-prefetch next-url next-action",
+    "React Router": b"rsc-action-id",
+    "htmx": b"hx-request hx-boosted hx-target hx-current-url",
+    "Rails": b"turbo-frame x-requested-with",
+    "Laravel": b"x-pjax precognition x-inertia x-livewire",
+    "Fastify and NestJS": b"accept-version x-api-version",
+    "Magento": b"store content-currency x-magento-cache-id",
+}
+
+
+@pytest.mark.parametrize(
+    ("framework", "name"), [(reader, name) for reader, names in CLIENTS_OWN.items() for name in names.split()]
+)
+def test_fields_that_a_frameworks_clients_send_stay(framework: str, name: bytes) -> None:
+    assert end_to_end([(name, b"1")]) == [(name, b"1")], framework
+
+
+def test_a_keyed_field_stays_in_one_spelling() -> None:
+    spellings = [(name, b"1") for name in (b"x-nextjs-data", b"x_nextjs_data", b"x-tenant", b"x_tenant")]
+    kept = end_to_end(spellings, keyed=frozenset((b"x-nextjs-data", b"x-tenant")))
+    assert kept == [(b"x-nextjs-data", b"1"), (b"x-tenant", b"1")]
+
+
+@pytest.mark.parametrize("length", [[], [(b"content-length", b"1")]])
+def test_screened_fields_lose_what_the_proxy_writes_anew(length: Fields) -> None:
+    fields = [(b"x-nextjs-data", b"1"), (b"x-forwarded-for", b"evil"), (b"keep-alive", b"1"), *length]
+    passage = passage_of(tuple(name for name, _ in fields))
+    told = {"host": b"a", "client": "192.0.2.1", "scheme": b"http", "passage": passage, "screened": True}
+    sent = request_fields(fields, **told)  # type: ignore[arg-type]
+    assert [field for field in sent if field[0] not in OWN] == [(b"x-nextjs-data", b"1"), *length]
+    assert values(sent, b"x-forwarded-for") == [b"192.0.2.1"]
 
 
 @pytest.mark.parametrize(

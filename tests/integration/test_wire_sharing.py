@@ -149,6 +149,24 @@ async def test_a_private_answer_to_a_cookie_ends_no_collapsing(origin, front, re
     assert {answer.content for answer in await asyncio.gather(*asking)} == {b"2"}
 
 
+async def test_mounted_keyed_fields_select_and_go_on(origin, front, reply):
+    origin.answer = lambda request: reply(request["x-nextjs-data"].encode() or b"page")
+    proxy = await front(rules=Rules(ttl=60, key=("header:X-Nextjs-Data",)))
+    asked = [await proxy.ask("/", *lines) for lines in ([], ["X-Nextjs-Data: 1"]) * 2]
+    assert [answer.content for answer in asked] == [b"page", b"1"] * 2
+    assert ["hit" in answer["cache-status"] for answer in asked] == [False, False, True, True]
+
+
+async def test_requests_of_different_keys_do_not_wait_for_one_another(origin, front, reply):
+    origin.answer = lambda request: reply(request["x-device"].encode(), "Cache-Control: max-age=60")
+    origin.gate, proxy = asyncio.Event(), await front(rules=Rules(key=("header:X-Device",)))
+    asking = [asyncio.create_task(proxy.ask("/", f"X-Device: {name}")) for name in "aabb"]
+    await until(lambda: len(origin.requests) == 2)
+    origin.gate.set()
+    assert [answer.content for answer in await asyncio.gather(*asking)] == [b"a", b"a", b"b", b"b"]
+    assert len(origin.requests) == 2
+
+
 SESSION = "Cookie: _ga=1; session=1"
 VISITOR = "X-Request-Id: 1"
 
@@ -169,6 +187,7 @@ VISITOR = "X-Request-Id: 1"
         ({}, "X-Request-Id: 1", True),
         ({}, "X-Api-Key: 1", False),
         ({"ordinary_fields": ("X-Any",)}, "X-Any: 1", True),
+        ({"key": ("header:X-Any",)}, "X-Other: 1", False),
     ],
 )
 async def test_ttl_shared_responses_answer_no_identified_client(origin, front, reply, rules, line, shared):

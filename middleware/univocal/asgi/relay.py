@@ -34,7 +34,7 @@ def relayed_request(
         target, key, references = origin_target(canonical), canonical.key, reference_map(canonical)
     return OriginRequest(
         method, target, fields, line, content,
-        scheme=line.scheme, chain=chain, key=key, references=references,
+        scheme=line.scheme, chain=chain, key=key, references=references, screened=passed is not None,
     )  # fmt: skip
 
 

@@ -16,10 +16,10 @@ from univocal.cache.ranges import cut, excessive, has_two_codings, is_strong_mat
 from univocal.cache.rules import READS, Rules
 from univocal.cache.stored import Stored
 from univocal.cache.validation import CLIENT_CONDITIONS, completion, conditions
-from univocal.cache.vary import matches
+from univocal.cache.vary import chosen_by, matches
 from univocal.http.fields import first, without
 from univocal.http.forward import METHOD_OVERRIDES
-from univocal.http.messages import Fields, Request
+from univocal.http.messages import NO_NAMES, Fields, Request
 
 # Each request makes one of these: they have an `__init__` of their own, as messages have. Nothing changes
 # them: type checkers and the compiled form refuse an assignment.
@@ -126,6 +126,8 @@ def decide(request: Request, variants: Sequence[Stored], rules: Rules, now: floa
     # the request method associated with the stored response allows it to be used for the presented request
     if method not in {b"GET", b"HEAD"}:
         return _posted(request, rules) if method == b"POST" else _METHOD
+    if rules.keyed:
+        variants = chosen_by(variants, rules.keyed)
     if rules.reads.isdisjoint(request.names):  # the policy reads none of them but the selecting ones
         passes = rules.bypass and rules.bypasses_path(request.target)
         return _BYPASS if passes else _answer(request, variants, _NO_DIRECTIVES, now)
@@ -215,12 +217,21 @@ class LateRequest:
         raise NotImplementedError
 
 
-def at_once(variants: Sequence[Stored], late: LateRequest, now: float, *, personal: bool) -> Stored | None:
+def at_once(
+    variants: Sequence[Stored],
+    late: LateRequest,
+    now: float,
+    *,
+    personal: bool,
+    keyed: frozenset[bytes] = NO_NAMES,
+) -> Stored | None:
     """The stored response that answers a plain GET as it is; None where `decide` has more to look at.
 
     It asks for the request only where the selecting header fields matter (§4.1). `personal` are the request's
-    fields that identify its client.
+    fields that identify its client, and fields of the `keyed` names select what answers.
     """
+    if keyed:
+        variants = chosen_by(variants, keyed)
     built: Request | None = None
     presented: dict[bytes, bytes | None] = {}
     for stored in variants:

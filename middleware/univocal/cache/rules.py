@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from univocal.cache.personal import ORDINARY, PERSONAL
 from univocal.http.durations import seconds
 from univocal.http.errors import ConfigurationError
-from univocal.http.fields import cookie_names, first, without
+from univocal.http.fields import ENCODINGS, cookie_names, first, without
+from univocal.http.forward import HOP_BY_HOP, METHOD_OVERRIDES, speaks_for_another
 from univocal.http.globs import compile_globs
 from univocal.http.grammar import is_token
 from univocal.http.messages import Fields, Request, values
@@ -38,6 +39,14 @@ _MOST_COOKIES: Final = 1000
 # Cookies of a preference, which profiles name: that says nothing of the cookies that identify a client.
 _PREFERENCES: Final = frozenset(("django_language",))
 _READING: Final = frozenset((b"GET", b"HEAD"))
+# The fields that are no part of a key: the request is judged by them, or they are written anew.
+_UNKEYED: Final = (
+    READS
+    | PERSONAL
+    | HOP_BY_HOP
+    | METHOD_OVERRIDES
+    | {b"expect", b"host", b"max-forwards", b"via", *ENCODINGS}
+)
 _COMPRESSING: Final = ("zstd", "br", "gzip")
 
 
@@ -119,6 +128,19 @@ def _ordinary_fields(value: object) -> tuple[bytes, ...]:
     return names
 
 
+def _key(value: object) -> tuple[str, ...]:
+    for number, part in enumerate(_texts(value)):
+        kind, _, name = part.partition(":")
+        low = name.lower().encode("ascii", "replace")
+        if kind != "header" or not is_token(low) or low in _UNKEYED or speaks_for_another({low}):
+            allowed = (
+                '"header:NAME" with a field that concerns neither framing, the method, credentials, cookies, '
+                "the cache nor the sender"
+            )
+            raise SettingError(f"[{number}]", part, allowed)
+    return tuple(_texts(value))
+
+
 def _seconds_by_status(value: object) -> dict[int, float]:
     if not isinstance(value, dict):
         raise SettingError("", value, "a table")
@@ -163,6 +185,8 @@ class Rules:
       it takes. With `compress`, stored text is sent in the first of these codings that a client takes.
     - `strip_tags` hides the fields that name tags from clients; stored responses keep them.
     - `targeted` are our targeted cache control fields: the first valid one wins (RFC 9213).
+    - `key` names parts of the key beside the URL: "header:NAME". Each response is for requests with the same
+      value, and says so in Vary. Such a field reaches the origin server, even one that is removed by default.
 
     Raises ConfigurationError for an invalid value.
     """
@@ -186,9 +210,11 @@ class Rules:
     strip_tags: bool = _setting(False, _flag)
     client_directives: Literal["honour", "ignore"] = _setting("honour", _choice("honour", "ignore"))
     targeted: tuple[bytes, ...] = _setting(["CDN-Cache-Control"], _field_names)
+    key: tuple[str, ...] = _setting([], _key)
     own_fields: frozenset[bytes] = frozenset()  # request fields that the operator sets: they are ordinary
     reads: frozenset[bytes] = field(init=False, repr=False, compare=False)
     ordinary: frozenset[bytes] = field(init=False, repr=False, compare=False)
+    keyed: frozenset[bytes] = field(init=False, repr=False, compare=False)  # the fields that `key` names
     takes_cookies: bool = field(init=False, repr=False, compare=False)  # some are removed from requests
     # The cookies that matter are named as those that go past the cache: no other has a say in a response.
     tells_cookies: bool = field(init=False, repr=False, compare=False)
@@ -233,7 +259,9 @@ class Rules:
         takes_cookies = bool(self.strip_cookies or self.keep_cookies) or self.cookies == "ignore"
         about_cookies = takes_cookies or self.bypass_cookies
         object.__setattr__(self, "reads", READS | ({b"cookie"} if about_cookies else set()))
-        own = set(self.ordinary_fields) | self.own_fields
+        keyed = frozenset([part.partition(":")[2].lower().encode() for part in self.key])
+        object.__setattr__(self, "keyed", keyed)
+        own = set(self.ordinary_fields) | self.own_fields | keyed
         object.__setattr__(self, "ordinary", ORDINARY | own - PERSONAL)
         object.__setattr__(self, "takes_cookies", takes_cookies)
         telling = set(self.bypass_cookies) - _PREFERENCES

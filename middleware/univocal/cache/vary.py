@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -11,7 +12,7 @@ from univocal.cache.personal import ODD, PERSONAL, is_ordinary
 from univocal.cache.stored import Selecting, Stored
 from univocal.http.fields import coding_of, members
 from univocal.http.grammar import TOKEN
-from univocal.http.messages import Fields, Request, values
+from univocal.http.messages import Fields, Request, Response, values
 
 # Fields that an intermediary writes per client: what the origin saw of them is not what the request had.
 _PER_CLIENT: Final = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip"})
@@ -63,6 +64,19 @@ def vary_names(fields: Fields) -> tuple[bytes, ...] | None:
     if names is None or b"accept-encoding" in names or not coding_of(fields):
         return names
     return tuple(sorted((*names, b"accept-encoding")))
+
+
+def named_besides(response: Response, names: Collection[bytes]) -> Response:
+    """The response with a Vary that names these fields, too."""
+    own = b",".join(values(response.fields, b"vary")).lower()
+    lacking = sorted(set(names).difference(members(own)))
+    added = [(b"vary", b", ".join(lacking))] if lacking else []
+    return replace(response, fields=[*response.fields, *added])
+
+
+def chosen_by(held: Sequence[Stored], names: frozenset[bytes]) -> Sequence[Stored]:
+    """Those of the stored responses whose Vary has these names; the others came before a reload."""
+    return [stored for stored in held if names.issubset(vary_names(stored.fields) or ())]
 
 
 def _names(lines: list[bytes]) -> tuple[bytes, ...] | None:

@@ -22,6 +22,7 @@ from univocal.cache.freshness import clock_lag
 from univocal.cache.personal import oddities
 from univocal.cache.stored import Stored
 from univocal.cache.validation import SAFE_METHODS
+from univocal.cache.vary import named_besides
 from univocal.engine.broadcast import WINDOW, Broadcast, CutShortError, Reader
 from univocal.engine.landing import Failed, Landing, Passenger, Relayed, Renewed, Shared
 from univocal.engine.recording import JOINABLE, Recording, State
@@ -463,6 +464,8 @@ class Flight:
         admission = self.admission
         if admission.rules.takes_cookies and _drops_cookies(admission, response):
             response = replace(response, fields=without(response.fields, _SET_COOKIE))
+        if admission.rules.keyed:
+            response = named_besides(response, admission.rules.keyed)
         if self._head is None:
             self._record_head(response)
             return
@@ -801,6 +804,7 @@ def origin_request(admission: Admission, fields: Fields, content: Content | None
         chain=admission.peer.chain,
         key=canonical.key,
         references=reference_map(canonical),
+        screened=True,
     )
     request.site, request.upstream = canonical.site.name, canonical.route.upstream
     request.next_hop = runtime.upstreams.get(request.upstream) or runtime.upstreams.get("")

@@ -136,6 +136,7 @@ class Upstream:
             # RFC 9110 §7.6.3
             via=VIA if received.version == b"1.1" else b"%b univocal" % received.version,
             passage=passage,
+            screened=request.screened,
         )
         request.fields = fields if request.edits is None else request.edits.supply(fields)
         if self.upkeep is not None and not self.upkeep.begun:

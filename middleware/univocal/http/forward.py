@@ -45,6 +45,8 @@ _PROTECTED_FAMILIES: Final = (b"access-control-", b"content-", b"if-", b"sec-", 
 METHOD_OVERRIDES: Final = frozenset(
     b"x-http-method x-http-method-override x-method x-method-override x-request-method".split()
 )
+# Fields that pages of a framework send with a POST, and that name another URL in a GET.
+_FOR_UNSAFE: Final = METHOD_OVERRIDES | {b"x-sveltekit-pathname", b"x-sveltekit-search"}
 _READING: Final = frozenset({b"GET", b"HEAD"})
 _ZERO: Final = 0x30
 
@@ -54,20 +56,21 @@ _SENDER: Final = frozenset(
     b"forwarded x-forwarded x-forward-for forwarded-for forwarded-for-ip forwarded-host forwarded-proto "
     b"x-original-for x-original-forwarded-for x-original-remote-addr x-coming-from "
     b"true-client-ip cf-connecting-ip cf-connecting-ipv6 fastly-client-ip fly-client-ip do-connecting-ip "
-    b"x-azure-clientip x-appengine-user-ip x-envoy-external-address x-sucuri-clientip incap-client-ip "
+    b"x-azure-clientip x-appengine-user-ip x-appengine-remote-addr x-nf-client-connection-ip "
+    b"x-vercel-forwarded-for x-vercel-proxied-for x-envoy-external-address x-sucuri-clientip incap-client-ip "
     b"x-real-ip real-ip x-client-ip client-ip x-cluster-client-ip proxy-client-ip wl-proxy-client-ip "
     b"x-originating-ip x-remote-ip x-remote-addr x-proxyuser-ip x-custom-ip-authorization "
     b"x-scheme x-url-scheme x-client-scheme x-proto x-client-proto x-https x-ssl x-arr-ssl front-end-https "
-    b"cloudfront-forwarded-proto cf-visitor x-appservice-proto".split()
+    b"cloudfront-forwarded-proto cf-visitor x-appservice-proto x-appengine-https wl-proxy-ssl "
+    b"ssl-offloaded".split()
 )
 _SENDER_FAMILIES: Final = (b"x-forwarded-",)
 
-# Fields that frameworks and servers read in place of the request's own URL, host, port, prefix or method as
-# well: Symfony, Zend, IIS, Rails, Rack, Django, Spring, Envoy, Traefik, Azure, CloudFront, Cloudflare,
-# ingress controllers, Next.js, Nuxt, React Router, Astro; what makes them hand out files by a path of the
-# client's (Rack, and what imitates nginx); and "proxy", which CGI hands to programs as HTTP_PROXY.
+# Fields that frameworks and servers read in place of the request's own URL, host, port, prefix, method or
+# user as well, or that their own parts send one another; what makes them hand out files by a path of the
+# client's; and "proxy", which CGI hands to programs as HTTP_PROXY. The test of each names its reader.
 _UNTRUSTED: Final = (
-    METHOD_OVERRIDES
+    _FOR_UNSAFE
     | _SENDER
     | frozenset(
         # host
@@ -77,12 +80,13 @@ _UNTRUSTED: Final = (
         b"x-rewrite-url x-rewrite-uri x-rewrite-path x-override-url x-override-uri x-proxy-url proxy-url "
         b"x-real-url x-real-uri x-request-uri x-request-url request-uri x-http-path-override x-path-info "
         b"x-envoy-original-path x-envoy-original-host x-envoy-original-url x-waws-unencoded-url "
-        b"x-matched-path x-invoke-path x-invoke-query x-invoke-status x-now-route-matches "
-        b"x-middleware-subrequest x-middleware-prefetch x-middleware-invoke x-nextjs-data x-nuxt-no-ssr "
-        b"x-nitro-prerender x-react-router-spa-mode x-react-router-prerender-data x-astro-path "
-        b"x-astro-locals x-forward-host x-forward-proto x-http-status-code-override "
-        b"x-url x-uri x-replaced-path x-override-host host-override x-middleware-rewrite "
+        b"x-matched-path x-now-route-matches x-forward-host x-forward-proto x-http-status-code-override "
+        b"x-url x-uri x-replaced-path x-override-host host-override x-ingress-path "
         b"x-script-name script-name x-base-url base-url http-url x-http-destinationurl x-ms-original-url "
+        # parts of a framework
+        b"x-nextjs-data x-nextjs-request-id x-nextjs-html-request-id x-nextjs-postponed next-resume "
+        b"x-next-resume-state-length x-nuxt-no-ssr x-nuxt-error x-nitro-prerender x-react-router-spa-mode "
+        b"x-react-router-prerender-data x-astro-path x-astro-locals x-sveltekit-error "
         # port
         b"x-port x-server-port "
         # files
@@ -90,10 +94,16 @@ _UNTRUSTED: Final = (
         # fragments and buffers
         b"surrogate-capability x-php-ob-level "
         # environment
-        b"https path-info proxy query-string remote-addr remote-host remote-user script-filename".split()
+        b"https path-info proxy query-string remote-addr remote-host remote-user script-filename "
+        b"php-auth-user php-auth-pw php-auth-digest "
+        # WebSphere's $WSSN and its like
+        b"-wsat -wscc -wscs -wsis -wsks -wsla -wspc -wspr -wsra -wsrh -wsru -wssc -wssi -wssn -wssp".split()
     )
 )
-_UNTRUSTED_FAMILIES: Final = (*_SENDER_FAMILIES, b"x-original-", b"x-accel-", b"x-sendfile", b"x-lighttpd-")
+_UNTRUSTED_FAMILIES: Final = (
+    *_SENDER_FAMILIES,
+    *b"x-original- x-accel- x-sendfile x-lighttpd- x-middleware- x-invoke-".split(),
+)
 
 # The fields of most requests: one subtraction of sets tells them apart, and nothing looks further.
 _ORDINARY: Final = frozenset(
@@ -104,7 +114,7 @@ _ORDINARY: Final = frozenset(
 )
 
 # Fields of requests that have content, that have TE, or that may be for another method.
-_WEIGHED: Final = METHOD_OVERRIDES | {b"content-length", b"expect", b"te", b"transfer-encoding"}
+_WEIGHED: Final = _FOR_UNSAFE | {b"content-length", b"expect", b"te", b"transfer-encoding"}
 
 # CGI and WSGI write every field name in capitals with "_" for "-" (some servers for any other sign, too),
 # so that to the application such a spelling is the field itself.
@@ -114,7 +124,7 @@ _AS_CGI_READS: Final = bytes.maketrans(SIGNS, b"-" * len(SIGNS))
 class Passage:
     """The conclusions from the names of a request's fields, in their order, for forwarding it."""
 
-    __slots__ = ("connects", "counts", "dropped", "host", "is_plain", "passed")
+    __slots__ = ("connects", "counts", "dropped", "host", "is_plain", "nearest", "passed")
 
     def __init__(self, names: tuple[bytes, ...]) -> None:
         self.host = names.index(b"host") if b"host" in names else -1  # where Host stands
@@ -124,7 +134,9 @@ class Passage:
         # It has no content. The names and Connection decide which fields go on, whatever the method is.
         self.is_plain = _WEIGHED.isdisjoint(names)
         untrusted = frozenset([name for name in names if name not in _ORDINARY and _is_untrusted(name)])
-        self.dropped = HOP_BY_HOP.intersection(names) | untrusted | {b"host"}
+        nearest = HOP_BY_HOP.intersection(names) | {b"host"}
+        self.nearest = nearest | {name for name in untrusted if _tells_the_sender(name[:64])}  # written anew
+        self.dropped = nearest | untrusted
 
 
 # Clients use few sets of names: so many are remembered, of at most so many bytes.
@@ -155,34 +167,38 @@ def request_fields(
     via: bytes = VIA,
     trailers: bool = False,
     passage: Passage | None = None,
+    screened: bool = False,
 ) -> Fields:
     """The fields with which a received request is forwarded (RFC 9110 §7.6, RFC 7239).
 
     `host` is the Host field sent; `authority` what the client asked for (default: `host`). `client` is the
     peer's address, `forwarded_for` the addresses before it that a trusted proxy vouched for. `trailers`
     says that the caller relays the response's trailers. `passage` is the fields', if the caller has it.
-    Content whose length is unknown stays chunked.
+    `screened` fields have been through `end_to_end`. Content whose length is unknown stays chunked.
     """
     if passage is not None and passage.is_plain:
-        dropped = passage.dropped
+        dropped = passage.nearest if screened else passage.dropped
         if passage.connects:
             dropped |= connection_options(fields)
         forwarded = [(b"host", host), *[field for field in fields if field[0] not in dropped]]
     else:
-        forwarded = _weighed(fields, host, method, trailers=trailers)
+        forwarded = _weighed(fields, host, method, trailers=trailers, screened=screened)
     forwarded += sender_fields(host if authority is None else authority, client, scheme, forwarded_for)
     forwarded.append((b"via", via))  # RFC 9110 §7.6.3
     return forwarded
 
 
-def _weighed(fields: Sequence[Field], host: bytes, method: bytes, *, trailers: bool) -> Fields:
+def _weighed(
+    fields: Sequence[Field], host: bytes, method: bytes, *, trailers: bool, screened: bool
+) -> Fields:
     """The fields of a received request that go on, behind the Host field that is sent."""
     named = dict(fields)
     if b"content-length" in named or b"expect" in named:
         fields = framed_anew(fields)
     dropped = {b"host"} | HOP_BY_HOP.intersection(named)
     if odd := named.keys() - _ORDINARY:
-        dropped |= _untrusted(odd, method)
+        untrusted = _untrusted(odd, method)
+        dropped |= {name for name in untrusted if _tells_the_sender(name[:64])} if screened else untrusted
     if b"connection" in named:
         dropped |= connection_options(fields)
     forwarded = [(b"host", host), *[field for field in fields if field[0] not in dropped]]
@@ -232,15 +248,21 @@ def response_fields(
     return forwarded
 
 
-def end_to_end(fields: Sequence[Field], method: bytes = b"GET") -> Fields:
-    """`fields` without those that claim another URL, host, scheme, port, prefix or peer address.
+def end_to_end(
+    fields: Sequence[Field], method: bytes = b"GET", keyed: AbstractSet[bytes] = frozenset()
+) -> Fields:
+    """`fields` without those that claim another URL, host, scheme, port, prefix, user or peer address.
 
     A GET or HEAD loses those that claim another method, too; no other `method` is answered from the cache.
     Fields that Connection names do not go on either, but for those that are known to be meant for this hop: a
-    cache that chose a variant by one would keep what the origin server answered without it.
+    cache that chose a variant by one would keep what the origin server answered without it. Fields that are
+    `keyed` stay, in this one spelling.
     """
     names = {name for name, _ in fields}
     dropped = _untrusted(names - _ORDINARY, method) if not names <= _ORDINARY else set()
+    if keyed:
+        dropped -= keyed
+        dropped |= {name for name in names - keyed if name[:64].translate(_AS_CGI_READS) in keyed}
     if b"connection" in names:
         dropped |= connection_options(fields) - HOP_BY_HOP
     return [field for field in fields if field[0] not in dropped] if dropped else list(fields)
@@ -355,7 +377,7 @@ def _is_protected(name: bytes) -> bool:
 def _untrusted(names: AbstractSet[bytes], method: bytes) -> set[bytes]:
     """Those of `names` that a stranger may not send with this method."""
     untrusted = {name for name in names if _is_untrusted(name)}
-    return untrusted if method in _READING else untrusted - METHOD_OVERRIDES
+    return untrusted if method in _READING else untrusted - _FOR_UNSAFE
 
 
 def _is_untrusted(name: bytes) -> bool:

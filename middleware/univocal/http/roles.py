@@ -114,12 +114,14 @@ class OriginRequest:
     `site` and `upstream` are the names of the site and of its origin servers. `next_hop` has those of the
     runtime that the request began with. A hash chooses by `key`. `references` maps URLs in the response.
     `edits` are the operator's. `origin_tag` names the origin server that the client stays with, `bond` has
-    connections that are the client's own. No client waits for a request in the `background`.
+    connections that are the client's own. No client waits for a request in the `background`. The
+    gate has removed the untrusted fields of a `screened` one.
     """
 
     __slots__ = (
         "background", "bond", "chain", "content", "edits", "fields", "keeps", "key", "method", "next_hop",
-        "origin_tag", "own_host", "received", "references", "scheme", "site", "target", "upstream",
+        "origin_tag", "own_host", "received", "references", "scheme", "screened", "site", "target",
+        "upstream",
     )  # fmt: skip
 
     def __init__(
@@ -134,6 +136,7 @@ class OriginRequest:
         chain: tuple[bytes, ...] = (),
         key: bytes = b"",
         references: ReferenceMap | None = None,
+        screened: bool = False,
     ) -> None:
         self.method = method
         self.target = target
@@ -144,6 +147,7 @@ class OriginRequest:
         self.chain = chain
         self.key = key
         self.references = references
+        self.screened = screened
         self.site = self.upstream = ""
         self.next_hop: NextHop | None = None
         self.edits: FieldEdits | None = None

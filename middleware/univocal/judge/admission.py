@@ -150,7 +150,7 @@ class Gate:
         rules = runtime.rules_of(canonical)
         profile = canonical.route.profile
         tags = path_tags(canonical.target, profile) if profile.tags else NO_NAMES
-        kept, tag = admitted(fields, canonical, plan, received.method), b""
+        kept, tag = admitted(fields, canonical, plan, received.method, rules.keyed), b""
         if cookie := runtime.sticky.get(canonical.route.upstream):
             kept, tag = take_affinity(kept, cookie)
         if rules.accept_encoding == "reduce" and received.method in {b"GET", b"HEAD"}:
@@ -287,6 +287,8 @@ class Gate:
             if stored is None or not shares_with_credentials(stored, admission.rules):
                 return None
         name: Hashable = canonical.key
+        if keyed := admission.rules.keyed:
+            name = name, selecting_fields(tuple(sorted(keyed)), request)
         if variants and variants[0].vary:
             name = name, selecting_fields(tuple([name for name, _ in variants[0].vary]), request)
         elif request.verbatim:
@@ -404,11 +406,18 @@ def _ordered(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -
 
 
 def admitted(
-    fields: Fields, canonical: Canonical, plan: Plan | None = None, method: bytes = b"GET"
+    fields: Fields,
+    canonical: Canonical,
+    plan: Plan | None = None,
+    method: bytes = b"GET",
+    keyed: frozenset[bytes] = NO_NAMES,
 ) -> Fields:
-    """The fields that may go on: one Host, nothing that claims another URL, nothing for this hop (law 4)."""
-    if plan is None or not plan.clean:
-        fields = end_to_end(fields, method)
+    """The fields that may go on: one Host, nothing that claims another URL, nothing for this hop (law 4).
+
+    Fields that are `keyed` go on, whatever they claim.
+    """
+    if plan is None or not plan.clean or keyed:
+        fields = end_to_end(fields, method, keyed)
     kept = [(b"host", canonical.authority), *[field for field in fields if field[0] not in _OURS]]
     kept += encoding_fields(canonical)
     return kept

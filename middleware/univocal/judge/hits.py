@@ -142,7 +142,8 @@ class Hits:
 
         personal = plan.personal and not located.is_impersonal(plan)
         held = self._gate.tiers.revisit(located.entry, now) or self._look_up(located, now)
-        stored = at_once(held, _LateRequest(located, plan, values), now, personal=personal)
+        late = _LateRequest(located, plan, values)
+        stored = at_once(held, late, now, personal=personal, keyed=located.keyed)
         if stored is None or (located.strips_tags and any(stored.line(name) is not None for name in TAGGING)):
             return None
         head, form = stored.head, stored
@@ -207,6 +208,7 @@ class Hits:
             ordinary=rules.ordinary,
             max_fields=runtime.limits.max_fields or sys.maxsize,
             compress=rules.compress,
+            keyed=rules.keyed,
         )
         if len(target) + len(host) <= _LONGEST:
             if len(self._order) >= _MOST_LOCATED:
@@ -231,8 +233,8 @@ class _Located(Tally):
     """
 
     __slots__ = (
-        "compress", "dropped", "edits", "entry", "hit_fields", "key", "looks_at_cookies", "max_fields",
-        "ordinary", "reduces", "shown", "strips_tags", "ttl",
+        "compress", "dropped", "edits", "entry", "hit_fields", "key", "keyed", "looks_at_cookies",
+        "max_fields", "ordinary", "reduces", "shown", "strips_tags", "ttl",
     )  # fmt: skip
 
     def __init__(
@@ -248,6 +250,7 @@ class _Located(Tally):
         ordinary: frozenset[bytes],  # the names of fields that tell no client from others
         max_fields: int,
         compress: tuple[bytes, ...],
+        keyed: frozenset[bytes],  # the names of fields that are in the key
     ) -> None:
         super().__init__(canonical)
         self.entry: Entry = NO_ENTRY
@@ -263,6 +266,7 @@ class _Located(Tally):
         self.ordinary = ordinary
         self.edits = edits
         self.key = canonical.key
+        self.keyed = keyed
 
     def is_impersonal(self, plan: Plan) -> bool:
         """Tell whether a request goes further without a field that tells its client from others."""
@@ -270,7 +274,7 @@ class _Located(Tally):
 
     def request(self, plan: Plan, values: Sequence[bytes]) -> Request:
         """An ordinary request with these field values, as stored responses are compared with it."""
-        fields = admitted(plan.fields(values), self.canonical, plan)
+        fields = admitted(plan.fields(values), self.canonical, plan, keyed=self.keyed)
         fields = reduce_codings(fields) if self.reduces else fields
         fields = fields if self.edits is None else self.edits.expose(fields)
         return Request(b"GET", self.canonical.target, without(fields, self.dropped), ordinary=self.ordinary)

@@ -201,6 +201,17 @@ def test_limits_trust_and_purge(monkeypatch: pytest.MonkeyPatch) -> None:
             "sites[0].routes[0].origin",
             "health",
         ),
+        *(
+            (SITE + f'[sites.cache]\nkey = ["header:X-A", "{part}"]', "sites[0].cache.key[1]", part)
+            for part in (
+                "X-B",
+                "cookie:a",
+                "header:",
+                "header:X B",
+                "header:Cookie",
+                "header:X-Forwarded-Host",
+            )
+        ),
         (SITE.replace("9001", "9001/../c"), "sites[0].upstream", "/../c"),
         (SITE.replace("9001", "9001/{1}/"), "sites[0].upstream", "/{1}/"),
         (SITE.replace("9001", "9001/{2}/"), "sites[0].upstream", "/{2}/"),
