@@ -417,6 +417,34 @@ def test_a_route_has_a_cookie_of_its_own(begin: Fixture, applications: list[Appl
     assert re.fullmatch("univocal-origin-[0-9a-f]{8}", name)
 
 
+# Workers
+
+
+@pytest.mark.parametrize("workers", [2], indirect=True)
+def test_an_origin_server_that_is_back_is_up_in_every_worker(begin: Fixture, workers: str) -> None:
+    with Application("main") as main, serving(main):
+        port = main.server_port
+        proxy = begin([main.url], "fails = 1", workers)
+        assert get(proxy.proxy, "/a").status == 200
+    url = f"http://127.0.0.1:{port}"
+    until(lambda: get(proxy.proxy, "/b").status == 502 and states_of(proxy, url) == ["failing"])
+    time.sleep(1.5)  # both workers know of it
+    with Application("main", port) as main, serving(main):
+        assert get(proxy.proxy, "/c").status == 200  # of one worker, which the kernel chooses
+        until(lambda: states_of(proxy, url) == ["up"])
+        time.sleep(1.5)
+        assert states_of(proxy, url) == ["up"]
+        assert origins_of(proxy)[url]["state"] == "up"
+
+
+def states_of(proxy: Any, url: str) -> list[str]:
+    """The states that are 1 in the metrics."""
+    metrics = get(proxy.admin, "/metrics", Host="127.0.0.1").body
+    return re.findall(
+        rf'univocal_origin_state{{origin="{re.escape(url)}",site="[^"]*",state="(\w+)"}} 1.0', metrics
+    )
+
+
 # The log
 
 

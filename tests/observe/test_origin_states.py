@@ -25,14 +25,14 @@ async def test_the_origin_servers_of_every_process_are_one_list() -> None:
             for member in upstream.balance.members
         ]
         told.append((OriginStates(partial(tuple, listed), survey), upstream.balance))
-    (parent, _), *workers = told
+    (parent, own), *workers = told
     for number, (_, balance) in enumerate(workers, 1):
         for asker in range(number):
             balance.take(asker, b"", 0)
         for member in balance.members[:number]:
             member.failures += 1
-    first, second = workers[0][1].members
-    workers[0][1].mark(second, time.monotonic(), up=False, reason="status 500")
+    first, second = own.members
+    own.mark(second, time.monotonic(), up=False, reason="status 500")
     first.enter(MemberState.EJECTED, time.monotonic() - 1000)
     first.reason = "timeout"
     found = await parent.document()

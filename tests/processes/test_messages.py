@@ -17,7 +17,6 @@ from univocal_app.processes.messages import (
     Alive,
     Ask,
     Done,
-    Drain,
     Drop,
     EventBatch,
     Follow,
@@ -25,7 +24,6 @@ from univocal_app.processes.messages import (
     Look,
     Message,
     MessageError,
-    OriginChange,
     Prepare,
     Reopen,
     Row,
@@ -46,7 +44,6 @@ TO_WORKER: list[Message] = [
     Prepare(number=10, configuration=settings_of(CONFIGURATION)),
     Adopt(number=11),
     Drop(),
-    Drain(number=12, urls=["http://127.0.0.1:9"]),
 ]
 TO_PARENT: list[Message] = [
     Alive(),
@@ -54,7 +51,6 @@ TO_PARENT: list[Message] = [
     Done(number=8),
     Done.but_for(11, ConfigurationError("f", "k", None, "a")),
     EventBatch(lost=3, events=[("en.example", "200", "hit", "{}")]),
-    OriginChange(place="http://127.0.0.1:9", state="down", reason="refused", is_checked=True),
 ]
 
 

@@ -62,7 +62,7 @@ class Draining:
                     404, f"no origin server has the URL {url}; configured: {self._states.known()}", request
                 )
             urls = drains.urls - servers if enable else drains.urls | servers
-            if not enable and (site := await self._states.left_alone(urls)):
+            if not enable and (site := self._states.left_alone(urls)):
                 return failed(409, f"no other origin server of {site} is up and takes requests", request)
             if urls != drains.urls:
                 await drains.change(urls)

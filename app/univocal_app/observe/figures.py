@@ -89,6 +89,7 @@ class Figures:
         self._connections, self._origins, self._conditions = connections, origins, conditions
         self._directory = None if commons is None else commons.directory
         self._serves = commons is None or not commons.leads  # clients, whose responses are stored
+        self._leads = commons is None or commons.leads
         self._counts = Counts(None if commons is None else _file(commons.directory, commons.process))
         for name in (ENTRIES, OCTETS, MAX_BYTES):  # which a thread may look at
             self._counts.place((name,))
@@ -223,6 +224,12 @@ class Figures:
             self._set(BEHIND, self._shared.behind)
         for side, number in self._connections().items():
             self._set(CONNECTIONS, number, side)
+        if self._leads:  # or several would tell of one state
+            self._look_at_origins()
+        for name, value in process_figures().items():
+            self._set(name, value + (self._cpu if name == CPU else 0))
+
+    def _look_at_origins(self) -> None:
         up = self._origins()
         for name, *labels in [name for name, _ in self._counts if name[0] == ORIGIN_UP]:
             if tuple(labels) not in up:  # any more
@@ -235,8 +242,6 @@ class Figures:
                 self._set(name, 0 if tuple(labels[:2]) in up else math.nan, *labels)
         for condition in conditions:
             self._set(ORIGIN_STATE, 1, *condition)
-        for name, value in process_figures().items():
-            self._set(name, value + (self._cpu if name == CPU else 0))
 
     def _look_at_store(self) -> None:
         stats = self._store.stats

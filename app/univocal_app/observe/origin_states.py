@@ -53,7 +53,7 @@ def conditions_of(listed: Iterable[Listed]) -> set[tuple[str, str, str]]:
 class OriginStates:
     """The numbers of all origin servers that `listed` gives, in all processes.
 
-    Of several processes, one that finds a server ejected or down tells its state.
+    The states are those of this process, which are the program's: see processes.states.
     """
 
     def __init__(self, listed: List, survey: Survey | None = None) -> None:
@@ -81,23 +81,18 @@ class OriginStates:
         """The URLs that there are, for a message."""
         return ", ".join(dict.fromkeys(each.url for each in self._listed()))
 
-    async def left_alone(self, drained: Container[str]) -> str:
+    def left_alone(self, drained: Container[str]) -> str:
         """A site of which no origin server would be left that is up and not `drained`; "" if there is none.
 
         Sites that have none of these are left out.
         """
-        up, by_name = set[bytes](), dict[bytes, str]()
-        down = set[Row]()
-        rows = await self._survey.rows("origins")
-        for place, _, _, name, _, state, *_ in rows:
-            if int(state) > STATES.index(MemberState.BACKUP):
-                down.add((place, name))
-        for place, site, _, name, *_ in rows:
-            if _text(name).partition(" ")[0] in drained:
-                by_name[bytes(place)] = _text(site)
-            elif (place, name) not in down:
-                up.add(bytes(place))
-        return next((site for place, site in by_name.items() if place not in up), "")
+        up, by_place = set[str](), dict[str, str]()
+        for place, site, _, member, _ in self._listed():
+            if member.server.url in drained:
+                by_place[place] = site
+            elif member.condition in (MemberState.UP, MemberState.BACKUP):
+                up.add(place)
+        return next((site for place, site in by_place.items() if place not in up), "")
 
     def _rows(self) -> Iterator[Row]:
         now, since_epoch = time.monotonic(), time.time()
@@ -113,30 +108,26 @@ class OriginStates:
                 member.failures,
                 member.under_way,
                 int(since_epoch - (now - member.since)),
-                member.reason.encode(),
+                b"" if member.state is MemberState.UP else member.reason.encode(),
             )
 
 
 def _written(key: Row, rows: list[Row]) -> dict[str, Any]:
     _, site, url, name, path = map(_text, key)
     address = name.partition(" ")[2]  # of a name that leads to several, see origin.upkeep
-    *columns, reasons = zip(*rows, strict=True)
-    states, requests, failures, under_way, begun = ([*map(int, column)] for column in columns)
-    worst = max(states)
-    reason = next(_text(why) for state, why in zip(states, reasons, strict=True) if state == worst)
-    since_worst = [since for state, since in zip(states, begun, strict=True) if state == worst]
+    state, _, _, _, since, reason = rows[0]  # of this process
+    requests, failures, under_way = (sum(map(int, column)) for column in [*zip(*rows, strict=True)][1:4])
     return {
         "site": site,
         "path": path,
         "url": url,
         **({"address": address} if address else {}),
-        "state": STATES[worst].value,
-        "reason": reason or None,
-        "requests": sum(requests),
-        "failures": sum(failures),
-        "under_way": sum(under_way),
-        # When the last process found it up, or the first found that it is not.
-        "since": min(since_worst) if worst else max(since_worst),
+        "state": STATES[int(state)].value,
+        "reason": _text(reason) or None,
+        "requests": requests,
+        "failures": failures,
+        "under_way": under_way,
+        "since": since,
     }
 
 

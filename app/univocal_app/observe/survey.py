@@ -43,7 +43,8 @@ class Survey:
         asking = self._asking.get(about)
         if asking is None or asking.done():
             asking = self._asking[about] = asyncio.create_task(self.others.rows(about))
-        return [*self.own(about), *await asyncio.shield(asking)]
+        theirs = await asyncio.shield(asking)
+        return [*self.own(about), *theirs]
 
 
 def summed(rows: Iterable[Row]) -> Counter[tuple[bytes, ...]]:

@@ -10,12 +10,10 @@
 | `prepare/1` | parent | make what this configuration brings | `done/1`, with the objections |
 | `adopt/1` | parent | put into force what is prepared | `done/1`, with the objections |
 | `drop/1` | parent | forget what is prepared | |
-| `drain/1` | parent | give these origin servers no new request | `done/1` |
 | `alive/1` | worker | a sign of life | |
 | `rows/1` | worker | a part of the answer to a question | |
 | `done/1` | worker | the end of the answer that has this number | |
 | `events/1` | worker | exchanges that have ended, and how many were lost before them | |
-| `origin/1` | worker | an origin server has a new state | |
 
 A message is a JSON object behind its length, 4 bytes in network order. Each worker has a Unix socket pair
 of its own with the parent, so that a worker that is killed takes no other's messages along. A worker meets
@@ -115,14 +113,6 @@ class Drop(Message):
     name: Literal["drop/1"] = "drop/1"
 
 
-class Drain(Message):
-    """Give the origin servers of these URLs no new request, and all others."""
-
-    name: Literal["drain/1"] = "drain/1"
-    number: int
-    urls: list[str]
-
-
 class Alive(Message):
     """A sign of life."""
 
@@ -204,20 +194,6 @@ _Status: TypeAlias = Annotated[str, Field(pattern=r"^[0-9]{1,3}$")]
 _Object: TypeAlias = Annotated[str, Field(pattern=r"^\{[ -~]*\}$")]
 
 
-# It goes into the log as it is.
-_Printable: TypeAlias = Annotated[str, Field(pattern=r"^[ -~]*$", max_length=1000)]
-
-
-class OriginChange(Message):
-    """An origin server has a new state: see `StateChange` in univocal.origin.upkeep."""
-
-    name: Literal["origin/1"] = "origin/1"
-    place: _Printable
-    state: Literal["up", "failing", "ejected", "down"]
-    reason: _Printable
-    is_checked: bool
-
-
 class EventBatch(Message):
     """Exchanges that have ended: site, status, cache and JSON of each; before them so many were lost."""
 
@@ -226,11 +202,11 @@ class EventBatch(Message):
     events: list[tuple[str, _Status, str, _Object]]
 
 
-FromParent: TypeAlias = Reopen | Look | Ask | Follow | Unfollow | Prepare | Adopt | Drop | Drain
-Asking: TypeAlias = Look | Ask | Follow | Prepare | Adopt | Drain
+FromParent: TypeAlias = Reopen | Look | Ask | Follow | Unfollow | Prepare | Adopt | Drop
+Asking: TypeAlias = Look | Ask | Follow | Prepare | Adopt
 """The messages that are answered, by their number."""
 
-FromWorker: TypeAlias = Alive | Rows | Done | EventBatch | OriginChange
+FromWorker: TypeAlias = Alive | Rows | Done | EventBatch
 
 _LATER: Final = ConfigDict(defer_build=True)
 _FROM_PARENT: Final = TypeAdapter[FromParent](

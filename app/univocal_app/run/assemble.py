@@ -22,7 +22,7 @@ from univocal.judge.access import Restriction
 from univocal.judge.profiles import built_in, read_profiles
 from univocal.judge.runtime import Access, Limits, Runtime
 from univocal.judge.trust import networks
-from univocal.origin.upkeep import StateChange
+from univocal.origin.upkeep import StateChange, log_change
 from univocal.server.clients import Clients, ConnectionLimits
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.introduction import Introduction
@@ -47,7 +47,6 @@ from univocal_app.observe.admin_views import Views
 from univocal_app.observe.failures import Failures
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.metrics import Metrics
-from univocal_app.observe.origin_news import OriginNews
 from univocal_app.observe.origin_states import Listed, OriginStates, conditions_of, states_of
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import Stats
@@ -55,6 +54,7 @@ from univocal_app.observe.survey import Survey
 from univocal_app.observe.top import Top
 from univocal_app.processes.commons import Commons
 from univocal_app.processes.shared_rates import SharedRates
+from univocal_app.processes.states import Place, SharedStates
 from univocal_app.run.certificate_files import CertificateFiles, contexts_of
 from univocal_app.run.coding_libraries import check_libraries
 from univocal_app.run.descriptors import ADMIN, Share, raise_limit, share
@@ -84,6 +84,7 @@ LOOK: Final = 5.0  # seconds
 # and at least so many bytes.
 _OWN: Final = 8
 _LEAST: Final = 4 << 20
+SHARED: Final = 1.0  # seconds between two looks at what other processes know of origin servers
 PERIOD: Final = 3.0  # seconds between two looks at the files of users
 
 
@@ -111,32 +112,49 @@ class House:
     certificates: CertificateFiles | None = None
     telemetry: Telemetry | None = None
     https_port: int = HTTPS  # of the listener to which plain HTTP is sent
+    states: SharedStates | None = None  # of the origin servers, where several processes ask them
+    tells: bool = True  # of new states of origin servers, in the log
     drained: frozenset[str] = frozenset()  # origin servers that operators have taken out
-    tell_change: Callable[[StateChange], None] | None = None  # of an origin server; None: to `news`
 
     def __post_init__(self) -> None:
         self.looking = Repeating(LOOK, self.look)
         self.watching = Repeating(PERIOD, self.watch_users)
-        self.news = OriginNews()
+        self.sharing = Repeating(SHARED, self.share_states)
         self.attend()
 
     def attend(self) -> None:
         """Hear of the origin servers' states, and have those drained that operators have taken out."""
         for proxy in self.origins.proxies.values():
             if proxy.upstream.upkeep is not None:
-                proxy.upstream.upkeep.tell = self._tell_change
+                proxy.upstream.upkeep.tell = log_change if self.tells else _say_nothing
                 proxy.upstream.upkeep.drain(self.drained)
-
-    def _tell_change(self, change: StateChange) -> None:
-        if self.tell_change is not None:
-            self.tell_change(change)
-        else:
-            self.news.hear("", change)
 
     def drain(self, urls: frozenset[str]) -> None:
         """Have the origin servers of these URLs get no new request, and all others."""
         self.drained = urls
         self.attend()
+        self.share_states()
+
+    def share_states(self) -> None:
+        """Have every process know the states of the origin servers that any of them has found."""
+        if self.states is None:
+            return
+        self.states.settle(self._places())
+        if self.states.drained == self.drained:
+            return
+        if self.tells:  # its admin listener has taken them out
+            self.states.drain(self.drained)
+        else:
+            self.drained = self.states.drained
+            self.attend()
+
+    def _places(self) -> list[Place]:
+        proxies = self.origins.proxies
+        return [
+            Place(f"{each.site}{each.path} {each.url} {each.member.name}", each.member, upkeep.adopt)
+            for each in listed(self.configuration, proxies)
+            if (upkeep := proxies[each.place].upstream.upkeep) is not None
+        ]
 
     def front(self, bound: Bound) -> Served:
         """The proxy on one of its sockets."""
@@ -189,6 +207,7 @@ class House:
 
     def look(self) -> None:
         """Write down all that has ended by now, and how this process is."""
+        self.share_states()
         self.proxy.engine.audience.settle()
         self.metrics.figures.look()
 
@@ -200,7 +219,6 @@ class House:
     def forget(self, process: str) -> None:
         """Take note that another process has ended."""
         self.metrics.figures.forget(process)
-        self.news.forget(process)
 
     async def start(self) -> None:
         """Look after the origin servers, and connect to the shared store, before clients are answered.
@@ -209,6 +227,9 @@ class House:
         """
         self.origins.begin()
         self.watching.begin()
+        if self.states is not None:
+            self.share_states()
+            self.sharing.begin()
         if self.certificates is not None:
             self.certificates.watch()
         if self.shared is not None:
@@ -221,6 +242,7 @@ class House:
         """Close the connections to origin servers and to the shared store, and write the log to its end."""
         self.looking.end()
         self.watching.end()
+        self.sharing.end()
         if self.certificates is not None:
             self.certificates.end()
         try:
@@ -252,6 +274,7 @@ def assemble(
         return {"client": len(listener.clients), "origin": origins.connections}
 
     def servers() -> Iterable[Listed]:
+        house.share_states()
         return listed(house.configuration, origins.proxies)
 
     figures = _figures(memory, shared, commons, connections, servers)
@@ -276,8 +299,15 @@ def assemble(
     written = source, configuration, Running.of(recipes, proxies), dict(contents_of(configuration, source))
     observers, log = (metrics, views, survey, events), _log_of(configuration, source, commons)
     house = House(*written, proxy, origins, *observers, log, listener, shared, files, telemetry, https_port)
+    if commons is not None:
+        house.states, house.tells = SharedStates(commons), commons.leads
+        house.attend()
     house.seat_log()
     return house
+
+
+def _say_nothing(_: StateChange) -> None:
+    """Leave the line to the process that has the admin listener."""
 
 
 def _certificates(configuration: Configuration, source: str, sites: Sites) -> CertificateFiles | None:

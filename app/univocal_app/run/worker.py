@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from univocal.http.errors import ConfigurationError
-from univocal.origin.upkeep import StateChange
 from univocal_app.config.tables import Configuration, validate
 from univocal_app.observe.event_report import EventReport
 from univocal_app.processes.channel import Channel, connect
@@ -22,13 +21,11 @@ from univocal_app.processes.messages import (
     Alive,
     Ask,
     Done,
-    Drain,
     Drop,
     Follow,
     FromParent,
     Look,
     MessageError,
-    OriginChange,
     Prepare,
     Reopen,
     Rows,
@@ -58,14 +55,12 @@ class Task:
     front: tuple[Bound, ...]
     directory: Path
     store: Path | None = None
-    drained: frozenset[str] = frozenset()
 
     def __call__(self, name: str, bound: socket.socket) -> None:
         """Serve until the parent says so, or is gone; `bound` is this end of the channel."""
         _call_itself(f"univocal: worker {name}")
         commons = Commons(self.directory, name, self.store)
         house = assemble(self.configuration, self.source, commons, https_port(self.front))
-        house.drain(self.drained)
 
         async def start() -> None:
             await worker.listen(bound)
@@ -110,7 +105,6 @@ class Worker:
                 early.append(message)
 
         self._channel: Channel[FromParent] = await connect(bound, from_parent, hear, self._over)
-        self._house.tell_change = self._tell_change
         self._report = EventReport(self._house.proxy.engine.audience.listeners, self._channel)
         is_there = True
         for message in early:
@@ -138,16 +132,8 @@ class Worker:
                 self._house.proxy.engine.audience.settle()
                 answer = self._answer(number, self._house.survey.own(about))
                 self._answering = _after(self._answering, answer)
-            case Drain(number=number, urls=urls):
-                self._house.drain(frozenset(urls))
-                self._channel.say(Done(number=number))
             case Prepare() | Adopt() | Drop():
                 self._changing = _after(self._changing, self._change(message))
-
-    def _tell_change(self, change: StateChange) -> None:
-        place, state, reason, is_checked = change
-        message = {"place": place, "state": state.value, "reason": reason, "is_checked": is_checked}
-        self._channel.say(OriginChange.model_validate(message))
 
     def _beat(self) -> None:
         self._house.look()

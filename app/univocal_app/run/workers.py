@@ -9,7 +9,7 @@ import multiprocessing
 import shutil
 import signal
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Final
 
 from univocal.http.errors import ConfigurationError, Objections
-from univocal.origin.balance import MemberState
-from univocal.origin.upkeep import StateChange
 from univocal.store.file.byte_locks import ByteLocks
 from univocal.store.file.directory import new_in_memory
 from univocal_app.config.tables import Configuration, settings_of
@@ -32,14 +30,12 @@ from univocal_app.processes.messages import (
     Alive,
     Ask,
     Asking,
-    Drain,
     Drop,
     EventBatch,
     Follow,
     FromWorker,
     Look,
     MessageError,
-    OriginChange,
     Prepare,
     Reopen,
     Unfollow,
@@ -77,7 +73,7 @@ def supervise(program: Program) -> None:
         configuration, commons = program.configuration, Commons(directory, PARENT, store)
         house = assemble(configuration, source, commons, https_port(listeners.front))
         task, count = partial(_task, house, listeners.front, directory, store), configuration.server.workers
-        workers = Workers(count, task, house.forget, house.events.relay, house.news.hear)
+        workers = Workers(count, task, house.forget, house.events.relay)
         house.survey.others = house.events.reporters = workers
         reload = Reload(house, program.read, program.tell, program.notices, workers)
         drains = Drains(partial(_drain, house, workers))
@@ -113,13 +109,13 @@ def supervise(program: Program) -> None:
 
 
 def _task(house: House, front: tuple[Bound, ...], directory: Path, store: Path | None) -> Task:
-    return Task(house.configuration, house.source, front, directory, store, house.drained)
+    return Task(house.configuration, house.source, front, directory, store)
 
 
 async def _drain(house: House, workers: Workers, urls: frozenset[str]) -> None:
     """Have the origin servers of these URLs taken out in every process, and no others."""
     house.drain(urls)
-    await workers.drain(urls)
+    await workers.look()
 
 
 @contextmanager
@@ -156,7 +152,6 @@ class _Worker:
     name: str
     process: multiprocessing.process.BaseProcess
     relay: Callable[[EventBatch], None]
-    hear_change: Callable[[str, StateChange], None]
     answers: WorkerAnswers = field(default_factory=WorkerAnswers)
     news: asyncio.Event = field(default_factory=asyncio.Event)  # a message, or the end of them
     is_over: bool = False
@@ -180,8 +175,6 @@ class _Worker:
         self.news.set()
         if isinstance(message, EventBatch):
             self.relay(message)
-        elif isinstance(message, OriginChange):
-            self.hear_change(self.name, change_of(message))
         elif not isinstance(message, Alive):
             self.answers.hear(message)
 
@@ -196,7 +189,6 @@ class Workers:
 
     The socket is a worker's end of its channel. Call `start` and `aclose` in one event loop. `forget` gets
     the name of each worker that has ended, `relay` the exchanges of each while they are followed.
-    `hear_change` gets the name of each and a new state of an origin server.
     """
 
     def __init__(
@@ -205,18 +197,16 @@ class Workers:
         target: Callable[[], Callable[[str, socket.socket], None]],
         forget: Callable[[str], None] = lambda _: None,
         relay: Callable[[EventBatch], None] = lambda _: None,
-        hear_change: Callable[[str, StateChange], None] = lambda _, __: None,
         *,
         silence: float = SILENCE,
     ) -> None:
         self._target, self._forget, self._silence = target, forget, silence
-        self._hears = relay, hear_change
+        self._relay = relay
         self._names = [str(number) for number in range(1, count + 1)]
         self._there: dict[str, _Worker] = {}
         self._accepting = set[str]()
         self._numbers = itertools.count(1)  # of what is asked
         self._follows = False
-        self._drained = list[str]()
         self._tasks: list[asyncio.Task[None]] = []
         self._started, self._end = asyncio.Event(), asyncio.Event()
 
@@ -263,11 +253,6 @@ class Workers:
         self._follows = False
         for worker in self._there.values():
             worker.channel.say(Unfollow())
-
-    async def drain(self, urls: Iterable[str]) -> None:
-        """Have each give these origin servers no new request; returns when they do, or soon after."""
-        self._drained = sorted(urls)
-        await self._ask(Drain(number=next(self._numbers), urls=self._drained), PATIENCE)
 
     async def prepare(self, configuration: Configuration) -> None:
         """Let each prepare a configuration, or none. Raises ConfigurationError with what any objects to."""
@@ -344,11 +329,9 @@ class Workers:
             raise
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        worker = _Worker(name, process, *self._hears)
+        worker = _Worker(name, process, self._relay)
         await worker.connect(ours)
         self._there[name] = worker
-        if self._drained:  # the task may be older
-            worker.channel.say(Drain(number=next(self._numbers), urls=self._drained))
         if self._follows:
             worker.channel.say(Follow(number=next(self._numbers)))
         if self._end.is_set():  # meanwhile
@@ -392,11 +375,6 @@ class Workers:
         if worker.error is not None:
             logger.error("worker %s sent an invalid message: %s", name, worker.error)
             worker.process.kill()
-
-
-def change_of(message: OriginChange) -> StateChange:
-    """The new state of an origin server that a worker tells of."""
-    return StateChange(message.place, MemberState(message.state), message.reason, message.is_checked)
 
 
 def _fate(status: int | None) -> str:

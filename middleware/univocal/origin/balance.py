@@ -55,7 +55,7 @@ class Member(Generic[Server]):
     """One origin server of a balance, its state and its numbers.
 
     `name` identifies it permanently: a hash chooses by it, in every process alike. `since` is when its state
-    began, `reason` why it is not up: one word, or a status. `is_backup` and `is_drained` are settings of
+    began, `reason` why: one word, or a status. `is_backup` and `is_drained` are settings of
     operators, `state` is what requests and checks have found; `condition` is one word for all of that.
     """
 
@@ -106,8 +106,6 @@ class Member(Generic[Server]):
     def enter(self, state: MemberState, now: float) -> None:
         """Begin a state."""
         self.state, self.since = state, now
-        if state is MemberState.UP:
-            self.reason = ""
         self.until, self.trial = math.inf, None
 
 
@@ -157,6 +155,13 @@ class Balance(Generic[Server]):
         member.enter(MemberState.UP if up else MemberState.DOWN, now)
         self._eject(now)
 
+    def adopt(self, member: Member[Server], state: MemberState, since: float, reason: str) -> None:
+        """Have a member in the state that another process has found."""
+        member.row, member.reason = self.settings.fails if state in _POOR else 0, reason
+        member.enter(state, since)
+        if state is MemberState.EJECTED:
+            member.until = since + self.settings.eject
+
     # Called by attempts.
 
     def take(self, asker: object, key: bytes, now: float, tag: bytes = b"") -> Member[Server] | None:
@@ -188,6 +193,7 @@ class Balance(Generic[Server]):
         if member.row or member.state in _POOR:
             member.row = 0
             if member.state in _POOR:
+                member.reason = ""
                 self._enter(member, MemberState.UP, now)
             self._eject(now)  # who was spared as the last one is that no more
 

@@ -52,6 +52,11 @@ class HealthJudge:
         self._row = 0  # checks that contradict the state, one after the other
         self.up = up
 
+    def adopt(self, *, up: bool) -> None:
+        """Have the state that another process has found."""
+        if up is not self.up:
+            self.up, self._row = up, 0
+
     def hear(self, *, passed: bool) -> bool:
         """Take note of a check; True if the state is another now."""
         if passed is self.up:

@@ -77,6 +77,7 @@ class Upkeep:
         self._names = {each: each.server.name for each in balance.members}
         self._watches: list[NameWatch] = []
         self._checks: dict[_Member, Check] = {}
+        self._judges: dict[_Member, HealthJudge] = {}
         self._said: dict[_Member, tuple[MemberState, float]] = {}  # of each member, and when
         self._late: dict[_Member, asyncio.TimerHandle] = {}
         self.tell: Callable[[StateChange], None] = log_change
@@ -111,6 +112,20 @@ class Upkeep:
             for member in (configured, *members):
                 member.is_drained = configured.server.url in urls
 
+    def adopt(self, member: _Member, state: MemberState, since: float, reason: str) -> None:
+        """Have a member in the state that another process has found, and tell of it."""
+        before = member.state
+        self._balance.adopt(member, state, since, reason)
+        judge = self._judges.get(member)
+        if judge is not None:
+            judge.adopt(up=state is not MemberState.DOWN)
+        if before is state:
+            return
+        if MemberState.DOWN in (before, state):
+            self.tell(StateChange(_place(member), state, reason, is_checked=True))
+        else:
+            self._changed(member)
+
     def begin(self) -> None:
         """Begin in the running event loop; a second call changes nothing."""
         if self.begun:
@@ -131,7 +146,7 @@ class Upkeep:
         for late in self._late.values():
             late.cancel()
         self._balance.changed = None
-        for kept in (self._watches, self._checks, self._late):
+        for kept in (self._watches, self._checks, self._judges, self._late):
             kept.clear()
 
     # Addresses.
@@ -190,6 +205,7 @@ class Upkeep:
 
     def _part(self, member: _Member) -> None:
         self._said.pop(member, None)
+        self._judges.pop(member, None)
         if member in self._late:
             self._late.pop(member).cancel()
         check = self._checks.pop(member, None)
@@ -231,10 +247,11 @@ class Upkeep:
 
     def _check_of(self, member: _Member, rule: HealthRule) -> Check:
         judge, server = HealthJudge(rule, up=member.state is not MemberState.DOWN), member.server
+        self._judges[member] = judge
 
         def report(passed: bool, reason: str) -> None:
             if judge.hear(passed=passed):
-                self._balance.mark(member, self._clock(), up=judge.up, reason="" if judge.up else reason)
+                self._balance.mark(member, self._clock(), up=judge.up, reason=reason)
                 state = MemberState.UP if judge.up else MemberState.DOWN
                 self.tell(StateChange(_place(member), state, reason, is_checked=True))
 

@@ -331,9 +331,9 @@ def test_requests_to_origin_servers_and_the_seconds_that_each_took() -> None:
     assert told(metrics, "univocal_origin_seconds_count") == 3  # of those that have an end
 
 
-def test_origin_servers_that_are_up_in_every_process(tmp_path: Path) -> None:
+def test_one_process_tells_which_origin_servers_are_up(tmp_path: Path) -> None:
     one, two = "http://127.0.0.1:9001", "http://127.0.0.1:9002"
-    here, there = {("a", one): True, ("a", two): True}, {("a", one): True, ("a", two): False}
+    here, there = {("a", one): True, ("a", two): False}, {("a", one): True, ("a", two): True}
     parent = Figures(MemoryStore(), commons=Commons(tmp_path, "parent"), origins=lambda: here)
     worker = Figures(MemoryStore(), commons=Commons(tmp_path, "1"), origins=lambda: there)
 
@@ -343,7 +343,7 @@ def test_origin_servers_that_are_up_in_every_process(tmp_path: Path) -> None:
         return {url: float(value) for url, value in re.findall(pattern, text_of(parent))}
 
     assert up() == {one: 1, two: 0}
-    there["a", two] = True
+    here["a", two] = True
     assert up() == {one: 1, two: 1}
     for each in (here, there):
         del each["a", one]  # after a reload
