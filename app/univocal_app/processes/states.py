@@ -1,4 +1,4 @@
-"""What the processes of one program know of their origin servers: one file, one state for each of them."""
+"""The states of origin servers in one file, for all processes of a program: each has one state."""
 
 from __future__ import annotations
 
