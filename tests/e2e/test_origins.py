@@ -421,7 +421,7 @@ def test_a_route_has_a_cookie_of_its_own(begin: Fixture, applications: list[Appl
 
 
 @pytest.mark.parametrize("workers", [2], indirect=True)
-def test_an_origin_server_that_is_back_is_up_in_every_worker(begin: Fixture, workers: str) -> None:
+def test_a_server_that_is_back_is_up_in_every_worker(begin: Fixture, workers: str) -> None:
     with Application("main") as main, serving(main):
         port = main.server_port
         proxy = begin([main.url], "fails = 1", workers)

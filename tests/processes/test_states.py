@@ -65,7 +65,7 @@ async def test_a_state_that_one_process_finds_is_that_of_all(processes: list[Pro
     assert processes[0].told == [StateChange("http://a.example", EJECTED, "timeout")]
 
 
-async def test_an_origin_server_that_is_back_is_up_in_every_process(processes: list[Process]) -> None:
+async def test_a_server_that_is_back_is_up_everywhere(processes: list[Process]) -> None:
     now = processes[0].balance.members[0].since
     settle(*processes)
     processes[1].fails(0, now + 1)
@@ -87,7 +87,7 @@ async def test_who_knows_last_decides(processes: list[Process]) -> None:
     assert [each.states for each in processes] == [[EJECTED, UP]] * 3
 
 
-async def test_a_process_in_the_place_of_another_knows_what_that_knew(
+async def test_a_replaced_process_knows_what_the_others_know(
     processes: list[Process], tmp_path: Path
 ) -> None:
     settle(*processes)
@@ -125,7 +125,7 @@ def test_a_drain_is_known_to_all_processes(processes: list[Process]) -> None:
     assert [each.shared.drained for each in processes] == [{"http://a.example"}] * 3
 
 
-async def test_states_of_servers_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+async def test_states_of_removed_servers_are_forgotten(tmp_path: Path) -> None:
     many, few = Process(tmp_path, "1", count=3), Process(tmp_path, "2", count=2)
     settle(many)
     many.fails(2, many.balance.members[2].since + 1)
