@@ -727,3 +727,17 @@ async def test_an_error_after_the_response_is_the_server_s(cached):
     with pytest.raises(LookupError):
         await client("/a")
     assert "hit" in (await client("/a")).handling
+
+
+@pytest.mark.parametrize(("length", "kept"), [([], False), ([(b"content-length", b"4")], True)])
+async def test_a_stream_behind_which_the_application_fails_is_not_kept(cached, length, kept):
+    async def application(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": [*OPEN, *length]})
+        await send({"type": "http.response.body", "body": b"done", "more_body": True})
+        await send({"type": "http.response.body"})  # as Starlette's BaseHTTPMiddleware ends what has failed
+        raise LookupError("in the middle")
+
+    client = cached(app=application)
+    with pytest.raises(LookupError):
+        await client("/a?b=%28")
+    assert bool(client.app.store.stats.responses) is kept

@@ -150,6 +150,7 @@ class Call:
         "_room",
         "_scope",
         "_state",
+        "_streams",
         "task",
     )
 
@@ -169,6 +170,7 @@ class Call:
         self._content = content
         self._answer = answer
         self._state = CallState.BEGUN
+        self._streams = False  # the content comes in several messages
         self._asked = False  # the application has received the end of the content
         self._octets = 0  # of content that it has received
         self._heard = False  # the client has left, and the application hears of it
@@ -301,7 +303,10 @@ class Call:
                 body = bytes(message.get("body", b""))
                 if body and not answer.write(body):
                     self.pause()
-                if not message.get("more_body", False) and self._state not in _OVER:
+                if message.get("more_body", False):
+                    self._streams = True
+                elif self._state not in _OVER:
+                    self._handler.streamed = self._streams
                     self._state, self._room = CallState.ANSWERED, None
                     self._ring()
                     answer.finish()

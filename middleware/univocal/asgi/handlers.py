@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
 from univocal.http.durations import DURATIONS, seconds
 from univocal.http.errors import ConfigurationError, RefusedError
-from univocal.http.fields import MAX_DELTA
+from univocal.http.fields import MAX_DELTA, content_length
 from univocal.http.messages import Fields, Instructions, Response
 from univocal.judge.orders import Order
 from univocal.uri.target import Canonical
@@ -97,11 +97,23 @@ class Purger(Protocol):
 class HandlerCall:
     """One call of an application, by whose end its handlers have said what they say of the response."""
 
-    __slots__ = ("_again", "_base", "_instructions", "_loop", "_purger", "_response", "ended")
+    __slots__ = (
+        "_again",
+        "_base",
+        "_instructions",
+        "_loop",
+        "_purger",
+        "_response",
+        "_url",
+        "ended",
+        "streamed",
+    )
 
     def __init__(self, purger: Purger, canonical: Canonical) -> None:
         self.ended = False
+        self.streamed = False  # the response has come in several messages, to its end
         self._purger = purger
+        self._url = canonical.url
         self._base = f"{canonical.scheme.decode()}://{canonical.authority.decode()}"
         self._instructions: Instructions | None = None
         self._response: Response | None = None
@@ -116,6 +128,10 @@ class HandlerCall:
         token = _CALL.set(self)
         try:
             await called
+        except Exception:
+            if self.streamed:
+                await self._disown()
+            raise
         finally:
             _CALL.reset(token)
             self.ended = True
@@ -126,6 +142,14 @@ class HandlerCall:
         """The head of the response that the application has made."""
         self._response = Response(status, fields, instructions=self._instructions)
         return self._response
+
+    async def _disown(self) -> None:
+        """Purge a stream of unknown length behind which the application failed: it may lack its end.
+
+        Middleware that passes a stream on, such as Starlette's BaseHTTPMiddleware, ends it and then raises.
+        """
+        if self._response is not None and content_length(self._response.fields) is None:
+            self._again += await self._purger.orders(Purges((self._url.decode(),)))
 
     # Said by handlers
 
