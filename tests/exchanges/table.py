@@ -31,6 +31,7 @@ from fuzz.exchanges.world import Served, World, played
 FRESH = "Cache-Control: max-age=60"
 TAG = 'ETag: "a"'
 BODY = b"0123456789"
+MAX_OBJECT = 4000  # bytes that a response may have to be stored
 WAYS = {"engine": Plain, "http1": Http1, "http2": Http2, "asgi": Asgi}
 POISON = b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 6\r\n\r\npoison"
 
@@ -50,9 +51,9 @@ def row(name: str, *steps: Any, ways: Iterable[str] = WAYS, **rules: Any) -> Row
     return Row(name, steps, rules, tuple(ways))
 
 
-def every(rows: Iterable[Row]) -> list[Any]:
+def every(rows: Iterable[Row], modes: Iterable[str] = ("whole", "pieces", "surplus")) -> list[Any]:
     """The rows as parameters `row`, `way` and `mode`."""
-    modes = ("whole", "pieces", "surplus")
+    modes = tuple(modes)
     return [
         pytest.param(each, way, mode, id=f"{each.name}-{way}-{mode}")
         for each in rows
@@ -63,7 +64,7 @@ def every(rows: Iterable[Row]) -> list[Any]:
 
 async def play(row: Row, way: str, mode: str) -> None:
     """Play a row; nothing may fail unseen, and nobody may see what stands behind a message."""
-    world = World(Scenario(row.rules, 100_000, []))
+    world = World(Scenario(row.rules, MAX_OBJECT, []))
     with ExitStack() as stack:
         stack.enter_context(played(world))
         stage = Stage(world, WAYS[way], mode)
