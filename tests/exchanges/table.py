@@ -94,7 +94,7 @@ class Stage:
 
     async def carry_out(self, steps: Iterable[Any]) -> None:
         for step in steps:
-            if isinstance(step, tuple):
+            if isinstance(step, tuple | list):
                 await self.carry_out(step)
             else:
                 await step(self)
@@ -103,6 +103,11 @@ class Stage:
     def served(self) -> list[Served]:
         """The requests at the origin server, without those behind others."""
         return [each for each in self.world.served if each.request.target != SURPLUS]
+
+    @property
+    def unanswered(self) -> Served:
+        """The oldest request that still wants an answer."""
+        return next(each for each in self.served if not each.octets and not each.wire.closed)
 
     async def settle(self) -> None:
         """Let everything happen; requests that stand behind others are answered."""
@@ -131,7 +136,7 @@ class Stage:
 
     async def answer(self, octets: bytes, *, close: bool, framed: bool) -> None:
         """Let the origin server send these octets for the oldest request that has no answer."""
-        served = next(each for each in self.served if not each.octets)
+        served = self.unanswered
         served.octets = octets
         wire = served.wire
         if self.mode == "surplus" and framed and not close:
@@ -214,13 +219,22 @@ def stays(name: str = "") -> Step:
     return step
 
 
+def reached(count: int) -> Step:
+    """So many requests have reached the origin server."""
+
+    async def step(stage: Stage) -> None:
+        assert len(stage.served) == count
+
+    return step
+
+
 def answers(
     *lines: str, status: str = "200 OK", content: bytes = BODY, coding: str = "length", interim: bytes = b""
 ) -> Step:
     """The origin server answers; `coding` is how it frames the content: length, chunked, or close."""
 
     async def step(stage: Stage) -> None:
-        served = next(each for each in stage.served if not each.octets)
+        served = stage.unanswered
         bodiless = served.request.method == b"HEAD" or status[:3] in {"204", "304"}
         framing = {"length": f"Content-Length: {len(content)}", "chunked": "Transfer-Encoding: chunked"}
         told = [] if status[:3] in {"204", "304"} else [framing[coding]] if coding in framing else []
@@ -238,7 +252,7 @@ def breaks() -> Step:
     """The origin server's connection breaks, instead of an answer."""
 
     async def step(stage: Stage) -> None:
-        served = next(each for each in stage.served if not each.octets)
+        served = stage.unanswered
         served.octets = b"-"
         served.wire.lose(ConnectionResetError("reset"))
         await stage.settle()

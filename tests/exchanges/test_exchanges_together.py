@@ -1,0 +1,279 @@
+"""Requests that are under way together, and purges that come meanwhile: the same on every way in."""
+
+from __future__ import annotations
+
+import pytest
+
+from exchanges.table import (
+    BODY,
+    FRESH,
+    TAG,
+    answers,
+    asks,
+    breaks,
+    cut_short,
+    every,
+    goes,
+    got,
+    hit,
+    leaves,
+    miss,
+    play,
+    purge,
+    reached,
+    row,
+    wait,
+)
+
+NO_STORE = "Cache-Control: no-store"
+STALE = (FRESH + ", stale-if-error=600", TAG)
+UNMODIFIED = "304 Not Modified"
+SOFT = "Soft-Purge: 1"
+BASIC = "Authorization: Basic eDp5"
+
+
+def ask_all(*names, **how):
+    """Several clients ask for the same."""
+    return tuple(asks(*how.get("fields", ()), name=name, target=how.get("target", "/a")) for name in names)
+
+
+def all_got(*names, content=BODY, status=200):
+    return tuple(got(status, name=name, content=content) for name in names)
+
+
+TOGETHER = [
+    row(
+        "spellings of one URL",
+        *(
+            asks(name="1", target="/a(b)"),
+            asks(name="2", target="/a%28b%29"),
+            asks(name="3", target="/%61(b%29"),
+        ),
+        *(reached(1), answers(FRESH), all_got("1", "2", "3")),
+    ),
+    row(
+        "other URLs do not wait",
+        *(asks(name="1"), asks(name="2", target="/a?x"), asks(name="3", target="/b"), reached(3)),
+    ),
+    *(
+        row(
+            f"{what} does not wait",
+            asks(*fields, name="1", method=method),
+            asks(*fields, name="2", method=method),
+            reached(2),
+        )
+        for what, method, fields in [
+            ("no-store", "GET", [NO_STORE]),
+            ("a HEAD", "HEAD", []),
+            ("a POST", "POST", []),
+            ("Authorization", "GET", [BASIC]),
+        ]
+    ),
+    *(
+        row(
+            f"Authorization and {said}",
+            *(miss(f"Cache-Control: {said}", TAG), wait(10)),
+            *(ask_all("1", "2", "3", fields=[BASIC]), reached(1 + requests)),
+        )
+        for said, requests in [
+            ("public, max-age=1", 1),
+            ("s-maxage=1", 1),
+            ("must-revalidate, max-age=1", 1),
+            ("max-age=1", 3),
+        ]
+    ),
+    row(
+        "ranges of one page make one request",
+        *(asks("Range: bytes=0-1", name="1"), asks("Range: bytes=2-3", name="2"), reached(1), answers(FRESH)),
+        *(got(200, name="1", content=BODY), got(206, name="2", content=b"23")),
+    ),
+    row(
+        "a client of another variant asks for itself",
+        *(asks("X: 1", name="1"), asks("X: 2", name="2"), asks("X: 1", name="3"), reached(1)),
+        *(answers(FRESH, "Vary: X", content=b"one"), reached(2), answers(FRESH, "Vary: X", content=b"two")),
+        *(all_got("1", "3", content=b"one"), all_got("2", content=b"two")),
+    ),
+    row(
+        "known variants do not wait for each other",
+        *(miss(FRESH, "Vary: X", asked=["X: 0"]), asks("X: 1"), asks("X: 2"), reached(3)),
+    ),
+    row(
+        "each has its own conditions answered",
+        *(asks(name="1"), asks('If-None-Match: "a"', name="2"), answers(FRESH, TAG)),
+        *(all_got("1"), got(304, name="2")),
+    ),
+    row(
+        "an answer that is not stored releases all at once",
+        *(ask_all("1", "2", "3", "4"), reached(1), answers(NO_STORE), reached(4)),
+        *([answers(NO_STORE, content=b"own")] * 3, all_got("2", "3", "4", content=b"own")),
+    ),
+    row("a key that was not stored is remembered", miss(NO_STORE), ask_all("1", "2", "3"), reached(4)),
+    row(
+        "and forgotten after a while",
+        *(
+            miss(NO_STORE),
+            wait(600),
+            ask_all("1", "2", "3"),
+            reached(2),
+            answers(FRESH),
+            all_got("1", "2", "3"),
+        ),
+    ),
+    row(
+        "a private answer is nobody else's",
+        *(
+            asks("Cookie: session=1", name="own"),
+            ask_all("1", "2"),
+            answers("Cache-Control: private", content=b"own"),
+        ),
+        *(got(name="own", content=b"own"), answers(FRESH), all_got("1", "2")),
+    ),
+    row(
+        "a 304 releases all who wait",
+        *(
+            miss(FRESH, TAG),
+            wait(100),
+            ask_all("1", "2", "3"),
+            reached(2),
+            answers(FRESH, TAG, status=UNMODIFIED),
+        ),
+        *(all_got("1", "2", "3"), reached(2)),
+    ),
+    row("the last client leaves", asks(), leaves(), miss(FRESH), hit(), ways=["engine", "http1", "http2"]),
+    row(
+        "content that is cut short ends nobody's response",
+        *(ask_all("1", "2"), cut_short(FRESH), got(200, name="1", content=b"012", complete=False)),
+        *(got(200, name="2", content=b"012", complete=False), miss(FRESH), hit()),
+    ),
+    row(
+        "an origin server that breaks is each one's failure",
+        *(ask_all("1", "2"), breaks(), got(502, name="1"), breaks(), got(502, name="2"), reached(2)),
+        ways=[
+            "engine",
+            "http1",
+            "asgi",
+        ],  # behind a request by HTTP/2 a connection is used again, and so retried
+    ),
+    row(
+        "a refusal of the shared answer is stale for all",
+        *(miss(*STALE), wait(100), ask_all("1", "2"), answers(status="503 No"), all_got("1", "2")),
+    ),
+    row(
+        "a POST during a GET",
+        *(asks(name="get"), asks(method="POST", name="post"), answers(FRESH, content=b"old")),
+        *(
+            got(name="get", content=b"old"),
+            answers(status="204 No Content"),
+            got(204, name="post"),
+            miss(FRESH),
+            hit(),
+        ),
+    ),
+]
+
+MEANWHILE = [
+    row(
+        "requests after a purge do not wait for older ones",
+        *(asks(name="1"), purge(), asks(name="2"), reached(2), answers(FRESH, content=b"old")),
+        *(answers(FRESH, content=b"new"), all_got("1", content=b"old"), all_got("2", content=b"new")),
+        hit(content=b"new"),
+    ),
+    row(
+        "nor for one that the purge may mean",
+        *(asks(name="1"), purge("/", "Surrogate-Key: news"), asks(name="2"), reached(2)),
+        *(answers(FRESH, "Surrogate-Key: news", content=b"old"), answers(FRESH, "Surrogate-Key: news")),
+        *(all_got("1", content=b"old"), all_got("2"), hit()),
+    ),
+    *(
+        row(
+            f"a purge of {what} parts nobody",
+            asks(name="1"),
+            purge(what),
+            asks(name="2"),
+            reached(1),
+            answers(FRESH),
+            hit(),
+        )
+        for what in ("/b", "/")
+    ),
+    *(
+        row(
+            f"a 304 freshens nothing that was purged by {name} meanwhile",
+            *(miss(*STALE, "Surrogate-Key: page"), wait(100), asks(name="1"), goes('if-none-match: "a"')),
+            *(purge(*how), answers(*STALE, status=UNMODIFIED), reached(3)),
+            *(
+                answers(*STALE, "Surrogate-Key: page", content=b"new"),
+                got(200, "-age", content=b"new", name="1"),
+                miss(*STALE),
+                hit(),
+            ),
+        )
+        for name, how in [
+            ("its URL", ["/a"]),
+            ("a spelling", ["/%61"]),
+            ("a tag", ["/", "Surrogate-Key: page"]),
+        ]
+    ),
+    row(
+        "a 304 freshens what was purged softly meanwhile",
+        *(
+            miss(*STALE),
+            wait(100),
+            asks(),
+            purge("/a", SOFT),
+            answers(*STALE, status=UNMODIFIED),
+            got(content=BODY),
+        ),
+        reached(2),
+    ),
+    *(
+        row(
+            f"purged {name}, a response replaces an error: {status}",
+            *(miss(*STALE), wait(100), asks(), purge("/a", *how), answers(status="503 No"), got(status)),
+        )
+        for name, how, status in [("softly", [SOFT], 200), ("meanwhile", [], 503)]
+    ),
+    row(
+        "a client that waited in vain asks for nothing purged",
+        *(miss(*STALE), wait(100), ask_all("1", "2"), purge(), answers(NO_STORE, content=b"own"), reached(3)),
+        *(goes("-if-none-match", name="2"), answers(*STALE, content=b"new"), all_got("2", content=b"new")),
+    ),
+    row(
+        "a refresh of what was purged meanwhile",
+        *(
+            miss("Cache-Control: max-age=1, stale-while-revalidate=60"),
+            wait(2),
+            asks(),
+            got(content=BODY),
+            purge(),
+        ),
+        *(answers(FRESH, content=b"new"), miss(FRESH, content=b"newer"), hit(content=b"newer")),
+    ),
+    row(
+        "every variant",
+        miss(FRESH, "Vary: X", asked=["X: 1"]),
+        miss(FRESH, "Vary: X"),
+        purge(),
+        asks("X: 1"),
+        goes(),
+    ),
+    row(
+        "other queries stay",
+        miss(FRESH, target="/a?1"),
+        miss(FRESH),
+        purge(),
+        hit(target="/a?1"),
+        asks(),
+        goes(),
+    ),
+]
+
+
+@pytest.mark.parametrize(("row", "way", "mode"), every(TOGETHER))
+async def test_clients_that_ask_together_are_answered_alike(row, way, mode):
+    await play(row, way, mode)
+
+
+@pytest.mark.parametrize(("row", "way", "mode"), every(MEANWHILE))
+async def test_a_purge_holds_for_what_is_under_way(row, way, mode):
+    await play(row, way, mode)
