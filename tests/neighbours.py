@@ -9,10 +9,8 @@ from typing import Any
 from support import Clock
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.engine.broadcast import Reader
 from univocal.engine.engine import Engine
 from univocal.engine.exchange import Exchange
-from univocal.engine.flight import Flight
 from univocal.engine.outcome import Outcome
 from univocal.http.messages import Field, Fields, Received, Request, Response, values
 from univocal.http.roles import Answer, Content, OriginRequest
@@ -466,33 +464,3 @@ class House:
         assert all(asked.over or asked.cancelled for asked in self.origin.asked)
         assert all(client.state and client.exchange.over for client in self.clients)
         assert len(self.outcomes) == len(self.clients)
-
-
-class PlayedPassenger:
-    """One who waits for a flight without an exchange."""
-
-    reader: Reader
-
-    def __init__(self) -> None:
-        self.interims: list[int] = []
-        self.lands = 0
-        self.chunks: list[bytes] = []
-        self.ends: list[BaseException | None] = []
-        self.takes = True
-
-    def interim(self, status: int, fields: Fields) -> None:
-        self.interims.append(status)
-
-    def landed(self) -> None:
-        self.lands += 1
-
-    def write(self, chunk: bytes) -> bool:
-        self.chunks.append(chunk)
-        return self.takes
-
-    def ended(self, error: BaseException | None) -> None:
-        self.ends.append(error)
-
-    def join(self, flight: Flight, *, leads: bool = False) -> PlayedPassenger:
-        self.reader = flight.join(self, leads=leads)
-        return self

@@ -3,7 +3,6 @@
 import pytest
 
 from univocal import CacheMiddleware, ConfigurationError, Profile, Site, Sites, builtin_profiles
-from univocal.uri.target import survives_clients
 
 LINK = '<http://en.example/a(b)>; rel="canonical"'
 OBSERVING = Profile.load('extends = "mediawiki"\n[reject]\nsequences = ["backslash"]\nmode = "observe"\n')
@@ -18,43 +17,6 @@ def told(application, client_of, clock):
         return client_of(CacheMiddleware(application, None, sites=Sites([site]), clock=clock))
 
     return build
-
-
-@pytest.mark.parametrize("status", [301, 308])
-@pytest.mark.parametrize("method", ["GET", "HEAD"])
-@pytest.mark.parametrize(
-    ("profile", "target", "location"),
-    [
-        ("mediawiki", "/a%28b%29", "/a(b)"),
-        (Profile.load("reject.sequences = []"), "/%7ea?b#c", "/~a?b"),
-        ("mediawiki", b"/\xc3\xa9", "/%C3%A9"),
-        ("mediawiki", "http://EN.example:80/%61?x=[1]", "/a?x=[1]"),
-        ("upload", "/%2Fevil.example/", "http://en.example//evil.example/"),  # no other host
-        ("upload", "//evil.example/%61", "http://en.example//evil.example/a"),
-        ("mediawiki", "//evil.example/%61", "/evil.example/a"),
-        ("servlet", "/a;x=1/b", "/a/b"),
-    ],
-)
-async def test_another_spelling_is_sent_to_the_canonical_one(
-    told, application, status, method, profile, target, location
-):
-    client = told(status, profile)
-    answer = await client(target, method)
-    assert (answer.status, answer["location"], answer.body) == (status, location, b"")
-    assert not answer["cache-status"]
-    assert application.count == 0
-    followed = await client(location, method)
-    assert followed.status == 200
-
-
-async def test_a_stored_response_changes_nothing_of_that(told, application):
-    client = told(301)
-    await client("/a(b)")
-    for _ in range(2):
-        assert (await client("/a%28b%29")).status == 301
-        assert "hit" in (await client("/a(b)")).handling
-    assert application.count == 1
-    assert b'"purged": 1' in (await client("/a%28b%29", "PURGE")).body
 
 
 @pytest.mark.parametrize(
@@ -79,35 +41,11 @@ async def test_anything_else_is_served(told, application, profile, method, targe
     assert application.targets == [reaches]
 
 
-async def test_a_refused_spelling_stays_refused(told):
-    assert (await told(301, "servlet")("/a/..;/b")).status == 400
-
-
 async def test_a_declared_charset_is_no_reason_to_redirect(told):
     profile = Profile.load("[charset]\npath = 'windows-1251'\ntrust_encoding_fields = true\n")
     client = told(301, profile)
     assert (await client("/%e9")).status == 301
     assert (await client("/%e9", fields=[("uri-path-encoding", "windows-1251")])).status == 200
-
-
-async def test_an_alias_is_redirected_once(application, client_of):
-    moved = Site.of(
-        "en.example", "mediawiki", aliases=["old.example"], alias_answer=301, canonical=308, scheme="https"
-    )
-    client = client_of(CacheMiddleware(application, None, sites=Sites([moved])), "old.example")
-    answer = await client("/%28")
-    assert (answer.status, answer["location"]) == (301, "https://en.example/(")
-
-
-@pytest.mark.parametrize("method", ["GET", "HEAD"])
-async def test_a_link_names_the_canonical_url(told, application, method):
-    client = told("link")
-    first = await client("/a%28b%29", method)
-    assert (first.status, first["link"]) == (200, LINK)
-    again = await client("/a%28b%29", method)
-    assert ("hit" in again.handling, again["link"]) == (True, LINK)
-    assert (await client("/a(b)", method))["link"] == ""  # it is that URL itself
-    assert application.count == 1
 
 
 @pytest.mark.parametrize(
@@ -138,24 +76,3 @@ NONE = pytest.param(None, marks=pytest.mark.pure("compiled code refuses None by 
 def test_any_other_value_is_refused(canonical):
     with pytest.raises(ConfigurationError, match="serve, link, 301 or 308"):
         Site.of("a", builtin_profiles()["asgi"], canonical=canonical)
-
-
-@pytest.mark.parametrize(
-    ("target", "survives"),
-    [
-        (b"/", True),
-        (b"//a", True),
-        (b"/a.b/.c/..d/...?", True),
-        (b"/[a]'%2F?/[b]?%27", True),
-        (b"/.", False),
-        (b"/a/./b", False),
-        (b"/a/..?b", False),
-        (b"/a?'", False),
-        (b"/%2f", False),
-        (b"/|", False),
-        (b"/a^b", False),
-        (b"*", False),
-    ],
-)
-def test_what_clients_leave_as_it_is(target, survives):
-    assert survives_clients(target) is survives

@@ -5,11 +5,6 @@ import traceback
 
 import pytest
 
-from univocal import MemoryStore, Rules, Runtime
-from univocal.http.errors import RefusedError
-from univocal.judge.profiles import builtin_profiles
-from univocal.judge.runtime import Limits
-
 OPEN = [(b"cache-control", b"max-age=60")]
 CLOSED = [(b"cache-control", b"no-store")]
 
@@ -61,38 +56,6 @@ async def test_a_thousand_simultaneous_misses_make_one_request(cached, applicati
     assert {(answer.status, answer.body, answer.complete) for answer in answers} == {(200, b"answer 1", True)}
 
 
-async def test_the_spellings_of_one_url_wait_for_one_another(cached, application, idle):
-    client, application.gate = cached(), asyncio.Event()
-    waiting = [asyncio.create_task(client(target)) for target in ("/a(b)", "/a%28b%29", "/%61(b%29")]
-    await idle()
-    application.gate.set()
-    await together(waiting)
-    assert application.count == 1
-
-
-async def test_whoever_waited_is_told_that_it_was_collapsed(cached, application, idle):
-    client, application.gate = cached(), asyncio.Event()
-    waiting = start(client, 2, "/a")
-    await idle()
-    application.gate.set()
-    leader, follower = await together(waiting)
-    assert leader.handling == {"fwd=uri-miss", "stored"}
-    assert follower.handling == {"fwd=uri-miss", "collapsed"}
-
-
-async def test_a_late_reader_gets_the_content_from_its_first_byte(cached, idle):
-    gate = asyncio.Event()
-    app = counted(streaming([b"first ", gate, b"second"]))
-    client = cached(app=app)
-    waiting = start(client, 1, "/a")
-    await idle()
-    waiting += start(client, 1, "/a")
-    await idle()
-    gate.set()
-    assert [answer.body for answer in await together(waiting)] == [b"first second"] * 2
-    assert app.count == 1
-
-
 async def test_different_urls_do_not_wait_for_one_another(cached, application):
     client, application.gate = cached(), asyncio.Event()
     waiting = [asyncio.create_task(client(target)) for target in ("/a", "/a?", "/b")]
@@ -100,37 +63,6 @@ async def test_different_urls_do_not_wait_for_one_another(cached, application):
     assert application.count == 3
     application.gate.set()
     await together(waiting)
-
-
-@pytest.mark.parametrize(
-    ("method", "fields"),
-    [
-        ("GET", [("cache-control", "no-store")]),
-        ("HEAD", []),
-        ("POST", []),
-    ],
-)
-async def test_what_another_answer_could_not_satisfy_does_not_wait(cached, application, method, fields):
-    client, application.gate = cached(), asyncio.Event()
-    waiting = start(client, 3, "/a", method, fields)
-    await application.reached(3)
-    assert application.count == 3
-    application.gate.set()
-    await together(waiting)
-
-
-async def test_simultaneous_ranges_of_one_page_make_one_request(cached, application, idle):
-    client, application.gate = cached(), asyncio.Event()
-    application.fields = [*OPEN, (b"content-length", b"8")]  # it knows no ranges
-    waiting = [
-        asyncio.create_task(client("/a", fields=[("range", f"bytes={n}-{n + 1}")])) for n in range(0, 8, 2)
-    ]
-    await idle()
-    application.gate.set()
-    first, *others = await together(waiting)
-    assert (first.status, first.body) == (200, b"answer 1")
-    assert [(other.status, other.body) for other in others] == [(206, b"sw"), (206, b"er"), (206, b" 1")]
-    assert application.count == 1
 
 
 async def test_who_accepts_another_variant_forwards_by_itself(cached, application, idle):
@@ -146,18 +78,6 @@ async def test_who_accepts_another_variant_forwards_by_itself(cached, applicatio
     answers = await together(waiting)
     assert application.count == 2
     assert answers[0].body == answers[2].body != answers[1].body
-
-
-async def test_known_different_variants_do_not_wait_for_each_other(cached, application, clock):
-    client = cached()
-    application.fields = [*OPEN, (b"vary", b"accept-language")]
-    await client("/a", fields=[("accept-language", "de")])
-    application.gate = asyncio.Event()
-    waiting = [asyncio.create_task(client("/a", fields=[("accept-language", each)])) for each in ("en", "ru")]
-    await application.reached(3)
-    assert application.count == 3
-    application.gate.set()
-    await together(waiting)
 
 
 async def test_a_client_with_credentials_gets_no_others_response(cached, application, idle):
@@ -176,37 +96,6 @@ async def test_a_client_with_credentials_gets_no_others_response(cached, applica
     assert [answer.body for answer in await together(waiting)] == [b"one", b"two", b"three"]
 
 
-BASIC = [("authorization", "Basic eDp5")]
-
-
-async def test_requests_with_authorization_do_not_queue_behind_one_another(cached, application):
-    client, application.gate = cached(), asyncio.Event()
-    application.fields = CLOSED
-    waiting = start(client, 4, "/a", fields=BASIC)
-    await application.reached(4)  # all at the same time: none has had an answer yet
-    application.gate.set()
-    assert len({answer.body for answer in await together(waiting)}) == 4
-
-
-@pytest.mark.parametrize(
-    ("said", "requests"),
-    [("public, max-age=1", 1), ("s-maxage=1", 1), ("must-revalidate, max-age=1", 1), ("max-age=1", 4)],
-)
-async def test_requests_with_authorization_wait_where_sharing_is_allowed(
-    cached, application, clock, idle, said, requests
-):
-    client = cached()
-    application.fields = [(b"cache-control", said.encode()), (b"etag", b'"1"')]
-    await client("/a")
-    clock.now += 10
-    application.gate = asyncio.Event()
-    waiting = start(client, 4, "/a", fields=BASIC)
-    await idle()
-    assert application.count == 1 + requests
-    application.gate.set()
-    assert {answer.status for answer in await together(waiting)} == {200}
-
-
 # What one request with a cookie brings about
 
 
@@ -215,29 +104,6 @@ def for_members(scope):
     if b"session" in dict(scope["headers"]).get(b"cookie", b""):
         return 200, [(b"cache-control", b"private")], b"a member's"
     return None
-
-
-@pytest.mark.parametrize("own", [("cookie", "session=1"), ("cookie", "a=b; session=2")])
-async def test_one_private_answer_does_not_end_collapsing_for_others(cached, application, idle, own):
-    client, application.script = cached(), for_members
-    assert (await client("/a", fields=[own])).body == b"a member's"
-    application.gate = asyncio.Event()
-    waiting = start(client, 50, "/a") + start(client, 50, "/a", fields=[("cookie", "_ga=1")])
-    await idle()
-    assert application.count == 2
-    application.gate.set()
-    assert {answer.body for answer in await together(waiting)} == {b"answer 2"}
-
-
-async def test_clients_with_the_cookie_do_not_wait_for_each_other(cached, application):
-    client, application.script = cached(), for_members
-    await client("/a", fields=[("cookie", "session=1")])
-    application.gate = asyncio.Event()
-    waiting = [asyncio.create_task(client("/a", fields=[("cookie", f"session={n}")])) for n in range(20)]
-    await application.reached(21)
-    application.gate.set()
-    assert {(answer.status, answer.body) for answer in await together(waiting)} == {(200, b"a member's")}
-    assert application.count == 21
 
 
 async def test_a_private_answer_releases_no_thousand_at_once(cached, application, idle):
@@ -257,39 +123,6 @@ async def test_a_private_answer_releases_no_thousand_at_once(cached, application
     assert application.count <= 20
 
 
-@pytest.mark.parametrize(("status", "left"), [(200, b"answer 1"), (304, b"ill")])
-async def test_a_private_answer_ends_only_a_confirmed_response(cached, application, clock, status, left):
-    client = cached()
-    application.fields = [(b"cache-control", b"max-age=1, stale-if-error=600"), (b"etag", b'"1"')]
-    await client("/a")
-    clock.now += 10
-    application.script = lambda scope: (status, [(b"cache-control", b"private"), (b"etag", b'"1"')], b"")
-    await client("/a", fields=[("cookie", "session=1")])
-    application.script = lambda scope: (503, [], b"ill")
-    assert (await client("/a")).body == left
-
-
-async def test_an_ordinary_answer_ends_responses_it_forbids_to_store(cached, application, clock):
-    client = cached()
-    application.fields = [(b"cache-control", b"max-age=1, stale-if-error=600"), (b"etag", b'"1"')]
-    await client("/a")
-    clock.now += 10
-    application.script = lambda scope: (200, [(b"cache-control", b"private")], b"")
-    await client("/a")
-    application.script = lambda scope: (503, [], b"ill")
-    assert (await client("/a")).status == 503
-
-
-async def test_who_waited_has_its_own_conditions_answered(cached, application, idle):
-    client, application.gate = cached(), asyncio.Event()
-    application.fields = [*OPEN, (b"etag", b'"v1"')]
-    waiting = start(client, 1, "/a")
-    waiting += start(client, 1, "/a", fields=[("if-none-match", '"v1"')])
-    await idle()
-    application.gate.set()
-    assert [answer.status for answer in await together(waiting)] == [200, 304]
-
-
 # What turns out uncacheable
 
 
@@ -305,45 +138,6 @@ async def test_an_uncacheable_response_releases_all_at_once(cached, application,
     application.gate.set()
     answers = await together(waiting)
     assert len({answer.body for answer in answers}) == 20
-
-
-async def test_that_a_key_was_uncacheable_is_remembered(cached, application):
-    client = cached()
-    application.fields = CLOSED
-    await client("/a")
-    application.gate = asyncio.Event()
-    waiting = start(client, 5, "/a")
-    await application.reached(6)
-    assert application.count == 6
-    application.gate.set()
-    await together(waiting)
-
-
-async def test_that_a_key_was_uncacheable_is_forgotten_after_a_while(cached, application, clock, idle):
-    client = cached()
-    application.fields = CLOSED
-    await client("/a")
-    application.fields = OPEN
-    clock.now += 600
-    application.gate = asyncio.Event()
-    waiting = start(client, 5, "/a")
-    await idle()
-    application.gate.set()
-    await together(waiting)
-    assert application.count == 2
-
-
-async def test_content_that_grows_too_large_releases_who_comes_later(cached, idle):
-    gate = asyncio.Event()
-    app = counted(streaming([b"x" * 900, b"y" * 900, gate, b"z"]))
-    client = cached(app=app, store=MemoryStore(max_bytes=100_000, max_object_bytes=1000))
-    waiting = start(client, 1, "/a")
-    await idle()
-    waiting += start(client, 1, "/a")
-    await idle()
-    assert app.count == 2
-    gate.set()
-    assert {len(answer.body) for answer in await together(waiting)} == {1801}
 
 
 # Who leaves
@@ -489,90 +283,7 @@ async def test_a_server_that_cancels_a_request_cancels_the_application(cached, a
     assert {answer.status for answer in await together(others)} == {200}
 
 
-async def test_a_waiter_has_a_limit_then_asks_for_itself(clock, application, client_of, idle):
-    from univocal import CacheMiddleware
-
-    runtime = Runtime.everywhere(builtin_profiles()["asgi"], Rules(), limits=Limits(collapse_timeout=0.001))
-    client = client_of(CacheMiddleware(application, runtime=runtime, clock=clock))
-    application.gate = asyncio.Event()
-    waiting = start(client, 3, "/a")
-    await application.reached(3)
-    application.gate.set()
-    assert {answer.status for answer in await together(waiting)} == {200}
-
-
 # A purge in the meantime
-
-
-async def test_what_was_asked_for_before_a_purge_is_not_stored(cached, application):
-    client, application.gate = cached(), asyncio.Event()
-    waiting = start(client, 1, "/a")
-    await application.reached(1)
-    await client("/%61", "PURGE")
-    application.gate.set()
-    await together(waiting)
-    assert (await client("/a")).body == b"answer 2"
-
-
-async def test_requests_after_a_purge_do_not_wait_for_older_ones(cached, application):
-    client, application.gate = cached(), asyncio.Event()
-    waiting = start(client, 1, "/a")
-    await application.reached(1)
-    await client("/a", "PURGE")
-    waiting += start(client, 1, "/a")
-    await application.reached(2)
-    application.gate.set()
-    assert [answer.body for answer in await together(waiting)] == [b"answer 1", b"answer 2"]
-    assert (await client("/a")).body == b"answer 2"
-
-
-async def test_a_purge_by_tag_while_the_tagged_content_comes_wins(cached, idle):
-    gate = asyncio.Event()
-    app = counted(streaming([b"some", gate, b"more"], [*OPEN, (b"surrogate-key", b"news")]))
-    client = cached(app=app)
-    waiting = start(client, 1, "/a")
-    await idle()
-    await client("/", "PURGE", [("surrogate-key", "news")])
-    gate.set()
-    await together(waiting)
-    await client("/a")
-    assert app.count == 2
-
-
-@pytest.mark.parametrize(
-    ("told", "target", "purged"),
-    [
-        ((b"surrogate-key", b"news"), "/", [("surrogate-key", "news")]),
-        ((b"no-vary-search", b'params=("utm")'), "/a?utm=2", []),
-    ],
-)
-async def test_requests_after_a_purge_do_not_wait_for_doubtful_ones(
-    cached, application, told, target, purged
-):
-    client, application.gate = cached(), asyncio.Event()
-    application.fields = [*OPEN, told]
-    waiting = start(client, 1, "/a?utm=1")
-    await application.reached(1)
-    await client(target, "PURGE", purged)
-    waiting += start(client, 1, "/a?utm=1")
-    await application.reached(2)
-    application.gate.set()
-    assert [answer.body for answer in await together(waiting)] == [b"answer 1", b"answer 2"]
-
-
-@pytest.mark.parametrize(
-    ("target", "host"), [("/b", "en.example"), ("/a", "ru.example"), ("/", "en.example")]
-)
-async def test_a_purge_of_something_else_parts_nobody(cached, application, idle, target, host):
-    client, application.gate = cached(), asyncio.Event()
-    waiting = start(client, 1, "/a")
-    await application.reached(1)
-    await client(target, "PURGE", host=host)
-    waiting += start(client, 1, "/a")
-    await idle()
-    application.gate.set()
-    assert [answer.body for answer in await together(waiting)] == [b"answer 1"] * 2
-    assert "hit" in (await client("/a")).handling
 
 
 async def test_a_post_during_a_get_prevents_its_storage(cached, application):
@@ -628,22 +339,6 @@ async def test_an_error_for_many_grows_no_longer(cached, idle):
     await together(waiting)
     assert len(depths) == 10
     assert max(depths) <= min(depths) + 2
-
-
-async def test_a_refusal_by_the_origin_is_everyones_answer(cached, idle):
-    gate = asyncio.Event()
-
-    async def application(scope, receive, send):
-        await gate.wait()
-        raise RefusedError("origin-unreachable")
-
-    client = cached(app=application)
-    waiting = start(client, 5, "/a")
-    await idle()
-    gate.set()
-    assert {(answer.status, answer.problem["reason"]) for answer in await together(waiting)} == {
-        (502, "origin-unreachable")
-    }
 
 
 async def test_content_that_is_cut_short_ends_nobodys_response(cached, idle):

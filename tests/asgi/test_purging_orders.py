@@ -82,15 +82,6 @@ def asked(target):
     return received, [(b"host", b"en.example")], 1_000_000
 
 
-@pytest.mark.parametrize("prefix", ["/x/..", "/x/.", "/x/%2e%2E", "/."])
-async def test_a_prefix_that_ends_in_a_dot_segment_is_refused(store, prefix):
-    client = await store("", "/x/y", "/y")
-    with pytest.raises(RefusedError) as refused:
-        await by_name(client, prefix="http://en.example" + prefix)
-    assert refused.value.reasons == ("dot-segment",)
-    assert await gone(client, "/x/y", "/y") == []
-
-
 # Many URLs
 
 
@@ -110,14 +101,6 @@ async def test_many_urls_let_others_go_on(store):
     await beside
     assert answer == {"purged": 2, "by": "urls", "value": "5000"}
     assert turns >= 100  # at least once for every hundred that are read, and for every hundred removed
-
-
-@pytest.mark.parametrize("soft", [False, True])
-async def test_many_spellings_of_one_url_are_one(store, soft):
-    client = await store("", "/a", "/b")
-    urls = ["http://en.example/a", "http://en.example/%61", "https://en.example/a"] * 100
-    answer = await by_name(client, urls=[*urls, "http://en.example/b"], soft=soft)
-    assert answer == {"softened" if soft else "purged": 2, "by": "urls", "value": "301"}
 
 
 @pytest.mark.parametrize("wrong", ["/b", "http://en.example/%00", "http://en.example/\ud800", 1])
@@ -153,62 +136,10 @@ async def test_an_unconfirming_shared_store_is_not_asked_forever(store, count, p
     assert client.app.store.stats.responses == 0
 
 
-# Fields
-
-
-@pytest.mark.parametrize("value", ["", " ", ",", " , "])
-async def test_a_tag_field_without_tags_removes_nothing(cached, value):
-    client = cached()
-    await client("/a")
-    answer = await client("/a", "PURGE", [("cache-tag", value)])
-    assert json.loads(answer.body) == {"purged": 0, "by": "tag", "value": ""}
-    assert "hit" in (await client("/a")).handling
-
-
-@pytest.mark.parametrize(
-    ("name", "told"), [("xkey-purge", "purged"), ("surrogate-key", "purged"), ("xkey-softpurge", "softened")]
-)
-async def test_whichever_field_it_is(cached, name, told):
-    client = cached()
-    await client("/a")
-    answer = await client("/a", "PURGE", [(name, "")])
-    assert json.loads(answer.body) == {told: 0, "by": "tag", "value": ""}
-    assert "hit" in (await client("/a")).handling
-
-
-@pytest.mark.parametrize("value", ["regex", "Regex", "REGEX", " regex "])
-async def test_a_purge_method_is_read_without_regard_to_case(cached, value):
-    pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
-    answer = await cached()("/blog/.*", "PURGE", [("x-purge-method", value)])
-    assert json.loads(answer.body)["by"] == "pattern"
-
-
 # What is derived from a URL
 
-TAGS = "[[tags]]\nfrom = '^/(?:thumb/)?([^/]*\\.jpg)(?:/.*)?$'\nto = '/\\1'"
 THUMBS = "[[tags]]\nfrom = '^/thumb(/.+)/\\d+px$'\nto = '\\1'"
 HOSTS = ("en.example", "de.example")
-
-
-@pytest.mark.parametrize("soft", [False, True])
-@pytest.mark.parametrize(
-    ("text", "targets", "purged"),
-    [
-        (TAGS, ["/F.jpg", "/thumb/F.jpg/120"], ["/F.jpg"]),  # the original has its own path for a tag
-        (TAGS, ["/F.jpg", "/F.jpg?x", "/thumb/F.jpg/120"], ["/F.jpg"]),
-        (TAGS, ["/F.jpg", "/thumb/F.jpg/120"], ["/thumb/F.jpg/120", "/F.jpg"]),
-        (THUMBS, ["/F.jpg", "/thumb/F.jpg/120px"], ["/F.jpg"]),
-        (THUMBS, ["/F.jpg", "/thumb/F.jpg/120px"], ["/F.jpg", "/thumb/F.jpg/120px"]),
-    ],
-)
-async def test_tags_from_a_url_are_purged_once_on_its_host(store, text, targets, purged, soft):
-    client = await store(text, *targets, hosts=HOSTS)
-    for target in targets:
-        await client(target, scheme="https")
-    answer = await by_name(client, urls=["http://en.example" + path for path in purged], soft=soft)
-    assert answer["softened" if soft else "purged"] == 2 * len(targets)
-    assert await gone(client, *targets) == targets
-    assert await gone(client, *targets, host="de.example") == []
 
 
 async def test_a_purge_by_its_method_keeps_to_its_host_too(store):
@@ -256,27 +187,6 @@ async def test_what_names_no_purge_is_not_repeated(store, asked):
 # The dialects of other caches' clients
 
 OPEN_PAGE = (b"cache-control", b"max-age=60")
-
-
-@pytest.mark.parametrize(
-    "field", ["xkey", "surrogate-key", "cache-tag", "cache-tags", "x-cache-tags", "x-magento-tags"]
-)
-@pytest.mark.parametrize("value", ["/x, /x/1", "/x,/x/1", "/x /x/1", " /x ,\t/x/1,,"])
-async def test_commas_and_blanks_separate_tags_in_responses(cached, application, field, value):
-    application.fields = [OPEN_PAGE, (field.encode(), value.encode())]
-    client = cached()
-    for tag in ("/x", "/x/1"):
-        await client("/a")
-        assert json.loads((await client("/", "PURGE", [("xkey-purge", tag)])).body)["purged"] == 1
-
-
-@pytest.mark.parametrize("field", ["xkey", "xkey-purge", "surrogate-key", "cache-tag", "x-cache-tags"])
-@pytest.mark.parametrize("value", ["none, b", "b,none", "none b"])
-async def test_commas_and_blanks_separate_tags_in_purges(cached, application, field, value):
-    application.fields = [OPEN_PAGE, (b"xkey", b"a b")]
-    client = cached()
-    await client("/a")
-    assert json.loads((await client("/", "PURGE", [(field, value)])).body)["purged"] == 1
 
 
 # By the sources of FOSHttpCache, Magento, API Platform, and Drupal's Varnish purger.

@@ -42,20 +42,6 @@ async def test_what_the_application_is_asked_is_the_key(clock, application, clie
     )
 
 
-@pytest.mark.parametrize("profile", sorted(builtin_profiles()))
-@pytest.mark.parametrize("target", ["/%252e%252e/x", "/a%2528", "/a%25", "/%2525"])
-async def test_nothing_is_decoded_twice(cached, application, profile, target):
-    await cached(profile)(target)
-    assert application.targets == [target.replace("e", "E").encode() if "%E" in target else target.encode()]
-
-
-async def test_targets_that_are_two_things_stay_two(cached, application):
-    client = cached("restbase")
-    for target in ("/page/A/B", "/page/A%2FB", "/page/a/B", "/page/A/B/", "/page/A/B?"):
-        await client(target)
-    assert application.count == 5
-
-
 # The scope
 
 
@@ -77,21 +63,6 @@ async def test_the_scope_speaks_with_one_tongue(cached, application, target, pat
     (scope,) = application.scopes
     assert (scope["path"], scope["raw_path"], scope["query_string"]) == (path, raw, query)
     assert scope["extensions"]["univocal.target"]["target"].partition(b"?")[::2] == (raw, query)
-
-
-async def test_the_extension_tells_an_empty_query_from_none(cached, application):
-    client = cached()
-    await client("/a?")
-    await client("/a")
-    assert [scope["extensions"]["univocal.target"]["target"] for scope in application.scopes] == [
-        b"/a?",
-        b"/a",
-    ]
-
-
-async def test_there_is_one_host_and_it_is_canonical(cached, application):
-    await cached()("http://EN.example.:80/a", host="other.example")
-    assert [value for name, value in application.scopes[0]["headers"] if name == b"host"] == [b"en.example"]
 
 
 async def test_what_the_server_says_besides_stays(cached, application):
@@ -154,49 +125,6 @@ async def test_the_received_target_goes_before_the_servers_reading(cached, appli
 
 
 # What is refused
-
-
-@pytest.mark.parametrize(
-    ("target", "reasons"),
-    [
-        ("/a%00", ["control-character"]),
-        ("/a%0d%0a", ["control-character"]),
-        (b"/a\x01", ["control-character"]),
-        ("/a#b", ["fragment"]),
-        ("a", ["no-leading-slash"]),
-        ("", ["no-leading-slash"]),
-        ("@evil.example", ["no-leading-slash"]),
-        ("*", ["bad-target"]),
-        ("/a/../b", ["dot-segment"]),
-        ("/a%2f..%2fb", ["dot-segment"]),
-        ("/%2e%2e/b", ["dot-segment"]),
-        ("/%ff", ["bad-utf-8"]),
-        (b"/\xff", ["bad-utf-8"]),
-        ("/../%00", ["control-character", "dot-segment"]),
-        ("ftp://en.example/", ["bad-target"]),
-        ("http://a@en.example/", ["bad-target"]),
-        ("javascript:alert(1)", ["no-leading-slash"]),
-        ("https://en.example/", ["unknown-host"]),
-    ],
-)
-async def test_a_request_is_refused_with_all_its_reasons(cached, application, target, reasons):
-    answer = await cached()(target)
-    assert (answer.status, answer.problem["reason"]) == (
-        421 if reasons == ["unknown-host"] else 400,
-        reasons[0],
-    )
-    assert answer.problem["reasons"] == reasons
-    assert answer.complete
-    assert application.count == 0
-
-
-@pytest.mark.parametrize(
-    "host", [None, "", "a@b", "a/b", "a/admin?x=", "a%2fb", "a:b", "a:99999", "a b", "[::g]", "a,b", "a\x00b"]
-)
-async def test_what_is_no_host_is_refused(cached, application, host):
-    answer = await cached()("/a", host=host)
-    assert (answer.status, answer.problem["reason"]) == (400, "bad-host")
-    assert application.count == 0
 
 
 async def test_two_hosts_are_none(cached):
@@ -280,50 +208,6 @@ async def test_an_alias_is_served_as_the_host_it_stands_for(sited, application):
     await sited("/a", host="www.en.example")
     assert "hit" in (await sited("/a")).handling
     assert application.fields_seen()["host"] == "en.example"
-
-
-async def test_an_alias_may_be_redirected_to_the_one_spelling(sited, application):
-    answer = await sited("/%61/../b?c", host="old.example")
-    assert (answer.status, answer["location"]) == (308, "http://new.example/b?c")
-    assert application.count == 0
-
-
-async def test_a_refusal_goes_before_a_redirect(sited):
-    assert (await sited("/%00", host="old.example")).status == 400
-
-
-async def test_a_scheme_may_be_unified(sited, application):
-    await sited("/a", host="safe.example")
-    assert application.scopes[0]["scheme"] == "https"
-    assert "hit" in (await sited("/a", host="safe.example", scheme="https")).handling
-
-
-@pytest.mark.parametrize("target", ["/api%2Fx", "/x/..%2Fapi/y"])
-async def test_a_spelling_that_would_change_its_route_is_refused(sited, target):
-    answer = await sited(target)
-    assert (answer.status, answer.problem["reason"]) == (400, "crosses-route")
-
-
-@pytest.mark.parametrize(
-    ("target", "canonical", "profile"),
-    [
-        ("/api/../a%2Fb", b"/a/b", "mediawiki"),
-        ("/api/x/%2e%2e/%2E%2E/a%2Fb", b"/a/b", "mediawiki"),
-        ("/x/../%61pi/a%2fb", b"/api/a%2Fb", "restbase"),
-    ],
-)
-async def test_a_route_reads_what_is_its_own(sited, application, target, canonical, profile):
-    await sited(target)
-    assert application.targets == [canonical]
-    found = application.scopes[0]["extensions"]["univocal.canonical"]["canonical"]
-    assert found.route.profile.name == profile
-
-
-async def test_observed_requests_pass_unchanged_and_uncached(sited, application):
-    for _ in range(2):
-        answer = await sited("/a/../b", host="trial.example")
-        assert answer.handling == {"fwd=bypass"}
-    assert application.targets == [b"/a/../b"] * 2
 
 
 async def test_a_host_that_is_not_ours_is_misdirected(sited):

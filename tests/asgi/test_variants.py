@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
-import time
 from collections.abc import AsyncIterator
-from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -54,16 +51,6 @@ async def test_responses_with_and_without_vary_stay_side_by_side(shared):
     assert [await shared(origin) for origin in (HERE, THERE, "")] == [(HERE, True), (THERE, True), ("", True)]
 
 
-async def test_a_response_with_vary_leaves_the_default_one(shared):
-    assert await shared() == ("", False)
-    assert await shared(HERE, RELOAD) == (HERE, False)
-    assert await shared() == ("", True)
-    assert await shared(HERE) == (HERE, True)
-    assert await shared(THERE) == (THERE, False)
-    assert await shared("", RELOAD) == ("", False)
-    assert [await shared(origin) for origin in (HERE, THERE, "")] == [(HERE, True), (THERE, True), ("", True)]
-
-
 async def test_a_default_response_answers_alone_what_nothing_varies(client_of):
     """A request that lacks the field says which of the two answers it: the newest."""
     varies = {"vary": "x-var"}
@@ -81,38 +68,6 @@ async def test_a_default_response_answers_alone_what_nothing_varies(client_of):
     assert (await client("/a")).body == b"2"
     assert "vary-miss" not in (await client("/a")).handling
     assert "fwd=vary-miss" in (await client("/a", fields=[("x-var", "1")])).handling
-
-
-@pytest.mark.parametrize("vary", [None, "Origin", "Accept-Encoding"])
-async def test_coded_content_goes_to_clients_that_accept_the_coding(client_of, vary):
-    async def page(request: Any) -> Response:
-        fields = FRESH | ({"vary": vary} if vary else {})
-        if "gzip" in request.headers.get("accept-encoding", ""):
-            return Response(gzip.compress(b"page"), headers=fields | {"content-encoding": "gzip"})
-        return PlainTextResponse("page", headers=fields)
-
-    app = Starlette(routes=[Route("/a", page)])
-    app.add_middleware(CacheMiddleware)
-    client = client_of(app)
-    for number in range(3):
-        for fields in ([("accept-encoding", "gzip, br")], [("accept-encoding", "identity")], []):
-            answer = await client("/a", fields=fields)
-            packed = bool(fields) and fields[0][1] != "identity"
-            assert (answer["content-encoding"] == "gzip") == packed
-            assert (gzip.decompress(answer.body) if packed else answer.body) == b"page"
-            assert ("hit" in answer.handling) == (number > 0)
-
-
-async def test_followers_of_coded_content_without_vary_ask_for_themselves(client_of):
-    async def page(request: Any) -> Response:
-        return Response(gzip.compress(b"page"), headers=FRESH | {"content-encoding": "gzip"})
-
-    app = Starlette(routes=[Route("/a", page)])
-    app.add_middleware(CacheMiddleware)
-    client = client_of(app)
-    await client("/a", fields=[("accept-encoding", "gzip")])
-    assert "fwd=vary-miss" in (await client("/a")).handling
-    assert "hit" in (await client("/a", fields=[("accept-encoding", "gzip;q=0.5")])).handling
 
 
 # One strong entity-tag for two codings
@@ -149,13 +104,6 @@ async def test_ranges_of_an_etag_with_two_codings_are_the_origins(files, span, s
         assert "hit" in (await client("/a.txt", fields=[coding])).handling
 
 
-async def test_ranges_of_the_only_coding_come_from_the_store(files):
-    client, _ = files
-    await client("/a.txt", fields=[PACKED])
-    answer = await client("/a.txt", fields=[PACKED, ("range", "bytes=0-9")])
-    assert (answer.status, "hit" in answer.handling) == (206, True)
-
-
 async def test_a_doubted_etag_stays_doubted_when_one_coding_goes(files):
     client, _ = files
     for coding in (PLAIN, PACKED):
@@ -163,22 +111,3 @@ async def test_a_doubted_etag_stays_doubted_when_one_coding_goes(files):
     store = client.app.store
     held = store.lookup(next(iter(store._entries)))
     assert [(one.etag is not None, one.strong) for one in held] == [(True, None)] * 2
-
-
-@pytest.mark.parametrize("before", [0, 1, 60])
-async def test_if_range_with_a_strong_date_gets_its_range(client_of, before):
-    """A Last-Modified is strong if it is at least a second older than the Date (RFC 9110 §8.8.2.2)."""
-    now = time.time()
-    modified = formatdate(int(now) - before, usegmt=True)
-
-    async def page(request: Any) -> Response:
-        dates = {"date": formatdate(int(now), usegmt=True), "last-modified": modified}
-        return PlainTextResponse("0123456789", headers=FRESH | dates | {"etag": '"1"'})
-
-    app = Starlette(routes=[Route("/a", page)])
-    app.add_middleware(CacheMiddleware)
-    client = client_of(app)
-    await client("/a")
-    answer = await client("/a", fields=[("range", "bytes=2-4"), ("if-range", modified)])
-    assert "hit" in answer.handling
-    assert (answer.status, answer.body) == ((206, b"234") if before else (200, b"0123456789"))

@@ -33,7 +33,6 @@ from univocal.store.shared import SharedTier
 T = TypeVar("T")
 
 START = 1_790_000_000.0
-LIFETIME = 60.0
 DETACHED = 5.0
 
 
