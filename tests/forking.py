@@ -32,6 +32,7 @@ SOURCES = [str(Path(__file__).parents[1] / source) for source in ("app", "middle
 # for it, who can wait for it.
 CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220}
 CLONE_PARENT = 0x8000
+M_MMAP_THRESHOLD = -3
 ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 POSSIBLE = sys.platform == "linux" and platform.machine() in CLONE and sys.implementation.name == "cpython"
 
@@ -280,6 +281,8 @@ def settle(task: dict[str, Any]) -> None:
     """Have the environment, the directory and the bound of a process that is to be."""
     os.environ.clear()
     os.environ.update(task["environment"])
+    if threshold := os.environ.get("MALLOC_MMAP_THRESHOLD_"):  # which the C library reads when it begins
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, int(threshold))
     os.chdir(task["directory"])
     bounded(task["descriptors"])
 
