@@ -23,16 +23,16 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 
-from exchanges.ways import SURPLUS, Asgi, Http1, Http2, Plain, Seen, Sent
+from exchanges.ways import SURPLUS, Asgi, Http1, Http2, Mounted, Plain, Seen, Sent
 from fuzz.exchanges.grammar import Scenario
 from fuzz.exchanges.messages import Message
-from fuzz.exchanges.world import Served, World, played
+from fuzz.exchanges.world import LONG_QUIET, Served, World, played
 
 FRESH = "Cache-Control: max-age=60"
 TAG = 'ETag: "a"'
 BODY = b"0123456789"
 MAX_OBJECT = 4000  # bytes that a response may have to be stored
-WAYS = {"engine": Plain, "http1": Http1, "http2": Http2, "asgi": Asgi}
+WAYS = {"engine": Plain, "http1": Http1, "http2": Http2, "asgi": Asgi, "mounted": Mounted}
 POISON = b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 6\r\n\r\npoison"
 
 Lines: TypeAlias = Iterable[tuple[bytes, bytes]]
@@ -111,14 +111,14 @@ class Stage:
 
     async def settle(self) -> None:
         """Let everything happen; requests that stand behind others are answered."""
-        await self.world.settle()
+        await self.world.settle(LONG_QUIET)
         for each in self.world.served:
             if each.request.target == SURPLUS and each.octets == b"":
                 each.octets = (
                     b"HTTP/1.1 200 OK\r\nCache-Control: no-store\r\nContent-Length: 7\r\n\r\nsurplus"
                 )
                 each.wire.protocol.data_received(each.octets)
-                await self.world.settle()
+                await self.world.settle(LONG_QUIET)
 
     async def ask(self, sent: Sent, name: str, *, leaves_room: bool) -> None:
         client = self._way(self.world)
@@ -146,7 +146,7 @@ class Stage:
             if wire.closed:
                 break
             while wire.paused:
-                await self.world.settle()
+                await self.world.settle(LONG_QUIET)
             wire.protocol.data_received(octets[at : at + size])
         await self.settle()
         if close and not wire.closed:

@@ -206,6 +206,20 @@ class Asgi:
         self._left.set()
 
 
+class Mounted(Asgi):
+    """The same, mounted on an application that is nothing but one."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        proxy = self._app.app
+
+        async def application(scope: Any, receive: Any, send: Any) -> None:
+            await proxy(scope, receive, send)
+
+        self._app = CacheMiddleware(application, store=world.tiers, clock=world.clock)
+        self._app.engine, self._app.gate = world.engine, world.engine.gate
+
+
 class Plain:
     """An exchange of the engine, without a wire."""
 
