@@ -40,12 +40,12 @@ def test_a_canonical_target_comes_back_as_the_same_object(
     assert canonical_target(canonical, BUILT_IN[name]) is canonical
 
 
+JAVASCRIPT = ("express", "fastify", "fastify4", "hono")
 ROUTED = (
     "asgi",
     "php",
     "rack",
-    "express",
-    "fastify4",
+    *JAVASCRIPT,
     "werkzeug",
     "aiohttp",
 )  # by routers that leave dot segments alone
@@ -56,8 +56,8 @@ CONTROLS = dict.fromkeys(set(BUILT_IN) - {"s3"}, "control-character")
 ROOTED = dict.fromkeys(("servlet", *NGINX, *APACHE), "above-root")
 DOTS = dict.fromkeys(ROUTED, "dot-segment")
 SLASHES = dict.fromkeys((*SERVLETS, "apache", "iis"), "encoded-slash") | {"asgi": "dot-segment"}
-NO_UTF_8 = dict.fromkeys((*SERVLETS, "asgi", "express", "fastify4", "werkzeug", "aiohttp"), "bad-utf-8")
-NO_ESCAPE = dict.fromkeys((*SERVLETS, *APACHE, *NGINX, "go", "php", "express", "fastify4"), "bad-escape")
+NO_UTF_8 = dict.fromkeys((*SERVLETS, "asgi", *JAVASCRIPT, "werkzeug", "aiohttp"), "bad-utf-8")
+NO_ESCAPE = dict.fromkeys((*SERVLETS, *APACHE, *NGINX, "go", "php", *JAVASCRIPT), "bad-escape")
 WINDOWS = {"iis": "encoded-dot-segment"}
 RAW = {"werkzeug": "bad-target"}
 

@@ -33,6 +33,7 @@ from univocal.judge.trust import networks
 from univocal.store.memory import MemoryStore
 from univocal.store.patterns import compiled
 from univocal.store.tiers import MemoryTier
+from univocal.uri.pipeline import canonical_target
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites
 from univocal.uri.target import origin_target
@@ -170,6 +171,10 @@ SERVERS = {
     "Go, FileServer": Server(go("bare"), ("go", "rfc3986"), 64),
     "express.static": Server(node("express", {"express": "5.3.0"}), ("express", "rfc3986")),
     "koa-static": Server(node("koa", {"koa": "3.3.0", "koa-static": "5.0.0"}), ("express", "rfc3986")),
+    "Fastify": Server(
+        node("fastify", {"fastify": "5.12.8", "@fastify/static": "10.1.11"}), ("fastify", "rfc3986")
+    ),
+    "Hono": Server(node("hono", {"hono": "4.13.19", "@hono/node-server": "2.1.8"}), ("hono", "rfc3986")),
     "Starlette": Server(python("starlette"), ("asgi", "rfc3986")),
     "aiohttp": Server(python("aiohttp"), ("aiohttp", "rfc3986")),
     "Werkzeug": Server(python("werkzeug"), ("werkzeug", "rfc3986")),
@@ -199,6 +204,24 @@ def server(request, new_directory, client_at, serving):
         assert SECRET in client.one(b"/admin/secret.txt").body
         assert OPEN in client.one(b"/d/a.txt").body
         yield SimpleNamespace(client=client, profiles=each.profiles, files=files)
+
+
+# The names of files
+
+RESERVED = b":@!$&'()*+,;="
+
+
+def test_a_profile_folds_file_names_as_its_server_does(server, built_in):
+    profile = built_in[server.profiles[0]]
+    folded = []
+    for octet in RESERVED:
+        (server.files / f"r{octet:c}").write_bytes(b"named %c" % octet)
+        bare, escaped = b"/r%c" % octet, b"/r%%%02X" % octet
+        if canonical_target(bare, profile) == canonical_target(escaped, profile):
+            answers = {(answer.status, answer.body) for answer in server.client.ask([bare, escaped]).values()}
+            assert len(answers) == 1, (bare, escaped)
+            folded.append(octet)
+    assert bytes(folded) or profile.name == "rack"
 
 
 # The gate

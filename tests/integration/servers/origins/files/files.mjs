@@ -1,4 +1,5 @@
-// Files of a directory by express.static or koa-static. Usage: NODE_MODULES=DIRECTORY node files.mjs express|koa DIRECTORY SOCKET
+// Files of a directory by what serves them in a framework.
+// Usage: NODE_MODULES=DIRECTORY node files.mjs express|fastify|hono|koa DIRECTORY SOCKET
 import { createServer } from "node:http";
 import { createRequire } from "node:module";
 
@@ -8,13 +9,27 @@ const [framework, directory, socket] = process.argv.slice(2);
 const applications = {
   express() {
     const express = load("express");
-    return express().use(express.static(directory));
+    return createServer(express().use(express.static(directory)));
+  },
+  async fastify() {
+    const app = load("fastify")();
+    app.register(load("@fastify/static"), { root: directory });
+    await app.ready();
+    return app.server;
+  },
+  hono() {
+    const { Hono } = load("hono");
+    const { createAdaptorServer } = load("@hono/node-server");
+    const { serveStatic } = load("@hono/node-server/serve-static");
+    const app = new Hono();
+    app.use("*", serveStatic({ root: directory }));
+    return createAdaptorServer({ fetch: app.fetch });
   },
   koa() {
     const Koa = load("koa");
     const app = new Koa();
     app.silent = true;
-    return app.use(load("koa-static")(directory)).callback();
+    return createServer(app.use(load("koa-static")(directory)).callback());
   },
 };
-createServer(applications[framework]()).listen(socket);
+(await applications[framework]()).listen(socket);
