@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from counting import only_assigns
+from benchmarks.calls import only_assigns
 from support import living
 from tests.origin.conftest import Told
 from univocal.origin.connection import Connection, Phase, StaleConnectionError
