@@ -9,16 +9,18 @@ from enum import Enum
 from typing import Final
 
 from univocal.asgi.client import ScopeClient
+from univocal.asgi.glance import adds_date
 from univocal.asgi.handlers import HandlerCall, Purger
-from univocal.asgi.messages import App, ClientLeftError, Message, Scope, fields_of
+from univocal.asgi.messages import App, ClientLeftError, Message, Receive, Scope, Send, fields_of
 from univocal.asgi.scope import respell
 from univocal.engine.broadcast import CutShortError
+from univocal.engine.engine import Engine
 from univocal.engine.exchange import Exchange
 from univocal.engine.flight import Flight
 from univocal.http.errors import RefusedError
 from univocal.http.extensions import EARLY_HINT, INTERIM
 from univocal.http.forward import framed_anew, one_length
-from univocal.http.messages import Response
+from univocal.http.messages import Fields, Response
 from univocal.http.roles import Answer, Content, ContentSink, OriginRequest, UnderWay
 from univocal.judge.admission import Admission
 
@@ -27,8 +29,20 @@ logger: Final = logging.getLogger("univocal")
 _DISCONNECT: Final = "http.disconnect"
 
 
+class Mounted:
+    """An ASGI application that a cache is mounted around, and all that its requests share."""
+
+    __slots__ = ("app", "cache", "engine", "refreshes")
+
+    def __init__(self, app: App, engine: Engine, cache: Purger, refreshes: set[asyncio.Task[None]]) -> None:
+        self.app = app
+        self.engine = engine
+        self.cache = cache
+        self.refreshes = refreshes
+
+
 class Application:
-    """Asks an ASGI application for the requests of one scope (an `Origin`, see http/roles.py).
+    """Answers the request of one scope by an ASGI application (an `Origin`, see http/roles.py).
 
     The client's own task runs the calls. A refresh in the background has a task, one of `refreshes`. So has a
     request that is made once more when the client's task has ended.
@@ -36,49 +50,88 @@ class Application:
 
     __slots__ = (
         "_admission",
-        "_app",
-        "_cache",
-        "_refreshes",
+        "_mounted",
         "_scope",
         "client",
         "closed",
         "error",
         "exchange",
         "max_body",
+        "passing",
         "takes_targets",
     )
 
     def __init__(
         self,
-        app: App,
+        mounted: Mounted,
         scope: Scope,
+        receive: Receive,
+        send: Send,
         admission: Admission,
-        cache: Purger,
-        client: ScopeClient,
-        refreshes: set[asyncio.Task[None]],
+        begun: tuple[float, float],
     ) -> None:
         self.takes_targets: Final = False
         self._admission = admission
         self.max_body = admission.runtime.limits.max_body
-        self._app = app
-        self._cache = cache
+        self._mounted = mounted
         self._scope = scope
-        self._refreshes = refreshes
-        self.client = client
-        self.exchange: Exchange  # that the client waits for
+        self.client = client = ScopeClient(scope, receive, send, dated=adds_date(receive, send))
+        self.exchange = Exchange(mounted.engine, client, admission, self, RECEIVED, begun)
+        client.exchange = self.exchange
         self.closed = False  # the client's task has ended
         self.error: Exception | None = None  # of a call whose exchange was answered otherwise, or will be
+        self.passing: HandlerCall | None = None  # of a call that began without an exchange
+
+    async def answer(self) -> None:
+        """Answer the request; raises the application's error."""
+        try:
+            self.exchange.begin()
+            if self.client.call is None and not self.exchange.over:
+                self.client.watch()
+            await self.client.deliver()
+        finally:
+            self.close()
+        self._raise_error()
+
+    async def conclude(self) -> None:
+        """Deliver the rest of a response whose call began without an exchange; raises the call's error."""
+        try:
+            await self.client.deliver()
+        finally:
+            self.close()
+        self._raise_error()
+
+    def _raise_error(self) -> None:
+        """Raise the application's error, unless the client was answered otherwise."""
+        if self.exchange.error is not None:
+            error, traceback = self.exchange.error
+            raise error.with_traceback(traceback)
+        if self.error is not None and not isinstance(self.error, RefusedError | CutShortError):
+            logger.error("the application failed, and a stored response answered", exc_info=self.error)
+
+    def take_over(self, handler: HandlerCall) -> Call:
+        """Begin an exchange in the middle of a call, with the head of its response."""
+        self.passing = handler
+        self.exchange.lead_alone()
+        call = self.client.running
+        assert isinstance(call, Call)
+        return call
 
     def ask(self, request: OriginRequest, answer: Answer) -> UnderWay:
         """Have the application called with a canonical scope."""
+        canonical, mounted = self._admission.canonical, self._mounted
+        assert canonical is not None
+        assert isinstance(answer, Flight)
+        handler, self.passing = self.passing, None
+        if handler is not None:
+            self.client.running = call = Call(self, mounted.app, self._scope, request.content, answer, handler)
+            return call
         fields = framed_anew(request.fields)
         if request.edits is not None:
             fields = request.edits.supply(fields)
         scope = respell(self._scope, self._admission, request.method, fields)
-        canonical = self._admission.canonical
-        assert canonical is not None
-        assert isinstance(answer, Flight)
-        call = Call(self, self._app, scope, request.content, answer, HandlerCall(self._cache, canonical))
+        handler = HandlerCall(mounted.cache, canonical)
+        call = Call(self, mounted.app, scope, request.content, answer, handler)
         if request.background or self.closed:
             self._begin(call)
         else:
@@ -88,6 +141,8 @@ class Application:
 
     def close(self) -> None:
         """Run no more calls in the client's task; a call that others wait for goes on by itself."""
+        self.client.close()
+        self.exchange.cancel()
         self.closed = True
         call, self.client.call = self.client.call, None
         if isinstance(call, Call):
@@ -95,8 +150,8 @@ class Application:
 
     def _begin(self, call: Call) -> None:
         call.task = asyncio.get_running_loop().create_task(call.run_alone())
-        self._refreshes.add(call.task)
-        call.task.add_done_callback(self._refreshes.discard)
+        self._mounted.refreshes.add(call.task)
+        call.task.add_done_callback(self._mounted.refreshes.discard)
 
 
 class ReceivedContent:
@@ -140,7 +195,6 @@ class Call:
     __slots__ = (
         "_answer",
         "_app",
-        "_asked",
         "_content",
         "_door",
         "_handler",
@@ -151,6 +205,7 @@ class Call:
         "_scope",
         "_state",
         "_streams",
+        "asked",
         "task",
     )
 
@@ -171,7 +226,7 @@ class Call:
         self._answer = answer
         self._state = CallState.BEGUN
         self._streams = False  # the content comes in several messages
-        self._asked = False  # the application has received the end of the content
+        self.asked = False  # the application has received the end of the content
         self._octets = 0  # of content that it has received
         self._heard = False  # the client has left, and the application hears of it
         self._news: asyncio.Future[None] | None = None
@@ -183,19 +238,23 @@ class Call:
         if self._state is CallState.UNWANTED:
             return
         try:
-            await self._handler.run(self._app(self._scope, self._receive, self._send))
+            await self._handler.run(self._app(self._scope, self.receive, self.send))
         except Exception as error:
-            if not self._fail(error):
+            if not self.fail(error):
                 raise
         except BaseException:
-            if self.task is None:
-                self._door.client.leave()
-            self._fail(CutShortError())
+            self.cancelled()
             raise
         else:
-            self._fail(CutShortError())
+            self.fail(CutShortError())
         finally:
             self._answer.call_ended()
+
+    def cancelled(self) -> None:
+        """Take note that the call was cancelled."""
+        if self.task is None:
+            self._door.client.leave()
+        self.fail(CutShortError())
 
     async def run_alone(self) -> None:
         """Call the application where no client waits; its errors are logged."""
@@ -204,7 +263,7 @@ class Call:
         except Exception:
             logger.exception("the application failed where no client waits for it")
 
-    def _fail(self, error: Exception) -> bool:
+    def fail(self, error: Exception) -> bool:
         """Take note of the end of the call, and of its error; True: it is the exchange's to answer."""
         door = self._door
         if self._state in _OVER:
@@ -249,7 +308,7 @@ class Call:
 
     # Called by the application
 
-    async def _receive(self) -> Message:
+    async def receive(self) -> Message:
         """The server's next message; a request that is made for others, too, has no content."""
         door = self._door
         if self._content is None:
@@ -268,8 +327,8 @@ class Call:
         return message
 
     async def _without_content(self) -> Message:
-        if not self._asked and self._state not in _OVER:
-            self._asked = True
+        if not self.asked and self._state not in _OVER:
+            self.asked = True
             return {"type": "http.request", "body": b"", "more_body": False}
         if self._state not in _OVER and not self._heard:
             if self.task is None:
@@ -278,7 +337,7 @@ class Call:
             await self._news
         return {"type": _DISCONNECT}
 
-    async def _send(self, message: Message) -> None:
+    async def send(self, message: Message) -> None:
         """Push a message to all who wait, and await the server's `send` for the client's."""
         client, flight = self._door.client, self._answer
         if self._state in _OVER:
@@ -334,7 +393,12 @@ class Call:
             raise ClientLeftError("nobody waits for this response any more")
 
     def _response_of(self, message: Message) -> Response:
-        fields = one_length(fields_of(message))
-        if fields is None:
-            raise RefusedError("origin-bad-response")
-        return self._handler.response(message["status"], fields)
+        return self._handler.response(message["status"], head_of(message))
+
+
+def head_of(message: Message) -> Fields:
+    """The fields of a response's first message. Raises RefusedError if its length can be read in two ways."""
+    fields = one_length(fields_of(message))
+    if fields is None:
+        raise RefusedError("origin-bad-response")
+    return fields

@@ -87,16 +87,18 @@ class ScopeClient:
             self._put({"type": INTERIM, "status": status, "headers": fields})
 
     def start(self, status: int, fields: Fields) -> None:
-        if self._dated:
-            fields = [field for field in fields if field[0] != b"date"]
-        if not self._old:  # RFC 9113 §8.2.2: there is no Connection field beyond HTTP/1.1
-            fields = [field for field in fields if field[0] != b"connection"]
         # A list of its own: who stands between may change it in place, and others get the same fields.
-        self._put({"type": "http.response.start", "status": status, "headers": list(fields)})
+        own = [field for field in fields if not (self._dated and field[0] == b"date")]
+        if not self._old:  # RFC 9113 §8.2.2: there is no Connection field beyond HTTP/1.1
+            own = [field for field in own if field[0] != b"connection"]
+        self._put({"type": "http.response.start", "status": status, "headers": own})
 
     def write(self, chunk: bytes | memoryview) -> bool:
         """Take content, in pieces: a server copies what a slow client does not take at once."""
         self._waiting += len(chunk)
+        if len(chunk) <= PIECE:
+            self._put({"type": "http.response.body", "body": bytes(chunk), "more_body": True})
+            return self._waiting < HIGH_WATER
         for start in range(0, len(chunk), PIECE):
             piece = bytes(chunk[start : start + PIECE])
             self._put({"type": "http.response.body", "body": piece, "more_body": True})

@@ -10,10 +10,11 @@ from univocal.asgi.messages import Message, Receive, Scope, Send
 from univocal.asgi.scope import request_line
 from univocal.cache.stored import head_fields
 from univocal.engine.engine import Engine
+from univocal.http.framing import is_authority
 from univocal.http.messages import Fields
 from univocal.http.remembering import remember
 from univocal.judge.hits import Hit, HitFields
-from univocal.judge.plan import plan_of
+from univocal.judge.plan import Plan, plan_of
 
 # Heads of more bytes are split into fields for each hit.
 _LONGEST: Final = 2048
@@ -24,10 +25,11 @@ _MOST_KINDS: Final = 64  # classes of objects that servers hand over
 class Arrival:
     """A request as it came: its line, the time, and the stored response that answers it as it is, if any.
 
-    `begun` is in seconds since the epoch, `ticks` what the performance counter said then.
+    `begun` is in seconds since the epoch, `ticks` what the performance counter said then. An ordinary request
+    has a `plan`.
     """
 
-    __slots__ = ("begun", "hit", "line", "ticks")
+    __slots__ = ("begun", "hit", "line", "plan", "ticks")
 
     def __init__(self, scope: Scope, engine: Engine) -> None:
         plain = scope if isinstance(scope, dict) else dict(scope)
@@ -35,12 +37,15 @@ class Arrival:
         self.ticks = time.perf_counter()
         self.line = request_line(plain)
         self.hit: Hit | None = None
+        self.plan: Plan | None = None
         fields = plain["headers"]
         if fields and self.line.method == b"GET" and not plain.get("root_path"):
             names, values = zip(*fields, strict=True)
             plan = plan_of(names)
             if plan is not None and plan.suits(values):
                 self.hit = engine.hits.find(self.line, plan, values, self.begun)
+                if self.hit is None and plan.names == names and is_authority(values[plan.host]):
+                    self.plan = plan
 
     def messages(self, receive: Receive, send: Send) -> tuple[Message, Message]:
         """The messages of the hit.

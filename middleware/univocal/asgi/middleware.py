@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import sys
 import time
@@ -12,20 +11,20 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from univocal.asgi.application import RECEIVED, Application
+from univocal.asgi.application import Application, Mounted
 from univocal.asgi.client import ScopeClient
 from univocal.asgi.glance import Arrival, adds_date
 from univocal.asgi.handlers import HandlerCall, Purges
 from univocal.asgi.handshake import WatchedSend, refuse_handshake
 from univocal.asgi.lifetime import Lifetime
 from univocal.asgi.messages import App, Receive, Scope, Send, with_pairs
+from univocal.asgi.passage import Passage
 from univocal.asgi.reception import Reception
 from univocal.asgi.refused import answer_refused, may_be_answered
 from univocal.asgi.scope import below_root, request_line, respell
 from univocal.cache.decide import Refuse, Reuse, revalidation
 from univocal.cache.rules import Rules
 from univocal.engine.audience import Listener
-from univocal.engine.broadcast import CutShortError
 from univocal.engine.engine import Engine
 from univocal.engine.exchange import Exchange
 from univocal.engine.outcome import Outcome, Times
@@ -39,6 +38,7 @@ from univocal.http.upgrade import WEBSOCKET
 from univocal.judge.admission import Admission, Gate
 from univocal.judge.listing import entries_of
 from univocal.judge.orders import Order, ordered
+from univocal.judge.plan import Plan
 from univocal.judge.runtime import Access, Runtime
 from univocal.judge.trust import LOOPBACK, Family, Networks, family_named, networks
 from univocal.store.address import store_at
@@ -52,8 +52,6 @@ from univocal.uri.sites import Sites
 
 if TYPE_CHECKING:
     from univocal.forward.forwarding import Forwarding
-
-logger: Final = logging.getLogger("univocal")
 
 _STORES: Final = (
     'a MemoryStore, Tiers, "memory", or the URL of a Redis (redis://…) or of a directory (file:///PATH)'
@@ -132,6 +130,8 @@ class CacheMiddleware:
         self._purger = _OwnPurger(self.engine, self.tiers, self._lifetime)
         self._background = self.engine.flights.in_background = background
         self._forwarding = _forwarding_of(app)
+        self._mounted = Mounted(app, self.engine, self._purger, self._lifetime.refreshes)
+        self._is_unheard = not (listeners or counters)
         self._on_refused = on_refused
         self._is_enabled = enabled
         self._is_ready = self._lifetime.begun
@@ -153,7 +153,7 @@ class CacheMiddleware:
         hit = arrival.hit
         if hit is None:
             begun = arrival.begun, arrival.ticks
-            await self._exchange(with_pairs(scope), receive, send, arrival.line, begun)
+            await self._exchange(with_pairs(scope), receive, send, arrival.line, begun, arrival.plan)
             return
         try:
             start, body = arrival.messages(receive, send)
@@ -229,39 +229,24 @@ class CacheMiddleware:
             self.engine.audience.announce(watched.outcome(admission, ()))
 
     async def _exchange(
-        self, scope: Scope, receive: Receive, send: Send, line: Received, begun: tuple[float, float]
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        line: Received,
+        begun: tuple[float, float],
+        plan: Plan | None = None,
     ) -> None:
-        admission = self._admit(scope, line, begun[0])
+        admission = self._admit(scope, line, begun[0], plan)
         if self._on_refused is not None and may_be_answered(admission):
             await self._refuse(scope, receive, send, admission, begun)
             return
-        if self._forwarding is None:
-            await self._call(scope, receive, send, admission, begun)
-        else:
+        if self._forwarding is not None:
             await self._forward(self._forwarding, scope, receive, send, admission, begun)
-
-    async def _call(
-        self, scope: Scope, receive: Receive, send: Send, admission: Admission, begun: tuple[float, float]
-    ) -> None:
-        """Answer by the application, which runs here: in the request's own task."""
-        client = ScopeClient(scope, receive, send, dated=adds_date(receive, send))
-        origin = Application(self.app, scope, admission, self._purger, client, self._lifetime.refreshes)
-        exchange = Exchange(self.engine, client, admission, origin, RECEIVED, begun)
-        client.exchange = origin.exchange = exchange
-        try:
-            exchange.begin()
-            if client.call is None and not exchange.over:
-                client.watch()
-            await client.deliver()
-        finally:
-            client.close()
-            exchange.cancel()
-            origin.close()
-        if exchange.error is not None:
-            error, traceback = exchange.error
-            raise error.with_traceback(traceback)
-        if origin.error is not None and not isinstance(origin.error, RefusedError | CutShortError):
-            logger.error("the application failed, and a stored response answered", exc_info=origin.error)
+        elif plan is not None and self._is_unheard and self.gate.passes(admission, begun[0]):
+            await Passage(self._mounted, scope, receive, send, admission, begun).run()
+        else:
+            await Application(self._mounted, scope, receive, send, admission, begun).answer()
 
     async def _forward(
         self,
@@ -308,9 +293,9 @@ class CacheMiddleware:
         finally:
             self.engine.audience.announce(watched.outcome(admission, admission.reasons))
 
-    def _admit(self, scope: Scope, line: Received, now: float) -> Admission:
+    def _admit(self, scope: Scope, line: Received, now: float, plan: Plan | None = None) -> Admission:
         """Ask the gate; refuse a target, too, that would leave the application's root path."""
-        admission = self.gate.admit(line, scope["headers"], now)
+        admission = self.gate.admit(line, scope["headers"], now, plan)
         canonical = admission.canonical
         if canonical is not None and not below_root(scope, canonical):
             return admission.refused(("above-root",))

@@ -73,26 +73,28 @@ def respell(scope: Scope, admission: Admission, method: bytes, fields: Fields) -
     """
     canonical, peer = admission.canonical, admission.peer
     assert canonical is not None
-    peer_address = admission.received.client
+    peer_address, extensions = admission.received.client, scope.get("extensions")
     path, _, query = canonical.target.partition(b"?")
-    own = _sender_of(admission, canonical) if admission.runtime.trusted else ()
-    client = scope.get("client") if peer.client == peer_address else (peer.client, 0) if peer.client else None
-    passed = {
-        name: value for name, value in scope.get("extensions", {}).items() if name in _PASSED_EXTENSIONS
+    text = path.decode("latin-1")
+    seen = {**scope, "raw_path": path, "path": unquote(text) if "%" in text else text, "query_string": query}
+    if scope["type"] == "http":
+        seen["method"] = method.decode("latin-1")
+    seen["scheme"] = _scheme(scope["type"], canonical.scheme)
+    seen["headers"] = (
+        [*fields, *_sender_of(admission, canonical)] if admission.runtime.trusted else list(fields)
+    )
+    if peer.client != peer_address:
+        seen["client"] = (peer.client, 0) if peer.client else None
+    else:
+        seen["client"] = scope.get("client")
+    passed: dict[str, Any] = {
+        EXTENSION: {"target": canonical.target},
+        CANONICAL: {"canonical": canonical, "peer": peer_address, "chain": peer.chain},
     }
-    named = {"method": method.decode("latin-1")} if scope["type"] == "http" else {}
-    passed_on = {"canonical": canonical, "peer": peer_address, "chain": peer.chain}
-    return {
-        **scope,
-        **named,
-        "path": unquote(path.decode("latin-1")),
-        "raw_path": path,
-        "query_string": query,
-        "scheme": _scheme(scope["type"], canonical.scheme),
-        "headers": [*fields, *own],
-        "client": client,
-        "extensions": passed | {EXTENSION: {"target": canonical.target}, CANONICAL: passed_on},
-    }
+    if extensions:
+        passed |= {name: value for name, value in extensions.items() if name in _PASSED_EXTENSIONS}
+    seen["extensions"] = passed
+    return seen
 
 
 def _sender_of(admission: Admission, canonical: Canonical) -> Sequence[Field]:
@@ -106,7 +108,7 @@ def _sender_of(admission: Admission, canonical: Canonical) -> Sequence[Field]:
 
 
 def _scheme(kind: str, scheme: bytes) -> str:
-    plain = scheme.decode("ascii")
+    plain = "http" if scheme == b"http" else scheme.decode("ascii")
     return plain if kind == "http" else plain.replace("http", "ws")
 
 

@@ -219,6 +219,11 @@ class Exchange:
         else:
             self._purge(decision)
 
+    def lead_alone(self) -> None:
+        """Ask the origin server for a response that nobody else waits for."""
+        self.fetches = True
+        self._lead(None)
+
     def _may_begin(self, limit: int) -> bool:
         """Count the request for its client, or for the connection's peer if no client is believed."""
         admission = self.admission

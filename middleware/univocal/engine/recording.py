@@ -191,9 +191,9 @@ class Recording:
         self._admission = admission
         self.decision: Validate | Forward = admission.decision
         self._clock = clock
-        self.began = clock()
+        self.began, number = admission.asked or (clock(), tiers.number)
         self._shared = shared
-        self._since = None if shared else tiers.number  # of the last purge before it
+        self._since = None if shared else number  # of the last purge before it
         self.lease: TierLease | None = None
         if self._since is None:
             self.lease = tiers.begin(self._key, self.began)

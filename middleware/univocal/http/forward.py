@@ -301,12 +301,10 @@ def times_here(fields: Sequence[Field]) -> int:
 
 def request_has_content(fields: Sequence[Field]) -> bool:
     """A received HTTP/1.1 request announces content (RFC 9112 §6)."""
-    names = [name for name, _ in fields]
-    if b"transfer-encoding" in names:
-        return True
-    return b"content-length" in names and any(
-        value.strip(b" \t").strip(b"0") for name, value in fields if name == b"content-length"
-    )
+    for name, value in fields:
+        if name == b"transfer-encoding" or (name == b"content-length" and value.strip(b" \t").strip(b"0")):
+            return True
+    return False
 
 
 def framed_anew(fields: Sequence[Field]) -> Fields:
@@ -315,6 +313,9 @@ def framed_anew(fields: Sequence[Field]) -> Fields:
     A client without content waits for no 100 (Continue), whatever its Expect field says. A server that waits
     for such content would never end: the expectation is not forwarded (§10.1.1).
     """
+    names = [name for name, _ in fields]
+    if b"content-length" not in names and b"expect" not in names:
+        return list(fields)
     waits = request_has_content(fields)
     framed: Fields = []
     for name, value in fields:
@@ -335,7 +336,7 @@ def one_length(fields: Sequence[Field]) -> Fields | None:
     Repeated, as a list or in lines of its own, it means the same; None where it is no number, or two.
     """
     lines = values(fields, b"content-length")
-    if not lines:
+    if not lines or (len(lines) == 1 and _is_plain(lines[0])):
         return list(fields)
     lengths = {member.strip(b" \t") for line in lines for member in line.split(b",")}
     length = content_length_value(lengths.pop()) if len(lengths) == 1 else None
@@ -345,6 +346,11 @@ def one_length(fields: Sequence[Field]) -> Fields | None:
     place = next(place for place, field in enumerate(fields) if field[0] == b"content-length")
     framed.insert(place, (b"content-length", b"%d" % length))
     return framed
+
+
+def _is_plain(length: bytes) -> bool:
+    """Tell whether a length is written in the shortest way, and is no larger than any file."""
+    return length.isdigit() and len(length) < 16 and (length[0] != 0x30 or length == b"0")
 
 
 def connection_options(fields: Sequence[Field]) -> frozenset[bytes]:

@@ -64,6 +64,7 @@ class Admission:
     origin_tag: bytes  # of the origin server that the client stays with
     codings: tuple[bytes, ...]  # in which the client takes what is stored, the best first
     denial: Denial | None  # the reason for which the client has no access, until a challenge is met
+    asked: tuple[float, int | None] | None  # when its response was asked for, and the last purge by then
 
     def __init__(
         self,
@@ -79,7 +80,9 @@ class Admission:
         origin_tag: bytes = b"",
         codings: tuple[bytes, ...] = (),
         denial: Denial | None = None,
+        asked: tuple[float, int | None] | None = None,
     ) -> None:
+        self.asked = asked
         self.received = received
         self.runtime = runtime
         self.peer = peer
@@ -255,6 +258,24 @@ class Gate:
         if isinstance(decision, Reuse):
             return replace(decision, revalidate_in_background=False)
         return reuse_on_error(decision, request, rules, failure.status or 503, now) or decision
+
+    def passes(self, admission: Admission, now: float) -> bool:
+        """Tell whether the last answer to such a request could not be stored, and nothing else is to be done.
+
+        With memory alone, such a request needs nothing of the cache until its response has a head.
+        """
+        canonical, decision, runtime = admission.canonical, admission.decision, admission.runtime
+        if canonical is None or not isinstance(decision, Forward) or not decision.may_store:
+            return False
+        rules, request = admission.rules, admission.request
+        if decision.reason != "uri-miss" or decision.passes_conditions or self.tiers.number is None:
+            return False
+        odd = NO_NAMES if request.names <= rules.ordinary else oddities(request, rules.ordinary)
+        if not self.tiers.memory.passes_by(canonical.key, now, odd):
+            return False
+        leads = canonical.redirect or canonical.respelled or runtime.https_port
+        edited = runtime.edits or runtime.sticky or rules.takes_cookies or rules.compress or rules.strip_tags
+        return not (leads or edited or runtime.limits.max_requests_per_client)
 
     def flight_name(self, admission: Admission, now: float) -> Hashable | None:
         """Name what requests have in common that wait for one answer; None: this one waits for no other.
