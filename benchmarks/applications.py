@@ -1,4 +1,4 @@
-"""ASGI applications for plain uvicorn, each a factory: bare, behind univocal, and behind hishel.
+"""ASGI applications for plain uvicorn, each a factory: bare, and behind a middleware.
 
     uvicorn --factory benchmarks.applications:bare
 
@@ -51,6 +51,16 @@ def with_univocal() -> Any:
     from univocal import CacheMiddleware  # noqa: PLC0415 - the others are to start without it
 
     return CacheMiddleware(bare())
+
+
+def with_base_http() -> Any:
+    """The same behind a middleware of Starlette that does nothing."""
+    from starlette.middleware.base import BaseHTTPMiddleware  # noqa: PLC0415 - optional
+
+    async def through(request: Any, call_next: Any) -> Any:
+        return await call_next(request)
+
+    return BaseHTTPMiddleware(bare(), dispatch=through)
 
 
 def with_hishel() -> Any:

@@ -10,6 +10,7 @@ PASSING = ("univocal", "univocal-pure", "nginx-pass", "nginx-keepalive", "varnis
 LOGGED = ("univocal-logged", "univocal-logged-pure", "nginx-logged")
 SECURE = ("univocal-tls", "univocal-tls-pure", "caddy")
 MOUNTED = ("middleware", "middleware-pure", "bare", "hishel")
+PASSED = (*MOUNTED, "base-http")
 ALL = (*CACHES, *MOUNTED)
 
 
@@ -38,7 +39,10 @@ LOADS = {
     "hits-http2": Load("Hits, 1 KiB, HTTP/2 over TLS", SECURE, "hit"),
     "one-key": Load("Hits, one key of the Zipf script", CACHES, "hit", "/key/1", script="zipf.lua", keys=1),
     "zipf": Load("Hits, 10,000 keys in Zipf order", CACHES, "hit", "/key/1", script="zipf.lua", keys=10_000),
-    "misses-mounted": Load("Misses, no-store, in the application", MOUNTED, "miss", "/nostore"),
+    "misses-mounted": Load("Misses, no-store, in the application", PASSED, "miss", "/nostore"),
+    "misses-mounted-13": Load(
+        "Misses, no-store, in the application, 13 fields", PASSED, "miss", "/nostore", browser=True
+    ),
 }
 LATENCY = "latency"
 MEMORY = "memory"
@@ -95,7 +99,17 @@ COMPARISONS = (
     Comparison("CacheMiddleware: hits, 1 KiB, 1 field", "hits-1", "middleware", "bare", 0.9),
     Comparison("CacheMiddleware: hits, 1 KiB, 13 fields", "hits-13", "middleware", "bare", 0.9),
     Comparison("CacheMiddleware: hits, 1 KiB, 1 field", "hits-1", "middleware", "hishel"),
-    Comparison("CacheMiddleware: misses, no-store", "misses-mounted", "middleware", "bare"),
+    Comparison("CacheMiddleware, pure: hits, 1 KiB, 1 field", "hits-1", "middleware-pure", "bare", 0.8),
+    Comparison("CacheMiddleware, pure: hits, 1 KiB, 13 fields", "hits-13", "middleware-pure", "bare", 0.8),
+    Comparison("CacheMiddleware: misses, no-store, 1 field", "misses-mounted", "middleware", "bare", 0.6),
+    Comparison(
+        "CacheMiddleware: misses, no-store, 13 fields", "misses-mounted-13", "middleware", "bare", 0.6
+    ),
+    Comparison("CacheMiddleware, pure: misses, 1 field", "misses-mounted", "middleware-pure", "bare", 0.4),
+    Comparison(
+        "CacheMiddleware, pure: misses, 13 fields", "misses-mounted-13", "middleware-pure", "bare", 0.4
+    ),
+    Comparison("Empty BaseHTTPMiddleware: misses", "misses-mounted", "base-http", "bare"),
     Comparison("p99 at half of univocal's rate", LATENCY, "univocal", "nginx", 1.2, less=True),
     Comparison("p99 at half of univocal's rate", LATENCY, "univocal", "varnish", less=True),
     Comparison("Resident memory, 100,000 × 1 KiB", MEMORY, "univocal", "varnish", 1.2, less=True),

@@ -347,6 +347,13 @@ PEERS = {
         "CacheMiddleware, uvicorn, pure", "with_univocal", "univocal (pure)", PURE, says_hit, is_pure=True
     ),
     "bare": of_uvicorn("bare application, uvicorn", "bare", "uvicorn", python_package("uvicorn"), nothing),
+    "base-http": of_uvicorn(
+        "empty BaseHTTPMiddleware, uvicorn",
+        "with_base_http",
+        "starlette",
+        python_package("starlette"),
+        nothing,
+    ),
     "hishel": of_uvicorn(
         "hishel, uvicorn",
         "with_hishel",
