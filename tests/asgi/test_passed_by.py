@@ -190,7 +190,7 @@ async def test_a_handler_may_give_it_a_lifetime(client_of, flights):
 
 
 async def test_it_is_passed_by_as_long_as_its_answers_say(passed, flights, clock):
-    client, app = await passed([start(fields=[]), body(b"page")])
+    client, _ = await passed([start(fields=[]), body(b"page")])
     for _ in range(3):
         clock.now += 100
         await client("/a")
@@ -232,7 +232,7 @@ async def test_its_client_that_leaves_is_heard(client_of, idle):
 )
 async def test_others_fields_are_judged_as_ever(passed, fields, settings):
     """A page that was passed by for all is not stored for one of them."""
-    client, app = await passed([start(fields=[]), body(b"page")], **settings)
+    client, _ = await passed([start(fields=[]), body(b"page")], **settings)
     answer = await client("/a", fields=fields)
     assert (answer.status, answer.body) == (200, b"page")
     assert "stored" not in answer.handling

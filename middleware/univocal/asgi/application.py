@@ -124,7 +124,9 @@ class Application:
         assert isinstance(answer, Flight)
         handler, self.passing = self.passing, None
         if handler is not None:
-            self.client.running = call = Call(self, mounted.app, self._scope, request.content, answer, handler)
+            self.client.running = call = Call(
+                self, mounted.app, self._scope, request.content, answer, handler
+            )
             return call
         fields = framed_anew(request.fields)
         if request.edits is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 import time
@@ -52,6 +53,8 @@ from univocal.uri.sites import Sites
 
 if TYPE_CHECKING:
     from univocal.forward.forwarding import Forwarding
+
+logger: Final = logging.getLogger("univocal")
 
 _STORES: Final = (
     'a MemoryStore, Tiers, "memory", or the URL of a Redis (redis://…) or of a directory (file:///PATH)'
