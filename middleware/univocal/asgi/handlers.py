@@ -99,12 +99,11 @@ class HandlerCall:
 
     __slots__ = (
         "_again",
-        "_base",
+        "_canonical",
         "_instructions",
         "_loop",
         "_purger",
         "_response",
-        "_url",
         "ended",
         "streamed",
     )
@@ -113,8 +112,7 @@ class HandlerCall:
         self.ended = False
         self.streamed = False  # the response has come in several messages, to its end
         self._purger = purger
-        self._url = canonical.url
-        self._base = f"{canonical.scheme.decode()}://{canonical.authority.decode()}"
+        self._canonical = canonical
         self._instructions: Instructions | None = None
         self._response: Response | None = None
         self._again: list[Order] = []
@@ -149,7 +147,7 @@ class HandlerCall:
         Middleware that passes a stream on, such as Starlette's BaseHTTPMiddleware, ends it and then raises.
         """
         if self._response is not None and content_length(self._response.fields) is None:
-            self._again += await self._purger.orders(Purges((self._url.decode(),)))
+            self._again += await self._purger.orders(Purges((self._canonical.url.decode(),)))
 
     # Said by handlers
 
@@ -162,9 +160,12 @@ class HandlerCall:
                 self._response.instructions = self._instructions
         return self._instructions
 
+    def _base(self) -> str:
+        return f"{self._canonical.scheme.decode()}://{self._canonical.authority.decode()}"
+
     async def purge(self, purges: Purges) -> int:
         """Purge at once, and again at the end of the call. Raises what the cache's `purge` does."""
-        orders = await self._purger.orders(purges.below(self._base))
+        orders = await self._purger.orders(purges.below(self._base()))
         if not self.ended:
             self._again += orders
         return await self._purger.carry_out(orders)
