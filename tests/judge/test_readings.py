@@ -79,6 +79,8 @@ def reason(gate, target, method=b"GET"):
         *(b"/;x%2Fy/admin", b"/;/admin", b"/ADMIN/%25FF", b"/%2561dmin", b"/%25%32%46admin"),
         *(b"/admin%3Fx", b"/admin%23x", b"/%EF%BD%81dmin", b"/admin?x", b"/a/%2e%2e%2fadmin"),
         *(b"/b%252Fc/..%2Fadmin", b"/%u0061dmin", b"/x/..%2F" * 90 + b"y"),
+        # Letters of which one is 18 more
+        *(b"/%EF%BD%81dmin/" + b"%EF%B7%BA" * 800, b"/%25EF%25BD%2581dmin/" + b"%25EF%25B7%25BA" * 500),
     ],
 )
 @pytest.mark.parametrize("method", [b"GET", b"POST", b"HEAD"])
@@ -97,6 +99,7 @@ def test_a_guarded_folder_that_a_reading_leaves_is_refused():
     [
         *(b"/", b"/administrator", b"/x/admin", b"/x%2Fadmin", b"/100%25", b"/r/https%25253A%252F%252Fa.b"),
         *(b"/x;a=b,c/d", b"/What%3F/..._", b"/d/a%2Fb%2Fc", b"/wiki/A..B", b"/%E2%84%AA", b"/x?y=/admin"),
+        *(b"/wiki/%EF%B7%BA", b"/wiki/%EF%B7%BA%EF%B7%BB/" + b"%E3%82%A2" * 300),
     ],
 )
 def test_harmless_paths_pass(target):

@@ -22,6 +22,7 @@ from univocal.uri.suspicious import DOTS, NON_NFC, in_octets
 _PLAIN: Final = re.compile(rb"(?:/(?!\.)[A-Za-z0-9._~!$&'()*+,=:@-]+)*+/?")
 _ESCAPE: Final = re.compile(rb"%(?:[uU]([0-9A-Fa-f]{4})|([0-9A-Fa-f]{2}))")
 _LAST_ESCAPE: Final = re.compile(_ESCAPE.pattern + rb"\Z")
+_CHAIN: Final = re.compile(rb"%(?:25)+(?=[0-9A-Fa-f]{2})")  # of signs, each the escape of the next
 _ESCAPED_ESCAPE: Final = re.compile(rb"%(?:25|[uU])")
 # Each with the letter or sign that a combining character behind it joins.
 _BEYOND_ASCII: Final = re.compile(rb"[A-Za-z<=>]?(?:[\x80-\xFF]|%[89A-Fa-f][0-9A-Fa-f])+")
@@ -37,7 +38,9 @@ _RING: Final = RINGS["rfc3986"]
 _DOTLESS: Final = {0x130: "i", 0x131: "i"}
 
 _LEVELS: Final = 3  # of escapes that servers are known to decode one after the other
-_GROWTH: Final = 4  # times the path: what folding its letters may make of it
+# Bytes that folding the letters of a shorter path may make of it; of a longer one, as many as the path has.
+# Escapes take three bytes for one, so that what folds to more is made of letters like U+FDFA, which is 18.
+_MOST_FOLDED: Final = 1024
 _MOST_BYTES: Final = 256 * 1024  # of all readings of one path; no harmless one has so many
 _MOST_LEFT: Final = 16  # folders that one reading leaves
 
@@ -71,7 +74,10 @@ def readings(path: bytes) -> Readings:
 def _readings(path: bytes) -> Readings:
     folded, climbed = set[bytes](), set[bytes]()
     above, spent, seen = False, 0, set[tuple[bytes, bool]]()
-    for text, is_as_it_came in _texts(path):
+    texts = _texts(path)
+    if texts is None:
+        return _ANY
+    for text, is_as_it_came in texts:
         for divided, counts_empty in _divisions(text):
             if (divided, counts_empty) in seen and not is_as_it_came:
                 continue
@@ -98,17 +104,22 @@ def spelled_alike(path: bytes) -> frozenset[bytes]:
 # A text is the path at one level of decoding. Its letters are as they came, or folded.
 
 
-def _texts(path: bytes) -> Iterator[tuple[bytes, bool]]:
-    """The texts of a path, and whether their letters are as they came."""
-    for text in _levels(path):
-        yield text, True
+def _texts(path: bytes) -> list[tuple[bytes, bool]] | None:
+    """The texts of a path, and whether their letters are as they came; None: folded, they are too long."""
+    texts = [(text, True) for text in _levels(path)]
     before = _letters_folded(path)
     if before is path and not _ESCAPED_ESCAPE.search(path):
-        return
+        return texts
+    most = max(len(path), _MOST_FOLDED)
+    if len(before) > most:
+        return None
     for text in _levels(before):
         after = _letters_folded(text)
+        if len(after) > most:
+            return None
         if after is not text or before is not path:
-            yield _decoded(after) if b"%" in after else after, False
+            texts.append((_decoded(after) if b"%" in after else after, False))
+    return texts
 
 
 def _levels(path: bytes) -> set[bytes]:
@@ -139,6 +150,7 @@ def _octet(escape: re.Match[bytes]) -> bytes:
 
 def _decoded(text: bytes) -> bytes:
     """`text` without any escape, and without any that decoding makes."""
+    text = _CHAIN.sub(b"%", text)
     once = _ESCAPE.sub(_octet, text)
     if not _ESCAPE.search(once):
         return once
@@ -157,7 +169,7 @@ def _letters_folded(text: bytes) -> bytes:
     if not _BEYOND_ASCII.search(text):
         return text
     folded = _BEYOND_ASCII.sub(_run_folded, text)
-    return text if folded == text or len(folded) > _GROWTH * len(text) else folded
+    return text if folded == text else folded
 
 
 def _run_folded(run: re.Match[bytes]) -> bytes:
