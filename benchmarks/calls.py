@@ -49,11 +49,11 @@ class Ceiling:
 
 CEILINGS = {
     "hit": Ceiling(15, 12, 1),
-    "miss that is not stored": Ceiling(182, 50, 4),
-    "miss that is stored": Ceiling(242, 56, 5),
+    "miss that is not stored": Ceiling(180, 50, 2),
+    "miss that is stored": Ceiling(240, 56, 3),
     "purge": Ceiling(190, 46, 0),
     "mounted hit": Ceiling(15, 10, 1),
-    "mounted miss": Ceiling(222, 42, 5),
+    "mounted miss": Ceiling(220, 42, 3),
 }
 
 

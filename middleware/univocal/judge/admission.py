@@ -65,6 +65,7 @@ class Admission:
     codings: tuple[bytes, ...]  # in which the client takes what is stored, the best first
     denial: Denial | None  # the reason for which the client has no access, until a challenge is met
     asked: tuple[float, int | None] | None  # when its response was asked for, and the last purge by then
+    held: Sequence[Stored]  # the responses stored for its key, as it was judged
 
     def __init__(
         self,
@@ -81,6 +82,7 @@ class Admission:
         codings: tuple[bytes, ...] = (),
         denial: Denial | None = None,
         asked: tuple[float, int | None] | None = None,
+        held: Sequence[Stored] = (),
     ) -> None:
         self.asked = asked
         self.received = received
@@ -95,6 +97,7 @@ class Admission:
         self.origin_tag = origin_tag
         self.codings = codings
         self.denial = denial
+        self.held = held
 
     def refused(self, reasons: Sequence[str]) -> Admission:
         """The same request, refused."""
@@ -163,10 +166,11 @@ class Gate:
         request = Request(received.method, canonical.target, kept, tags, canonical.verbatim, rules.ordinary)
         if rules.takes_cookies:
             request = strip_cookies(request, rules)
-        decision = self._decide(received, canonical, request, rules, now)
+        held, decision = self._decide(received, canonical, request, rules, now)
         admission = Admission(
-            received, runtime, peer, canonical, request, rules, decision, canonical.observed, origin_tag=tag
-        )
+            received, runtime, peer, canonical, request, rules, decision, canonical.observed,
+            origin_tag=tag, held=held,
+        )  # fmt: skip
         if rules.compress:
             # By what came: what the operator sets or removes is for the origin server.
             admission.codings = acceptable(request, combined(fields, b"accept-encoding"), rules.compress)
@@ -206,12 +210,14 @@ class Gate:
 
     def _decide(
         self, received: Received, canonical: Canonical, request: Request, rules: Rules, now: float
-    ) -> Decision:
+    ) -> tuple[Sequence[Stored], Decision]:
+        """The responses that are stored for a request, and the decision about it."""
         if _goes_past(received, canonical, request):
-            return _bypassing(received, request, rules, now)
-        decision = decide(request, self.tiers.lookup(canonical.key, now), rules, now)
+            return self.tiers.memory.lookup(canonical.key), _bypassing(received, request, rules, now)
+        held = self.tiers.lookup(canonical.key, now)
+        decision = decide(request, held, rules, now)
         if canonical.loose:
-            return _unstored(decision)
+            return held, _unstored(decision)
         if self.failures.any:
             decision = self._spared(decision, request, rules, now)
         if not isinstance(decision, Forward):
@@ -221,8 +227,8 @@ class Gate:
             # Not long ago the answer could not be stored: then a client's own conditions go to the origin.
             odd = oddities(request, rules.ordinary)
             if self.tiers.memory.passes_by(canonical.key, now, odd):
-                return replace(decision, passes_conditions=True)
-        return decision
+                return held, replace(decision, passes_conditions=True)
+        return held, decision
 
     def again(self, admission: Admission, now: float, held: Sequence[Stored] | None = None) -> Admission:
         """The same request judged by what is stored now, or by the responses `held`.
@@ -237,7 +243,7 @@ class Gate:
         decision = decide(admission.request, variants, admission.rules, now)
         if self.failures.any and held is None:
             decision = self._spared(decision, admission.request, admission.rules, now)
-        return replace(admission, decision=decision)
+        return replace(admission, decision=decision, held=variants)
 
     def _spared(self, decision: Decision, request: Request, rules: Rules, now: float) -> Decision:
         """The decision, but for a stale response that could just not be refreshed: it serves as it is."""
@@ -301,7 +307,7 @@ class Gate:
             ranges and memory.passes_by(canonical.key, now, odd | _RANGE)
         ):
             return None
-        variants = memory.lookup(canonical.key)
+        variants = admission.held
         if b"authorization" in names:
             # An answer to one client is not for others (§3.5), unless a response said that it is.
             stored = decision.stored if isinstance(decision, Validate) else next(iter(variants), None)

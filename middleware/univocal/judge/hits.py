@@ -184,7 +184,7 @@ class Hits:
         resolved = resolve(target, (host,), scheme, runtime.sites)
         if not isinstance(resolved, Canonical):
             return None
-        if not self._gate.tiers.memory.lookup(resolved.key):
+        if not self._gate.tiers.memory.may_hold(resolved.key):
             return None  # most targets of misses are asked for once: they displace none that are hit
         rules = runtime.rules_of(resolved)
         special = resolved.observed or resolved.redirect or resolved.verbatim or resolved.respelled

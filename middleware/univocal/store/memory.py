@@ -123,6 +123,12 @@ class MemoryStore:
         """The entry of a key, for `revisit`; `NO_ENTRY` if it has none."""
         return self._entries.get(key, NO_ENTRY)
 
+    def may_hold(self, key: bytes) -> bool:
+        """Tell whether a lookup of a key may find something."""
+        return key in self._entries or (
+            bool(self._index.paths) and next(self._index.alike(key), None) is not None
+        )
+
     def revisit(self, entry: Entry) -> Sequence[Stored]:
         """The stored responses of an entry, newest first; none once it has left the store, for good."""
         if entry.variants and (entry.tested == self._bans.newest or self._met(entry) is not None):
