@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from univocal import ProfileError, Rules
+from univocal import MemoryStore, ProfileError, Rules
 from univocal.uri.profile import parse
 
 OPEN = [(b"cache-control", b"max-age=60")]
@@ -191,6 +191,18 @@ async def test_a_stale_response_is_served_during_one_refresh(cached, application
     application.gate.set()
     await idle()
     assert (await client("/a")).body == b"answer 2"
+    assert application.count == 2
+
+
+async def test_a_background_fetch_that_is_too_large_leaves_nothing_behind(cached, application, clock, idle):
+    application.fields = [(b"cache-control", STALE)]
+    client = cached(store=MemoryStore(max_bytes=100_000, max_object_bytes=5000))
+    await seed(client)
+    clock.now += 70
+    application.body = b"x" * 50_000
+    await client("/a")
+    await idle()
+    assert client.app.store.stats.reserved == 0
     assert application.count == 2
 
 

@@ -106,6 +106,17 @@ async def test_what_memory_has_forgotten_is_validated_by_the_shared_one(node, el
     assert (await node("/a")).handling >= {"fwd=stale", "fwd-status=304"}
 
 
+async def test_what_memory_has_forgotten_meanwhile_is_freshened_all_the_same(
+    node, elsewhere, origin, clock, idle
+):
+    await node("/a")
+    clock.now += 100
+    (asking,) = await held_back(origin, node, idle)
+    elsewhere.memory.purge(Everything(), clock.now)  # as another variant of the key is stored elsewhere
+    origin.turns[0].set_result(None)
+    assert (await asking).handling >= {"fwd=stale", "fwd-status=304"}
+
+
 async def test_a_response_forgotten_by_memory_is_still_a_fallback(node, elsewhere, origin, clock, idle):
     await node("/a")
     clock.now += 100
