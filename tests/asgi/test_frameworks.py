@@ -374,6 +374,27 @@ async def test_lifespan_reaches_the_application():
     assert events == ["up", "lifespan.startup.complete", "down", "lifespan.shutdown.complete"]
 
 
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+async def test_a_scope_may_lack_what_asgi_calls_optional(kind):
+    """The WebSockets of daphne have no scheme."""
+    scopes, sent = [], []
+
+    async def app(scope, receive, send):
+        scopes.append(scope)
+        if kind == "http":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {"type": kind, "path": "/a(b)", "headers": [(b"host", b"en.example")]}
+    await CacheMiddleware(app)(scope | ({"method": "GET"} if kind == "http" else {}), None, send)
+    assert [(each["scheme"], each["path"]) for each in scopes] == [
+        ({"http": "http"}.get(kind, "ws"), "/a(b)")
+    ]
+
+
 async def test_scopes_of_a_kind_that_is_not_known_pass(cached, application):
     scopes = []
 

@@ -329,6 +329,8 @@ class Call:
         return message
 
     async def _without_content(self) -> Message:
+        if self._state is CallState.ANSWERED and self.task is None:
+            return await self._behind_the_response()
         if not self.asked and self._state not in _OVER:
             self.asked = True
             return {"type": "http.request", "body": b"", "more_body": False}
@@ -338,6 +340,14 @@ class Call:
             self._news = asyncio.get_running_loop().create_future()
             await self._news
         return {"type": _DISCONNECT}
+
+    async def _behind_the_response(self) -> Message:
+        """The server's own message, unless the application has been told of the content before."""
+        message = await self._door.client.receive()
+        while self.asked and message["type"] != _DISCONNECT:
+            message = await self._door.client.receive()
+        self.asked = True
+        return message
 
     async def send(self, message: Message) -> None:
         """Push a message to all who wait, and await the server's `send` for the client's."""

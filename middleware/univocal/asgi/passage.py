@@ -91,15 +91,13 @@ class Passage:
         return call
 
     async def _hear(self) -> Message:
-        if self._call is not None and self._is_asked:
+        """The server's own message: a request that is passed by has no content."""
+        if self._call is not None:
             return await self._call.receive()
-        if not self._is_asked:
-            self._is_asked = True
-            return {"type": "http.request", "body": b"", "more_body": False}
         message = await self._receive()
-        while message["type"] == "http.request":
-            message = await self._receive()
-        if self._application is not None:
+        if message["type"] == "http.request":
+            self._is_asked = True
+        elif self._application is not None:
             self._application.client.leave()
         return message
 

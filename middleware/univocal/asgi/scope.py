@@ -31,7 +31,8 @@ _SCHEMES: Final = {"http": b"http", "https": b"https", "ws": b"http", "wss": b"h
 def request_line(scope: Mapping[str, Any]) -> Received:
     """The request line of an http or websocket scope, as near to the received one as the server shows it."""
     plain = scope if isinstance(scope, dict) else dict(scope)
-    client, scheme, method = plain.get("client"), plain["scheme"], plain.get("method", "GET")
+    # ASGI lets servers leave these out: daphne's WebSockets have no scheme.
+    client, scheme, method = plain.get("client"), plain.get("scheme", "http"), plain.get("method", "GET")
     line = Received(
         b"GET" if method == "GET" else method.encode("latin-1"),
         _target(plain),
@@ -59,7 +60,7 @@ def _target(scope: dict[str, Any]) -> bytes:
         if path[:1] == raw[:1] == b"/" and raw.endswith(path):
             return origin + bytes(raw[: -len(path)]) + rest
         return target
-    query = scope["query_string"]
+    query = scope.get("query_string", b"")
     if not query or b"?" in raw:  # some test clients leave the query in raw_path
         return bytes(raw)
     return bytes(raw) + b"?" + bytes(query)
