@@ -56,30 +56,6 @@ async def test_a_thousand_simultaneous_misses_make_one_request(cached, applicati
     assert {(answer.status, answer.body, answer.complete) for answer in answers} == {(200, b"answer 1", True)}
 
 
-async def test_different_urls_do_not_wait_for_one_another(cached, application):
-    client, application.gate = cached(), asyncio.Event()
-    waiting = [asyncio.create_task(client(target)) for target in ("/a", "/a?", "/b")]
-    await application.reached(3)
-    assert application.count == 3
-    application.gate.set()
-    await together(waiting)
-
-
-async def test_who_accepts_another_variant_forwards_by_itself(cached, application, idle):
-    client, application.gate = cached(), asyncio.Event()
-    application.fields = [*OPEN, (b"vary", b"accept-language")]
-    waiting = [
-        asyncio.create_task(client("/a", fields=[("accept-language", tongue)]))
-        for tongue in ("en", "ru", "en")
-    ]
-    await idle()
-    assert application.count == 1
-    application.gate.set()
-    answers = await together(waiting)
-    assert application.count == 2
-    assert answers[0].body == answers[2].body != answers[1].body
-
-
 async def test_a_client_with_credentials_gets_no_others_response(cached, application, idle):
     client, application.gate = cached(), asyncio.Event()
     application.script = lambda scope: (
@@ -281,20 +257,6 @@ async def test_a_server_that_cancels_a_request_cancels_the_application(cached, a
     assert (waiting.cancelled(), application.cancelled) == (True, 1)
     application.gate.set()
     assert {answer.status for answer in await together(others)} == {200}
-
-
-# A purge in the meantime
-
-
-async def test_a_post_during_a_get_prevents_its_storage(cached, application):
-    client, application.gate = cached(), asyncio.Event()
-    waiting = start(client, 1, "/a")
-    await application.reached(1)
-    old, application.gate = application.gate, None
-    await client("/a", "POST")
-    old.set()
-    await together(waiting)
-    assert "hit" not in (await client("/a")).handling
 
 
 # What goes wrong

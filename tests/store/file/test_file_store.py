@@ -402,8 +402,10 @@ class Watched:
 SIZES = {"small": [300], "large": [100_000], "mixed": [700, 20_000, 1_500, 3_000, 250_000, 9_000]}
 
 
-@pytest.mark.parametrize("sizes", SIZES)
-@pytest.mark.parametrize("mebibytes", [8, 32])
+# Small responses do not fill 32 MiB: more of them would say no more than those in 8 MiB.
+@pytest.mark.parametrize(
+    ("mebibytes", "sizes"), [(8, "small"), (8, "large"), (8, "mixed"), (32, "large"), (32, "mixed")]
+)
 async def test_disk_bytes_bound_all_that_is_in_the_directory(
     opened: Open, tmp_path: Path, sizes: str, mebibytes: int
 ) -> None:
