@@ -772,6 +772,21 @@ async def test_a_process_whose_directory_was_removed_goes_on_alone(
     await first.aclose()
 
 
+async def test_a_removed_directory_costs_nobody_else_a_descriptor(opened: Open, tmp_path: Path) -> None:
+    """A file that is closed twice is another's by then: a client's connection, or the log."""
+    tier = await opened()
+    await store(tier, response("a"))
+    shutil.rmtree(tmp_path / "store")
+    others = []
+    for name in "bcdef":
+        assert await served(tier, name) == []
+        await store(tier, response(name))
+        others += [os.open(os.devnull, os.O_RDONLY) for _ in range(3)]
+    await tier.aclose()
+    for other in others:
+        os.close(other)
+
+
 async def test_a_large_response_is_written_only_where_nothing_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

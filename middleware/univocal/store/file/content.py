@@ -39,7 +39,7 @@ class Content:
     """
 
     def __init__(self, path: Path, sql: sqlite3.Connection, *, is_in_memory: bool) -> None:
-        self._file: Final = open_file(path)
+        self._file = open_file(path)
         self._sql: Final = sql
         self._flags: int | None = 0 if is_in_memory else _AT_ONCE
         self._units = self._most = 0
@@ -47,8 +47,10 @@ class Content:
         self._freed: list[_Extent] = []
 
     def close(self) -> None:
-        """Close the file."""
-        os.close(self._file)
+        """Close the file; once more, it changes nothing: by then the number may be another file's."""
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
 
     # Reading
 
