@@ -176,6 +176,58 @@ async def test_followers_are_answered_whether_the_leader_goes_on_or_not(cached, 
     assert len({answer.body for answer in answers[1:]}) == (3 if heeds else 1)
 
 
+@pytest.mark.parametrize("told", ["before the head", "behind the head", "within the content"])
+async def test_a_stream_that_ends_when_its_client_leaves_is_for_nobody_else(cached, idle, told):
+    """BaseHTTPMiddleware, and generators that ask whether their client is there, end it as usual."""
+
+    async def disconnected(receive):
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async def page(scope, receive, send):
+        first = application.count == 1
+        if first and told == "before the head":
+            await disconnected(receive)
+        await send({"type": "http.response.start", "status": 200, "headers": OPEN})
+        if first and told == "behind the head":
+            await disconnected(receive)
+        elif not first or told == "within the content":
+            await send({"type": "http.response.body", "body": b"half ", "more_body": True})
+        if first and told == "within the content":
+            await disconnected(receive)
+        await send({"type": "http.response.body", "body": b"" if first else b"whole"})
+
+    application = counted(page)
+    client, leave = cached(app=application), asyncio.Event()
+    (leader,) = start(client, 1, "/a", leave=leave)
+    await idle()
+    others = start(client, 3, "/a")
+    await idle()
+    leave.set()
+    assert {answer.body for answer in (await together([leader, *others]))[1:]} == {b"half whole"}
+    assert (await client("/a")).body == b"half whole"
+
+
+async def test_a_passed_by_stream_that_ends_with_its_client_is_not_kept(cached, idle):
+    async def page(scope, receive, send):
+        if application.count == 2:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+        fields = CLOSED if application.count == 1 else OPEN
+        await send({"type": "http.response.start", "status": 200, "headers": fields})
+        await send({"type": "http.response.body", "body": b"half", "more_body": True})
+        await send({"type": "http.response.body"})
+
+    application = counted(page)
+    client, leave = cached(app=application), asyncio.Event()
+    await client("/a")
+    leaving = start(client, 1, "/a", leave=leave)
+    await idle()
+    leave.set()
+    await together(leaving)
+    assert "hit" not in (await client("/a")).handling
+
+
 async def test_a_part_that_others_have_is_completed_for_them(cached, idle):
     """Nobody can ask for the rest of it."""
     gates = [asyncio.Event(), asyncio.Event()]

@@ -19,6 +19,7 @@ from univocal.engine.exchange import Exchange
 from univocal.engine.flight import Flight
 from univocal.http.errors import RefusedError
 from univocal.http.extensions import EARLY_HINT, INTERIM
+from univocal.http.fields import content_length
 from univocal.http.forward import framed_anew, one_length
 from univocal.http.messages import Fields, Response
 from univocal.http.roles import Answer, Content, ContentSink, OriginRequest, UnderWay
@@ -207,8 +208,10 @@ class Call:
         "_scope",
         "_state",
         "_streams",
+        "_unbounded",
         "asked",
         "task",
+        "told",
     )
 
     def __init__(
@@ -227,7 +230,9 @@ class Call:
         self._content = content
         self._answer = answer
         self._state = CallState.BEGUN
-        self._streams = False  # the content comes in several messages
+        self.told = False  # of the leaving, while the response was not complete
+        self._unbounded = False  # the response has no length
+        self._streams = False  # so, and its content comes in several messages
         self.asked = False  # the application has received the end of the content
         self._octets = 0  # of content that it has received
         self._heard = False  # the client has left, and the application hears of it
@@ -311,6 +316,15 @@ class Call:
     # Called by the application
 
     async def receive(self) -> Message:
+        """The next message; an application that hears of the leaving may end what it has not completed."""
+        message = await self._next()
+        if message["type"] == _DISCONNECT and self._state not in _OVER:
+            self.told = True
+            if self._unbounded:
+                self._answer.abandon()
+        return message
+
+    async def _next(self) -> Message:
         """The server's next message; a request that is made for others, too, has no content."""
         door = self._door
         if self._content is None:
@@ -371,11 +385,13 @@ class Call:
         answer = self._answer
         match message["type"]:
             case "http.response.body" if self._state is CallState.STARTED:
-                body = bytes(message.get("body", b""))
+                body, more = bytes(message.get("body", b"")), message.get("more_body", False)
+                if self.told and self._unbounded and (more or not body):
+                    answer.abandon()
                 if body and not answer.write(body):
                     self.pause()
-                if message.get("more_body", False):
-                    self._streams = True
+                if more:
+                    self._streams = self._unbounded
                 elif self._state not in _OVER:
                     self._handler.streamed = self._streams
                     self._state, self._room = CallState.ANSWERED, None
@@ -405,7 +421,9 @@ class Call:
             raise ClientLeftError("nobody waits for this response any more")
 
     def _response_of(self, message: Message) -> Response:
-        return self._handler.response(message["status"], head_of(message))
+        fields = head_of(message)
+        self._unbounded = content_length(fields) is None
+        return self._handler.response(message["status"], fields)
 
 
 def head_of(message: Message) -> Fields:

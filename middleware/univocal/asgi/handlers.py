@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
 from univocal.http.durations import DURATIONS, seconds
 from univocal.http.errors import ConfigurationError, RefusedError
-from univocal.http.fields import MAX_DELTA, content_length
+from univocal.http.fields import MAX_DELTA
 from univocal.http.messages import Fields, Instructions, Response
 from univocal.judge.orders import Order
 from univocal.uri.target import Canonical
@@ -110,7 +110,7 @@ class HandlerCall:
 
     def __init__(self, purger: Purger, canonical: Canonical) -> None:
         self.ended = False
-        self.streamed = False  # the response has come in several messages, to its end
+        self.streamed = False  # the response has no length, and has come in several messages to its end
         self._purger = purger
         self._canonical = canonical
         self._instructions: Instructions | None = None
@@ -121,14 +121,16 @@ class HandlerCall:
     async def run(self, called: Awaitable[None]) -> None:
         """Await the application; its purges are carried out a second time at its end.
 
-        A dependency that commits after the response would else be overtaken by a response fetched between.
+        A dependency that commits after the response would else be overtaken by a response fetched between. A
+        stream behind whose end the application fails is purged: Starlette's BaseHTTPMiddleware ends a stream
+        that has failed, and raises the error then.
         """
         token = _CALL.set(self)
         try:
             await called
         except Exception:
             if self.streamed:
-                await self._disown()
+                self._again += await self._purger.orders(Purges((self._canonical.url.decode(),)))
             raise
         finally:
             _CALL.reset(token)
@@ -140,14 +142,6 @@ class HandlerCall:
         """The head of the response that the application has made."""
         self._response = Response(status, fields, instructions=self._instructions)
         return self._response
-
-    async def _disown(self) -> None:
-        """Purge a stream of unknown length behind which the application failed: it may lack its end.
-
-        Middleware that passes a stream on, such as Starlette's BaseHTTPMiddleware, ends it and then raises.
-        """
-        if self._response is not None and content_length(self._response.fields) is None:
-            self._again += await self._purger.orders(Purges((self._canonical.url.decode(),)))
 
     # Said by handlers
 

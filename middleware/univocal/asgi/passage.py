@@ -25,8 +25,8 @@ class Passage:
     """
 
     __slots__ = (
-        "_admission", "_application", "_begun", "_call", "_dated", "_handler", "_is_asked", "_is_started",
-        "_mounted", "_number", "_receive", "_scope", "_send",
+        "_admission", "_application", "_begun", "_call", "_dated", "_handler", "_is_asked", "_is_left",
+        "_is_started", "_mounted", "_number", "_receive", "_scope", "_send",
     )  # fmt: skip
 
     def __init__(
@@ -46,7 +46,7 @@ class Passage:
         self._dated = adds_date(receive, send)
         self._number = mounted.engine.gate.tiers.number
         self._handler = HandlerCall(mounted.cache, canonical)
-        self._is_asked = self._is_started = False
+        self._is_asked = self._is_left = self._is_started = False
         self._application: Application | None = None
         self._call: Call | None = None  # from when there is an exchange
 
@@ -87,7 +87,7 @@ class Passage:
         )
         self._application, self._is_started = application, True
         self._call = call = application.take_over(self._handler)
-        call.asked = self._is_asked
+        call.asked, call.told = self._is_asked, self._is_left
         return call
 
     async def _hear(self) -> Message:
@@ -97,7 +97,9 @@ class Passage:
         message = await self._receive()
         if message["type"] == "http.request":
             self._is_asked = True
-        elif self._application is not None:
+            return message
+        self._is_left = True
+        if self._application is not None:
             self._application.client.leave()
         return message
 

@@ -330,10 +330,19 @@ class Flight:
         recording = self.recording
         if self._phase is FlightPhase.ANSWERING and recording is not None and recording.state is State.KEPT:
             recording.pass_by()
+            self.note_delay()
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let nobody join and store nothing: the content may end too early."""
+        self._flights.ended(self)
+        recording = self.recording
+        if recording is not None and recording.state is State.KEPT:
             recording.drop("incomplete")
             self._let_go(recording)
-            self.note_delay()
-            self.free()
+        elif recording is not None:
+            recording.forbidden = "incomplete"
+        self.free()
 
     def free(self) -> None:
         """Let those who follow go on by themselves, unless they have been sent something."""
