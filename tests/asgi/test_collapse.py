@@ -177,7 +177,7 @@ async def test_followers_are_answered_whether_the_leader_goes_on_or_not(cached, 
 
 
 @pytest.mark.parametrize("told", ["before the head", "behind the head", "within the content"])
-async def test_a_stream_that_ends_when_its_client_leaves_is_for_nobody_else(cached, idle, told):
+async def test_a_stream_that_ends_with_its_client_serves_nobody_else(cached, idle, told):
     """BaseHTTPMiddleware, and generators that ask whether their client is there, end it as usual."""
 
     async def disconnected(receive):
@@ -208,7 +208,7 @@ async def test_a_stream_that_ends_when_its_client_leaves_is_for_nobody_else(cach
     assert (await client("/a")).body == b"half whole"
 
 
-async def test_a_passed_by_stream_that_ends_with_its_client_is_not_kept(cached, idle):
+async def test_a_passed_by_stream_that_ends_with_its_client_goes(cached, idle):
     async def page(scope, receive, send):
         if application.count == 2:
             while (await receive())["type"] != "http.disconnect":
@@ -439,7 +439,7 @@ async def test_an_error_after_the_response_is_the_server_s(cached):
 
 
 @pytest.mark.parametrize(("length", "kept"), [([], False), ([(b"content-length", b"4")], True)])
-async def test_a_stream_behind_which_the_application_fails_is_not_kept(cached, length, kept):
+async def test_a_stream_whose_application_then_fails_is_not_kept(cached, length, kept):
     async def application(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": [*OPEN, *length]})
         await send({"type": "http.response.body", "body": b"done", "more_body": True})
