@@ -99,6 +99,7 @@ async def test_what_names_no_purge_is_an_error(warm):
     [
         ([], [[]], [{}]),
         ([(b"etag", b'"1"')], [[]], [{"validator": '"1"'}]),
+        ([], [[("origin", "http://a")]], [{"variant": {"origin": "http://a"}}]),
         ([(b"vary", b"x-a")], [[], [("x-a", "1")]], [{"variant": {"x-a": "1"}}, {"variant": {"x-a": None}}]),
     ],
 )

@@ -51,6 +51,33 @@ async def test_responses_with_and_without_vary_stay_side_by_side(shared):
     assert [await shared(origin) for origin in (HERE, THERE, "")] == [(HERE, True), (THERE, True), ("", True)]
 
 
+@pytest.mark.parametrize(
+    ("allowed", "own", "hits"),
+    [
+        # Two requests each of none, here and there.
+        (lambda origin: [(b"access-control-allow-origin", origin)] if origin else [], [], "-h-h-h"),
+        (lambda origin: [], [], "-h-h-h"),
+        (lambda origin: [(b"access-control-allow-origin", b"*")], [], "-hhhhh"),
+        (lambda origin: [(b"access-control-allow-origin", b"*")] if origin else [], [], "-h-hhh"),
+        (lambda origin: [(b"cache-control", b"public")], [], "-h-h-h"),
+        (lambda origin: [], [(b"cache-control", b"max-age=60")], "-hhhhh"),  # its own lifetime says for whom
+    ],
+)
+async def test_a_lifetime_of_ours_is_for_one_origin(cached, application, allowed, own, hits):
+    def answer(scope):
+        origin = dict(scope["headers"]).get(b"origin")
+        return 200, [*allowed(origin), *own], b"for %b" % (origin or b"none")
+
+    application.script = answer
+    client, told = cached(rules=Rules(ttl=60)), ""
+    for origin in ("", HERE, THERE):
+        for _ in range(2):
+            given = await client("/a", fields=[("origin", origin)] if origin else [])
+            told += "h" if "hit" in given.handling else "-"
+            assert hits != "-h-h-h" or given.body == b"for " + (origin.encode() or b"none")
+    assert told == hits
+
+
 async def test_a_default_response_answers_alone_what_nothing_varies(client_of):
     """A request that lacks the field says which of the two answers it: the newest."""
     varies = {"vary": "x-var"}

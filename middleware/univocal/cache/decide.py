@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from univocal.cache.directives import RequestDirectives, request_directives
-from univocal.cache.personal import IMPERSONAL, UNCREDENTIALED
+from univocal.cache.personal import IMPERSONAL, UNCREDENTIALED, without_origin
 from univocal.cache.ranges import cut, excessive, has_two_codings, is_strong_match, requested_ranges
 from univocal.cache.rules import READS, Rules
 from univocal.cache.stored import Stored
@@ -114,7 +114,13 @@ _FOR_ORIGIN: Final = frozenset({b"if-match", b"if-unmodified-since"})
 # A POST with one of these asks for something else than a GET of the same URI would.
 _NOT_A_POST: Final = _FOR_ORIGIN | METHOD_OVERRIDES
 # All that requests share which do not say who asks.
-_UNASKED: Final = (IMPERSONAL, UNCREDENTIALED)
+_UNASKED: Final = (
+    without_origin(IMPERSONAL),
+    without_origin(UNCREDENTIALED),
+    without_origin(()),
+    IMPERSONAL,
+    UNCREDENTIALED,
+)
 _UNSIGNED: Final = frozenset({b"basic", b"bearer"})
 # Failures that stale-if-error names (RFC 5861 §4).
 _ERRORS: Final = frozenset({500, 502, 503, 504})

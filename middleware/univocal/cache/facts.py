@@ -14,7 +14,7 @@ from univocal.cache.freshness import (
     initial_age,
 )
 from univocal.cache.no_vary_search import no_vary_search
-from univocal.cache.personal import IMPERSONAL, UNCREDENTIALED, is_for_everybody, is_ordinary
+from univocal.cache.personal import IMPERSONAL, UNCREDENTIALED, for_origin, is_for_everybody, is_ordinary
 from univocal.cache.ranges import content_range
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Selecting, Stored, render_head
@@ -119,12 +119,12 @@ def assess(fetched: Fetched, index: FieldIndex, rules: Rules) -> Assessed:
         return Assessed(index, fields, own_tags, None, False, 0, streams=True)
     if contradicts(request.target, first(fields, b"content-type")):
         return Assessed(index, fields, own_tags, None, False, 0, deceptive=lifetime > 0)
-    if directives.public or lifetime <= 0:
+    if lifetime <= 0:
         return Assessed(index, fields, own_tags, None, directives.public, lifetime)
     # Nothing but the rules lets it be shared: it is for none whose answer they would not let be stored.
-    return Assessed(
-        index, fields, own_tags, None, True, lifetime, UNCREDENTIALED if rules.tells_cookies else IMPERSONAL
-    )
+    kept_for: Selecting = UNCREDENTIALED if rules.tells_cookies else IMPERSONAL
+    kept_for = for_origin(() if directives.public else kept_for, request, fields)
+    return Assessed(index, fields, own_tags, None, True, lifetime, kept_for)
 
 
 # Content that is a conversation with one client, and lists that come while they are made.

@@ -269,8 +269,10 @@ class _Located(Tally):
         self.keyed = keyed
 
     def is_impersonal(self, plan: Plan) -> bool:
-        """Tell whether a request goes further without a field that tells its client from others."""
-        return self.ordinary.issuperset([name for name in plan.names if name not in self.dropped])
+        """Tell whether a request goes further without a field that tells its client or origin from others."""
+        return b"origin" not in plan.names and self.ordinary.issuperset(
+            [name for name in plan.names if name not in self.dropped]
+        )
 
     def request(self, plan: Plan, values: Sequence[bytes]) -> Request:
         """An ordinary request with these field values, as stored responses are compared with it."""

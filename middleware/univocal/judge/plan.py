@@ -37,7 +37,7 @@ class Plan:
     connection: int  # where Connection stands, -1: nowhere
     forwarded: bool  # they say that somebody else made the request
     cookie: bool
-    personal: bool  # they may tell the client from others
+    personal: bool  # they may tell the client from others, or its page's origin
     clean: bool  # all of them may go on to the origin server
     agent: int  # where User-Agent stands, -1: nowhere
     referrer: int  # where Referer stands, -1: nowhere
@@ -52,7 +52,7 @@ class Plan:
         self.connection = _place(names, b"connection")
         self.forwarded = speaks_for_another(set(names))
         self.cookie = b"cookie" in names
-        self.personal = not ORDINARY.issuperset(names)
+        self.personal = b"origin" in names or not ORDINARY.issuperset(names)
         self.clean = len(end_to_end([(name, b"") for name in names])) == len(names)
         self.agent = _place(names, b"user-agent")
         self.referrer = _place(names, b"referer")
