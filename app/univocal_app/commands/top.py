@@ -21,7 +21,7 @@ from univocal_app.commands.endings import ending_cleanly
 from univocal_app.commands.log import visible
 from univocal_app.commands.server import ADMIN, TOKEN_ENV, Admin, Ca, Insecure, TokenEnv
 
-MEASURES: Final = ("requests", "misses", "bytes", "loose", "spellings", "refused")
+MEASURES: Final = ("requests", "misses", "bytes", "loose", "spellings", "personal", "refused")
 SPAN: Final = 10  # seconds that a rate is the mean of
 CHART: Final = 60  # seconds of the chart
 BARS: Final = " ▁▂▃▄▅▆▇█"
@@ -165,6 +165,11 @@ def _tables(seen: Mapping[str, Any]) -> list[tuple[str, str, list[_Row]]]:
     failures = [_failure(each) for each in seen.get("failures", ())]
     rows = [(number(each["count"]), each["key"]) for each in top["loose"]]
     loose = [("not stored: loose spellings ([path] loose)", "yellow", rows)] if rows else []
+    rows = [
+        (number(each["count"]), f"{each['field']}  {each['example']}  {each['setting']}")
+        for each in top["personal"]
+    ]
+    personal = [("not stored: fields that may name a client", "yellow", rows)] if rows else []
     failed = [("failed", "red", failures)] if failures else []  # no table while all is well
     return [
         ("asked for most", "cyan", [(number(each["count"]), each["key"]) for each in top["requests"]]),
@@ -177,6 +182,7 @@ def _tables(seen: Mapping[str, Any]) -> list[tuple[str, str, list[_Row]]]:
         ),
         ("refused", "red", [(number(count), text) for count, text in refused]),
         *loose,
+        *personal,
         ("missed most", "yellow", [(number(each["count"]), each["key"]) for each in top["misses"]]),
     ]
 

@@ -16,12 +16,19 @@ from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.survey import Survey, summed
 from univocal_app.processes.commons import Row
 
-Measure: TypeAlias = Literal["requests", "misses", "bytes", "loose", "spellings", "refused"]
+Measure: TypeAlias = Literal["requests", "misses", "bytes", "loose", "spellings", "personal", "refused"]
 MEASURES: Final[tuple[Measure, ...]] = get_args(Measure)
 
 LOOSE_SETTING: Final = "[path] loose of the profile: without a spelling that the application tells apart"
+# The settings that let responses be stored although requests have a field.
+PERSONAL_SETTINGS: Final = {
+    "cookie": 'bypass_cookies = ["session"] or keep_cookies of [cache]: the cookies that matter',
+    "authorization": "none: the origin server sends Cache-Control: public where a response is for all",
+}
+PERSONAL_SETTING: Final = "ordinary_fields = [{name!r}] of [cache] if the field identifies nobody; else Vary"
 MOST: Final = 2_000  # keys that stay by each measure when there are too many
 REFUSALS: Final = 500  # pairs of a reason and a host
+FIELDS: Final = 500  # names of fields
 _UNKNOWN: Final = b"unknown-host"
 LONGEST: Final = 512  # bytes of a canonical target, and of an example; a key that is longer is not counted
 
@@ -40,11 +47,14 @@ class Top:
         self._requests, self._misses, self._bytes, self._loose = (Frequent[bytes](MOST) for _ in range(4))
         self._refused = Frequent[tuple[bytes, bytes]](REFUSALS)
         self._examples: dict[tuple[bytes, bytes], bytes] = {}
+        self._personal = Frequent[bytes](FIELDS)
+        self._pages: dict[bytes, bytes] = {}  # the key of one page for each such field
         survey.add("requests", lambda: self._requests)
         survey.add("misses", lambda: self._misses)
         survey.add("bytes", lambda: self._bytes)
         survey.add("loose", lambda: self._loose)
         survey.add("refused", self._refusals)
+        survey.add("personal", self._told_apart)
 
     def __call__(self, outcome: Outcome) -> None:
         canonical = outcome.canonical
@@ -62,6 +72,17 @@ class Top:
             self._misses.add(key)
         if canonical.loose:
             self._loose.add(key)
+        for name in outcome.personal:
+            self._tell_apart(name[:LONGEST], key)
+
+    def _tell_apart(self, name: bytes, key: bytes) -> None:
+        self._personal.add(name)
+        self._pages.setdefault(name, key)
+        if len(self._pages) > 2 * FIELDS:
+            self._pages = {each: page for each, page in self._pages.items() if each in self._personal.sums}
+
+    def _told_apart(self) -> list[Row]:
+        return [(name, self._pages.get(name, b""), count) for name, count in self._personal]
 
     def _refuse(self, outcome: Outcome) -> None:
         received, canonical = outcome.received, outcome.canonical
@@ -87,6 +108,8 @@ class Top:
         rows = await self._survey.rows(by)
         if by == "refused":
             return _refused(rows, count)
+        if by == "personal":
+            return _personal(rows, count)
         keys = ((_url(key), number) for (key,), number in summed(rows).most_common())
         chosen = ((url, number) for url, number in keys if _has(url, search))
         setting = {"setting": LOOSE_SETTING} if by == "loose" else {}
@@ -156,6 +179,25 @@ def _refused(rows: list[Row], count: int) -> list[dict[str, Any]]:
             "hosts": len(unknown) if reason == _UNKNOWN else 1,
         }
         for (reason, host), number in sums.most_common(count)
+    ]
+
+
+def _personal(rows: list[Row], count: int) -> list[dict[str, Any]]:
+    """The fields that kept responses from being stored, with a page for each and the setting that helps."""
+    sums, pages = Counter[bytes](), dict[bytes, bytes]()
+    for name, page, number in rows:
+        assert isinstance(name, bytes)
+        assert isinstance(page, bytes)
+        sums[name] += int(number)
+        pages.setdefault(name, page)
+    return [
+        {
+            "field": (field := name.decode("latin-1")),
+            "count": number,
+            "example": _url(pages[name]),
+            "setting": PERSONAL_SETTINGS.get(field) or PERSONAL_SETTING.format(name=field),
+        }
+        for name, number in sums.most_common(count)
     ]
 
 

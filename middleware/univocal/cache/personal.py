@@ -125,6 +125,11 @@ def is_for_everybody(request: Request, fields: Fields, *, tells_cookies: bool) -
     return hints.isdisjoint(request.names) and first(fields, b"set-cookie") is None
 
 
+def telling(names: frozenset[bytes], ordinary: frozenset[bytes], *, tells_cookies: bool) -> frozenset[bytes]:
+    """The names of a request's fields by which it may be one client's own."""
+    return names - ordinary - ({b"cookie"} if tells_cookies else set())
+
+
 def is_ordinary(names: frozenset[bytes], ordinary: frozenset[bytes], selecting: Iterable[bytes]) -> bool:
     """Tell whether the fields of a request tell its client from no other, but for the `selecting` ones.
 

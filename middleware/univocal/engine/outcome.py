@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from univocal.cache.decide import Decision, Refuse, Reuse
+from univocal.cache.personal import telling
 from univocal.engine.purge import Purged
 from univocal.http.errors import Failure
-from univocal.http.messages import Fields, Received
+from univocal.http.messages import NO_NAMES, Fields, Received
 from univocal.http.problem import problem
 from univocal.http.subclassing import mypyc_attr
 from univocal.judge.admission import Admission
@@ -22,6 +23,8 @@ from univocal.uri.target import Canonical
 
 # Compiled code makes an object quickly if it names the class, so the methods here that make one are static.
 _Value: TypeAlias = bytes | None
+_Names: TypeAlias = frozenset[bytes]
+_PERSONAL: Final = frozenset(("personal", "cookie"))  # reasons for which a response is not stored
 _NOTED: Final = frozenset((b"user-agent", b"referer", b"traceparent", b"tracestate"))
 
 
@@ -121,6 +124,7 @@ class Outcome:
     purged: Final[Purged | None]  # what a purge was about, if that is known, and what came of it
     alike: Final[int]
     server: Final[str]  # the URL of the origin server that answered, if one did
+    personal: Final[_Names]  # the names of the fields that kept a response from being stored
 
     def __init__(
         self,
@@ -140,6 +144,7 @@ class Outcome:
         purged: Purged | None = None,
         alike: int = 1,
         server: str = "",
+        personal: _Names = NO_NAMES,
     ) -> None:
         self.site = site
         self.received = received
@@ -157,6 +162,7 @@ class Outcome:
         self.purged = purged
         self.alike = alike
         self.server = server
+        self.personal = personal
 
     @property
     def agent(self) -> _Value:
@@ -203,6 +209,7 @@ class Outcome:
             failure=failure,
             purged=purged,
             server=server,
+            personal=_telling(admission) if handling.unstorable in _PERSONAL else NO_NAMES,
         )
 
     @staticmethod
@@ -280,3 +287,8 @@ class Outcome:
             reasons=reasons,
             purged=purged,
         )
+
+
+def _telling(admission: Admission) -> frozenset[bytes]:
+    rules = admission.rules
+    return telling(admission.request.names, rules.ordinary, tells_cookies=rules.tells_cookies)

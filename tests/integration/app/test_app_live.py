@@ -221,6 +221,7 @@ def seen_by(key: str) -> dict[str, Any]:
         "origins": [{"site": "en.example", "url": "http://o:1", "state": "down", "requests": 4}],
     }
     seen["top"]["spellings"] = [{"key": key, "count": 4, "spellings": spelled, "saved": 1}]
+    seen["top"]["personal"] = [{"field": HOSTILE, "count": 2, "example": key, "setting": "keep_cookies"}]
     seen["top"]["refused"] = [{"reason": "bad-host", "count": 2, "host": HOSTILE, "example": HOSTILE}]
     return seen
 
@@ -265,7 +266,7 @@ def test_the_screen_is_no_larger_than_the_terminal(width: int, height: int) -> N
     assert max(map(len, lines)) <= width
     if height >= 14:
         assert [line.split() for line in lines].count(["origin", "servers"]) == 1
-        assert len(lines) == height if height < 40 else len(lines) == 4 + 6 + 8 + 8 + 8 + 1 + 1 + 1
+        assert len(lines) == height if height < 40 else len(lines) == 4 + 7 + 8 + 8 + 8 + 1 + 1 + 1 + 1
 
 
 def test_the_lines_that_there_are_go_to_whoever_wants_them() -> None:

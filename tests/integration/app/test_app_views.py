@@ -31,18 +31,20 @@ from univocal_app.observe.series import COARSE, FINE
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import Stats
 from univocal_app.observe.survey import Survey
-from univocal_app.observe.top import REFUSALS, Top
+from univocal_app.observe.top import FIELDS, LONGEST, REFUSALS, Top
 from univocal_app.processes.commons import Commons
 from univocal_app.run.assemble import runtime_of
 
-SETTINGS = {"sites": [{"hosts": ["en.example"], "profile": "mediawiki", "upstream": "http://127.0.0.1:1"}]}
+SITE = {"hosts": ["en.example"], "profile": "mediawiki", "upstream": "http://127.0.0.1:1"}
+SETTINGS = {"sites": [{**SITE, "routes": [{"path": "/own/", "cache": {"ttl": 60}}]}]}
 CONFIGURATION = validate(SETTINGS, "univocal.toml")
 CONTENT = b"content"
 
 
 async def origin(scope: Any, receive: Any, send: Any) -> None:
     stored = b"no-store" if scope["path"] == "/never" else b"max-age=60"
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"cache-control", stored)]})
+    fields = [(b"cache-control", stored)] if not scope["path"].startswith("/own/") else []
+    await send({"type": "http.response.start", "status": 200, "headers": fields})
     await send({"type": "http.response.body", "body": CONTENT})
 
 
@@ -274,6 +276,48 @@ async def test_refusals_at_the_top(house: Any) -> None:
         {"reason": "control-character", "count": 3, "host": "en.example", "example": "/wiki/%00", "hosts": 1},
         {"reason": "unknown-host", "count": 3, "host": "other.example", "example": "/", "hosts": 2},
     ]
+
+
+async def test_the_fields_that_made_responses_personal_are_at_the_top(house: Any) -> None:
+    proxy, application = house
+    await ask(proxy, "/own/a", "/own/b", **{"X-Api-Key": "a", "Traceparent": "00-1-1-00"})
+    await ask(proxy, "/own/c", **{"X-Api-Key": "b", "Cookie": "a=b", "X-Other": "c"})
+    await ask(proxy, "/wiki/a", "/never", **{"X-Unasked": "a"})
+    rows = await told(application, "/-/top?by=personal")
+    assert {each["field"]: each["count"] for each in rows} == {"x-api-key": 3, "cookie": 1, "x-other": 1}
+    assert rows[0] == {
+        "field": "x-api-key",
+        "count": 3,
+        "example": "http://en.example/own/a",
+        "setting": "ordinary_fields = ['x-api-key'] of [cache] if the field identifies nobody; else Vary",
+    }
+    assert len(await told(application, "/-/top?by=personal&n=2")) == 2
+
+
+def test_names_of_fields_take_bounded_memory(house: Any) -> None:
+    top = Top(Spellings())
+    proxy, _ = house
+    canonical = resolve(b"/own/a", [b"en.example"], b"http", proxy.gate.runtime.sites)
+    handling, decision = Handling(fwd="uri-miss"), Forward("uri-miss", may_store=True, fallback=None)
+    for number in range(10 * FIELDS):
+        names = frozenset((b"x-%d" % number, b"x-y" * 1000))
+        top(
+            Outcome(
+                "",
+                Received(b"GET", b"/"),
+                canonical,
+                decision,
+                200,
+                0,
+                Times(0, 0, 0),
+                None,
+                handling,
+                personal=names,
+            )
+        )
+    assert len(top._personal.sums) <= 2 * FIELDS
+    assert len(top._pages) <= 2 * FIELDS + 1
+    assert max(map(len, top._pages)) == LONGEST
 
 
 async def test_the_last_failures_are_told_with_their_reasons(house: Any) -> None:

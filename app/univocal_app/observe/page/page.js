@@ -387,6 +387,15 @@ function showRefused(refused) {
   ])) : [none(4, "Nothing was refused.")]));
 }
 
+function showPersonal(personal) {
+  renew("personal", personal, () => (personal.length ? personal.map(({ field, count, example, setting }) => row([
+    ["", element("b", long(field))],
+    ["example", explainButton(example)],
+    ["setting", setting],
+    ["count", number(count), "count"],
+  ])) : [none(4, "No field kept a response from being stored.")]));
+}
+
 function namedButton(url, text) {
   const button = explainButton(url);
   button.replaceChildren(long(text));
@@ -577,11 +586,13 @@ async function look() {
   showOrigins(origins);
   // With many keys these are more work.
   if (round % 2 === 0) {
-    const [folding, refused, failures] = await Promise.all([ask("/-/spellings"), ask(`/-/top?by=refused&n=${TOP}`), ask("/-/failures"), showTop()]);
+    const ranked = (by) => ask(`/-/top?by=${by}&n=${TOP}`);
+    const [folding, refused, personal, failures] = await Promise.all([ask("/-/spellings"), ranked("refused"), ranked("personal"), ask("/-/failures"), showTop()]);
     showFailed(failures);
     showFolding(folding);
     showSpellings(folding.pages.slice(0, TOP));
     showRefused(refused);
+    showPersonal(personal);
   }
   if (round % 6 === 0) showMissed(await ask("/-/purge-misses"));
   round += 1;
