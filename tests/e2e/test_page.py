@@ -35,6 +35,7 @@ def running(start: Fixture, origin: Any, tmp_path: Path) -> Any:
     file.write_text(
         '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\n'
         f'[[sites]]\nhosts = ["en.example"]\nprofile = "mediawiki"\nupstream = "{origin.url}"\n'
+        '[[sites.routes]]\npath = "/own/"\ncache = { ttl = 60 }\n'
     )
     return start("serve", "--config", str(file))
 
@@ -582,6 +583,17 @@ def test_a_search_for_rules_that_finds_none_says_so(running: Any, browser: Brows
     opened(browser, running)
     browser.evaluate("document.getElementById('discover').click()")
     browser.until("document.getElementById('discovered').innerText.startsWith('Nothing found')")
+
+
+def test_fields_that_kept_responses_from_being_stored_are_listed(
+    running: Any, origin: Any, browser: Browser, ask: Fixture
+) -> None:
+    origin.fields = "X-A: b"
+    ask(running.proxy, "/own/a", "en.example", fields="X-Api-Key: a\r\n")
+    opened(browser, running)
+    browser.evaluate("document.getElementById('by').value = 'personal'")
+    browser.until("document.getElementById('top').innerText.includes('x-api-key')")
+    assert "ordinary_fields = ['x-api-key']" in shown(browser, "top")
 
 
 def test_unknown_hosts_share_a_row_and_examples_leave_room(

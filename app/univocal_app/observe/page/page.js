@@ -352,7 +352,7 @@ async function showTop() {
   const write = by === "bytes" ? octets : number;
   if (search !== at("search").value) return; // it was asked for something else since
   const empty = search ? "No key has that." : "Nothing yet.";
-  renew("top", [by, top, search], () => (top.length ? top.map((each) => row([["", explainButton(each.key)], [by, write(each.count), "count"]])) : [none(2, empty)]));
+  renew("top", [by, top, search], () => (top.length ? top.map((each) => row([["", each.field ? long(`${each.field}: ${each.setting}`) : explainButton(each.key)], [by, write(each.count), "count"]])) : [none(2, empty)]));
 }
 
 function showSites({ sites }) {
@@ -385,15 +385,6 @@ function showRefused(refused) {
     ["example", host && example.startsWith("/") ? namedButton(`${SCHEME}://${host}${example}`, example) : classed("octets", element("span", null, long(example)))],
     ["count", number(count), "count"],
   ])) : [none(4, "Nothing was refused.")]));
-}
-
-function showPersonal(personal) {
-  renew("personal", personal, () => (personal.length ? personal.map(({ field, count, example, setting }) => row([
-    ["", element("b", long(field))],
-    ["example", explainButton(example)],
-    ["setting", setting],
-    ["count", number(count), "count"],
-  ])) : [none(4, "No field kept a response from being stored.")]));
 }
 
 function namedButton(url, text) {
@@ -586,13 +577,11 @@ async function look() {
   showOrigins(origins);
   // With many keys these are more work.
   if (round % 2 === 0) {
-    const ranked = (by) => ask(`/-/top?by=${by}&n=${TOP}`);
-    const [folding, refused, personal, failures] = await Promise.all([ask("/-/spellings"), ranked("refused"), ranked("personal"), ask("/-/failures"), showTop()]);
+    const [folding, refused, failures] = await Promise.all([ask("/-/spellings"), ask(`/-/top?by=refused&n=${TOP}`), ask("/-/failures"), showTop()]);
     showFailed(failures);
     showFolding(folding);
     showSpellings(folding.pages.slice(0, TOP));
     showRefused(refused);
-    showPersonal(personal);
   }
   if (round % 6 === 0) showMissed(await ask("/-/purge-misses"));
   round += 1;
