@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import pickle
+from dataclasses import fields
 
 import pytest
 
@@ -107,3 +110,16 @@ def test_every_setting_of_the_rules_is_one_that_files_have() -> None:
 def test_changed_are_the_settings_that_are_not_the_default() -> None:
     assert Rules().changed() == {}
     assert Rules(ttl=5, bypass=("/a",), grace=0).changed() == {"ttl": 5, "bypass": ("/a",)}
+
+
+def test_type_checkers_know_every_setting() -> None:
+    """They see a constructor of its own, since settings may be given in other types than they are kept in."""
+    (rules,) = (
+        each
+        for each in ast.parse(inspect.getsource(inspect.getmodule(Rules))).body
+        if isinstance(each, ast.ClassDef) and each.name == "Rules"
+    )
+    (made,) = (
+        each for each in ast.walk(rules) if isinstance(each, ast.FunctionDef) and each.name == "__init__"
+    )
+    assert [each.arg for each in made.args.args[1:]] == [each.name for each in fields(Rules) if each.init]

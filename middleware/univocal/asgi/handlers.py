@@ -100,11 +100,11 @@ class HandlerCall:
     __slots__ = (
         "_again",
         "_canonical",
-        "_instructions",
         "_loop",
         "_purger",
         "_response",
         "ended",
+        "instructions",
         "streamed",
     )
 
@@ -113,7 +113,7 @@ class HandlerCall:
         self.streamed = False  # the response has no length, and has come in several messages to its end
         self._purger = purger
         self._canonical = canonical
-        self._instructions: Instructions | None = None
+        self.instructions = Instructions()  # for the response; tags may be added until its end
         self._response: Response | None = None
         self._again: list[Order] = []
         self._loop = asyncio.get_running_loop()
@@ -140,19 +140,10 @@ class HandlerCall:
 
     def response(self, status: int, fields: Fields) -> Response:
         """The head of the response that the application has made."""
-        self._response = Response(status, fields, instructions=self._instructions)
+        self._response = Response(status, fields, instructions=self.instructions)
         return self._response
 
     # Said by handlers
-
-    @property
-    def instructions(self) -> Instructions:
-        """The instructions for the response; tags may be added until its end."""
-        if self._instructions is None:
-            self._instructions = Instructions()
-            if self._response is not None:
-                self._response.instructions = self._instructions
-        return self._instructions
 
     def _base(self) -> str:
         return f"{self._canonical.scheme.decode()}://{self._canonical.authority.decode()}"

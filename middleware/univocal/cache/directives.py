@@ -100,6 +100,8 @@ def instructed(directives: ResponseDirectives, said: Instructions, status: int) 
     """
     if said.no_store:
         return replace(directives, no_store=True, must_understand=False)
+    if said.max_age is None and said.stale_while_revalidate is None:
+        return directives
     kept = directives.no_store or directives.no_cache or directives.private or directives.malformed
     if kept or status >= 400:
         return directives

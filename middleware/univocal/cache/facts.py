@@ -104,7 +104,7 @@ def assess(fetched: Fetched, index: FieldIndex, rules: Rules) -> Assessed:
     named, directives = index.named, index.directives
     fields = storable_fields(response.fields, index)
     own_tags = frozenset[bytes]() if TAGGING.isdisjoint(named) else tags(response.fields)
-    if response.instructions is not None:
+    if response.instructions is not None and response.instructions.tags:
         own_tags |= response.instructions.tags
     explicit = explicit_lifetime(directives, named, response_time)
     if explicit is not None:

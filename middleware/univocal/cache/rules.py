@@ -244,6 +244,7 @@ class Rules:
             strip_tags: bool = False,
             client_directives: Literal["honour", "ignore"] = "honour",
             targeted: Iterable[str | bytes] = (b"cdn-cache-control",),
+            key: Iterable[str] = (),
             own_fields: frozenset[bytes] = frozenset(),
         ) -> None: ...
 

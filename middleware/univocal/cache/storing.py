@@ -150,8 +150,7 @@ def _unkeepable(response: Response, assessed: Assessed) -> str:
     # Bytes that would end a line early do not get into a head.
     if not _are_lines(response.fields, named):
         return "malformed"
-    named_by_fields = not TAGGING.isdisjoint(named)
-    if (named_by_fields or response.instructions is not None) and excessive(response.fields, assessed.tags):
+    if (assessed.tags or not TAGGING.isdisjoint(named)) and excessive(response.fields, assessed.tags):
         return "tags"
     return ""
 

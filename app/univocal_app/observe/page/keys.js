@@ -2,7 +2,7 @@
 "use strict";
 
 const LETTERS = /^[\p{L}\p{N}][\p{L}\p{N}\p{M}]*$/u;
-// What nobody sees, and what changes the order of its neighbours.
+// What nobody sees, or reorders others.
 const UNSAFE = /\p{Default_Ignorable_Code_Point}|[\p{Script=Hebrew}\p{Script=Arabic}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}]/u;
 const LATIN = /\p{Script=Latin}/u;
 const LIKE_LATIN = /[\p{Script=Cyrillic}\p{Script=Greek}\p{Script=Armenian}\p{Script=Cherokee}]/u;

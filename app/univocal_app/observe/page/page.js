@@ -575,7 +575,7 @@ async function look() {
   showNumbers(stats, origins);
   if (step === at("span").value) showCharts(longer ?? stats);
   showOrigins(origins);
-  // With many keys these are more work.
+  // These are more work.
   if (round % 2 === 0) {
     const [folding, refused, failures] = await Promise.all([ask("/-/spellings"), ask(`/-/top?by=refused&n=${TOP}`), ask("/-/failures"), showTop()]);
     showFailed(failures);
