@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from univocal.cache.directives import RequestDirectives, request_directives
-from univocal.cache.personal import IMPERSONAL, UNCREDENTIALED, without_origin
+from univocal.cache.personal import IMPERSONAL, UNCREDENTIALED
 from univocal.cache.ranges import cut, excessive, has_two_codings, is_strong_match, requested_ranges
 from univocal.cache.rules import READS, Rules
 from univocal.cache.stored import Stored
 from univocal.cache.validation import CLIENT_CONDITIONS, completion, conditions
-from univocal.cache.vary import chosen_by, matches
+from univocal.cache.vary import chosen_by, matches, without_origin
 from univocal.http.fields import first, without
 from univocal.http.forward import METHOD_OVERRIDES
 from univocal.http.messages import NO_NAMES, Fields, Request

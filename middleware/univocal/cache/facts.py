@@ -14,12 +14,12 @@ from univocal.cache.freshness import (
     initial_age,
 )
 from univocal.cache.no_vary_search import no_vary_search
-from univocal.cache.personal import IMPERSONAL, UNCREDENTIALED, for_origin, is_for_everybody, is_ordinary
+from univocal.cache.personal import IMPERSONAL, UNCREDENTIALED, is_for_everybody, is_ordinary
 from univocal.cache.ranges import content_range
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Selecting, Stored, render_head
 from univocal.cache.tags import TAGGING, tags
-from univocal.cache.vary import selection, vary_names
+from univocal.cache.vary import for_origin, selection, vary_names
 from univocal.http.fields import entity_tag, first, http_date, imf_fixdate, members, without
 from univocal.http.forward import HOP_BY_HOP, connection_options
 from univocal.http.messages import Fields, Request, Response, values

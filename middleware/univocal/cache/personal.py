@@ -12,17 +12,15 @@ hint at that:
 | ordinary fields alone | `ORDINARY` | the rules may lend the response a lifetime |
 
 A response that is kept for some requests has selecting header fields that those lack: `UNCREDENTIALED`,
-`IMPERSONAL`. Origin is another of them, with its value (`for_origin`). `ODD` stands for any field that is
+`IMPERSONAL`. Origin is another of them, with its value (`for_origin` of vary.py). `ODD` stands for any field that is
 neither ordinary nor named by the response's Vary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Final
 
-from univocal.cache.stored import Selecting
 from univocal.http.fields import ENCODINGS, cookie_names, first
 from univocal.http.messages import Fields, Request, values
 
@@ -41,33 +39,15 @@ SINGLE: Final = CREDENTIALS | {b"range"}
 ODD: Final = b":odd"
 """The name under which a response is kept for requests without an odd field."""
 
-UNCREDENTIALED: Final[Selecting] = tuple((name, None) for name in sorted(CREDENTIALS | {ODD}))
+UNCREDENTIALED: Final[tuple[tuple[bytes, bytes | None], ...]] = tuple(
+    (name, None) for name in sorted(CREDENTIALS | {ODD})
+)
 """The selecting header fields that keep a response for requests without credentials."""
 
-IMPERSONAL: Final[Selecting] = tuple((name, None) for name in sorted(PERSONAL | {ODD}))
+IMPERSONAL: Final[tuple[tuple[bytes, bytes | None], ...]] = tuple(
+    (name, None) for name in sorted(PERSONAL | {ODD})
+)
 """The selecting header fields that keep a response for requests that do not say who asks."""
-
-# A server that answers across origins (CORS) chooses its answer by it, and often without saying so in Vary.
-_ORIGIN: Final = b"origin"
-
-
-def for_origin(kept_for: Selecting, request: Request, fields: Fields) -> Selecting:
-    """The selecting header fields of a response, whose `fields` these are, with Origin.
-
-    It is for requests from the same origin alone, or for those without, unless it allows every origin.
-    """
-    if first(fields, b"access-control-allow-origin") == b"*":
-        return kept_for
-    if _ORIGIN not in request.names:
-        return without_origin(kept_for)
-    return (*kept_for, (_ORIGIN, b"\n".join(values(request.fields, _ORIGIN))))
-
-
-@lru_cache(maxsize=16)
-def without_origin(kept_for: Selecting) -> Selecting:
-    """The selecting header fields of requests that have no Origin, either: one object for each."""
-    return (*kept_for, (_ORIGIN, None))
-
 
 # The fields by which proxies, traces and test suites tell one request from the next: an origin that chose its
 # answer by one of them would have another resource for every request.

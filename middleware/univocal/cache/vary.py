@@ -10,7 +10,7 @@ from typing import Final
 
 from univocal.cache.personal import ODD, PERSONAL, is_ordinary
 from univocal.cache.stored import Selecting, Stored
-from univocal.http.fields import coding_of, members
+from univocal.http.fields import coding_of, first, members
 from univocal.http.grammar import TOKEN
 from univocal.http.messages import Fields, Request, Response, values
 
@@ -103,6 +103,28 @@ def selection(response: Fields, request: Request, kept_for: Selecting = ()) -> S
     if not named:
         return kept_for
     return (*named, *(field for field in kept_for if field[0] not in names))
+
+
+# A server that answers across origins (CORS) chooses its answer by it, and often without saying so in Vary.
+_ORIGIN: Final = b"origin"
+
+
+def for_origin(kept_for: Selecting, request: Request, fields: Fields) -> Selecting:
+    """The selecting header fields of a response, whose `fields` these are, with Origin.
+
+    It is for requests from the same origin alone, or for those without, unless it allows every origin.
+    """
+    if first(fields, b"access-control-allow-origin") == b"*":
+        return kept_for
+    if _ORIGIN not in request.names:
+        return without_origin(kept_for)
+    return (*kept_for, (_ORIGIN, b"\n".join(values(request.fields, _ORIGIN))))
+
+
+@lru_cache(maxsize=16)
+def without_origin(kept_for: Selecting) -> Selecting:
+    """The selecting header fields of requests that have no Origin, either: one object for each."""
+    return (*kept_for, (_ORIGIN, None))
 
 
 def joint_vary(old: Fields, new: Fields) -> Fields:
