@@ -12,8 +12,8 @@ hint at that:
 | ordinary fields alone | `ORDINARY` | the rules may lend the response a lifetime |
 
 A response that is kept for some requests has selecting header fields that those lack: `UNCREDENTIALED`,
-`IMPERSONAL`. Origin is another of them, with its value (`for_origin` of vary.py). `ODD` stands for any field that is
-neither ordinary nor named by the response's Vary.
+`IMPERSONAL`. Origin is another of them, with its value (`for_origin` in vary.py). `ODD` stands for any field
+that is neither ordinary nor named by the response's Vary.
 """
 
 from __future__ import annotations
