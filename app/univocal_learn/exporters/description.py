@@ -124,6 +124,7 @@ def _constants(profile: Profile) -> Mapping[str, Constant]:
         "path_forms": _forms(profile.ring),
         "path_plus_is_space": profile.ring.plus_is_space,
         "query_forms": _forms(query.ring) if query.ring else "",
+        "query_unreserved": query.decodes_unreserved,
         "query_plus_is_space": query.ring is not None and query.ring.plus_is_space,
         "delimiters": profile.parameter_delimiters,
         "sub_delimiters": SUB_DELIMITERS,

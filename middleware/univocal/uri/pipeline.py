@@ -12,7 +12,7 @@ from univocal.http.errors import by_rank
 from univocal.uri.charset import UTF_8
 from univocal.uri.percent_encoding import spellings
 from univocal.uri.profile import Profile
-from univocal.uri.query import BARE, Respell, begun_at_semicolon, query_steps, split
+from univocal.uri.query import BARE, UNRESERVED_ESCAPE, Respell, begun_at_semicolon, query_steps, split
 from univocal.uri.rewrite import Rewrite, rewriter
 from univocal.uri.segments import (
     add_trailing_slash,
@@ -264,9 +264,10 @@ def _plain(profile: Profile) -> re.Pattern[bytes]:
         unit = b"(?:%b|%b)" % (unit, UTF_8_ESCAPES)
     segment = b"/(?![./])" if profile.merge_slashes is True else b"/(?!\\.)"
     begin = b"(?!//)" if profile.merge_slashes == "leading" else b""
-    query = b"(?:\\?(?:[%b]++|%%[0-9A-Fa-f]{2})*+)?+" % re.escape(BARE)
     charset = profile.charset
     settings = profile.query
+    decoded = b"(?!%b)" % UNRESERVED_ESCAPE if settings.decodes_unreserved else b""
+    query = b"(?:\\?(?:[%b]++|%b%%[0-9A-Fa-f]{2})*+)?+" % (re.escape(BARE), decoded)
     if settings.ring or settings != settings.octets_alone or charset.query or charset.trust_encoding_fields:
         query = b""
     return re.compile(b"%b(?:%b%b*+)++%b" % (begin, segment, unit, query))

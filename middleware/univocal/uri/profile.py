@@ -272,6 +272,7 @@ def _query(source: str, settings: Tables, charset: Charset, *, unicode_escapes: 
         drop_empty_mark=settings["drop_empty_mark"],
         semicolon=settings["semicolon"],
         unicode_escapes=unicode_escapes,
+        decodes_unreserved=settings["unreserved"] == "decode",
     )
 
 

@@ -25,6 +25,9 @@ _DISALLOWED: Final = re.compile(rb"%%(?![0-9A-Fa-f]{2})|[^%%%b]" % re.escape(BAR
 _DISALLOWED_BY_IIS: Final = re.compile(
     rb"%%(?!(?:[uU][0-9A-Fa-f]{2})?[0-9A-Fa-f]{2})|[^%%%b]" % re.escape(BARE)
 )
+# RFC 3986 §6.2.2.2: URIs that differ in whether an unreserved byte is encoded are equivalent.
+UNRESERVED_ESCAPE: Final = rb"%(?:2[DEde]|3[0-9]|[46][1-9A-Fa-f]|5[0-9AFaf]|7[0-9AEae])"
+_UNRESERVED: Final = re.compile(UNRESERVED_ESCAPE)
 
 Respell: TypeAlias = Callable[[bytes], bytes]
 
@@ -35,7 +38,8 @@ class Query:
 
     `drop` and `allow` are names or globs, `defaults` names and values; `allow` None lets all through. A
     `semicolon` is "data", "separates" parameters as "&" does, or "begins" the query in place of "?". With
-    `unicode_escapes`, "%uXXXX" stays as it came.
+    `unicode_escapes`, "%uXXXX" stays as it came. Without a ring, escapes of unreserved bytes stay as they
+    came unless it `decodes_unreserved`.
     """
 
     ring: DecoderRing | None = None
@@ -47,11 +51,17 @@ class Query:
     drop_empty_mark: bool = False
     semicolon: str = "data"
     unicode_escapes: bool = False
+    decodes_unreserved: bool = False
 
     @property
     def octets_alone(self) -> Query:
         """These settings without those that are about parameters."""
-        return Query(ring=self.ring, semicolon=self.semicolon, unicode_escapes=self.unicode_escapes)
+        return Query(
+            ring=self.ring,
+            semicolon=self.semicolon,
+            unicode_escapes=self.unicode_escapes,
+            decodes_unreserved=self.decodes_unreserved,
+        )
 
 
 def query_steps(settings: Query, charset: Charset, declared: str) -> Iterator[tuple[str, Respell, bool]]:
@@ -87,8 +97,18 @@ def speller(settings: Query) -> Respell:
     if settings.ring is not None:
         return settings.ring.canonical
     disallowed = _DISALLOWED_BY_IIS if settings.unicode_escapes else _DISALLOWED
-    # As it came, but for bytes that may not stand in a query; nothing is decoded.
-    return lambda query: disallowed.sub(lambda octet: b"%%%02X" % ord(octet[0]), query)
+    # As it came, but for bytes that may not stand in a query, and perhaps for those that mean the same bare.
+    if not settings.decodes_unreserved:
+        return partial(disallowed.sub, _escaped)
+    return lambda query: _UNRESERVED.sub(_unescaped, disallowed.sub(_escaped, query))
+
+
+def _escaped(octet: re.Match[bytes]) -> bytes:
+    return b"%%%02X" % ord(octet[0])
+
+
+def _unescaped(escape: re.Match[bytes]) -> bytes:
+    return unescape(escape[0])
 
 
 def _through(ring: DecoderRing, separator: re.Pattern[bytes]) -> Respell:

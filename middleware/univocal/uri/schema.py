@@ -106,6 +106,7 @@ _TABLES: Final[dict[str, dict[str, _Setting]]] = {
         "drop_empty": _flag(),
         "drop_empty_mark": _flag(),
         "semicolon": _choice("data", "separates", "begins"),
+        "unreserved": _choice("keep", "decode"),
     },
     "charset": {
         "path": _CHARSETS,
