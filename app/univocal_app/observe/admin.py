@@ -24,11 +24,10 @@ from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_hosts import Hosts, OwnHosts
 from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_page import page_routes
-from univocal_app.observe.admin_problems import FRESH, HANDLERS, bad_request
+from univocal_app.observe.admin_problems import FRESH, HANDLERS
 from univocal_app.observe.admin_purge import PurgeMethods, preview, purge
 from univocal_app.observe.admin_rights import Permitted
-from univocal_app.observe.admin_views import Views
-from univocal_app.observe.explain import explain
+from univocal_app.observe.admin_views import Views, explained
 from univocal_app.observe.metrics import Metrics
 
 # These views read the files of all processes. The other views ask each of them.
@@ -69,7 +68,7 @@ def admin(
         ("/-/spellings", "GET", partial(views.answer_spellings, proxy)),
         ("/-/purge-misses", "GET", partial(views.answer_purge_misses, proxy.tiers)),
         ("/-/events", "GET", events.answer),
-        ("/-/explain", "GET", partial(_explain, proxy)),
+        ("/-/explain", "GET", partial(explained, proxy)),
         ("/-/discover", "GET", Discovering(views.spellings).answer),
         ("/metrics", "GET", partial(_metrics, metrics)),
     ]
@@ -105,20 +104,6 @@ async def _health(_: Request) -> Response:
 
 async def _config(configuration: Callable[[], Configuration], _: Request) -> Response:
     return JSONResponse(shown(configuration()), headers=FRESH)
-
-
-async def _explain(proxy: CacheMiddleware, request: Request) -> Response:
-    runtime = proxy.gate.runtime
-    try:
-        explanation = explain(
-            request.query_params.get("url", ""),
-            runtime.sites,
-            rules_of=runtime.rules_of,
-            guards_of=runtime.restrictions_of,
-        )
-    except ValueError as error:
-        return bad_request(str(error), request)
-    return Response(explanation.as_json() + "\n", media_type="application/json", headers=FRESH)
 
 
 async def _metrics(metrics: Metrics, request: Request) -> Response:

@@ -83,7 +83,7 @@ class _PurgeRequest:
             raise RefusedError("purge-forbidden")
         if not self.hosts.has(request.scope):
             raise RefusedError("unknown-host")
-        order = await ordered(await _content(request), gate.runtime)
+        order = await ordered(await content_of(request), gate.runtime)
         self.purged = Purged(order)
         self.purged = await carry_out(order, self.proxy.tiers, time.time())
         return self.purged
@@ -92,7 +92,7 @@ class _PurgeRequest:
 async def preview(proxy: CacheMiddleware, request: Request) -> Response:
     """Tell how many stored responses the purge that the request's content names would mean."""
     try:
-        order, count = await foresee(await _content(request), proxy.gate.runtime, proxy.tiers)
+        order, count = await foresee(await content_of(request), proxy.gate.runtime, proxy.tiers)
     except RefusedError as refused:
         return refusal(refused, request)
     except (ValueError, RecursionError) as error:
@@ -104,7 +104,7 @@ async def preview(proxy: CacheMiddleware, request: Request) -> Response:
     return JSONResponse({"would_purge": count, **exact, **order.members}, headers=FRESH)
 
 
-async def _content(request: Request) -> dict[str, object]:
+async def content_of(request: Request) -> dict[str, object]:
     """The JSON object in a request. Raises RefusedError, ValueError, RecursionError, ClientDisconnect."""
     content = b""
     async for chunk in request.stream():

@@ -18,6 +18,7 @@ from univocal.http.errors import RefusedError
 from univocal.store.purge_selectors import Keys
 from univocal.store.tiers import Tiers
 from univocal_app.observe.admin_problems import FRESH, bad_request, refusal
+from univocal_app.observe.explain import explain
 from univocal_app.observe.failures import Failures
 from univocal_app.observe.origin_states import OriginStates
 from univocal_app.observe.purge_misses import FEW as NEIGHBOURS
@@ -122,3 +123,18 @@ async def _stored(near: list[Neighbour], tiers: Tiers) -> list[dict[str, Any]]:
         if len(rows) == NEIGHBOURS:
             break
     return rows
+
+
+async def explained(proxy: CacheMiddleware, request: Request) -> Response:
+    """The stages of the URL that `url` names, by the configuration in force."""
+    runtime = proxy.gate.runtime
+    try:
+        explanation = explain(
+            request.query_params.get("url", ""),
+            runtime.sites,
+            rules_of=runtime.rules_of,
+            guards_of=runtime.restrictions_of,
+        )
+    except ValueError as error:
+        return bad_request(str(error), request)
+    return Response(explanation.as_json() + "\n", media_type="application/json", headers=FRESH)

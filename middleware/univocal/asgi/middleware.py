@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from univocal.asgi.application import Application, Mounted
@@ -192,6 +193,20 @@ class CacheMiddleware:
         """
         Purges((url,)).check_hosts("entries")
         return entries_of(url, self.gate.runtime, self.store, self.engine.clock())
+
+    def page(self, *, allow: Callable[[Scope], object] | None = None) -> App:
+        """The page of this cache, to be mounted: `app.mount("/-/cache", cache.page())`.
+
+        `allow` gets the scope of a request, and gives or awaits True if the client may see it, and purge.
+        Without it the rights are those of PURGE. Raises ConfigurationError without the extra proxy.
+        """
+        _require("allow", allow, Callable | None, "a callable that takes a scope")
+        try:
+            mounted: App = import_module("univocal_app.observe.mounted").mounted(self, allow)
+        except ModuleNotFoundError as error:
+            allowed = "the extra univocal[proxy]"
+            raise ConfigurationError("CacheMiddleware", "page", error.name, allowed) from None
+        return mounted
 
     def clear(self) -> None:
         """Remove everything, and store nothing that is under way: for tests.

@@ -18,7 +18,9 @@ from univocal.http.messages import Field, Fields, Received
 from univocal.judge.admission import Admission
 from univocal.uri.target import Canonical
 
-CANONICAL: Final = "univocal.canonical"  # {"canonical", "peer", "chain"}: for a ReverseProxy behind the cache
+CANONICAL: Final = (
+    "univocal.canonical"  # {"canonical", "peer", "chain", "sender"}: for what is behind the cache
+)
 
 
 # Extensions that an application may use past a cache that reads its messages.
@@ -90,7 +92,7 @@ def respell(scope: Scope, admission: Admission, method: bytes, fields: Fields) -
         seen["client"] = scope.get("client")
     passed: dict[str, Any] = {
         EXTENSION: {"target": canonical.target},
-        CANONICAL: {"canonical": canonical, "peer": peer_address, "chain": peer.chain},
+        CANONICAL: {"canonical": canonical, "peer": peer_address, "chain": peer.chain, "sender": peer},
     }
     if extensions:
         passed |= {name: value for name, value in extensions.items() if name in _PASSED_EXTENSIONS}

@@ -1,10 +1,10 @@
 // What a client sent reaches the document as text alone: by textContent, never as markup.
 "use strict";
 
-import { chart } from "/-/page/charts.js";
-import { readable } from "/-/page/keys.js";
-import { compared } from "/-/page/marks.js";
-import { STAGES } from "/-/page/stages.js";
+import { chart } from "./charts.js";
+import { readable } from "./keys.js";
+import { compared } from "./marks.js";
+import { STAGES } from "./stages.js";
 
 // Milliseconds from one answer to the next question.
 const EVERY = matchMedia("(prefers-reduced-motion: reduce)").matches ? 10000 : 2000;
@@ -56,7 +56,7 @@ async function ask(path, options = {}, patience = PATIENCE) {
   const headers = token.get() ? { authorization: `Bearer ${token.get()}` } : {};
   let answer;
   try {
-    answer = await fetch(path, { ...options, headers, signal: AbortSignal.timeout(patience) });
+    answer = await fetch(`.${path}`, { ...options, headers, signal: AbortSignal.timeout(patience) });
   } catch (error) {
     throw new Error(error.name === "TimeoutError" ? "the server takes too long" : "the server is not there");
   }

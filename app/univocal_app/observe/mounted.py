@@ -1,0 +1,147 @@
+"""The page of a mounted cache: an ASGI application for `app.mount("/-/cache", cache.page())`."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from univocal.asgi.messages import send_problem
+from univocal.asgi.middleware import CacheMiddleware
+from univocal.asgi.scope import CANONICAL, request_line
+from univocal.engine.outcome import Outcome, Times
+from univocal.engine.purge import carry_out
+from univocal.http.accept import prefers_html
+from univocal.http.authority import parse_authority
+from univocal.http.errors import RefusedError
+from univocal.http.messages import values
+from univocal.judge.orders import may_purge, ordered
+from univocal.judge.trust import Peer
+from univocal_app.observe.admin_discover import Discovering
+from univocal_app.observe.admin_page import ASSETS, locked, page_routes
+from univocal_app.observe.admin_problems import FRESH, HANDLERS, bad_request, refusal
+from univocal_app.observe.admin_purge import content_of, preview
+from univocal_app.observe.admin_views import Views, explained
+from univocal_app.observe.figures import Figures
+from univocal_app.observe.spellings import Spellings
+from univocal_app.observe.stats import Stats
+from univocal_app.observe.top import Top
+
+_READ = frozenset(("GET", "HEAD"))
+
+
+def mounted(cache: CacheMiddleware, allow: Callable[[Any], Any] | None = None) -> ASGIApp:
+    """The page, figures, keys, spellings, purge and explain of `cache`, of this process, from now on.
+
+    A client that may see it may purge. `allow` gets the scope of each request, and gives or awaits True; without it the
+    rights are those of PURGE.
+    """
+    figures, spellings = Figures(cache.store), Spellings()
+    views = Views(Stats(figures, cache.engine.clock), Top(spellings), spellings, list)
+    cache.engine.audience.counters += [figures, *views.listeners]
+    endpoints: list[tuple[str, str, Callable[[Request], Any]]] = [
+        ("/-/stats", "GET", views.answer_stats),
+        ("/-/top", "GET", views.answer_top),
+        ("/-/origins", "GET", views.answer_origins),
+        ("/-/failures", "GET", views.answer_failures),
+        ("/-/spellings", "GET", partial(views.answer_spellings, cache)),
+        ("/-/purge-misses", "GET", partial(views.answer_purge_misses, cache.tiers)),
+        ("/-/explain", "GET", partial(explained, cache)),
+        ("/-/discover", "GET", Discovering(spellings).answer),
+        ("/-/config", "GET", _no_configuration),
+        ("/-/purge", "POST", partial(_purge, cache)),
+        ("/-/purge/preview", "POST", partial(preview, cache)),
+    ]
+    routes = [Route(path, endpoint, methods=[method]) for path, method, endpoint in endpoints]
+    app = Starlette(routes=[*routes, *page_routes()], exception_handlers=HANDLERS)
+    return _Guarded(app, cache, allow)
+
+
+class _Guarded:
+    """Refuses whoever may not see the page (403); the files of the package are everybody's."""
+
+    def __init__(self, app: ASGIApp, cache: CacheMiddleware, allow: Callable[[Any], Any] | None) -> None:
+        self._app, self._cache, self._allow = app, cache, allow
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        root = scope.get("root_path", "")
+        path = scope["path"].removeprefix(root)
+        if path.startswith(ASSETS) or await self._may(scope):
+            self._cache.engine.audience.settle()
+            if "univocal_app.observe.exposition" not in sys.modules:  # requests are answered meanwhile
+                await asyncio.to_thread(import_module, "univocal_app.observe.exposition")
+            await self._app(scope, receive, send)
+        elif path in {"", "/"} and scope["method"] in _READ and prefers_html(scope["headers"]):
+            await locked()(scope, receive, send)
+        else:
+            await send_problem(send, ("purge-forbidden",), scope)
+
+    async def _may(self, scope: Any) -> bool:
+        if self._allow is not None:
+            allowed = self._allow(scope)
+            return bool(await allowed if inspect.isawaitable(allowed) else allowed)
+        gate, fields = self._cache.gate, list(scope["headers"])
+        if scope["method"] in _READ and (b"sec-fetch-mode", b"navigate") in fields:
+            fields = [field for field in fields if field[0] != b"sec-fetch-site"]
+        host = values(fields, b"host")[:1]
+        names = [each.rpartition(b":")[0] or each for each in host if self._is_own(fields)]
+        peer = _sender(self._cache, scope)
+        if not names:  # any name can be pointed here: then nobody has a right by address
+            peer = Peer(peer.hosts, peer.scheme, None, known=False)
+        return may_purge(peer, fields, gate.runtime, names)
+
+    def _is_own(self, fields: list[tuple[bytes, bytes]]) -> bool:
+        """Tell whether a request's Host is an address, localhost or a host that a site names."""
+        named = values(fields, b"host")
+        authority = parse_authority(named[0]) if len(named) == 1 else None
+        if authority is None:
+            return False
+        host, port = authority
+        sites = self._cache.gate.runtime.sites
+        located = sites.locate(host, port or 80)
+        is_address = b":" in host or host.replace(b".", b"").isdigit()
+        return is_address or host == b"localhost" or (located is not None and located[0] is not sites.default)
+
+
+def _sender(cache: CacheMiddleware, scope: Any) -> Peer:
+    """The sender of a request, as the cache in front believed it: it takes forwarded fields away."""
+    passed = scope.get("extensions", {}).get(CANONICAL)
+    if passed is not None:
+        sender: Peer = passed["sender"]
+        return sender
+    return cache.gate.sender(request_line(scope), list(scope["headers"]))
+
+
+async def _no_configuration(_: Request) -> Response:
+    return JSONResponse({}, headers=FRESH)
+
+
+async def _purge(cache: CacheMiddleware, request: Request) -> Response:
+    """Carry out what the request's content names; the cache's listeners hear of it."""
+    begun, ticks = time.time(), time.perf_counter()
+    try:
+        order = await ordered(await content_of(request), cache.gate.runtime)
+        purged = await carry_out(order, cache.tiers, cache.engine.clock())
+    except RefusedError as refused:
+        return refusal(refused, request)
+    except (ValueError, RecursionError) as error:
+        return bad_request(str(error), request)
+    except ClientDisconnect:
+        return Response()
+    seconds = time.perf_counter() - ticks
+    cache.engine.audience.announce(Outcome.ordered(purged, Times(begun, seconds, seconds)))
+    return Response(purged.body(), media_type="application/json", headers=FRESH)
