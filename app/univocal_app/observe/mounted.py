@@ -44,8 +44,8 @@ _READ = frozenset(("GET", "HEAD"))
 def mounted(cache: CacheMiddleware, allow: Callable[[Any], Any] | None = None) -> ASGIApp:
     """The page, figures, keys, spellings, purge and explain of `cache`, of this process, from now on.
 
-    A client that may see it may purge. `allow` gets the scope of each request, and gives or awaits True; without it the
-    rights are those of PURGE.
+    A client that may see it may purge. `allow` gets the scope of each request, and gives or awaits True.
+    Without it the rights are those of PURGE.
     """
     figures, spellings = Figures(cache.store), Spellings()
     views = Views(Stats(figures, cache.engine.clock), Top(spellings), spellings, list)
