@@ -78,6 +78,10 @@ def traps(source: str) -> Iterator[tuple[int, str]]:
                     line,
                     "others that run meanwhile find the error handled here, for ever if they fail, too",
                 )
+        if isinstance(node, ast.ClassDef):
+            for each in node.body:
+                if isinstance(each, ast.AnnAssign) and ast.unparse(each.annotation) == "object":
+                    yield each.lineno, "no class can be made with the annotation object, but with Any"
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             for line in compared_after_setting(node):
                 yield line, "an attribute that a call between has set to None is a TypeError"
@@ -86,6 +90,9 @@ def traps(source: str) -> Iterator[tuple[int, str]]:
 def test_the_traps_are_recognized() -> None:
     assert [line for line, _ in traps("super().f(*a)\nsuper().f(a)\nf(*a)")] == [1]
     assert [line for line, _ in traps("(n for n in count())\n(n for n in some)\n[n for n in count()]")] == [1]
+    assert [
+        line for line, _ in traps("class A:\n    a: object = None\n    b: Any = None\na: object = A()")
+    ] == [2]
     setting = "def f(self, a):\n    self.a = a\n    a.b()\n    {}\n"
     assert [line for line, _ in traps(setting.format("return self.a is a"))] == [4]
     assert [line for line, _ in traps(setting.format("return self.b is a"))] == []

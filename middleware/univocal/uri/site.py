@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from univocal.http.errors import ConfigurationError
 from univocal.http.globs import compile_globs
@@ -151,7 +151,7 @@ class Site:
     alias_answer: int = 0
     scheme: bytes = b"keep"
     canonical: Literal["serve", "link", 301, 308] = "serve"
-    rules: object = field(default=None, repr=False, compare=False)  # this room knows nothing of a cache
+    rules: Any = field(default=None, repr=False, compare=False)  # this room knows nothing of a cache
 
     root: Route = field(init=False, repr=False, compare=False)  # of the paths that no other route holds
     _prefixes: tuple[Route, ...] = field(init=False, repr=False, compare=False)  # the longest first
