@@ -58,7 +58,8 @@ OUTCOMES = st.lists(
         handling=st.builds(
             Handling, hit=st.booleans(), fwd=st.sampled_from(["", "stale"]), collapsed=st.booleans()
         ),
-        status=st.sampled_from([0, 200, 304, 404]),
+        status=st.sampled_from([0, 200, 304, 404, 502]),
+        reasons=st.sampled_from([(), (), ("bad-host", "bad-target"), ("origin-unreachable",)]),
         sent=st.integers(0, 2**40),
         seconds=st.floats(0, 200),
         alike=st.integers(1, 1000),
@@ -89,6 +90,13 @@ def test_both_tell_the_same_numbers(outcomes: list[Outcome]) -> None:
     assert totals["collapsed"] == told(figures, "univocal_collapsed_total")
     assert totals["hits"] == sum(each.alike for each in outcomes if each.handling.hit)
     assert totals["requests"] == sum(each.alike for each in outcomes)
+    for key in ("requests", "hits", "answerable", "bytes", "cut"):
+        assert sum(site[key] for site in totals["sites"]) == totals[key]
+    for key in ("refused", "failed"):
+        assert sum(site[key] for site in totals["sites"]) == sum(totals[key].values())
+    assert sum(totals["failed"].values()) == told(figures, "univocal_failed_total")
+    assert totals["cut"] == told(figures, "univocal_cut_total")
+    assert totals["answerable"] == told(figures, "univocal_answerable_total")
     for key in ("requests", "hits", "bytes"):
         in_time = [each for each in series if each["at"] >= START]
         assert sum(each[key] for each in in_time) <= totals[key]
@@ -102,6 +110,17 @@ def test_a_refusal_that_is_only_observed_is_a_metric_alone(
     figures(outcome(status=status, reasons=("bad-host", "bad-target")))
     assert Stats(figures, Clock()).document()["totals"]["refused"] == told_by_stats
     assert told(figures, "univocal_refused_total") == 2
+
+
+@pytest.mark.parametrize(
+    ("status", "failed", "cut"), [(502, 1, 0), (200, 0, 1), (404, 0, 1), (0, 0, 0), (503, 0, 1)]
+)
+def test_a_response_that_is_cut_has_not_failed(status: int, failed: int, cut: int) -> None:
+    figures = Figures(MemoryStore())
+    figures(outcome(status=status, reasons=("origin-unreachable",)))
+    totals = Stats(figures, Clock()).document()["totals"]
+    assert (totals["failed"], totals["cut"]) == ({"origin-unreachable": 1} if failed else {}, cut)
+    assert [told(figures, f"univocal_{name}_total") for name in ("failed", "cut")] == [failed, cut]
 
 
 def test_metrics_report_seconds_that_are_counted() -> None:

@@ -22,13 +22,17 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from univocal_app.observe.families import BOUNDS, FAMILIES, SECONDS, Family
+from univocal_app.observe.families import BOUNDS, FAMILIES, ORIGIN_BOUNDS, ORIGIN_SECONDS, SECONDS, Family
 from univocal_app.observe.series import FINE_BOUNDS
 
 # The values of the labels, and the numbers of each process.
 _Each: TypeAlias = tuple[Sequence[str], list[Sequence[float]]]
 
 BUCKETS: Final = [floatToGoString(bound) for bound in (*BOUNDS, math.inf)]  # type: ignore[no-untyped-call]
+_ORIGIN_BUCKETS: Final = [
+    floatToGoString(bound)  # type: ignore[no-untyped-call]
+    for bound in (*ORIGIN_BOUNDS, math.inf)
+]
 # Of the sums up to each fine bound, those that are exposed.
 _EXPOSED: Final = [FINE_BOUNDS.index(bound) for bound in BOUNDS] + [len(FINE_BOUNDS)]
 
@@ -84,7 +88,8 @@ def _histogram(name: str, family: Family, samples: Iterable[_Each]) -> Metric:
         sums = list(accumulate(numbers))
         if name == SECONDS:
             sums = [sums[place] for place in _EXPOSED]
-        histogram.add_metric(values, list(zip(BUCKETS, sums, strict=True)), total)
+        bounds = _ORIGIN_BUCKETS if name == ORIGIN_SECONDS else BUCKETS
+        histogram.add_metric(values, list(zip(bounds, sums, strict=True)), total)
     return histogram
 
 

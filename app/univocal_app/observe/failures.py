@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any, Final
 
 from univocal.engine.outcome import Outcome
-from univocal_app.observe.handled import failed_for
+from univocal_app.observe.handled import cut_for, failed_for
 from univocal_app.observe.survey import Survey
 from univocal_app.processes.commons import Row
 
@@ -39,7 +39,7 @@ class Failures:
                 outcome.site.encode(),
                 received.method[:32],
                 target[:LONGEST],
-                (reason or "stale").encode(),
+                (reason or cut_for(outcome) or "stale").encode(),
                 origin.encode(),
                 cause.encode(),
                 error.encode("utf-8", "replace")[:LONGEST],

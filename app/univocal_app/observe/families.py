@@ -8,6 +8,8 @@ from typing import Final, Literal, NamedTuple
 REQUESTS: Final = "univocal_requests"
 REFUSED: Final = "univocal_refused"
 FAILED: Final = "univocal_failed"
+CUT: Final = "univocal_cut"
+ANSWERABLE: Final = "univocal_answerable"
 BYTES: Final = "univocal_sent_bytes"
 COLLAPSED: Final = "univocal_collapsed"
 PURGES: Final = "univocal_purges"
@@ -56,6 +58,16 @@ FAMILIES: Final = {
         "Requests that were answered with 502, 503 or 504 by univocal itself, by reason",
         ("site", "reason"),
     ),
+    CUT: Family(
+        "counter",
+        "Responses that were cut behind their head, since the rest could not be had, by reason",
+        ("site", "reason"),
+    ),
+    ANSWERABLE: Family(
+        "counter",
+        "GET and HEAD requests, neither refused nor tunnels: the hit ratio is hits by these",
+        ("site",),
+    ),
     BYTES: Family("counter", "Bytes of content sent to clients", ("site",)),
     COLLAPSED: Family("counter", "Requests that were answered by what another one brought", ("site",)),
     PURGES: Family("counter", "Purges that were carried out, by what they named", ("by",)),
@@ -77,7 +89,9 @@ FAMILIES: Final = {
         ("cache",),
     ),
     ORIGIN_SECONDS: Family(
-        "histogram", "Seconds from a request to an origin server to the head of its response", ("site",)
+        "histogram",
+        "Seconds from a request to an origin server to the head of its response, or to a timeout",
+        ("site",),
     ),
     ENTRIES: Family("gauge", "Stored responses in memory"),
     OCTETS: Family("gauge", "Memory of the stored responses"),
@@ -116,6 +130,8 @@ FAMILIES: Final = {
 
 # The upper bounds of the buckets of a histogram, in seconds; behind them is one without a bound.
 BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+# Those of origin servers reach as far as their timeouts.
+ORIGIN_BOUNDS: Final = (*BOUNDS, 30, 60, 120, 300)
 
 
 def written(name: str) -> str:

@@ -21,6 +21,7 @@ from univocal.store.memory import MemoryStore
 from univocal.store.shared import SharedTier
 from univocal_app.observe.counts import Counts, Name, numbers_of
 from univocal_app.observe.families import (
+    ANSWERABLE,
     BEHIND,
     BOUNDS,
     BYTES,
@@ -28,11 +29,13 @@ from univocal_app.observe.families import (
     CONNECTED,
     CONNECTIONS,
     CPU,
+    CUT,
     ENTRIES,
     EVICTIONS,
     FAILED,
     FAMILIES,
     OCTETS,
+    ORIGIN_BOUNDS,
     ORIGIN_ERRORS,
     ORIGIN_REQUESTS,
     ORIGIN_SECONDS,
@@ -45,10 +48,9 @@ from univocal_app.observe.families import (
     STORE_COMMANDS,
     STORE_SECONDS,
 )
-from univocal_app.observe.handled import FAILURES, cache_word, may_hit
+from univocal_app.observe.handled import REFUSALS, cache_word, cut_for, failed_for, may_hit
 from univocal_app.observe.process_figures import process_figures
 from univocal_app.observe.series import (
-    ANSWERABLE,
     COARSE,
     FINE,
     FINE_BOUNDS,
@@ -97,12 +99,12 @@ class Figures:
         self._evicted, self._cpu = (
             self._counts.cells[self._counts.place((name,))] for name in (EVICTIONS, CPU)
         )
-        # By site, handling and class of status: the places of the requests, the bytes and the seconds.
-        self._places: dict[tuple[str, str, int], tuple[int, int, int]] = {}
+        # By site, handling and class of status: the places of the requests, of those that a cache could
+        # answer, of the bytes and the seconds.
+        self._places: dict[tuple[str, str, int], tuple[int, int, int, int]] = {}
         # Likewise by site, origin server and class of status, of requests to it; the seconds by site.
         self._origin_places: dict[tuple[str, str, int], tuple[int, int]] = {}
-        self._reasons = self._counts.place((REASONED,), len(REASONS))
-        self._answerable, self._folded = (self._counts.place((name,)) for name in (ANSWERABLE, FOLDED))
+        self._folded = self._counts.place((FOLDED,))
         self._series = [Series(self._counts, span) for span in (FINE, COARSE)]
         self._second = -1
 
@@ -116,19 +118,31 @@ class Figures:
         elif outcome.bytes:  # the answer to a purge, which asks for no resource
             self._add(BYTES, outcome.site, by=outcome.bytes)
         if outcome.reasons:
-            for reason in outcome.reasons:
-                self._add(FAILED if reason in FAILURES else REFUSED, outcome.site, reason)
-            if outcome.status >= 400 and outcome.reasons[0] in _REASON:
-                self._counts.cells[self._reasons + _REASON[outcome.reasons[0]]] += 1
+            self._explained(outcome)
         if outcome.purged is not None and outcome.purged.count is not None:
             self._add(PURGES, outcome.purged.order.by)
+
+    def _explained(self, outcome: Outcome) -> None:
+        """Count the reasons for an answer: of a failure and of a cut response the first one."""
+        site, first = outcome.site, outcome.reasons[0]
+        if cut_for(outcome):
+            self._add(CUT, site, first)
+            return
+        if failed_for(outcome):
+            self._add(FAILED, site, first)
+        for reason in outcome.reasons:
+            if reason in REFUSALS:
+                self._add(REFUSED, site, reason)
+        if outcome.status >= 400 and first in _REASON:
+            reasons = self._counts.place((REASONED, site), len(REASONS))
+            self._counts.cells[reasons + _REASON[first]] += 1
 
     def _requested(self, outcome: Outcome) -> None:
         handling, times = outcome.handling, outcome.times
         seconds = times.total if outcome.status != 101 else times.first  # a tunnel lasts as long as it likes
         handled = cache_word(handling) or "none"
         key = outcome.site, handled, outcome.status // 100
-        requests, sent, buckets = self._places.get(key) or self._place(*key)
+        requests, answerable, sent, buckets = self._places.get(key) or self._place(*key)
         cells = self._counts.cells
         count = outcome.alike
         cells[requests] += count
@@ -136,7 +150,7 @@ class Figures:
         cells[buckets] += seconds * count
         cells[buckets + 1 + bisect_left(FINE_BOUNDS, seconds)] += count
         if may_hit(outcome):
-            cells[self._answerable] += count
+            cells[answerable] += count
         if outcome.canonical is not None and _is_folded(outcome.received.target, outcome.canonical.target):
             cells[self._folded] += count
         if handling.collapsed:
@@ -174,15 +188,18 @@ class Figures:
         """Count what becomes of a request to origin servers, also if no client waits for it."""
         return OriginWatch(self, request.site)
 
-    def answered(self, site: str, origin: str, status: int, seconds: float) -> None:
-        """Count a response's head, which took so many seconds; with status 0, that none came."""
+    def answered(self, site: str, origin: str, status: int, seconds: float | None) -> None:
+        """Count a response's head, which took so many seconds; with status 0, that none came in these.
+
+        None: there was another end, which says nothing of the origin server's time.
+        """
         key = site, origin, status // 100
         requests, buckets = self._origin_places.get(key) or self._origin_place(*key)
         cells = self._counts.cells
         cells[requests] += 1
-        if status:
+        if seconds is not None:
             cells[buckets] += seconds
-            cells[buckets + 1 + bisect_left(BOUNDS, seconds)] += 1
+            cells[buckets + 1 + bisect_left(ORIGIN_BOUNDS, seconds)] += 1
 
     def commanded(self, command: str, result: str, seconds: float) -> None:
         """Count a command to the store behind memory."""
@@ -195,7 +212,7 @@ class Figures:
         place = self._counts.place
         numbers = self._origin_places[site, origin, hundreds] = (
             place((ORIGIN_REQUESTS, site, origin, f"{hundreds}xx" if hundreds else "none")),
-            place((ORIGIN_SECONDS, site), 2 + len(BOUNDS)),
+            place((ORIGIN_SECONDS, site), 2 + len(ORIGIN_BOUNDS)),
         )
         return numbers
 
@@ -207,10 +224,11 @@ class Figures:
         place = self._counts.place(name)
         self._counts.cells[place] += by
 
-    def _place(self, site: str, handled: str, hundreds: int) -> tuple[int, int, int]:
+    def _place(self, site: str, handled: str, hundreds: int) -> tuple[int, int, int, int]:
         place = self._counts.place
         numbers = self._places[site, handled, hundreds] = (
             place((REQUESTS, site, handled, f"{hundreds}xx" if hundreds else "none")),
+            place((ANSWERABLE, site)),
             place((BYTES, site)),
             place((SECONDS, handled), 2 + len(FINE_BOUNDS)),  # the sum of all before the numbers of each
         )
@@ -259,22 +277,25 @@ class Figures:
 class OriginWatch:
     """One request on its way to origin servers (a `Watch`): the seconds that each of them takes."""
 
-    __slots__ = ("_begun", "_figures", "_site")
+    __slots__ = ("_begun", "_figures", "_site", "_timed_out")
 
     def __init__(self, figures: Figures, site: str) -> None:
         self._figures, self._site, self._begun = figures, site, 0.0
+        self._timed_out = False
 
     def sending(self, _: str, fields: Fields) -> Fields:
         """Begin to count."""
-        self._begun = time.perf_counter()
+        self._begun, self._timed_out = time.perf_counter(), False
         return fields
 
     def answered(self, origin: str, status: int) -> None:
         """Count the head of a response, or that there is none."""
-        self._figures.answered(self._site, origin, status, time.perf_counter() - self._begun)
+        seconds = time.perf_counter() - self._begun if status or self._timed_out else None
+        self._figures.answered(self._site, origin, status, seconds)
 
     def failed(self, failure: Failure) -> None:
-        """Count a failure."""
+        """Count a failure, which comes before the word that no head came."""
+        self._timed_out = failure.reason == "timeout"
         self._figures.failed(self._site, failure)
 
 

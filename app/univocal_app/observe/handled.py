@@ -33,8 +33,14 @@ def refused_for(outcome: Outcome) -> str:
 
 def failed_for(outcome: Outcome) -> str:
     """The first reason for which a request was answered with 502, 503 or 504 here; empty if it was not."""
-    reason = outcome.reasons[0] if outcome.reasons and outcome.status >= 400 else ""
-    return reason if reason in FAILURES else ""
+    reason = outcome.reasons[0] if outcome.reasons else ""
+    return reason if reason in FAILURES and outcome.status == status_of(reason) else ""
+
+
+def cut_for(outcome: Outcome) -> str:
+    """The first reason for which a response was cut behind its head; empty if it was not."""
+    reason = outcome.reasons[0] if outcome.reasons and outcome.status else ""
+    return reason if reason in FAILURES and outcome.status != status_of(reason) else ""
 
 
 def may_hit(outcome: Outcome) -> bool:

@@ -13,9 +13,11 @@ from typing import Final, NamedTuple, TypeAlias
 from univocal.http.errors import REASONS
 from univocal_app.observe.counts import Counts, Name
 from univocal_app.observe.families import (
+    ANSWERABLE,
     BOUNDS,
     BYTES,
     COLLAPSED,
+    CUT,
     ENTRIES,
     EVICTIONS,
     OCTETS,
@@ -48,8 +50,7 @@ COARSE: Final = Span(15, 3600)
 # Kinds of numbers beside the metrics'.
 STALE: Final = "stale"  # hits that were no longer fresh
 FOLDED: Final = "folded"  # requests in another spelling than the canonical one
-ANSWERABLE: Final = "answerable"  # requests that a cache could answer
-REASONED: Final = "reasoned"  # answers of univocal's own by their first reason, in the order of REASONS
+REASONED: Final = "reasoned"  # answers of univocal's own by site and first reason, in the order of REASONS
 MAX_BYTES: Final = "max_bytes"  # of stored responses
 SERIES: Final = "series"
 
@@ -68,7 +69,7 @@ CLASSES: Final = ("1xx", "2xx", "3xx", "4xx", "5xx", "none")  # of statuses; non
 class Sums:
     """The places of sums in a row of numbers."""
 
-    HITS, STALE, FOLDED, ANSWERABLE, COLLAPSED, BYTES, PURGES, SECONDS = range(8)
+    HITS, STALE, FOLDED, ANSWERABLE, COLLAPSED, BYTES, PURGES, CUT, SECONDS = range(9)
     REASONED = SECONDS + _BUCKETS
     STATUSES = REASONED + len(REASONS)
     WIDTH = STATUSES + len(CLASSES)
@@ -84,9 +85,11 @@ def sums_of(of: Of) -> list[float]:
     for (handled,), numbers in of(SECONDS):
         buckets = added(buckets, numbers[1:])
         hits += sum(numbers[1:]) if handled == "hit" else 0
-    kinds = (STALE, FOLDED, ANSWERABLE, COLLAPSED, BYTES, PURGES)
+    kinds = (STALE, FOLDED, ANSWERABLE, COLLAPSED, BYTES, PURGES, CUT)
     singles = [sum(number for _, (number,) in of(kind)) for kind in kinds]
-    reasoned = next((numbers for _, numbers in of(REASONED)), [0.0] * len(REASONS))
+    reasoned = [0.0] * len(REASONS)
+    for _, numbers in of(REASONED):
+        reasoned = added(reasoned, numbers)
     statuses = dict.fromkeys(CLASSES, 0.0)
     for (_, _, status), (number,) in of(REQUESTS):
         if status in statuses:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from univocal.http.errors import REASONS
 from univocal_app.observe.counts import Name, grouped
-from univocal_app.observe.families import BYTES, CONNECTIONS, FAILED, REFUSED, REQUESTS
+from univocal_app.observe.families import ANSWERABLE, BYTES, CONNECTIONS, CUT, REQUESTS
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.handled import FAILURES
 from univocal_app.observe.series import (
@@ -22,6 +22,7 @@ from univocal_app.observe.series import (
     COARSE,
     FINE,
     FINE_BOUNDS,
+    REASONED,
     SERIES,
     Span,
     Sums,
@@ -34,7 +35,7 @@ from univocal_app.observe.series import (
 
 SPANS: Final = {span.step: span for span in (FINE, COARSE)}  # by the seconds of a step
 _STORED: Final = ("responses", "bytes", "max_bytes", "evictions")
-_BY_SITE: Final = {BYTES: "bytes", REFUSED: "refused", FAILED: "failed"}
+_BY_SITE: Final = {BYTES: "bytes", ANSWERABLE: "answerable", CUT: "cut"}
 
 _Numbers = Mapping[Name, Sequence[float]]
 
@@ -94,12 +95,13 @@ def _written(row: Sequence[float]) -> dict[str, Any]:
         "requests": int(sum(buckets)),
         "hits": hits,
         "answerable": answerable,
-        "hit_ratio": round(hits / answerable, 6) if answerable else 0.0,
+        "hit_ratio": _ratio(hits, answerable),
         "folded": int(row[Sums.FOLDED]),
         "stale": int(row[Sums.STALE]),
         "collapsed": int(row[Sums.COLLAPSED]),
         "refused": {name: number for name, number in reasons.items() if number and name not in FAILURES},
         "failed": {name: number for name, number in reasons.items() if number and name in FAILURES},
+        "cut": int(row[Sums.CUT]),
         "statuses": {name: number for name, number in statuses if number},
         "bytes": int(row[Sums.BYTES]),
         "purges": int(row[Sums.PURGES]),
@@ -112,21 +114,31 @@ def _by_site(each: Sequence[_Numbers]) -> list[dict[str, Any]]:
     sites = dict[str, dict[str, Any]]()
     for numbers in each:
         for (kind, *labels), values in numbers.items():
-            if kind != REQUESTS and kind not in _BY_SITE:
+            if kind not in (REQUESTS, REASONED) and kind not in _BY_SITE:
                 continue
             site = sites.setdefault(
                 labels[0],
-                {"site": labels[0], "requests": 0, "hits": 0, "bytes": 0, "refused": 0, "failed": 0}
-                | {"statuses": dict.fromkeys(CLASSES, 0)},
+                {"site": labels[0], "requests": 0, "answerable": 0, "hits": 0, "hit_ratio": 0.0, "bytes": 0}
+                | {"refused": 0, "failed": 0, "cut": 0, "statuses": dict.fromkeys(CLASSES, 0)},
             )
             number = int(values[0])
-            if kind == REQUESTS:
+            if kind == REASONED:
+                for reason, count in zip(REASONS, map(int, values), strict=True):
+                    site["failed" if reason in FAILURES else "refused"] += count
+            elif kind == REQUESTS:
                 site["requests"] += number
                 site["hits"] += number if labels[1] == "hit" else 0
                 site["statuses"][labels[2]] = site["statuses"].get(labels[2], 0) + number
             else:
                 site[_BY_SITE[kind]] += number
+    for site in sites.values():
+        site["hit_ratio"] = _ratio(site["hits"], site["answerable"])
     return sorted(sites.values(), key=lambda site: -site["requests"])
+
+
+def _ratio(hits: int, answerable: int) -> float:
+    """The hit ratio: hits by the requests that a cache could answer."""
+    return round(hits / answerable, 6) if answerable else 0.0
 
 
 def _connections(each: Sequence[_Numbers]) -> dict[str, int]:

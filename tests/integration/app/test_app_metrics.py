@@ -32,7 +32,7 @@ from univocal.uri.target import Canonical
 from univocal_app.config.tables import validate
 from univocal_app.observe.counts import STEP
 from univocal_app.observe.families import BOUNDS, FAMILIES, REQUESTS, SECONDS, written
-from univocal_app.observe.figures import Figures
+from univocal_app.observe.figures import Figures, OriginWatch
 from univocal_app.observe.metrics import Metrics
 from univocal_app.processes.commons import Commons
 from univocal_app.run.assemble import assemble
@@ -93,6 +93,8 @@ class Reference:
         status = f"{outcome.status // 100}xx" if outcome.status else "none"
         counters = self.counters
         counters["requests"].labels(outcome.site, handled, status).inc()
+        refused = bool(outcome.reasons) and outcome.status >= 400
+        counters["answerable"].labels(outcome.site).inc(not refused)
         counters["sent_bytes"].labels(outcome.site).inc(outcome.bytes)
         if outcome.handling.collapsed:
             counters["collapsed"].labels(outcome.site).inc()
@@ -319,16 +321,30 @@ def test_openmetrics_for_whoever_asks(accept: str, media_type: str, end: str) ->
 
 def test_requests_to_origin_servers_and_the_seconds_that_each_took() -> None:
     metrics, url = Figures(MemoryStore()), "http://127.0.0.1:9000"
-    for status, seconds in ((200, 0.002), (200, 0.3), (503, 0.7), (0, 5.0)):
+    for status, seconds in ((200, 0.002), (200, 0.3), (503, 0.7), (0, 60.0), (0, None)):
         metrics.answered("en.example", url, status, seconds)
     lines = text_of(metrics).splitlines()
     labels = f'origin="{url}",site="en.example"'
     assert [line for line in lines if line.startswith("univocal_origin_requests_total")] == [
         f'univocal_origin_requests_total{{{labels},status="{status}"}} {number}'
-        for status, number in (("2xx", 2.0), ("5xx", 1.0), ("none", 1.0))
+        for status, number in (("2xx", 2.0), ("5xx", 1.0), ("none", 2.0))
     ]
-    assert told(metrics, "univocal_origin_seconds_sum") == pytest.approx(1.002)
-    assert told(metrics, "univocal_origin_seconds_count") == 3  # of those that have an end
+    assert told(metrics, "univocal_origin_seconds_sum") == pytest.approx(61.002)
+    assert told(metrics, "univocal_origin_seconds_count") == 4  # of heads and timeouts
+    buckets = [line for line in lines if line.startswith("univocal_origin_seconds_bucket")]
+    assert [tuple(re.findall(r'le="([^"]*)".* (\S+)', line)[0]) for line in buckets][-5:] == [
+        *(("30.0", "3.0"), ("60.0", "4.0"), ("120.0", "4.0"), ("300.0", "4.0"), ("+Inf", "4.0"))
+    ]
+
+
+def test_a_timeout_counts_with_its_seconds() -> None:
+    metrics, url = Figures(MemoryStore()), "http://127.0.0.1:9000"
+    for reason, counted in (("refused", 0), ("timeout", 1), ("reset", 1)):
+        watch = OriginWatch(metrics, "en.example")
+        watch.sending(url, [])
+        watch.failed(Failure(url, "127.0.0.1", reason, "said"))
+        watch.answered(url, 0)
+        assert told(metrics, "univocal_origin_seconds_count") == counted
 
 
 def test_one_process_tells_which_origin_servers_are_up(tmp_path: Path) -> None:
