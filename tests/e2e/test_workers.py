@@ -137,6 +137,35 @@ def test_what_the_page_shows_is_of_every_worker(workers: Fixture, ask: Fixture) 
     assert neighbour["differs"] == ["path", "query"]
 
 
+@pytest.mark.parametrize(("count", "kind"), [(2, "memory"), (2, "file"), (1, "file")])
+def test_the_figures_show_what_all_store_together(
+    start: Fixture, ask: Fixture, origin: Any, tmp_path: Path, count: int, kind: str
+) -> None:
+    store = "memory" if kind == "memory" else f"file://{tmp_path / 'store'}"
+    file = tmp_path / "univocal.toml"
+    file.write_text(
+        f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nworkers = {count}\naccess_log = "off"\n'
+        f'[cache]\nstore = "{store}"\nmax_bytes = "64 MiB"\ndisk_bytes = "64 MiB"\n'
+        f'[[sites]]\nhosts = ["en.example"]\nprofile = "rfc3986"\nupstream = "{origin.url}"\n'
+    )
+    running = start("serve", "--config", str(file))
+    for number in range(40):
+        assert ask(running.proxy, f"/p{number}", "en.example").status == 200
+
+    def stored() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(ask(running.admin, "/-/stats", "127.0.0.1").body)["totals"][
+            "stored"
+        ]
+        return found
+
+    until(lambda: stored()["responses"] == 40)
+    told = stored()
+    assert told["shared"] == {name: told[name] for name in ("responses", "bytes", "max_bytes", "evictions")}
+    assert (told["max_bytes"], told["evictions"]) == (64 << 20, 0)
+    assert 0 < told["bytes"] <= told["max_bytes"]
+    assert 0 < told["memory"]["responses"] <= 40
+
+
 def test_hits_of_all_workers_are_in_the_figures_at_once(workers: Fixture, ask: Fixture) -> None:
     running = workers()
     asked_of_each(ask, running)  # from now on each has it in memory

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -16,6 +16,7 @@ from univocal.engine.audience import Listener
 from univocal.engine.purge import foresee
 from univocal.http.errors import RefusedError
 from univocal.store.purge_selectors import Keys
+from univocal.store.roles import Holding
 from univocal.store.tiers import Tiers
 from univocal_app.observe.admin_problems import FRESH, bad_request, refusal
 from univocal_app.observe.explain import explain
@@ -31,11 +32,16 @@ MOST: Final = 1000  # of `n`
 FEW: Final = 20  # where no `n` is given
 
 
+async def _nothing_held() -> None:
+    return None
+
+
 @dataclass(frozen=True)
 class Views:
     """The endpoints, and the listeners that they show.
 
     `origins` gives the sites with the URLs of their origin servers, `certificates` those in force.
+    `held` says what the store behind memory holds.
     """
 
     stats: Stats
@@ -45,6 +51,7 @@ class Views:
     origin_states: OriginStates = field(default_factory=lambda: OriginStates(tuple))
     failures: Failures = field(default_factory=Failures)
     certificates: Callable[[], list[dict[str, Any]]] = list
+    held: Callable[[], Awaitable[Holding | None]] = _nothing_held
 
     @property
     def listeners(self) -> list[Listener]:
@@ -57,7 +64,8 @@ class Views:
         if span is None:
             return bad_request(f"step must be one of {', '.join(map(str, SPANS))}", request)
         self.stats.look()
-        document: dict[str, Any] = await asyncio.to_thread(self.stats.document, SPANS[span])
+        held = await self.held()
+        document: dict[str, Any] = await asyncio.to_thread(self.stats.document, SPANS[span], held)
         document["totals"]["origins"] = self.origins()
         document["certificates"] = self.certificates()
         return JSONResponse(document, headers=FRESH)

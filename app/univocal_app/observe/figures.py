@@ -57,6 +57,7 @@ from univocal_app.observe.series import (
     FOLDED,
     MAX_BYTES,
     REASONED,
+    SHARED_EVICTIONS,
     STALE,
     Series,
 )
@@ -96,8 +97,8 @@ class Figures:
         for name in (ENTRIES, OCTETS, MAX_BYTES):  # which a thread may look at
             self._counts.place((name,))
         # The numbers that others that had this process's name have counted before.
-        self._evicted, self._cpu = (
-            self._counts.cells[self._counts.place((name,))] for name in (EVICTIONS, CPU)
+        self._evicted, self._cpu, self._shared_evicted = (
+            self._counts.cells[self._counts.place((name,))] for name in (EVICTIONS, CPU, SHARED_EVICTIONS)
         )
         # By site, handling and class of status: the places of the requests, of those that a cache could
         # answer, of the bytes and the seconds.
@@ -240,6 +241,7 @@ class Figures:
         if self._shared is not None:
             self._set(CONNECTED, self._shared.connected)
             self._set(BEHIND, self._shared.behind)
+            self._set(SHARED_EVICTIONS, self._shared_evicted + self._shared.evictions)
         for side, number in self._connections().items():
             self._set(CONNECTIONS, number, side)
         if self._leads:  # or several would tell of one state

@@ -52,6 +52,7 @@ STALE: Final = "stale"  # hits that were no longer fresh
 FOLDED: Final = "folded"  # requests in another spelling than the canonical one
 REASONED: Final = "reasoned"  # answers of univocal's own by site and first reason, in the order of REASONS
 MAX_BYTES: Final = "max_bytes"  # of stored responses
+SHARED_EVICTIONS: Final = "shared_evictions"  # from the store behind memory
 SERIES: Final = "series"
 
 # The upper bounds of the buckets in which the seconds of requests are counted: from 0.1 ms to 100 s, 33 %

@@ -13,6 +13,7 @@ from itertools import accumulate, pairwise
 from typing import Any, Final
 
 from univocal.http.errors import REASONS
+from univocal.store.roles import Holding
 from univocal_app.observe.counts import Name, grouped
 from univocal_app.observe.families import ANSWERABLE, BYTES, CONNECTIONS, CUT, REQUESTS
 from univocal_app.observe.figures import Figures
@@ -24,6 +25,7 @@ from univocal_app.observe.series import (
     FINE_BOUNDS,
     REASONED,
     SERIES,
+    SHARED_EVICTIONS,
     Span,
     Sums,
     added,
@@ -50,8 +52,11 @@ class Stats:
         """Write down how many connections there are now."""
         self._figures.look()
 
-    def document(self, span: Span = FINE) -> dict[str, Any]:
-        """The object that `GET /-/stats` answers with, but for the origins; a thread may ask."""
+    def document(self, span: Span = FINE, behind: Holding | None = None) -> dict[str, Any]:
+        """The object that `GET /-/stats` answers with, but for the origins; a thread may ask.
+
+        `behind` is what the store behind memory holds, if there is one that says so.
+        """
         totals, stored, now = [0.0] * Sums.WIDTH, [0.0] * len(_STORED), int(self._clock())
         step = span.step
         last = now - now % step
@@ -70,7 +75,11 @@ class Stats:
             held = [added(one, other) for one, other in zip(held, ends, strict=True)]
         seconds = range(first, last + 1, step)
         return {
-            "totals": {**_written(totals), "stored": _kept(stored), "sites": _by_site(each)},
+            "totals": {
+                **_written(totals),
+                "stored": _stored(_kept(stored), each, behind),
+                "sites": _by_site(each),
+            },
             "series": [
                 {"at": second, **_written(series[second]), "stored": _kept(end, before)}
                 for second, (before, end) in zip(seconds, pairwise(held), strict=True)
@@ -157,6 +166,15 @@ def _kept(numbers: Sequence[float], before: Sequence[float] | None = None) -> di
     if before is not None:
         kept["evictions"] = max(0, kept["evictions"] - int(before[-1]))
     return kept
+
+
+def _stored(memory: dict[str, int], each: Sequence[_Numbers], behind: Holding | None) -> dict[str, Any]:
+    """What is stored for the program: in the store behind memory, if it says so, else in memory."""
+    if behind is None:
+        return memory
+    evicted = sum(numbers.get((SHARED_EVICTIONS,), (0.0,))[0] for numbers in each)
+    shared = {**behind._asdict(), "evictions": int(evicted)}
+    return {**shared, "memory": memory, "shared": shared}
 
 
 def _quantile(numbers: Sequence[float], part: float) -> float:

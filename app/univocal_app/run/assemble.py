@@ -288,6 +288,7 @@ def assemble(
         states,
         Failures(survey),
         lambda: expiries(house.configuration, house.source),
+        *([] if shared is None else [shared.holding]),
     )
     proxy = _proxy(origins, runtime, shared or memory, [figures, *views.listeners], commons)
     listener = _listener(configuration, proxy, origins)

@@ -57,6 +57,14 @@ class Numbered(NamedTuple):
     has_content: bool = True
 
 
+class Holding(NamedTuple):
+    """What a store holds: responses, the bytes that it takes, and the most of them."""
+
+    responses: int
+    bytes: int
+    max_bytes: int
+
+
 class FetchLease:
     """A fetch of a key, as the store behind memory knows it.
 
@@ -201,6 +209,15 @@ class Entries(ABC):
     def counts(self, selector: Selector) -> bool:  # noqa: ARG002
         """True if `count` knows all that this selector means."""
         return True
+
+    @property
+    def evictions(self) -> int:
+        """The number of responses that this process has removed to make room for others."""
+        return 0
+
+    async def holding(self) -> Holding | None:
+        """What the store holds by now; None if it does not say."""
+        return None
 
     async def walk(self, judge: Judge, followed: Callable[[], int]) -> None:  # noqa: B027
         """Clean up in the background until it is cancelled, if the store does not by itself.

@@ -31,6 +31,7 @@ from univocal.store.roles import (
     BeyondHorizonError,
     Entries,
     FetchLease,
+    Holding,
     NodeLease,
     Numbered,
     Purges,
@@ -121,6 +122,18 @@ class SharedTier(Tiers):
         """The seconds for which this node has not heard of the journal's end."""
         until = self._purges.trusted_until()
         return 0.0 if until == inf else max(0.0, self.clock() + BOUND - until)
+
+    @property
+    def evictions(self) -> int:
+        """The number of the store's responses that this process has removed to make room."""
+        return self._entries.evictions
+
+    async def holding(self) -> Holding | None:
+        """What the store holds by now; None if it does not say."""
+        try:
+            return await self._entries.holding()
+        except StoreUnavailableError:
+            return None
 
     async def start(self, patience: float = 1.0) -> None:
         """Begin to follow the journal, and wait up to `patience` seconds for it; then go on without."""

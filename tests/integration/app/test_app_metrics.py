@@ -160,7 +160,7 @@ def store_of(responses: int, evictions: int = 0) -> MemoryStore:
 
 
 class Shared:
-    behind = 0.0
+    behind, evictions = 0.0, 0
 
     def __init__(self, connected: bool) -> None:
         self.connected = connected

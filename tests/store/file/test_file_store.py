@@ -365,6 +365,11 @@ async def test_a_store_stays_within_its_bytes_and_keeps_used_entries(opened: Ope
     for number in range(60):
         await store(tier, response(str(number), bytes(100_000)))
     assert sum(file.stat().st_size for file in (tmp_path / "store").glob("*.db")) < 4 << 20
+    holding = await tier.holding()
+    assert holding is not None
+    assert 0 < holding.bytes <= holding.max_bytes == 2 << 20
+    assert tier.evictions > 0
+    assert holding.responses + tier.evictions == 60
     other = await opened()
     assert await served(other, "59") != []
     assert await served(other, "0") == []

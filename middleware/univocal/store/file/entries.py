@@ -26,6 +26,7 @@ from univocal.store.roles import (
     BeyondHorizonError,
     Entries,
     FetchLease,
+    Holding,
     Judge,
     Numbered,
     StoreReport,
@@ -111,6 +112,14 @@ class FileEntries(Entries):
         self._carried_out: list[int] = []  # the purges of these numbers, since `_synced`
         self._synced = time.monotonic()
         self._writer = self._new_writer()
+        self._evicted = 0
+
+    @property
+    def evictions(self) -> int:
+        return self._evicted
+
+    async def holding(self) -> Holding:
+        return Holding(*await self._read("holding", lambda rows: rows.holding()), self.disk_bytes)
 
     # Reading
 
@@ -456,6 +465,8 @@ class FileEntries(Entries):
         if any(work.size for work in batch):
             self._refusals.stored()
         _tell(batch, None)
+        self._evicted += rows.evicted
+        rows.evicted = 0
         self._carried_out += [work.settles for work in batch if work.settles]
         self._settle(rows)
 

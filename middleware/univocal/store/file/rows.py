@@ -160,6 +160,7 @@ class EntryTable:
     ) -> None:
         self.limit, self._log = limit, log
         self._is_narrow = False
+        self.evicted = 0  # rows that made room for others
         self._slice: Final = min(SLICE, log // LOGGED)
         self._sql: Final = sqlite3.connect(
             path, timeout=patience, isolation_level=None, check_same_thread=False
@@ -350,6 +351,7 @@ class EntryTable:
     def _evict_alone(self, rows: Sequence[tuple[int, bytes]]) -> None:
         self.begin()
         self._drop(rows)
+        self.evicted += len(rows)
         self.commit()
 
     def commit(self) -> None:
@@ -470,7 +472,12 @@ class EntryTable:
                 del rows[count:]
                 break
         self._drop(rows)
+        self.evicted += len(rows)
         return len(rows)
+
+    def holding(self) -> tuple[int, int]:
+        """The number of rows, and the bytes of both files."""
+        return self._value("SELECT count(*) FROM entries"), self.size + self._content.size
 
 
 _OLDEST: Final = "SELECT id, place FROM entries ORDER BY touched, id LIMIT ?"
