@@ -169,7 +169,7 @@ def _kept(numbers: Sequence[float], before: Sequence[float] | None = None) -> di
 
 
 def _stored(memory: dict[str, int], each: Sequence[_Numbers], behind: Holding | None) -> dict[str, Any]:
-    """What is stored for the program: in the store behind memory, if it says so, else in memory."""
+    """The numbers of the stored responses: in the store behind memory, if it says so, else in memory."""
     if behind is None:
         return memory
     evicted = sum(numbers.get((SHARED_EVICTIONS,), (0.0,))[0] for numbers in each)

@@ -58,7 +58,7 @@ class Numbered(NamedTuple):
 
 
 class Holding(NamedTuple):
-    """What a store holds: responses, the bytes that it takes, and the most of them."""
+    """The responses that a store holds, the bytes that they take, and the most of these."""
 
     responses: int
     bytes: int
@@ -216,7 +216,7 @@ class Entries(ABC):
         return 0
 
     async def holding(self) -> Holding | None:
-        """What the store holds by now; None if it does not say."""
+        """The responses that the store holds by now; None if it does not say."""
         return None
 
     async def walk(self, judge: Judge, followed: Callable[[], int]) -> None:  # noqa: B027

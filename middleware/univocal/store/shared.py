@@ -129,7 +129,7 @@ class SharedTier(Tiers):
         return self._entries.evictions
 
     async def holding(self) -> Holding | None:
-        """What the store holds by now; None if it does not say."""
+        """The responses that the store holds by now; None if it does not say."""
         try:
             return await self._entries.holding()
         except StoreUnavailableError:
