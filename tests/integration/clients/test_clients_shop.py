@@ -1,0 +1,385 @@
+"""One list of expectations for a shop under each ASGI server, with the cache around it and without it.
+
+All is equal but for what a cache is for. Each row is asked for once without the cache, and twice with it: a
+second request may be one that is passed by, or a hit.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from tests.ports import free_port
+
+HERE = Path(__file__).parent
+STARTS = 60  # seconds
+ANSWERS = 5
+COMMANDS = {
+    "uvicorn with httptools": ["uvicorn", "--http", "httptools", "--port", "{port}"],
+    "uvicorn with h11": ["uvicorn", "--http", "h11", "--port", "{port}"],
+    "hypercorn": ["hypercorn", "--bind", "127.0.0.1:{port}"],
+    "granian": ["granian", "--interface", "asgi", "--host", "127.0.0.1", "--port", "{port}"],
+    "daphne": ["daphne", "--bind", "127.0.0.1", "--port", "{port}", "--verbosity", "0"],
+}
+# Fields that a cache, or the time, makes different.
+OTHER = frozenset({"age", "cache-status", "date", "server"})
+
+
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class Row(NamedTuple):
+    """A request, and what comes of it: status, content, fields, and events that the shop tells afterwards.
+
+    The status 0 leaves it to the server.
+    """
+
+    target: str
+    status: int = 200
+    content: str | None = None
+    method: str = "GET"
+    fields: Mapping[str, str] = NOTHING
+    body: bytes = b""
+    seen: Mapping[str, str] = NOTHING
+    events: tuple[str, ...] = ()
+    cut: bool = False
+
+
+JSON = {"Content-Type": "application/json"}
+CHUNKED = {"Transfer-Encoding": "chunked"}
+BASIC = {"Authorization": "Basic " + base64.b64encode(b"ann:secret").decode()}
+SESSION = ("open", "closed in a thread", "closed")
+SAID = "said: by a handler, True"
+TASKS = ("async task", "task in a thread")
+ROWS = {
+    "JSON": Row("/", content='{"shop":"open"}', seen={"content-type": "application/json"}),
+    "a function as middleware": Row("/functions/streamed", content="0 1 2 3 4 ", seen={"x-timed": "yes"}),
+    "a stream that fails within it": Row(
+        "/functions/broken-within", content="half", events=("raised: a stream failed",)
+    ),
+    "content through it": Row(
+        "/functions/echo", content='{"octets":2,"type":null,"first":"ab"}', method="POST", body=b"ab"
+    ),
+    "dependencies within it": Row(
+        "/functions/session", content='["session","thread"]', method="POST", events=SESSION
+    ),
+    "a path parameter": Row("/items/7", content='{"number":7,"page":1}'),
+    "a query parameter": Row("/items/7?page=2", content='{"number":7,"page":2}'),
+    "an escaped digit": Row("/items/%37", content='{"number":7,"page":1}'),
+    "a wrong parameter": Row("/items/seven", 422),
+    "a wrong query": Row("/items/7?page=x", 422),
+    "repeated queries": Row("/search?a=1&a=2&b=", content='[["a","1"],["a","2"],["b",""]]'),
+    "an escaped query": Row("/search?a%20b=c%26d", content='[["a b","c&d"]]'),
+    "a query with plus": Row("/search?a=b+c", content='[["a","b c"]]'),
+    "a path with a blank": Row("/files/a%20b", content='"a b"'),
+    "a path in UTF-8": Row("/files/%C3%A9", content='"é"'),
+    "a path with folders": Row("/files/a/b/c", content='"a/b/c"'),
+    "a path with marks": Row("/files/a:b@c,d;e=f", content='"a:b@c,d;e=f"'),
+    "text": Row("/plain", content="plain", seen={"x-shop": "yes", "cache-control": "no-store"}),
+    "HTML": Row("/html", content="<h1>é</h1>", seen={"content-type": "text/html; charset=utf-8"}),
+    "no content": Row("/empty", 204, ""),
+    "repeated fields": Row("/repeated", seen={"x-two": "one, two"}),
+    "a redirect": Row("/moved", 302, "", seen={"location": "/elsewhere?a=b"}),
+    "a stream": Row("/streamed", content="0 1 2 3 4 "),
+    "a stream over HTTP/1.0's end": Row("/streamed", content="0 1 2 3 4 ", fields={"Connection": "close"}),
+    "a megabyte": Row("/large", content="0123456789abcdef" * 65536),
+    "a megabyte, compressed": Row(
+        "/large", fields={"Accept-Encoding": "gzip"}, seen={"content-encoding": "gzip"}
+    ),
+    "a file": Row("/file", content="0123456789\n"),
+    "a part of a file": Row("/file", 206, "234", fields={"Range": "bytes=2-4"}),
+    "a static file": Row("/static/file.txt", content="0123456789\n"),
+    "a part of a static file": Row("/static/file.txt", 206, "01", fields={"Range": "bytes=0-1"}),
+    "no static file": Row("/static/none.txt", 404),
+    "HEAD of a static file": Row("/static/file.txt", 200, "", "HEAD", seen={"content-length": "11"}),
+    "HEAD": Row("/any", 200, "", "HEAD"),
+    "PUT": Row("/any", content='"PUT"', method="PUT"),
+    "PATCH": Row("/any", content='"PATCH"', method="PATCH"),
+    "DELETE": Row("/any", content='"DELETE"', method="DELETE"),
+    "OPTIONS": Row("/any", content='"OPTIONS"', method="OPTIONS"),
+    "a validator": Row("/etag", content="tagged", seen={"etag": '"v1"'}),
+    "a validator that fits": Row("/etag", 304, "", fields={"If-None-Match": '"v1"'}, seen={"etag": '"v1"'}),
+    "a validator that does not": Row("/etag", content="tagged", fields={"If-None-Match": '"v0"'}),
+    "POST of JSON": Row(
+        "/items",
+        content='{"name":"a","price":2.0}',
+        method="POST",
+        fields=JSON,
+        body=b'{"name":"a","price":2}',
+    ),
+    "POST of wrong JSON": Row("/items", 422, method="POST", fields=JSON, body=b'{"name":'),
+    "POST of too little": Row("/items", 422, method="POST", fields=JSON, body=b"{}"),
+    "POST of nothing": Row("/echo", content='{"octets":0,"type":null,"first":""}', method="POST"),
+    "POST of text": Row(
+        "/echo",
+        content='{"octets":5,"type":"text/plain","first":"hello"}',
+        method="POST",
+        fields={"Content-Type": "text/plain"},
+        body=b"hello",
+    ),
+    "POST of a megabyte": Row("/chunks", content="1000000", method="POST", body=b"x" * 1_000_000),
+    "POST in chunks": Row(
+        "/chunks", content="11", method="POST", fields=CHUNKED, body=b"5\r\nhello\r\n6\r\n world\r\n0\r\n\r\n"
+    ),
+    "POST that is not read": Row("/unread", content='"unread"', method="POST", body=b"x" * 100_000),
+    "a header field": Row("/fields", content='["a",null]', fields={"X-Shop": "a"}),
+    "a cookie": Row("/fields", content='[null,"b"]', fields={"Cookie": "basket=b"}),
+    "the client": Row("/whence", content='{"url":"/whence","base":"/","client":"127.0.0.1","scheme":"http"}'),
+    "a URL by name": Row("/named", content='"/items/7"'),
+    "a client that is there": Row("/there", content="false"),
+    "state of the lifespan": Row("/state", 0),
+    "no key": Row("/key", 401),
+    "a key": Row("/key", content='"ann"', fields={"X-API-Key": "ann"}),
+    "another key": Row("/key", content='"bob"', fields={"X-API-Key": "bob"}),
+    "no password": Row("/basic", 401, seen={"www-authenticate": "Basic"}),
+    "a password": Row("/basic", content='"ann"', fields=BASIC),
+    "a session": Row("/count", content="1"),
+    "an HTTP error": Row("/teapot", 418, '{"detail":"short and stout"}', seen={"x-tea": "green"}),
+    "an error with a handler": Row("/sold-out", 409, '{"error":"sold out"}'),
+    "an error without one": Row(
+        "/broken", 500, "Internal Server Error", events=("raised: a handler failed",)
+    ),
+    "an error in a stream": Row("/broken-within", cut=True, events=("raised: a stream failed",)),
+    "a time that is up": Row("/late", 504, "too late", events=("cancelled", "time is up")),
+    "no route": Row("/nowhere", 404, '{"detail":"Not Found"}'),
+    "a wrong method": Row("/items/7", 405, method="PUT", seen={"allow": "GET"}),
+    "a slash that is missing": Row("/api/items", 307, ""),
+    "a slash": Row("/api/items/", content='"slashed"'),
+    "a mounted application": Row("/sub/page", content='["/sub","/sub/page"]'),
+    "no route within it": Row("/sub/none", 404),
+    "documentation": Row("/openapi.json"),
+    "CORS of a friend": Row(
+        "/",
+        fields={"Origin": "https://friend.example"},
+        seen={"access-control-allow-origin": "https://friend.example"},
+    ),
+    "CORS of a stranger": Row("/", fields={"Origin": "https://evil.example"}),
+    "a preflight": Row(
+        "/items",
+        method="OPTIONS",
+        fields={"Origin": "https://friend.example", "Access-Control-Request-Method": "GET"},
+    ),
+    "a preflight of a stranger": Row(
+        "/items",
+        400,
+        method="OPTIONS",
+        fields={"Origin": "https://evil.example", "Access-Control-Request-Method": "GET"},
+    ),
+    "raw messages": Row("/raw/plain", content="one two", seen={"x-raw": "plain"}),
+    "a second start": Row("/raw/twice", 0),
+    "receiving behind the response": Row("/raw/behind", content="one two", events=("received",)),
+    "tasks": Row("/tasks", content='"begun"', events=TASKS),
+    "tasks of a POST": Row("/tasks", content='"begun"', method="POST", events=TASKS),
+    "an error in a task": Row("/broken-task", content='"begun"', events=("raised: a task failed",)),
+    "an error in a POST's task": Row(
+        "/broken-task", content='"begun"', method="POST", events=("raised: a task failed",)
+    ),
+    "dependencies": Row("/session", content='["session","thread"]', events=SESSION),
+    "dependencies of a POST": Row("/session", content='["session","thread"]', method="POST", events=SESSION),
+    "a context variable": Row("/said", content='"said"', events=(SAID,)),
+    "a context variable of a POST": Row("/said", content='"said"', method="POST", events=(SAID,)),
+    "a context variable in a thread": Row("/said-in-a-thread", content='"nothing"'),
+}
+
+
+class Answer(NamedTuple):
+    """An answer, but for the fields that differ by themselves; `cut` is an end before its end."""
+
+    status: int
+    fields: list[tuple[str, str]]
+    content: bytes
+    cut: bool
+
+
+class Shop:
+    """The shop under one server, in a process of its own."""
+
+    def __init__(self, server: str, folder: Path, *, mounted: bool) -> None:
+        self.folder, self.port = folder, free_port()
+        folder.mkdir()
+        (folder / "file.txt").write_text("0123456789\n")
+        os.utime(folder / "file.txt", (1_000_000_000, 1_000_000_000))
+        paths = os.pathsep.join([str(HERE), *sys.path])
+        environment = {
+            **os.environ,
+            "PYTHONPATH": paths,
+            "SHOP_FOLDER": str(folder),
+            "MOUNTED": "1" if mounted else "",
+            "PYTHONHASHSEED": "0",
+        }
+        command = [part.format(port=self.port) for part in COMMANDS[server]]
+        self._err = folder.with_suffix(".log")
+        with self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", *command, "shop:application"], env=environment, stdout=err, stderr=err
+            )
+        until = time.monotonic() + STARTS
+        while time.monotonic() < until and self.process.poll() is None:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                return
+            time.sleep(0.05)
+        raise AssertionError(self.log)
+
+    @property
+    def log(self) -> str:
+        return self._err.read_text()
+
+    def ask(self, row: Row) -> Answer:
+        """The answer over a connection of its own."""
+        fields = {"Host": "shop.example", "Connection": "close", **row.fields}
+        if (row.body or row.method == "POST") and "Transfer-Encoding" not in fields:
+            fields["Content-Length"] = str(len(row.body))
+        lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        with socket.create_connection(("127.0.0.1", self.port), timeout=ANSWERS) as connection:
+            with contextlib.suppress(ConnectionError):  # a server may answer and close before all is sent
+                connection.sendall(f"{row.method} {row.target} HTTP/1.1\r\n{lines}\r\n".encode() + row.body)
+            received = b""
+            with contextlib.suppress(ConnectionError, TimeoutError):  # daphne leaves what failed open
+                while octets := connection.recv(65536):
+                    received += octets
+        return answer_of(received, row.method)
+
+    def events(self) -> list[str]:
+        """The events that have been told since the last question."""
+        return list(map(str, json.loads(self.ask(Row("/events")).content)))
+
+    def told(self, count: int) -> list[str]:
+        """The events since the last question, once there are so many."""
+        told, until = self.events(), time.monotonic() + 5
+        while len(told) < count and time.monotonic() < until:
+            time.sleep(0.02)
+            told += self.events()
+        return told
+
+    def end(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(STARTS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def answer_of(received: bytes, method: str) -> Answer:
+    head, _, content = received.partition(b"\r\n\r\n")
+    first, *lines = head.decode("latin-1").split("\r\n")
+    pairs = [line.partition(": ") for line in lines]
+    fields = sorted((name.lower(), value) for name, _, value in pairs if name.lower() not in OTHER)
+    named, cut = dict(fields), False
+    if named.get("transfer-encoding") == "chunked":
+        cut = not content.endswith(b"0\r\n\r\n")
+        content = unchunked(content)
+    elif "content-length" in named and method != "HEAD" and " 304" not in first:
+        cut = len(content) != int(named["content-length"])
+    framing = {"connection", "transfer-encoding", "keep-alive"}
+    return Answer(
+        int(first.split(" ")[1]), [field for field in fields if field[0] not in framing], content, cut
+    )
+
+
+def unchunked(content: bytes) -> bytes:
+    whole = b""
+    while content:
+        size, _, rest = content.partition(b"\r\n")
+        length = int(size or b"0", 16)
+        whole, content = whole + rest[:length], rest[length + 2 :]
+        if not length:
+            break
+    return whole
+
+
+@pytest.fixture(scope="module", params=COMMANDS)
+def shops(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[tuple[Shop, Shop]]:
+    """The shop under one of the servers without the cache, and with it."""
+    pytest.importorskip(COMMANDS[request.param][0], reason="needs the server (univocal[servers])")
+    folder = tmp_path_factory.mktemp("shop")
+    with contextlib.ExitStack() as stack:
+        bare = Shop(request.param, folder / "bare", mounted=False)
+        stack.callback(bare.end)
+        mounted = Shop(request.param, folder / "mounted", mounted=True)
+        stack.callback(mounted.end)
+        yield bare, mounted
+
+
+def compared(answer: Answer) -> Answer:
+    """What is compared: a session's cookie has a time; a 304's Vary and a whole's are joined by the cache."""
+    return answer._replace(
+        fields=[field for field in answer.fields if field[0] not in {"set-cookie", "vary"}]
+    )
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_mounted_shop_is_as_without_the_cache(shops: tuple[Shop, Shop], name: str) -> None:
+    row, (bare, mounted) = ROWS[name], shops
+    expected = bare.ask(row)
+    events = bare.told(len(row.events))
+    assert (expected.status, expected.cut) == (row.status or expected.status, row.cut)
+    if row.content is not None:
+        assert expected.content.decode() == row.content
+    for field, value in row.seen.items():
+        assert ", ".join(each for told, each in expected.fields if told == field) == value
+    assert set(row.events) <= set(events)
+    for _ in range(2):
+        assert compared(mounted.ask(row)) == compared(expected)
+        assert mounted.told(len(events)) == events
+
+
+@pytest.mark.parametrize(
+    "row", [Row("/late"), Row("/chunks", method="POST", fields={"Content-Length": "10"})]
+)
+def test_a_client_that_leaves_is_heard_as_without_the_cache(shops: tuple[Shop, Shop], row: Row) -> None:
+    told = []
+    for shop in shops:
+        shop.events()
+        with socket.create_connection(("127.0.0.1", shop.port)) as connection:
+            lines = "".join(f"{name}: {value}\r\n" for name, value in row.fields.items())
+            connection.sendall(f"{row.method} {row.target} HTTP/1.1\r\nHost: a\r\n{lines}\r\n".encode())
+            time.sleep(0.1)
+        told.append(shop.told(2 if row.target == "/late" else 0))
+    assert told[0] == told[1]
+
+
+def test_a_websocket_is_as_without_the_cache(shops: tuple[Shop, Shop]) -> None:
+    told: list[Any] = []
+    for shop in shops:
+        try:
+            with connect(f"ws://127.0.0.1:{shop.port}/ws") as websocket:
+                websocket.send("hello")
+                told.append(websocket.recv())
+        except InvalidStatus as refused:
+            told.append(refused.response.status_code)
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("server", COMMANDS)
+def test_a_task_at_the_shutdown_ends_as_without_the_cache(tmp_path: Path, server: str) -> None:
+    pytest.importorskip(COMMANDS[server][0], reason="needs the server (univocal[servers])")
+    told = []
+    for mounted in (False, True):
+        shop = Shop(server, tmp_path / str(mounted), mounted=mounted)
+        try:
+            assert shop.ask(Row("/long-task", method="POST")).status == 200
+            shop.process.send_signal(signal.SIGTERM)
+            shop.process.wait(STARTS)
+            events = shop.folder / "events"
+            told.append(events.read_text().split("\n") if events.exists() else [])
+        finally:
+            shop.end()
+    assert told[0] == told[1]
+    if server.startswith("uvicorn"):
+        assert told[0] == ["long task", "shutdown", ""]
