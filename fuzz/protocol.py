@@ -44,13 +44,12 @@ from univocal.judge.hits import Hit, HitFields, Tally
 from univocal.judge.plan import Plan
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
+from univocal.server.asgi_service import ExactProtocol
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import Listener
-from univocal.server.protocol import ExactProtocol
-from univocal.server.request_content import NO_CONTENT
 from univocal.server.roles import Responder
 from univocal.server.service import EngineService
-from univocal.server.turn import Turn
+from univocal.server.turn import NO_CONTENT, Turn
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of
 

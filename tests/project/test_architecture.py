@@ -1,6 +1,7 @@
 """The house: who imports whom, and which names are public."""
 
 import ast
+import asyncio
 import importlib
 import os
 import subprocess
@@ -437,6 +438,10 @@ def test_the_public_names_are_these():
         "tag",
     ]
     assert all(hasattr(univocal, name) for name in univocal.__all__)
+
+
+def test_uvicorn_finds_the_protocol_by_its_short_name():
+    assert issubclass(importlib.import_module("univocal.protocol").ExactProtocol, asyncio.Protocol)
 
 
 @for_each(LIBRARY_MODULES)

@@ -26,9 +26,9 @@ from univocal.judge.admission import Gate
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Limits, Runtime
 from univocal.judge.trust import networks
+from univocal.server.asgi_service import ExactProtocol
 from univocal.server.http1.connection import ConnectionState, Http1Connection
 from univocal.server.listener import Listener
-from univocal.server.protocol import ExactProtocol
 from univocal.server.service import EngineService
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of

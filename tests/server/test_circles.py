@@ -12,9 +12,9 @@ from support import living
 from tests.server.conftest import RUNTIMES, Played
 from univocal.engine.engine import Engine
 from univocal.judge.admission import Gate
+from univocal.server.asgi_service import ExactProtocol
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import Listener
-from univocal.server.protocol import ExactProtocol
 from univocal.server.service import EngineService
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of

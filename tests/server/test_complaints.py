@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from univocal.server.complaints import MOST, SPAN, Complaints
+from univocal.server.listener import MOST, SPAN, Complaints
 
 
 def complaints(clock: list[float]) -> Complaints:

@@ -8,7 +8,7 @@ from univocal.cache.rules import Rules
 from univocal.http.framing import ReadLimits
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
-from univocal.server.bounds import PIECE
+from univocal.server.listener import PIECE
 
 HOST = b"Host: a.example\r\n"
 

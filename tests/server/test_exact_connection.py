@@ -8,9 +8,9 @@ import pytest
 import uvicorn
 
 from univocal.http.framing import ReadLimits
-from univocal.server.bounds import A_TURN, PIECE
-from univocal.server.protocol import ExactProtocol
-from univocal.server.refusal import LINGER, LINGER_BYTES
+from univocal.server.asgi_service import ExactProtocol
+from univocal.server.listener import A_TURN, PIECE
+from univocal.server.peer import LINGER, LINGER_BYTES
 
 HOST = b"Host: a.example\r\n"
 

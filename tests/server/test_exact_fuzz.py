@@ -13,7 +13,7 @@ from univocal.http.framing import WATCHED
 from univocal.judge.plan import plan_of
 from univocal.server.http1.chunks import ChunkReader
 from univocal.server.http1.glance import Glance, Glimpse
-from univocal.server.http1.head_reader import HeadReader
+from univocal.server.http1.llhttp import HeadReader
 from univocal.server.http1.request_reader import RequestPhase, RequestReader
 from univocal.server.listener import Listener
 from univocal.server.turn import Turn

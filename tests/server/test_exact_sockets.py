@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 
 from univocal.http.framing import ReadLimits
-from univocal.server.protocol import ExactProtocol
+from univocal.server.asgi_service import ExactProtocol
 
 HOST = b"Host: a.example\r\n"
 

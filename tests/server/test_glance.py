@@ -10,10 +10,10 @@ from examples import examples
 from univocal.engine.outcome import Times
 from univocal.http.errors import RefusedError
 from univocal.judge.plan import Plan
-from univocal.server.bounds import Bounds
 from univocal.server.http1.glance import Glance
-from univocal.server.http1.head_reader import IncomingHead
+from univocal.server.http1.llhttp import IncomingHead
 from univocal.server.http1.request_reader import RequestReader
+from univocal.server.listener import Bounds
 
 AT_ONCE = Times(0.0, 0.0, 0.0)
 HOST = b"Host: a.example\r\n"

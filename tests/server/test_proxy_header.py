@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.server.proxy_header import LONGEST, ProxyHeader, ProxyHeaderError, read_proxy_header
+from univocal.server.introduction import LONGEST, ProxyHeader, ProxyHeaderError, read_proxy_header
 
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from univocal.http.errors import RefusedError
 from univocal.http.framing import ReadLimits
-from univocal.server.bounds import Bounds
 from univocal.server.http1.chunks import ChunkReader
-from univocal.server.http1.head_reader import IncomingHead
+from univocal.server.http1.llhttp import IncomingHead
 from univocal.server.http1.request_reader import END, RequestPhase, RequestReader
+from univocal.server.listener import Bounds
 
 HOST = b"Host: a.example\r\n"
 GET = b"GET /next HTTP/1.1\r\n" + HOST + b"\r\n"

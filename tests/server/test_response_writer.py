@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from univocal.server.http1.response_writer import JOINED, ResponseWriter
+from univocal.server.http1.response import JOINED, ResponseWriter
 
 
 class Written(asyncio.Transport):

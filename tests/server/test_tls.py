@@ -9,13 +9,10 @@ import pytest
 from authority import Authority
 from univocal.http.framing import ReadLimits
 from univocal.judge.profiles import builtin_profiles
-from univocal.server.bounds import A_TURN
-from univocal.server.certificates import Certificates
 from univocal.server.clients import Clients, ConnectionLimits
-from univocal.server.listener import Listener
-from univocal.server.peer import SUITS
-from univocal.server.refusal import LINGER, LINGER_BYTES
-from univocal.server.tls import TlsConnection
+from univocal.server.listener import A_TURN, Listener
+from univocal.server.peer import LINGER, LINGER_BYTES, SUITS
+from univocal.server.tls import Certificates, TlsConnection
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites
 

@@ -8,8 +8,8 @@ from univocal.engine.engine import Engine
 from univocal.http.messages import Response
 from univocal.judge.admission import Gate
 from univocal.judge.runtime import Limits
-from univocal.server.request_content import HIGH_WATER
 from univocal.server.service import EngineService
+from univocal.server.turn import HIGH_WATER
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of
 

@@ -23,11 +23,11 @@ from univocal.judge.profiles import built_in, read_profiles
 from univocal.judge.runtime import Access, Limits, Runtime
 from univocal.judge.trust import networks
 from univocal.origin.upkeep import StateChange, log_change
+from univocal.server.asgi_service import ExactProtocol
 from univocal.server.clients import Clients, ConnectionLimits
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.introduction import Introduction
 from univocal.server.listener import Listener
-from univocal.server.protocol import ExactProtocol
 from univocal.server.service import EngineService
 from univocal.server.tls import TlsConnection
 from univocal.store.address import RedisSettings, file_tier, store_at

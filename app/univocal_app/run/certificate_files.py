@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from univocal.http.errors import ConfigurationError, Objections
-from univocal.server.certificates import Certificates
+from univocal.server.tls import Certificates
 from univocal.uri.sites import Sites
 from univocal_app.config.tables import Configuration, ServerTable
 from univocal_app.run.repeating import Repeating

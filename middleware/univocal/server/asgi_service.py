@@ -1,4 +1,7 @@
-"""An ASGI application as what answers the requests of a listener (a `Service`), as it does under uvicorn."""
+"""An ASGI application as what answers the requests of a listener (a `Service`), as it does under uvicorn.
+
+uvicorn --http univocal.protocol:ExactProtocol module:application
+"""
 
 from __future__ import annotations
 
@@ -8,22 +11,25 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from functools import partial
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, cast
 from urllib.parse import quote, unquote_to_bytes
 
 from univocal.http.errors import RefusedError
 from univocal.http.extensions import EARLY_HINT, EXTENSION, INTERIM
 from univocal.http.forward import one_length
-from univocal.http.framing import split_target
+from univocal.http.framing import ReadLimits, split_target
 from univocal.http.messages import Fields, Received
 from univocal.http.problem import Problem
 from univocal.http.upgrade import WEBSOCKET, requested_upgrade
 from univocal.judge.hits import Hit
 from univocal.judge.plan import Plan
-from univocal.server.request_content import HIGH_WATER
+from univocal.server.clients import Clients
+from univocal.server.http1.connection import Http1Connection
+from univocal.server.listener import READ_LIMITS, Listener
 from univocal.server.roles import Responder, ServerState
-from univocal.server.turn import Turn
+from univocal.server.turn import HIGH_WATER, Turn
 
 logger: Final = logging.getLogger("uvicorn.error")
 access_logger: Final = logging.getLogger("uvicorn.access")
@@ -389,3 +395,47 @@ def _checked(fields: Any) -> Fields:
         if _BAD_VALUE.search(value):
             raise RuntimeError("Invalid HTTP header value.")
     return checked
+
+
+class ExactProtocol(Http1Connection):
+    """HTTP/1.1 for an ASGI application: exact about targets, strict about framing, with limits and reasons.
+
+    An application finds the received target in scope["extensions"]["univocal.target"]["target"]: with its
+    fragment, in absolute-form, in asterisk-form. `path`, `raw_path` and `query_string` are without the
+    fragment. The authority of an absolute-form replaces `Host` (RFC 9112 §3.2.2), so an application that
+    reads nothing else is safe too. Before its response it may send interim ones: see the extensions
+    "http.response.informational" and "http.response.early_hint".
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        config: Any,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        limits: ReadLimits = READ_LIMITS,
+        tell: Callable[[Received, tuple[str, ...]], None] | None = None,
+        clients: Clients | None = None,
+    ) -> None:
+        if not config.loaded:
+            config.load()
+        service = AsgiService(config, server_state, app_state)
+        listener = Listener(service, limits, tell, clients)
+        super().__init__(listener, config, server_state, app_state, _loop)
+
+    @classmethod
+    def with_limits(
+        cls,
+        limits: ReadLimits,
+        tell: Callable[[Received, tuple[str, ...]], None] | None = None,
+        clients: Clients | None = None,
+    ) -> type[asyncio.Protocol]:
+        """A protocol for uvicorn's `http` with these limits: a factory, since a new class cannot be pickled.
+
+        `tell` hears of each request that no application will: all that is known of it, and the reasons.
+        `clients` are those of one listener, whose number is bounded.
+        """
+        return cast("type[asyncio.Protocol]", partial(cls, limits=limits, tell=tell, clients=clients))

@@ -1,7 +1,8 @@
-"""The listener, which all its connections share, and the bounds on a head, for every version of HTTP."""
+"""The listener, which all its connections share: bounds on heads of every version of HTTP, and complaints."""
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -11,11 +12,79 @@ from univocal.http.framing import ReadLimits, faults, field_octets
 from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields, Received, values
 from univocal.http.problem import Problem, problem
-from univocal.server.bounds import READ_LIMITS, Bounds
 from univocal.server.clients import Clients
-from univocal.server.complaints import COMPLAINTS
 from univocal.server.peer import ClientPeer
 from univocal.server.turn import Service
+
+READ_LIMITS: Final = ReadLimits()
+
+# Seconds that one connection has of a turn of the event loop; then others have theirs.
+A_TURN: Final = 0.002
+
+# Bytes parsed at once. While a response is under way the next requests wait unparsed, so that what one
+# connection has had parsed ahead is bounded by this and not by what the kernel had ready.
+PIECE: Final = 16384
+
+
+class Bounds:
+    """The limits on requests, and what follows from them.
+
+    A head of at most `longest_glance` bytes and `most_fields` fields is within all limits. More than
+    `max_silence` bytes (0: any number) that take a head or a chunk's frame no further are too many.
+    """
+
+    __slots__ = ("limits", "longest_glance", "max_silence", "most_fields")
+
+    def __init__(self, limits: ReadLimits = READ_LIMITS) -> None:
+        self.change(limits)
+
+    def change(self, limits: ReadLimits) -> None:
+        """Have these limits from now on; a wait that has begun goes on as it is."""
+        self.limits = limits
+        bounded = limits.max_target and limits.max_field_bytes
+        # Bytes that take a head, or a chunk's frame, no further.
+        self.max_silence = limits.max_target + limits.max_field_bytes + PIECE if bounded else 0
+        # A head of so few bytes and fields is within all bounds.
+        self.longest_glance = min([PIECE, *filter(None, (limits.max_target, limits.max_field_bytes // 2))])
+        self.most_fields = limits.max_fields or PIECE
+
+
+MOST: Final = 10
+"""The number of complaints that are written in `SPAN`."""
+
+SPAN: Final = 60.0
+"""Seconds."""
+
+
+class Complaints:
+    """Writes warnings of what clients do, `MOST` of them in `SPAN` seconds, and counts those beyond."""
+
+    __slots__ = ("_clock", "_logger", "_since", "_unwritten", "_written")
+
+    def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        self._logger = logger
+        self._clock = clock
+        self._since = float("-inf")
+        self._written = self._unwritten = 0
+
+    def note(self, complaint: str) -> None:
+        """Write a complaint, or count it."""
+        now = self._clock()
+        if now - self._since >= SPAN:
+            if self._unwritten:
+                self._logger.warning("%d more like these were not written", self._unwritten)
+            self._since, self._written, self._unwritten = now, 0, 0
+        if self._written == MOST:
+            self._unwritten += 1
+            return
+        self._written += 1
+        last = f" (more within {SPAN:.0f} s are counted, not written)" if self._written == MOST else ""
+        self._logger.warning("%s%s", complaint, last)
+
+
+COMPLAINTS: Final = Complaints(logging.getLogger("uvicorn.error"))
+"""The complaints about all clients of this process."""
+
 
 # Reasons that one client gives for many connections: each is said once, by `Clients`.
 _SAID: Final = frozenset(("too-many-requests", "overloaded"))

@@ -14,9 +14,8 @@ from univocal.http.roles import Origin
 from univocal.http.upgrade import requested_upgrade
 from univocal.judge.hits import Hit, Hits
 from univocal.judge.plan import Plan, plan_of
-from univocal.server.request_content import NO_CONTENT
 from univocal.server.roles import Responder
-from univocal.server.turn import Turn
+from univocal.server.turn import NO_CONTENT, Turn
 
 
 class EngineService:

@@ -20,20 +20,14 @@ from univocal.http.problem import FAULT, Problem
 from univocal.http.timer import NEVER, Timer
 from univocal.http.upgrade import Line, Switched
 from univocal.judge.hits import Hit
-from univocal.server.bounds import A_TURN
-from univocal.server.complaints import COMPLAINTS
-from univocal.server.delivery import Delivery, is_gone
 from univocal.server.http1.glance import Glance, Glimpse
-from univocal.server.http1.head_reader import IncomingHead
+from univocal.server.http1.llhttp import IncomingHead
 from univocal.server.http1.request_reader import END, RequestPhase, RequestReader
-from univocal.server.http1.response import interim_head
-from univocal.server.http1.response_writer import JOINED, ResponseWriter
-from univocal.server.listener import Listener
-from univocal.server.peer import ClientPeer, peer_of
-from univocal.server.refusal import LINGER, LINGER_BYTES
-from univocal.server.request_content import RequestContent
+from univocal.server.http1.response import JOINED, ResponseWriter, interim_head
+from univocal.server.listener import A_TURN, COMPLAINTS, Listener
+from univocal.server.peer import LINGER, LINGER_BYTES, ClientPeer, Delivery, is_gone, peer_of
 from univocal.server.roles import ServerState
-from univocal.server.turn import Turn, TurnState
+from univocal.server.turn import RequestContent, Turn, TurnState
 
 logger: Final = logging.getLogger("univocal")
 

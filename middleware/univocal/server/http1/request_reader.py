@@ -11,9 +11,9 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 from univocal.http.errors import RefusedError
-from univocal.server.bounds import PIECE, Bounds
 from univocal.server.http1.chunks import ChunkReader
-from univocal.server.http1.head_reader import HeadReader, IncomingHead
+from univocal.server.http1.llhttp import HeadReader, IncomingHead
+from univocal.server.listener import PIECE, Bounds
 
 # Bytes of content that are given at once.
 _MOUTHFUL: Final = 64 * 1024

@@ -4,11 +4,9 @@ From the socket up:
 
 - `frames` cuts bytes into frames and counts their cost.
 - `session` keeps the states of streams and the windows, and says what each frame means.
-- `section` decodes a request's fields, `head` judges them.
+- `fields` decodes and encodes them; `head` judges a request's.
 - `stream` is one exchange.
-- `block` has the fields of responses.
-- `output` and `pace` are the connection's writing and its timeouts.
-- `connection` has the methods that asyncio calls.
+- `connection` has the methods that asyncio calls, the writing and the timeouts.
 
 Only this package imports hpack.
 """

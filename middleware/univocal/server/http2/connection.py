@@ -5,23 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, cast
 
 from univocal.http.errors import by_rank
-from univocal.http.framing import ReadLimits
+from univocal.http.framing import MIN_RATE, ReadLimits
 from univocal.http.messages import Received, values
 from univocal.http.problem import Problem, problem
 from univocal.http.timer import NEVER, Timer
 from univocal.judge.hits import Hit
-from univocal.server.bounds import A_TURN
-from univocal.server.complaints import COMPLAINTS
-from univocal.server.http2.block import block_of_hit
+from univocal.server.http2.fields import block_of_hit
 from univocal.server.http2.frames import ErrorCode
 from univocal.server.http2.head import Head
-from univocal.server.http2.output import Output
-from univocal.server.http2.pace import Pace
 from univocal.server.http2.session import (
     MOST_STREAMS,
     ContentCame,
@@ -33,11 +29,190 @@ from univocal.server.http2.session import (
     WindowOpened,
 )
 from univocal.server.http2.stream import Http2Stream, ResponsePhase
-from univocal.server.listener import Listener
-from univocal.server.peer import ClientPeer, peer_of
-from univocal.server.request_content import RequestContent
+from univocal.server.listener import A_TURN, COMPLAINTS, Listener
+from univocal.server.peer import ClientPeer, Delivery, peer_of
 from univocal.server.roles import ServerState
-from univocal.server.turn import Turn
+from univocal.server.turn import RequestContent, Turn
+
+# Bytes of content that are written at once.
+_BATCH: Final = 128 * 1024
+
+
+class Output:
+    """Sends the content that waits, frame by frame in turn, as the windows and the transport allow.
+
+    `settle` is called after each flush. `stalled` hears that content waits for a window.
+    """
+
+    __slots__ = (
+        "_delivery",
+        "_handle",
+        "_loop",
+        "_ready",
+        "_session",
+        "_settle",
+        "_stalled",
+        "_transport",
+        "is_blocked",
+    )
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        session: Session,
+        seconds: float,
+        settle: Callable[[], None],
+        stalled: Callable[[], None],
+    ) -> None:
+        self.is_blocked = False  # the transport takes no more for now
+        self._transport = transport
+        self._loop = loop
+        self._session = session
+        self._delivery = Delivery(transport, loop, seconds)
+        self._ready: dict[Http2Stream, None] = {}  # streams that may send, in order
+        self._handle: asyncio.Handle | None = None
+        self._settle: Callable[[], None] | None = settle
+        self._stalled: Callable[[], None] | None = stalled
+
+    def send_soon(self, stream: Http2Stream) -> None:
+        """Let a stream send what it has, with all others in this turn of the event loop."""
+        self._ready[stream] = None
+        self.flush_soon()
+
+    def flush_soon(self) -> None:
+        """Write what the session has to say in this turn of the event loop."""
+        if self._handle is None and self._settle is not None:
+            self._handle = self._loop.call_soon(self._flush)
+
+    def forget(self, stream: Http2Stream) -> None:
+        """Take note that a stream has nothing more to send."""
+        self._ready.pop(stream, None)
+
+    def _flush(self) -> None:
+        self._handle = None
+        self._send()
+        self.write()
+        if self._settle is not None:
+            self._settle()
+
+    def _send(self) -> None:
+        ready = self._ready
+        while ready and not self.is_blocked:
+            stream = next(iter(ready))
+            del ready[stream]
+            if stream.send():
+                ready[stream] = None
+            elif stream.awaits_window and stream not in ready and self._stalled is not None:
+                self._stalled()
+            if self._session.unwritten >= _BATCH:
+                self.write()
+
+    def has_room(self) -> bool:
+        """Tell whether more may be written; what waits is written before, if it is much."""
+        if self._session.unwritten >= _BATCH:
+            self.write()
+        return not self.is_blocked
+
+    def write(self) -> None:
+        """Write what there is."""
+        octets = self._session.take()
+        if octets and not self._transport.is_closing():
+            self._transport.write(octets)
+
+    def close(self) -> None:
+        """Close once the client has taken all that was written, and see to it that it takes it."""
+        self.write()
+        self._transport.close()
+        if self._transport.get_write_buffer_size():
+            self._delivery.watch(self._transport.abort)
+
+    def block(self, give_up: Callable[[], None]) -> None:
+        """Take note that the transport takes no more; `give_up` is called if that lasts."""
+        self.is_blocked = True
+        self._transport.pause_reading()
+        self._delivery.watch(give_up)
+
+    def unblock(self) -> None:
+        """Take note that the transport takes more."""
+        self.is_blocked = False
+        self._delivery.moved()
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+            self.flush_soon()
+
+    def stop(self) -> None:
+        """Write no more: the connection is lost."""
+        self._delivery.stop()
+        self._ready.clear()
+        self._settle = self._stalled = None
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+
+class Pace:
+    """Looks at a connection's streams every `content_timeout` and every `send_timeout` seconds (see framing).
+
+    Awaited request content must come in that time, MIN_RATE bytes for each second. A response that waits for
+    the client's window must send something. While `is_blocked` says that the transport takes nothing, nothing
+    is read either, and no stream is to blame. `give_up` ends the others.
+    """
+
+    __slots__ = ("_content", "_give_up", "_is_blocked", "_listener", "_streams", "_windows")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        listener: Listener,
+        streams: Mapping[int, Http2Stream],
+        is_blocked: Callable[[], bool],
+        give_up: Callable[[Http2Stream], None],
+    ) -> None:
+        self._listener = listener
+        self._streams = streams
+        self._is_blocked = is_blocked
+        self._give_up = give_up
+        self._content = Timer(loop, self._look_at_content)
+        self._windows = Timer(loop, self._look_at_windows)
+
+    def watch_content(self) -> None:
+        """Begin to look at the content that comes, if nobody does."""
+        if self._content.when == NEVER:
+            self._content.set(self._listener.bounds.limits.content_timeout or None)
+
+    def watch_windows(self) -> None:
+        """Begin to look at the content that waits for a window, if nobody does."""
+        if self._windows.when == NEVER:
+            self._windows.set(self._listener.bounds.limits.send_timeout or None)
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._content.close()
+        self._windows.close()
+        self._is_blocked, self._give_up = bool, _nobody
+
+    def _look_at_content(self) -> None:
+        self._content.clear()
+        seconds = self._listener.bounds.limits.content_timeout
+        for stream in list(self._streams.values()):
+            if stream.is_slow(int(MIN_RATE * seconds)) and not self._is_blocked():
+                self._give_up(stream)
+        if any(not stream.is_complete for stream in self._streams.values()):
+            self._content.set(seconds or None)
+
+    def _look_at_windows(self) -> None:
+        self._windows.clear()
+        for stream in list(self._streams.values()):
+            if stream.is_stuck() and not self._is_blocked():
+                self._give_up(stream)
+        if any(stream.awaits_window for stream in self._streams.values()):
+            self._windows.set(self._listener.bounds.limits.send_timeout or None)
+
+
+def _nobody(_stream: Http2Stream) -> None:
+    """Stands in for the connection that is lost: a circle would wait for the garbage collector."""
+
 
 logger: Final = logging.getLogger("univocal")
 

@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 from hpack.exceptions import HPACKError, OversizedHeaderListError
 
 from univocal.http.states import moves
-from univocal.server.http2.block import NO_TABLE, block_of_status
+from univocal.server.http2.fields import NO_TABLE, FieldDecoder, block_of_status
 from univocal.server.http2.frames import (
     ACK,
     CONTINUATION,
@@ -43,7 +43,6 @@ from univocal.server.http2.frames import (
     frame_of,
 )
 from univocal.server.http2.head import Head, is_trailer_section
-from univocal.server.http2.section import FieldDecoder
 
 MOST_STREAMS: Final = 100
 """Streams at the same time: SETTINGS_MAX_CONCURRENT_STREAMS."""

@@ -11,7 +11,7 @@ from univocal.http.fields import without
 from univocal.http.forward import HOP_BY_HOP
 from univocal.http.messages import Fields
 from univocal.http.upgrade import Line
-from univocal.server.http2.block import block_of
+from univocal.server.http2.fields import block_of
 from univocal.server.http2.frames import LONGEST, ErrorCode
 from univocal.server.http2.session import Session
 from univocal.server.peer import ClientPeer

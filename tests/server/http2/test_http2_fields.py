@@ -1,4 +1,4 @@
-"""Sections of fields are read as hpack reads them, whatever was remembered."""
+"""Sections of fields are read as hpack reads them, whatever was remembered, and encoded for any decoder."""
 
 from functools import partial
 
@@ -8,9 +8,17 @@ from hpack.exceptions import HPACKError, OversizedHeaderListError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.server.http2 import section
+from univocal.cache.stored import render_head
+from univocal.server.http2 import fields as fields_module
+from univocal.server.http2.fields import (
+    NO_TABLE,
+    FieldDecoder,
+    block_of,
+    block_of_head,
+    block_of_hit,
+    block_of_status,
+)
 from univocal.server.http2.head import head_of
-from univocal.server.http2.section import FieldDecoder
 
 NAMES = st.sampled_from([b":method", b":path", b"x", b"cookie", b"accept", b"a-name"])
 VALUES = st.sampled_from([b"GET", b"/", b"", b"1", b"y" * 40, b"z" * 130, b"\xff"])
@@ -111,10 +119,10 @@ def test_sections_that_are_remembered_are_few_and_short():
     ],
 )
 def test_only_short_fields_without_secrets_are_remembered_for_all(octets, number):
-    section._literal.cache_clear()
+    fields_module._literal.cache_clear()
     FieldDecoder(65536).fields(octets)
     FieldDecoder(65536).fields(octets)
-    assert section._literal.cache_info()[:2] == (number, number)
+    assert fields_module._literal.cache_info()[:2] == (number, number)
 
 
 def outcome(decode, octets):
@@ -142,3 +150,36 @@ def test_a_table_that_changes_is_read_anew():
     assert decoder.fields(b"\x20\x82") == [(b":method", b"GET")]
     with pytest.raises(HPACKError):
         decoder.fields(b"\xbe")
+
+
+FIELDS = st.lists(
+    st.tuples(st.sampled_from([b"etag", b"x", b"set-cookie", b"date"]), st.binary(max_size=300))
+)
+
+
+@given(st.integers(200, 599), st.lists(FIELDS, max_size=4), st.sampled_from([0, 100, 4096]))
+def test_any_decoder_reads_the_fields(status, sections, table):
+    decoder = hpack.Decoder()
+    decoder.max_allowed_table_size = table
+    for number, fields in enumerate(sections):
+        octets = block_of_status(status) + block_of(fields)
+        read = decoder.decode(octets if number else NO_TABLE + octets, raw=True)
+        assert [tuple(field) for field in read] == [(b":status", b"%d" % status), *fields]
+    assert decoder.header_table_size == (0 if sections else 4096)
+
+
+@pytest.mark.parametrize("fields", [[], [(b"etag", b'"a"'), (b"x", b"y" * 500), (b"x", b"")]])
+def test_a_stored_head_is_encoded_without_its_status_line(fields):
+    decoder = hpack.Decoder()
+    octets = block_of_head(render_head(200, fields))
+    assert [tuple(field) for field in decoder.decode(octets, raw=True)] == fields
+
+
+@pytest.mark.parametrize("size", [1, 5000])
+@pytest.mark.parametrize("lines", [[], [(b"cache-status", b"univocal; hit; ttl=60"), (b"x", b"y")]])
+def test_a_hit_has_its_head_its_age_and_its_lines(size, lines):
+    head = [(b"etag", b'"a"'), (b"x", b"y" * size)]
+    lines = [*lines, *[(b"cache-status", b"z" * size)] * bool(lines)]
+    octets = block_of_hit(render_head(200, head), 7, b"".join([b"%b: %b\r\n" % field for field in lines]))
+    read = hpack.Decoder().decode(octets, raw=True)
+    assert [tuple(field) for field in read] == [*head, (b"age", b"7"), *lines]
