@@ -1,8 +1,8 @@
 """Connections whose client is not the one at the other end of the socket.
 
-A proxy introduces its client by the header of the PROXY protocol, versions 1 and 2 (HAProxy's
-proxy-protocol.txt, §2.1 and §2.2), and a Unix socket has no address at its other end. In both cases a
-connection's protocol, TLS or HTTP, gets a transport that tells other ends than the socket's.
+A proxy introduces its client by the header of the PROXY protocol (its proxy-protocol.txt, §2.1 and §2.2).
+A Unix socket has no address at its other end. In both cases a connection's protocol, TLS or HTTP, gets a
+transport that tells other ends than the socket's.
 """
 
 from __future__ import annotations
