@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from collections import deque
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -13,13 +14,16 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from support import idle
-from univocal.asgi.application import Application
+from univocal.asgi.messages import fields_of
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.reverse_proxy import ReverseProxy
+from univocal.asgi.scope import respell
 from univocal.cache.rules import Rules
+from univocal.engine.broadcast import CutShortError
 from univocal.engine.engine import Engine
+from univocal.http.errors import RefusedError
 from univocal.http.extensions import EARLY_HINT, INTERIM
-from univocal.http.forward import request_has_content
+from univocal.http.forward import framed_anew, one_length, request_has_content
 from univocal.http.framing import ReadLimits
 from univocal.http.messages import Response
 from univocal.judge.admission import Gate
@@ -30,6 +34,7 @@ from univocal.server.asgi_service import ExactProtocol
 from univocal.server.http1.connection import ConnectionState, Http1Connection
 from univocal.server.listener import Listener
 from univocal.server.service import EngineService
+from univocal.server.turn import HIGH_WATER
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of
 from univocal.uri.site import Route, Site
@@ -194,7 +199,7 @@ class Recorder:
 
 
 class Behind:
-    """An ASGI application as the origin server of an `EngineService` (an `Origin`)."""
+    """An ASGI application, each call a task, as the origin server of an `EngineService` (an `Origin`)."""
 
     def __init__(self, app, gate):
         self.app, self.gate = app, gate
@@ -203,7 +208,91 @@ class Behind:
         scope = {"type": "http", "http_version": "1.1", "client": ("192.0.2.1", 4711)}
         scope["extensions"] = {INTERIM: {}, EARLY_HINT: {}}
         admission = self.gate.admit(request.received, request.fields, 0.0)
-        return Application(self.app, scope, admission).ask(request, answer)
+        scope = respell(scope, admission, request.method, framed_anew(request.fields))
+        return Called(self.app, scope, request.content, answer)
+
+
+class Called:
+    """One call of the application (an `UnderWay`), which takes the content as it is received."""
+
+    def __init__(self, app, scope, content, answer):
+        self.content, self.answer = content, answer
+        self.chunks, self.is_whole, self.is_told, self.is_over = deque(), content is None, False, False
+        self.news, self.room = asyncio.Event(), asyncio.Event()
+        self.room.set()
+        self.task = asyncio.get_running_loop().create_task(self.run(app, scope))
+
+    async def run(self, app, scope):
+        error = CutShortError()
+        try:
+            await app(scope, self.receive, self.send)
+        except Exception as raised:
+            error = raised
+        if not self.is_over:
+            self.end()
+            self.answer.fail(error)
+
+    def end(self):
+        self.is_over = True
+        if self.content is not None:
+            self.content.detach()
+        self.news.set()
+        self.room.set()
+
+    def pause(self):
+        self.room.clear()
+
+    def resume(self):
+        self.room.set()
+
+    def cancel(self):
+        if not self.is_over:
+            self.end()
+
+    def write(self, chunk):
+        self.chunks.append(chunk)
+        self.news.set()
+        return sum(map(len, self.chunks)) < HIGH_WATER
+
+    def finish(self):
+        self.is_whole = True
+        self.news.set()
+
+    async def receive(self):
+        if not self.is_whole:
+            self.content.attach(self)
+        while not self.chunks and (not self.is_whole or self.is_told):
+            if self.is_over:
+                return {"type": "http.disconnect"}
+            self.news.clear()
+            await self.news.wait()
+        body = b"".join(self.chunks)
+        self.chunks.clear()
+        self.is_told = self.is_whole
+        if not (self.is_whole or self.is_over):
+            self.content.resume()
+        return {"type": "http.request", "body": body, "more_body": not self.is_whole}
+
+    async def send(self, message):
+        await self.room.wait()
+        if self.is_over:
+            return
+        match message["type"]:
+            case "http.response.start":
+                fields = one_length(fields_of(message))
+                if fields is None:
+                    raise RefusedError("origin-bad-response")
+                self.answer.start(Response(message["status"], fields))
+            case "http.response.body":
+                if message.get("body", b"") and not self.answer.write(bytes(message["body"])):
+                    self.pause()
+                if not (message.get("more_body", False) or self.is_over):
+                    self.end()
+                    self.answer.finish()
+            case kind if kind == INTERIM:
+                self.answer.interim(message["status"], fields_of(message))
+            case kind if kind == EARLY_HINT:
+                self.answer.interim(103, [(b"link", bytes(link)) for link in message["links"]])
 
 
 def works(app, limits, clock):
