@@ -47,9 +47,8 @@ from univocal.judge.runtime import Runtime
 from univocal.server.asgi_service import ExactProtocol
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import Listener
-from univocal.server.roles import Responder
 from univocal.server.service import EngineService
-from univocal.server.turn import NO_CONTENT, Turn
+from univocal.server.turn import NO_CONTENT, Responder, Turn
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of
 

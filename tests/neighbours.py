@@ -19,8 +19,7 @@ from univocal.judge.hits import Hit
 from univocal.judge.plan import Plan
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Limits, Runtime
-from univocal.server.roles import Responder
-from univocal.server.turn import Service, Turn
+from univocal.server.turn import Responder, Service, Turn
 from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Keys, Selector, matches

@@ -31,7 +31,7 @@ from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Limits, Runtime
 from univocal.judge.trust import networks
 from univocal.server.asgi_service import ExactProtocol
-from univocal.server.http1.connection import ConnectionState, Http1Connection
+from univocal.server.http1.connection import Http1Connection, Lost
 from univocal.server.listener import Listener
 from univocal.server.service import EngineService
 from univocal.server.turn import HIGH_WATER
@@ -411,7 +411,7 @@ async def connect():
 
     yield connected
     for each in made:
-        if each.protocol.life is not ConnectionState.LOST:
+        if not isinstance(each.protocol.life, Lost):
             each.hang_up()
 
 

@@ -10,8 +10,9 @@ from authority import Authority
 from univocal.http.framing import ReadLimits
 from univocal.judge.profiles import builtin_profiles
 from univocal.server.clients import Clients, ConnectionLimits
-from univocal.server.listener import A_TURN, Listener
+from univocal.server.listener import Listener
 from univocal.server.peer import LINGER, LINGER_BYTES, SUITS
+from univocal.server.scheduler import A_TURN
 from univocal.server.tls import Certificates, TlsConnection
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites

@@ -28,8 +28,7 @@ from univocal.judge.plan import Plan
 from univocal.server.clients import Clients
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import READ_LIMITS, Listener
-from univocal.server.roles import Responder, ServerState
-from univocal.server.turn import HIGH_WATER, Turn
+from univocal.server.turn import HIGH_WATER, Responder, ServerState, Turn
 
 logger: Final = logging.getLogger("uvicorn.error")
 access_logger: Final = logging.getLogger("uvicorn.access")

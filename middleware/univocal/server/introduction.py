@@ -19,7 +19,7 @@ from univocal.http.messages import Received
 from univocal.judge.trust import Networks, within
 from univocal.server.listener import COMPLAINTS, Listener
 from univocal.server.peer import INTRODUCED, Refusal
-from univocal.server.roles import ServerState
+from univocal.server.turn import ServerState
 
 End: TypeAlias = tuple[str, int]
 """An address and its port."""

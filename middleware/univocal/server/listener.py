@@ -18,9 +18,6 @@ from univocal.server.turn import Service
 
 READ_LIMITS: Final = ReadLimits()
 
-# Seconds that one connection has of a turn of the event loop; then others have theirs.
-A_TURN: Final = 0.002
-
 # Bytes parsed at once. While a response is under way the next requests wait unparsed, so that what one
 # connection has had parsed ahead is bounded by this and not by what the kernel had ready.
 PIECE: Final = 16384

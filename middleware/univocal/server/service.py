@@ -14,8 +14,7 @@ from univocal.http.roles import Origin
 from univocal.http.upgrade import requested_upgrade
 from univocal.judge.hits import Hit, Hits
 from univocal.judge.plan import Plan, plan_of
-from univocal.server.roles import Responder
-from univocal.server.turn import NO_CONTENT, Turn
+from univocal.server.turn import NO_CONTENT, Responder, Turn
 
 
 class EngineService:

@@ -16,9 +16,10 @@ from typing import Any, Final, cast
 
 from univocal.http.authority import DEFAULT_PORTS, parse_authority
 from univocal.http.messages import Received
-from univocal.server.listener import A_TURN, COMPLAINTS, Listener
+from univocal.server.listener import COMPLAINTS, Listener
 from univocal.server.peer import INTRODUCED, SUITS, Refusal
-from univocal.server.roles import ServerState
+from univocal.server.scheduler import A_TURN
+from univocal.server.turn import ServerState
 from univocal.uri.sites import Sites
 
 

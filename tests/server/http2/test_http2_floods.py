@@ -27,6 +27,7 @@ from http2_client import (
     window_update,
 )
 from univocal.server.http2.frames import Credit
+from univocal.server.scheduler import Pace
 
 MOST = 8 * 1024 * 1024
 HOUR = (b"cache-control", b"max-age=3600")
@@ -110,7 +111,7 @@ async def test_a_flood_costs_little_and_is_ended(connect, name, reads):
     tracemalloc.start()
     try:
         while sent < 20_000_000 and not client.transport.is_closed:
-            if client.transport.is_paused and not client.connection._later:
+            if client.transport.is_paused and client.connection.scheduler.pace is not Pace.WAITING:
                 break
             batch = b"".join(next(frames) for _ in range(100))
             sent += len(batch)

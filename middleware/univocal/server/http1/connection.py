@@ -7,7 +7,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Collection, Sequence
-from enum import Enum
 from functools import partial
 from typing import Any, Final, cast
 
@@ -24,10 +23,10 @@ from univocal.server.http1.glance import Glance, Glimpse
 from univocal.server.http1.llhttp import IncomingHead
 from univocal.server.http1.request_reader import END, RequestPhase, RequestReader
 from univocal.server.http1.response import JOINED, ResponseWriter, interim_head
-from univocal.server.listener import A_TURN, COMPLAINTS, Listener
+from univocal.server.listener import COMPLAINTS, Listener
 from univocal.server.peer import LINGER, LINGER_BYTES, ClientPeer, Delivery, is_gone, peer_of
-from univocal.server.roles import ServerState
-from univocal.server.turn import RequestContent, Turn, TurnState
+from univocal.server.scheduler import Pace, Scheduler
+from univocal.server.turn import RequestContent, ServerState, Turn, TurnState
 
 logger: Final = logging.getLogger("univocal")
 
@@ -37,16 +36,12 @@ FAREWELL: Final = 1.0
 # Seconds between two looks at a client that sends no more, and may have left.
 _LOOK: Final = 0.5
 
-# Steps that one connection may take before others have their turn, if `A_TURN` is not over by then. A hit is
-# one step; a request that takes the long way is 16, and a piece of content is 32.
+# Steps that one connection may take before others have their turn (see `Scheduler`). A hit is one step; a
+# request that takes the long way is 16, and a piece of content is 32.
 _AT_ONCE: Final = 128
 _LONG: Final = 16
 _CONTENT: Final = 32
 _BLANK_LINE: Final = b"\r\n\r\n"
-# Whether `_work` is to be called: by whoever has work for it, by nobody since it is, by the event loop.
-_IDLE: Final = 0
-_WORKING: Final = 1
-_SCHEDULED: Final = 2
 _perf_counter: Final = time.perf_counter
 
 
@@ -54,21 +49,17 @@ class Flow:
     """Pauses reading, which two have a say in: a request's content, and the connection that holds more.
 
     A hold keeps reading paused whatever the content says. `write_paused`: the client takes no more for now.
-    `arrived` are bytes of content since the client was last seen to keep its pace.
     """
 
-    __slots__ = ("_transport", "arrived", "held", "paused_lately", "read_paused", "write_paused")
+    __slots__ = ("_transport", "held", "read_paused", "write_paused")
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self.held = False
         self.read_paused = self.write_paused = False
-        self.paused_lately = False  # since it was last set back
-        self.arrived = 0
 
     def pause_reading(self) -> None:
         """Stop reading."""
-        self.paused_lately = True
         if not self.read_paused:
             self.read_paused = True
             self._transport.pause_reading()
@@ -88,41 +79,97 @@ class Flow:
             self.resume_reading()
 
 
-class ConnectionState(Enum):
-    """The stages of a connection."""
+class Incoming:
+    """A request whose content is being read, and what was seen of it since its client was given time."""
 
-    OPEN = "requests are read and answered"
-    ENDED = "the client sends no more; what it has asked is answered, and that is the end"
-    UNDECIDED = "a handshake waits for its answer: what comes may be another protocol's"
-    REFUSING = "nothing more is read; a refusal is the last answer"
-    LINGERING = "that was sent, and the client may still read it"
-    SWITCHED = "the connection is another protocol's"
-    LOST = "there is no connection any more"
+    __slots__ = ("arrived", "paused", "turn")
+
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
+        self.arrived = 0  # bytes
+        self.paused = False  # reading was
 
 
-_OPEN: Final = ConnectionState.OPEN
-_ENDED: Final = ConnectionState.ENDED
-_UNDECIDED: Final = ConnectionState.UNDECIDED
-_REFUSING: Final = ConnectionState.REFUSING
-_LINGERING: Final = ConnectionState.LINGERING
-_SWITCHED: Final = ConnectionState.SWITCHED
-_LOST: Final = ConnectionState.LOST
+class ConnectionState:
+    """A stage of a connection, with the data that it alone has."""
+
+
+class Open(ConnectionState):
+    """Requests are read and answered."""
+
+
+class Ended(ConnectionState):
+    """The client sends no more; what it has asked is answered, and that is the end."""
+
+    __slots__ = ("since",)
+
+    def __init__(self, since: float) -> None:
+        self.since = since  # the loop's time
+
+
+class Undecided(ConnectionState):
+    """A handshake waits for its answer: what comes may be another protocol's."""
+
+
+class Refusing(ConnectionState):
+    """Nothing more is read; a refusal is the last answer."""
+
+    __slots__ = ("passed",)
+
+    def __init__(self) -> None:
+        self.passed = 0  # bytes that came and were not read
+
+
+class Lingering(ConnectionState):
+    """The refusal was sent, and the client may still read it."""
+
+    __slots__ = ("passed",)
+
+    def __init__(self) -> None:
+        self.passed = 0
+
+
+class GivenAway(ConnectionState):
+    """The connection is another protocol's."""
+
+
+class Lost(ConnectionState):
+    """There is no connection any more."""
+
+
+_OPEN: Final = Open()
+_UNDECIDED: Final = Undecided()
+_GIVEN_AWAY: Final = GivenAway()
+_LOST: Final = Lost()
+
+MOVES: Final[dict[type[ConnectionState], dict[type[ConnectionState], str]]] = {
+    Open: {
+        Ended: "the client sends no more",
+        Undecided: "a request asks for another protocol",
+        Refusing: "a request is refused",
+        Lost: "the connection is lost",
+    },
+    Ended: {Lost: "the connection is lost"},
+    Undecided: {
+        Open: "the handshake has an ordinary response",
+        GivenAway: "the handshake is accepted",
+        Lost: "the connection is lost",
+    },
+    Refusing: {
+        Ended: "the client sends no more",
+        Lingering: "the refusal was sent",
+        Lost: "the connection is lost",
+    },
+    Lingering: {Lost: "the connection is lost"},
+    GivenAway: {Lost: "the connection is lost"},
+    Lost: {Lost: "it is told twice: by the protocol that had it, and by asyncio"},
+}
+"""The stages that may follow each stage, and what causes the move."""
 
 _BETWEEN: Final = RequestPhase.BETWEEN
 _HEAD: Final = RequestPhase.HEAD
 _STOPPED: Final = RequestPhase.STOPPED
 _WAITING: Final = TurnState.WAITING
-
-# The stages that may follow each stage.
-MOVES: Final[dict[ConnectionState, frozenset[ConnectionState]]] = {
-    _OPEN: frozenset((_ENDED, _UNDECIDED, _REFUSING, _LOST)),
-    _ENDED: frozenset((_LOST,)),
-    _UNDECIDED: frozenset((_OPEN, _SWITCHED, _LOST)),
-    _REFUSING: frozenset((_ENDED, _LINGERING, _LOST)),
-    _LINGERING: frozenset((_LOST,)),
-    _SWITCHED: frozenset((_LOST,)),
-    _LOST: frozenset((_LOST,)),
-}
 
 
 class _Server:
@@ -158,8 +205,8 @@ class Http1Connection(asyncio.Protocol):
         "_glance",
         "_incoming",
         "_objection",
-        "_pace",
         "_reader",
+        "_scheduler",
         "_server",
         "_timer",
         "_writer",
@@ -188,10 +235,10 @@ class Http1Connection(asyncio.Protocol):
         self._flow: Flow
         self._writer: ResponseWriter
         self._glance: Glance | None = None
-        self._incoming: Turn | None = None  # whose content is being read
+        self._incoming: Incoming | None = None
         self._objection = ""  # the reason for which this is one connection too many
-        self._pace = _IDLE
-        self.life = _OPEN
+        self._scheduler = Scheduler(loop, listener.ticks, _AT_ONCE, self._work_on)
+        self.life: ConnectionState = _OPEN
         self.peer: ClientPeer
         self._bond: Bond | None = None
         self.rested = 0.0  # the loop's time since which no request is under way, if none is
@@ -223,6 +270,7 @@ class Http1Connection(asyncio.Protocol):
         self.listener.clients.leave(self)
         self._server.state.connections.discard(self)
         self._timer.close()
+        self._scheduler.stop()
         self._delivery.stop()
         self._reader.stop()
         turns, self._incoming = [*self.turns], None
@@ -247,16 +295,17 @@ class Http1Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """Take note that the client sends no more (RFC 9112 §9.6); True: it is answered all the same."""
-        if self.life is _ENDED:
+        life = self.life
+        if isinstance(life, Ended):
             return True
         self._writer.flush()  # what is answered, if nothing is asked any more
-        asks = bool(self.turns) and self._incoming is None and (self.life is _OPEN or self.life is _REFUSING)
+        asks = bool(self.turns) and self._incoming is None and isinstance(life, Open | Refusing)
         if not (asks and self.listener.bounds.limits.half_closed_timeout) or is_gone(self.transport):
             return False
-        self._move(_ENDED)
         self._reader.stop()
         self.turns[-1].keep_alive = False
         self.rested = self._timer.set(_LOOK)
+        self._move(Ended(self.rested))
         return True
 
     def pause_writing(self) -> None:
@@ -288,7 +337,7 @@ class Http1Connection(asyncio.Protocol):
 
         A client that sends no more may have left: its request keeps nobody out.
         """
-        return self.life is _ENDED or not (self.turns or self._reader.octets)
+        return isinstance(self.life, Ended) or not (self.turns or self._reader.octets)
 
     def give_way(self) -> None:
         """Close, for another client that has come; say why, if a request has begun to arrive."""
@@ -308,27 +357,23 @@ class Http1Connection(asyncio.Protocol):
 
         `glances`: heads may be read at a glance; else that was tried.
         """
-        if self._pace != _IDLE:
+        scheduler, reader, starved = self._scheduler, self._reader, False
+        if not scheduler.begin():
             return
-        self._pace = _WORKING
-        reader, steps, starved, ticks = self._reader, 0, False, self.listener.ticks
-        end = ticks() + A_TURN
         try:
-            while steps < _AT_ONCE and not starved and ticks() < end:
+            while not starved and scheduler.has_time():
                 if self.turns and self.turns[0].state is _WAITING and not self._flow.write_paused:
                     self.turns[0].begin()
-                    steps += _LONG
+                    scheduler.spend(_LONG)
                 elif not (reader.octets or self._incoming):
                     starved = True
                 elif not self._takes_more():
                     break
-                elif glances and (answered := self._glance_on(_AT_ONCE - steps, end)):
-                    steps += answered
-                else:
+                elif not (glances and self._glance_on()):
                     starved = not self._read()
-                    steps += _LONG if self._incoming is None else _CONTENT
+                    scheduler.spend(_LONG if self._incoming is None else _CONTENT)
         finally:
-            self._pace = _IDLE
+            scheduler.end()
             if reader.octets:
                 reader.drop()
         rests = starved and not self.turns and reader.phase is _BETWEEN and not self._flow.held
@@ -336,12 +381,10 @@ class Http1Connection(asyncio.Protocol):
             if not rests:
                 self._pause(starved)
         elif self.turns and not starved:  # a refusal, behind so many steps that others had their turn
-            self._pace = _SCHEDULED
-            self._server.loop.call_soon(self._work_on)
+            scheduler.go_on_later()
 
     def _work_on(self) -> None:
-        self._pace = _IDLE
-        if self.life is not _LOST and not self.transport.is_closing():
+        if not self.transport.is_closing():
             self._work()
 
     def _takes_more(self) -> bool:
@@ -355,15 +398,16 @@ class Http1Connection(asyncio.Protocol):
         has_more = bool(reader.octets) or self._incoming is not None  # the end of content has no bytes
         begins = bool(self.turns) and self.turns[0].state is _WAITING and not self._flow.write_paused
         if not starved and (begins or (has_more and self._takes_more())):
-            self._pace = _SCHEDULED
-            self._server.loop.call_soon(self._work_on)
+            self._scheduler.go_on_later()
         held = len(self.turns) > 1 or (not starved and bool(reader.octets))
         if held is not self._flow.held:
             self._flow.hold(held)
+            if held and self._incoming is not None:
+                self._incoming.paused = True
         limits = self.listener.bounds.limits
         if self._incoming is not None:
-            if timer.when == NEVER or self._flow.arrived >= MIN_RATE * limits.content_timeout:
-                self._await_content()
+            if timer.when == NEVER or self._incoming.arrived >= MIN_RATE * limits.content_timeout:
+                self._await_content(self._incoming)
         elif reader.phase is _HEAD and timer.when == NEVER:
             timer.set(limits.header_timeout or None)
 
@@ -374,9 +418,9 @@ class Http1Connection(asyncio.Protocol):
         try:
             event = reader.next()
             if isinstance(event, bytes):
-                self._flow.arrived += len(event)
                 if self._incoming is not None:
-                    self._incoming.receive(event)
+                    self._incoming.arrived += len(event)
+                    self._incoming.turn.receive(event)
             elif isinstance(event, IncomingHead):
                 self._take(event)
             elif event is END:
@@ -414,7 +458,7 @@ class Http1Connection(asyncio.Protocol):
             expects = any(value.lower() == b"100-continue" for value in values(head.watched, b"expect"))
             content = RequestContent(self, expects_continue=expects and received.version == b"1.1")
         turn = Turn(self, listener.service, received, fields, content=content, keep_alive=head.keep_alive)
-        self._incoming = None if content is None else turn
+        self._incoming = None if content is None else Incoming(turn)
         self.turns.append(turn)
 
     def _request_line(self, head: IncomingHead) -> Received:
@@ -443,10 +487,11 @@ class Http1Connection(asyncio.Protocol):
 
     def _complete(self) -> None:
         """Take note that a request's content is complete."""
-        turn, self._incoming = self._incoming, None
+        incoming, self._incoming = self._incoming, None
         self._timer.clear()
-        if turn is None:
+        if incoming is None:
             return
+        turn = incoming.turn
         is_over = turn.is_over
         turn.keep_alive = turn.keep_alive and self._reader.head.keep_alive
         turn.complete()
@@ -458,15 +503,16 @@ class Http1Connection(asyncio.Protocol):
 
     # Hits, at a glance
 
-    def _glance_on(self, most: int, end: float) -> int:
-        """Answer the next requests at a glance, as far as their heads are there; how many they were."""
-        reader, answered, ticks = self._reader, 0, self.listener.ticks
-        while answered < most and not self.turns and ticks() < end:
+    def _glance_on(self) -> bool:
+        """Answer the next requests at a glance, as far as their heads are there; False: there was none."""
+        reader, scheduler, answered = self._reader, self._scheduler, False
+        while not self.turns and scheduler.has_time():
             head = reader.whole_head(self.listener.bounds.longest_glance)
             if not head or not self._glance_at(head):
                 break
             reader.skip(len(head))
-            answered += 1
+            scheduler.spend(1)
+            answered = True
         return answered
 
     def _glance_at(self, data: bytes, read: Glimpse | None = None) -> bool:
@@ -539,12 +585,12 @@ class Http1Connection(asyncio.Protocol):
         self._end_with(self.listener.refuse(known, reasons), reasons)
 
     def _end_with(self, answer: Problem, reasons: Sequence[str] = ()) -> None:
-        turn, self._incoming = self._incoming, None
+        incoming, self._incoming = self._incoming, None
         self._reader.stop()
         self._timer.clear()
         self._flow.hold(False)
-        self._flow.arrived = 0
-        if turn is not None:
+        if incoming is not None:
+            turn = incoming.turn
             has_begun = turn.state is TurnState.STARTED or turn.state is TurnState.ANSWERED
             if turn.state is not _WAITING:
                 turn.end(reasons)
@@ -553,7 +599,7 @@ class Http1Connection(asyncio.Protocol):
             if has_begun:
                 self.close()  # cut short, as the client can see
                 return
-        self._move(_REFUSING)
+        self._move(Refusing())
         fields = [*self._server.state.default_headers, *answer.fields]
         refusal = Problem(answer.status, fields, answer.body)
         nobody = Received(b"", b"")  # whatever its method and version are, the connection ends behind it
@@ -561,28 +607,29 @@ class Http1Connection(asyncio.Protocol):
 
     def _linger(self) -> None:
         """Leave the client time to read why it is refused."""
-        if self.life is not _ENDED:
-            self._move(_LINGERING)
-        if self.life is _ENDED or not self.transport.can_write_eof():
+        if not isinstance(self.life, Ended):
+            self._move(Lingering())
+        if isinstance(self.life, Ended) or not self.transport.can_write_eof():
             self.close()
             return
         self._writer.flush()
         # Closing on bytes that were not read resets the connection, and the client may lose the answer.
         self.transport.write_eof()
-        self._flow.arrived = 0
         self._flow.hold(False)
         self._flow.resume_reading()
         self._timer.set(LINGER)
 
     def _pass_over(self, octets: int) -> None:
         """Let go of bytes behind a refusal: some of them, so that the client may read it, and not all."""
-        self._flow.arrived += octets
-        if self._flow.arrived <= LINGER_BYTES:
-            return
-        if self.life is _LINGERING:
-            self.close()
-        elif self.life is _REFUSING:
-            self._flow.hold(True)  # until those before it are answered
+        life = self.life
+        if isinstance(life, Lingering):
+            life.passed += octets
+            if life.passed > LINGER_BYTES:
+                self.close()
+        elif isinstance(life, Refusing):
+            life.passed += octets
+            if life.passed > LINGER_BYTES:
+                self._flow.hold(True)  # until those before it are answered
 
     def close(self) -> None:
         """Close once the client has taken all that was written, and see to it that it takes it."""
@@ -610,47 +657,46 @@ class Http1Connection(asyncio.Protocol):
     def _late(self) -> None:
         """Take note that the client has not gone on in its time."""
         limits = self.listener.bounds.limits
-        phase, flow, turn = self._reader.phase, self._flow, self._incoming
+        phase, flow, incoming, life = self._reader.phase, self._flow, self._incoming, self.life
         if self.transport.is_closing():
             return
-        if self.life is _LINGERING:
+        if isinstance(life, Lingering):
             self.transport.abort()
-        elif self.life is _ENDED:
-            self._look_after()
-        elif self._pace == _SCHEDULED:
+        elif isinstance(life, Ended):
+            self._look_after(life.since)
+        elif self._scheduler.pace is Pace.WAITING:
             self._timer.set(self._server.keep_alive)  # requests have come that are still to be read
         elif phase is _BETWEEN:
             self.close()  # nothing was asked
         # It is the client that waits, for us to read or to ask.
         elif phase is _HEAD and flow.read_paused:
             self._timer.set(limits.header_timeout or None)
-        elif turn is not None and (flow.read_paused or flow.paused_lately or _awaits_continue(turn)):
-            self._await_content()
+        elif incoming and (flow.read_paused or incoming.paused or _awaits_continue(incoming.turn)):
+            self._await_content(incoming)
         else:
             self._refuse(("request-timeout",))
             self._work()
 
-    def _look_after(self) -> None:
+    def _look_after(self, since: float) -> None:
         """See to it that a client that sends no more is not answered too long, nor once it has left."""
         now = self._timer.set(_LOOK)
         turn = self.turns[0]
         if is_gone(self.transport):
             self.transport.abort()
-        elif now >= self.rested + self.listener.bounds.limits.half_closed_timeout:
+        elif now >= since + self.listener.bounds.limits.half_closed_timeout:
             if turn.state is _WAITING:
                 self._forsake()
             else:
                 turn.give_up(("origin-timeout",))
 
-    def _await_content(self) -> None:
+    def _await_content(self, incoming: Incoming) -> None:
         """Give the client its time for the next bytes of content."""
-        self._flow.arrived = 0
-        self._flow.paused_lately = self._flow.read_paused
+        incoming.arrived, incoming.paused = 0, self._flow.read_paused
         self._timer.set(self.listener.bounds.limits.content_timeout or None)
 
     def _move(self, life: ConnectionState) -> None:
-        if life not in MOVES[self.life]:
-            raise RuntimeError(f"a connection is never {life.name} after {self.life.name}")
+        if type(life) not in MOVES[type(self.life)]:
+            raise RuntimeError(f"{type(life).__name__} cannot follow {type(self.life).__name__}")
         self.life = life
 
     # Called by the turn that is first (`Stream`)
@@ -697,8 +743,7 @@ class Http1Connection(asyncio.Protocol):
             self.rested = self._timer.set(server.keep_alive)
         else:
             self.rested = server.loop.time()
-        if self._pace == _IDLE:
-            self._work()
+        self._work()
 
     def cut(self) -> None:
         self.turns.popleft()
@@ -710,6 +755,8 @@ class Http1Connection(asyncio.Protocol):
             self.close()
 
     def pause(self) -> None:
+        if self._incoming is not None:
+            self._incoming.paused = True
         self._flow.pause_reading()
 
     def resume(self) -> None:
@@ -726,9 +773,10 @@ class Http1Connection(asyncio.Protocol):
         """Give the connection to `end`, with what the client has sent behind its handshake."""
         early = self._reader.rest()
         self._writer.flush()
-        self._move(_SWITCHED)
+        self._move(_GIVEN_AWAY)
         self._reader.stop()
         self._timer.clear()
+        self._scheduler.stop()
         self._delivery.stop()
         self.transport.set_protocol(end)
         return Switched(self.transport, early, full=self._flow.write_paused)

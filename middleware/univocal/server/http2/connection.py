@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final, cast
 
@@ -29,194 +29,16 @@ from univocal.server.http2.session import (
     WindowOpened,
 )
 from univocal.server.http2.stream import Http2Stream, ResponsePhase
-from univocal.server.listener import A_TURN, COMPLAINTS, Listener
+from univocal.server.listener import COMPLAINTS, Listener
 from univocal.server.peer import ClientPeer, Delivery, peer_of
-from univocal.server.roles import ServerState
-from univocal.server.turn import RequestContent, Turn
-
-# Bytes of content that are written at once.
-_BATCH: Final = 128 * 1024
-
-
-class Output:
-    """Sends the content that waits, frame by frame in turn, as the windows and the transport allow.
-
-    `settle` is called after each flush. `stalled` hears that content waits for a window.
-    """
-
-    __slots__ = (
-        "_delivery",
-        "_handle",
-        "_loop",
-        "_ready",
-        "_session",
-        "_settle",
-        "_stalled",
-        "_transport",
-        "is_blocked",
-    )
-
-    def __init__(
-        self,
-        transport: asyncio.Transport,
-        loop: asyncio.AbstractEventLoop,
-        session: Session,
-        seconds: float,
-        settle: Callable[[], None],
-        stalled: Callable[[], None],
-    ) -> None:
-        self.is_blocked = False  # the transport takes no more for now
-        self._transport = transport
-        self._loop = loop
-        self._session = session
-        self._delivery = Delivery(transport, loop, seconds)
-        self._ready: dict[Http2Stream, None] = {}  # streams that may send, in order
-        self._handle: asyncio.Handle | None = None
-        self._settle: Callable[[], None] | None = settle
-        self._stalled: Callable[[], None] | None = stalled
-
-    def send_soon(self, stream: Http2Stream) -> None:
-        """Let a stream send what it has, with all others in this turn of the event loop."""
-        self._ready[stream] = None
-        self.flush_soon()
-
-    def flush_soon(self) -> None:
-        """Write what the session has to say in this turn of the event loop."""
-        if self._handle is None and self._settle is not None:
-            self._handle = self._loop.call_soon(self._flush)
-
-    def forget(self, stream: Http2Stream) -> None:
-        """Take note that a stream has nothing more to send."""
-        self._ready.pop(stream, None)
-
-    def _flush(self) -> None:
-        self._handle = None
-        self._send()
-        self.write()
-        if self._settle is not None:
-            self._settle()
-
-    def _send(self) -> None:
-        ready = self._ready
-        while ready and not self.is_blocked:
-            stream = next(iter(ready))
-            del ready[stream]
-            if stream.send():
-                ready[stream] = None
-            elif stream.awaits_window and stream not in ready and self._stalled is not None:
-                self._stalled()
-            if self._session.unwritten >= _BATCH:
-                self.write()
-
-    def has_room(self) -> bool:
-        """Tell whether more may be written; what waits is written before, if it is much."""
-        if self._session.unwritten >= _BATCH:
-            self.write()
-        return not self.is_blocked
-
-    def write(self) -> None:
-        """Write what there is."""
-        octets = self._session.take()
-        if octets and not self._transport.is_closing():
-            self._transport.write(octets)
-
-    def close(self) -> None:
-        """Close once the client has taken all that was written, and see to it that it takes it."""
-        self.write()
-        self._transport.close()
-        if self._transport.get_write_buffer_size():
-            self._delivery.watch(self._transport.abort)
-
-    def block(self, give_up: Callable[[], None]) -> None:
-        """Take note that the transport takes no more; `give_up` is called if that lasts."""
-        self.is_blocked = True
-        self._transport.pause_reading()
-        self._delivery.watch(give_up)
-
-    def unblock(self) -> None:
-        """Take note that the transport takes more."""
-        self.is_blocked = False
-        self._delivery.moved()
-        if not self._transport.is_closing():
-            self._transport.resume_reading()
-            self.flush_soon()
-
-    def stop(self) -> None:
-        """Write no more: the connection is lost."""
-        self._delivery.stop()
-        self._ready.clear()
-        self._settle = self._stalled = None
-        if self._handle is not None:
-            self._handle.cancel()
-            self._handle = None
-
-
-class Pace:
-    """Looks at a connection's streams every `content_timeout` and every `send_timeout` seconds (see framing).
-
-    Awaited request content must come in that time, MIN_RATE bytes for each second. A response that waits for
-    the client's window must send something. While `is_blocked` says that the transport takes nothing, nothing
-    is read either, and no stream is to blame. `give_up` ends the others.
-    """
-
-    __slots__ = ("_content", "_give_up", "_is_blocked", "_listener", "_streams", "_windows")
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        listener: Listener,
-        streams: Mapping[int, Http2Stream],
-        is_blocked: Callable[[], bool],
-        give_up: Callable[[Http2Stream], None],
-    ) -> None:
-        self._listener = listener
-        self._streams = streams
-        self._is_blocked = is_blocked
-        self._give_up = give_up
-        self._content = Timer(loop, self._look_at_content)
-        self._windows = Timer(loop, self._look_at_windows)
-
-    def watch_content(self) -> None:
-        """Begin to look at the content that comes, if nobody does."""
-        if self._content.when == NEVER:
-            self._content.set(self._listener.bounds.limits.content_timeout or None)
-
-    def watch_windows(self) -> None:
-        """Begin to look at the content that waits for a window, if nobody does."""
-        if self._windows.when == NEVER:
-            self._windows.set(self._listener.bounds.limits.send_timeout or None)
-
-    def stop(self) -> None:
-        """Look no more."""
-        self._content.close()
-        self._windows.close()
-        self._is_blocked, self._give_up = bool, _nobody
-
-    def _look_at_content(self) -> None:
-        self._content.clear()
-        seconds = self._listener.bounds.limits.content_timeout
-        for stream in list(self._streams.values()):
-            if stream.is_slow(int(MIN_RATE * seconds)) and not self._is_blocked():
-                self._give_up(stream)
-        if any(not stream.is_complete for stream in self._streams.values()):
-            self._content.set(seconds or None)
-
-    def _look_at_windows(self) -> None:
-        self._windows.clear()
-        for stream in list(self._streams.values()):
-            if stream.is_stuck() and not self._is_blocked():
-                self._give_up(stream)
-        if any(stream.awaits_window for stream in self._streams.values()):
-            self._windows.set(self._listener.bounds.limits.send_timeout or None)
-
-
-def _nobody(_stream: Http2Stream) -> None:
-    """Stands in for the connection that is lost: a circle would wait for the garbage collector."""
-
+from univocal.server.scheduler import Pace, Scheduler
+from univocal.server.turn import RequestContent, ServerState, Turn
 
 logger: Final = logging.getLogger("univocal")
 
-# Frames of one connection that are read before others have their turn, if `A_TURN` is not over by then.
+# Bytes of content that are written at once.
+_BATCH: Final = 128 * 1024
+# Frames of one connection that are read before others have their turn (see `Scheduler`).
 _AT_ONCE: Final = 64
 # The price, in a client's credit, of a request that is refused a stream or is malformed.
 _IN_VAIN: Final = 10
@@ -228,7 +50,13 @@ class Http2Connection(asyncio.Protocol):
     """A connection to a listener, made by uvicorn or by `TlsConnection`, and the Guest that it is there.
 
     The order of calls is asyncio's; `shutdown` is uvicorn's, and lets what is under way finish. Streams call
-    `send_soon`, `flush_soon` and `close_stream`.
+    `send_soon`, `flush_soon` and `close_stream`. What waits is sent once in a turn of the event loop, frame by
+    frame in turn, as the windows and the transport allow.
+
+    Streams are looked at every `content_timeout` and every `send_timeout` seconds (see framing). Awaited
+    content must come in that time, MIN_RATE bytes for each second. A response that waits for the client's
+    window must send something. While the transport takes nothing, nothing is read either, and no stream is to
+    blame. Floods of frames end by another rule: `Credit` in `frames.py`, which `Session` spends.
     """
 
     transport: asyncio.Transport
@@ -250,8 +78,13 @@ class Http2Connection(asyncio.Protocol):
         self._keep_alive = max(config.timeout_keep_alive, 0.001)  # uvicorn's 0 is no time, not all time
         self._streams: dict[int, Http2Stream] = {}
         self._gathered: dict[Http2Stream, list[ContentCame]] = {}  # content of the frames that are read
-        self._later: asyncio.Handle | None = None  # the next turn, in which reading goes on
+        self.scheduler = Scheduler(self._loop, listener.ticks, _AT_ONCE, self._read_on)
         self._timer = Timer(self._loop, self._late)
+        self._content_timer = Timer(self._loop, self._look_at_content)
+        self._window_timer = Timer(self._loop, self._look_at_windows)
+        self._ready: dict[Http2Stream, None] = {}  # streams that may send, in order
+        self._flushes: asyncio.Handle | None = None  # later in this turn of the event loop
+        self._is_blocked = False  # the transport takes no more for now
         self._objection = ""  # the reason for which this is one connection too many
         self.rested = 0.0
 
@@ -264,17 +97,7 @@ class Http2Connection(asyncio.Protocol):
         self.transport = transport
         self.peer = peer_of(transport, self._listener.serves)
         self.session = Session(self._loop.time(), _header_octets(self._limits))
-        self._pace = Pace(
-            self._loop, self._listener, self._streams, lambda: self._output.is_blocked, self._give_up
-        )
-        self._output = Output(
-            transport,
-            self._loop,
-            self.session,
-            self._limits.send_timeout,
-            self._settle,
-            self._pace.watch_windows,
-        )
+        self._delivery = Delivery(transport, self._loop, self._limits.send_timeout)
         self.rested = self._loop.time()
         self._server_state.connections.add(self)
         self._objection = self._listener.clients.enter(
@@ -286,21 +109,29 @@ class Http2Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._server_state.connections.discard(self)
         self._listener.clients.leave(self)
-        self._output.stop()
-        self._pace.stop()
-        self._timer.close()
-        if self._later is not None:
-            self._later.cancel()
-            self._later = None
+        self.scheduler.stop()
+        self._delivery.stop()
+        for timer in (self._timer, self._content_timer, self._window_timer):
+            timer.close()
         self._lose_streams()
+        self._ready.clear()
+        if self._flushes is not None:
+            self._flushes.cancel()
+            self._flushes = None
 
     def pause_writing(self) -> None:
-        self._output.block(self._forsake)
+        self._is_blocked = True
+        self.transport.pause_reading()
+        self._delivery.watch(self._forsake)
 
     def resume_writing(self) -> None:
-        self._output.unblock()
+        self._is_blocked = False
+        self._delivery.moved()
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+            self.flush_soon()
         if not self.session.is_read:
-            self._read_later()
+            self.scheduler.go_on_later()
 
     def _forsake(self) -> None:
         """Give a client up that takes nothing."""
@@ -321,7 +152,7 @@ class Http2Connection(asyncio.Protocol):
         """Close, for another client that has come."""
         self.session.part()
         self._lose_streams()
-        self._output.close()
+        self._close_transport()
 
     def shutdown(self) -> None:
         """Close after what is under way (§6.8)."""
@@ -334,33 +165,30 @@ class Http2Connection(asyncio.Protocol):
         if self.session.state is SessionState.ENDED:
             return
         self.session.feed(data)
-        if self._later is None:
-            self._read()
-
-    def _read_later(self) -> None:
-        if self._later is None:
-            self._later = self._loop.call_soon(self._read_on)
+        self._read()
 
     def _read_on(self) -> None:
-        self._later = None
         if not self.transport.is_closing():
             self._read()
 
     def _read(self) -> None:
         """Read frames, until none is left, or others have their turn, or the client takes no answers."""
+        if not self.scheduler.begin():
+            return
         try:
             more = self._read_frames()
         except Exception:
             logger.exception("internal error on an HTTP/2 connection: closed")
             self.session.fail(ErrorCode.INTERNAL_ERROR)
             more = False
+        self.scheduler.end()
         if self.session.state is SessionState.ENDED:
             self._break_off()
             return
         if more:
             self.transport.pause_reading()
-            self._read_later()
-        elif not self._output.is_blocked:
+            self.scheduler.go_on_later()
+        elif not self._is_blocked:
             self.transport.resume_reading()
         since = self.session.fields_since
         if since is not None and self._limits.header_timeout:
@@ -369,18 +197,16 @@ class Http2Connection(asyncio.Protocol):
 
     def _read_frames(self) -> bool:
         """Heed the events of the next frames; True: there may be more of them."""
-        session, now, ticks = self.session, self._loop.time(), self._listener.ticks
-        end = ticks() + A_TURN
-        for _ in range(_AT_ONCE):
-            if self._output.is_blocked or ticks() >= end:
-                break
+        session, scheduler, now = self.session, self.scheduler, self._loop.time()
+        event: Event | None = None
+        while scheduler.has_time() and not self._is_blocked:
             event = session.next(now)
             if event is None:
-                self._hand_over()
-                return False
+                break
+            scheduler.spend(1)
             self._heed(event, now)
         self._hand_over()
-        return not self._output.is_blocked
+        return event is not None and not self._is_blocked
 
     def _heed(self, event: Event, now: float) -> None:
         if isinstance(event, RequestCame):
@@ -397,8 +223,8 @@ class Http2Connection(asyncio.Protocol):
                 stream.complete()
         elif isinstance(event, WindowOpened):
             named = self._streams.get(event.stream)
-            for each in self._streams.values() if named is None else (named,):
-                if each.awaits_window:
+            for each in (named,) if event.stream else self._streams.values():
+                if each is not None and each.awaits_window:
                     self.send_soon(each)
         elif isinstance(event, StreamLost):
             lost = self._streams.get(event.stream)
@@ -471,7 +297,9 @@ class Http2Connection(asyncio.Protocol):
         """Send a stored response at once; False: the client does not take all of it now."""
         stored = hit.stored
         block = block_of_hit(hit.head, hit.age, hit.hit_fields.lines)
-        if not (self._output.has_room() and self.session.answer(number, stored.status, block, stored.body)):
+        if self.session.unwritten >= _BATCH:
+            self._write()
+        if self._is_blocked or not self.session.answer(number, stored.status, block, stored.body):
             return False
         self._server_state.total_requests += 1
         self.rested = now
@@ -492,7 +320,8 @@ class Http2Connection(asyncio.Protocol):
                 ]  # its end is the stream's; towards the origin server it is chunked
             expects = any(value.lower() == b"100-continue" for value in values(fields, b"expect"))
             content = RequestContent(stream, expects_continue=expects)
-            self._pace.watch_content()
+            if self._content_timer.when == NEVER:
+                self._content_timer.set(self._listener.bounds.limits.content_timeout or None)
         if head.is_malformed:
             self.session.charge(_IN_VAIN, now)
         stream.turn = Turn(stream, self._listener.service, received, fields, content=content, refusal=refusal)
@@ -518,20 +347,43 @@ class Http2Connection(asyncio.Protocol):
         self._streams[number] = stream
         return stream
 
-    # Called by streams
+    # What is sent
 
     def send_soon(self, stream: Http2Stream) -> None:
-        """Let a stream send what it has in this turn of the event loop."""
-        self._output.send_soon(stream)
+        """Let a stream send what it has, with all others in this turn of the event loop."""
+        self._ready[stream] = None
+        self.flush_soon()
 
     def flush_soon(self) -> None:
         """Write what the session has to say in this turn of the event loop."""
-        self._output.flush_soon()
+        if self._flushes is None:
+            self._flushes = self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushes = None
+        ready = self._ready
+        while ready and not self._is_blocked:
+            stream = next(iter(ready))
+            del ready[stream]
+            if stream.send():
+                ready[stream] = None
+            elif stream.awaits_window and stream not in ready and self._window_timer.when == NEVER:
+                self._window_timer.set(self._listener.bounds.limits.send_timeout or None)
+            if self.session.unwritten >= _BATCH:
+                self._write()
+        self._write()
+        self._settle()
+
+    def _write(self) -> None:
+        """Write what there is."""
+        octets = self.session.take()
+        if octets and not self.transport.is_closing():
+            self.transport.write(octets)
 
     def close_stream(self, stream: Http2Stream) -> None:
         """Let go of a stream whose response is over."""
         self._streams.pop(stream.number, None)
-        self._output.forget(stream)
+        self._ready.pop(stream, None)
         self._server_state.total_requests += 1
         self.rested = self._loop.time()
         if self._objection:
@@ -542,7 +394,12 @@ class Http2Connection(asyncio.Protocol):
 
     def _settle(self) -> None:
         """See to it that a connection without streams has an end, once all is written."""
-        if self.transport.is_closing() or self._streams or self._later or self._output.is_blocked:
+        if (
+            self.transport.is_closing()
+            or self._streams
+            or self.scheduler.pace is not Pace.RESTING
+            or self._is_blocked
+        ):
             return
         ends = self.session.is_left or self.session.state is not SessionState.OPEN
         if ends and self.session.is_read:
@@ -552,7 +409,14 @@ class Http2Connection(asyncio.Protocol):
 
     def _close(self) -> None:
         self.session.part()
-        self._output.close()
+        self._close_transport()
+
+    def _close_transport(self) -> None:
+        """Close once the client has taken all that was written, and see to it that it takes it."""
+        self._write()
+        self.transport.close()
+        if self.transport.get_write_buffer_size():
+            self._delivery.watch(self.transport.abort)
 
     def _late(self) -> None:
         """End a connection on which nothing was asked, or not all of it."""
@@ -563,6 +427,25 @@ class Http2Connection(asyncio.Protocol):
             return
         self._lose_streams(_TIMEOUT)
         self._close()
+
+    def _look_at_content(self) -> None:
+        """End streams whose content does not come."""
+        self._content_timer.clear()
+        seconds = self._listener.bounds.limits.content_timeout
+        for stream in list(self._streams.values()):
+            if stream.is_slow(int(MIN_RATE * seconds)) and not self._is_blocked:
+                self._give_up(stream)
+        if any(not stream.is_complete for stream in self._streams.values()):
+            self._content_timer.set(seconds or None)
+
+    def _look_at_windows(self) -> None:
+        """End streams that wait for a window which does not open."""
+        self._window_timer.clear()
+        for stream in list(self._streams.values()):
+            if stream.is_stuck() and not self._is_blocked:
+                self._give_up(stream)
+        if any(stream.awaits_window for stream in self._streams.values()):
+            self._window_timer.set(self._listener.bounds.limits.send_timeout or None)
 
     def _give_up(self, stream: Http2Stream) -> None:
         """End a stream whose client does not go on; say why, if nothing was answered."""
@@ -582,7 +465,7 @@ class Http2Connection(asyncio.Protocol):
             self._listener.refuse(self._nothing(), ("too-many-requests",))
         COMPLAINTS.note(f"Ended an HTTP/2 connection: {error.name if error else error}")
         self._lose_streams()
-        self._output.close()
+        self._close_transport()
 
     def _nothing(self) -> Received:
         """The request line, as far as it is known, of a request that has not come."""

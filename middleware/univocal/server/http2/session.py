@@ -91,6 +91,8 @@ _SHAPES: Final[dict[int, tuple[bool | None, int]]] = {
 class SessionState(Enum):
     """The stages of a connection."""
 
+    __hash__ = object.__hash__  # enum's own is a call of Python's
+
     OPEN = "requests are answered"
     LEAVING = "the connection ends once nothing is under way; what comes until then is answered (§6.8)"
     ASKED = "as before, and the client was asked to send no more requests"

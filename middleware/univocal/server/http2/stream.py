@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from univocal.http.fields import without
 from univocal.http.forward import HOP_BY_HOP
 from univocal.http.messages import Fields
+from univocal.http.states import moves
 from univocal.http.upgrade import Line
 from univocal.server.http2.fields import block_of
 from univocal.server.http2.frames import LONGEST, ErrorCode
@@ -22,7 +23,9 @@ _AHEAD: Final = 16 * 1024
 
 
 class ResponsePhase(Enum):
-    """The stages of a stream's response; `_NEXT` has the moves between them."""
+    """The stages of a stream's response; `PHASES` has the moves between them."""
+
+    __hash__ = object.__hash__  # enum's own is a call of Python's
 
     WAITING = "no head was sent"
     STARTED = "the head was sent, content may follow"
@@ -30,12 +33,13 @@ class ResponsePhase(Enum):
     OVER = "its end was sent, or it was reset: nothing follows"
 
 
-_NEXT: Final = {
-    ResponsePhase.WAITING: frozenset((ResponsePhase.STARTED, ResponsePhase.OVER)),
-    ResponsePhase.STARTED: frozenset((ResponsePhase.FINISHED, ResponsePhase.OVER)),
-    ResponsePhase.FINISHED: frozenset((ResponsePhase.OVER,)),
-    ResponsePhase.OVER: frozenset[ResponsePhase](),
-}
+PHASES: Final = moves(
+    {
+        ResponsePhase.WAITING: (ResponsePhase.STARTED, ResponsePhase.OVER),
+        ResponsePhase.STARTED: (ResponsePhase.FINISHED, ResponsePhase.OVER),
+        ResponsePhase.FINISHED: (ResponsePhase.OVER,),
+    }
+)
 
 
 class StreamWire(Protocol):
@@ -57,7 +61,7 @@ class StreamWire(Protocol):
 class Http2Stream:
     """A stream that a client has opened. `number` is its identifier; `turn` is set once it is made.
 
-    The turn calls `interim`, `start`, `write`, `finish`, `cut`, `pause`, `resume` (see server.roles); the
+    The turn calls `interim`, `start`, `write`, `finish`, `cut`, `pause`, `resume` (see server.turn); the
     connection calls `receive`, `complete`, `send` and `lose`.
     """
 
@@ -99,8 +103,7 @@ class Http2Stream:
         self._unread = 0  # bytes of its frames for which the client has no new window
 
     def _move(self, phase: ResponsePhase) -> None:
-        assert phase in _NEXT[self.phase], (self.phase, phase)
-        self.phase = phase
+        self.phase = PHASES[self.phase, phase]
 
     # The request's content
 
