@@ -50,8 +50,8 @@ class Http2Connection(asyncio.Protocol):
     """A connection to a listener, made by uvicorn or by `TlsConnection`, and the Guest that it is there.
 
     The order of calls is asyncio's; `shutdown` is uvicorn's, and lets what is under way finish. Streams call
-    `send_soon`, `flush_soon` and `close_stream`. What waits is sent once in a turn of the event loop, a frame
-    of each stream in turn, as the windows and the transport allow.
+    `send_soon`, `flush_soon` and `close_stream`. Content waits for the end of a turn of the event loop. Then
+    streams send in turn, frame by frame, as the windows and the transport allow.
 
     Streams are looked at every `content_timeout` and every `send_timeout` seconds (see framing). Awaited
     content must come in that time, MIN_RATE bytes for each second. A response that waits for the client's
