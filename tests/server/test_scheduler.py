@@ -6,13 +6,19 @@ from univocal.server.scheduler import A_TURN, Pace, Scheduler
 
 
 class Loop:
-    """The next turn of an event loop, and its clock."""
+    """The next turn of an event loop, its clock, and a connection that works `costs`, one after the other."""
 
     def __init__(self):
-        self.now, self.soon, self.gone_on = 0.0, [], 0
+        self.now, self.soon, self.gone_on, self.costs, self.takes = 0.0, [], 0, [], 0.0
+        self.scheduler = Scheduler(self, lambda: self.now, 4, self.step, self.go_on)
 
     def call_soon(self, call):
         self.soon.append(call)
+
+    def step(self):
+        self.now += self.takes
+        assert self.scheduler.pace is Pace.WORKING
+        return self.costs.pop(0)
 
     def go_on(self):
         self.gone_on += 1
@@ -28,51 +34,47 @@ def loop():
     return Loop()
 
 
-@pytest.fixture
-def scheduler(loop):
-    return Scheduler(loop, lambda: loop.now, 3, loop.go_on)
+@pytest.mark.parametrize(
+    ("costs", "takes", "is_done", "left"),
+    [
+        ([1, 1, 0], 0.0, True, 0),  # nothing is left
+        ([0], 0.0, True, 0),
+        ([1, -1], 0.0, False, 0),  # what is left waits
+        ([1, 1, 1, 1, 1, 1], 0.0, False, 2),  # so many steps
+        ([3, 3, 3, 0], 0.0, False, 2),
+        ([1, 1, 1, 1], A_TURN / 2, False, 2),  # so many seconds
+        ([1, 1, 0], A_TURN / 4, True, 0),
+    ],
+)
+def test_work_ends_with_its_steps_or_seconds(loop, costs, takes, is_done, left):
+    loop.costs, loop.takes = [*costs], takes
+    assert loop.scheduler.run() is is_done
+    assert (len(loop.costs), loop.scheduler.pace) == (left, Pace.RESTING)
 
 
-def test_steps_end_the_work_of_a_turn(scheduler):
-    assert scheduler.begin()
-    scheduler.spend(2)
-    assert scheduler.has_time()
-    scheduler.spend(1)
-    assert not scheduler.has_time()
-    scheduler.end()
-    assert scheduler.begin()
-    assert scheduler.has_time()
-
-
-def test_time_ends_the_work_of_a_turn(scheduler, loop):
-    scheduler.begin()
-    loop.now = A_TURN - 0.0001
-    assert scheduler.has_time()
-    loop.now = A_TURN
-    assert not scheduler.has_time()
-
-
-def test_work_goes_on_once_in_the_next_turn(scheduler, loop):
-    scheduler.begin()
-    assert not scheduler.begin()  # it is under way
-    scheduler.end()
-    scheduler.go_on_later()
-    scheduler.go_on_later()
-    assert (scheduler.pace, scheduler.begin()) == (Pace.WAITING, False)
+def test_work_goes_on_once_in_the_next_turn(loop):
+    loop.scheduler.go_on_later()
+    loop.scheduler.go_on_later()
+    assert loop.scheduler.pace is Pace.WAITING
     loop.turn()
-    assert (loop.gone_on, scheduler.pace) == (1, Pace.RESTING)
+    assert (loop.gone_on, loop.scheduler.pace) == (1, Pace.RESTING)
 
 
-def test_a_stopped_scheduler_goes_on_no_more(scheduler, loop):
-    scheduler.go_on_later()
-    scheduler.stop()
+def test_a_stopped_scheduler_works_no_more(loop):
+    loop.scheduler.go_on_later()
+    loop.scheduler.stop()
     loop.turn()
     assert loop.gone_on == 0
+    assert not loop.scheduler.run()
 
 
-@pytest.mark.parametrize(("first", "then"), [((), "end"), (("begin",), "go_on_later")])
-def test_moves_out_of_turn_are_errors(scheduler, first, then):
-    for each in first:
-        getattr(scheduler, each)()
+def test_work_out_of_turn_is_an_error(loop):
+    loop.scheduler.go_on_later()
     with pytest.raises(KeyError):
-        getattr(scheduler, then)()
+        loop.scheduler.run()
+
+
+def test_a_step_that_fails_ends_the_work(loop):
+    with pytest.raises(IndexError):
+        loop.scheduler.run()
+    assert loop.scheduler.pace is Pace.RESTING

@@ -32,12 +32,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum
+from operator import itemgetter
 from types import TracebackType
 from typing import Any, Final, Protocol
 
 from univocal.engine.handshake import Handshake
 from univocal.http.fields import imf_fixdate
-from univocal.http.messages import Fields, Received
+from univocal.http.messages import Field, Fields, Received
 from univocal.http.problem import FAULT, Problem, fault
 from univocal.http.roles import ContentSink
 from univocal.http.upgrade import Line
@@ -260,6 +261,7 @@ NO_CONTENT: Final = NoContent()
 
 logger: Final = logging.getLogger("univocal")
 
+_NAME: Final[Callable[[Field], bytes]] = itemgetter(0)
 _FRAMING: Final = frozenset((b"content-length", b"transfer-encoding"))
 _LENGTH: Final = frozenset((b"content-length",))
 _CODING: Final = frozenset((b"transfer-encoding",))
@@ -474,7 +476,7 @@ class Turn:
             return
         self.state = _STARTED
         has_content = self._has_content = not (self.received.method == b"HEAD" or status in {204, 304})
-        names = {name for name, _ in fields}
+        names = set(map(_NAME, fields))
         kept = fields
         if b"transfer-encoding" in names or (status == 204 and b"content-length" in names):
             dropped = self._foreign_framing(status)

@@ -170,6 +170,7 @@ _BETWEEN: Final = RequestPhase.BETWEEN
 _HEAD: Final = RequestPhase.HEAD
 _STOPPED: Final = RequestPhase.STOPPED
 _WAITING: Final = TurnState.WAITING
+_RESTING: Final = Pace.RESTING
 
 
 class _Server:
@@ -203,6 +204,7 @@ class Http1Connection(asyncio.Protocol):
         "_delivery",
         "_flow",
         "_glance",
+        "_glances",
         "_incoming",
         "_objection",
         "_reader",
@@ -235,9 +237,10 @@ class Http1Connection(asyncio.Protocol):
         self._flow: Flow
         self._writer: ResponseWriter
         self._glance: Glance | None = None
+        self._glances = True  # heads may be read at a glance; else that was tried
         self._incoming: Incoming | None = None
         self._objection = ""  # the reason for which this is one connection too many
-        self._scheduler = Scheduler(loop, listener.ticks, _AT_ONCE, self._work_on)
+        self._scheduler = Scheduler(loop, listener.ticks, _AT_ONCE, self._step, self._work_on)
         self.life: ConnectionState = _OPEN
         self.peer: ClientPeer
         self._bond: Bond | None = None
@@ -357,23 +360,12 @@ class Http1Connection(asyncio.Protocol):
 
         `glances`: heads may be read at a glance; else that was tried.
         """
-        scheduler, reader, starved = self._scheduler, self._reader, False
-        if not scheduler.begin():
+        if self._scheduler.pace is not _RESTING:
             return
+        reader, self._glances, starved = self._reader, glances, False
         try:
-            while not starved and scheduler.has_time():
-                if self.turns and self.turns[0].state is _WAITING and not self._flow.write_paused:
-                    self.turns[0].begin()
-                    scheduler.spend(_LONG)
-                elif not (reader.octets or self._incoming):
-                    starved = True
-                elif not self._takes_more():
-                    break
-                elif not (glances and self._glance_on()):
-                    starved = not self._read()
-                    scheduler.spend(_LONG if self._incoming is None else _CONTENT)
+            starved = self._scheduler.run()
         finally:
-            scheduler.end()
             if reader.octets:
                 reader.drop()
         rests = starved and not self.turns and reader.phase is _BETWEEN and not self._flow.held
@@ -381,7 +373,22 @@ class Http1Connection(asyncio.Protocol):
             if not rests:
                 self._pause(starved)
         elif self.turns and not starved:  # a refusal, behind so many steps that others had their turn
-            scheduler.go_on_later()
+            self._scheduler.go_on_later()
+
+    def _step(self) -> int:
+        """Begin a turn, or read on (see `Scheduler`)."""
+        if self.turns and self.turns[0].state is _WAITING and not self._flow.write_paused:
+            self.turns[0].begin()
+            return _LONG
+        if not (self._reader.octets or self._incoming):
+            return 0
+        if not self._takes_more():
+            return -1
+        if self._glances and not self.turns and self._glance_on():
+            return 1
+        if not self._read():
+            return 0
+        return _LONG if self._incoming is None else _CONTENT
 
     def _work_on(self) -> None:
         if not self.transport.is_closing():
@@ -504,16 +511,12 @@ class Http1Connection(asyncio.Protocol):
     # Hits, at a glance
 
     def _glance_on(self) -> bool:
-        """Answer the next requests at a glance, as far as their heads are there; False: there was none."""
-        reader, scheduler, answered = self._reader, self._scheduler, False
-        while not self.turns and scheduler.has_time():
-            head = reader.whole_head(self.listener.bounds.longest_glance)
-            if not head or not self._glance_at(head):
-                break
-            reader.skip(len(head))
-            scheduler.spend(1)
-            answered = True
-        return answered
+        """Answer the next request at a glance, if its head is there and ordinary."""
+        head = self._reader.whole_head(self.listener.bounds.longest_glance)
+        if not head or not self._glance_at(head):
+            return False
+        self._reader.skip(len(head))
+        return True
 
     def _glance_at(self, data: bytes, read: Glimpse | None = None) -> bool:
         """Answer an ordinary GET whose head is all of these bytes, or begin its turn.
@@ -743,7 +746,8 @@ class Http1Connection(asyncio.Protocol):
             self.rested = self._timer.set(server.keep_alive)
         else:
             self.rested = server.loop.time()
-        self._work()
+        if self._scheduler.pace is _RESTING:
+            self._work()
 
     def cut(self) -> None:
         self.turns.popleft()

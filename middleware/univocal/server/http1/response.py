@@ -57,69 +57,6 @@ def _section(status: int, fields: Fields) -> bytes:
     return octets
 
 
-class ResponseFraming:
-    """Frames one response after the other: `start`, then `content` any number of times, and `end`.
-
-    The head goes with the first bytes of content, or by itself where `take_head` is called before.
-    `closes`: the connection's end is the content's (§6.3, rule 8). Content has bytes around it if it
-    `is_chunked`; other content is sent as it is.
-    """
-
-    __slots__ = ("_head", "closes", "is_chunked")
-
-    def __init__(self) -> None:
-        self._head = b""  # that waits for something to go with it
-        self.is_chunked = False
-        self.closes = False
-
-    def start(
-        self,
-        status: int,
-        fields: Fields,
-        names: Collection[bytes],
-        *,
-        has_content: bool,
-        is_old: bool,
-        keep_alive: bool,
-    ) -> bool:
-        """Begin a response to HTTP/1.0 (`is_old`) or HTTP/1.1; False: the connection ends with it.
-
-        `names` are those of the fields, which have no framing but Content-Length.
-        """
-        last = _last.section
-        head = last.octets if last.status == status and last.fields == fields else _section(status, fields)
-        self.is_chunked = self.closes = False
-        if has_content and b"content-length" not in names:
-            if is_old:  # RFC 9112 §6.1: no coding for a client that cannot know it
-                self.closes, keep_alive = True, False
-            else:
-                self.is_chunked = True
-                head += b"transfer-encoding: chunked\r\n"
-        if b"connection" in names and _closes(fields):
-            keep_alive = False
-        elif not keep_alive:
-            head += b"connection: close\r\n"
-        self._head = head + b"\r\n"
-        return keep_alive
-
-    def content(self, chunk: bytes | memoryview) -> bytes | memoryview:
-        """Bytes of content, which there are some of."""
-        head, self._head = self._head, b""
-        if self.is_chunked:
-            return b"".join((b"%b%x\r\n" % (head, len(chunk)), chunk, b"\r\n"))
-        return b"".join((head, chunk)) if head else chunk
-
-    def end(self) -> bytes:
-        """The bytes that are left at the end of a response."""
-        head, self._head = self._head, b""
-        return head + _LAST_CHUNK if self.is_chunked else head
-
-    def take_head(self) -> bytes:
-        """The head, if it has not gone yet."""
-        head, self._head = self._head, b""
-        return head
-
-
 def _closes(fields: Fields) -> bool:
     return any(name == b"connection" and b"close" in value.lower() for name, value in fields)
 
@@ -138,16 +75,20 @@ _PIECES: Final = 16
 class ResponseWriter:
     """Frames responses and sends them: `start`, then `content` any number of times, and `end`.
 
-    `flush` goes before every other use of the transport that the client notices.
+    The head goes with the first bytes of content, or by itself at the end of the turn. `closes`: the end of a
+    connection is its content's (RFC 9112 §6.3, rule 8). `flush` goes before every other use of the transport
+    that the client notices.
     """
 
-    __slots__ = ("_batch", "_framing", "_is_due", "_loop", "_transport", "unsent")
+    __slots__ = ("_batch", "_head", "_is_chunked", "_is_due", "_loop", "_transport", "closes", "unsent")
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
         self._batch = batch_of(loop)
-        self._framing = ResponseFraming()
+        self._head = b""  # that waits for something to go with it
+        self._is_chunked = False
+        self.closes = False
         self._is_due = False  # it is flushed at the end of this turn
         self.unsent: list[bytes | memoryview] = []
 
@@ -161,28 +102,48 @@ class ResponseWriter:
         is_old: bool,
         keep_alive: bool,
     ) -> bool:
-        """Begin a response, see `ResponseFraming.start`. Its head leaves in this turn, whatever comes."""
+        """Begin a response to HTTP/1.0 (`is_old`) or HTTP/1.1; False: the connection ends with it.
+
+        `names` are those of the fields, which have no framing but Content-Length. The head leaves in this
+        turn, whatever comes.
+        """
         if has_content and not self._is_due:
             self._send_soon()
-        return self._framing.start(
-            status, fields, names, has_content=has_content, is_old=is_old, keep_alive=keep_alive
-        )
+        last = _last.section
+        head = last.octets if last.status == status and last.fields == fields else _section(status, fields)
+        self._is_chunked = self.closes = False
+        if has_content and b"content-length" not in names:
+            if is_old:  # RFC 9112 §6.1: no coding for a client that cannot know it
+                self.closes, keep_alive = True, False
+            else:
+                self._is_chunked = True
+                head += b"transfer-encoding: chunked\r\n"
+        if b"connection" in names and _closes(fields):
+            keep_alive = False
+        elif not keep_alive:
+            head += b"connection: close\r\n"
+        self._head = head + b"\r\n"
+        return keep_alive
 
     def content(self, chunk: bytes | memoryview) -> None:
         """Send content, which there is some of; a large piece is not copied to stand behind its head."""
-        if len(chunk) <= JOINED or self._framing.is_chunked:
-            self.write(self._framing.content(chunk))
-            return
-        head = self._framing.take_head()
-        self.flush()
-        if head:
-            self._transport.writelines((head, chunk))
+        head, self._head = self._head, b""
+        if self._is_chunked:
+            self.write(b"".join((b"%b%x\r\n" % (head, len(chunk)), chunk, b"\r\n")))
+        elif len(chunk) <= JOINED:
+            self.write(b"".join((head, chunk)) if head else chunk)
         else:
-            self._transport.write(chunk)
+            self.flush()
+            if head:
+                self._transport.writelines((head, chunk))
+            else:
+                self._transport.write(chunk)
 
     def end(self) -> None:
         """End a response."""
-        last = self._framing.end()
+        last, self._head = self._head, b""
+        if self._is_chunked:
+            last += _LAST_CHUNK
         if last:
             self.write(last)
 
@@ -200,18 +161,13 @@ class ResponseWriter:
 
     def flush(self) -> None:
         """Send what waits, a head without content, too: a client may wait for it (an event stream's)."""
-        unsent, head = self.unsent, self._framing.take_head()
+        unsent, head, self._head = self.unsent, self._head, b""
         if not (unsent or head):
             return
         octets = unsent[0] if len(unsent) == 1 and not head else b"".join((*unsent, head))
         unsent.clear()
         if not self._transport.is_closing():
             self._transport.write(octets)
-
-    @property
-    def closes(self) -> bool:
-        """The connection's end is the end of the content that is sent (RFC 9112 §6.3, rule 8)."""
-        return self._framing.closes
 
     def _send_soon(self) -> None:
         self._is_due = True

@@ -78,7 +78,7 @@ class Http2Connection(asyncio.Protocol):
         self._keep_alive = max(config.timeout_keep_alive, 0.001)  # uvicorn's 0 is no time, not all time
         self._streams: dict[int, Http2Stream] = {}
         self._gathered: dict[Http2Stream, list[ContentCame]] = {}  # content of the frames that are read
-        self.scheduler = Scheduler(self._loop, listener.ticks, _AT_ONCE, self._read_on)
+        self.scheduler = Scheduler(self._loop, listener.ticks, _AT_ONCE, self._read_frame, self._read_on)
         self._timer = Timer(self._loop, self._late)
         self._content_timer = Timer(self._loop, self._look_at_content)
         self._window_timer = Timer(self._loop, self._look_at_windows)
@@ -173,15 +173,15 @@ class Http2Connection(asyncio.Protocol):
 
     def _read(self) -> None:
         """Read frames, until none is left, or others have their turn, or the client takes no answers."""
-        if not self.scheduler.begin():
+        if self.scheduler.pace is not Pace.RESTING:
             return
+        more = False
         try:
-            more = self._read_frames()
+            more = not self.scheduler.run() and not self._is_blocked
+            self._hand_over()
         except Exception:
             logger.exception("internal error on an HTTP/2 connection: closed")
             self.session.fail(ErrorCode.INTERNAL_ERROR)
-            more = False
-        self.scheduler.end()
         if self.session.state is SessionState.ENDED:
             self._break_off()
             return
@@ -195,18 +195,16 @@ class Http2Connection(asyncio.Protocol):
             self._timer.set(since + self._limits.header_timeout - self._loop.time())
         self.flush_soon()
 
-    def _read_frames(self) -> bool:
-        """Heed the events of the next frames; True: there may be more of them."""
-        session, scheduler, now = self.session, self.scheduler, self._loop.time()
-        event: Event | None = None
-        while scheduler.has_time() and not self._is_blocked:
-            event = session.next(now)
-            if event is None:
-                break
-            scheduler.spend(1)
-            self._heed(event, now)
-        self._hand_over()
-        return event is not None and not self._is_blocked
+    def _read_frame(self) -> int:
+        """Heed the event of the next frame (see `Scheduler`)."""
+        if self._is_blocked:
+            return -1
+        now = self._loop.time()
+        event = self.session.next(now)
+        if event is None:
+            return 0
+        self._heed(event, now)
+        return 1
 
     def _heed(self, event: Event, now: float) -> None:
         if isinstance(event, RequestCame):
