@@ -122,8 +122,6 @@ class Passage:
         if 300 <= status < 400 or status == 401:
             return None
         response = self._handler.response(status, head_of(message))
-        if response.instructions is not None:
-            return None
         canonical, rules, request = admission.canonical, admission.rules, admission.request
         assert canonical is not None
         now = self._mounted.engine.clock()
