@@ -93,6 +93,28 @@ def test_changed_users_are_in_force_soon(serve: Fixture, users: Path) -> None:
     assert get("/a", basic("bert", "fish")).status == 401
 
 
+def test_the_log_names_the_user(start: Fixture, ask: Fixture, users: Path, origin: Any) -> None:
+    log, file = users.parent / "access.log", users.parent / "univocal.toml"
+    file.write_text(
+        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n'
+        f'access_log = "{log}"\naccess_log_format = "{{user}} {{status}} {{cache}}"\n'
+        f'{SITE.format(origin.url)}[sites.access]\nbasic = "users"\n'
+        f"{SITE.format(origin.url).replace('en.', 'open.')}"
+    )
+    running = start("serve", "--config", str(file))
+    passing, other = basic("anna", "cat"), basic("carl", "cow")
+    for host, fields in (
+        *(("en.example", each) for each in (passing, passing, "X: y", other)),
+        *(("open.example", each) for each in (other, "X: y")),
+    ):
+        ask(running.proxy, "/a", host, "GET", f"{fields}\r\n")
+    assert running.end() == 0
+    assert log.read_text().splitlines() == [
+        *("anna 200 uri-miss", "anna 200 hit", "- 401 -", "carl 401 -"),
+        *("carl 200 uri-miss", "- 200 uri-miss"),
+    ]
+
+
 def test_a_route_has_an_access_of_its_own(serve: Fixture, users: Path) -> None:
     get = serve(
         '[sites.access]\nbasic = "users"\n'

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import math
+from base64 import b64encode
 
 import pytest
 from hypothesis import example, given
@@ -76,6 +77,7 @@ def without_names(hit: Hit, missing: frozenset[bytes]) -> Hit:
     st.sampled_from(HITS),
     st.one_of(st.none(), octets),
     st.tuples(octets, octets),
+    st.sampled_from([None, b"Basic YWxpY2U6eA==", b"Bearer x", b"Basic " + b64encode(HOSTILE + b":x")]),
     st.frozensets(st.sampled_from(NAMES[1:])),
     clients,
     st.sampled_from([b"1.1", b"1.1", b"2", b"3", b'\xff"']),
@@ -83,12 +85,13 @@ def without_names(hit: Hit, missing: frozenset[bytes]) -> Hit:
     moments,
     durations,
 )
-@example(HITS[0], HOSTILE, (HOSTILE, HOSTILE), frozenset(), "1 2\n3", b"1.1", 200, NOW, 1e-5)
+@example(HITS[0], HOSTILE, (HOSTILE, HOSTILE), None, frozenset(), "1 2\n3", b"1.1", 200, NOW, 1e-5)
 def test_a_hit_has_the_line_of_its_outcome(
     form: str,
     found: tuple[Hit, Received],
     target: bytes | None,
     values: tuple[bytes, bytes],
+    credentials: bytes | None,
     missing: frozenset[bytes],
     client: str | None,
     version: bytes,
@@ -104,6 +107,10 @@ def test_a_hit_has_the_line_of_its_outcome(
     if status != hit.stored.status:
         hit = dataclasses.replace(hit, stored=dataclasses.replace(hit.stored, status=status, body=b"none"))
     hit = without_names(hit, missing)
+    if credentials is not None:
+        plan = plan_of((*hit.plan.names, b"authorization"))
+        assert plan is not None
+        hit = dataclasses.replace(hit, plan=plan, values=[*hit.values, credentials])
     line = LINES[form].line(hit, received, begun, seconds)
     assert line == FORMS[form](Outcome.of_hit(hit, received, begun, seconds))
     assert line.count(b"\n") == 1

@@ -40,6 +40,23 @@ def test_cached_is_combined_and_four_columns() -> None:
     assert cached == combined[:-1] + b" en.example:8080 uri-miss 0.002123 127.0.0.1:9001\n"
 
 
+@pytest.mark.parametrize(
+    ("user", "column", "member"),
+    [
+        (b"", b"-", None),
+        (b"alice", b"alice", "alice"),
+        (b"al ice", b"al\\x20ice", "al ice"),
+        (b'"\x1b\xff', b"\\x22\\x1B\\xFF", '"\x1b\xff'),
+    ],
+)
+def test_the_user_is_in_every_form(user: bytes, column: bytes, member: str | None) -> None:
+    made = outcome(noted=NotedFields(user=user))
+    assert as_combined(made).startswith(b"192.0.2.1 - " + column + b" [")
+    assert as_cached(made).startswith(b"192.0.2.1 - " + column + b" [")
+    assert json.loads(as_json(made)).get("user") == member
+    assert form_of("{user}")(made) == (column.replace(b"\\x20", b" ")) + b"\n"
+
+
 def test_cached_has_the_failed_origin_servers_last() -> None:
     line = as_cached(outcome(failure=DOWN, server="", handling=Handling(), host=""))
     servers = b"origin http://10.0.0.1:1, http://10.0.0.2:1 at -: down: every origin server is down"

@@ -40,6 +40,10 @@ class HitLines:
 
     def line(self, hit: Hit, received: Received, begun: float, seconds: float) -> bytes:
         """The line, with its end; `begun` is in seconds since the epoch."""
+        return self.whole(hit, received, begun, seconds)
+
+    def whole(self, hit: Hit, received: Received, begun: float, seconds: float) -> bytes:
+        """The line as it is made of the hit's Outcome."""
         return self._form(Outcome.of_hit(hit, received, begun, seconds))
 
 
@@ -109,6 +113,8 @@ class JsonHitLines(QuickHitLines):
 
     def line(self, hit: Hit, received: Received, begun: float, seconds: float) -> bytes:
         """The line, with its end; `begun` is in seconds since the epoch."""
+        if hit.plan.credentials >= 0:
+            return self.whole(hit, received, begun, seconds)
         page, plan, values = self.page(hit, received), hit.plan, hit.values
         millisecond = int(begun * 1000)
         if millisecond != self._at:
@@ -139,8 +145,10 @@ class CombinedHitLines(QuickHitLines):
     def __init__(self, form: Form = as_combined) -> None:
         super().__init__(form)
 
-    def line(self, hit: Hit, received: Received, begun: float, seconds: float) -> bytes:  # noqa: ARG002
+    def line(self, hit: Hit, received: Received, begun: float, seconds: float) -> bytes:
         """The line, with its end; `begun` is in seconds since the epoch."""
+        if hit.plan.credentials >= 0:
+            return self.whole(hit, received, begun, seconds)
         return f"{self.combined(hit, received, begun)}\n".encode("ascii")
 
     def combined(self, hit: Hit, received: Received, begun: float) -> str:
@@ -176,6 +184,8 @@ class CachedHitLines(CombinedHitLines):
 
     def line(self, hit: Hit, received: Received, begun: float, seconds: float) -> bytes:
         """The line, with its end; `begun` is in seconds since the epoch."""
+        if hit.plan.credentials >= 0:
+            return self.whole(hit, received, begun, seconds)
         return f"{self.combined(hit, received, begun)}{seconds_text(seconds)} -\n".encode("ascii")
 
     def after(self, hit: Hit) -> str:

@@ -39,7 +39,7 @@ def as_json(outcome: Outcome) -> bytes:
     received, handling, times = outcome.received, outcome.handling, outcome.times
     unusual = (
         handling.stored or handling.collapsed or handling.detail or handling.unstorable or not handling.hit
-        or outcome.reasons or outcome.purged or outcome.host or outcome.failure
+        or outcome.reasons or outcome.purged or outcome.host or outcome.failure or outcome.user
     )  # fmt: skip
     return (
         f'{{"time":"{iso(int(times.start * 1000))}"'
@@ -129,6 +129,8 @@ def _handled(outcome: Outcome) -> str:
         "detail": handling.reported_detail or None,
         "reasons": outcome.reasons,
     }
+    if outcome.user:
+        members["user"] = _text(outcome.user)
     if outcome.host:
         members["host"] = outcome.host
     if outcome.server:
@@ -158,7 +160,7 @@ def as_combined(outcome: Outcome) -> bytes:
 def _combined(outcome: Outcome) -> str:
     agent = written_values[outcome.agent] if outcome.purged is None else _purge(outcome.purged)
     return (
-        f"{address_text(outcome.client)} - - [{clf(int(outcome.times.start))}] "
+        f"{address_text(outcome.client)} - {_user_text(outcome.user)} [{clf(int(outcome.times.start))}] "
         f'"{request_text(outcome.received)}" {outcome.status or CLIENT_LEFT} {outcome.bytes} '
         f'"{written_values[outcome.referrer]}" "{agent}"'
     )
@@ -211,6 +213,11 @@ def address_text(client: str | None) -> str:
     return escaped(client).replace(" ", "\\x20") if client else "-"
 
 
+def _user_text(user: bytes) -> str:
+    """The user as one column."""
+    return address_text(_text(user))
+
+
 def _written(value: bytes | None) -> str:
     return escaped(_text(value)) or "-"
 
@@ -255,6 +262,7 @@ class TemplateError(ValueError):
 _NAMES: Final[Mapping[str, Callable[[Outcome], object]]] = {
     "time": _moment,
     "client": lambda outcome: outcome.client,
+    "user": lambda outcome: _text(outcome.user),
     "method": lambda outcome: outcome.received.method.decode("latin-1"),
     "target": lambda outcome: outcome.received.target.decode("latin-1"),
     "url": lambda outcome: outcome.canonical and outcome.canonical.url.decode("latin-1"),

@@ -13,6 +13,7 @@ from univocal.http.errors import Failure
 from univocal.http.messages import NO_NAMES, Fields, Received
 from univocal.http.problem import problem
 from univocal.http.subclassing import mypyc_attr
+from univocal.judge.access import user_of
 from univocal.judge.admission import Admission
 from univocal.judge.cache_status import Handling
 from univocal.judge.hits import Hit
@@ -25,7 +26,8 @@ from univocal.uri.target import Canonical
 _Value: TypeAlias = bytes | None
 _Names: TypeAlias = frozenset[bytes]
 _PERSONAL: Final = frozenset(("personal", "cookie"))  # reasons for which a response is not stored
-_NOTED: Final = frozenset((b"user-agent", b"referer", b"traceparent", b"tracestate"))
+_Octets: TypeAlias = bytes
+_NOTED: Final = frozenset((b"user-agent", b"referer", b"traceparent", b"tracestate", b"authorization"))
 
 
 @mypyc_attr(acyclic=True)
@@ -52,6 +54,7 @@ class NotedFields:
     referrer: Final[_Value]  # Referer
     trace: Final[_Value]  # traceparent
     trace_state: Final[_Value]  # tracestate
+    user: Final[bytes]  # of Basic credentials; empty: it names none
 
     def __init__(
         self,
@@ -59,15 +62,17 @@ class NotedFields:
         referrer: _Value = None,
         trace: _Value = None,
         trace_state: _Value = None,
+        user: bytes = b"",
     ) -> None:
         self.agent = agent
         self.referrer = referrer
         self.trace = trace
         self.trace_state = trace_state
+        self.user = user
 
     @staticmethod
-    def of(fields: Fields) -> NotedFields:
-        """Those of a request with these fields: the first of each name."""
+    def of(fields: Fields, user: bytes = b"") -> NotedFields:
+        """Those of a request with these fields: the first of each name. `user` has opened the way to it."""
         agent: _Value = None
         referrer: _Value = None
         trace: _Value = None
@@ -81,9 +86,11 @@ class NotedFields:
                 referrer = value
             elif name == b"traceparent":
                 trace = value
+            elif name == b"authorization":
+                user = user_of(value)
             else:
                 trace_state = value
-        return NotedFields(agent, referrer, trace, trace_state)
+        return NotedFields(agent, referrer, trace, trace_state, user)
 
     @staticmethod
     def planned(plan: Plan, values: Sequence[bytes]) -> NotedFields:
@@ -93,6 +100,7 @@ class NotedFields:
             None if plan.referrer < 0 else values[plan.referrer],
             None if plan.trace < 0 else values[plan.trace],
             None if plan.trace_state < 0 else values[plan.trace_state],
+            b"" if plan.credentials < 0 else user_of(values[plan.credentials]),
         )
 
 
@@ -170,6 +178,11 @@ class Outcome:
         return self.noted.agent
 
     @property
+    def user(self) -> _Octets:
+        """The name in the client's credentials."""
+        return self.noted.user
+
+    @property
     def referrer(self) -> _Value:
         """The value of the client's Referer field."""
         return self.noted.referrer
@@ -196,7 +209,7 @@ class Outcome:
         return Outcome(
             site=site,
             host=host,
-            noted=NotedFields.of(admission.request.fields),
+            noted=NotedFields.of(admission.request.fields, admission.user),
             received=received,
             canonical=canonical,
             decision=None if received.method in PURGES or isinstance(decision, Order) else decision,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from binascii import a2b_base64
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -184,6 +185,14 @@ def _unauthorized(restriction: Restriction, users: Users, fields: Fields) -> Den
     realm = re.sub(rb'["\\\\\x00-\x1f\x7f-\xff]', b"", restriction.name.encode())
     challenge = [(b"www-authenticate", b'Basic realm="%b", charset="UTF-8"' % realm)]
     return Denial("unauthorized", challenge, Challenge(users, credentials) if is_right is None else None)
+
+
+def user_of(authorization: bytes) -> bytes:
+    """The name in the credentials of an Authorization field, known or not; empty for another scheme."""
+    try:
+        return a2b_base64(_credentials([authorization])).partition(b":")[0]
+    except ValueError:
+        return b""
 
 
 def _credentials(lines: Sequence[bytes]) -> bytes:

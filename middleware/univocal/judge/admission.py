@@ -25,7 +25,7 @@ from univocal.http.forward import end_to_end, times_here
 from univocal.http.framing import is_ambiguous
 from univocal.http.messages import NO_NAMES, Fields, Received, Request, Response
 from univocal.http.subclassing import mypyc_attr
-from univocal.judge.access import Denial, OwnRates, Rates, judged
+from univocal.judge.access import Denial, OwnRates, Rates, judged, user_of
 from univocal.judge.failures import Failures
 from univocal.judge.orders import PURGES, Order, derived, order_of
 from univocal.judge.plan import Plan
@@ -66,6 +66,7 @@ class Admission:
     denial: Denial | None  # the reason for which the client has no access, until a challenge is met
     asked: tuple[float, int | None] | None  # when its response was asked for, and the last purge by then
     held: Sequence[Stored]  # the responses stored for its key, as it was judged
+    user: bytes  # whose password has opened the way to the target; empty: nobody's
 
     def __init__(
         self,
@@ -83,6 +84,7 @@ class Admission:
         denial: Denial | None = None,
         asked: tuple[float, int | None] | None = None,
         held: Sequence[Stored] = (),
+        user: bytes = b"",
     ) -> None:
         self.asked = asked
         self.received = received
@@ -98,6 +100,7 @@ class Admission:
         self.codings = codings
         self.denial = denial
         self.held = held
+        self.user = user
 
     def refused(self, reasons: Sequence[str]) -> Admission:
         """The same request, refused."""
@@ -148,10 +151,13 @@ class Gate:
         )
         if isinstance(canonical, Rejected):
             return _refused(received, fields, runtime, peer, canonical.reasons)
+        user = b""
         if runtime.restrictions:
             access = self._enter(received, fields, peer, canonical, entered)
             if isinstance(access, Denial):
                 return replace(_refused(received, fields, runtime, peer, (access.reason,)), denial=access)
+            # Without the password, which is nobody else's business.
+            user = b"" if access is fields else user_of(first(fields, b"authorization") or b"")
             fields = access
         rules = runtime.rules_of(canonical)
         profile = canonical.route.profile
@@ -169,7 +175,7 @@ class Gate:
         held, decision = self._decide(received, canonical, request, rules, now)
         admission = Admission(
             received, runtime, peer, canonical, request, rules, decision, canonical.observed,
-            origin_tag=tag, held=held,
+            origin_tag=tag, held=held, user=user,
         )  # fmt: skip
         if rules.compress:
             # By what came: what the operator sets or removes is for the origin server.

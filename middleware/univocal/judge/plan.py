@@ -44,6 +44,7 @@ class Plan:
     trace: int  # where traceparent stands, -1: nowhere
     trace_state: int  # where tracestate stands, -1: nowhere
     encoding: int  # where Accept-Encoding stands, -1: nowhere
+    credentials: int  # where Authorization stands, -1: nowhere
 
     def __init__(self, names: tuple[bytes, ...]) -> None:
         """Read names, all different and in lower case, of which one is Host."""
@@ -59,6 +60,7 @@ class Plan:
         self.trace = _place(names, b"traceparent")
         self.trace_state = _place(names, b"tracestate")
         self.encoding = _place(names, b"accept-encoding")
+        self.credentials = _place(names, b"authorization")
 
     def suits(self, values: Sequence[bytes]) -> bool:
         """Tell whether a request with these values is ordinary: Connection may say keep-alive, no more."""
