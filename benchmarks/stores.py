@@ -43,6 +43,7 @@ PIECE = 4096  # bytes of a response that is stored for `memory`
 DISK_PIECE = 20 << 10  # and for `disk`
 ROUNDS = 3  # of `disk`
 FIELDS: Fields = [(b"cache-control", b"max-age=3600"), (b"xkey", b"all")]
+HOST = ("Host: en.example",)
 GIB = 1 << 30
 RULES = Rules()
 
@@ -256,7 +257,7 @@ def nginx(folder: Path, behind: int) -> tuple[int, list[str], str]:
 
 def measure_disk(keys: int, seconds: int, folder: Path) -> None:
     """Print how fast a disk is filled with responses of 20 KiB, and read: by univocal and nginx in turns."""
-    behind, rates = free_port(), dict[str, list[float]]()
+    behind, rates, costs = free_port(), dict[str, list[float]](), dict[str, list[float]]()
     with origin(behind, DISK_PIECE):
         for number in range(ROUNDS):
             for place in (proxied, nginx):
@@ -267,12 +268,19 @@ def measure_disk(keys: int, seconds: int, folder: Path) -> None:
                 try:
                     while not listens(port):
                         time.sleep(0.05)
-                    begun = time.perf_counter()
+                    family = Running(process.pid, port, 0.0)
+                    begun, before = time.perf_counter(), family.cpu_seconds()
                     asyncio.run(ask_all(port, keys))
                     rates.setdefault(f"{name} fills", []).append(keys / (time.perf_counter() - begun))
+                    between = family.cpu_seconds()
+                    costs.setdefault(f"{name} fills", []).append((between - before) / keys)
                     url = f"http://127.0.0.1:{port}/key/1"
-                    done = wrk.run(wrk.command(url, seconds, script="any_key.lua", arguments=(keys,)), 60)
+                    every = wrk.command(url, seconds, HOST, script="any_key.lua", arguments=(keys,))
+                    done = wrk.run(every, 60)
                     rates.setdefault(f"{name} reads", []).append(done.rate)
+                    costs.setdefault(f"{name} reads", []).append(
+                        (family.cpu_seconds() - between) / done.requests
+                    )
                 finally:
                     process.send_signal(signal.SIGTERM)
                     process.wait(20)
@@ -280,6 +288,8 @@ def measure_disk(keys: int, seconds: int, folder: Path) -> None:
         ours, theirs = rates[f"univocal {what}"], rates[f"nginx {what}"]
         each = ", ".join(f"{one:.0f} : {other:.0f}" for one, other in zip(ours, theirs, strict=True))
         print(f"disk: univocal {what} {max(ours) / max(theirs):.2f} × nginx ({each} a second)")
+        cost, other = (1e6 * min(costs[f"{name} {what}"]) for name in ("univocal", "nginx"))
+        print(f"disk: {cost:.0f} µs of CPU each, nginx {other:.0f}")
 
 
 async def ask_all(port: int, keys: int) -> None:
