@@ -131,6 +131,10 @@ PYTHON_ELSEWHERE = {
     ("README.md", 0): By("tests/e2e/test_readme.py::test_the_second_spelling_is_a_hit"),
     ("docs/library.md", None): By("tests/e2e/test_library_page.py::test_every_example_runs"),
     ("docs/profiles.md", None): PROBE,
+    ("docs/how-to/mounting.md", None): By(
+        "tests/e2e/test_mounting_pages.py::test_every_example_of_mounting_runs"
+    ),
+    ("docs/how-to/testing.md", None): By("tests/e2e/test_mounting_pages.py::test_the_tests_of_the_page_pass"),
     ("docs/how-to/purging.md", 0): By(
         "tests/integration/clients/test_clients_wagtail.py::test_what_is_published_is_seen"
     ),

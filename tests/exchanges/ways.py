@@ -145,13 +145,19 @@ class Http2(Client):
         return (self.content(3), self.has_ended(3)) == (b"surplus", True)
 
 
+def take_part(cache: CacheMiddleware, world: World) -> None:
+    """Let a mounted cache answer with the world's engine: all clients of a world have one."""
+    cache.engine, cache.gate = world.engine, world.engine.gate
+    cache._mounted.engine = world.engine
+
+
 class Asgi:
     """A call of the middleware, mounted on a `ReverseProxy`."""
 
     def __init__(self, world: World) -> None:
         app = ReverseProxy(world.upstream)
         self._app = CacheMiddleware(app, store=world.tiers, clock=world.clock)
-        self._app.engine, self._app.gate = world.engine, world.engine.gate
+        take_part(self._app, world)
         self._seen = Seen()
         self._left = asyncio.Event()
         self._messages: deque[dict[str, Any]] = deque()
@@ -217,7 +223,7 @@ class Mounted(Asgi):
             await proxy(scope, receive, send)
 
         self._app = CacheMiddleware(application, store=world.tiers, clock=world.clock)
-        self._app.engine, self._app.gate = world.engine, world.engine.gate
+        take_part(self._app, world)
 
 
 class Plain:
