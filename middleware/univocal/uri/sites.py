@@ -445,7 +445,9 @@ def _accepted(
         own = target.reasons if isinstance(target, Rejected) else ()
         return rejected(*own, *refused), ()
     if not isinstance(target, Rejected):
-        reasons = strays(target, site, route)
+        # The canonical target is what the site's origin server gets: its profile has to take that, too.
+        elsewhere = route is not site.root and target != raw
+        reasons = (_refused_by_site(target, site, route) if elsewhere else []) or strays(target, site, route)
         return (rejected(*reasons), ()) if reasons else (target, ())
     unobservable = _UNSPEAKABLE.search(raw) or "bad-target" in target.reasons
     if route.profile.mode != "observe" or not raw.startswith(b"/") or unobservable:
