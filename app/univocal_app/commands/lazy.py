@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 Command = TypeVar("Command", bound=Callable[..., object])
 
 # In the order of `univocal --help`. What `commands.cli` registers itself stands where its name is.
-# What learns and imports is a package of its own, which only these names load.
+# Learning and importing are a package of their own, which only these names load.
 _PLACES: Final = {
     "serve": "",
     "demo": "univocal_learn.demo.run:demo_command",

@@ -258,7 +258,7 @@ class Call:
             self._answer.call_ended()
 
     def cancelled(self) -> None:
-        """Take note that the call was cancelled."""
+        """End the exchange of a call that was cancelled."""
         if self.task is None:
             self._door.client.leave()
         self.fail(CutShortError())
@@ -271,7 +271,7 @@ class Call:
             logger.exception("the application failed where no client waits for it")
 
     def fail(self, error: Exception) -> bool:
-        """Take note of the end of the call, and of its error; True: it is the exchange's to answer."""
+        """End the exchange of a call by its error; True: it is the exchange's to answer."""
         door = self._door
         if self._state in _OVER:
             return self._state is CallState.UNWANTED and not door.client.left
@@ -294,7 +294,7 @@ class Call:
             room.set_result(None)
 
     def cancel(self) -> None:
-        """Let the application hear that nobody waits; a call without a client is cancelled."""
+        """Tell the application that nobody waits; a call without a client is cancelled."""
         if self._state in _OVER:
             return
         self._state = CallState.UNWANTED
@@ -304,7 +304,7 @@ class Call:
             self.task.cancel()
 
     def client_left(self) -> None:
-        """Let the application hear that its client has left, unless others have a part of the response."""
+        """Tell the application that its client has left, unless others have a part of the response."""
         self._heard = not self._answer.is_owed
         if self._heard:
             self._ring()
