@@ -7,10 +7,12 @@ import os
 import signal
 import sys
 from collections.abc import Generator, Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from packaging.requirements import Requirement
 
 # What tests share, and the checkout's programs that they run: pytest's own setting has the sources alone.
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
@@ -39,17 +41,25 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_configure(config: pytest.Config) -> None:
     """Know the markers of tests."""
     config.addinivalue_line("markers", "pure(reason): for the sources as they are; not for a compiled wheel")
+    config.addinivalue_line(
+        "markers", "needs(requirement): another framework than the lowest, as in `fastapi>=0.121`"
+    )
     config.addinivalue_line("markers", "long: takes many seconds, and so begins before others")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out the tests that are marked for the sources as they are, where these are compiled."""
+    """Leave out tests of the sources as they are, where these are compiled, and of newer frameworks."""
     from univocal.http import errors  # pytest has the sources on its path by now
 
     if not errors.__file__.endswith(".py"):
         for item in items:
             if (marker := item.get_closest_marker("pure")) is not None:
                 item.add_marker(pytest.mark.skip(reason=f"not for a compiled wheel: {marker.args[0]}"))
+    for item in items:
+        for marker in item.iter_markers("needs"):
+            needed = Requirement(marker.args[0])
+            if not needed.specifier.contains(version(needed.name), prereleases=True):
+                item.add_marker(pytest.mark.skip(reason=f"needs {needed}"))
     items[:] = long_first(items, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 
 

@@ -12,6 +12,8 @@ from univocal.engine.flight import Flight
 OPEN = [(b"cache-control", b"max-age=60")]
 CLOSED = [(b"cache-control", b"no-store")]
 
+counts_flights = pytest.mark.pure("flights are counted, and compiled code calls its own method")
+
 
 class Scripted:
     """Answers the first request with no-store; after that it sends `messages`, an exception is raised."""
@@ -66,6 +68,7 @@ async def passed(client_of, clock, flights):
     return passed
 
 
+@counts_flights
 @pytest.mark.parametrize(
     ("messages", "handling"),
     [
@@ -94,6 +97,7 @@ async def test_what_cannot_be_stored_passes_without_an_exchange(passed, flights,
     assert flights == []
 
 
+@counts_flights
 @pytest.mark.parametrize("more", [False, True])
 async def test_what_may_be_stored_again_is_stored(passed, flights, more):
     parts = [body(b"pa", more=True), body(b"ge")] if more else [body(b"page")]
@@ -158,6 +162,7 @@ async def test_no_answer_is_a_problem(passed, messages):
     assert (answer.status, answer.problem["reason"]) == (502, "origin-bad-response")
 
 
+@counts_flights
 @pytest.mark.parametrize("status", [301, 401])
 async def test_special_heads_go_the_long_way(passed, flights, status):
     client, _ = await passed([start(status, [(b"location", b"/b")]), body(b"")])
@@ -189,6 +194,7 @@ async def test_a_handler_may_give_it_a_lifetime(client_of, flights):
     assert count == 2
 
 
+@counts_flights
 async def test_it_is_passed_by_as_long_as_its_answers_say(passed, flights, clock):
     client, _ = await passed([start(fields=[]), body(b"page")])
     for _ in range(3):

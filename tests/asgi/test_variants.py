@@ -110,9 +110,12 @@ async def files(client_of: Any, tmp_path: Path) -> AsyncIterator[tuple[Any, Any]
         await asyncio.wait(calls, timeout=5)
 
 
+# Older ones say only of what they compress that it varies.
+says_of_all_that_they_vary = pytest.mark.needs("starlette>=0.46")
 PACKED, PLAIN = ("accept-encoding", "gzip"), ("accept-encoding", "identity")
 
 
+@says_of_all_that_they_vary
 @pytest.mark.parametrize("span", ["bytes=0-9", "bytes=100-", "bytes=-10", "bytes=100-200"])
 @pytest.mark.parametrize("seen", [[PACKED, PLAIN], [PLAIN, PACKED]], ids=["gzip first", "plain first"])
 @pytest.mark.parametrize("own", [PACKED, PLAIN], ids=["gzip", "plain"])
@@ -131,6 +134,7 @@ async def test_ranges_of_an_etag_with_two_codings_are_the_origins(files, span, s
         assert "hit" in (await client("/a.txt", fields=[coding])).handling
 
 
+@says_of_all_that_they_vary
 async def test_a_doubted_etag_stays_doubted_when_one_coding_goes(files):
     client, _ = files
     for coding in (PLAIN, PACKED):

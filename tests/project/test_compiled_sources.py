@@ -63,6 +63,15 @@ def suspended_handlers(node: ast.Try) -> Iterator[int]:
             yield each.lineno
 
 
+def class_traps(node: ast.ClassDef) -> Iterator[tuple[int, str]]:
+    """Yield the line and the name of each construct in the body and bases of a class."""
+    if any(ast.unparse(base) in {"ABC", "abc.ABC"} for base in node.bases):
+        yield node.lineno, "isinstance answers for one of them what it has once answered for another"
+    for each in node.body:
+        if isinstance(each, ast.AnnAssign) and ast.unparse(each.annotation) == "object":
+            yield each.lineno, "no class can be made with the annotation object, but with Any"
+
+
 def traps(source: str) -> Iterator[tuple[int, str]]:
     """Yield the line and the name of each construct."""
     for node in ast.walk(ast.parse(source)):
@@ -79,9 +88,7 @@ def traps(source: str) -> Iterator[tuple[int, str]]:
                     "others that run meanwhile find the error handled here, for ever if they fail, too",
                 )
         if isinstance(node, ast.ClassDef):
-            for each in node.body:
-                if isinstance(each, ast.AnnAssign) and ast.unparse(each.annotation) == "object":
-                    yield each.lineno, "no class can be made with the annotation object, but with Any"
+            yield from class_traps(node)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             for line in compared_after_setting(node):
                 yield line, "an attribute that a call between has set to None is a TypeError"
@@ -93,6 +100,7 @@ def test_the_traps_are_recognized() -> None:
     assert [
         line for line, _ in traps("class A:\n    a: object = None\n    b: Any = None\na: object = A()")
     ] == [2]
+    assert [line for line, _ in traps("class A(abc.ABC): ...\nclass B: ...\nclass C(B, ABC): ...")] == [1, 3]
     setting = "def f(self, a):\n    self.a = a\n    a.b()\n    {}\n"
     assert [line for line, _ in traps(setting.format("return self.a is a"))] == [4]
     assert [line for line, _ in traps(setting.format("return self.b is a"))] == []

@@ -460,8 +460,8 @@ HOSTS = st.sampled_from(
 def test_a_client_learns_of_a_spelling_only_once(target: bytes, profile: Profile) -> None:
     telling = Sites((), Site("s", (), (Route(b"/", profile, ""),), canonical=301))
     found = resolve(target, [b"a.example"], b"http", telling)
-    assume(isinstance(found, Canonical) and found.respelled)
-    assert isinstance(found, Canonical)
+    if isinstance(found, Rejected):
+        return
     told = reference(found).decode("ascii")
     followed = urljoin("http://a.example/x/y?z", told) if told.startswith("/") else told
     again = resolve_url(followed.encode("ascii"), telling)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from itertools import chain, islice
 from typing import Any, Final, TypeAlias, TypeVar
@@ -37,7 +37,7 @@ TierLease: TypeAlias = Lease | NodeLease
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Tiers(ABC):
+class Tiers:
     """Looks up, stores and purges responses, on this node and on all nodes that share its store."""
 
     def __init__(self, memory: MemoryStore) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -66,12 +66,13 @@ class Sites:
         refused (421). Raises ConfigurationError; ProfileError for a profile's file.
         """
         objections, prefixes = Objections(), dict[str, dict[str, Profile]]()
-        for place, each in profiles.items():
+        places: Iterable[object] = profiles  # as str, compiled code would refuse others with a TypeError
+        for each in places:
             with objections:
-                _require_text(place)
+                place = _required_text(each)
                 host, slash, rest = place.partition("/")
                 own = prefixes.setdefault(host or EVERYWHERE, {})
-                own[slash + rest or "/"] = chosen_profile(each, "sites", place)
+                own[slash + rest or "/"] = chosen_profile(profiles[place], "sites", place)
         objections.conclude()
         default = _default(prefixes.pop(EVERYWHERE, {}), profile)
         whole = cls([Site.of(host, paths["/"]) for host, paths in prefixes.items() if "/" in paths], default)
@@ -208,9 +209,10 @@ def _default(prefixes: Mapping[str, Profile], profile: ProfileName | None) -> Si
     return None
 
 
-def _require_text(place: object) -> None:
+def _required_text(place: object) -> str:
     if not isinstance(place, str) or not place:
         raise ConfigurationError("sites", "", place, f'{_HOSTS}, "*", or a path such as "/api/"')
+    return place
 
 
 def resolve(
