@@ -15,7 +15,7 @@ import pytest
 
 from univocal_app.config.files import parsed
 from univocal_app.config.tables import Configuration, validate
-from univocal_app.run.assemble import runtime_of
+from univocal_app.run.runtime import runtime_of
 
 
 def load(file: Path) -> Configuration:

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from pydantic import BaseModel
 
 from univocal.http.errors import ConfigurationError, Objections
-from univocal_app.commands.environment import PREFIX, refuse_settings, unknown
 from univocal_app.commands.lazy import LazyCommands, documented
 from univocal_app.commands.settings import Admin, Listen, everywhere, place, usage
 from univocal_app.commands.version import version_text
 from univocal_app.config.tables import COMMAND_LINE, Configuration
 from univocal_app.config.values import Place
-from univocal_app.run.assemble import share_of
+from univocal_app.run.descriptors import share_of
 from univocal_app.run.listeners import apart, listening
 from univocal_app.run.names import alike, doubtful, unresolved
 from univocal_app.run.program import Program, WorkersError, alone
@@ -27,6 +28,11 @@ from univocal_app.run.reading import Check, read, usable
 from univocal_app.run.systemd import NAMES, Notices, passed_sockets
 from univocal_app.terminal import stamped
 
+PREFIX: Final = "UNIVOCAL_"
+READ: Final = frozenset(PREFIX + name for name in ("UPSTREAM", "PROFILE", "LISTEN", "ADMIN", "CONFIG"))
+
+# A container orchestrator makes such names for a service called "univocal".
+_ORCHESTRATED: Final = re.compile(r"UNIVOCAL_(?:[A-Z0-9_]+_)?(?:SERVICE_(?:HOST|PORT)|PORT)(?:_[A-Z0-9_]+)?")
 app: Final = typer.Typer(
     cls=LazyCommands,
     help="One resource, one URL: a caching reverse proxy that knows every spelling of a URL.",
@@ -184,6 +190,33 @@ def _of(made: Callable[[Configuration], Configuration], check: Check) -> Check:
 def _option(key: str) -> str:
     """The option by which a setting is given on the command line."""
     return next((option for setting, option in OPTIONS.items() if key.startswith(setting)), key)
+
+
+def refuse_settings(environ: Mapping[str, str]) -> None:
+    """Raise ConfigurationError for every variable that is called like a setting which only a file has."""
+    objections = Objections()
+    for variable, key in dict(_settings()).items():
+        if variable in environ and variable not in READ:
+            mistake = f"no such variable: set {key} in a file (--config)"
+            objections.errors.append(
+                ConfigurationError("environment", variable, environ[variable], "no such variable", mistake)
+            )
+    objections.conclude()
+
+
+def unknown(environ: Iterable[str], token: str) -> list[str]:
+    """The variables that begin as ours and mean nothing; `token` names the one that holds the purge token."""
+    ours = (name for name in environ if name.startswith(PREFIX) and name != token and name not in READ)
+    return sorted(name for name in ours if not _ORCHESTRATED.fullmatch(name))
+
+
+def _settings() -> Iterator[tuple[str, str]]:
+    for name, field in Configuration.model_fields.items():
+        table = field.annotation
+        if isinstance(table, type) and issubclass(table, BaseModel):
+            for key in table.model_fields:
+                yield f"{PREFIX}{key}".upper(), f"{name}.{key}"
+                yield f"{PREFIX}{name}_{key}".upper(), f"{name}.{key}"
 
 
 def _serve(configured: Callable[..., Configuration], source: str, typed: Collection[str]) -> None:

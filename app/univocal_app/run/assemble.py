@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from univocal.asgi.middleware import CacheMiddleware
-from univocal.asgi.reverse_proxy import Origins, ReverseProxy
+from univocal.asgi.reverse_proxy import Origins
 from univocal.engine.outcome import Outcome
-from univocal.http.error_pages import ErrorPages
-from univocal.http.errors import ConfigurationError, Objections
 from univocal.http.framing import ReadLimits
 from univocal.http.messages import Received
-from univocal.judge.access import Restriction
-from univocal.judge.profiles import built_in, read_profiles
-from univocal.judge.runtime import Access, Limits, Runtime
-from univocal.judge.trust import networks
+from univocal.judge.runtime import Runtime
 from univocal.origin.upkeep import StateChange, log_change
 from univocal.server.asgi_service import ExactProtocol
 from univocal.server.clients import Clients, ConnectionLimits
@@ -30,15 +22,10 @@ from univocal.server.introduction import Introduction
 from univocal.server.listener import Listener
 from univocal.server.service import EngineService
 from univocal.server.tls import TlsConnection
-from univocal.store.address import RedisSettings, file_tier, store_at
 from univocal.store.memory import MemoryStore
-from univocal.store.roles import StoreReport, unreported
 from univocal.store.shared import SharedTier
-from univocal.uri.profile import Profile
 from univocal.uri.sites import Sites
-from univocal_app.config.sites import SiteReader, edits_of, rules
-from univocal_app.config.tables import COMMAND_LINE, Configuration, ServerTable, SiteTable
-from univocal_app.config.values import masked
+from univocal_app.config.tables import Configuration
 from univocal_app.observe.accesslog import AccessLog, open_log
 from univocal_app.observe.admin import admin
 from univocal_app.observe.admin_events import Events
@@ -56,34 +43,28 @@ from univocal_app.processes.commons import Commons
 from univocal_app.processes.shared_rates import SharedRates
 from univocal_app.processes.states import Place, SharedStates
 from univocal_app.run.certificate_files import CertificateFiles, contexts_of
-from univocal_app.run.coding_libraries import check_libraries
-from univocal_app.run.descriptors import ADMIN, Share, raise_limit, share
-from univocal_app.run.error_page_files import pages_of
+from univocal_app.run.descriptors import ADMIN, connection_limits
 from univocal_app.run.expiry import expiries
 from univocal_app.run.listeners import HTTPS, Bound, serving
 from univocal_app.run.origins import (
     Running,
     contents_of,
     listed,
-    most_connections,
     places_of,
     proxies_of,
     recipes_of,
-    sticky_cookies,
 )
 from univocal_app.run.repeating import Repeating
-from univocal_app.run.restrictions import restrictions_of, user_files
+from univocal_app.run.restrictions import user_files
+from univocal_app.run.runtime import read_limits, runtime_of
 from univocal_app.run.serve import Patience, Served
+from univocal_app.run.stores import store_of
 from univocal_app.run.telemetry_sdk import telemetry_of
 
 if TYPE_CHECKING:
     from univocal_app.observe.telemetry import Telemetry
 
 LOOK: Final = 5.0  # seconds
-# The part of what all processes keep together that each may have in its own memory, too: 1 of so many,
-# and at least so many bytes.
-_OWN: Final = 8
-_LEAST: Final = 4 << 20
 SHARED: Final = 1.0  # seconds between two looks at what other processes know of origin servers
 PERIOD: Final = 3.0  # seconds between two looks at the files of users
 
@@ -361,187 +342,3 @@ def _listener(configuration: Configuration, proxy: CacheMiddleware, origins: Ori
     service = EngineService(proxy.engine, origins.forwarding)
     clients = Clients(connection_limits(configuration), lambda: proxy.gate.runtime.trusted)
     return Listener(service, read_limits(configuration), refused, clients)
-
-
-def share_of(configuration: Configuration) -> Share:
-    """The connections that a process may have, whose descriptors are made as many as the system allows."""
-    server = configuration.server
-    return share(raise_limit(), most_connections(configuration), server.max_connections, server.workers)
-
-
-def connection_limits(configuration: Configuration) -> ConnectionLimits:
-    """The bounds on the connections of a process's clients."""
-    per_client = configuration.server.max_connections_per_client
-    return ConnectionLimits(share_of(configuration).clients, per_client)
-
-
-def memory_bounds(configuration: Configuration) -> tuple[int, int]:
-    """The bytes of memory that each process has for responses, and those of one response at most.
-
-    Where several processes keep what they store together in memory, each has a part of it in its own.
-    """
-    table = configuration.cache
-    if not _is_together(configuration):
-        return table.max_bytes, table.max_object_bytes
-    own = max(table.max_bytes // (_OWN * configuration.server.workers), _LEAST)
-    return min(own, table.max_bytes), min(table.max_object_bytes, table.max_bytes)
-
-
-def _is_together(configuration: Configuration) -> bool:
-    return configuration.cache.store == "memory" and configuration.server.workers > 1
-
-
-def store_of(
-    configuration: Configuration,
-    source: str,
-    commons: Commons | None = None,
-    report: StoreReport = unreported,
-) -> MemoryStore | SharedTier:
-    """Make the store of the configuration; nothing is connected yet. Raises ConfigurationError."""
-    table = configuration.cache
-    memory = MemoryStore(*memory_bounds(configuration), is_part=_is_together(configuration))
-    program = None if commons is None else (commons.name, commons.leads)
-    try:
-        if table.store == "memory":
-            if commons is None or commons.store is None:
-                return memory
-            most = table.max_bytes
-            return file_tier(
-                commons.store, memory, time.time, most, report, is_durable=False, program=program
-            )
-        redis = RedisSettings(**table.redis.model_dump())
-        return store_at(
-            table.store,
-            memory,
-            time.time,
-            table.detached_ttl,
-            table.disk_bytes,
-            report,
-            redis,
-            None if commons is None else commons.in_force,
-            program,
-        )
-    except ConfigurationError as error:
-        raise ConfigurationError(source, "cache.store", masked(table.store), error.allowed) from None
-
-
-def check_store(configuration: Configuration, source: str) -> None:
-    """Raise ConfigurationError if there can be no such store; nothing is opened or made."""
-    if not configuration.cache.store.startswith("file:"):
-        store_of(configuration, source)
-
-
-def profiles_of(configuration: Configuration, source: str) -> Mapping[str, Profile]:
-    """The built-in profiles and those in the configuration's directories, which are relative to its file."""
-    directories = [Path(source).parent / directory for directory in configuration.profiles]
-    objections = Objections()
-    for number, directory in enumerate(directories):
-        if not directory.is_dir():
-            place, allowed = configuration.profiles[number], "a directory of profiles (*.toml)"
-            objections.errors.append(ConfigurationError(source, f"profiles[{number}]", place, allowed))
-    profiles = built_in()
-    if source == COMMAND_LINE:
-        profiles = _with_file(profiles, configuration.sites[0].profile)
-    directories = [directory for directory in directories if directory.is_dir()]
-    with objections:
-        profiles = read_profiles(directories, profiles)
-    for error in objections.errors:
-        name = error.source.removeprefix("profile ")
-        files = (str(file) for directory in directories if (file := directory / f"{name}.toml").is_file())
-        error.source = next(files, error.source)
-    objections.conclude()
-    return profiles
-
-
-def _with_file(known: Mapping[str, Profile], name: str) -> Mapping[str, Profile]:
-    """The profiles that are known, and that of the file which the command line names. Raises ProfileError."""
-    is_file = name not in known and Path(name).is_file()
-    return {**known, name: Profile.from_file(name)} if is_file else known
-
-
-def _any_profiles(tables: Sequence[SiteTable]) -> Mapping[str, Profile]:
-    """A profile by every name, for sites that are read though those that the file means cannot be."""
-    known = built_in()
-    names = {table.profile for table in tables}
-    names |= {route.profile for table in tables for route in table.routes if route.profile}
-    return {name: known.get(name) or known["rfc3986"] for name in names}
-
-
-def runtime_of(
-    configuration: Configuration,
-    source: str,
-    proxies: Mapping[str, ReverseProxy] = MappingProxyType({}),
-    https_port: int = HTTPS,
-) -> Runtime:
-    """Everything that a request sees of the configuration. Raises ConfigurationError."""
-    objections = Objections()
-    token = b""
-    with objections:
-        token = _token(configuration.purge.token_env)
-    profiles = _any_profiles(configuration.sites)  # until those of the file are read
-    with objections:
-        profiles = profiles_of(configuration, source)
-    sites = Sites([])
-    with objections:
-        sites = SiteReader(source, profiles).read(configuration.sites)
-    pages = dict[str | tuple[str, bytes], ErrorPages]()
-    with objections:
-        pages = pages_of(configuration, source)
-    restrictions: dict[str | tuple[str, bytes], Restriction] = {}
-    with objections:
-        restrictions = restrictions_of(configuration, source)
-    objections.conclude()
-    edits = edits_of(configuration.request, configuration.response, configuration.sites)
-    each = rules(configuration.cache, configuration.sites, profiles, edits)
-    check_libraries(configuration, each, source)
-    server = configuration.server
-    return Runtime(
-        sites=sites,
-        rules=MappingProxyType(each),
-        edits=MappingProxyType(edits),
-        pages=MappingProxyType(pages),
-        restrictions=MappingProxyType(restrictions),
-        access=Access(networks(configuration.purge.allow), token),
-        trusted=networks(server.trusted_proxies),
-        forwarded=server.forwarded,
-        limits=_limits(server),
-        cache_status=server.cache_status,
-        upgrades=frozenset(name.encode() for name in server.upgrades),
-        https_port=https_port if server.https_redirect else 0,
-        sticky=MappingProxyType(sticky_cookies(configuration)),
-        upstreams=MappingProxyType({name: proxy.upstream for name, proxy in proxies.items()}),
-    )
-
-
-def _limits(server: ServerTable) -> Limits:
-    """The bounds on what one request may ask of the proxy."""
-    return Limits(
-        server.max_body,
-        server.max_target,
-        server.max_segments,
-        server.max_fields,
-        server.max_requests_per_client,
-        upgrade_timeout=server.upgrade_timeout,
-        trace=server.trace,
-    )
-
-
-def read_limits(configuration: Configuration) -> ReadLimits:
-    """The bounds on what is read of a request."""
-    server = configuration.server
-    return ReadLimits(
-        max_target=server.max_target,
-        max_fields=server.max_fields,
-        max_field_bytes=server.max_field_bytes,
-        header_timeout=server.header_timeout,
-        content_timeout=server.content_timeout,
-        send_timeout=server.send_timeout,
-        half_closed_timeout=configuration.origin.read_timeout,
-    )
-
-
-def _token(variable: str) -> bytes:
-    token = os.environ.get(variable, "")
-    if not token.isascii() or any(letter.isspace() for letter in token):
-        raise ConfigurationError("environment", variable, "(not shown)", "ASCII without blanks")
-    return token.encode()

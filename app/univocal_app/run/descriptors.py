@@ -6,6 +6,10 @@ import contextlib
 import resource
 from typing import Final, NamedTuple
 
+from univocal.server.clients import ConnectionLimits
+from univocal_app.config.tables import Configuration
+from univocal_app.run.origins import most_connections
+
 # Connections to the admin listener, and what is no connection: files, listeners, the shared store.
 ADMIN: Final = 32
 _OTHERS: Final = 32
@@ -45,3 +49,15 @@ def share(limit: int, origins: int, wanted: int, workers: int = 1) -> Share:
     kept = min(origins, rest // 2)
     room = rest - kept
     return Share(min(room, -(-wanted // workers)) if wanted else room, kept, limit)
+
+
+def share_of(configuration: Configuration) -> Share:
+    """The connections that a process may have, whose descriptors are made as many as the system allows."""
+    server = configuration.server
+    return share(raise_limit(), most_connections(configuration), server.max_connections, server.workers)
+
+
+def connection_limits(configuration: Configuration) -> ConnectionLimits:
+    """The bounds on the connections of a process's clients."""
+    per_client = configuration.server.max_connections_per_client
+    return ConnectionLimits(share_of(configuration).clients, per_client)

@@ -11,10 +11,11 @@ from univocal_app.config.files import Files, placed_in
 from univocal_app.config.places import substituted
 from univocal_app.config.tables import Configuration, validate
 from univocal_app.observe.accesslog import check_log
-from univocal_app.run.assemble import check_store, runtime_of
 from univocal_app.run.certificate_files import contexts_of
 from univocal_app.run.listeners import check_listeners, check_place
 from univocal_app.run.origins import proxies_of
+from univocal_app.run.runtime import runtime_of
+from univocal_app.run.stores import check_store
 from univocal_app.run.telemetry_sdk import check_telemetry
 
 Check: TypeAlias = Callable[[Configuration, str], object]

@@ -23,11 +23,14 @@ from univocal_app.config.tables import Configuration
 from univocal_app.config.values import masked
 from univocal_app.observe.accesslog import Outlet, check_log, outlet_of
 from univocal_app.observe.admin_life import NotTakenError
-from univocal_app.run.assemble import House, connection_limits, memory_bounds, read_limits, runtime_of
+from univocal_app.run.assemble import House
 from univocal_app.run.certificate_files import Contexts, contexts_of
+from univocal_app.run.descriptors import connection_limits
 from univocal_app.run.error_page_files import page_contents
 from univocal_app.run.origins import Recipe, Running, contents_of, proxies_of, recipes_of
 from univocal_app.run.reading import Check, files_of, placed
+from univocal_app.run.runtime import read_limits, runtime_of
+from univocal_app.run.stores import memory_bounds
 from univocal_app.run.systemd import Notices
 
 logger: Final = logging.getLogger("univocal")

@@ -20,7 +20,7 @@ from univocal_app.observe.metrics import Metrics
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import Stats
 from univocal_app.observe.top import Top
-from univocal_app.run.assemble import runtime_of
+from univocal_app.run.runtime import runtime_of
 
 SETTINGS = {
     "server": {"admin_hosts": ["localhost", "cache.example"]},

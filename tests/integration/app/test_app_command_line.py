@@ -20,7 +20,7 @@ from univocal import ProfileError
 from univocal.judge.profiles import builtin_profiles
 from univocal_app.commands.settings import everywhere
 from univocal_app.config.tables import COMMAND_LINE
-from univocal_app.run.assemble import runtime_of
+from univocal_app.run.runtime import runtime_of
 
 Fixture = Callable[..., Any]
 

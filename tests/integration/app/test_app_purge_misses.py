@@ -25,7 +25,7 @@ from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import Stats
 from univocal_app.observe.survey import Survey
 from univocal_app.observe.top import Top
-from univocal_app.run.assemble import runtime_of
+from univocal_app.run.runtime import runtime_of
 
 HOSTS = ["en.example", "www.en.example"]
 CONFIGURATION = validate(

@@ -15,7 +15,7 @@ from univocal.http.errors import ConfigurationError, ProfileError
 from univocal.uri.sites import resolve
 from univocal.uri.target import Canonical, origin_target
 from univocal_app.config.tables import validate
-from univocal_app.run.assemble import runtime_of
+from univocal_app.run.runtime import runtime_of
 
 UPSTREAM = 'upstream = "http://127.0.0.1:9001"\n'
 SITE = f'[[sites]]\nhosts = ["a"]\n{UPSTREAM}'

@@ -35,7 +35,7 @@ from univocal_app.observe.spellings import LONGEST, MOST, Spellings
 from univocal_app.observe.stats import Stats
 from univocal_app.observe.survey import Survey
 from univocal_app.observe.top import Top
-from univocal_app.run.assemble import runtime_of
+from univocal_app.run.runtime import runtime_of
 
 SETTINGS = {"sites": [{"hosts": ["en.example"], "profile": "mediawiki", "upstream": "http://127.0.0.1:1"}]}
 CONFIGURATION = validate(SETTINGS, "univocal.toml")

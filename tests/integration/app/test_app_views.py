@@ -33,7 +33,7 @@ from univocal_app.observe.stats import Stats
 from univocal_app.observe.survey import Survey
 from univocal_app.observe.top import FIELDS, LONGEST, REFUSALS, Top
 from univocal_app.processes.commons import Commons
-from univocal_app.run.assemble import runtime_of
+from univocal_app.run.runtime import runtime_of
 
 SITE = {"hosts": ["en.example"], "profile": "mediawiki", "upstream": "http://127.0.0.1:1"}
 SETTINGS = {"sites": [{**SITE, "routes": [{"path": "/own/", "cache": {"ttl": 60}}]}]}

@@ -1,0 +1,172 @@
+"""A validated configuration becomes a Runtime: everything that a request sees of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from univocal.asgi.reverse_proxy import ReverseProxy
+from univocal.cache.rules import Rules
+from univocal.http.error_pages import ErrorPages
+from univocal.http.errors import ConfigurationError, Objections
+from univocal.http.framing import ReadLimits
+from univocal.judge.access import Restriction
+from univocal.judge.profiles import built_in, read_profiles
+from univocal.judge.runtime import Access, Limits, Runtime
+from univocal.judge.trust import networks
+from univocal.store.compression import missing_library
+from univocal.uri.profile import Profile
+from univocal.uri.sites import Sites
+from univocal_app.config.sites import SiteReader, edits_of, rules
+from univocal_app.config.tables import COMMAND_LINE, Configuration, ServerTable, SiteTable
+from univocal_app.run.error_page_files import pages_of
+from univocal_app.run.listeners import HTTPS
+from univocal_app.run.origins import sticky_cookies
+from univocal_app.run.restrictions import restrictions_of
+
+
+def profiles_of(configuration: Configuration, source: str) -> Mapping[str, Profile]:
+    """The built-in profiles and those in the configuration's directories, which are relative to its file."""
+    directories = [Path(source).parent / directory for directory in configuration.profiles]
+    objections = Objections()
+    for number, directory in enumerate(directories):
+        if not directory.is_dir():
+            place, allowed = configuration.profiles[number], "a directory of profiles (*.toml)"
+            objections.errors.append(ConfigurationError(source, f"profiles[{number}]", place, allowed))
+    profiles = built_in()
+    if source == COMMAND_LINE:
+        profiles = _with_file(profiles, configuration.sites[0].profile)
+    directories = [directory for directory in directories if directory.is_dir()]
+    with objections:
+        profiles = read_profiles(directories, profiles)
+    for error in objections.errors:
+        name = error.source.removeprefix("profile ")
+        files = (str(file) for directory in directories if (file := directory / f"{name}.toml").is_file())
+        error.source = next(files, error.source)
+    objections.conclude()
+    return profiles
+
+
+def _with_file(known: Mapping[str, Profile], name: str) -> Mapping[str, Profile]:
+    """The profiles that are known, and that of the file which the command line names. Raises ProfileError."""
+    is_file = name not in known and Path(name).is_file()
+    return {**known, name: Profile.from_file(name)} if is_file else known
+
+
+def _any_profiles(tables: Sequence[SiteTable]) -> Mapping[str, Profile]:
+    """A profile by every name, for sites that are read though those that the file means cannot be."""
+    known = built_in()
+    names = {table.profile for table in tables}
+    names |= {route.profile for table in tables for route in table.routes if route.profile}
+    return {name: known.get(name) or known["rfc3986"] for name in names}
+
+
+def runtime_of(
+    configuration: Configuration,
+    source: str,
+    proxies: Mapping[str, ReverseProxy] = MappingProxyType({}),
+    https_port: int = HTTPS,
+) -> Runtime:
+    """Everything that a request sees of the configuration. Raises ConfigurationError."""
+    objections = Objections()
+    token = b""
+    with objections:
+        token = _token(configuration.purge.token_env)
+    profiles = _any_profiles(configuration.sites)  # until those of the file are read
+    with objections:
+        profiles = profiles_of(configuration, source)
+    sites = Sites([])
+    with objections:
+        sites = SiteReader(source, profiles).read(configuration.sites)
+    pages = dict[str | tuple[str, bytes], ErrorPages]()
+    with objections:
+        pages = pages_of(configuration, source)
+    restrictions: dict[str | tuple[str, bytes], Restriction] = {}
+    with objections:
+        restrictions = restrictions_of(configuration, source)
+    objections.conclude()
+    edits = edits_of(configuration.request, configuration.response, configuration.sites)
+    each = rules(configuration.cache, configuration.sites, profiles, edits)
+    _check_libraries(configuration, each, source)
+    server = configuration.server
+    return Runtime(
+        sites=sites,
+        rules=MappingProxyType(each),
+        edits=MappingProxyType(edits),
+        pages=MappingProxyType(pages),
+        restrictions=MappingProxyType(restrictions),
+        access=Access(networks(configuration.purge.allow), token),
+        trusted=networks(server.trusted_proxies),
+        forwarded=server.forwarded,
+        limits=_limits(server),
+        cache_status=server.cache_status,
+        upgrades=frozenset(name.encode() for name in server.upgrades),
+        https_port=https_port if server.https_redirect else 0,
+        sticky=MappingProxyType(sticky_cookies(configuration)),
+        upstreams=MappingProxyType({name: proxy.upstream for name, proxy in proxies.items()}),
+    )
+
+
+def _limits(server: ServerTable) -> Limits:
+    """The bounds on what one request may ask of the proxy."""
+    return Limits(
+        server.max_body,
+        server.max_target,
+        server.max_segments,
+        server.max_fields,
+        server.max_requests_per_client,
+        upgrade_timeout=server.upgrade_timeout,
+        trace=server.trace,
+    )
+
+
+def read_limits(configuration: Configuration) -> ReadLimits:
+    """The bounds on what is read of a request."""
+    server = configuration.server
+    return ReadLimits(
+        max_target=server.max_target,
+        max_fields=server.max_fields,
+        max_field_bytes=server.max_field_bytes,
+        header_timeout=server.header_timeout,
+        content_timeout=server.content_timeout,
+        send_timeout=server.send_timeout,
+        half_closed_timeout=configuration.origin.read_timeout,
+    )
+
+
+def _token(variable: str) -> bytes:
+    token = os.environ.get(variable, "")
+    if not token.isascii() or any(letter.isspace() for letter in token):
+        raise ConfigurationError("environment", variable, "(not shown)", "ASCII without blanks")
+    return token.encode()
+
+
+def _check_libraries(
+    configuration: Configuration, rules: Mapping[str | tuple[str, bytes], Rules], source: str
+) -> None:
+    """Raise ConfigurationError with every place that names a coding whose library is not installed."""
+    objections = Objections()
+    missing = {coding: missing_library(coding) for each in rules.values() for coding in each.compress}
+    for key, codings in _codings(configuration):
+        for number, coding in enumerate(codings):
+            if library := missing.pop(coding.encode(), ""):
+                allowed = f"a coding whose library is installed: {library}; pip install 'univocal[compress]'"
+                objections.errors.append(ConfigurationError(source, f"{key}[{number}]", coding, allowed))
+    for name, library in missing.items():  # a profile's setting
+        if library:
+            allowed = f"a coding whose library is installed: {library}; pip install 'univocal[compress]'"
+            objections.errors.append(ConfigurationError(source, "cache.compress", name.decode(), allowed))
+    objections.conclude()
+
+
+def _codings(configuration: Configuration) -> Iterator[tuple[str, list[str]]]:
+    tables = [("cache", configuration.cache.model_dump(exclude_unset=True))]
+    for number, site in enumerate(configuration.sites):
+        tables.append((f"sites[{number}].cache", site.cache.model_dump(exclude_unset=True)))
+        for index, route in enumerate(site.routes):
+            place = f"sites[{number}].routes[{index}].cache"
+            tables.append((place, route.cache.model_dump(exclude_unset=True)))
+    for place, table in tables:
+        yield f"{place}.compress", table.get("compress", [])
