@@ -8,6 +8,7 @@ from univocal.engine.engine import Engine
 from univocal.http.messages import Response
 from univocal.judge.admission import Gate
 from univocal.judge.runtime import Limits
+from univocal.server.scheduler import A_TURN
 from univocal.server.service import EngineService
 from univocal.server.turn import HIGH_WATER
 from univocal.store.memory import MemoryStore
@@ -107,6 +108,33 @@ async def test_content_waits_until_the_origin_takes_more(facing):
     assert call.got == [b"abc", b"def", b"ghi"]
     call.go_on()
     assert call.finished == 1
+
+
+async def test_content_behind_a_turns_time_waits_unread(facing, monkeypatch):
+    """An event loop may read many times in one turn, and asks us each time."""
+    monkeypatch.setattr(Call, "write", lambda call, chunk: call.got.append(chunk) or True)
+    origin = Silent()
+    client = facing(origin)
+    client.clock.a_tick = A_TURN / 4  # a head and a piece of content
+    client.protocol.data_received(post(2 * HIGH_WATER) + b"abc")
+    assert not client.transport.paused
+    client.protocol.data_received(b"def")
+    assert client.transport.paused
+    await client.settle()
+    assert (b"".join(origin.calls[0].got), client.transport.paused) == (b"abcdef", False)
+
+
+async def test_content_that_is_full_stays_unread_when_the_turn_goes_on(facing):
+    origin = Silent(attaches=False)
+    client = facing(origin)
+    client.protocol.data_received(post(20 * HIGH_WATER) + b"a" * (5 * HIGH_WATER))
+    await client.settle()
+    assert client.transport.paused
+    call = origin.calls[0]
+    call.content.attach(call)
+    call.go_on()
+    await client.settle()
+    assert client.transport.paused
 
 
 async def test_the_end_of_content_is_told_once(facing):

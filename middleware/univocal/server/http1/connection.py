@@ -48,35 +48,39 @@ _perf_counter: Final = time.perf_counter
 class Flow:
     """Pauses reading, which two have a say in: a request's content, and the connection that holds more.
 
-    A hold keeps reading paused whatever the content says. `write_paused`: the client takes no more for now.
+    What comes is read once neither keeps reading paused. `write_paused`: the client takes no more for now.
     """
 
-    __slots__ = ("_transport", "held", "read_paused", "write_paused")
+    __slots__ = ("_full", "_transport", "held", "read_paused", "write_paused")
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
-        self.held = False
+        self.held = self._full = False
         self.read_paused = self.write_paused = False
 
     def pause_reading(self) -> None:
-        """Stop reading."""
-        if not self.read_paused:
-            self.read_paused = True
-            self._transport.pause_reading()
+        """Stop reading: the content is full."""
+        self._full = True
+        self._settle()
 
     def resume_reading(self) -> None:
-        """Read on, unless held."""
-        if self.read_paused and not self.held:
-            self.read_paused = False
-            self._transport.resume_reading()
+        """Read on, unless held: the content takes more."""
+        self._full = False
+        self._settle()
 
     def hold(self, held: bool) -> None:
-        """Stop reading until the hold is given up."""
-        before, self.held = self.held, held
-        if held:
-            self.pause_reading()
-        elif before:
-            self.resume_reading()
+        """Stop reading until the hold is given up, and the content takes more."""
+        self.held = held
+        self._settle()
+
+    def _settle(self) -> None:
+        paused = self.held or self._full
+        if paused is not self.read_paused:
+            self.read_paused = paused
+            if paused:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
 
 
 class Incoming:
@@ -360,7 +364,10 @@ class Http1Connection(asyncio.Protocol):
 
         `glances`: heads may be read at a glance; else that was tried.
         """
-        if self._scheduler.pace is not _RESTING:
+        pace = self._scheduler.pace
+        if pace is Pace.WAITING:  # uvloop reads up to 32 times in one turn of the event loop
+            self._hold(held=bool(self._reader.octets))
+        if pace is not _RESTING:
             return
         reader, self._glances, starved = self._reader, glances, False
         try:
@@ -399,6 +406,13 @@ class Http1Connection(asyncio.Protocol):
         waits = len(self.turns) > 1 and self._incoming is None
         return self.life is _OPEN and not (waits or self.transport.is_closing())
 
+    def _hold(self, *, held: bool) -> None:
+        """Stop reading until what is there has been read, or read on; a client that waits for us is not slow."""
+        if held is not self._flow.held:
+            self._flow.hold(held)
+            if held and self._incoming is not None:
+                self._incoming.paused = True
+
     def _pause(self, starved: bool) -> None:
         """Work is done for now: see to it that it goes on, and that the client does."""
         reader, timer = self._reader, self._timer
@@ -407,10 +421,7 @@ class Http1Connection(asyncio.Protocol):
         if not starved and (begins or (has_more and self._takes_more())):
             self._scheduler.go_on_later()
         held = len(self.turns) > 1 or (not starved and bool(reader.octets))
-        if held is not self._flow.held:
-            self._flow.hold(held)
-            if held and self._incoming is not None:
-                self._incoming.paused = True
+        self._hold(held=held)
         limits = self.listener.bounds.limits
         if self._incoming is not None:
             if timer.when == NEVER or self._incoming.arrived >= MIN_RATE * limits.content_timeout:
