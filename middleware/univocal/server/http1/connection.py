@@ -48,7 +48,7 @@ _perf_counter: Final = time.perf_counter
 class Flow:
     """Pauses reading, which two have a say in: a request's content, and the connection that holds more.
 
-    What comes is read once neither keeps reading paused. `write_paused`: the client takes no more for now.
+    The connection is read once neither keeps it paused. `write_paused`: the client takes no more for now.
     """
 
     __slots__ = ("_full", "_transport", "held", "read_paused", "write_paused")
@@ -407,7 +407,7 @@ class Http1Connection(asyncio.Protocol):
         return self.life is _OPEN and not (waits or self.transport.is_closing())
 
     def _hold(self, *, held: bool) -> None:
-        """Stop reading until what is there has been read, or read on; a client that waits for us is not slow."""
+        """Stop reading until the bytes at hand are parsed, or read on; a client that waits for us is not slow."""
         if held is not self._flow.held:
             self._flow.hold(held)
             if held and self._incoming is not None:
