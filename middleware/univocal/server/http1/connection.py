@@ -407,7 +407,7 @@ class Http1Connection(asyncio.Protocol):
         return self.life is _OPEN and not (waits or self.transport.is_closing())
 
     def _hold(self, *, held: bool) -> None:
-        """Stop reading until the bytes at hand are parsed, or read on; a client that waits for us is not slow."""
+        """Stop reading until the bytes at hand are parsed, or read on; the client is not slow meanwhile."""
         if held is not self._flow.held:
             self._flow.hold(held)
             if held and self._incoming is not None:
