@@ -9,20 +9,25 @@ import random
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from authority import Authority
 from examples import LONG
 from ports import free_port
 
 Fixture = Callable[..., Any]
+
+needs_nginx = pytest.mark.skipif(shutil.which("nginx") is None, reason="without nginx")
 
 FILES = 60 if LONG else 6
 REQUESTS = 120
@@ -242,8 +247,10 @@ class Files:
         return Asked(choice.choice(HOSTS), method, choice.choice(PATHS), fields, choice.random() < 0.3)
 
 
-def ask(port: int, asked: Asked) -> Heard:
+def ask(port: int, asked: Asked, *, is_tls: bool = False) -> Heard:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    if is_tls:
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=UNVERIFIED)
     try:
         connection.putrequest(asked.method, asked.target, skip_host=True, skip_accept_encoding=True)
         connection.putheader("Host", asked.host)
@@ -260,6 +267,16 @@ def ask(port: int, asked: Asked) -> Heard:
     finally:
         connection.close()
 
+
+def nginx_answer(port: int, asked: Asked, *, is_tls: bool = False) -> Heard:
+    """The answer of nginx, which closes a connection now and then that it has just accepted."""
+    tries = (ask(port, asked, is_tls=is_tls) for _ in range(5))
+    return next((heard for heard in tries if heard.status), Heard(0, False, ""))
+
+
+UNVERIFIED = ssl.create_default_context()
+UNVERIFIED.check_hostname = False
+UNVERIFIED.verify_mode = ssl.CERT_NONE
 
 CONFIGURATION = """\
 daemon off; master_process off; worker_processes 1; pid {home}/pid; error_log {home}/error.log;
@@ -295,7 +312,24 @@ def nginx(home: Path, port: int) -> Iterator[None]:
         process.stderr.close()
 
 
-@pytest.mark.skipif(shutil.which("nginx") is None, reason="without nginx")
+def imported(conf: str, home: Path, ours_at: dict[int, int], univocal: Fixture) -> Any:
+    """The import of a file, whose listeners are at other ports; how the command ended."""
+    (home / "nginx.conf").write_text(conf)
+    (home / "profiles").mkdir()
+    ended = univocal(
+        *("profiles", "import", "--from", "nginx", str(home / "nginx.conf")),
+        *("--output", str(home / "profiles" / "mine.toml"), "--sites", str(home / "univocal.toml")),
+    )
+    assert ended.returncode in {0, 1, 3}, ended.stderr
+    if ended.returncode != 3:
+        written = (home / "univocal.toml").read_text()
+        for theirs_at, place in ours_at.items():
+            written = written.replace(f"127.0.0.1:{theirs_at}", f"127.0.0.1:{place}")
+        (home / "univocal.toml").write_text(written)
+    return ended
+
+
+@needs_nginx
 @pytest.mark.parametrize(
     "seed", range(int(os.environ.get("SEED", "0")), int(os.environ.get("SEED", "0")) + FILES)
 )
@@ -305,31 +339,20 @@ def test_an_import_refuses_and_keeps_apart_as_nginx(
     port, other = free_port(), free_port()
     files = Files(seed, port, other, echo)
     conf = CONFIGURATION.format(home=tmp_path, servers=files.http())
-    (tmp_path / "nginx.conf").write_text(conf)
     (tmp_path / "guard.conf").write_text("if ($http_x_user = bob) { return 403; }\n")
     (tmp_path / "users").write_text("ann:$2y$05$1SYVX0xjFJTuyaOr8eG9AOy/hQyPtP0Ji1qGP3ppbWu.jHRBYGgZ6\n")
-    (tmp_path / "profiles").mkdir()
-    ended = univocal(
-        *("profiles", "import", "--from", "nginx", str(tmp_path / "nginx.conf")),
-        *("--output", str(tmp_path / "profiles" / "mine.toml"), "--sites", str(tmp_path / "univocal.toml")),
-    )
+    ours_at = {port: free_port(), other: free_port()}
+    ended = imported(conf, tmp_path, ours_at, univocal)
     if ended.returncode == 3:
         return
-    assert ended.returncode in {0, 1}, ended.stderr
-    ours_at = {port: free_port(), other: free_port()}
     written = (tmp_path / "univocal.toml").read_text()
-    for theirs_at, place in ours_at.items():
-        written = written.replace(f"127.0.0.1:{theirs_at}", f"127.0.0.1:{place}")
-    (tmp_path / "univocal.toml").write_text(written)
     start("serve", "--config", str(tmp_path / "univocal.toml"), "--admin", "127.0.0.1:0")
     requests = [files.request() for _ in range(REQUESTS)]
     earlier: dict[str, Asked] = {}
     with nginx(tmp_path, port):
         for asked in requests:
             at = other if asked.is_other and f":{other};" in conf else port
-            theirs, ours = ask(at, asked), ask(ours_at[at], asked)
-            if not theirs.status:
-                theirs = ask(at, asked)  # now and then it closes a connection that it has just accepted
+            theirs, ours = nginx_answer(at, asked), ask(ours_at[at], asked)
             told = f"{asked}\nnginx {theirs}\nunivocal {ours}\n{written}"
             told += f"{conf}\n{ended.stderr}"
             if not theirs.is_served and not 300 <= theirs.status < 400:
@@ -358,3 +381,69 @@ def own(asked: Asked) -> str:
 def is_stripped(said: str) -> bool:
     """Tell whether the origin server does not hear of the client's password, as the import says."""
     return "The origin server does not get Authorization" in said
+
+
+PUBLIC = Path(__file__).parent / "nginx_files"
+KINDS = (
+    ("GET", {}),
+    ("POST", {"Cookie": "session=ann"}),
+    ("GET", {"Cookie": "wordpress_logged_in_x=bob; session=bob", "X-Forwarded-For": "10.1.1.1"}),
+)
+
+
+@needs_nginx
+@pytest.mark.parametrize(
+    ("name", "status", "refused"),
+    [
+        ("nextcloud", 1, {"/", "/DATA/x"}),  # an `if` of the client's program; other cases of a closed path
+        ("gitlab", 0, set[str]()),
+        # What is no file there is nginx's page of errors, which the origin server has.
+        ("mastodon", 1, {"/assets/a.js", "/emoji/a.png", "/sw.js", "/system/x.png"}),
+        ("discourse", 1, set[str]()),
+        ("gitea", 1, {"/gitea/", "/gitea/user/login", "/gitea/a%2Fb", "/gitea/_/x"}),  # rewrites
+        ("jellyfin", 1, {"/web/"}),  # a variable with a path behind it
+        ("home_assistant", 0, set[str]()),
+        ("synapse", 1, set[str]()),
+        ("wordpress", 0, set[str]()),
+        ("sentry", 1, set[str]()),
+    ],
+)
+def test_files_of_well_known_programs_serve_what_nginx_serves(
+    name: str, status: int, refused: set[str], echo: int, start: Fixture, univocal: Fixture, tmp_path: Path
+) -> None:
+    """`refused` are the paths that univocal refuses beside nginx; status 1 says that there are such."""
+    text = (PUBLIC / f"{name}.conf").read_text()
+    port, secure = free_port(), free_port()
+    Authority(tmp_path).issue("cert", "DNS:*.example")
+    for word, value in {"HOME": tmp_path, "PORT": port, "SECURE": secure, "ORIGIN": echo}.items():
+        text = text.replace(word, str(value))
+    conf = CONFIGURATION.format(home=tmp_path, servers=text)
+    ours_at = {port: free_port(), secure: free_port()}
+    ended = imported(conf, tmp_path, ours_at, univocal)
+    written = (tmp_path / "univocal.toml").read_text()
+    start("serve", "--config", str(tmp_path / "univocal.toml"), "--admin", "127.0.0.1:0")
+    hosts, paths = (
+        [word for line in text.splitlines() if line.startswith(f"# {key} ") for word in line.split()[2:]]
+        for key in ("hosts", "paths")
+    )
+    every = [
+        Asked(host, method, path + query, fields, place == secure)
+        for place, host, path, (method, fields), query in product(ours_at, hosts, paths, KINDS, ("", "?v=1"))
+        if f":{place}" in text
+    ]
+    less = set[str]()
+    earlier: dict[str, Asked] = {}
+    with nginx(tmp_path, port):
+        for asked in every:
+            at = secure if asked.is_other else port
+            ours = ask(ours_at[at], asked, is_tls=asked.is_other)
+            theirs = nginx_answer(at, asked, is_tls=asked.is_other)
+            told = f"{asked}\nnginx {theirs}\nunivocal {ours}\n{written}{conf}\n{ended.stderr}"
+            assert theirs.is_served or not ours.is_served, told
+            if theirs.is_served and not ours.is_served:
+                less.add(asked.target.partition("?")[0])
+            earlier[own(asked)] = asked
+            if ours.who and ours.who != own(asked):
+                assert asked.is_other or not keeps_apart(at, earlier[ours.who], asked), told
+    assert len(every) >= 60
+    assert (ended.returncode, less) == (status, refused), f"{written}{ended.stderr}"

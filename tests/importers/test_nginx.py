@@ -179,6 +179,29 @@ def test_nested_locations_and_the_longest_prefix():
     assert sent(result, b"/a/c") == (b"/a/", b"/c")
 
 
+@pytest.mark.parametrize(
+    ("around", "inside", "upstream"),
+    [
+        ("set $app 127.0.0.1;", "proxy_pass http://$app:81;", "http://127.0.0.1:81"),
+        ("", "set $app b; set $p http; proxy_pass $p://${app}:81;", "http://b:81"),
+        ("set $app a;", "set $app b; proxy_pass http://$app:81;", "http://b:81"),
+        ("set $app films;", "proxy_pass http://$app;", "http://127.0.0.1:7"),
+        ("set $app a;", "proxy_pass http://$app:81$request_uri;", "http://a:81"),
+        ("set $app a;", "proxy_pass http://$app:81/x;", None),  # nginx drops the rest of the path
+        ("set $app a; set $app b;", "proxy_pass http://$app:81;", None),
+        ("set $app $host;", "proxy_pass http://$app:81;", None),
+        ("set $app a; rewrite ^/x /y;", "proxy_pass http://$app:81;", None),
+        ("set $app a;", "if ($arg_x) { set $app b; } proxy_pass http://$app:81;", None),
+        ("", "proxy_pass http://$app:81; location /a/ { set $app a; }", None),
+    ],
+)
+def test_a_variable_with_one_fixed_value_is_its_value(around, inside, upstream):
+    text = f"upstream films {{ server 127.0.0.1:7; }} server {{ {around} location / {{ {inside} }} }}"
+    assert [site["upstream"] for site in imported(text).sites if "access" not in site] == (
+        [upstream] if upstream else []
+    )
+
+
 # Hosts.
 
 
@@ -191,7 +214,7 @@ def test_server_names_become_hosts_or_are_said():
     assert [site["hosts"] for site in result.sites] == [
         ["en.example", "*.wiki.example", "both.example", "*.both.example"]
     ]
-    assert "default" not in result.sites[0]
+    assert result.sites[0]["default"] is True  # which has the hosts of its patterns, too
     notes = "\n".join(text for _, text in sorted(said(result)))
     for name in (
         "server_name ~^x:",

@@ -17,7 +17,7 @@ from univocal_app.config.sites import SiteReader
 from univocal_app.config.tables import AccessTable, validate
 from univocal_learn.importers.imported import Source
 from univocal_learn.importers.nginx import read
-from univocal_learn.importers.sites import CLOSED
+from univocal_learn.importers.sites import CLOSED, NOWHERE
 from univocal_learn.importers.writing import profile_text, sites_text
 
 
@@ -273,6 +273,32 @@ def test_nothing_around_other_prefixes_is_closed(locations):
     assert access(result, b"/api/x") == {}
 
 
+@pytest.mark.parametrize(
+    ("inside", "expected"),
+    [
+        ("root /srv;", {}),
+        ("return 301 /x;", {}),
+        ("try_files $uri $uri/ =404;", {}),
+        ("deny all; root /srv;", CLOSED),
+        ("return 403;", CLOSED),
+        ("internal; root /srv;", CLOSED),
+        ("auth_request /a; root /srv;", CLOSED),
+        ("limit_req zone=x; root /srv;", CLOSED),
+        ("rewrite ^ /x last; root /srv;", CLOSED),
+    ],
+)
+@pytest.mark.parametrize("modifier", ["", "^~"])
+def test_what_nginx_answers_itself_closes_no_expression_beside_it(modifier, inside, expected):
+    expression = "location ~ [.]php$ { proxy_pass http://127.0.0.1:1; }"
+    result = imported(site("", f"location {modifier} /a {{ {inside} }} {expression}"))
+    closed = [route for route in result.sites[0]["routes"] if route["path"] in {"/a", "/a*"}]
+    assert len(closed) == 2
+    for route in closed:
+        assert route.get("access", {}) == expected
+        assert route.get("upstream", NOWHERE) == NOWHERE
+    assert questions(result) or expected == CLOSED
+
+
 def test_a_guarded_server_without_a_host_is_an_open_question():
     everyone = "server { server_name _; location / { proxy_pass http://127.0.0.1:1; } }"
     text = "server { server_name ~^admin[.]; {} }"
@@ -286,6 +312,22 @@ def test_a_guarded_server_without_a_host_is_an_open_question():
         result = imported(everyone + guarded)
         assert lost in questions(result)
         assert result.sites == []
+
+
+@pytest.mark.parametrize(
+    ("others", "hosts"),
+    [
+        ("", [["*"]]),
+        ("server { server_name adm.*; deny all; }", [["*"]]),  # the first server of a name has it
+        ("server { server_name a.example; TO }", [["*"], ["a.example"]]),
+        ("server { server_name ~^adm; TO }", []),
+        ("server { listen 81; server_name adm.*; TO }", []),
+    ],
+)
+def test_a_default_server_with_a_pattern_serves_every_host(others, hosts):
+    text = "server { server_name adm.*; TO }" + others
+    result = imported(text.replace("TO", "location / { proxy_pass http://127.0.0.1:1; }"))
+    assert [site["hosts"] for site in result.sites] == hosts
 
 
 def test_either_of_two_rules_is_closed_beside_them():

@@ -201,7 +201,7 @@ class _Import:
         serving = [owner for owner in answering.values() if not _refuses(owner)]
         is_everywhere = all(answering.get(address, server) is server for address in server.addresses)
         is_default = bool(serving) and serving[0] is server and is_everywhere
-        lost = [name for each in self._picked for name in each.patterns]
+        lost = self._lost_to(server)
         if any(each is server for each in serving) and (lost or not is_default):
             text = "hosts that no server names have another server at another socket: refused here (421)"
             if is_default:
@@ -213,6 +213,18 @@ class _Import:
         if is_default and not hosts:
             return ["*"], True
         return hosts, is_default
+
+    def _lost_to(self, server: Server) -> list[str]:
+        """The names of hosts that no site can name and that would be a server's, if it had all others."""
+        at = self._picked.index(server)
+        own = set(server.patterns)
+        return [
+            name
+            for number, each in enumerate(self._picked)
+            for name in each.patterns
+            # The first server of a name has it, as each other name.
+            if each is not server and not (number > at and name in own and each.addresses <= server.addresses)
+        ]
 
     def _add_aliases(self, server: Server, host: str) -> None:
         """Have the names of a server that moves its clients to another as that site's aliases."""

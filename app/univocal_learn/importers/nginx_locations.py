@@ -16,7 +16,7 @@ from univocal_learn.importers.nginx_directives import CONTENT, TAKEN, closes, is
 from univocal_learn.importers.nginx_patterns import covers, expression
 from univocal_learn.importers.nginx_settings import BlockSettings, refuses_all
 from univocal_learn.importers.nginx_syntax import Directive, note
-from univocal_learn.importers.sites import Mapped, Setting, literal_beginning
+from univocal_learn.importers.sites import NOWHERE, Mapped, Setting, literal_beginning
 
 _CLOSED: Final = "univocal refuses these requests (403) until [sites.access] says who has access"
 _REFUSES: Final = "refused here, too (403)"
@@ -31,12 +31,14 @@ _REPLACED: Final = re.compile(rf"{_ORIGIN}/[^$]*")
 _SOCKET: Final = re.compile(r"http://unix:(/[^:$]+):?")
 _AS_HOST: Final = re.compile(r"http://unix(%2F[^/{]+)(.*)")
 _TLS_SOCKET: Final = "https://unix:"
+_VARIABLE: Final = re.compile(r"\$\{?(\w+)\}?")
 _WEIGHT: Final = re.compile(r"weight=([0-9]{1,9})")  # of an upstream's server
 
 # Routes are chosen by a path in which reserved bytes are as they came: an escape of one crosses routes.
 _RESERVED: Final = frozenset(RESERVED) - frozenset(b"/")
 
 _MODIFIERS: Final = ("^~", "~*", "=", "~", "@")
+_ANSWERS: Final = CONTENT | {"try_files"}
 _KINDS: Final = {"=": "one path", "~": "a regular expression", "~*": "a regular expression"}
 # A rewrite in a location that replaces its prefix: ^/api/(.*)$ by /$1.
 _STRIPPED: Final = re.compile(r"\^(/[\w./-]*?)(/\?)?\((/)?\.\*\)\$?")
@@ -66,6 +68,8 @@ class LocationReading:
     named: Mapping[str, Directive] = field(default_factory=dict)  # locations by their names
     base: str = "/"  # the location that this is in
     routes: list[tuple[Mapped, str]] = field(default_factory=list)
+    has_expressions: bool = False  # that go before prefixes, and forward
+    constants: Mapping[str, str] = field(default_factory=dict)  # the server's variables of fixed values
 
     def inside(
         self, block: list[Directive], closers: Sequence[Directive] = (), host: str = "", base: str = ""
@@ -83,11 +87,23 @@ class LocationReading:
         """Have a route."""
         self.routes.append((mapped, host or self.host))
 
-    def close(self, path: str, line: int, *, is_implied: bool = False, star: str = "") -> None:
+    @property
+    def is_nowhere(self) -> bool:
+        """True for a location that nobody guards, and that takes no requests from expressions."""
+        settings = self.settings
+        kept = [each for each in settings.closing if is_refusal(each) or each.name not in _ANSWERS]
+        return self.has_expressions and not replace(settings, closing=kept).is_guarded
+
+    def close(
+        self, path: str, line: int, *, is_implied: bool = False, is_final: bool = False, star: str = ""
+    ) -> None:
         """Have no route at a path that forwards; with a `star`, at all that begin so."""
         literal, star = literal_beginning(path, star)
         spelled = _spelled(literal, self.profile) + star
         route = Mapped(spelled, None, "canonical", line, is_closed=True)
+        if self.is_nowhere:
+            # A guard would hold for what expressions match, too.
+            route = replace(route, upstream=NOWHERE, is_closed=False, is_final=is_final)
         self.add(replace(route, is_implied=is_implied))
 
     def close_expression(self, text: str, line: int, *, ignores_case: bool) -> None:
@@ -153,6 +169,7 @@ def is_guarding(block: list[Directive]) -> bool:
 def read_server(block: list[Directive], reading: LocationReading) -> None:
     """The routes of a server's locations, and notes on what else is in it."""
     closers = {id(each) for each in closing(block)}
+    reading = replace(reading, has_expressions=_has_expressions(block), constants=constants_of(block, {}))
     for directive in block:
         if directive.name == "rewrite":
             _rewrite(directive, reading)
@@ -165,6 +182,16 @@ def read_server(block: list[Directive], reading: LocationReading) -> None:
         elif directive.name not in TAKEN:
             reading.notes.append(left_out(directive, is_closing=id(directive) in closers))
     _close_rewritten(block, reading)
+
+
+def _has_expressions(block: list[Directive]) -> bool:
+    """Tell whether a location of an expression forwards."""
+    locations = [(_split(each)[0], each.block or []) for each in block if each.name == "location"]
+    return any(
+        (modifier in {"~", "~*"} and any(each.name in {"proxy_pass", "try_files"} for each in inner))
+        or _has_expressions(inner)
+        for modifier, inner in locations
+    )
 
 
 def _rewrite(directive: Directive, reading: LocationReading) -> None:
@@ -256,7 +283,7 @@ def _content(location: Directive, path: str, inner: LocationReading) -> tuple[Ma
     block = location.block or []
     passes = [each for each in block if each.name == "proxy_pass"]
     if passes:
-        return _pass(_stripping(passes[-1], block, path), path, inner)
+        return _pass(_filled(_stripping(passes[-1], block, path), block, inner), path, inner)
     tries = [each for each in block if each.name == "try_files"]
     fallback = _named_fallback(tries[-1], block) if tries else ""
     if not fallback or fallback not in inner.named:
@@ -270,8 +297,32 @@ def _content(location: Directive, path: str, inner: LocationReading) -> tuple[Ma
         return None
     inner.note(tries[-1], "univocal has no files: all goes to the origin server of the named location")
     closers = [*closing(named, is_location=True), *(each for each in named if each.name == "rewrite")]
-    found = _pass(after[-1], "", inner.inside([*guards, *named], closers, base=inner.base))
+    found = _pass(
+        _filled(after[-1], named, inner), "", inner.inside([*guards, *named], closers, base=inner.base)
+    )
     return None if found is None else (replace(found[0], path=_spelled(path, inner.profile)), found[1])
+
+
+def constants_of(block: list[Directive], around: Mapping[str, str]) -> dict[str, str]:
+    """The variables that have one fixed value for each request of a block, of its own or from `around`."""
+    inner = [each for one in block if one.name == "if" for each in one.block or []]
+    sets = [each.arguments for each in (*block, *inner) if each.name == "set" and len(each.arguments) == 2]
+    names = [name for name, _ in sets]
+    kept = {name: value for name, value in around.items() if name not in names}
+    if any(each.name in {"rewrite", "break"} for each in (*block, *inner)):
+        return kept
+    conditional = {each.arguments[0] for each in inner if each.name == "set" and each.arguments}
+    single = {name: value for name, value in sets if names.count(name) == 1 and name not in conditional}
+    return kept | {name: value for name, value in single.items() if "$" not in value}
+
+
+def _filled(directive: Directive, block: list[Directive], reading: LocationReading) -> Directive:
+    """A proxy_pass with values in the places of variables that have one, where no path comes after them."""
+    known = constants_of(block, reading.constants)
+    url = (directive.arguments or [""])[0]
+    filled = _VARIABLE.sub(lambda match: known.get(f"${match[1]}", match[0]), url)
+    is_known = _AS_RECEIVED.fullmatch(filled) or _TEMPLATE.fullmatch(filled)
+    return replace(directive, arguments=[filled]) if is_known else directive
 
 
 def _named_fallback(directive: Directive, block: list[Directive]) -> str:
@@ -334,19 +385,19 @@ def _prefix(
         inner.note(location, text, is_open_question=True)
         return
     if mapped is None:
-        _note_closed(location, inner)
-        inner.close(path, location.line)
+        _note_closed(location, inner, 502 if inner.is_nowhere else 403)
+        inner.close(path, location.line, is_final=is_final)
     else:
         inner.add(replace(mapped[0], is_final=is_final), mapped[1])
     _ends(location, path, mapped, inner, is_guarded=is_guarded)
 
 
-def _note_closed(location: Directive, inner: LocationReading) -> None:
+def _note_closed(location: Directive, inner: LocationReading, status: int = 403) -> None:
     """Say that a location is closed, and whether that is what nginx does."""
     if refuses_all(location.block or []):
         inner.note(location, f"nginx refuses these requests; {_REFUSES}")
         return
-    text = "no proxy_pass that could be taken over: univocal refuses these requests (403)"
+    text = f"no proxy_pass that could be taken over: univocal refuses these requests ({status})"
     inner.note(location, text, is_open_question=True)
 
 
@@ -370,6 +421,8 @@ def _ends(
     text = f"is of {path}x, too, in nginx"
     if mapped is None:
         inner.close(path, location.line, is_implied=True, star="*")
+        if inner.is_nowhere:
+            return
     else:
         route, host = mapped
         beside = replace(route, path=f"{route.path}*", is_implied=True, is_apart=not is_guarded)

@@ -52,9 +52,14 @@ class Mapped:
         )
 
     @property
+    def is_forwarded(self) -> bool:
+        """True if an origin server gets its requests."""
+        return not self.is_closed and self.upstream not in (None, NOWHERE)
+
+    @property
     def is_stored(self) -> bool:
         """True if responses may be stored."""
-        return not self.is_closed and "bypass" not in self.tables.get("cache", {})
+        return self.is_forwarded and "bypass" not in self.tables.get("cache", {})
 
 
 def literal_beginning(path: str, star: str = "") -> tuple[str, str]:
@@ -92,12 +97,12 @@ class SiteWriter:
         Hosts of which nothing is forwarded are kept for nobody else; `close_unwritten` writes them. `extra`
         are further settings of the site.
         """
-        if all(route.is_closed for route in routes):
+        if not any(route.is_forwarded for route in routes):
             self._unwritten.append((line, self._hosts(line, hosts)))
             return None
         hosts = self._hosts(line, hosts)
         kept = self._routes(routes, hosts or ["*"])
-        if not hosts or all(route.is_closed for route in kept.values()):
+        if not hosts or not any(route.is_forwarded for route in kept.values()):
             self.notes.append(Note(line, "no site is written: nothing of it could be taken over"))
             if hosts:
                 self._unwritten.append((line, hosts))
@@ -259,7 +264,7 @@ class SiteWriter:
 def _shared(routes: Sequence[Mapped]) -> dict[str, Table]:
     """The tables that all routes have alike, which the site has instead."""
     first = routes[0].tables
-    forwarding = [route for route in routes if route.upstream is not None]
+    forwarding = [route for route in routes if route.is_forwarded]
     return {
         key: first[key]
         for key in _OF_A_ROUTE
@@ -279,7 +284,7 @@ def _is_covered(route: Mapped, covered: Sequence[str]) -> bool:
 
 def _unstored(route: Mapped) -> Mapped:
     """The same route, whose responses are not stored: some have rules that no route says."""
-    if route.is_closed:
+    if not route.is_forwarded:
         return route
     kept = {key: value for key, value in route.tables.get("cache", {}).items() if key == "compress"}
     return replace(route, tables={**route.tables, "cache": {"bypass": ["*"], **kept}})
