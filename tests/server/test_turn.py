@@ -124,7 +124,7 @@ async def test_content_behind_a_turns_time_waits_unread(facing, monkeypatch):
     assert (b"".join(origin.calls[0].got), client.transport.paused) == (b"abcdef", False)
 
 
-async def test_content_that_is_full_stays_unread_when_the_turn_goes_on(facing):
+async def test_full_content_stays_unread_when_the_turn_goes_on(facing):
     origin = Silent(attaches=False)
     client = facing(origin)
     client.protocol.data_received(post(20 * HIGH_WATER) + b"a" * (5 * HIGH_WATER))
