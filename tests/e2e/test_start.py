@@ -18,7 +18,7 @@ LOCAL = "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"
 # Libraries that a plain proxy does not use, though the tests' environment has them.
 UNUSED = """
     argon2 bcrypt h2 h11 httpcore httpx markdown_it opentelemetry prometheus_client protego pygments redis
-    rich sqlite3 univocal_app.processes.messages univocal_app.run.worker univocal_app.run.workers
+    rich sqlite3 univocal_app.run.worker univocal_app.run.worker_client univocal_app.run.workers
     univocal_learn websockets wsgiref
 """
 ADDRESSES = re.compile(r"serving http://(\S+)/, admin listener http://(\S+)/")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import multiprocessing
 import signal
 import socket
+import tempfile
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,22 +17,10 @@ import pytest
 
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.tables import validate
-from univocal_app.processes.channel import MOST_WAITING, Channel, connect
-from univocal_app.processes.messages import (
-    Alive,
-    Ask,
-    Done,
-    Drop,
-    EventBatch,
-    Follow,
-    Prepare,
-    Reopen,
-    Rows,
-    Unfollow,
-    frame,
-    from_parent,
-)
+from univocal_app.observe.events import Event
+from univocal_app.processes.lifeline import Lifeline, hold
 from univocal_app.run import workers as module
+from univocal_app.run.worker_client import WorkerClient, objections
 from univocal_app.run.workers import Workers
 
 SITE = {"hosts": ["*"], "upstream": "http://h"}
@@ -37,29 +28,53 @@ CONFIGURATION = validate({"cache": {"store": "redis://u:password@h/0"}, "sites":
 
 
 class Played:
-    """A process of a worker, which the test plays."""
+    """A process of a worker, which the test plays: its answers by their targets, others are empty."""
 
-    channel: Channel[Any]
+    lifeline: Lifeline
 
-    def __init__(self, name: str, bound: socket.socket) -> None:
-        self.name, self.socket = name, bound.dup()
-        self.heard: list[Any] = []
+    def __init__(self, name: str, bound: socket.socket, asked: socket.socket) -> None:
+        self.name, self.bound, self.listening = name, bound.dup(), asked.dup()
+        self.answers: dict[str, bytes | None] = {}  # None: it does not answer
+        self.heard: list[tuple[str, bytes]] = []
         self.exitcode: int | None = None
+        self.connections: list[asyncio.StreamWriter] = []
 
     def start(self) -> None:
         pass
 
     async def begin(self) -> None:
-        self.channel = await connect(self.socket, from_parent, self.heard.append, lambda _: None)
-        self.channel.say(Alive())
+        self.server = await asyncio.start_unix_server(self._answer, sock=self.listening)
+        self.lifeline = await hold(self.bound, lambda: None, lambda: None)
+        self.lifeline.beat()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections.append(writer)
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = next((line for line in head.lower().split(b"\r\n") if b"content-length" in line), b":0")
+        content = await reader.readexactly(int(length.partition(b":")[2]))
+        target = head.split(b" ")[1].decode()
+        self.heard.append((target, content))
+        answer = self.answers.get(target, b"")
+        if answer is not None:
+            writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + answer)
+        if target != "/events" and answer is not None:
+            writer.close()
+        else:
+            await reader.read()
+            writer.close()
+            self.heard.append((f"no more {target}", b""))
 
     def kill(self) -> None:
         if self.exitcode is None:
             self.exitcode = -signal.SIGKILL
-            if hasattr(self, "channel"):
-                self.channel.close()
+            if hasattr(self, "lifeline"):
+                self.lifeline.close()
+                self.server.close()
+                for each in self.connections:
+                    each.close()
             else:
-                self.socket.close()
+                self.bound.close()
+                self.listening.close()
 
     def join(self, _: float = 0) -> None:
         self.exitcode = 0 if self.exitcode is None else self.exitcode
@@ -67,12 +82,12 @@ class Played:
     def close(self) -> None:
         pass
 
-    async def hears(self, kind: type[Any]) -> Any:
-        """The last message of a kind, as soon as there is one that was not asked for before."""
-        await until(lambda: any(isinstance(message, kind) for message in self.heard))
-        found = next(message for message in reversed(self.heard) if isinstance(message, kind))
+    async def hears(self, target: str) -> bytes:
+        """The content of a request, as soon as there is one that was not asked for before."""
+        await until(lambda: any(each == target for each, _ in self.heard))
+        found = next(each for each in reversed(self.heard) if each[0] == target)
         self.heard.remove(found)
-        return found
+        return found[1]
 
 
 async def until(condition: Callable[[], Any]) -> None:
@@ -84,13 +99,13 @@ async def until(condition: Callable[[], Any]) -> None:
 class Stage:
     """Two workers, those that took their places, and what they reported."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Path) -> None:
         self.processes: list[Played] = []
-        self.batches: list[EventBatch] = []
+        self.events: list[Event | int] = []
         self.ended: list[str] = []
-        self.workers = Workers(2, lambda: lambda *_: None, self.ended.append, self.batches.append)
+        self.workers = Workers(2, lambda: lambda *_: None, directory, self.ended.append, self.events.append)
 
-    def process(self, *, args: tuple[str, socket.socket], **_: Any) -> Played:
+    def process(self, *, args: tuple[str, socket.socket, socket.socket], **_: Any) -> Played:
         self.processes.append(Played(*args))
         return self.processes[-1]
 
@@ -106,68 +121,50 @@ class Stage:
 
 @pytest.fixture
 async def stage(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
-    played = Stage()
-    monkeypatch.setattr(module, "_NEW", SimpleNamespace(Process=played.process))
-    monkeypatch.setattr(module, "PAUSE", 0.01)
-    yield played
-    played.workers.end(at_once=True)
-    await played.workers.aclose()
+    with tempfile.TemporaryDirectory(prefix="univocal-") as name:
+        played = Stage(Path(name))
+        monkeypatch.setattr(module, "_NEW", SimpleNamespace(Process=played.process))
+        monkeypatch.setattr(module, "PAUSE", 0.01)
+        yield played
+        played.workers.end(at_once=True)
+        await played.workers.aclose()
 
 
 async def test_rows_of_all_workers_are_one_answer(stage: Stage) -> None:
-    first, second = await stage.start()
-    rows = asyncio.create_task(stage.workers.rows("requests"))
-    for process, row in ((first, (b"a", 1)), (second, (b"b", 2))):
-        asked = await process.hears(Ask)
-        assert asked.about == "requests"
-        process.channel.say(Rows.of(asked.number, [row]))
-        process.channel.say(Done(number=asked.number))
-    assert sorted(await rows) == [(b"a", 1), (b"b", 2)]
+    for process, row in zip(await stage.start(), (b'["a",1]\n', b'["b",1]\n'), strict=True):
+        process.answers["/rows?about=requests"] = row
+    assert sorted(await stage.workers.rows("requests")) == [(b"a", 1), (b"b", 1)]
 
 
-async def test_a_worker_that_is_killed_loses_no_message_of_another(stage: Stage) -> None:
+async def test_a_worker_that_is_killed_loses_no_answer_of_another(stage: Stage) -> None:
     first, second = await stage.start()
+    first.answers["/rows?about=requests"], second.answers["/rows?about=requests"] = None, b'["b",1]\n'
     rows = asyncio.create_task(stage.workers.rows("requests"))
-    asked = await second.hears(Ask)
-    await first.hears(Ask)
-    second.channel.say(Rows.of(asked.number, [(b"b", 1)]))
-    first.socket.sendall(b"\0\0\0\x40{")  # a part of a message
+    await first.hears("/rows?about=requests")
     first.kill()
-    second.channel.say(Rows.of(asked.number, [(b"b", 2)]))
-    second.channel.say(Done(number=asked.number))
-    assert await rows == [(b"b", 1), (b"b", 2)]
+    assert await rows == [(b"b", 1)]
 
 
 async def test_a_worker_that_does_not_answer_is_left_out(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PATIENCE", 0.2)
-    first, _ = await stage.start()
-    rows = asyncio.create_task(stage.workers.rows("requests"))
-    asked = await first.hears(Ask)
-    first.channel.say(Rows.of(asked.number, [(b"a", 1)]))
-    first.channel.say(Done(number=asked.number))
-    assert await rows == [(b"a", 1)]
+    first, second = await stage.start()
+    first.answers["/rows?about=requests"], second.answers["/rows?about=requests"] = b'["a",1]\n', None
+    assert await stage.workers.rows("requests") == [(b"a", 1)]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"\x80\x04\x95N.",  # as a pickle begins
-        b'{"name": "alive/0"}',
-        b'{"name": "adopt/1", "number": 1}',
-        b'{"name": "events/1", "events": [["s", "200", "hit", "{}\\n"]]}',
-    ],
-)
+@pytest.mark.parametrize("target", ["/rows?about=requests", "/events"])
 async def test_a_worker_sending_garbage_is_killed_and_replaced(
-    stage: Stage, content: bytes, caplog: pytest.LogCaptureFixture
+    stage: Stage, target: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second = await stage.start()
-    first.socket.sendall(len(content).to_bytes(4, "big") + content)
+    first.answers[target] = b"data: \x80\x04N.\n"
+    await (stage.workers.follow() if target == "/events" else stage.workers.rows("requests"))
     await until(lambda: len(stage.processes) == 3)
-    assert (stage.ended, stage.batches) == ([first.name], [])
+    assert (stage.ended, stage.events) == ([first.name], [])
     assert first.exitcode == -signal.SIGKILL
-    assert f"worker {first.name} sent an invalid message" in caplog.text
+    assert f"worker {first.name} sent an invalid answer" in caplog.text
     await stage.processes[2].begin()
     await until(lambda: stage.workers.accepting == 2)
     assert second.exitcode is None
@@ -175,53 +172,38 @@ async def test_a_worker_sending_garbage_is_killed_and_replaced(
 
 async def test_who_follows_hears_of_workers_that_come_later_too(stage: Stage) -> None:
     first, second = await stage.start()
-    following = asyncio.create_task(stage.workers.follow())
-    for process in (first, second):
-        process.channel.say(Done(number=(await process.hears(Follow)).number))
-    await following
-    batch = EventBatch(lost=1, events=[("s", "200", "hit", "{}")])
-    second.channel.say(batch)
-    await until(lambda: stage.batches)
-    assert stage.batches == [batch]
+    second.answers["/events"] = b'data: {"site":"s","status":200,"cache":"hit"}\n\n'
+    await stage.workers.follow()
+    await until(lambda: stage.events)
+    assert stage.events == [Event("s", "200", "hit", b'{"site":"s","status":200,"cache":"hit"}')]
     first.kill()
     await until(lambda: len(stage.processes) == 3)
     third = stage.processes[2]
     await third.begin()
-    await third.hears(Follow)
+    await third.hears("/events")
     stage.workers.unfollow()
     for process in (second, third):
-        await process.hears(Unfollow)
+        await process.hears("no more /events")
 
 
 async def test_all_workers_are_told_to_open_their_logs_again(stage: Stage) -> None:
     processes = await stage.start()
     stage.workers.reopen()
     for process in processes:
-        await process.hears(Reopen)
+        await process.hears("/reopen")
 
 
 async def test_what_one_worker_objects_to_is_prepared_by_none(stage: Stage) -> None:
     first, second = await stage.start()
-    preparing = asyncio.create_task(stage.workers.prepare(CONFIGURATION))
-    wanted = await first.hears(Prepare)
-    assert validate(wanted.configuration, "test") == CONFIGURATION  # with the password
-    first.channel.say(Done(number=wanted.number))
     objection = ConfigurationError("test", "profiles", "x", "a directory")
-    second.channel.say(Done.but_for((await second.hears(Prepare)).number, objection))
+    second.answers["/prepare?number=1"] = b"".join(objections(objection))
     with pytest.raises(ConfigurationError) as refused:
-        await preparing
+        await stage.workers.prepare(CONFIGURATION)
     assert str(refused.value) == str(objection)
+    wanted = json.loads(await first.hears("/prepare?number=1"))
+    assert validate(wanted["configuration"], "test") == CONFIGURATION  # with the password
     for process in (first, second):
-        await process.hears(Drop)
-
-
-async def test_messages_to_a_worker_that_hangs_are_bounded(stage: Stage) -> None:
-    first, _ = await stage.start()
-    first.channel._transport.pause_reading()
-    for _ in range(100_000):
-        stage.workers.unfollow()
-    waiting = stage.workers._there[first.name].channel.waiting
-    assert waiting <= MOST_WAITING + len(frame(Unfollow()))
+        await process.hears("/drop?number=1")
 
 
 def test_a_worker_that_ended_meanwhile_is_not_killed_again() -> None:
@@ -230,4 +212,4 @@ def test_a_worker_that_ended_meanwhile_is_not_killed_again() -> None:
     process.start()
     process.join()
     process.close()
-    module._Worker("1", process, lambda _: None, lambda *_: None).end(at_once=True)
+    module._Worker("1", process, WorkerClient(Path("/nowhere"))).end(at_once=True)

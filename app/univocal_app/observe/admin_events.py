@@ -6,7 +6,7 @@ While nobody follows, nothing of it is among the listeners, so that an exchange 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -16,9 +16,6 @@ from univocal.engine.outcome import Outcome
 from univocal.http.errors import RefusedError
 from univocal_app.observe.admin_problems import FRESH, bad_request, refusal
 from univocal_app.observe.events import Event, Follower, Wanted, event_of
-
-if TYPE_CHECKING:
-    from univocal_app.processes.messages import EventBatch
 
 FOLLOWERS: Final = 16  # at the same time: half of the admin listener's connections
 
@@ -56,13 +53,13 @@ class Events:
         for follower in self._followers:
             follower.offer(event)
 
-    def relay(self, batch: EventBatch) -> None:
-        """Tell those who follow of what a reporter has sent."""
+    def relay(self, event: Event | int) -> None:
+        """Tell those who follow of a reporter's event, or of so many that were lost."""
         for follower in self._followers:
-            if batch.lost:
-                follower.lose(batch.lost)
-            for site, status, cache, data in batch.events:
-                follower.offer(Event(site, status, cache, data.encode()))
+            if isinstance(event, int):
+                follower.lose(event)
+            else:
+                follower.offer(event)
 
     def close(self) -> None:
         """End every stream: the program ends."""

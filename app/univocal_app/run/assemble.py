@@ -62,6 +62,8 @@ from univocal_app.run.stores import store_of
 from univocal_app.run.telemetry_sdk import telemetry_of
 
 if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
     from univocal_app.observe.telemetry import Telemetry
 
 LOOK: Final = 5.0  # seconds
@@ -165,6 +167,10 @@ class House:
             return self.configuration
 
         app = admin(self.proxy, in_force, self.metrics, self.views, self.events, life or Life())
+        return self.serve_admin(app, bound)
+
+    def serve_admin(self, app: Starlette, bound: Bound) -> Served:
+        """An application that few clients ask, on its socket."""
         clients = Clients(ConnectionLimits(ADMIN))
         limits = ReadLimits(half_closed_timeout=self.configuration.origin.read_timeout)
         protocol = ExactProtocol.with_limits(limits, self.listener.tell, clients)

@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import socket
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
 
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.tables import Configuration, validate
-from univocal_app.observe.event_report import EventReport
-from univocal_app.processes.channel import Channel, connect
 from univocal_app.processes.commons import Commons, Row
-from univocal_app.processes.messages import (
-    Adopt,
-    Alive,
-    Ask,
-    Done,
-    Drop,
-    Follow,
-    FromParent,
-    Look,
-    MessageError,
-    Prepare,
-    Reopen,
-    Rows,
-    Unfollow,
-    from_parent,
-)
+from univocal_app.processes.lifeline import hold
 from univocal_app.run.assemble import House, assemble
 from univocal_app.run.listeners import Bound, https_port
 from univocal_app.run.reload import Prepared, adopt, prepare
 from univocal_app.run.repeating import Repeating
 from univocal_app.run.serve import Serving, run
-
-logger: Final = logging.getLogger("univocal")
+from univocal_app.run.worker_client import objections, row_line
 
 BEAT: Final = 1.0  # seconds between two signs of life
 PAGE: Final = 250  # rows of an answer that are sent together, a millisecond's work
@@ -56,18 +42,20 @@ class Task:
     directory: Path
     store: Path | None = None
 
-    def __call__(self, name: str, bound: socket.socket) -> None:
-        """Serve until the parent says so, or is gone; `bound` is this end of the channel."""
+    def __call__(self, name: str, lifeline: socket.socket, asked: socket.socket) -> None:
+        """Serve until the parent says so, or is gone; it asks at the listening socket `asked`."""
         _call_itself(f"univocal: worker {name}")
         commons = Commons(self.directory, name, self.store)
         house = assemble(self.configuration, self.source, commons, https_port(self.front))
+        worker = Worker(house, lambda: serving.end())  # noqa: PLW0108 - it comes later
 
         async def start() -> None:
-            await worker.listen(bound)
+            await worker.listen(lifeline)
             await house.start()
 
-        serving = Serving([*map(house.front, self.front)], start, house.aclose, patience=house.patience)
-        worker = Worker(house, serving)
+        listeners = [*map(house.front, self.front), house.serve_admin(worker.application, Bound(asked))]
+        ending = lambda _: house.events.close()  # noqa: E731
+        serving = Serving(listeners, start, house.aclose, ending, patience=house.patience)
 
         def attend(serving: Serving) -> None:
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.leave)
@@ -85,96 +73,80 @@ def _call_itself(title: str) -> None:
 
 
 class Worker:
-    """A worker's end of the channel: it does what the parent says, and ends with it."""
+    """Answers the parent, see run.worker_client; calls `end` when the parent has ended, or says so."""
 
-    def __init__(self, house: House, serving: Serving) -> None:
-        self._house, self._serving = house, serving
+    def __init__(self, house: House, end: Callable[[], None]) -> None:
+        self._house, self._end = house, end
         self._prepared: Prepared | None = None
-        self._changing: asyncio.Task[None] | None = None  # the last of those that follow one another
-        self._answering: asyncio.Task[None] | None = None
+        self._number = 0  # of the last configuration that was to be prepared
+        self._changing = asyncio.Lock()
         self._living = Repeating(BEAT, self._beat)
+        endpoints = {
+            "/reopen": self._reopen, "/look": self._look, "/rows": self._rows, "/events": house.events.answer,
+            "/prepare": self._prepare, "/adopt": self._adopt, "/drop": self._drop,
+        }  # fmt: skip
+        methods = ["GET", "POST"]
+        self.application = Starlette(routes=[Route(*each, methods=methods) for each in endpoints.items()])
 
     async def listen(self, bound: socket.socket) -> None:
-        """Hear the parent from now on."""
-        early, is_there = list[FromParent](), False
-
-        def hear(message: FromParent) -> None:  # the first may come before `connect` returns
-            if is_there:
-                self.hear(message)
-            else:
-                early.append(message)
-
-        self._channel: Channel[FromParent] = await connect(bound, from_parent, hear, self._over)
-        self._report = EventReport(self._house.proxy.engine.audience.listeners, self._channel)
-        is_there = True
-        for message in early:
-            self.hear(message)
+        """End when the parent says so, or is gone."""
+        self._lifeline = await hold(bound, lambda: None, self._end)
 
     def live(self) -> None:
         """Give signs of life from now on, and write down what is counted."""
         self._beat()
         self._living.begin()
 
-    def hear(self, message: FromParent) -> None:
-        """Do what the parent says."""
-        match message:
-            case Reopen():
-                self._house.log.reopen()
-            case Look(number=number):
-                self._house.look()
-                self._channel.say(Done(number=number))
-            case Follow(number=number):
-                self._report.begin()
-                self._channel.say(Done(number=number))
-            case Unfollow():
-                self._report.end()
-            case Ask(number=number, about=about):
-                self._house.proxy.engine.audience.settle()
-                answer = self._answer(number, self._house.survey.own(about))
-                self._answering = _after(self._answering, answer)
-            case Prepare() | Adopt() | Drop():
-                self._changing = _after(self._changing, self._change(message))
-
     def _beat(self) -> None:
         self._house.look()
-        if not self._channel.waiting:  # or the parent has not heard the last
-            self._channel.say(Alive())
+        self._lifeline.beat()
 
-    def _over(self, error: MessageError | None) -> None:
-        if error is not None:
-            logger.error("invalid message from the parent process: %s", error)
-        self._serving.end()
+    async def _reopen(self, _: Request) -> Response:
+        self._house.log.reopen()
+        return Response()
 
-    async def _answer(self, number: int, rows: list[Row]) -> None:
-        for first in range(0, len(rows), PAGE):
-            await self._channel.taken()
-            self._channel.say(Rows.of(number, rows[first : first + PAGE]))
-            await asyncio.sleep(0)  # in which clients are served
-        self._channel.say(Done(number=number))
+    async def _look(self, _: Request) -> Response:
+        self._house.look()
+        return Response()
 
-    async def _change(self, message: Prepare | Adopt | Drop) -> None:
-        match message:
-            case Prepare(number=number) as asked:
+    async def _rows(self, request: Request) -> Response:
+        self._house.proxy.engine.audience.settle()
+        return StreamingResponse(_paged(self._house.survey.own(request.query_params["about"])))
+
+    async def _prepare(self, request: Request) -> Response:
+        asked = await request.json()
+        written = [(tuple(path), text) for path, text in asked["as_written"]]
+
+        def prepared() -> Prepared:
+            configuration = validate(asked["configuration"], self._house.source)
+            return prepare(self._house, configuration.with_written(written))
+
+        async with self._changing:
+            if _number(request) < self._number:  # it has overtaken this one
+                return _objecting(_NOTHING_PREPARED)
+            self._number = _number(request)
+            self._forget()
+            try:
+                self._prepared = await asyncio.to_thread(prepared)
+            except ConfigurationError as error:
+                return _objecting(error)
+        return Response()
+
+    async def _adopt(self, request: Request) -> Response:
+        async with self._changing:
+            prepared = self._prepared
+            # It may have begun after the others were asked, by what was in force then.
+            if prepared is None or _number(request) != self._number:
+                return _objecting(_NOTHING_PREPARED)
+            self._prepared = None
+            await adopt(self._house, prepared)
+        return Response()
+
+    async def _drop(self, request: Request) -> Response:
+        async with self._changing:
+            if _number(request) == self._number:
                 self._forget()
-                try:
-                    self._prepared = await asyncio.to_thread(self._prepare, asked)
-                except ConfigurationError as error:
-                    self._channel.say(Done.but_for(number, error))
-                else:
-                    self._channel.say(Done(number=number))
-            case Adopt(number=number) if self._prepared is not None:
-                prepared, self._prepared = self._prepared, None
-                await adopt(self._house, prepared)
-                self._channel.say(Done(number=number))
-            case Adopt(number=number):  # it began after the others were asked, by what was in force then
-                self._channel.say(Done.but_for(number, _NOTHING_PREPARED))
-            case Drop():
-                self._forget()
-
-    def _prepare(self, asked: Prepare) -> Prepared:
-        configuration = validate(asked.configuration, self._house.source)
-        written = [(tuple(path), text) for path, text in asked.as_written]
-        return prepare(self._house, configuration.with_written(written))
+        return Response()
 
     def _forget(self) -> None:
         if self._prepared is not None:
@@ -182,12 +154,17 @@ class Worker:
             self._prepared = None
 
 
-def _after(before: asyncio.Task[None] | None, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-    """Do some work after what is under way."""
+def _number(request: Request) -> int:
+    return int(request.query_params["number"])
 
-    async def both() -> None:
-        if before is not None:
-            await asyncio.wait([before])
-        await work
 
-    return asyncio.get_running_loop().create_task(both())
+def _objecting(error: ConfigurationError) -> Response:
+    return Response(b"".join(objections(error)))
+
+
+async def _paged(rows: Iterable[Row]) -> AsyncIterator[bytes]:
+    """The lines of rows, some at once, so that clients are served between."""
+    lines = list(rows)
+    for first in range(0, len(lines), PAGE):
+        yield b"".join(map(row_line, lines[first : first + PAGE]))
+        await asyncio.sleep(0)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import multiprocessing
 import shutil
 import signal
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import resource_tracker
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.store.file.byte_locks import ByteLocks
@@ -23,30 +22,16 @@ from univocal.store.file.directory import new_in_memory
 from univocal_app.config.tables import Configuration, settings_of
 from univocal_app.observe.admin_drain import Drains
 from univocal_app.observe.admin_life import Life, NotTakenError
-from univocal_app.processes.channel import Channel, WorkerAnswer, WorkerAnswers, connect
+from univocal_app.observe.events import Event
 from univocal_app.processes.commons import PARENT, Commons, Row
-from univocal_app.processes.messages import (
-    Adopt,
-    Alive,
-    Ask,
-    Asking,
-    Drop,
-    EventBatch,
-    Follow,
-    FromWorker,
-    Look,
-    MessageError,
-    Prepare,
-    Reopen,
-    Unfollow,
-    from_worker,
-)
+from univocal_app.processes.lifeline import Lifeline, hold
 from univocal_app.run.assemble import House, assemble
 from univocal_app.run.listeners import Bound, https_port
 from univocal_app.run.program import Program, WorkersError
 from univocal_app.run.reload import Reload
 from univocal_app.run.serve import HELD, Serving, run
 from univocal_app.run.worker import BEAT, Task
+from univocal_app.run.worker_client import AnswerError, WorkerClient
 
 logger: Final = logging.getLogger("univocal")
 
@@ -58,6 +43,8 @@ PATIENCE: Final = 3.0  # seconds that a worker has to tell what it has counted, 
 ANSWER: Final = 30.0  # seconds that a worker has to prepare a configuration, or to put it into force
 
 _IN_TIME: Final = "did not prepare the configuration in time"
+
+Answered = TypeVar("Answered")
 
 # A new interpreter each, since a fork of a process with an event loop would take half of that along.
 _NEW: Final = multiprocessing.get_context("spawn")
@@ -73,7 +60,7 @@ def supervise(program: Program) -> None:
         configuration, commons = program.configuration, Commons(directory, PARENT, store)
         house = assemble(configuration, source, commons, https_port(listeners.front))
         task, count = partial(_task, house, listeners.front, directory, store), configuration.server.workers
-        workers = Workers(count, task, house.forget, house.events.relay)
+        workers = Workers(count, task, directory, house.forget, house.events.relay)
         house.survey.others = house.events.reporters = workers
         reload = Reload(house, program.read, program.tell, program.notices, workers)
         drains = Drains(partial(_drain, house, workers))
@@ -147,67 +134,75 @@ def _memory_of_all(configuration: Configuration) -> Iterator[Path | None]:
 
 @dataclass(eq=False)
 class _Worker:
-    """One process, and this end of the channel to it."""
+    """One process, its lifeline, and the client that asks it."""
 
     name: str
     process: multiprocessing.process.BaseProcess
-    relay: Callable[[EventBatch], None]
-    answers: WorkerAnswers = field(default_factory=WorkerAnswers)
-    news: asyncio.Event = field(default_factory=asyncio.Event)  # a message, or the end of them
+    client: WorkerClient
+    news: asyncio.Event = field(default_factory=asyncio.Event)  # a sign of life, or the end of them
     is_over: bool = False
-    error: MessageError | None = None  # why it is over
 
-    async def connect(self, bound: socket.socket) -> None:
-        self.channel: Channel[FromWorker] = await connect(bound, from_worker, self._hear, self._over)
+    async def hold(self, bound: socket.socket) -> None:
+        self.lifeline: Lifeline = await hold(bound, self.news.set, self._over)
 
     def end(self, *, at_once: bool) -> None:
         if at_once:
             with suppress(ValueError):  # it ended meanwhile, and was waited for
                 self.process.kill()
         else:
-            self.channel.end()
+            self.lifeline.end()
 
-    async def ask(self, message: Asking, seconds: float) -> WorkerAnswer:
-        """Send a message and return its answer. Raises TimeoutError if there is none in time, or no more."""
-        return await self.answers.to(message, self.channel, seconds)
+    def follow(self, relay: Callable[[Event | int], None]) -> asyncio.Future[None]:
+        """Have `relay` get its exchanges; the future is done when it reports, or will not."""
+        begun, ended = self.client.follow(relay)
+        ended.add_done_callback(lambda _: self._check(ended.exception()))
+        return begun
 
-    def _hear(self, message: FromWorker) -> None:
-        self.news.set()
-        if isinstance(message, EventBatch):
-            self.relay(message)
-        elif not isinstance(message, Alive):
-            self.answers.hear(message)
+    async def ask(self, question: Callable[[WorkerClient], Awaitable[Answered]]) -> Answered | Exception:
+        """Ask; its answer, or why there is none. A worker whose answer is invalid is killed."""
+        try:
+            return await question(self.client)
+        except (TimeoutError, AnswerError) as error:
+            self._check(error)
+            return error
 
-    def _over(self, error: MessageError | None) -> None:
-        self.is_over, self.error = True, error
-        self.answers.end()
+    def _check(self, error: BaseException | None) -> None:
+        if isinstance(error, AnswerError):
+            logger.error("worker %s sent an invalid answer: %s", self.name, error)
+            self.end(at_once=True)
+
+    def _over(self) -> None:
+        self.is_over = True
         self.news.set()
 
 
 class Workers:
-    """The processes that run `target()(name, socket)`, each under a name from "1" to "count".
+    """The processes that run `target()(name, lifeline, asked)`, each under a name from "1" to "count".
 
-    The socket is a worker's end of its channel. Call `start` and `aclose` in one event loop. `forget` gets
-    the name of each worker that has ended, `relay` the exchanges of each while they are followed.
+    Both are sockets: a worker's end of its lifeline, and one that listens in `directory`, at which it is
+    asked. Call `start` and `aclose` in one event loop. `forget` gets the name of each worker that has ended,
+    `relay` the exchanges of each while they are followed.
     """
 
     def __init__(
         self,
         count: int,
-        target: Callable[[], Callable[[str, socket.socket], None]],
+        target: Callable[[], Callable[[str, socket.socket, socket.socket], None]],
+        directory: Path,
         forget: Callable[[str], None] = lambda _: None,
-        relay: Callable[[EventBatch], None] = lambda _: None,
+        relay: Callable[[Event | int], None] = lambda _: None,
         *,
         silence: float = SILENCE,
     ) -> None:
-        self._target, self._forget, self._silence = target, forget, silence
-        self._relay = relay
+        self._target, self._directory, self._silence = target, directory, silence
+        self._forget, self._relay = forget, relay
         self._names = [str(number) for number in range(1, count + 1)]
         self._there: dict[str, _Worker] = {}
         self._accepting = set[str]()
-        self._numbers = itertools.count(1)  # of what is asked
         self._follows = False
+        self._number = 0  # of the last configuration that they were to prepare
         self._tasks: list[asyncio.Task[None]] = []
+        self._orders = set[asyncio.Task[Any]]()  # that nobody waits for
         self._started, self._end = asyncio.Event(), asyncio.Event()
 
     @property
@@ -231,52 +226,51 @@ class Workers:
 
     def reopen(self) -> None:
         """Let them open their logs anew."""
-        for worker in self._there.values():
-            worker.channel.say(Reopen())
+        self._order("/reopen")
 
     async def look(self) -> None:
         """Have each write down all that has ended by now; one that does not answer soon is not waited for."""
-        await self._ask(Look(number=next(self._numbers)), LOOK)
+        await self._ask(lambda client: client.order("/look", LOOK))
 
     async def rows(self, about: str) -> list[Row]:
         """The rows that the workers have counted about something, of all that answer in time."""
-        answers = await self._ask(Ask(number=next(self._numbers), about=about), PATIENCE)
-        return [row for answer in answers.values() if isinstance(answer, WorkerAnswer) for row in answer.rows]
+        answers = await self._ask(lambda client: client.rows(about, PATIENCE))
+        return [row for answer in answers.values() if not isinstance(answer, Exception) for row in answer]
 
     async def follow(self) -> None:
         """Have each send its exchanges, those that come later, too; returns when they do, or soon after."""
         self._follows = True
-        await self._ask(Follow(number=next(self._numbers)), PATIENCE)
+        if begun := [worker.follow(self._relay) for worker in self._there.values()]:
+            await asyncio.wait(begun, timeout=PATIENCE)
 
     def unfollow(self) -> None:
         """Have none of them send its exchanges."""
         self._follows = False
         for worker in self._there.values():
-            worker.channel.say(Unfollow())
+            worker.client.unfollow()
 
     async def prepare(self, configuration: Configuration) -> None:
         """Let each prepare a configuration, or none. Raises ConfigurationError with what any objects to."""
         objections, there = Objections(), dict(self._there)
-        written = [(list(path), text) for path, text in configuration.as_written]
-        settings = settings_of(configuration)
-        message = Prepare(number=next(self._numbers), configuration=settings, as_written=written)
-        for name, answer in (await self._ask(message, ANSWER)).items():
-            if isinstance(answer, WorkerAnswer):
-                objections.errors += answer.done.errors
-            elif isinstance(answer, MessageError):
-                objections.errors.append(ConfigurationError(f"worker {name}", "", None, "", str(answer)))
+        document = {"configuration": settings_of(configuration), "as_written": list(configuration.as_written)}
+        self._number += 1
+        target = f"/prepare?number={self._number}"
+        answers = await self._ask(lambda client: client.order(target, ANSWER, document))
+        for name, answer in answers.items():
+            if not isinstance(answer, Exception):
+                objections.errors += answer
             elif self._there.get(name) is there[name]:  # who takes the place of another reads it himself
                 objections.errors.append(ConfigurationError(f"worker {name}", "", None, "", _IN_TIME))
         if objections.errors:
-            for worker in there.values():
-                worker.channel.say(Drop())
+            self._order(f"/drop?number={self._number}")
         objections.conclude()
 
     async def adopt(self) -> None:
         """Let each put into force what is prepared; one that does not is replaced. Raises NotTakenError."""
         there, failed = dict(self._there), list[str]()
-        for name, answer in (await self._ask(Adopt(number=next(self._numbers)), ANSWER)).items():
-            if not isinstance(answer, WorkerAnswer) or answer.done.errors:
+        target = f"/adopt?number={self._number}"
+        for name, answer in (await self._ask(lambda client: client.order(target, ANSWER))).items():
+            if answer:
                 there[name].end(at_once=True)
                 failed.append(name)
         if failed:
@@ -284,12 +278,18 @@ class Workers:
                 f"replaced, since they did not take the new configuration: worker {', '.join(failed)}"
             )
 
-    async def _ask(self, message: Asking, seconds: float) -> dict[str, WorkerAnswer | BaseException]:
+    def _order(self, target: str) -> None:
+        """Give all of them an order; nobody waits for it to be carried out."""
+        task = asyncio.create_task(self._ask(lambda client: client.order(target, ANSWER)))
+        self._orders.add(task)
+        task.add_done_callback(self._orders.discard)
+
+    async def _ask(
+        self, question: Callable[[WorkerClient], Awaitable[Answered]]
+    ) -> dict[str, Answered | Exception]:
         """The answer of each worker that there is now, or why there is none."""
         there = dict(self._there)
-        answers = await asyncio.gather(
-            *(worker.ask(message, seconds) for worker in there.values()), return_exceptions=True
-        )
+        answers = await asyncio.gather(*(worker.ask(question) for worker in there.values()))
         return dict(zip(there, answers, strict=True))
 
     async def aclose(self) -> None:
@@ -316,24 +316,29 @@ class Workers:
 
     async def _one(self, name: str) -> str:
         """Start a worker, wait for its end and return how it was. Raises OSError if there can be none."""
+        path = self._directory / f"{name}.socket"
+        path.unlink(missing_ok=True)
         ours, theirs = socket.socketpair()
-        process = _NEW.Process(target=self._target(), args=(name, theirs), name=f"univocal worker {name}")
-        # A Ctrl-C, or its end, reaches all processes of a terminal; the workers hear of it from their parent.
-        resource_tracker.ensure_running()  # which would be started with the first, and unblock the signal
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, *HELD})
-        try:
-            with theirs:
+        with theirs, ExitStack() as failing, socket.socket(socket.AF_UNIX) as asked:
+            failing.callback(ours.close)
+            asked.bind(str(path))
+            asked.listen()
+            process = _NEW.Process(
+                target=self._target(), args=(name, theirs, asked), name=f"univocal worker {name}"
+            )
+            # A Ctrl-C, or its end, reaches all processes of a terminal; workers hear of it from their parent.
+            resource_tracker.ensure_running()  # which would be started with the first, and unblock the signal
+            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, *HELD})
+            try:
                 process.start()
-        except OSError:
-            ours.close()
-            raise
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        worker = _Worker(name, process, self._relay)
-        await worker.connect(ours)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+            failing.pop_all()
+        worker = _Worker(name, process, WorkerClient(path))
+        await worker.hold(ours)
         self._there[name] = worker
         if self._follows:
-            worker.channel.say(Follow(number=next(self._numbers)))
+            worker.follow(self._relay)
         if self._end.is_set():  # meanwhile
             worker.end(at_once=False)
         try:
@@ -344,7 +349,8 @@ class Workers:
         finally:
             self._accepting.discard(name)
             del self._there[name]
-            worker.channel.close()
+            worker.lifeline.close()
+            await worker.client.aclose()
             await asyncio.to_thread(process.join, self._silence)
             process.kill()  # should it hang on its way out
             await asyncio.to_thread(process.join)
@@ -372,9 +378,6 @@ class Workers:
                 self._accepting.add(name)
             if self.accepting == len(self._names):
                 self._started.set()
-        if worker.error is not None:
-            logger.error("worker %s sent an invalid message: %s", name, worker.error)
-            worker.process.kill()
 
 
 def _fate(status: int | None) -> str:

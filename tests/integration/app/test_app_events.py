@@ -17,7 +17,6 @@ from univocal.judge.cache_status import Handling
 from univocal_app.observe.admin_events import Events
 from univocal_app.observe.events import ROOM, Event, Follower, Wanted, event_of
 from univocal_app.observe.log_lines import as_json
-from univocal_app.processes.messages import EventBatch
 
 
 def outcome(number: int = 0, status: int = 200, handling: Handling = Handling(hit=True)) -> Outcome:  # noqa: B008
@@ -178,6 +177,7 @@ async def test_others_report_from_the_first_who_follows_to_the_last() -> None:
 async def test_what_others_report_reaches_all_who_follow() -> None:
     events = Events([])
     events._followers = {Follower(Wanted()), Follower(Wanted.by([], ["404"], []))}
-    events.relay(EventBatch(lost=2, events=[("en.example", "200", "hit", "{}")]))
+    events.relay(2)
+    events.relay(Event("en.example", "200", "hit", b"{}"))
     told = sorted([await taken(follower) for follower in events._followers], key=len)
     assert told == [[("lost", {"lost": 2})], [("lost", {"lost": 2}), ("message", {})]]

@@ -9,8 +9,9 @@ import os
 import resource
 import signal
 import socket
+import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from multiprocessing import util
 from pathlib import Path
@@ -44,12 +45,19 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A directory whose name is short enough for the paths of sockets."""
+    with tempfile.TemporaryDirectory(prefix="univocal-") as name:
+        yield Path(name)
+
+
+@pytest.fixture
 async def watched(tmp_path: Path) -> AsyncIterator[tuple[Workers, list[str]]]:
     """One worker that is taken for hung after three seconds, and the names of those that ended."""
     ended: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as front:
         task = Task(CONFIGURATION, "test", (Bound(front),), tmp_path)
-        workers = Workers(1, lambda: task, ended.append, silence=3.0)
+        workers = Workers(1, lambda: task, tmp_path, ended.append, silence=3.0)
         await workers.start()
         yield workers, ended
         await workers.aclose()
@@ -106,7 +114,11 @@ def test_a_parent_that_stood_still_kills_nobody(tmp_path: Path) -> None:
 
     async def stand_still(front: socket.socket) -> int:
         workers = Workers(
-            1, lambda: Task(CONFIGURATION, "test", (Bound(front),), tmp_path), ended.append, silence=3.0
+            1,
+            lambda: Task(CONFIGURATION, "test", (Bound(front),), tmp_path),
+            tmp_path,
+            ended.append,
+            silence=3.0,
         )
         await workers.start()
         time.sleep(5)  # noqa: ASYNC251
@@ -125,9 +137,9 @@ def test_a_parent_that_stood_still_kills_nobody(tmp_path: Path) -> None:
         assert runner.run(stand_still(front)) == 1
 
 
-async def test_workers_that_end_at_once_are_not_started_again() -> None:
+async def test_workers_that_end_at_once_are_not_started_again(tmp_path: Path) -> None:
     ended: list[str] = []
-    workers = Workers(2, lambda: operator.is_, ended.append)
+    workers = Workers(2, lambda: operator.is_, tmp_path, ended.append)
     with pytest.raises(WorkersError):
         await workers.start()
     await workers.aclose()

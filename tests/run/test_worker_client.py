@@ -1,0 +1,216 @@
+"""What the parent believes of a worker's answers, and what it does with all else."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from univocal.http.errors import ConfigurationError
+from univocal_app.observe.events import Event
+from univocal_app.processes.commons import Row
+from univocal_app.run import worker_client as module
+from univocal_app.run.worker_client import (
+    AnswerError,
+    WorkerClient,
+    objections,
+    read_event,
+    read_objection,
+    read_row,
+    row_line,
+)
+
+
+class Played:
+    """A worker that answers each request with these bytes, and what it was asked."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.asked: list[bytes] = []
+        self.content = b""
+        self.head = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
+        self.ends = True
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = next((line for line in head.lower().split(b"\r\n") if b"content-length" in line), b":0")
+        content = await reader.readexactly(int(length.partition(b":")[2]))
+        self.asked.append(head.partition(b" HTTP")[0] + content)
+        writer.write(self.head + self.content)
+        if self.ends:
+            writer.close()
+        else:
+            await reader.read()
+            writer.close()
+
+
+@pytest.fixture
+async def played() -> AsyncIterator[Played]:
+    with tempfile.TemporaryDirectory(prefix="univocal-") as name:
+        played = Played(Path(name, "1.socket"))
+        server = await asyncio.start_unix_server(played.answer, played.path)
+        yield played
+        server.close()
+
+
+@pytest.fixture
+async def client(played: Played) -> AsyncIterator[WorkerClient]:
+    client = WorkerClient(played.path)
+    yield client
+    await client.aclose()
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110  (the other end does it)
+            await asyncio.sleep(0.001)
+
+
+async def test_rows_come_in_lines(played: Played, client: WorkerClient) -> None:
+    played.content = b'["a",1]\n["b",2]\n'
+    assert await client.rows("requests", 10) == [(b"a", 1), (b"b", 2)]
+    assert played.asked == [b"GET /rows?about=requests"]
+
+
+async def test_an_order_brings_its_content_and_the_objections_back(
+    played: Played, client: WorkerClient
+) -> None:
+    assert await client.order("/prepare", 10, {"a": 1}) == []
+    assert await client.order("/adopt", 10) == []
+    played.content = b"".join(objections(ConfigurationError("f", "k", None, "a")))
+    assert [str(each) for each in await client.order("/prepare", 10)] == [
+        str(ConfigurationError("f", "k", None, "a"))
+    ]
+    assert played.asked == [b'POST /prepare{"a": 1}', b"POST /adopt", b"POST /prepare"]
+
+
+@pytest.mark.parametrize(
+    ("head", "content"),
+    [
+        (b"HTTP/1.1 200 OK\r\n\r\n", b'["a",1]'),  # it was killed within a line
+        (b"HTTP/1.1 200 OK\r\n\r\n", b"\x80\x04N.\n"),  # as a pickle begins
+        (b"HTTP/1.1 200 OK\r\n\r\n", b'["a",1]\n' * 11),
+        (b"HTTP/1.1 200 OK\r\n\r\n", b'["' + b"a" * 10_000),
+        (b"HTTP/1.1 500 Internal Server Error\r\n\r\n", b""),
+    ],
+)
+async def test_any_other_answer_is_refused(
+    played: Played, client: WorkerClient, monkeypatch: pytest.MonkeyPatch, head: bytes, content: bytes
+) -> None:
+    monkeypatch.setattr(module, "LONGEST", 5000)
+    monkeypatch.setattr(module._Lines.__init__, "__defaults__", (10,))
+    played.head, played.content = head, content
+    with pytest.raises(AnswerError):
+        await client.rows("requests", 10)
+
+
+@pytest.mark.parametrize(
+    "head", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", b"\x80\x04N.\r\n\r\n"]
+)
+async def test_an_answer_that_is_cut_short_is_none(played: Played, client: WorkerClient, head: bytes) -> None:
+    played.head = head
+    with pytest.raises(TimeoutError):
+        await client.rows("requests", 10)
+
+
+async def test_a_worker_that_says_nothing_is_waited_for_so_long(played: Played, client: WorkerClient) -> None:
+    played.head, played.ends = b"", False
+    with pytest.raises(TimeoutError):
+        await client.order("/look", 0.05)
+
+
+async def test_a_worker_that_is_gone_gives_no_answer(client: WorkerClient, played: Played) -> None:
+    played.path.unlink()
+    with pytest.raises(TimeoutError):
+        await client.order("/look", 10)
+
+
+async def test_events_are_heard_until_they_are_not_followed(played: Played, client: WorkerClient) -> None:
+    played.content = b': events\n\ndata: {"site":"s","status":200,"cache":"hit"}\n\n'
+    played.content += b'event: lost\ndata: {"lost": 3}\n\ndata: {"si'
+    played.ends = False
+    heard = list[Event | int]()
+    begun, ended = client.follow(heard.append)
+    await begun
+    await until(lambda: len(heard) == 2)
+    assert heard == [Event("s", "200", "hit", b'{"site":"s","status":200,"cache":"hit"}'), 3]
+    assert not ended.done()
+    client.unfollow()
+    assert isinstance(ended.exception(), TimeoutError)
+
+
+async def test_what_is_no_event_ends_the_stream(played: Played, client: WorkerClient) -> None:
+    played.content, played.ends = b"data: text\n\n", False
+    heard = list[Event | int]()
+    _, ended = client.follow(heard.append)
+    with pytest.raises(AnswerError):
+        await ended
+    assert heard == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"data: text",
+        b'data: {"site":"s","status":200}',
+        b'data: {"site":"s","status":"200","cache":"hit"}',
+        b'data: {"site":1,"status":200,"cache":"hit"}',
+        b'data: {"site":"s","status":true,"cache":"hit"}',
+        b'data: {"site":"s","status":200,"cache":[]}',
+        'data: {"site":"é","status":200,"cache":"hit"}'.encode(),
+        b'data: {"site":"s","status":200,"cache":"hit"}\r',
+        b'data: {"lost": -1}',
+        b"data: {" + b"[" * 100_000 + b"}",
+    ],
+)
+def test_only_whole_events_are_believed(line: bytes) -> None:
+    with pytest.raises(AnswerError):
+        read_event(line)
+
+
+@pytest.mark.parametrize("line", [b"", b"null", b"{}", b'"a"', b"[null]", b"[1.5]", b"[true]", b'["\\u20ac"]', b"[" * 100_000, b"[" + b"1" * 5000 + b"]"])  # fmt: skip  # noqa: E501
+def test_only_rows_are_believed(line: bytes) -> None:
+    with pytest.raises(AnswerError):
+        read_row(line)
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_are_no_answer(content: bytes) -> None:
+    for read in (read_row, read_objection):
+        with pytest.raises(AnswerError):
+            read(b"x" + content)
+
+
+@given(st.lists(st.binary() | st.integers(-(2**70), 2**70)).map(tuple))
+def test_rows_arrive_as_they_were_counted(row: Row) -> None:
+    line = row_line(row)
+    assert (read_row(line[:-1]), line.count(b"\n")) == (row, 1)
+
+
+def test_an_objection_keeps_what_it_is_about() -> None:
+    error = ConfigurationError("univocal.toml", "server.listen", ["found", None, float("inf")], "nothing")
+    error.line, error.beside = 3, (ConfigurationError("other.toml", "a", 1, "2"),)
+    errors = [read_objection(line) for line in objections(error)]
+    assert list(map(str, errors)) == [str(error), str(error.beside[0])]
+    assert [each.line for each in errors] == [3, 0]
+
+
+def test_an_objection_may_be_about_anything() -> None:
+    error = ConfigurationError("a file \udcff", "k", {1: b"bytes", "o": object}, "a")
+    (other,) = map(read_objection, objections(error))
+    assert other.source == "a file ?"
+    assert "b'bytes'" in str(other)
+
+
+@pytest.mark.parametrize("more", [{"more": 1}, {"line": "3"}, {"source": None}])
+def test_only_objections_are_believed(more: dict[str, object]) -> None:
+    (line,) = objections(ConfigurationError("f", "k", None, "a"))
+    with pytest.raises(AnswerError):
+        read_objection(json.dumps({**json.loads(line), **more}).encode())
