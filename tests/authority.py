@@ -22,12 +22,12 @@ class Authority:
         self._openssl("req", "-x509", *_KEY, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2",
                       "-subj", "/CN=authority", "-addext", "keyUsage=critical,keyCertSign")  # fmt: skip
 
-    def issue(self, name: str, subjects: str) -> tuple[str, str]:
+    def issue(self, name: str, subjects: str, days: int = 2) -> tuple[str, str]:
         """A certificate for `subjects`, such as DNS:a.example,IP:127.0.0.1, and its key: two file names."""
         (self.folder / "extensions").write_text(f"subjectAltName={subjects}\n")
         self._openssl("req", *_KEY, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
-        self._openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-days", "2",
-                      "-CAcreateserial", "-extfile", "extensions", "-out", f"{name}.pem")  # fmt: skip
+        self._openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
+                      "-days", str(days), "-extfile", "extensions", "-out", f"{name}.pem")  # fmt: skip
         return f"{name}.pem", f"{name}.key"
 
     def client(self) -> ssl.SSLContext:

@@ -293,6 +293,7 @@ def test_content_waits_for_a_password_s_verdict(serve: Fixture, users: Path, ori
             "anna:$apr1$x$y",
             "line 1'; allowed: lines of a name, a colon and a hash by bcrypt",
         ),
+        ('basic = "users"', "anna:{SHA}x", "/users anna\n"),
         ('rate = "fast"', "", "sites[0].access.rate: found 'fast'; allowed: requests and their time"),
         ('allow = ["nowhere"]', "", "sites[0].access.allow[0]: found 'nowhere'"),
         ("alow = []", "", "sites[0].access.alow: unknown key. Did you mean `allow`?"),

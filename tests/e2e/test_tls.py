@@ -448,6 +448,13 @@ def test_a_bad_pair_leaves_the_old_one_and_is_told(proxy: Fixture, connect: Fixt
         ("tls_cert = 'wiki.pem'", "tls_key = 'a.key'", "sites[0].tls_key", "none without tls_cert"),
         ("tls_cert = 'wiki.pem'", "tls_cert = 'a.pem'", "sites[0].tls_cert", "a file with a certificate"),
         ("tls_cert = 3", "", "server.tls_cert", "text"),
+        ("tls_cert = 'a.pem'\ntls_key = 'none.key'", "", "server.tls_key", "can be read (No such file"),
+        (
+            "tls_cert = 'a.pem'\ntls_key = 'a.pem'",
+            "",
+            "server.tls_key",
+            "key in PEM (none is in it)",
+        ),
     ],
 )
 def test_files_that_cannot_be(
@@ -463,6 +470,43 @@ def test_files_that_cannot_be(
     line = next(line for line in done.stderr.splitlines() if key in line)
     assert f"{file}:" in line.replace(", line ", ":")
     assert said.lower() in " ".join(done.stderr.split()).lower()
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        ("en.example", ""),
+        ("other.example", "univocal.toml:2: server.tls_cert: the certificate has no name for other.example"),
+        ("*.en.example", "no name for *.en.example"),
+    ],
+)
+@pytest.mark.parametrize("own", [False, True])
+def test_check_warns_of_names_that_no_certificate_has(
+    univocal: Fixture, folder: Path, host: str, said: str, own: bool
+) -> None:
+    file, pair = folder / "univocal.toml", "tls_cert = '{0}.pem'\ntls_key = '{0}.key'\n"
+    site = f"[[sites]]\nhosts = ['{host}']\nupstream = 'http://127.0.0.1:9'\n"
+    file.write_text(f"[server]\n{pair.format('a' if own else 'server')}{site}{pair.format('server') * own}")
+    ended = univocal("check", "--config", str(file))
+    assert ended.returncode == 0
+    told = said.replace("2: server", "7: sites[0]") if own else said
+    assert (told in ended.stderr) if said else (ended.stderr == "")
+
+
+def test_an_expired_certificate_replaces_no_good_one(
+    proxy: Fixture, connect: Fixture, folder: Path, authority: Authority
+) -> None:
+    running = proxy()
+    authority.issue("old", "DNS:en.example", days=-1)
+    for kind in ("key", "pem"):
+        shutil.copy(authority.folder / f"old.{kind}", folder / f"server.{kind}")
+    said = ""
+    while "changed certificates are unusable" not in said:
+        said = running.process.stderr.readline()
+        assert said
+    assert "has expired" in said
+    with connect(running) as connection:
+        assert subject(connection) == "plain.example"
 
 
 def test_every_bad_pair_is_told(univocal: Fixture, folder: Path) -> None:

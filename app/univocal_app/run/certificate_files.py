@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import ssl
+import time
 from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib.util import find_spec
+from math import inf
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -14,6 +16,7 @@ from univocal.http.errors import ConfigurationError, Objections
 from univocal.server.tls import Certificates
 from univocal.uri.sites import Sites
 from univocal_app.config.tables import Configuration, ServerTable
+from univocal_app.run.expiry import expiries
 from univocal_app.run.repeating import Repeating
 
 logger: Final = logging.getLogger("univocal")
@@ -51,6 +54,9 @@ def contexts_of(configuration: Configuration, source: str) -> Contexts | None:
         files.extend(pair)
         named = {f"{place}.tls_cert": certificate, f"{place}.tls_key": key}
         contents.update((each, digest_of(source, name)) for each, name in named.items() if name)
+        for name, path in zip(named, pair, strict=False):
+            if why := _unreadable(path, f"{place}.tls_key" == name):
+                raise ConfigurationError(source, name, named[name], why)
         context = _context(http2=server.http2)
         if why := load_pair(context, str(pair[0]), str(pair[1]) if key else None):
             allowed = "a file with a certificate in PEM; tls_key has its key"
@@ -71,6 +77,17 @@ def contexts_of(configuration: Configuration, source: str) -> Contexts | None:
         _check_http2(server, source)
     objections.conclude()
     return None if default is None else Contexts(default, of_sites, tuple(files), contents)
+
+
+def _unreadable(file: Path, has_key: bool) -> str:
+    """The files allowed in the place of one that cannot be read, or is no key; "" if it may be."""
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        return f"a file that can be read ({reason_of(error)})"
+    if has_key and b"PRIVATE KEY-----" not in content:
+        return "a file with a private key in PEM (none is in it)"
+    return ""
 
 
 def _context(*, http2: bool) -> ssl.SSLContext:
@@ -134,6 +151,7 @@ class CertificateFiles:
         """Let new connections have the certificates of `contexts`, which were made from `configuration`."""
         self._configuration, self._sites, self._files = configuration, sites, contexts.files
         self._read = self._seen = self._stamp()
+        self._expires = self._ends()
         self._use(contexts)
 
     def _use(self, contexts: Contexts) -> None:
@@ -152,6 +170,7 @@ class CertificateFiles:
         self._read = stamp
         try:
             contexts = contexts_of(self._configuration, self._source)
+            self._refuse_expired()
         except ConfigurationError as error:
             logger.warning("changed certificates are unusable, the old ones stay in use: %s", error)
         else:
@@ -160,6 +179,21 @@ class CertificateFiles:
             self._use(contexts)
             if keys:  # else the files were touched, no more
                 logger.warning("changed certificates are in use: %s", ", ".join(keys))
+
+    def _ends(self) -> dict[str, float]:
+        """When the certificate of each site expires, as far as that can be read."""
+        listed = expiries(self._configuration, self._source)
+        return {each["site"]: each["expires"] or inf for each in listed}
+
+    def _refuse_expired(self) -> None:
+        """Raise ConfigurationError for a certificate that has expired, where the one in force has not."""
+        now = time.time()
+        expires = self._ends()
+        for site, seconds in expires.items():
+            if seconds <= now < self._expires.get(site, inf):
+                name = site or "all other names"
+                raise ConfigurationError(self._source, "", site, "", f"the one of {name} has expired")
+        self._expires = expires
 
     def watch(self) -> None:
         """Look every few seconds, in the event loop that runs."""

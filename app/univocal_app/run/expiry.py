@@ -12,7 +12,8 @@ from typing import Any, Final
 from univocal_app.config.tables import Configuration
 
 _PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
-_VERSION, _GENERALIZED_TIME = 0xA0, 0x18  # tags
+_VERSION, _GENERALIZED_TIME, _BOOLEAN, _DNS_NAME = 0xA0, 0x18, 0x01, 0x82  # tags
+_ALTERNATIVE_NAMES: Final = bytes.fromhex("0603551d11")  # the identifier of subjectAltName
 
 
 def expiries(configuration: Configuration, source: str) -> list[dict[str, Any]]:
@@ -47,6 +48,26 @@ def expiry_of(pem: str) -> int:
         return _not_after(ssl.PEM_cert_to_DER_cert(match[0]))
     except IndexError:
         raise ValueError("the certificate is cut short") from None
+
+
+def names_of(file: Path) -> frozenset[str]:
+    """The DNS names of the first certificate in a file (RFC 5280 §4.2.1.6); empty if it has none."""
+    match = _PEM.search(file.read_text("latin-1"))
+    der = b"" if match is None else ssl.PEM_cert_to_DER_cert(match[0])
+    at = der.find(_ALTERNATIVE_NAMES)
+    if at < 0:
+        return frozenset()
+    at += len(_ALTERNATIVE_NAMES)
+    if der[at] == _BOOLEAN:
+        _, _, at = _element(der, at)
+    _, at, _ = _element(der, at)  # the OCTET STRING, and in it the list
+    _, at, end = _element(der, at)
+    names = list[str]()
+    while at < end:
+        tag, start, at = _element(der, at)
+        if tag == _DNS_NAME:
+            names.append(der[start:at].decode("latin-1").lower())
+    return frozenset(names)
 
 
 def _not_after(der: bytes) -> int:

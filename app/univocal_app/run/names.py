@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Final
 
 from univocal.http.errors import ConfigurationError
@@ -14,6 +15,7 @@ from univocal.uri.readings import spelled_alike
 from univocal_app.config.sites import upstreams
 from univocal_app.config.tables import Configuration
 from univocal_app.config.values import Address
+from univocal_app.run.expiry import names_of
 from univocal_app.run.reading import files_of, placed
 
 _AT_ONCE: Final = 16  # names, each in a thread
@@ -86,7 +88,27 @@ def doubtful(configuration: Configuration, source: str) -> list[ConfigurationErr
                         f"{origin.url} is a listener of this program: its requests would come back to it"
                     )
                     warn(f"{place}.upstream", origin.url, "another server", mistake)
+    for key, certificate, hosts in _served_by(configuration):
+        names = names_of(Path(source).parent / certificate)
+        others = [host for host in hosts if names.isdisjoint((host, "*." + host.partition(".")[2]))]
+        if others:
+            mistake = f"the certificate has no name for {', '.join(others[:3])}: clients will refuse it"
+            warn(key, certificate, "a certificate for these names", mistake)
     return placed(warnings, files_of(source))
+
+
+def _served_by(configuration: Configuration) -> Iterator[tuple[str, str, list[str]]]:
+    """The dotted key of each certificate, its file, and the names of the sites that it is for."""
+    rest = list[str]()
+    for number, site in enumerate(configuration.sites):
+        hosts = [authority.partition(":")[0].lower() for authority in (*site.hosts, *site.aliases)]
+        hosts = [host for host in hosts if host != "*" and any(map(str.isalpha, host.rpartition(".")[2]))]
+        if site.tls_cert:
+            yield f"sites[{number}].tls_cert", site.tls_cert, hosts
+        else:
+            rest += hosts
+    if configuration.server.tls_cert:
+        yield "server.tls_cert", configuration.server.tls_cert, rest
 
 
 def _keys(configuration: Configuration) -> Iterator[tuple[str, str, str]]:

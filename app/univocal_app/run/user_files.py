@@ -7,6 +7,7 @@ import base64
 import binascii
 import logging
 import secrets
+import shlex
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -43,6 +44,9 @@ def read_users(file: Path, key: str, source: str) -> dict[bytes, bytes]:
         module = next((each for prefix, each in _KINDS.items() if digest.startswith(prefix.encode())), None)
         if not (name and colon and module):
             allowed = "lines of a name, a colon and a hash by bcrypt (htpasswd -B) or argon2"
+            if name and colon and digest:
+                command = shlex.join(["htpasswd", "-B", str(file), name.decode("utf-8", "replace")])
+                allowed += f". Set the password anew: {command}"
             raise ConfigurationError(source, key, f"{file}, line {number}", allowed)
         try:
             import_module(module)
