@@ -27,7 +27,8 @@ class Authority:
         (self.folder / "extensions").write_text(f"subjectAltName={subjects}\n")
         self._openssl("req", *_KEY, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
         self._openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key",
-                      "-CAcreateserial", "-days", str(days), "-extfile", "extensions", "-out", f"{name}.pem")  # fmt: skip
+                      "-CAcreateserial", "-days", str(days), "-extfile", "extensions",
+                      "-out", f"{name}.pem")  # fmt: skip
         return f"{name}.pem", f"{name}.key"
 
     def client(self) -> ssl.SSLContext:

@@ -80,6 +80,8 @@ class ServerTable(Table):
     trusted_proxies: list[Network] = ["127.0.0.1/32", "::1/128"]
     forwarded: Family = "x-forwarded"
     admin_hosts: list[HostName] = ["localhost"]
+    admin_read: list[Network] = []
+    admin_read_token_env: Literal[""] | Variable = ""
     cache_status: Literal["plain", "key", "off"] = "plain"
     access_log: Annotated[str, Field(min_length=1)] = "stdout"
     access_log_format: Annotated[str, Field(min_length=1)] = "json"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import Any, Final
@@ -21,6 +23,8 @@ from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.scope import request_line
 from univocal.http.accept import prefers_html
 from univocal.judge.orders import may_purge
+from univocal.judge.runtime import Access
+from univocal.judge.trust import networks
 from univocal_app.config.tables import Configuration, shown
 from univocal_app.observe.admin_discover import Discovering
 from univocal_app.observe.admin_drain import Draining
@@ -36,6 +40,9 @@ from univocal_app.observe.metrics import Metrics
 # Balancers and orchestrators have no right, and nothing is in the answers. The third asks by itself, and
 # tells the log of a purge that is refused.
 _EXEMPT: Final = frozenset(("/-/health", "/-/ready", "/-/purge"))
+
+# A process of its own searches for rules.
+_PROCESSES: Final = frozenset(("/-/discover",))
 
 _READ: Final = frozenset(("GET", "HEAD"))
 
@@ -85,7 +92,7 @@ def admin(
     routes += page_routes()
     middleware = [
         Middleware(PurgeMethods, proxy=proxy),
-        Middleware(_Permitted, proxy=proxy, hosts=hosts),
+        Middleware(_Permitted, proxy=proxy, hosts=hosts, configuration=configuration),
         Middleware(OwnHosts, hosts=hosts),
         Middleware(_Settled, proxy=proxy, life=life),
     ]
@@ -93,14 +100,17 @@ def admin(
 
 
 class _Permitted:
-    """Refuses a request from whoever may not purge (403): what is shown tells what clients asked for.
+    """Refuses a request from whoever may neither purge nor read (403): views tell what clients ask for.
 
+    A right to read, by `admin_read` or the token of its own, is for what changes and begins nothing.
     The page's files are everybody's: they are those of the package. With them a browser asks its reader for
     the token, which it cannot send when it asks for a document.
     """
 
-    def __init__(self, app: ASGIApp, proxy: CacheMiddleware, hosts: Hosts) -> None:
-        self._app, self._proxy, self._hosts = app, proxy, hosts
+    def __init__(
+        self, app: ASGIApp, proxy: CacheMiddleware, hosts: Hosts, configuration: Callable[[], Configuration]
+    ) -> None:
+        self._app, self._proxy, self._hosts, self._configuration = app, proxy, hosts, configuration
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http" or _is_everybodys(scope["path"]) or self._may(scope):
@@ -115,7 +125,16 @@ class _Permitted:
         if scope["method"] in _READ and (b"sec-fetch-mode", b"navigate") in fields:
             # A link on another site leads here: that site reads nothing of what its reader is shown.
             fields = [field for field in fields if field[0] != b"sec-fetch-site"]
-        return may_purge(gate.sender(request_line(scope), fields), fields, gate.runtime, self._hosts.names)
+        peer, names, runtime = gate.sender(request_line(scope), fields), self._hosts.names, gate.runtime
+        if may_purge(peer, fields, runtime, names):
+            return True
+        reads = scope["method"] in _READ and scope["path"] not in _PROCESSES
+        return reads and may_purge(peer, fields, replace(runtime, access=self._reading()), names)
+
+    def _reading(self) -> Access:
+        server = self._configuration().server
+        token = os.environ.get(server.admin_read_token_env, "")
+        return Access(networks(server.admin_read), token.encode())
 
 
 def _is_everybodys(path: str) -> bool:

@@ -74,6 +74,8 @@ def runtime_of(
     token = b""
     with objections:
         token = _token(configuration.purge.token_env)
+    with objections:
+        _token(configuration.server.admin_read_token_env)
     profiles = _any_profiles(configuration.sites)  # until those of the file are read
     with objections:
         profiles = profiles_of(configuration, source)

@@ -23,7 +23,11 @@ from univocal_app.observe.top import Top
 from univocal_app.run.runtime import runtime_of
 
 SETTINGS = {
-    "server": {"admin_hosts": ["localhost", "cache.example"]},
+    "server": {
+        "admin_hosts": ["localhost", "cache.example"],
+        "admin_read": ["192.0.2.7"],
+        "admin_read_token_env": "READING",
+    },
     "sites": [{"hosts": ["en.example"], "profile": "mediawiki", "upstream": "http://127.0.0.1:1"}],
 }
 
@@ -49,6 +53,7 @@ def heard() -> list[Outcome]:
 async def house(heard: list[Outcome], monkeypatch: pytest.MonkeyPatch) -> Any:
     """The proxy with four stored responses, and its admin application."""
     monkeypatch.setenv("UNIVOCAL_PURGE_TOKEN", "s3cret")
+    monkeypatch.setenv("READING", "r3ad")
     configuration = validate(SETTINGS, "univocal.toml")
     store = MemoryStore()
     figures = Figures(store)
@@ -358,3 +363,27 @@ async def test_metrics_count_what_happened(house: Any) -> None:
     ):
         assert line in lines
     assert not any("other.example" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("peer", "fields", "reads"),
+    [
+        ("192.0.2.7", {}, True),
+        ("192.0.2.8", {}, False),
+        ("192.0.2.8", {"authorization": "Bearer r3ad"}, True),
+        ("192.0.2.8", {"authorization": "Bearer r3a"}, False),
+        ("192.0.2.7", {"origin": "http://evil.example"}, False),
+        ("192.0.2.7", {"x-forwarded-for": "127.0.0.1"}, False),
+    ],
+)
+async def test_a_right_to_read_changes_nothing(
+    house: Any, peer: str, fields: dict[str, str], reads: bool
+) -> None:
+    _, application = house
+    async with client(application, peer, **fields) as reader:
+        for path in ("/metrics", "/-/stats", "/-/top?by=requests", "/-/config", "/"):
+            assert ((await reader.get(path)).status_code == 200) is reads
+        for path in ("/-/purge", "/-/purge/preview", "/-/reload", "/-/origins/drain"):
+            assert (await reader.post(path, json={"all": True})).status_code == 403
+        assert (await reader.request("PURGE", "/")).status_code == 403
+        assert (await reader.get("/-/discover")).status_code == 403
