@@ -22,7 +22,7 @@ from univocal.judge.runtime import Limits, Runtime
 from univocal.server.turn import Responder, Service, Turn
 from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
-from univocal.store.purge_selectors import Keys, Selector, matches
+from univocal.store.purge_selectors import Keys, Selector
 from univocal.store.tiers import MemoryTier, Satisfies, TierLease
 
 HOST = b"en.example"
@@ -355,7 +355,7 @@ class SlowTier(MemoryTier):
 
     def forget(self, selector: Selector) -> None:
         """Purge what other nodes store."""
-        left = (one for one in self.elsewhere if not matches(selector, one.key, one))
+        left = (one for one in self.elsewhere if not selector.means(one))
         self.elsewhere[:] = left
 
     def end(self, lease: TierLease, then: Callable[[], None]) -> None:

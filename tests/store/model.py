@@ -17,7 +17,7 @@ from univocal.http.errors import RefusedError
 from univocal.http.messages import Request
 from univocal.store.journal import Purge
 from univocal.store.memory import MemoryStore
-from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags, Variants, matches
+from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags, Variants
 from univocal.store.roles import (
     BOUND,
     BeyondHorizonError,
@@ -164,7 +164,7 @@ class ModelEntries(Entries):
     async def count(self, selector: Selector, after: int) -> int | None:
         await self._go()
         rows = [row for rows in self.server.rows.values() for row in rows.values()]
-        return sum(number >= after and matches(selector, one.key, one) for number, one in rows)
+        return sum(number >= after and selector.means(one) for number, one in rows)
 
     async def close(self) -> None:
         pass
@@ -246,7 +246,7 @@ class Laws(RuleBasedStateMachine):
         for stored in held:
             moment = int(stored.body)
             for other, time, mark, selector in self.confirmed:
-                if moment > mark or not matches(selector, stored.key, stored):
+                if moment > mark or not selector.means(stored):
                     continue
                 if other != number and self.now - time < self.lag:
                     continue

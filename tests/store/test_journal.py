@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from support import NOW, stored_response
 from univocal.cache.stored import Stored
-from univocal.store.journal import MOST_PATTERNS, Journal, Purge, names_of
+from univocal.store.journal import MOST_PATTERNS, Journal, Purge
 from univocal.store.purge_codec import decode_purge, encode_purge, pieces_of
 from univocal.store.purge_selectors import (
     Everything,
@@ -21,7 +21,6 @@ from univocal.store.purge_selectors import (
     Selector,
     Tags,
     Variants,
-    matches,
 )
 
 KEYS = [b"0123456789abcdef http %b %b" % pair for pair in [(b"a", b"/"), (b"a", b"/x?b=1"), (b"b", b"/x")]]
@@ -74,7 +73,7 @@ def test_exactly_what_later_purges_mean_is_purged(purges: list[Selector], data: 
     journal = journal_of(purges)
     for stored in data.draw(st.lists(st.sampled_from(RESPONSES), min_size=1, max_size=4)):
         number = data.draw(st.integers(0, len(purges)))
-        later = [each for each in purges[number:] if matches(each, stored.key, stored)]
+        later = [each for each in purges[number:] if each.means(stored)]
         # Of several purges of one variant the latest time of receipt is kept: that may remove too much.
         if later or not any(isinstance(each, Variants) for each in purges):
             assert journal.means(number, stored.key, stored) is bool(later)
@@ -91,7 +90,7 @@ def test_a_full_journal_purges_more_never_less(
 ) -> None:
     journal = journal_of(purges, limit=limit)
     stored, number = data.draw(st.sampled_from(RESPONSES)), data.draw(st.integers(0, len(purges)))
-    if any(matches(each, stored.key, stored) for each in purges[number:]):
+    if any(each.means(stored) for each in purges[number:]):
         assert journal.means(number, stored.key, stored)
 
 
@@ -100,11 +99,9 @@ def test_a_purge_removes_all_up_to_its_covered_number(
     purges: list[Selector], selector: Selector, data: st.DataObject
 ) -> None:
     journal = journal_of(purges)
-    stored = data.draw(
-        st.sampled_from([one for one in RESPONSES if matches(selector, one.key, one)] or RESPONSES)
-    )
+    stored = data.draw(st.sampled_from([one for one in RESPONSES if selector.means(one)] or RESPONSES))
     covered = journal.covered(selector)
-    if covered and matches(selector, stored.key, stored):
+    if covered and selector.means(stored):
         assert journal.surviving(covered - 1, stored.key, stored) is None
 
 
@@ -165,5 +162,5 @@ def test_a_purge_of_many_names_is_several() -> None:
     many = Keys(frozenset(b"0 http a /%d" % number for number in range(200)), soft=True)
     parts = pieces_of(many)
     assert len(parts) == 4
-    assert {name for part in parts for name in names_of(part)} == set(names_of(many))
+    assert {name for part in parts for name in part.names()} == set(many.names())
     assert all(part.soft for part in parts)

@@ -45,7 +45,7 @@ async def carry_out(order: Order, tiers: Tiers, now: float) -> Purged:
     """
     count, unconfirmed = 0, list[RefusedError]()
     for selector in (order.selector, *order.also):
-        if isinstance(selector, Keys | Tags) and not selector.names:
+        if isinstance(selector, Keys | Tags) and not selector.parts:
             continue
         if len(unconfirmed) == _MOST_OWED:
             # Each takes its time to fail, and what is owed in plenty becomes everything anyway.

@@ -168,8 +168,8 @@ async def ordered(document: Mapping[str, object], runtime: Runtime) -> Order:
         names += order.names
         for selector in (order.selector, *order.also):
             if isinstance(selector, Keys):  # what is marked stale twice counts once
-                selectors.append(replace(selector, names=selector.names - seen))
-                seen |= selector.names
+                selectors.append(replace(selector, parts=selector.parts - seen))
+                seen |= selector.parts
             else:
                 selectors.append(selector)
         await asyncio.sleep(0)
@@ -256,7 +256,7 @@ def derived(canonicals: Iterable[Canonical], *, soft: bool) -> tuple[Tags, ...]:
 def _is_among(canonical: Canonical, derived: Iterable[Tags]) -> bool:
     """Tell whether responses of a URL have one of the tags: marked stale by that, they count once."""
     own = path_tags(canonical.target, canonical.route.profile)
-    return any(tags.origin == _origin(canonical) and not own.isdisjoint(tags.names) for tags in derived)
+    return any(tags.origin == _origin(canonical) and not own.isdisjoint(tags.parts) for tags in derived)
 
 
 def _origin(place: Canonical | Beginning) -> bytes:

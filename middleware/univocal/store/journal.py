@@ -14,27 +14,22 @@ from math import inf
 from typing import Final
 
 from univocal.cache.no_vary_search import split_key
-from univocal.cache.stored import Selecting, Stored, softened
-from univocal.store.codec import variant
+from univocal.cache.stored import Stored, softened
 from univocal.store.purge_selectors import (
     Everything,
-    Keys,
     Pattern,
-    Prefix,
     Selector,
-    Tags,
     Variants,
     located,
-    url_of,
+    variant_name,
 )
 
 MOST_PATTERNS: Final = 1_000
 # Bytes that the last numbers may take, and those of one beside its name, measured.
 _LIMIT: Final = 16 << 20
 _NAME_COST: Final = 350
-# Steps (see bans.py) that the patterns may take for one response: 32 ms.
+# Steps (see purge_selectors.py) that the patterns may take for one response: 32 ms.
 _STEPS: Final = 4_000_000
-_SEARCH: Final = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +80,18 @@ class Journal:
         if purge.number <= self.last:
             raise ValueError(f"purge {purge.number} comes after {self.last}")
         self.last = purge.number
-        match purge.selector:
-            case Everything(soft=False):
-                self.forget(purge.number)
-            case Everything():
-                self._all.soft, self._all.time = purge.number, purge.time
-            case Pattern() as pattern:
-                self._patterns = [each for each in self._patterns if each[2] != pattern]
-                self._patterns.append((purge.number, purge.time, pattern))
-                if len(self._patterns) > MOST_PATTERNS:
-                    self._rise(self._patterns.pop(0)[0])
-            case Variants(until=until) as selector:
-                self._note(selector, purge, until)
-            case selector:
-                self._note(selector, purge, inf)
+        selector = purge.selector
+        if isinstance(selector, Pattern):
+            self._patterns = [each for each in self._patterns if each[2] != selector]
+            self._patterns.append((purge.number, purge.time, selector))
+            if len(self._patterns) > MOST_PATTERNS:
+                self._rise(self._patterns.pop(0)[0])
+        elif not isinstance(selector, Everything):
+            self._note(selector, purge, selector.until if isinstance(selector, Variants) else inf)
+        elif selector.soft:
+            self._all.soft, self._all.time = purge.number, purge.time
+        else:
+            self.forget(purge.number)
 
     def forget(self, horizon: int) -> None:
         """Know nothing of purges up to a number: what was stored before it counts as purged."""
@@ -155,14 +148,14 @@ class Journal:
 
     def covered(self, selector: Selector) -> int:
         """The number up to which a purge removed all that a selector means; it may be greater."""
-        names = names_of(selector)
+        names = selector.names()
         if not names or isinstance(selector, Variants):
             return self.horizon
         lasts = [self._named.get(name) for name in names]
         return max(self.horizon, min(0 if last is None else last.hard for last in lasts))
 
     def _note(self, selector: Selector, purge: Purge, until: float) -> None:
-        for name in names_of(selector):
+        for name in selector.names():
             last = self._named.get(name)
             if last is None:
                 last = self._named[name] = _Last()
@@ -200,7 +193,7 @@ class Journal:
     def _names(self, key: bytes, stored: Stored) -> Iterator[bytes]:
         """The names by which a purge can mean a response."""
         yield b"k" + key
-        yield _variant_name(key, stored.vary)
+        yield variant_name(key, stored.vary)
         if stored.search is not None:
             yield b"n" + split_key(key)[0]
         located_key = located(key)
@@ -216,32 +209,10 @@ class Journal:
         """The patterns after a number that the URL of a key has; where that takes too long, all the rest."""
         if not self._patterns or self._patterns[-1][0] <= number:
             return
-        url, steps = url_of(key), _STEPS
+        steps = _STEPS
         for other, time, pattern in self._patterns:
             if other <= number:
                 continue
-            steps -= _SEARCH + pattern.steps * len(url)
-            if steps < 0 or pattern.search(url):
+            steps -= pattern.effort(key, 1)
+            if steps < 0 or pattern.may_mean(key):
                 yield time, pattern
-
-
-def names_of(selector: Selector) -> list[bytes]:
-    """The names whose last number a purge sets, each with a letter for its kind.
-
-    None of them for a pattern and for everything.
-    """
-    match selector:
-        case Keys(keys):
-            return [*(b"k" + key for key in keys), *{b"n" + split_key(key)[0] for key in keys}]
-        case Variants(names):
-            return [_variant_name(key, vary) for key, vary in names]
-        case Tags(names, _, origin):
-            return [b"t%b\0%b" % (origin, name) for name in names]
-        case Prefix(names):
-            return [b"p" + name for name in names]
-        case Pattern() | Everything():
-            return []
-
-
-def _variant_name(key: bytes, vary: Selecting) -> bytes:
-    return b"v%b%b" % (variant(vary), key)

@@ -10,12 +10,12 @@ from typing import Final, SupportsIndex
 
 from univocal.cache.stored import Stored, softened
 from univocal.http.errors import ConfigurationError
-from univocal.store.bans import Bans
 from univocal.store.eviction import NO_ENTRY, Entry, Sieve, Walk, least_used
 from univocal.store.index import Index
 from univocal.store.leases import Lease, Leases
 from univocal.store.loans import Loan, Loans
-from univocal.store.purge_selectors import Everything, Keys, LocalSelector, Pattern, Tags, Variants, matches
+from univocal.store.purge_log import PurgeLog
+from univocal.store.purge_selectors import Everything, LocalSelector, Pattern, Tags
 
 # So many keys at most are passed by.
 _MOST_PASSED: Final = 10_000
@@ -23,8 +23,8 @@ _MOST_PASSED: Final = 10_000
 # beside the content that came after them: both together are at most this often `max_bytes`, and what is
 # resident is less (benchmarks/memory.py).
 _HELD: Final = 1.5
-# Steps (see bans.py) that an entry costs a sweep which has met all bans; that a sweep may take, 4 ms at most;
-# that each commit sweeps along, so that bans are forgotten some time; and that a lookup may take.
+# Steps (see purge_selectors.py) that an entry costs a sweep which has met all bans; that a sweep may take, at
+# most 4 ms; that each commit sweeps along, so that bans are forgotten some time; and that a lookup may take.
 _VISIT: Final = 20
 _SLICE: Final = 500_000
 _COMMITTED: Final = 25_000
@@ -91,11 +91,11 @@ class MemoryStore:
         # Content under way is not evicted, nor is that which slow clients are being sent: stored responses
         # give way to them, each within its share.
         share = max(self.max_bytes // 4, self.max_object_bytes)
-        self._leases, self._loans = Leases(share), Loans(share)
+        self._log = PurgeLog()
+        self._leases, self._loans = Leases(share, self._log), Loans(share)
         self._entries: dict[bytes, Entry] = {}
         self._sieve = Sieve()
         self._index = Index()
-        self._bans = Bans()
         self._round = 0  # the number of the ban up to which the sweep under way tests
         self._bytes = self._responses = self._evictions = 0
         self._small = _Level()  # bytes in small objects
@@ -110,7 +110,7 @@ class MemoryStore:
             self._bytes,
             self._leases.reserved,
             self._evictions,
-            len(self._bans),
+            self._log.bans,
             self._loans.outside,
         )
 
@@ -131,7 +131,7 @@ class MemoryStore:
 
     def revisit(self, entry: Entry) -> Sequence[Stored]:
         """The stored responses of an entry, newest first; none once it has left the store, for good."""
-        if entry.variants and (entry.tested == self._bans.newest or self._met(entry) is not None):
+        if entry.variants and (entry.tested == self._log.newest or self._met(entry) is not None):
             entry.visited = True
         return entry.variants
 
@@ -167,7 +167,7 @@ class MemoryStore:
     @property
     def number(self) -> int:
         """The number of the last purge, for a lease that begins later."""
-        return self._leases.number
+        return self._log.number
 
     def begin(self, key: bytes, now: float, since: int | None = None) -> Lease:
         """A lease for a fetch that begins, or began at the number `since`; its taker releases it."""
@@ -297,26 +297,31 @@ class MemoryStore:
 
         From the first slice on nothing that is meant is served or comes to be stored; the others remove it.
         """
-        self._leases.purged(selector, sparing)
+        log = self._log
+        purge = log.add(selector, now)
+        if sparing is not None:
+            sparing.spared |= {purge.number}
+        self._leases.trim()
         if isinstance(selector, Pattern):
             self.sweep()
-            self._bans.add(selector, now)
+            log.ban(purge)
             return
         few = self._few(selector)
         if few is not None:
             yield sum(self._remove(entry, selector, now) for entry in few)
             return
-        ban, counted = self._bans.add(selector, now), 0
+        log.ban(purge)
+        counted = 0
         with self._sieve.through() as walk:
             while walk.at is not None:
                 for entry in _some(walk):
-                    if entry.tested < ban.number:
+                    if entry.tested < purge.number:
                         self._met(entry)
-                yield ban.meant - counted
-                counted = ban.meant
-        self._bans.forget(ban.number)
-        if ban.meant > counted:
-            yield ban.meant - counted  # met by lookups meanwhile
+                yield purge.meant - counted
+                counted = purge.meant
+        log.forget_bans(purge.number)
+        if purge.meant > counted:
+            yield purge.meant - counted  # met by lookups meanwhile
 
     def emptying(self, now: float) -> Iterator[int]:
         """Purge everything in slices; of what is stored, nothing is found from the first slice on."""
@@ -326,21 +331,17 @@ class MemoryStore:
         """Count in slices what `purging` would mean, and remove nothing."""
         few = self._few(selector)
         if few is not None:
-            yield sum(len(_meant(entry, selector)) for entry in few)
+            yield sum(len(selector.meant(entry.key, entry.variants)) for entry in few)
             return
         with self._sieve.through() as walk:
             while walk.at is not None:
-                yield sum(len(_meant(entry, selector)) for entry in _some(walk))
+                yield sum(len(selector.meant(entry.key, entry.variants)) for entry in _some(walk))
 
     def least(self, selector: LocalSelector) -> int:
         """The responses that a purge means at least, those counted that a purge is just removing."""
-        match selector:
-            case Tags(tags):
-                return max((self._index.count((tag,)) for tag in tags), default=0)
-            case Everything():
-                return self._responses
-            case _:
-                return 0
+        if isinstance(selector, Tags):
+            return max((self._index.count((tag,)) for tag in selector.parts), default=0)
+        return self._responses if isinstance(selector, Everything) else 0
 
     async def count_in_slices(self, selector: LocalSelector) -> int:
         """The number of stored responses that a purge would mean; the event loop goes on meanwhile."""
@@ -352,7 +353,7 @@ class MemoryStore:
 
     def _remove(self, entry: Entry, selector: LocalSelector, now: float) -> int:
         """Remove or soften what a selector means of one entry; returns the number of those responses."""
-        selected = _meant(entry, selector)
+        selected = selector.meant(entry.key, entry.variants)
         self._take(entry, selected, now, soft=selector.soft)
         return len(selected)
 
@@ -364,34 +365,30 @@ class MemoryStore:
 
     def _few(self, selector: LocalSelector) -> list[Entry] | None:
         """The entries that a selector may mean; None where that may be many, or can be any."""
-        match selector:
-            case Keys(wanted):
-                keys = {
-                    each for key in wanted for each in (key, *(other for other, _ in self._index.alike(key)))
-                }
-            case Variants(names):
-                keys = {key for key, _ in names}
-            case Tags(wanted) if self._index.count(wanted) <= _PURGED:
-                keys = self._index.tagged(wanted)
-            case _:
-                return None
+        named = selector.keys()
+        if named is not None:
+            keys = {each for key in named for each in (key, *(other for other, _ in self._index.alike(key)))}
+        elif isinstance(selector, Tags) and self._index.count(selector.parts) <= _PURGED:
+            keys = self._index.tagged(selector.parts)
+        else:
+            return None
         return [entry for key in keys if (entry := self._entries.get(key)) is not None]
 
     # ── bans ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def has_room(self, selector: LocalSelector) -> bool:
         """True if a purge needs no sweep before it and removes only the responses that it means."""
-        return not isinstance(selector, Pattern) or self._bans.admits(selector)
+        return not isinstance(selector, Pattern) or self._log.admits(selector)
 
     def sweep(self, steps: int = _SLICE) -> None:
         """Test entries against the oldest bans for so many steps; forget the bans that all have met."""
-        while steps > 0 and self._bans:
+        while steps > 0 and self._log.bans:
             entry = self._sieve.walked
             steps -= _VISIT
             if entry is None:
-                self._bans.forget(self._round)
-                if self._bans:
-                    self._round = self._bans.oldest
+                self._log.forget_bans(self._round)
+                if self._log.bans:
+                    self._round = self._log.oldest
                     self._sieve.walk()
                 continue
             steps = self._test(entry, self._round, steps)
@@ -400,22 +397,27 @@ class MemoryStore:
 
     def _met(self, entry: Entry) -> Entry | None:
         """The entry, without the responses that a ban new to it means; None if nothing is left."""
-        self._test(entry, self._bans.newest, _LOOKED_UP)
-        if entry.tested != self._bans.newest:
+        self._test(entry, self._log.newest, _LOOKED_UP)
+        if entry.tested != self._log.newest:
             self._drop(entry.key, entry.variants)  # to fetch it again is less work
         return entry if entry.variants else None
 
     def _test(self, entry: Entry, last: int, steps: int) -> int:
         """Test an entry against the bans up to a number that are new to it; returns the steps left."""
-        if entry.tested < self._bans.lost:
+        if entry.tested < self._log.lost:
             self._drop(entry.key, entry.variants)
             return steps
-        selected, steps = self._bans.meet(entry, last, steps)
-        for ban, variants in selected:
-            varies = {one.vary for one in variants}  # a soft ban before may have made others of them
-            still = [one for one in entry.variants if one.vary in varies]
-            ban.meant += len(still)
-            self._take(entry, still, ban.time, soft=ban.selector.soft)
+        if entry.tested >= last:
+            return steps
+        for ban in self._log.bans_between(entry.tested, last):
+            entry.tested = ban.number
+            steps -= ban.selector.effort(entry.key, len(entry.variants))
+            ban.meant += self._remove(entry, ban.selector, ban.time)
+            if not entry.variants:
+                break
+            if steps <= 0:
+                return steps
+        entry.tested = last
         return steps
 
     # ── passing by ──────────────────────────────────────────────────────────────────────────────────────────
@@ -457,7 +459,7 @@ class MemoryStore:
                 stored.used = max(stored.used, old.used)
                 self._forget(entry, old)
         if entry is None:
-            entry = self._entries[stored.key] = Entry(stored.key, self._bans.newest)
+            entry = self._entries[stored.key] = Entry(stored.key, self._log.newest)
             self._sieve.add(entry)
         # One key never takes more than half of the store.
         while entry.variants and (
@@ -545,10 +547,6 @@ def _aged(stored: Stored, now: float) -> Stored:
     stale = softened(stored, now)
     stale.forms = stored.forms
     return stale
-
-
-def _meant(entry: Entry, selector: LocalSelector) -> list[Stored]:
-    return [one for one in entry.variants if matches(selector, entry.key, one)]
 
 
 def _some(walk: Walk) -> Iterator[Entry]:

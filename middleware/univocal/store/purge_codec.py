@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from math import isfinite
 from typing import Final
 
 from univocal.cache.stored import Selecting
-from univocal.store.codec import netstring, netstrings, optional, read_optional
+from univocal.store.codec import netstring, netstrings, read_optional
 from univocal.store.journal import Purge
 from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Selector, Tags, Variants
 
@@ -17,28 +16,20 @@ PatternCompiler = Callable[[str], Pattern]
 
 # Names of one entry of a journal: a purge of more is several entries.
 _MOST_NAMES: Final = 64
+_KINDS: Final[dict[type, bytes]] = {
+    Keys: b"k",
+    Tags: b"t",
+    Prefix: b"p",
+    Pattern: b"r",
+    Variants: b"v",
+    Everything: b"a",
+}
 
 
 def encode_purge(selector: Selector, time: float, cause: bytes) -> bytes:
     """Write all of a purge but its number."""
-    soft = b"s" if selector.soft else b"h"
-    match selector:
-        case Keys(names):
-            kind, pieces = b"k", sorted(names)
-        case Tags(names, _, origin):
-            kind, pieces = b"t", [origin, *sorted(names)]
-        case Prefix(names):
-            kind, pieces = b"p", sorted(names)
-        case Pattern(expression):
-            kind, pieces = b"r", [expression.encode()]
-        case Variants(variants, until):
-            kind, pieces = b"v", [repr(float(until)).encode()]
-            for key, vary in variants:
-                values = [piece for name, value in vary for piece in (name, optional(value))]
-                pieces += [key, b"%d" % len(vary), *values]
-        case Everything():
-            kind, pieces = b"a", []
-    first = b"%b%b%d" % (kind, soft, len(pieces))
+    pieces = selector.pieces()
+    first = b"%b%b%d" % (_KINDS[type(selector)], b"s" if selector.soft else b"h", len(pieces))
     return b"".join(map(netstring, [first, repr(float(time)).encode(), cause, *pieces]))
 
 
@@ -52,7 +43,7 @@ def decode_purge(number: int, octets: bytes, compiler: PatternCompiler | None) -
         selector = _selector(first[:1], pieces, compiler)
     except (ValueError, IndexError):
         return Purge(number, 0.0, Everything())
-    return Purge(number, time, replace(selector, soft=True) if first[1:2] == b"s" else selector, cause)
+    return Purge(number, time, selector.softened() if first[1:2] == b"s" else selector, cause)
 
 
 def _selector(kind: bytes, pieces: list[bytes], compiler: PatternCompiler | None) -> Selector:
@@ -82,21 +73,4 @@ def _variants(pieces: list[bytes]) -> Iterator[tuple[bytes, Selecting]]:
 
 def pieces_of(selector: Selector) -> list[Selector]:
     """The same purge as several, each with a limited number of names."""
-    match selector:
-        case Keys(names) if len(names) > _MOST_NAMES:
-            return [replace(selector, names=some) for some in _parts(names)]
-        case Tags(names) if len(names) > _MOST_NAMES:
-            return [replace(selector, names=some) for some in _parts(names)]
-        case Prefix(names) if len(names) > _MOST_NAMES:
-            return [replace(selector, names=some) for some in _parts(names)]
-        case Variants(variants) if len(variants) > _MOST_NAMES:
-            listed = list(variants)
-            parts = [listed[at : at + _MOST_NAMES] for at in range(0, len(listed), _MOST_NAMES)]
-            return [replace(selector, names=frozenset(part)) for part in parts]
-        case _:
-            return [selector]
-
-
-def _parts(names: frozenset[bytes]) -> list[frozenset[bytes]]:
-    listed = sorted(names)
-    return [frozenset(listed[at : at + _MOST_NAMES]) for at in range(0, len(listed), _MOST_NAMES)]
+    return selector.divided(_MOST_NAMES)

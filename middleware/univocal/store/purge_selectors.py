@@ -2,41 +2,176 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, Final
 
 from univocal.cache.no_vary_search import split_key
 from univocal.cache.stored import Selecting, Stored
+from univocal.store.codec import optional, variant
+
+# Work is counted in steps of RE2's slowest engine, some 8 ns each: those of a search beside its URL's, and
+# those of any other test.
+_SEARCH: Final = 150
+_TEST: Final = 60
+# Bytes that it takes to remember a purge, each piece beside its own, and a pattern with what RE2 makes of it,
+# measured.
+_COST: Final = 450
+_PIECE_COST: Final = 150
+_PATTERN_COST: Final = 30 << 10
+_STEP_COST: Final = 35
+
+
+class LocalSelector:
+    """A selector for the memory of one node."""
+
+    __slots__ = ()
+
+    soft: bool
+
+    def means(self, stored: Stored, key: bytes | None = None) -> bool:
+        """True if a response is meant that is stored under its own key, or under this one."""
+        return self.may_mean(stored.key if key is None else key)
+
+    def may_mean(self, key: bytes) -> bool:  # noqa: ARG002
+        """True if a response of this key that has not come yet may be meant."""
+        return True
+
+    def meant(self, key: bytes, variants: Sequence[Stored]) -> list[Stored]:
+        """The responses that are meant of those stored under a key."""
+        return [one for one in variants if self.means(one, key)]
+
+    def keys(self) -> frozenset[bytes] | None:
+        """The keys that it names; None if it may mean any."""
+        return None
+
+    def pieces(self) -> list[bytes]:
+        """All that it says, but for its kind, as a list of bytes."""
+        return []
+
+    def effort(self, key: bytes, variants: int) -> int:  # noqa: ARG002
+        """The steps that `meant` takes at most."""
+        return _TEST * variants
+
+    @property
+    def cost(self) -> int:
+        """The bytes that it takes to remember it."""
+        return _COST + sum([_PIECE_COST + len(piece) for piece in self.pieces()])
+
+
+class Selector(LocalSelector):
+    """A selector that a journal may have, for all nodes."""
+
+    __slots__ = ()
+
+    def names(self) -> list[bytes]:
+        """The names whose last purge a journal keeps, each with a letter for its kind; none: it keeps all."""
+        return []
+
+    def divided(self, most: int) -> list[Selector]:  # noqa: ARG002
+        """The same purge as several, each of so many parts at most."""
+        return [self]
+
+    def joined(self, other: Selector) -> Selector:  # noqa: ARG002
+        """One purge of what both mean, or of more."""
+        return Everything()
+
+    def softened(self) -> Selector:
+        """The same purge, which marks responses stale."""
+        return _changed(self, soft=True)
+
+
+class Parted(Selector):
+    """A selector of several parts, each of which is a selector, too."""
+
+    __slots__ = ()
+
+    parts: frozenset[Any]
+
+    def divided(self, most: int) -> list[Selector]:
+        if len(self.parts) <= most:
+            return [self]
+        listed = [*self.parts]
+        return [self._of(listed[at : at + most]) for at in range(0, len(listed), most)]
+
+    def joined(self, other: Selector) -> Selector:
+        if isinstance(other, Parted) and type(other) is type(self):
+            return self._of([*self.parts, *other.parts])
+        return Everything()
+
+    def _of(self, parts: list[Any]) -> Selector:
+        return _changed(self, parts=frozenset(parts))
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class Keys(Parted):
     """The responses stored under these keys, and those that No-Vary-Search makes the same."""
 
-    names: frozenset[bytes]
+    parts: frozenset[bytes]
     soft: bool = False
+
+    def means(self, stored: Stored, key: bytes | None = None) -> bool:
+        key = stored.key if key is None else key
+        search = stored.search
+        return key in self.parts or (
+            search is not None and any(search.equivalent(key, other) for other in self.parts)
+        )
+
+    def may_mean(self, key: bytes) -> bool:
+        path = split_key(key)[0]
+        return any(split_key(other)[0] == path for other in self.parts)
+
+    def keys(self) -> frozenset[bytes] | None:
+        return self.parts
+
+    def pieces(self) -> list[bytes]:
+        return sorted(self.parts)
+
+    def names(self) -> list[bytes]:
+        return [*(b"k" + key for key in self.parts), *{b"n" + split_key(key)[0] for key in self.parts}]
 
 
 @dataclass(frozen=True, slots=True)
-class Tags:
+class Tags(Parted):
     """The responses with one of these tags; with `origin` (b"scheme authority") only those of that origin."""
 
-    names: frozenset[bytes]
+    parts: frozenset[bytes]
     soft: bool = False
     origin: bytes = b""
 
+    def means(self, stored: Stored, key: bytes | None = None) -> bool:
+        return not stored.tags.isdisjoint(self.parts) and self.may_mean(stored.key if key is None else key)
+
+    def may_mean(self, key: bytes) -> bool:
+        return not self.origin or located(key).startswith(self.origin + b" ")
+
+    def pieces(self) -> list[bytes]:
+        return [self.origin, *sorted(self.parts)]
+
+    def names(self) -> list[bytes]:
+        return [b"t%b\0%b" % (self.origin, tag) for tag in self.parts]
+
 
 @dataclass(frozen=True, slots=True)
-class Prefix:
+class Prefix(Parted):
     """The responses whose key, past the digest, begins like one of these: b"scheme authority /path"."""
 
-    names: frozenset[bytes]
+    parts: frozenset[bytes]
     soft: bool = False
+
+    def may_mean(self, key: bytes) -> bool:
+        return located(key).startswith(tuple(self.parts))
+
+    def pieces(self) -> list[bytes]:
+        return sorted(self.parts)
+
+    def names(self) -> list[bytes]:
+        return [b"p" + prefix for prefix in self.parts]
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class Pattern(Selector):
     """The responses in whose canonical URL `search` finds the expression."""
 
     expression: str
@@ -44,33 +179,76 @@ class Pattern:
     soft: bool = False
     steps: int = 1  # that a search takes at most for each byte of a URL
 
+    def may_mean(self, key: bytes) -> bool:
+        return self.search(url_of(key))
+
+    def meant(self, key: bytes, variants: Sequence[Stored]) -> list[Stored]:
+        return [*variants] if self.may_mean(key) else []
+
+    def pieces(self) -> list[bytes]:
+        return [self.expression.encode()]
+
+    def effort(self, key: bytes, variants: int) -> int:  # noqa: ARG002
+        return _SEARCH + self.steps * len(key)
+
+    @property
+    def cost(self) -> int:
+        return _COST + _PATTERN_COST + _STEP_COST * self.steps
+
 
 @dataclass(frozen=True, slots=True)
-class Variants:
+class Variants(Parted):
     """The responses with these keys and selecting header fields that came at `until` (seconds) or before."""
 
-    names: frozenset[tuple[bytes, Selecting]]
+    parts: frozenset[tuple[bytes, Selecting]]
     until: float
     soft: bool = False
 
+    def means(self, stored: Stored, key: bytes | None = None) -> bool:
+        place = (stored.key if key is None else key), stored.vary
+        return stored.response_time <= self.until and place in self.parts
+
+    def may_mean(self, key: bytes) -> bool:  # noqa: ARG002
+        return False
+
+    def keys(self) -> frozenset[bytes] | None:
+        return frozenset([key for key, _ in self.parts])
+
+    def pieces(self) -> list[bytes]:
+        pieces = [repr(float(self.until)).encode()]
+        for key, vary in self.parts:
+            values = [piece for name, value in vary for piece in (name, optional(value))]
+            pieces += [key, b"%d" % len(vary), *values]
+        return pieces
+
+    def names(self) -> list[bytes]:
+        return [variant_name(key, vary) for key, vary in self.parts]
+
 
 @dataclass(frozen=True, slots=True)
-class Everything:
+class Everything(Selector):
     """All responses."""
 
     soft: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Profiles:
+class Profiles(LocalSelector):
     """The responses that profiles of these digests have keyed; of one node, not of a shared store."""
 
-    names: frozenset[bytes]
+    parts: frozenset[bytes]
     soft: bool = False
 
+    def may_mean(self, key: bytes) -> bool:
+        return key.partition(b" ")[0] in self.parts
 
-Selector: TypeAlias = Keys | Variants | Tags | Prefix | Pattern | Everything
-LocalSelector: TypeAlias = Selector | Profiles
+    def pieces(self) -> list[bytes]:
+        return [*self.parts]
+
+
+def _changed(selector: Any, **fields: Any) -> Selector:
+    changed: Selector = replace(selector, **fields)
+    return changed
 
 
 def located(key: bytes) -> bytes:
@@ -78,45 +256,13 @@ def located(key: bytes) -> bytes:
     return key.partition(b" ")[2]
 
 
+@lru_cache(maxsize=8)  # many patterns search the URL of one key
 def url_of(key: bytes) -> bytes:
     """The canonical URL of a key."""
     scheme, authority, target = located(key).split(b" ", 2)
     return b"%b://%b%b" % (scheme, authority, target)
 
 
-def matches(selector: LocalSelector, key: bytes, stored: Stored | None) -> bool:
-    """Tell whether a response stored under this key is meant: one test for purge and commit.
-
-    With None, nothing is known of the response but its key.
-    """
-    match selector:
-        case Keys(keys):
-            search = stored.search if stored is not None else None
-            return key in keys or (
-                search is not None and any(search.equivalent(key, other) for other in keys)
-            )
-        case Variants(names, until):
-            return stored is not None and stored.response_time <= until and (key, stored.vary) in names
-        case Tags(wanted, _, origin):
-            tagged = stored is not None and not stored.tags.isdisjoint(wanted)
-            return tagged and (not origin or located(key).startswith(origin + b" "))
-        case Prefix(prefixes):
-            return located(key).startswith(tuple(prefixes))
-        case Pattern(_, occurs):
-            return occurs(url_of(key))
-        case Profiles(digests):
-            return key.partition(b" ")[0] in digests
-        case Everything():
-            return True
-
-
-def may_match(selector: LocalSelector, key: bytes) -> bool:
-    """Tell whether a response of this key that has not come yet may be meant."""
-    match selector:
-        case Keys(keys):
-            path, _ = split_key(key)
-            return any(split_key(other)[0] == path for other in keys)
-        case Tags(_, _, origin):
-            return not origin or located(key).startswith(origin + b" ")
-        case _:
-            return matches(selector, key, None)
+def variant_name(key: bytes, vary: Selecting) -> bytes:
+    """The name of a variant in a journal."""
+    return b"v%b%b" % (variant(vary), key)

@@ -25,7 +25,7 @@ from univocal.store.journal import Journal, Purge
 from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_codec import pieces_of
-from univocal.store.purge_selectors import Everything, Keys, Pattern, Selector, Variants, matches
+from univocal.store.purge_selectors import Everything, Keys, Pattern, Selector, Variants
 from univocal.store.roles import (
     BOUND,
     BeyondHorizonError,
@@ -441,7 +441,7 @@ class SharedTier(Tiers):
             if number < trimmed:
                 continue
             left = self._journal.surviving(number, stored.key, stored)
-            owed = [selector for selector in self._owed if matches(selector, stored.key, stored)]
+            owed = [selector for selector in self._owed if selector.means(stored)]
             if left is not None and all(selector.soft for selector in owed):
                 valid.append(softened(left, self.clock()) if owed else left)
         return valid
@@ -600,7 +600,7 @@ class SharedTier(Tiers):
 
     async def _remove(self, selector: Keys, now: float) -> int:
         """Remove the entries of some keys, or leave them to be softened; returns how many are valid."""
-        keys = sorted(selector.names)
+        keys = sorted(selector.parts)
         if not selector.soft:
             return len(self._valid(await self._renumbered(lambda: self._entries.remove(keys))))
         return sum([len(self._valid(await self._looked_up(key, now, _NOTHING))) for key in keys])

@@ -20,7 +20,7 @@ from univocal.http.messages import Request
 from univocal.store.file.directory import Directory
 from univocal.store.file.rows import LOGGED, PATIENCE, EntryTable, Lift, Put, Row, is_damage
 from univocal.store.purge_codec import decode_purge
-from univocal.store.purge_selectors import Keys, Selector, Variants, matches
+from univocal.store.purge_selectors import Keys, Selector, Variants
 from univocal.store.refusals import Refusals
 from univocal.store.roles import (
     BeyondHorizonError,
@@ -289,7 +289,7 @@ class FileEntries(Entries):
         try:
             for number, payload in self.directory.ring.follow(put.number):
                 purge = decode_purge(number, payload, None)
-                meant = any(matches(purge.selector, key, stored) for key in keys)
+                meant = any(purge.selector.means(stored, key) for key in keys)
                 if meant and purge.cause != lease.token:
                     return False
         except BeyondHorizonError:

@@ -10,7 +10,7 @@ from math import inf
 from typing import Final
 
 from univocal.store.file.ring import Ring
-from univocal.store.journal import Purge, names_of
+from univocal.store.journal import Purge
 from univocal.store.purge_codec import PatternCompiler, decode_purge, encode_purge
 from univocal.store.purge_selectors import Selector
 from univocal.store.roles import Purges, Settled, StoreReport, StoreUnavailableError, Watcher, unreported
@@ -62,7 +62,7 @@ class FilePurges(Purges):
         payload = encode_purge(selector, now, cause)
         try:
             loop = asyncio.get_running_loop()
-            names = len(names_of(selector))
+            names = len(selector.names())
             return await loop.run_in_executor(self._thread, self._append, payload, names)
         except StoreUnavailableError:
             result = "late"

@@ -11,7 +11,7 @@ from univocal.cache.stored import Stored
 from univocal.cache.vary import matches
 from univocal.http.messages import Request
 from univocal.store.codec import decode, encode, usable_until, variant
-from univocal.store.purge_selectors import Keys, Selector, Variants
+from univocal.store.purge_selectors import Selector
 from univocal.store.redis import names
 from univocal.store.redis.commands import Commands, FullError
 from univocal.store.redis.pipe import Word
@@ -114,17 +114,13 @@ class RedisEntries(Entries):
         return [one for one in read if one is not None]
 
     def counts(self, selector: Selector) -> bool:
-        return isinstance(selector, Keys | Variants)
+        return selector.keys() is not None
 
     async def count(self, selector: Selector, after: int) -> int | None:
-        match selector:
-            case Keys(wanted):
-                keys = sorted(wanted)
-            case Variants(wanted_variants):
-                keys = sorted({key for key, _ in wanted_variants})
-            case _:
-                return None
-        texts = await self._each("count", DESCRIBE, keys, turns=False)
+        keys = selector.keys()
+        if keys is None:
+            return None
+        texts = await self._each("count", DESCRIBE, sorted(keys), turns=False)
         numbers = [_FIRST_LINE.match(text) for described in texts for text in described[1::2]]
         return sum(1 for number in numbers if number is not None and int(number[1]) > after)
 

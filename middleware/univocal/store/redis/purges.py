@@ -26,7 +26,7 @@ from redis.exceptions import RedisError
 
 from univocal.store.journal import Purge
 from univocal.store.purge_codec import PatternCompiler, decode_purge, encode_purge
-from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Selector, Tags, Variants
+from univocal.store.purge_selectors import Everything, Keys, Selector, Variants
 from univocal.store.redis.advice import advice, misled
 from univocal.store.redis.commands import AWAY, Commands
 from univocal.store.redis.names import JOURNAL
@@ -389,16 +389,8 @@ def _joined(purges: list[Purge]) -> Purge:
     first, *others = purges
     joined = first.selector
     for other in others:
-        match joined, other.selector:
-            case (Keys(), Keys()) | (Tags(), Tags()) | (Prefix(), Prefix()) | (Variants(), Variants()):
-                joined = _with(joined, other.selector)
-            case _:
-                joined = Everything()
+        joined = joined.joined(other.selector)
     return replace(first, selector=joined)
-
-
-def _with(selector: Any, other: Any) -> Any:
-    return replace(selector, names=selector.names | other.names)
 
 
 async def _evaluate(pipe: Pipe, script: str, keys: Sequence[bytes], args: Sequence[Word]) -> Any:
@@ -408,21 +400,7 @@ async def _evaluate(pipe: Pipe, script: str, keys: Sequence[bytes], args: Sequen
 
 def _named(selector: Selector, now: float) -> Iterator[tuple[bytes, bytes]]:
     """The parts of a purge: each part's name, which a later purge of the same has too, and its purge."""
-    match selector:
-        case Keys(names) | Prefix(names):
-            each: list[tuple[bytes, Selector]] = [
-                (name, replace(selector, names=frozenset((name,)))) for name in names
-            ]
-        case Tags(names, _, origin):
-            each = [
-                (b"%b\0%b" % (origin, name), replace(selector, names=frozenset((name,)))) for name in names
-            ]
-        case Variants(names):
-            each = [(repr(one).encode(), replace(selector, names=frozenset((one,)))) for one in names]
-        case Pattern(expression):
-            each = [(expression.encode(), selector)]
-        case Everything():
-            each = [(b"", selector)]
     kind = type(selector).__name__.encode() + (b" soft " if selector.soft else b" hard ")
-    for name, one in each:
+    for one in selector.divided(1):
+        name, *_ = one.names() or one.pieces() or [b""]
         yield kind + name, encode_purge(one, now, b"")
