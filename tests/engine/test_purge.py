@@ -72,7 +72,7 @@ def test_what_a_request_orders(
 def test_a_purge_by_url_means_both_schemes() -> None:
     order = order_of(Received(b"PURGE", b"/%61", b"http", NEAR), [], peer(), RUNTIME)
     assert isinstance(order.selector, Keys)
-    assert {key.split(b" ", 1)[1] for key in order.selector.names} == {
+    assert {key.split(b" ", 1)[1] for key in order.selector.parts} == {
         b"http en.example /a",
         b"https en.example /a",
     }
@@ -111,7 +111,7 @@ def test_what_names_no_purge(asked: dict[str, Any]) -> None:
 async def test_many_urls_come_in_slices_and_count_once() -> None:
     urls = [f"http://en.example/{number % 150}" for number in range(250)]
     order = await ordered({"urls": urls}, RUNTIME)
-    keys = [key for each in (order.selector, *order.also) if isinstance(each, Keys) for key in each.names]
+    keys = [key for each in (order.selector, *order.also) if isinstance(each, Keys) for key in each.parts]
     assert len(keys) == len({*keys}) == 300
     assert order.value == "250"
 

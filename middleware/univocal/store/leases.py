@@ -80,11 +80,12 @@ class Leases:
             self._live[lease.began] = others
             return
         del self._live[lease.began]
-        self.trim()
+        if self._log.kept:
+            self._log.trim(self.oldest())
 
-    def trim(self) -> None:
-        """Drop the purges that no lease needs any longer."""
-        self._log.trim(next(iter(self._live), self._log.number))  # or a late one, which then does not hold
+    def oldest(self) -> int:
+        """The number at which the oldest lease began, but for a late one, which then does not hold."""
+        return next(iter(self._live), self._log.number)
 
     def holds(self, lease: Lease, stored: Stored | None) -> bool:
         """Tell whether no purge since the lease began concerns the response that came or may come.

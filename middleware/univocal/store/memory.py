@@ -110,7 +110,7 @@ class MemoryStore:
             self._bytes,
             self._leases.reserved,
             self._evictions,
-            self._log.bans,
+            len(self._log.bans),
             self._loans.outside,
         )
 
@@ -298,10 +298,9 @@ class MemoryStore:
         From the first slice on nothing that is meant is served or comes to be stored; the others remove it.
         """
         log = self._log
-        purge = log.add(selector, now)
+        purge = log.add(selector, now, self._leases.oldest())
         if sparing is not None:
             sparing.spared |= {purge.number}
-        self._leases.trim()
         if isinstance(selector, Pattern):
             self.sweep()
             log.ban(purge)

@@ -59,7 +59,7 @@ async def test_what_was_purged_softly_stays_stale(join, made, named, server, unt
     await node.put(made(named("/red"), more=[(b"xkey", b"red")]))
     (name,) = entries(server)
     before = number(server, name)
-    await node.store.purge(Tags(RED.names, soft=True))
+    await node.store.purge(Tags(RED.parts, soft=True))
     await until(lambda: number(server, name) > before)
     other = await join()
     assert await other.read(named("/red")) == [b"content"]
