@@ -88,9 +88,9 @@ def staying(response: Response, admission: Admission) -> Response:
     canonical, tag = admission.canonical, response.origin_tag
     if not tag or tag == admission.origin_tag or canonical is None:
         return response
-    name = admission.runtime.sticky.get(canonical.route.upstream)
+    name = admission.settings.sticky
     directives = b",".join(values(response.fields, b"cache-control")).lower()
-    if name is None or any(directive in directives for directive in _SHARED):
+    if not name or any(directive in directives for directive in _SHARED):
         return response
     cookie = affinity_cookie(name, tag, is_secure=canonical.scheme == b"https")
     return Response(response.status, [*response.fields, cookie], server=response.server)

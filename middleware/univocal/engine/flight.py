@@ -801,7 +801,7 @@ def for_refresh(admission: Admission) -> Admission:
 
 def origin_request(admission: Admission, fields: Fields, content: Content | None) -> OriginRequest:
     """The request that an admitted one becomes."""
-    canonical, runtime = admission.canonical, admission.runtime
+    canonical, settings = admission.canonical, admission.settings
     assert canonical is not None
     request = OriginRequest(
         admission.request.method,
@@ -816,8 +816,7 @@ def origin_request(admission: Admission, fields: Fields, content: Content | None
         screened=True,
     )
     request.site, request.upstream = canonical.site.name, canonical.route.upstream
-    request.next_hop = runtime.upstreams.get(request.upstream) or runtime.upstreams.get("")
-    request.edits = runtime.edits_of(canonical).request if runtime.edits else None
+    request.next_hop, request.edits = settings.next_hop, settings.edits.request
     request.origin_tag = admission.origin_tag
     request.bond = None if admission.ours else admission.received.bond
     return request

@@ -29,7 +29,7 @@ from univocal.judge.access import Denial, OwnRates, Rates, judged, user_of
 from univocal.judge.failures import Failures
 from univocal.judge.orders import PURGES, Order, derived, order_of
 from univocal.judge.plan import Plan
-from univocal.judge.runtime import Runtime
+from univocal.judge.runtime import NO_SETTINGS, RouteSettings, Runtime
 from univocal.judge.trust import LikelyProxies, Peer, believe
 from univocal.store.purge_selectors import Keys, Selector, Tags
 from univocal.store.tiers import Tiers
@@ -67,6 +67,7 @@ class Admission:
     asked: tuple[float, int | None] | None  # when its response was asked for, and the last purge by then
     held: Sequence[Stored]  # the responses stored for its key, as it was judged
     user: bytes  # whose password has opened the way to the target; empty: nobody's
+    settings: RouteSettings  # of the target's route; `rules` has those of other readings' routes, too
 
     def __init__(
         self,
@@ -85,6 +86,7 @@ class Admission:
         asked: tuple[float, int | None] | None = None,
         held: Sequence[Stored] = (),
         user: bytes = b"",
+        settings: RouteSettings = NO_SETTINGS,
     ) -> None:
         self.asked = asked
         self.received = received
@@ -101,6 +103,7 @@ class Admission:
         self.denial = denial
         self.held = held
         self.user = user
+        self.settings = settings
 
     def refused(self, reasons: Sequence[str]) -> Admission:
         """The same request, refused."""
@@ -159,23 +162,24 @@ class Gate:
             # Without the password, which is nobody else's business.
             user = b"" if access is fields else user_of(first(fields, b"authorization") or b"")
             fields = access
-        rules = runtime.rules_of(canonical)
+        settings = runtime.settings_of(canonical.site, canonical.route)
+        rules = runtime.protected(settings.rules, canonical)
         profile = canonical.route.profile
         tags = path_tags(canonical.target, profile) if profile.tags else NO_NAMES
         kept, tag = admitted(fields, canonical, plan, received.method, rules.keyed), b""
-        if cookie := runtime.sticky.get(canonical.route.upstream):
-            kept, tag = take_affinity(kept, cookie)
+        if settings.sticky:
+            kept, tag = take_affinity(kept, settings.sticky)
         if rules.accept_encoding == "reduce" and received.method in {b"GET", b"HEAD"}:
             kept = reduce_codings(kept)
-        if runtime.edits and (edits := runtime.edits_of(canonical).request) is not None:
-            kept = edits.expose(kept)
+        if settings.edits.request is not None:
+            kept = settings.edits.request.expose(kept)
         request = Request(received.method, canonical.target, kept, tags, canonical.verbatim, rules.ordinary)
         if rules.takes_cookies:
             request = strip_cookies(request, rules)
         held, decision = self._decide(received, canonical, request, rules, now)
         admission = Admission(
             received, runtime, peer, canonical, request, rules, decision, canonical.observed,
-            origin_tag=tag, held=held, user=user,
+            origin_tag=tag, held=held, user=user, settings=settings,
         )  # fmt: skip
         if rules.compress:
             # By what came: what the operator sets or removes is for the origin server.
@@ -286,8 +290,7 @@ class Gate:
         if not self.tiers.memory.passes_by(canonical.key, now, odd):
             return False
         leads = canonical.redirect or canonical.respelled or runtime.https_port
-        edited = runtime.edits or runtime.sticky or rules.takes_cookies or rules.compress or rules.strip_tags
-        return not (leads or edited or runtime.limits.max_requests_per_client)
+        return not (leads or admission.settings.changes_messages or runtime.limits.max_requests_per_client)
 
     def flight_name(self, admission: Admission, now: float) -> Hashable | None:
         """Name what requests have in common that wait for one answer; None: this one waits for no other.

@@ -28,6 +28,7 @@ from univocal.http.messages import Fields, Received, Request
 from univocal.judge.admission import Gate, admitted
 from univocal.judge.cache_status import Handling, cache_status
 from univocal.judge.plan import Plan
+from univocal.judge.runtime import RouteSettings
 from univocal.judge.trust import within
 from univocal.store.eviction import NO_ENTRY, Entry
 from univocal.uri.sites import resolve
@@ -186,30 +187,15 @@ class Hits:
             return None
         if not self._gate.tiers.memory.may_hold(resolved.key):
             return None  # most targets of misses are asked for once: they displace none that are hit
-        rules = runtime.rules_of(resolved)
+        settings = runtime.settings_of(resolved.site, resolved.route)
+        rules = runtime.protected(settings.rules, resolved)
         special = resolved.observed or resolved.redirect or resolved.verbatim or resolved.respelled
         special = special or resolved.loose or runtime.leads_to_https(scheme, resolved.target)
         if runtime.restrictions:
             special = special or bool(runtime.restrictions_of(resolved))
         if special or rules.bypasses_path(resolved.target):
             return None
-        edits, shown = runtime.edits_of(resolved)
-        dropped = _dropped(rules, edits)
-        looks_at_cookies = rules.takes_cookies or bool(rules.bypass_cookies)
-        looks_at_cookies = looks_at_cookies or resolved.route.upstream in runtime.sticky
-        located = _Located(
-            resolved,
-            edits=edits,
-            shown=shown,
-            dropped=dropped,
-            looks_at_cookies=looks_at_cookies and b"cookie" not in dropped,
-            strips_tags=rules.strip_tags,
-            reduces=rules.accept_encoding == "reduce",
-            ordinary=rules.ordinary,
-            max_fields=runtime.limits.max_fields or sys.maxsize,
-            compress=rules.compress,
-            keyed=rules.keyed,
-        )
+        located = _Located(resolved, settings, rules, runtime.limits.max_fields or sys.maxsize)
         if len(target) + len(host) <= _LONGEST:
             if len(self._order) >= _MOST_LOCATED:
                 self._forget_oldest()
@@ -237,36 +223,21 @@ class _Located(Tally):
         "max_fields", "ordinary", "reduces", "shown", "strips_tags", "ttl",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        canonical: Canonical,
-        *,
-        edits: FieldEdits | None,  # of the request
-        shown: FieldEdits | None,  # of the response
-        dropped: frozenset[bytes],  # personal fields that go no further
-        looks_at_cookies: bool,
-        strips_tags: bool,
-        reduces: bool,  # Accept-Encoding, to the common codings
-        ordinary: frozenset[bytes],  # the names of fields that tell no client from others
-        max_fields: int,
-        compress: tuple[bytes, ...],
-        keyed: frozenset[bytes],  # the names of fields that are in the key
-    ) -> None:
+    def __init__(self, canonical: Canonical, settings: RouteSettings, rules: Rules, max_fields: int) -> None:
         super().__init__(canonical)
         self.entry: Entry = NO_ENTRY
         self.ttl = 0  # seconds for which the last hit stayed fresh
         self.hit_fields: HitFields | None = None  # that told it
         self.max_fields = max_fields
-        self.shown = shown
-        self.compress = compress
-        self.strips_tags = strips_tags
-        self.looks_at_cookies = looks_at_cookies
-        self.reduces = reduces
-        self.dropped = dropped
-        self.ordinary = ordinary
-        self.edits = edits
+        self.edits, self.shown = settings.edits  # of the request, of the response
+        self.compress = rules.compress
+        self.strips_tags = rules.strip_tags
+        self.dropped = _dropped(rules, self.edits)  # personal fields that go no further
+        self.looks_at_cookies = settings.looks_at_cookies and b"cookie" not in self.dropped
+        self.reduces = rules.accept_encoding == "reduce"
+        self.ordinary = rules.ordinary  # the names of fields that tell no client from others
         self.key = canonical.key
-        self.keyed = keyed
+        self.keyed = rules.keyed
 
     def is_impersonal(self, plan: Plan) -> bool:
         """Tell whether a request goes further without a field that tells its client or origin from others."""

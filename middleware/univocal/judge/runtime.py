@@ -78,6 +78,33 @@ def _alike(globs: tuple[str, ...]) -> re.Pattern[bytes]:
 
 
 @dataclass(frozen=True, slots=True)
+class RouteSettings:
+    """The settings of one route, or of a site without routes of its own, for hits and misses alike."""
+
+    rules: Rules = DEFAULTS
+    edits: RouteEdits = NO_EDITS
+    restriction: Restriction | None = None  # None: everybody has access
+    pages: ErrorPages | None = None
+    next_hop: NextHop | None = None  # None: the application behind has its own
+    sticky: bytes = b""  # the cookie that keeps clients at one origin server; empty: none does
+
+    @property
+    def looks_at_cookies(self) -> bool:
+        """True if the answer to a request may depend on its cookies: no hit at a glance has any."""
+        return self.rules.takes_cookies or bool(self.rules.bypass_cookies or self.sticky)
+
+    @property
+    def changes_messages(self) -> bool:
+        """True if requests or responses go on otherwise than they came."""
+        rules = self.rules
+        changes = rules.takes_cookies or bool(rules.compress) or rules.strip_tags
+        return changes or bool(self.sticky) or self.edits != NO_EDITS
+
+
+NO_SETTINGS: Final = RouteSettings()
+
+
+@dataclass(frozen=True, slots=True)
 class Runtime:
     """The configuration that one request sees from its beginning to its end."""
 
@@ -103,6 +130,25 @@ class Runtime:
     upstreams: Mapping[str, NextHop] = field(default_factory=lambda: MappingProxyType({}))
     # By the same names, the cookies that keep clients at one origin server.
     sticky: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
+    _routes: dict[tuple[str, bytes], RouteSettings] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def settings_of(self, site: Site, route: Route) -> RouteSettings:
+        """The settings of a route: its own, else its site's."""
+        place = site.name, route.prefix
+        settings = self._routes.get(place)
+        if settings is None:
+            upstream, upstreams = route.upstream, self.upstreams
+            settings = self._routes[place] = RouteSettings(
+                rules=self.rules.get(place) or self.rules.get(site.name, DEFAULTS),
+                edits=self.edits.get(place) or self.edits.get(site.name, NO_EDITS),
+                restriction=self.restrictions.get(place) or self.restrictions.get(site.name),
+                pages=self.pages.get(place) or self.pages.get(site.name) or self.pages.get(""),
+                next_hop=upstreams.get(upstream) or upstreams.get(""),
+                sticky=self.sticky.get(upstream, b""),
+            )
+        return settings
 
     def rules_of(self, canonical: Canonical) -> Rules:
         """The rules for what is at a canonical target: its route's, else its site's.
@@ -110,44 +156,36 @@ class Runtime:
         The `bypass` of each route in which it lies by any reading holds, too. A lifetime of ours is given
         only if each route that a reading chooses gives one.
         """
-        site = canonical.site.name
-        rules = self.rules.get((site, canonical.route.prefix)) or self.rules.get(site, DEFAULTS)
-        return self._protected(rules, canonical) if rules.bypass or canonical.also else rules
+        return self.protected(self.settings_of(canonical.site, canonical.route).rules, canonical)
 
-    def _rules_at(self, site: Site, route: Route) -> Rules:
-        return self.rules.get((site.name, route.prefix)) or self.rules.get(site.name, DEFAULTS)
-
-    def _protected(self, rules: Rules, canonical: Canonical) -> Rules:
-        others = [self._rules_at(canonical.site, route) for route in canonical.also]
+    def protected(self, rules: Rules, canonical: Canonical) -> Rules:
+        """The rules of a canonical target's route, as `rules_of` has them."""
+        if not (rules.bypass or canonical.also):
+            return rules
+        others = [self.settings_of(canonical.site, route).rules for route in canonical.also]
         if not rules.bypasses_path(canonical.target) and any(
             _bypasses(each.bypass, canonical.readings) for each in (rules, *others) if each.bypass
         ):
             return replace(rules, bypass=("*",))
-        chosen = [self._rules_at(canonical.site, route) for route in canonical.chosen]
+        chosen = [self.settings_of(canonical.site, route).rules for route in canonical.chosen]
         if rules.gives_lifetimes and not all(each.gives_lifetimes for each in chosen):
             return replace(rules, ttl=0, ttl_by_status={}, heuristic=False)
         return rules
-
-    def edits_of(self, canonical: Canonical) -> RouteEdits:
-        """The changes of fields for what is at a canonical target: its route's, else its site's."""
-        edits, site = self.edits, canonical.site.name
-        return edits.get((site, canonical.route.prefix)) or edits.get(site, NO_EDITS)
 
     def response_edits(
         self, canonical: Canonical | None, hosts: Sequence[bytes], scheme: bytes
     ) -> FieldEdits | None:
         """The changes of a response's fields; `hosts` name the site of a request that has no target."""
         if canonical is not None:
-            return self.edits_of(canonical).response
+            return self.settings_of(canonical.site, canonical.route).edits.response
         site, _ = self.sites.owner(hosts, scheme)
         return (self.edits.get(site) or self.edits.get("", NO_EDITS)).response
 
     def restrictions_of(self, canonical: Canonical) -> list[Restriction]:
         """The bounds on the access to each route in which a canonical target lies, else to its site."""
-        restrictions, site = self.restrictions, canonical.site
-        found: list[Restriction] = []
+        site, found = canonical.site, list[Restriction]()
         for route in (canonical.route, *canonical.also):
-            each = restrictions.get((site.name, route.prefix)) or restrictions.get(site.name)
+            each = self.settings_of(site, route).restriction
             if each is None or each in found:
                 continue
             path = canonical.target.partition(b"?")[0]
@@ -175,10 +213,10 @@ class Runtime:
         The route of a received `target` that is refused is that of its path as it came.
         """
         if canonical is not None:
-            site, prefix = canonical.site.name, canonical.route.prefix
+            pages = self.settings_of(canonical.site, canonical.route).pages
         else:
             site, prefix = self.sites.place(hosts, scheme, target)
-        pages = self.pages.get((site, prefix)) or self.pages.get(site) or self.pages.get("")
+            pages = self.pages.get((site, prefix)) or self.pages.get(site) or self.pages.get("")
         return None if pages is None else pages.page(reasons)
 
     @classmethod

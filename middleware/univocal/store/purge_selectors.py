@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from univocal.cache.no_vary_search import split_key
 from univocal.cache.stored import Selecting, Stored
@@ -23,12 +23,11 @@ _PATTERN_COST: Final = 30 << 10
 _STEP_COST: Final = 35
 
 
-class LocalSelector:
+class _Local:
     """A selector for the memory of one node."""
 
+    # No attributes: compiled, those of a base class would be defaults of a dataclass that extends it.
     __slots__ = ()
-
-    soft: bool
 
     def means(self, stored: Stored, key: bytes | None = None) -> bool:
         """True if a response is meant that is stored under its own key, or under this one."""
@@ -60,7 +59,7 @@ class LocalSelector:
         return _COST + sum([_PIECE_COST + len(piece) for piece in self.pieces()])
 
 
-class Selector(LocalSelector):
+class _Shared(_Local):
     """A selector that a journal may have, for all nodes."""
 
     __slots__ = ()
@@ -71,7 +70,7 @@ class Selector(LocalSelector):
 
     def divided(self, most: int) -> list[Selector]:  # noqa: ARG002
         """The same purge as several, each of so many parts at most."""
-        return [self]
+        return [_changed(self)]
 
     def joined(self, other: Selector) -> Selector:  # noqa: ARG002
         """One purge of what both mean, or of more."""
@@ -82,30 +81,26 @@ class Selector(LocalSelector):
         return _changed(self, soft=True)
 
 
-class Parted(Selector):
+class _Parted(_Shared):
     """A selector of several parts, each of which is a selector, too."""
 
     __slots__ = ()
 
-    parts: frozenset[Any]
-
     def divided(self, most: int) -> list[Selector]:
-        if len(self.parts) <= most:
-            return [self]
-        listed = [*self.parts]
+        listed = [*_parts(self)]
+        if len(listed) <= most:
+            return [_changed(self)]
         return [self._of(listed[at : at + most]) for at in range(0, len(listed), most)]
 
     def joined(self, other: Selector) -> Selector:
-        if isinstance(other, Parted) and type(other) is type(self):
-            return self._of([*self.parts, *other.parts])
-        return Everything()
+        return self._of([*_parts(self), *_parts(other)]) if type(other) is type(self) else Everything()
 
     def _of(self, parts: list[Any]) -> Selector:
         return _changed(self, parts=frozenset(parts))
 
 
 @dataclass(frozen=True, slots=True)
-class Keys(Parted):
+class Keys(_Parted):
     """The responses stored under these keys, and those that No-Vary-Search makes the same."""
 
     parts: frozenset[bytes]
@@ -133,7 +128,7 @@ class Keys(Parted):
 
 
 @dataclass(frozen=True, slots=True)
-class Tags(Parted):
+class Tags(_Parted):
     """The responses with one of these tags; with `origin` (b"scheme authority") only those of that origin."""
 
     parts: frozenset[bytes]
@@ -154,7 +149,7 @@ class Tags(Parted):
 
 
 @dataclass(frozen=True, slots=True)
-class Prefix(Parted):
+class Prefix(_Parted):
     """The responses whose key, past the digest, begins like one of these: b"scheme authority /path"."""
 
     parts: frozenset[bytes]
@@ -171,7 +166,7 @@ class Prefix(Parted):
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern(Selector):
+class Pattern(_Shared):
     """The responses in whose canonical URL `search` finds the expression."""
 
     expression: str
@@ -197,7 +192,7 @@ class Pattern(Selector):
 
 
 @dataclass(frozen=True, slots=True)
-class Variants(Parted):
+class Variants(_Parted):
     """The responses with these keys and selecting header fields that came at `until` (seconds) or before."""
 
     parts: frozenset[tuple[bytes, Selecting]]
@@ -226,14 +221,14 @@ class Variants(Parted):
 
 
 @dataclass(frozen=True, slots=True)
-class Everything(Selector):
+class Everything(_Shared):
     """All responses."""
 
     soft: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Profiles(LocalSelector):
+class Profiles(_Local):
     """The responses that profiles of these digests have keyed; of one node, not of a shared store."""
 
     parts: frozenset[bytes]
@@ -246,8 +241,17 @@ class Profiles(LocalSelector):
         return [*self.parts]
 
 
+Selector: TypeAlias = Keys | Variants | Tags | Prefix | Pattern | Everything
+LocalSelector: TypeAlias = Selector | Profiles
+
+
+def _parts(selector: Any) -> frozenset[Any]:
+    parts: frozenset[Any] = selector.parts
+    return parts
+
+
 def _changed(selector: Any, **fields: Any) -> Selector:
-    changed: Selector = replace(selector, **fields)
+    changed: Selector = replace(selector, **fields) if fields else selector
     return changed
 
 
