@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from support import store_long_urls
+from univocal.store.leases import MOST_BANS
 from univocal.store.patterns import compiled
-from univocal.store.purge_log import MOST_BANS
 from univocal.store.purge_selectors import Keys
 
 pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")

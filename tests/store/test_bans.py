@@ -8,8 +8,8 @@ import pytest
 
 from support import LONG_URL, store_long_urls, stored_response
 from univocal.cache.stored import Stored
+from univocal.store.leases import MOST_BANS
 from univocal.store.memory import MemoryStore
-from univocal.store.purge_log import MOST_BANS
 from univocal.store.purge_selectors import Pattern, url_of
 
 NOW = 1_000_000.0

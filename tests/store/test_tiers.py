@@ -13,9 +13,8 @@ from store.model import ModelEntries, ModelPurges, ModelServer, tier_over
 from support import KEY, NOW, store_long_urls, stored_response
 from univocal.cache.stored import Stored
 from univocal.http.messages import Request
-from univocal.store.leases import Lease
+from univocal.store.leases import MOST_BANS, Lease
 from univocal.store.memory import MemoryStore
-from univocal.store.purge_log import MOST_BANS
 from univocal.store.purge_selectors import Everything, Keys, Pattern
 from univocal.store.shared import SharedTier
 from univocal.store.tiers import MemoryTier, tiers_of

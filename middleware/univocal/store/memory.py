@@ -12,9 +12,8 @@ from univocal.cache.stored import Stored, softened
 from univocal.http.errors import ConfigurationError
 from univocal.store.eviction import NO_ENTRY, Entry, Sieve, Walk, least_used
 from univocal.store.index import Index
-from univocal.store.leases import Lease, Leases
+from univocal.store.leases import Lease, Leases, PurgeLog
 from univocal.store.loans import Loan, Loans
-from univocal.store.purge_log import PurgeLog
 from univocal.store.purge_selectors import Everything, LocalSelector, Pattern, Tags
 
 # So many keys at most are passed by.
