@@ -22,10 +22,9 @@ from univocal.cache.rules import Rules
 from univocal.engine.broadcast import CutShortError
 from univocal.engine.engine import Engine
 from univocal.http.errors import RefusedError
-from univocal.http.extensions import EARLY_HINT, INTERIM
 from univocal.http.forward import framed_anew, one_length, request_has_content
 from univocal.http.framing import ReadLimits
-from univocal.http.messages import Response
+from univocal.http.messages import EARLY_HINT, INTERIM, Response
 from univocal.judge.admission import Gate
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Limits, Runtime

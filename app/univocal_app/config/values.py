@@ -9,9 +9,8 @@ from typing import Annotated, Final, NamedTuple, TypeAlias
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, SerializationInfo
 
-from univocal.cache.rules import SettingError
+from univocal.cache.rules import SettingError, seconds
 from univocal.http.authority import a_labels, parse_authority
-from univocal.http.durations import seconds
 from univocal.http.upgrade import carries_http, is_protocol
 from univocal.judge.access import rate_of
 from univocal.origin.addresses import ORIGIN_URLS, origin_url, unix_socket

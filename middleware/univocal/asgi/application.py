@@ -18,10 +18,9 @@ from univocal.engine.engine import Engine
 from univocal.engine.exchange import Exchange
 from univocal.engine.flight import Flight
 from univocal.http.errors import RefusedError
-from univocal.http.extensions import EARLY_HINT, INTERIM
 from univocal.http.fields import content_length
 from univocal.http.forward import framed_anew, one_length
-from univocal.http.messages import Fields, Response
+from univocal.http.messages import EARLY_HINT, INTERIM, Fields, Response
 from univocal.http.roles import Answer, Content, ContentSink, OriginRequest, UnderWay
 from univocal.judge.admission import Admission
 

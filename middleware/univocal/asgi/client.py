@@ -8,8 +8,7 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from univocal.asgi.messages import Message, Receive, Scope, Send, send_whole
-from univocal.http.extensions import INTERIM
-from univocal.http.messages import Fields
+from univocal.http.messages import INTERIM, Fields
 from univocal.http.problem import Problem
 
 # Seconds before a waiting client is watched: most answers are there by then, and watching costs a task.

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from types import FunctionType
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
-from univocal.http.durations import DURATIONS, seconds
+from univocal.cache.rules import DURATIONS, seconds
 from univocal.http.errors import ConfigurationError, RefusedError
 from univocal.http.fields import MAX_DELTA
 from univocal.http.messages import Fields, Instructions, Response

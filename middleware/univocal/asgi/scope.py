@@ -11,10 +11,9 @@ from urllib.parse import quote, unquote
 
 from univocal.asgi.messages import Scope
 from univocal.http.authority import of_socket
-from univocal.http.extensions import EARLY_HINT, EXTENSION, INTERIM
 from univocal.http.forward import sender_fields
 from univocal.http.grammar import split_absolute
-from univocal.http.messages import Field, Fields, Received
+from univocal.http.messages import EARLY_HINT, EXTENSION, INTERIM, Field, Fields, Received
 from univocal.judge.admission import Admission
 from univocal.uri.target import Canonical
 

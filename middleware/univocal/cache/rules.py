@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from univocal.cache.personal import ORDINARY, PERSONAL
-from univocal.http.durations import seconds
 from univocal.http.errors import ConfigurationError
 from univocal.http.fields import ENCODINGS, cookie_names, first, without
 from univocal.http.forward import HOP_BY_HOP, METHOD_OVERRIDES, speaks_for_another
@@ -50,12 +49,32 @@ _UNKEYED: Final = (
 _COMPRESSING: Final = ("zstd", "br", "gzip")
 
 
+DURATIONS: Final = 'a number of seconds, or a text such as "500ms", "15s", "5m", "2h" or "1d"'
+
+_UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_TEXT: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?(ms|s|m|h|d)?")
+
+
 class SettingError(ValueError):
     """A setting cannot be: the place within its value ("": all of it), the value there, what may be."""
 
     def __init__(self, place: str, value: object, allowed: str) -> None:
         super().__init__(allowed)
         self.place, self.value, self.allowed = place, value, allowed
+
+
+def seconds(value: object) -> object:
+    """The seconds that a text means: an int where they are whole. Any other value is returned as it is.
+
+    Raises ValueError for a text that is no duration.
+    """
+    if not isinstance(value, str):
+        return value
+    match = _TEXT.fullmatch(value)
+    if match is None:
+        raise ValueError(DURATIONS)
+    number = float(match[1]) * _UNITS[match[2] or "s"]
+    return int(number) if number.is_integer() else number
 
 
 def _seconds(value: object, place: str = "") -> int:

@@ -18,11 +18,11 @@ from univocal.cache.represent import not_modified, represent, represent_ahead
 from univocal.cache.stored import Stored
 from univocal.cache.tags import TAGGING
 from univocal.cache.validation import CLIENT_CONDITIONS
-from univocal.engine.account import Account
 from univocal.engine.broadcast import CutShortError, Reader
 from univocal.engine.engine import Engine
 from univocal.engine.flight import Flight
 from univocal.engine.landing import Landing, Relayed, Renewed, Shared
+from univocal.engine.outcome import Account
 from univocal.engine.purge import Purged, carry_out
 from univocal.engine.stored_content import StoredContent
 from univocal.http.accept import prefers_html

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-from univocal.engine.account import Account
 from univocal.engine.broadcast import WINDOW
+from univocal.engine.outcome import Account
 from univocal.http.roles import Client
 from univocal.store.loans import Loan
 from univocal.store.memory import MemoryStore

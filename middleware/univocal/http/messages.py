@@ -17,6 +17,11 @@ from univocal.http.subclassing import mypyc_attr
 Field: TypeAlias = tuple[bytes, bytes]
 Fields: TypeAlias = list[Field]
 
+# By these extensions this program and ASGI servers tell one another more than ASGI does.
+EXTENSION: Final = "univocal.target"  # {"target": bytes}: what was received, or what is canonical
+EARLY_HINT: Final = "http.response.early_hint"  # {"links": […]}: the ASGI extension for 103
+INTERIM: Final = "http.response.informational"  # {"status": 103, "headers": […]}: a message for any 1xx
+
 
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)

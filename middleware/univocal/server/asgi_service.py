@@ -17,10 +17,9 @@ from typing import Any, Final, cast
 from urllib.parse import quote, unquote_to_bytes
 
 from univocal.http.errors import RefusedError
-from univocal.http.extensions import EARLY_HINT, EXTENSION, INTERIM
 from univocal.http.forward import one_length
 from univocal.http.framing import ReadLimits, split_target
-from univocal.http.messages import Fields, Received
+from univocal.http.messages import EARLY_HINT, EXTENSION, INTERIM, Fields, Received
 from univocal.http.problem import Problem
 from univocal.http.upgrade import WEBSOCKET, requested_upgrade
 from univocal.judge.hits import Hit

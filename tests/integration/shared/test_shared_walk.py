@@ -9,7 +9,7 @@ import pytest
 
 from univocal.store import shared
 from univocal.store.purge_selectors import Prefix, Tags
-from univocal.store.redis import walk as walking
+from univocal.store.redis import entries as walking
 
 RED = Tags(frozenset((b"red",)))
 

@@ -4,21 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from univocal.cache.stored import Stored
 from univocal.cache.vary import matches
 from univocal.http.messages import Request
-from univocal.store.codec import decode, encode, usable_until, variant
+from univocal.store.codec import decode, encode, encode_softened, usable_until, variant
 from univocal.store.purge_selectors import Selector
-from univocal.store.redis import names
 from univocal.store.redis.commands import Commands, FullError
 from univocal.store.redis.pipe import Word
-from univocal.store.redis.scripts import BEGIN, COMMIT, DESCRIBE, FINISH, LOOKUP, MOST_OCTETS, REMOVE
-from univocal.store.redis.walk import walk
+from univocal.store.redis.scripts import (
+    BEGIN,
+    COMMIT,
+    DESCRIBE,
+    FINISH,
+    JOURNAL,
+    LOOKUP,
+    MOST_OCTETS,
+    REMOVE,
+    ROOT,
+    TIDY,
+    UNLINK,
+    entry_name,
+    key_of,
+    turn_name,
+)
 from univocal.store.refusals import Refusals
-from univocal.store.roles import Entries, FetchLease, Judge, Numbered
+from univocal.store.roles import Entries, FetchLease, Judge, Numbered, StoreUnavailableError
 
 # More bytes than these are not given unless they are asked for: whoever sends a selecting field of another
 # value each time, for which nothing is stored, moves no more of a large entry than this.
@@ -28,6 +43,14 @@ _TURN: Final = 10_000
 _FIRST_LINE: Final = re.compile(rb"([0-9]{1,16}) [^\n]{1,100}\n")
 # How many keys are removed at the same time.
 _TOGETHER: Final = 100
+# Names that one step looks at, seconds between two steps, and between two walks.
+_STEP: Final = 200
+_PACE: Final = 0.05
+_IDLE: Final = 60.0
+# Milliseconds for which one node walks and others do not.
+_WALK: Final = 60_000
+_WALKER: Final = b"%bwalk:{journal}" % ROOT
+_NUMBER: Final = re.compile(rb"([0-9]{1,16}) ")
 
 
 class RedisEntries(Entries):
@@ -54,7 +77,7 @@ class RedisEntries(Entries):
     async def _lookup(
         self, key: bytes, token: bytes, now: float, request: Request | None
     ) -> tuple[tuple[int, bytes], list[Numbered]]:
-        place = [names.entry(key), names.turn(key)]
+        place = [entry_name(key), turn_name(key)]
         wait, holder, *replies = await self._commands.run("lookup", LOOKUP, place, [_AT_ONCE, token, _TURN])
         numbered, others = list[Numbered](), dict[bytes, Numbered]()
         for name, text, body in _triples(replies):
@@ -78,7 +101,7 @@ class RedisEntries(Entries):
         return (wait, holder), sorted(numbered, key=lambda one: one.stored.response_time, reverse=True)
 
     async def begin(self, lease: FetchLease, now: float) -> float:  # noqa: ARG002
-        turn = await self._commands.run("begin", BEGIN, [names.turn(lease.key)], [lease.token, _TURN])
+        turn = await self._commands.run("begin", BEGIN, [turn_name(lease.key)], [lease.token, _TURN])
         return _waiting(lease, *turn)
 
     async def commit(self, lease: FetchLease, number: int, stored: Stored, now: float) -> bool:
@@ -92,7 +115,7 @@ class RedisEntries(Entries):
             outcome: int = await self._commands.run(
                 "commit",
                 COMMIT,
-                [names.entry(stored.key), names.turn(stored.key)],
+                [entry_name(stored.key), turn_name(stored.key)],
                 [token, variant(stored.vary), text, stored.body, *bounds],
             )
         except FullError as error:
@@ -106,7 +129,7 @@ class RedisEntries(Entries):
     async def end(self, lease: FetchLease) -> None:
         if lease.has_turn:
             lease.has_turn = False
-            await self._commands.run("end", FINISH, [names.turn(lease.key)], [lease.token])
+            await self._commands.run("end", FINISH, [turn_name(lease.key)], [lease.token])
 
     async def remove(self, keys: Sequence[bytes]) -> Sequence[Numbered]:
         listed = await self._each("remove", REMOVE, keys, turns=True)
@@ -129,14 +152,14 @@ class RedisEntries(Entries):
         results: list[Any] = []
         for at in range(0, len(keys), _TOGETHER):
             some = (
-                [names.entry(key), names.turn(key)] if turns else [names.entry(key)]
+                [entry_name(key), turn_name(key)] if turns else [entry_name(key)]
                 for key in keys[at : at + _TOGETHER]
             )
             results += await asyncio.gather(*(self._commands.run(name, script, each, []) for each in some))
         return results
 
     async def walk(self, judge: Judge, followed: Callable[[], int]) -> None:
-        await walk(self._commands, judge, followed)
+        await _walk_on(self._commands, judge, followed)
 
     async def close(self) -> None:
         await self._commands.aclose()
@@ -167,3 +190,61 @@ def _read(key: bytes, text: bytes, body: bytes | None) -> Numbered | None:
 
 def _triples(replies: list[Any]) -> zip[tuple[bytes, bytes, bytes | None]]:
     return zip(replies[::3], replies[1::3], replies[2::3], strict=True)
+
+
+async def _walk_on(commands: Commands, judge: Judge, followed: Callable[[], int]) -> None:
+    """Walk again and again, if a purge came since the last time. Ends when it is cancelled."""
+    token, done = secrets.token_bytes(8), 0
+    while True:
+        with suppress(StoreUnavailableError):
+            if followed() > done:
+                wait, holder = await commands.run("walk", BEGIN, [_WALKER], [token, _WALK])
+                if wait == 0 or holder == token:
+                    until = followed()
+                    await _walk(commands, judge, until)
+                    done = until
+        await asyncio.sleep(_IDLE)
+
+
+async def _walk(commands: Commands, judge: Judge, number: int) -> None:
+    async for names in _steps(commands):
+        for name in names:
+            if not name.startswith(ROOT):
+                await commands.run("walk", UNLINK, [name], [])
+            elif (key := key_of(name)) is not None:
+                await _tidy(commands, name, key, judge, number)
+        await asyncio.sleep(_PACE)
+
+
+async def _steps(commands: Commands) -> AsyncIterator[Sequence[bytes]]:
+    """The names of this program's keys on every server, some at a time."""
+    for place in commands.servers.places():
+        cursor: Word = 0
+        while True:
+            words: list[Word] = ["SCAN", cursor, "MATCH", b"univocal:*", "COUNT", _STEP]
+            cursor, names = await commands.ask(place, words)
+            yield [name for name in names if name not in JOURNAL]
+            if int(cursor) == 0:
+                break
+
+
+async def _tidy(commands: Commands, name: bytes, key: bytes, judge: Judge, number: int) -> None:
+    """Remove what is no longer valid of one entry.
+
+    A valid response, fresh or softened, gets the number, to outlive the horizon.
+    """
+    replies = await commands.run("walk", DESCRIBE, [name], [])
+    words: list[Word] = []
+    for place, text in zip(replies[::2], replies[1::2], strict=True):
+        begin, line = _NUMBER.match(text), text.find(b"\n")
+        stored = decode(key, text[line + 1 :], None)
+        left = None
+        if begin is not None and stored is not None:
+            (left,) = judge([Numbered(int(begin[1]), stored, has_content=False)])
+        if begin is None or left is None:
+            words += [place, text, b""]
+        elif int(begin[1]) < number:
+            described = text[line + 1 :] if left is stored else encode_softened(text[line + 1 :], left)
+            words += [place, text, b"%d %b%b" % (number, text[begin.end() : line + 1], described)]
+    if words:
+        await commands.run("walk", TIDY, [name], words)

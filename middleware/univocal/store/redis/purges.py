@@ -27,11 +27,10 @@ from redis.exceptions import RedisError
 from univocal.store.journal import Purge
 from univocal.store.purge_codec import PatternCompiler, decode_purge, encode_purge
 from univocal.store.purge_selectors import Everything, Keys, Selector, Variants
-from univocal.store.redis.advice import advice, misled
 from univocal.store.redis.commands import AWAY, Commands
-from univocal.store.redis.names import JOURNAL
 from univocal.store.redis.pipe import Pipe, Word
-from univocal.store.redis.scripts import ATTACH, CATCH_UP, PUBLISH
+from univocal.store.redis.scripts import ATTACH, CATCH_UP, JOURNAL, PUBLISH
+from univocal.store.redis.url import advice, misled
 from univocal.store.roles import BeyondHorizonError, Purges, Siblings, StoreUnavailableError, Watcher
 
 logger: Final = logging.getLogger("univocal")
