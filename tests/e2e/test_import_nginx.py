@@ -1,4 +1,4 @@
-"""Random nginx files beside real nginx: what it refuses is refused, what it keeps apart is kept apart."""
+"""Files of nginx and Traffic Server beside them: what they refuse or keep apart, an import does, too."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import socket
 import ssl
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -292,18 +293,25 @@ http {{
 """
 
 
+def listening(process: subprocess.Popen[Any], port: int, log: Path) -> None:
+    """Wait until a server takes connections."""
+    for _ in range(2000):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        if process.poll() is not None:
+            break
+        time.sleep(0.01)
+    pytest.fail(f"{(process.stderr and process.stderr.read()) or ''}{log.read_text()}")
+
+
 @contextmanager
 def nginx(home: Path, port: int) -> Iterator[None]:
     process = subprocess.Popen(
         ["nginx", "-c", str(home / "nginx.conf"), "-p", str(home)], stderr=subprocess.PIPE, text=True
     )
     try:
-        for _ in range(500):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            if process.poll() is not None:
-                pytest.fail((process.stderr and process.stderr.read()) or "nginx ended")
+        listening(process, port, home / "error.log")
         yield
     finally:
         process.send_signal(signal.SIGTERM)
@@ -447,3 +455,121 @@ def test_files_of_well_known_programs_serve_what_nginx_serves(
                 assert asked.is_other or not keeps_apart(at, earlier[ours.who], asked), told
     assert len(every) >= 60
     assert (ended.returncode, less) == (status, refused), f"{written}{ended.stderr}"
+
+
+OCTETS = (
+    '@pparam="3A 2F 40" @pparam="5B 5D 26"',
+    '@pparam="2F" @pparam="21 24"',
+)
+TARGETS = ("", "/api/", "/admin", "/admin/", "/w/", "/priv/")
+KEPT = (
+    "",
+    "",
+    "",
+    "@action=deny @src_ip=127.0.0.1",
+    "@action=deny @method=post",
+    "@action=allow @src_ip=10.0.0.1",
+)
+KEPT += ("@internal", "@plugin=header_rewrite.so @pparam=HOME/refusing")
+REMAPPED = (
+    "/",
+    "/admin",
+    "/admin/x",
+    "/adminx",
+    "/api/v1",
+    "/api/%61",
+    "/w/a%2Fb",
+    "/w/x",
+    "/priv/a",
+)
+REMAP_RECORDS = """\
+CONFIG proxy.config.http.server_ports STRING {port}:ip-in=127.0.0.1
+CONFIG proxy.config.http.cache.http INT 0
+CONFIG proxy.config.url_remap.remap_required INT 1
+CONFIG proxy.config.exec_thread.autoconfig INT 0
+CONFIG proxy.config.exec_thread.limit INT 1
+CONFIG proxy.config.log.logging_enabled INT 0
+CONFIG proxy.config.admin.user_id STRING #-1
+"""
+PLUGINS = Path("/usr/lib/trafficserver/modules")
+SCRIPT = Path(__file__).parents[1] / "integration" / "servers" / "origins" / "normalize-path.lua"
+
+
+def remap_rules(chance: random.Random, home: Path, origin: int) -> str:
+    """Random rules of remap.config, most of them with sets of octets."""
+    rules = list[str]()
+    for _ in range(chance.randrange(3, 8)):
+        kind = chance.choices(("map", "redirect", "regex_map"), (10, 1, 1))[0]
+        host = chance.choice(("a.example", "b.example", "w.example"))
+        target = f"http://{'(.*)[.]w.example' if kind == 'regex_map' else host}{chance.choice(TARGETS)}"
+        to = f"http://127.0.0.1:{origin}{chance.choice(('', '/', '/b/'))}"
+        sets = f"@plugin=tslua.so @pparam={SCRIPT} {chance.choice(OCTETS)}" if chance.random() < 0.8 else ""
+        if any(f" {target} " in rule for rule in rules):
+            continue  # Traffic Server does not start with two of a target
+        kept = chance.choice(KEPT).replace("HOME", str(home)) if kind != "redirect" else ""
+        rules.append(f"{kind} {target} {to} {'' if kind == 'redirect' else sets} {kept}".rstrip())
+    if chance.random() < 0.2:
+        rules.insert(
+            chance.randrange(len(rules)),
+            ".definefilter no @action=deny @src_ip=127.0.0.1\n.activatefilter no",
+        )
+    return "\n".join(rules) + "\n"
+
+
+@contextmanager
+def traffic_server(home: Path, port: int) -> Iterator[None]:
+    layout = {"prefix": home, "exec_prefix": "/usr", "bindir": "/usr/bin", "sbindir": "/usr/sbin"}
+    layout |= {"libdir": "/usr/lib", "libexecdir": PLUGINS, "sysconfdir": home / "etc"}
+    layout |= dict.fromkeys(("datadir", "localstatedir", "runtimedir", "logdir", "cachedir"), home)
+    (home / "runroot.yaml").write_text("".join(f"{key}: {value}\n" for key, value in layout.items()))
+    (home / "refusing").write_text("cond %{REMAP_PSEUDO_HOOK}\nset-status 403\n")
+    files = {"records.config": REMAP_RECORDS.format(port=port), "plugin.config": "", "storage.config": ""}
+    files["ip_allow.yaml"] = (
+        "ip_allow:\n  - apply: in\n    ip_addrs: 127.0.0.1\n    action: allow\n    methods: ALL\n"
+    )
+    for name, text in files.items():
+        (home / "etc" / name).write_text(text)
+    with (home / "log").open("wb") as log:
+        process = subprocess.Popen(
+            ["traffic_server", f"--run-root={home}/runroot.yaml"], stdout=log, stderr=log
+        )
+    try:
+        listening(process, port, home / "log")
+        yield
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+@pytest.mark.skipif(not (PLUGINS / "tslua.so").exists(), reason="without traffic_server")
+@pytest.mark.parametrize("seed", range(20 if LONG else 4))
+def test_an_import_refuses_what_traffic_server_refuses(
+    seed: int, echo: int, start: Fixture, univocal: Fixture, tmp_path: Path
+) -> None:
+    chance = random.Random(seed)
+    port, ours_at = free_port(), free_port()
+    for name in ("etc", "profiles"):
+        (tmp_path / name).mkdir()
+    rules = tmp_path / "etc" / "remap.config"
+    rules.write_text(remap_rules(chance, tmp_path, echo))
+    ended = univocal(
+        *("profiles", "import", "--from", "ats", str(rules)),
+        *("--output", str(tmp_path / "profiles" / "mine.toml"), "--sites", str(tmp_path / "univocal.toml")),
+    )
+    if not (tmp_path / "univocal.toml").exists():
+        return
+    written = f'[server]\nlisten = "127.0.0.1:{ours_at}"\n'
+    text = (tmp_path / "univocal.toml").read_text()
+    (tmp_path / "univocal.toml").write_text(text.replace("\n", f"\n{written}", 1))
+    start("serve", "--config", str(tmp_path / "univocal.toml"), "--admin", "127.0.0.1:0")
+    hosts, methods = ("a.example", "b.example", "x.w.example", "w.example"), ("GET", "GET", "POST")
+    with traffic_server(tmp_path, port):
+        for host, path, method in product(hosts, REMAPPED, methods):
+            asked = Asked(host, method, path, {"Content-Length": "0"} if method == "POST" else {}, False)
+            theirs, ours = ask(port, asked), ask(ours_at, asked)
+            told = (
+                f"{asked}\nTraffic Server {theirs}\nunivocal {ours}\n{rules.read_text()}{text}{ended.stderr}"
+            )
+            assert theirs.is_served or not ours.is_served, told
+            if theirs.is_served and ended.returncode == 0:
+                assert ours.is_served, told

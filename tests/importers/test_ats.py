@@ -1,5 +1,7 @@
 """Remap rules with two sets of octets, from remap.config, YAML and a comment."""
 
+import tomllib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from univocal.uri.profile import parse
 from univocal_learn.importers.ats import read
 from univocal_learn.importers.imported import Source
 from univocal_learn.importers.sites import CLOSED
-from univocal_learn.importers.writing import profile_text
+from univocal_learn.importers.writing import other_profiles, profile_text, sites_text
 
 BUILT_IN = builtin_profiles()
 WIKI = '@pparam="3A 2F 40 21 24 28 29 2A 2C 3B" @pparam="5B 5D 26 27 2B 3D"'
@@ -92,10 +94,6 @@ def test_the_sets_of_upload_in_yaml():
 
 
 def test_rules_with_different_sets_are_picked_from():
-    with pytest.raises(
-        ConfigurationError, match=r"different sets.*http://upload\.example, http://\(\.\*\)/api"
-    ):
-        imported(YAML)
     with pytest.raises(ConfigurationError, match=r"no rule nope.*--pick with one of: http://upload"):
         imported(YAML, "nope")
     result = imported(YAML, "line 17")
@@ -109,15 +107,38 @@ def test_rules_with_different_sets_are_picked_from():
     ]
 
 
+def test_rules_with_other_sets_have_profiles_of_their_own():
+    other = '@pparam="2F" @pparam="5B"'
+    rules = [("/w/", "9002", WIKI), ("/x/", "9003", other), ("/y/", "9004", ""), ("", "9001", other)]
+    text = "\n".join(
+        f"map http://en.example{path} http://127.0.0.1:{port}{path} {SCRIPT if sets else ''} {sets}"
+        for path, port, sets in rules
+    )
+    result = imported(f"map http://de.example http://127.0.0.1:9005 {SCRIPT} {WIKI}\n{text}")
+    de, en = result.sites
+    assert "profile" not in de
+    assert en["profile"] == "-2"
+    routes = {route["path"]: route.get("profile") for route in en["routes"]}
+    assert routes == {"/w/": "", "/x/": None, "/y/": None}
+    assert profile(result).ring.forms[0x3A] == DECODE
+    ((name, own),) = other_profiles(result, "remap.config", "mine")
+    assert name == "mine-2"
+    second = parse({name: own}, BUILT_IN)[name]
+    assert (second.ring.forms[0x2F], second.ring.forms[0x5B]) == (DECODE, ENCODE)
+    tables = tomllib.loads(sites_text(result, "mine", "profiles"))["sites"]
+    assert [site["profile"] for site in tables] == ["mine", "mine-2"]
+    assert tables[1]["routes"][0]["profile"] == "mine"
+
+
 def test_rules_of_one_host_become_routes_of_its_site():
     text = "\n".join(
         f"map {target} {to} {SCRIPT} {WIKI}"
         for target, to in [
-            ("http://en.example/", "http://127.0.0.1:9001"),
             ("http://en.example/api/", "http://127.0.0.1:9002/v1/"),
             ("http://de.example:8080", "http://127.0.0.1:9003"),
             ("ws://en.example", "ws://127.0.0.1:9001"),
             ("http://en.example/x", "http://127.0.0.1:9002/y/"),
+            ("http://en.example/", "http://127.0.0.1:9001"),
             ("http://bad host/", "http://127.0.0.1:9002"),
         ]
     )
@@ -136,9 +157,9 @@ def test_rules_of_one_host_become_routes_of_its_site():
     ]
     expected = [
         (1, "@action=allow"),
-        (4, "map ws://en.example: only `map`"),
-        (5, "/x and http://127.0.0.1:9002/y/ do not both end"),
-        (5, "/x is a prefix of octets there"),
+        (3, "map ws://en.example: only `map`"),
+        (4, "/x and http://127.0.0.1:9002/y/ do not both end"),
+        (4, "/x is a prefix of octets there"),
         (6, "the host 'bad_host%' is left out"),
         (6, "no site is written"),
     ]
@@ -333,10 +354,41 @@ def test_a_guarded_prefix_of_bytes_is_closed_by_bytes(path, closed):
 
 def test_a_star_in_a_rule_is_no_route_of_bytes():
     star = RULE.replace("example ", "example/pub* ", 1)
-    result = imported(f"{RULE}{WIKI} @internal\n{star}{WIKI}")
+    result = imported(f"{star}{WIKI}\n{RULE}{WIKI} @internal")
     assert all("routes" not in site for site in result.sites)
     note = '/pub* is left out: there "*" stands for itself, in a route for any bytes'
-    assert (2, note) in said(result)
+    assert (1, note) in said(result)
+
+
+@pytest.mark.parametrize(
+    ("first", "rule", "closed"),
+    [
+        ("map http://en.example", "map http://en.example/w/", None),  # left out: the first has it
+        ("map http://en.example/w", "map http://en.example/wx/", None),
+        ("map http://en.example/w/", "map http://en.example", {}),
+        ("regex_map http://(.*)[.]example", "map http://en.example", {"/"}),
+        ("regex_map http://(.*)[.]example/w/", "map http://en.example", {"/w/"}),
+        ("regex_map http://adm[0-9]+.example", "map http://en.example", {}),
+        ("regex_map http://adm[0-9]+.example", "map http://adm1.example", {"/"}),
+        ("regex_map http://(.*)\\.example", "regex_map http://(.*)\\.en\\.example", {"/"}),
+        ("regex_map http://(.*)\\.en\\.example", "regex_map http://(.*)\\.example", {}),
+        ("regex_map http://(", "map http://en.example", {"/"}),
+        ("map http://en.example/w/", "map https://en.example", {"/", "/w/"}),
+        ("map ws://en.example", "map http://en.example", {}),
+    ],
+)
+def test_the_first_rule_that_matches_has_the_request(first, rule, closed):
+    """Traffic Server asks rules in their order, not the longest path first."""
+    result = imported(
+        f"{first} http://127.0.0.1:1 @internal {SCRIPT} {WIKI}\n{rule} http://127.0.0.1:2 {SCRIPT} {WIKI}"
+    )
+    sites = [site for site in result.sites if "127.0.0.1:2" in str(site)]
+    assert bool(sites) is (closed is not None and "/" not in closed)
+    for site in sites:
+        routes = {route["path"] for route in site.get("routes", []) if route.get("access") == CLOSED}
+        assert routes >= set(closed)
+        assert "access" not in site
+    assert closed is None or not closed or any(note.is_open_question for note in result.notes)
 
 
 def test_a_filtered_rule_without_the_sets_is_closed_too():

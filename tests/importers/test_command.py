@@ -1,6 +1,7 @@
 """`univocal profiles import` from the outside: where things are written, what is said, and no traceback."""
 
 import sys
+import tomllib
 
 import pytest
 
@@ -50,6 +51,22 @@ def test_a_profile_goes_to_standard_output_or_a_file(univocal, files):
     assert known["first"].digest == known["second"].digest
     assert repr(known["first"].ring) == repr(known["mediawiki"].ring)
     assert known["second"].summary == "Imported from a Varnish decoder ring: ring"
+
+
+def test_each_pair_of_sets_has_a_profile_of_its_own(univocal, files):
+    rules = (
+        f'map http://{host} http://127.0.0.1:1 @plugin=s.so @pparam="2F" @pparam="{encoded}"'
+        for host, encoded in (("a.example", "5B"), ("b.example", "5D"), ("c.example", "5B"))
+    )
+    (files / "remap.config").write_text("\n".join(rules))
+    arguments = ("profiles", "import", "--from", "ats", "remap.config")
+    status, _, err = univocal(*arguments)
+    assert (status, "2 profiles" in err, "--output" in err) == (2, True, True)
+    assert univocal(*arguments, "--output", "profiles/x.toml", "--sites", "univocal.toml")[0] == 0
+    assert sorted(file.name for file in (files / "profiles").iterdir()) == ["x-2.toml", "x.toml"]
+    sites = tomllib.loads((files / "univocal.toml").read_text())["sites"]
+    assert [site["profile"] for site in sites] == ["x", "x-2", "x"]
+    assert univocal("check", "--config", "univocal.toml")[0] == 0
 
 
 def test_sites_are_a_configuration_that_univocal_takes(univocal, files):

@@ -202,6 +202,25 @@ def test_a_variable_with_one_fixed_value_is_its_value(around, inside, upstream):
     )
 
 
+@pytest.mark.parametrize(
+    ("directives", "expected"),
+    [
+        ("proxy_redirect off;", {"redirects": "keep"}),
+        ("proxy_redirect default;", {}),
+        ("proxy_cookie_path /v1/ /;", {"cookie_path": "map"}),
+    ],
+)
+def test_redirects_and_cookies_are_mapped_as_there(directives, expected):
+    other = "location /b/ { proxy_pass http://b; }"
+    (site,) = imported(f"server {{ {directives} location / {{ proxy_pass http://a; }} {other} }}").sites
+    assert {key: site[key] for key in ("redirects", "cookie_path") if key in site} == expected
+    text = f"server {{ location / {{ proxy_pass http://a; }} location /a/ {{ {directives} proxy_pass http://b; }} }}"
+    (site,) = imported(text).sites
+    (route,) = (each for each in site["routes"] if each["path"] == "/a/")
+    assert {key: route[key] for key in ("redirects", "cookie_path") if key in route} == expected
+    assert not {"redirects", "cookie_path"} & site.keys()
+
+
 # Hosts.
 
 
@@ -352,14 +371,14 @@ def test_what_nginx_does_with_a_server_that_fails_is_said():
         ("internal;", "guards what nginx serves"),
         ('auth_basic "closed";', "no file of users"),
         ("include more.conf;", "the other file is not read"),
-        ("proxy_redirect off;", "univocal leaves Location"),
+        ("proxy_redirect off;", "univocal maps Location"),
         ("gzip_types text/css;", "left out: see [cache] compress"),
         ("add_header Vary Cookie;", "left out: see [response] set and remove"),
         ("add_header X-Frame-Options DENY;", "univocal sets it on errors, too"),
         ("allow unix:;", "no network; left out"),
         ("limit_req zone=one;", "left out: see [sites.access] rate"),
         ("anything_else a 'b c';", "not part of a profile or a route"),
-        ("proxy_set_header X-Real-IP $remote_addr;", "no fixed value, so univocal removes the field"),
+        ("proxy_set_header X-Real-IP $remote_addr;", "univocal removes the field: X-Forwarded-For tells"),
         ("location ~ (?=x) { proxy_pass http://127.0.0.1:2; }", "a regular expression; routes are"),
         ("location @named { proxy_pass http://127.0.0.1:2; }", "no prefix; routes are prefixes"),
         ("location { proxy_pass http://127.0.0.1:2; }", "no prefix; routes are prefixes"),

@@ -13,14 +13,14 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Final
+from typing import Final, TypeAlias
 
 from univocal.http.authority import DEFAULT_PORTS
 from univocal.http.grammar import Absolute, split_absolute
 from univocal.uri.percent_encoding import DECODE, ENCODE, RINGS, DecoderRing
-from univocal.uri.profile import parse
+from univocal.uri.profile import Profile, parse
 from univocal_app.terminal import printable
-from univocal_learn.importers.imported import Imported, Note, Source
+from univocal_learn.importers.imported import Imported, Note, Source, Table
 from univocal_learn.importers.rings import corrected, path_settings
 from univocal_learn.importers.sites import Mapped, SiteWriter, literal_beginning
 
@@ -66,6 +66,9 @@ _SUBSTITUTE: Final = re.compile(r"\$([0-9])")
 _HOST: Final = 'the Host sent is the upstream\'s; where pristine_host_hdr is on, set origin_host = "site"'
 
 
+_Pair: TypeAlias = tuple[frozenset[int], frozenset[int]]
+
+
 @dataclass(slots=True)
 class _Plugin:
     line: int
@@ -94,17 +97,28 @@ class _Sets:
     lines: dict[int, int]  # of each byte in them
     used: tuple[_Plugin, int, int]  # the plugin that gets them, and the first and last of its parameters
 
+    @property
+    def pair(self) -> _Pair:
+        """The two sets, whatever their order."""
+        return frozenset(self.decode), frozenset(self.encode)
+
 
 def read(source: Source) -> Imported:
     """The profile of the pair of sets in `source`, and the sites of its rules. Raises ConfigurationError."""
     notes: list[Note] = []
     rules = [(rule, _sets(source, rule)) for rule in _rules(source.text, notes)]
     chosen = _chosen(source, [(rule, sets) for rule, sets in rules if sets])
-    (first, sets), *_ = chosen
-    ring, of_the_ring = _ring(sets)
-    notes += of_the_ring
-    profile = parse({"imported": f"[path]\nring = {list(ring.forms)}\n"})["imported"]
-    writer = SiteWriter(profile)
+    paths: dict[_Pair, Table] = {}
+    profiles: dict[str, Profile] = {}
+    for _, sets in chosen:
+        if sets.pair not in paths:
+            ring, of_the_ring = _ring(sets)
+            notes += of_the_ring
+            paths[sets.pair] = path_settings(ring)
+            name = _suffix(len(paths))
+            profiles[name] = parse({"imported": f"[path]\nring = {list(ring.forms)}\n"})["imported"]
+    names = {pair: _suffix(number) for number, pair in enumerate(paths, 1)}
+    writer = SiteWriter(profiles[""], others=profiles)
     taken = [rule for rule, _ in chosen]
     filtered = any(note.text.startswith(_FILTER) for note in notes)
     for rule, _ in rules:
@@ -114,16 +128,23 @@ def read(source: Source) -> Imported:
     for rule, own in chosen:
         notes += _of_plugins(rule, own)
     sets_of = {id(rule): own for rule, own in chosen}
-    _write(writer, [rule for rule, _ in rules], taken, sets_of, is_filtered=filtered)
+    profile_of = {id(rule): names[own.pair] for rule, own in chosen}
+    _write(writer, [rule for rule, _ in rules], taken, sets_of, profile_of, is_filtered=filtered)
     if writer.sites:
         notes.append(Note(0, _HOST))
     return Imported(
-        summary=f"Imported from a remap rule: {printable(first.name.encode())}",
+        summary=f"Imported from a remap rule: {printable(chosen[0][0].name.encode())}",
         extends="rfc3986",
-        path=path_settings(ring),
+        path=next(iter(paths.values())),
+        others={names[pair]: path for pair, path in paths.items() if names[pair]},
         notes=[*(Note(0, text) for text in _ALWAYS), *notes, *writer.notes],
         sites=writer.sites,
     )
+
+
+def _suffix(number: int) -> str:
+    """The end of the name of the profile with this number."""
+    return f"-{number}" if number > 1 else ""
 
 
 def _of_plugins(rule: _Rule, sets: _Sets) -> Iterator[Note]:
@@ -229,7 +250,7 @@ def _sets_of(plugin: _Plugin, number: int) -> _Sets:
 
 
 def _chosen(source: Source, rules: list[tuple[_Rule, _Sets]]) -> list[tuple[_Rule, _Sets]]:
-    """Rules that share one pair of sets."""
+    """The rules with sets, or those of them that are picked."""
     if not rules:
         raise source.nothing(
             0,
@@ -240,8 +261,6 @@ def _chosen(source: Source, rules: list[tuple[_Rule, _Sets]]) -> list[tuple[_Rul
     picked = [(rule, sets) for rule, sets in rules if source.pick in (None, rule.name, f"line {rule.line}")]
     if not picked:
         raise source.error(0, f"no rule {source.pick}", f"--pick with one of: {names}")
-    if len({(frozenset(sets.decode), frozenset(sets.encode)) for _, sets in picked}) > 1:
-        raise source.error(0, "rules with different sets", f"--pick with one of: {names}")
     return picked
 
 
@@ -271,6 +290,7 @@ def _write(
     rules: list[_Rule],
     taken: list[_Rule],
     sets_of: dict[int, _Sets],
+    profile_of: dict[int, str],
     *,
     is_filtered: bool,
 ) -> None:
@@ -279,6 +299,8 @@ def _write(
     So are the paths of rules that are left out: they would fall to the rule around them.
     """
     sites: dict[str, tuple[int, list[Mapped]]] = {}
+    before: list[_Rule] = []  # the first rule of a file that matches has the request
+    schemes: dict[str, set[str]] = {}
     for rule in rules:
         is_taken = any(rule is each for each in taken)
         is_guarded = is_filtered or _is_guarded(rule) or (is_taken and _may_refuse(rule, sets_of[id(rule)]))
@@ -292,6 +314,8 @@ def _write(
         ]
         if not rule.target:
             continue
+        first = [each for each in before if _covers(each, rule)]
+        before += [rule] if rule.kind in {"map", "regex_map", "map_with_referer"} else []
         mapping = _mapping(rule, writer.notes)
         if mapping is None:
             mapping = _left_out(rule, writer)
@@ -299,12 +323,23 @@ def _write(
         if mapping is None:
             continue
         host, mapped = mapping
+        mapped = replace(mapped, profile=profile_of.get(id(rule), ""))
+        same = [each.line for each in first if _path(mapped.path, each) and _place(each) == _place(rule)]
+        if same and is_taken and not is_guarded:
+            writer.notes.append(Note(rule.line, f"{rule.name}: left out: line {same[0]} is before it"))
+            continue
+        if any(_path(mapped.path, each) for each in first if _host(each) != _host(rule)):
+            is_taken = False  # a rule of another pattern has its hosts
         if not (is_guarded or is_taken):
             text = f"{rule.name}: left out, so univocal refuses these requests (403)"
             writer.notes.append(Note(rule.line, text, is_open_question=True))
             is_guarded = True
         own = _guarded(mapped, is_taken=is_taken) if is_guarded else _unguarded(mapped)
+        others = [each for each in first if _host(each) != _host(rule) and not _path(mapped.path, each)]
+        beside = [Mapped(_path_of(each), None, "canonical", rule.line, is_closed=True) for each in others]
+        own += [closed for each in beside for closed in _guarded(each, is_taken=False)]
         sites.setdefault(host, (rule.line, []))[1].extend(own)
+        schemes.setdefault(host, set()).add(_place(rule)[0])
         writer.notes += _of_prefixes(mapped, is_guarded=is_guarded)
     if any(_hosts_are_lost(rule) for rule in rules):
         for host in [host for host in sites if host == "*"]:
@@ -312,8 +347,58 @@ def _write(
             text = "hosts of other rules have no site, so this one, for every host, is left out"
             writer.notes.append(Note(line, text, is_open_question=True))
     for host, (line, routes) in sites.items():
-        writer.add(line, [host], routes, "upstream")
+        writer.add(line, [host], _of_schemes(host, line, routes, schemes[host], writer), "upstream")
     writer.close_unwritten()
+
+
+def _of_schemes(
+    host: str, line: int, routes: list[Mapped], schemes: set[str], writer: SiteWriter
+) -> list[Mapped]:
+    """The routes of a host, which are for both schemes: all are closed if rules of one guard anything."""
+    if len(schemes) < 2 or not any(route.is_closed or "access" in route.tables for route in routes):
+        return routes
+    text = (
+        f"{host}: rules of one scheme guard, and a route is for both: univocal refuses these requests (403)"
+    )
+    writer.notes.append(Note(line, text, is_open_question=True))
+    return [route.closed() for route in routes]
+
+
+def _host(rule: _Rule) -> str:
+    """The host of a rule, or its pattern; empty for one of all hosts."""
+    return rule.target.rpartition("://")[2].partition("/")[0].lower()
+
+
+def _place(rule: _Rule) -> tuple[str, str]:
+    """The scheme and the host of a rule."""
+    return rule.target.rpartition("://")[0], _host(rule)
+
+
+def _path_of(rule: _Rule) -> str:
+    return "/" + rule.target.rpartition("://")[2].partition("/")[2]
+
+
+def _path(path: str, first: _Rule) -> bool:
+    """Tell whether all below a path is below that of a rule, by its bytes."""
+    return path.startswith(_path_of(first))
+
+
+def _covers(first: _Rule, rule: _Rule) -> bool:
+    """Tell whether a rule before another may have a host of it, by what is known of patterns."""
+    host, other = _host(first), _host(rule)
+    if host == other or not host:
+        return True
+    if first.kind != "regex_map":
+        return False
+    if rule.kind != "regex_map":
+        try:
+            return re.search(host, other.partition(":")[0]) is not None
+        except re.error:
+            return True
+    below, inner = _BELOW.fullmatch(host), _BELOW.fullmatch(other)
+    if below and _ALL_HOSTS.fullmatch(other):
+        return False  # the narrower site has them here, too
+    return not (below and inner) or inner[1].endswith(below[1])
 
 
 def _left_out(rule: _Rule, writer: SiteWriter) -> tuple[str, Mapped] | None:

@@ -14,7 +14,7 @@ from univocal.http.errors import ConfigurationError
 from univocal_app.terminal import printable
 from univocal_learn.importers import ats, nginx, varnish
 from univocal_learn.importers.imported import Imported, NothingImportedError, Source
-from univocal_learn.importers.writing import line_of, ordered, profile_text, sites_text
+from univocal_learn.importers.writing import line_of, ordered, other_profiles, profile_text, sites_text
 
 LARGEST: Final = 2**20  # bytes of a file; the largest ring, rule or server is far from it
 
@@ -75,9 +75,15 @@ def import_profile(
     directory = None if sites is None else _directory(sites, imported, output)
     text = profile_text(imported, file.name, name)
     if output is None:
+        if imported.others:
+            raise ConfigurationError(
+                str(file), "", f"{1 + len(imported.others)} profiles", "--output, or --pick with one of them"
+            )
         typer.echo(text, nl=False)
     else:
         _write(output, text)
+        for other, own in other_profiles(imported, file.name, name):
+            _write(output.with_name(f"{other}.toml"), own)
     if sites is not None and directory is not None:
         _write(sites, sites_text(imported, name, directory))
     questions = _report(file, imported)

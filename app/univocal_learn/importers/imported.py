@@ -38,6 +38,8 @@ class Imported:
     sites: Sequence[Table] = ()
     server: Table = field(default_factory=dict)  # the table [server]
     is_empty: bool = False  # nothing could be imported
+    # Further profiles by what stands behind the name of the first: "-2". Sites and routes name them so.
+    others: Mapping[str, Table] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,7 +169,9 @@ _WHY: Final[Mapping[str, str]] = {
     **dict.fromkeys(_in_lua("rewrite", "set", "server_rewrite", "balancer"), _REWRITES),
     **dict.fromkeys(_in_lua("access"), _GUARDS),
     "include": "the other file is not read, and may hold access rules; --root DIR says where it is",
-    "proxy_redirect": "univocal leaves Location as the origin server sent it",
+    "proxy_redirect": "univocal maps Location of the origin server's own URLs; off: redirects = keep",
+    "proxy_cookie_path": "univocal maps the path of cookies as the location's: cookie_path = map",
+    "proxy_cookie_domain": "univocal leaves the domain of cookies as the origin server sent it",
 }
 
 

@@ -32,6 +32,7 @@ _LISTS: Final = (
         "proxy_cache_bypass",
         "proxy_ignore_headers",
         "set_real_ip_from",
+        "proxy_cookie_path",
     ),
 )
 # Directives of which the innermost counts.
@@ -43,6 +44,7 @@ _LAST: Final = (
         "proxy_cache",
         "proxy_cache_key",
         "proxy_cache_use_stale",
+        "proxy_redirect",
     ),
     *("expires", "real_ip_header", "proxy_read_timeout", "proxy_connect_timeout", "proxy_ssl_verify"),
     *("proxy_ssl_trusted_certificate", "client_max_body_size"),
@@ -146,8 +148,11 @@ class BlockSettings:
     def _has_users(self) -> bool:
         return "auth_basic" in self.last and self.argument("auth_basic") != "off"
 
-    def tables(self, notes: list[Note]) -> dict[str, Table]:
-        """The tables `access`, `request`, `response`, `cache` and `origin` of a route, if not empty."""
+    def tables(self, notes: list[Note]) -> dict[str, Any]:
+        """The tables `access`, `request`, `response`, `cache` and `origin` of a route, if not empty.
+
+        Beside them stand `redirects` and `cookie_path`.
+        """
         access = self._access(notes)
         codings = [coding for name, coding in _CODINGS.items() if name in self.codings]
         compress = {"compress": codings} if codings else {}
@@ -158,6 +163,8 @@ class BlockSettings:
             "response": self._response(notes),
             "cache": {**cache_table(self, notes, is_guarded=guarded), **compress},
             "origin": self.origin(),
+            "redirects": "keep" if self.argument("proxy_redirect") == "off" else "",
+            "cookie_path": "map" if self.listed("proxy_cookie_path") else "",
         }
         return {name: table for name, table in tables.items() if table}
 
@@ -313,6 +320,8 @@ def _request(directives: Sequence[Directive], notes: list[Note]) -> Table:
         elif "$" in value or (value and (request_fault(name, is_set=True) or value_fault(value))):
             removed.append(name)
             text = "no fixed value, so univocal removes the field; no client can set it"
+            if low == "x-real-ip":
+                text = "univocal removes the field: X-Forwarded-For tells the client's address"
             notes.append(note(each, text))
         elif value:
             made[name] = value

@@ -15,7 +15,7 @@ from univocal_learn.importers.networks import CLOSED, closed_beside
 
 # The discard port: a site needs an upstream, and for what the file gives none, 502 is the honest answer.
 NOWHERE: Final = "http://127.0.0.1:9"
-_OF_A_ROUTE: Final = ("cache", "request", "response", "access")
+_OF_A_ROUTE: Final = ("cache", "request", "response", "access", "redirects", "cookie_path")
 
 
 Setting: TypeAlias = str | list[str | dict[str, Any]]
@@ -31,7 +31,7 @@ class Mapped:
     forward: str
     line: int
     origin: Table = field(default_factory=dict)  # settings of connections
-    tables: Mapping[str, Table] = field(default_factory=dict)  # access, request, response, cache
+    tables: Mapping[str, Any] = field(default_factory=dict)  # access, request, response, cache, redirects
     is_closed: bool = False
     is_implied: bool = False  # it gives way to a route of this path that the file has
     is_final: bool = False  # it goes before expressions
@@ -39,6 +39,7 @@ class Mapped:
     is_apart: bool = False  # what it has is not stored, so without it no other route's may be
     instead: tuple[Mapped, ...] = ()  # the routes that are written where univocal has no such path
     kind: str = ""  # of a path that univocal may not have, in words
+    profile: str = ""  # one of the further profiles of the import; "": the first
 
     def guarded(self) -> Mapped:
         """The same route, with access for nobody beside its own rules."""
@@ -81,6 +82,7 @@ class SiteWriter:
     profile: Profile
     notes: list[Note] = field(default_factory=list)
     sites: list[Table] = field(default_factory=list)
+    others: Mapping[str, Profile] = field(default_factory=dict)  # by the names that routes have for them
     _taken: dict[str, int] = field(default_factory=dict)  # hosts, and where each was first named
     _unwritten: list[tuple[int, list[str]]] = field(default_factory=list)  # servers that only refuse
 
@@ -137,6 +139,8 @@ class SiteWriter:
                 Note(line, f"nothing is mapped at /: what no route takes is answered with 502 ({NOWHERE})")
             )
         site: dict[str, Any] = {"hosts": hosts, **extra, "upstream": (root and root.upstream) or NOWHERE}
+        if root and root.profile:
+            site["profile"] = root.profile
         if root and root.forward != "canonical":
             site["forward"] = root.forward
         site["origin_host"] = origin_host
@@ -229,7 +233,7 @@ class SiteWriter:
         self.notes.append(Note(route.line, text, is_open_question=is_path))
         return route.closed() if is_path else None
 
-    def _route(self, route: Mapped, site: Table, shared: Mapping[str, Table]) -> Table:
+    def _route(self, route: Mapped, site: Table, shared: Mapping[str, Any]) -> Table:
         own = _differing(route.tables, shared)
         final = {"final": True} if route.is_final and self._is_known("final") else {}
         if route.upstream is None:
@@ -237,6 +241,8 @@ class SiteWriter:
             nowhere = {"upstream": NOWHERE, "forward": "canonical"} if route.path.startswith("~") else {}
             return {"path": route.path, **final, **nowhere, **own}
         table: dict[str, Any] = {"path": route.path, **final, "upstream": route.upstream}
+        if route.profile != site.get("profile", ""):
+            table["profile"] = route.profile
         if route.forward != site.get("forward", "canonical"):
             table["forward"] = route.forward
         origin = {
@@ -254,14 +260,14 @@ class SiteWriter:
     def _refused(self, site: dict[str, Any]) -> str:
         """The reason why univocal would not start with this site; empty if it would."""
         try:
-            read = validate({"sites": [site | {"profile": self.profile.name}]}, "")
-            SiteReader("", {self.profile.name: self.profile}).read(read.sites)
+            read = validate({"sites": [{"profile": "", **site}]}, "")
+            SiteReader("", {"": self.profile, **self.others}).read(read.sites)
         except ConfigurationError as error:
             return f"found {error.found!r}; allowed: {error.allowed}"
         return ""
 
 
-def _shared(routes: Sequence[Mapped]) -> dict[str, Table]:
+def _shared(routes: Sequence[Mapped]) -> dict[str, Any]:
     """The tables that all routes have alike, which the site has instead."""
     first = routes[0].tables
     forwarding = [route for route in routes if route.is_forwarded]
@@ -272,7 +278,7 @@ def _shared(routes: Sequence[Mapped]) -> dict[str, Table]:
     }
 
 
-def _differing(tables: Mapping[str, Table], shared: Mapping[str, Table]) -> dict[str, Table]:
+def _differing(tables: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
     return {key: table for key, table in tables.items() if shared.get(key) != table}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from univocal_app.terminal import printable, written
 from univocal_learn.importers.imported import Imported, Note, Table
@@ -31,6 +32,13 @@ def profile_text(imported: Imported, file: str, name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def other_profiles(imported: Imported, file: str, name: str) -> Iterator[tuple[str, str]]:
+    """The names and the files of the profiles besides the first."""
+    for suffix, path in imported.others.items():
+        other = replace(imported, path=path, notes=(), sites=())
+        yield name + suffix, profile_text(other, file, name + suffix)
+
+
 def sites_text(imported: Imported, name: str, profiles: str) -> str:
     """A univocal.toml of the sites, which looks for the profile in the directory `profiles`."""
     return "\n".join([f"profiles = [{written(profiles)}]", "", *_sites(imported, name)]) + "\n"
@@ -48,9 +56,14 @@ def _sites(imported: Imported, name: str) -> Iterator[str]:
         if number:
             yield ""
         yield "[[sites]]"
-        yield from _keys({"hosts": site["hosts"], "profile": name} | dict(site))
+        yield from _keys({"hosts": site["hosts"], "profile": name} | dict(_named(site, name)))
         for route in site.get("routes", []):
-            yield from ("", "[[sites.routes]]", *_keys(route))
+            yield from ("", "[[sites.routes]]", *_keys(_named(route, name)))
+
+
+def _named(table: Table, name: str) -> Table:
+    """A site or a route with the whole name of its profile, if it is not the first."""
+    return {**table, "profile": name + table["profile"]} if "profile" in table else table
 
 
 def _keys(table: Table) -> Iterator[str]:
