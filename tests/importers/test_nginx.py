@@ -214,8 +214,8 @@ def test_redirects_and_cookies_are_mapped_as_there(directives, expected):
     other = "location /b/ { proxy_pass http://b; }"
     (site,) = imported(f"server {{ {directives} location / {{ proxy_pass http://a; }} {other} }}").sites
     assert {key: site[key] for key in ("redirects", "cookie_path") if key in site} == expected
-    text = f"server {{ location / {{ proxy_pass http://a; }} location /a/ {{ {directives} proxy_pass http://b; }} }}"
-    (site,) = imported(text).sites
+    inside = f"location /a/ {{ {directives} proxy_pass http://b; }}"
+    (site,) = imported(f"server {{ location / {{ proxy_pass http://a; }} {inside} }}").sites
     (route,) = (each for each in site["routes"] if each["path"] == "/a/")
     assert {key: route[key] for key in ("redirects", "cookie_path") if key in route} == expected
     assert not {"redirects", "cookie_path"} & site.keys()
