@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from univocal.asgi.messages import Message, Receive, Scope, Send
@@ -13,20 +13,22 @@ from univocal.engine.engine import Engine
 from univocal.http.framing import is_authority
 from univocal.http.messages import Fields
 from univocal.http.remembering import remember
+from univocal.http.subclassing import mypyc_attr
 from univocal.judge.hits import Hit, HitFields
 from univocal.judge.plan import Plan, plan_of
 
-# Heads of more bytes are split into fields for each hit.
+# Heads of more bytes are split into fields for each hit, and header sections of more are read each time.
 _LONGEST: Final = 2048
-_MOST: Final = 1024  # heads whose fields are remembered
+_MOST: Final = 1024  # heads whose fields are remembered, and clients
 _MOST_KINDS: Final = 64  # classes of objects that servers hand over
 
 
+@mypyc_attr(acyclic=True)
 class Arrival:
     """A request as it came: its line, the time, and the stored response that answers it as it is, if any.
 
-    `begun` is in seconds since the epoch, `ticks` what the performance counter said then. An ordinary request
-    has a `plan`.
+    `begun` is in seconds since the epoch, `ticks` what the performance counter said then; it is 0.0 for a hit
+    of which nobody is told. An ordinary request has a `plan`.
     """
 
     __slots__ = ("begun", "hit", "line", "plan", "ticks")
@@ -34,18 +36,21 @@ class Arrival:
     def __init__(self, scope: Scope, engine: Engine) -> None:
         plain = scope if isinstance(scope, dict) else dict(scope)
         self.begun = engine.clock()
-        self.ticks = time.perf_counter()
+        is_told = engine.audience.is_there
+        self.ticks = time.perf_counter() if is_told else 0.0
         self.line = request_line(plain)
         self.hit: Hit | None = None
         self.plan: Plan | None = None
-        fields = plain["headers"]
-        if fields and self.line.method == b"GET" and not plain.get("root_path"):
-            names, values = zip(*fields, strict=True)
-            plan = plan_of(names)
-            if plan is not None and plan.suits(values):
+        if self.line.method == b"GET" and not plain.get("root_path"):
+            section = _section(plain["headers"], plain.get("client"))
+            plan = section.plan
+            if plan is not None:
+                values = section.values
                 self.hit = engine.hits.find(self.line, plan, values, self.begun)
-                if self.hit is None and plan.names == names and is_authority(values[plan.host]):
+                if self.hit is None and section.is_plain and is_authority(values[plan.host]):
                     self.plan = plan
+        if self.hit is None and not is_told:
+            self.ticks = time.perf_counter()
 
     def messages(self, receive: Receive, send: Send) -> tuple[Message, Message]:
         """The messages of the hit.
@@ -69,6 +74,49 @@ class Arrival:
             {"type": "http.response.start", "status": stored.status, "headers": start.fields.copy()},
             {"type": "http.response.body", "body": stored.body},
         )
+
+
+@mypyc_attr(acyclic=True)
+class _Section:
+    """The header section of a request: the plan for it, if it is an ordinary one, and its values.
+
+    It is plain if the server spells the names in lower case.
+    """
+
+    __slots__ = ("fields", "is_plain", "plan", "values")
+
+    def __init__(
+        self, fields: Fields, plan: Plan | None, names: Sequence[bytes], values: Sequence[bytes]
+    ) -> None:
+        self.fields = fields
+        self.plan = plan
+        self.is_plain = plan is not None and plan.names == names
+        self.values = values
+
+
+_NO_SECTION: Final = _Section([], None, (), ())
+# The last header section of a client, by its address and port: most clients repeat it to the byte.
+_sections: Final[dict[object, _Section]] = {}
+
+
+def _section(fields: Any, client: Any) -> _Section:
+    """The header section that a client sends; a remembered one is not read again."""
+    known = _sections.get(client) if isinstance(client, tuple) else None
+    if known is not None and known.fields == fields:
+        return known
+    if not fields:
+        return _NO_SECTION
+    names, values = zip(*fields, strict=True)
+    plan = plan_of(names)
+    if plan is not None and not plan.suits(values):
+        plan = None
+    # Whoever has the list may change it, and so he may pairs that are no tuples.
+    is_kept = isinstance(client, tuple) and isinstance(fields, list) and sum(map(len, values)) <= _LONGEST
+    if is_kept and all(isinstance(field, tuple) for field in fields):
+        section = _Section(fields.copy(), plan, names, values)
+        remember(_sections, client, section, _MOST)
+        return section
+    return _Section([], plan, names, values)
 
 
 class _Start:

@@ -164,7 +164,8 @@ class CacheMiddleware:
             await send(start)
             await send(body)
         finally:
-            engine.audience.announce_hit(hit, arrival.line, arrival.begun, arrival.ticks)
+            if arrival.ticks:
+                engine.audience.announce_hit(hit, arrival.line, arrival.begun, arrival.ticks)
 
     async def purge(
         self,

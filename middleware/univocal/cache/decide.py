@@ -20,6 +20,7 @@ from univocal.cache.vary import chosen_by, matches, without_origin
 from univocal.http.fields import first, without
 from univocal.http.forward import METHOD_OVERRIDES
 from univocal.http.messages import NO_NAMES, Fields, Request
+from univocal.http.subclassing import mypyc_attr
 
 # Each request makes one of these: they have an `__init__` of their own, as messages have. Nothing changes
 # them: type checkers and the compiled form refuse an assignment.
@@ -213,6 +214,7 @@ def select(request: Request, variants: Sequence[Stored]) -> Stored | None:
     return fallback
 
 
+@mypyc_attr(acyclic=True)
 class LateRequest:
     """A request that is put together only if a stored response depends on it."""
 

@@ -87,6 +87,11 @@ class Audience:
         self._call_later = call_later
         self._is_due = False
 
+    @property
+    def is_there(self) -> bool:
+        """Tell whether anybody hears of exchanges now."""
+        return bool(self.listeners or self.counters or self.hit_listeners)
+
     def announce(self, outcome: Outcome) -> None:
         """Tell everybody of an exchange.
 

@@ -25,6 +25,7 @@ from univocal.cache.tags import TAGGING
 from univocal.http.field_edits import FieldEdits
 from univocal.http.fields import without
 from univocal.http.messages import Fields, Received, Request
+from univocal.http.subclassing import mypyc_attr
 from univocal.judge.admission import Gate, admitted
 from univocal.judge.cache_status import Handling, cache_status
 from univocal.judge.plan import Plan
@@ -53,6 +54,7 @@ class Tally:
         self.canonical = canonical
 
 
+@mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class Hit:
     """A stored response that answers an ordinary request as it is."""
@@ -253,6 +255,7 @@ class _Located(Tally):
         return Request(b"GET", self.canonical.target, without(fields, self.dropped), ordinary=self.ordinary)
 
 
+@mypyc_attr(acyclic=True)
 class _LateRequest(LateRequest):
     """An ordinary request, whose fields are put together only if a stored response depends on them."""
 
