@@ -11,6 +11,7 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Mount, Route
 
+from tests.asgi.conftest import scope_of
 from univocal import CacheMiddleware, Rules
 
 FRESH = {"cache-control": "max-age=60"}
@@ -60,6 +61,37 @@ async def test_background_tasks_and_teardown_end_within_the_call(client_of, meth
 
     assert (await client_of(app)("/a", method)).status == 200
     assert sorted(events) == ["task", "teardown"]
+
+
+@pytest.mark.parametrize("fields", [{}, FRESH, {"cache-control": "no-store"}])
+async def test_a_slow_server_sends_a_stream_to_its_end(fields):
+    """A streaming response ends its own sending once it hears that the client has left, or has everything."""
+    sent, ended = [], asyncio.Event()
+
+    async def receive():
+        if not asked:
+            asked.append(True)
+            return {"type": "http.request", "body": b""}
+        await ended.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        await asyncio.sleep(0.01)
+        sent.append(message.get("body", b""))
+        if message["type"] == "http.response.body" and not message.get("more_body", False):
+            ended.set()
+
+    async def page(request):
+        return StreamingResponse(iter(["one ", "two"]), headers=fields)
+
+    app = CacheMiddleware(Starlette(routes=[Route("/a", page)]))
+    for _ in range(3):
+        asked = []
+        sent.clear()
+        ended.clear()
+        scope = scope_of(b"/a", "GET", "en.example", ()) | {"asgi": {"version": "3.0", "spec_version": "2.3"}}
+        await app(scope, receive, send)
+        assert (b"".join(sent), ended.is_set()) == (b"one two", True)
 
 
 async def test_an_error_of_a_background_task_is_raised(client_of):

@@ -342,8 +342,6 @@ class Call:
         return message
 
     async def _without_content(self) -> Message:
-        if self._state is CallState.ANSWERED and self.task is None:
-            return await self._behind_the_response()
         if not self.asked and self._state not in _OVER:
             self.asked = True
             return {"type": "http.request", "body": b"", "more_body": False}
@@ -352,6 +350,8 @@ class Call:
                 self._door.client.watch(0)
             self._news = asyncio.get_running_loop().create_future()
             await self._news
+        if self._state is CallState.ANSWERED and self.task is None:
+            return await self._behind_the_response()  # the server may not have sent all of it
         return {"type": _DISCONNECT}
 
     async def _behind_the_response(self) -> Message:
