@@ -206,7 +206,7 @@ class Stack:
         return self._uvicorn("app", "--app-dir", str(COMPOSE / "app"), "application:app")
 
     def _wiki(self) -> tuple[int, list[str], dict[str, str]]:
-        return self._uvicorn("wiki", "--factory", "univocal_learn.demo.wiki:Wiki")
+        return self._uvicorn("wiki", "--factory", "univocal_learn.demo.origins:Wiki")
 
     def _nginx(self) -> tuple[int, list[str], dict[str, str]]:
         port, files = self._ports["files"], self._folder / "files"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from univocal_learn.demo.wiki import READABLE, TITLES
+from univocal_learn.demo.origins import READABLE, TITLES
 
 _LINES = 6000
 _ARTICLES = 300

@@ -21,12 +21,10 @@ from univocal_app.config.values import Address
 from univocal_app.run.assemble import assemble
 from univocal_app.run.listeners import Bound, address_of, bind
 from univocal_app.run.serve import Served, Serving, run
-from univocal_learn.demo.files import FileStore
 from univocal_learn.demo.logged import write_files
-from univocal_learn.demo.servlet import ServletLike
+from univocal_learn.demo.origins import FileStore, ServletLike, Wiki
 from univocal_learn.demo.tries import Ports, as_page, as_text
 from univocal_learn.demo.visitors import Visitors
-from univocal_learn.demo.wiki import Wiki
 
 
 def demo_command(
