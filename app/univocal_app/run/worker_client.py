@@ -219,7 +219,7 @@ class _Lines:
         if response.status == 200:
             self._set(self.begun)
         else:
-            self._refuse(AnswerError(f"status {response.status}"))
+            self._refuse(TimeoutError(f"status {response.status}"))  # as it ends, it takes no followers
 
     def write(self, chunk: bytes) -> bool:
         *lines, self._begun_line = (self._begun_line + chunk).split(b"\n")
@@ -253,7 +253,7 @@ class _Lines:
             raise AnswerError(f"more than {self._most} lines")
         self._hear(line)
 
-    def _refuse(self, error: AnswerError) -> None:
+    def _refuse(self, error: Exception) -> None:
         self._end(error)
         self.cancel()
 
