@@ -25,10 +25,14 @@ LIMIT: Final = 30 * 86_400.0
 
 # A greater number is none of ours: to calculate with it, or to write it, could fail.
 _GREATEST: Final = 2.0**53
-_NUMBER: Final = re.compile(rb"-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:e[+-]?[0-9]{1,3})?")
 _UNTAGGED: Final = frozenset[bytes]()  # one for all: each would take 216 bytes
-_LENGTH: Final = re.compile(rb"(0|[1-9][0-9]{0,8}):")
-_FIRST_LINE: Final = re.compile(rb"%d ([wp]) (\S+) (\S+) (\S+) ([0-9]{1,4})\n" % FORMAT)
+# Digits of a netstring's length.
+_LENGTH: Final = 9
+_TIME: Final = rb"(-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:e[+-]?[0-9]{1,3})?)"
+_FIRST_LINE: Final = re.compile(rb"%d [wp] %b %b \S+ ([0-9]{1,4})\n" % (FORMAT, _TIME, _TIME))
+_NUMBERS: Final = re.compile(
+    b" ".join((*[b"([01])"] * 4, *[b"([0-9]{1,16})"] * 4, b"(-1|[0-9]{1,16})", *[_TIME] * 4))
+)
 # A head is written as it is: what stands in it must be lines, none of them empty.
 _HEAD: Final = re.compile(rb"HTTP/1\.1 ([1-5][0-9]{2}) [^\r\n\0]*\r\n(?:[^\r\n\0:]+: [^\r\n\0]*\r\n)*")
 
@@ -89,16 +93,17 @@ def _decoded(key: bytes, described: bytes, body: bytes | None) -> Stored:
     first = _FIRST_LINE.match(described)
     if first is None:
         raise ValueError
-    pieces = netstrings(described, first.end())
-    tags, pieces = pieces[: int(first[5])], pieces[int(first[5]) :]
-    numbers, etag, last_modified, strong, language, *vary, head = pieces
-    no_cache, stale_usable, bodiless, partial, *more = (_read(each) for each in numbers.split(b" "))
-    cost, length, start, last, complete, *times = more
-    born, stale_while_revalidate, stale_if_error, modified = times
-    status = _HEAD.fullmatch(head)
-    if status is None or cost < len(head) + length or len(tags) != int(first[5]):
+    fresh_until, response_time, tagged = first.groups()
+    pieces, at = netstrings(described, first.end()), int(tagged)
+    if len(pieces) < at + 6:
         raise ValueError
-    if body is not None and length != len(body):
+    tags, vary, head = pieces[:at], pieces[at + 5 : -1], pieces[-1]
+    numbers, status = _NUMBERS.fullmatch(pieces[at]), _HEAD.fullmatch(head)
+    if numbers is None or status is None:
+        raise ValueError
+    no_cache, stale_usable, bodiless, partial, cost, length, start, last, complete, *times = numbers.groups()
+    born, stale_while_revalidate, stale_if_error, modified = times
+    if int(cost) < len(head) + int(length) or (body is not None and len(body) != int(length)):
         raise ValueError
     return Stored(
         key=key,
@@ -106,20 +111,20 @@ def _decoded(key: bytes, described: bytes, body: bytes | None) -> Stored:
         head=head,
         body=body or b"",
         vary=tuple(zip(vary[::2], map(read_optional, vary[1::2]), strict=True)),
-        response_time=_read(first[3]),
-        born=born,
-        fresh_until=_read(first[2]),
-        no_cache=bool(no_cache),
-        stale_usable=bool(stale_usable),
-        stale_while_revalidate=stale_while_revalidate,
-        stale_if_error=stale_if_error,
-        etag=read_optional(etag),
-        last_modified=read_optional(last_modified),
-        modified=modified,
-        strong=read_optional(strong),
-        part=Part(int(start), int(last), None if complete < 0 else int(complete)) if partial else None,
-        bodiless=bool(bodiless),
-        language=read_optional(language),
+        response_time=_time(response_time),
+        born=_time(born),
+        fresh_until=_time(fresh_until),
+        no_cache=no_cache == b"1",
+        stale_usable=stale_usable == b"1",
+        stale_while_revalidate=_time(stale_while_revalidate),
+        stale_if_error=_time(stale_if_error),
+        etag=read_optional(pieces[at + 1]),
+        last_modified=read_optional(pieces[at + 2]),
+        modified=_time(modified),
+        strong=read_optional(pieces[at + 3]),
+        part=_part(int(start), int(last), int(complete)) if partial == b"1" else None,
+        bodiless=bodiless == b"1",
+        language=read_optional(pieces[at + 4]),
         search=None,
         tags=frozenset(tags) if tags else _UNTAGGED,
         reusable=True,
@@ -136,21 +141,26 @@ def netstrings(octets: bytes, position: int) -> list[bytes]:
     """The netstrings from a position to the end. Raises ValueError."""
     pieces = []
     while position < len(octets):
-        length = _LENGTH.match(octets, position)
-        if length is None:
+        begin = octets.find(b":", position, position + _LENGTH + 1) + 1
+        length = octets[position : max(0, begin - 1)]
+        if not length.isdigit() or (length[:1] == b"0" and length != b"0"):
             raise ValueError
-        position = length.end() + int(length[1])
-        pieces.append(octets[length.end() : position])
+        position = begin + int(length)
+        pieces.append(octets[begin:position])
     if position != len(octets):
         raise ValueError
     return pieces
 
 
-def _read(text: bytes) -> float:
-    value = float(text) if _NUMBER.fullmatch(text) else None
-    if value is None or abs(value) > _GREATEST:
+def _time(text: bytes) -> float:
+    value = float(text)
+    if abs(value) > _GREATEST:
         raise ValueError
     return value
+
+
+def _part(first: int, last: int, complete: int) -> Part:
+    return Part(first, last, None if complete < 0 else complete)
 
 
 def optional(value: bytes | None) -> bytes:
@@ -160,6 +170,8 @@ def optional(value: bytes | None) -> bytes:
 
 def read_optional(piece: bytes) -> bytes | None:
     """The value that `optional` wrote. Raises ValueError."""
-    if piece[:1] not in {b"-", b"+"} or (piece[:1] == b"-" and len(piece) > 1):
+    if piece[:1] == b"+":
+        return piece[1:]
+    if piece != b"-":
         raise ValueError
-    return piece[1:] if piece[:1] == b"+" else None
+    return None
