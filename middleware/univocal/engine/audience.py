@@ -106,6 +106,9 @@ class Audience:
     def announce_hit(self, hit: Hit, received: Received, begun: float, ticks: float) -> None:
         """Tell of a hit that was answered; it began at `begun`, when the performance counter said `ticks`."""
         seconds = time.perf_counter() - ticks
+        if hit.hit_fields.handling.detail:  # no ordinary one: a store behind memory had it
+            self.announce(Outcome.of_hit(hit, received, begun, seconds))
+            return
         for each in self.hit_listeners:
             try:
                 each.hit(hit, received, begun, seconds)

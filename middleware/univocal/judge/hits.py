@@ -136,15 +136,18 @@ class Hits:
             host, scheme, client = peer.hosts[0], peer.scheme, peer.client
         there = self._located.get((host, scheme))
         located = None if there is None else there.get(received.target)
+        behind: Sequence[Stored] = ()  # what a store behind memory has
         if located is None:
-            located = self._locate(received.target, host, scheme)
-            if located is None:
+            found = self._locate(received.target, host, scheme, now)
+            if found is None:
                 return None
+            located, behind = found
         if (plan.cookie and located.looks_at_cookies) or len(values) > located.max_fields:
             return None
 
         personal = plan.personal and not located.is_impersonal(plan)
-        held = self._gate.tiers.revisit(located.entry, now) or self._look_up(located, now)
+        held = behind or self._gate.tiers.revisit(located.entry, now) or self._look_up(located, now)
+        held = held or (behind := self._gate.tiers.glance(located.key, now))
         late = _LateRequest(located, plan, values)
         stored = at_once(held, late, now, personal=personal, keyed=located.keyed)
         if stored is None or (located.strips_tags and any(stored.line(name) is not None for name in TAGGING)):
@@ -158,9 +161,10 @@ class Hits:
         age = max(0, int(now - stored.born))  # the clock may have been set back
         ttl = int(stored.fresh_until - stored.born - age)
         hit_fields = located.hit_fields
-        if hit_fields is None or ttl != located.ttl:
-            hit_fields = _hit_fields(ttl, located.canonical, runtime.cache_status)
-            located.ttl, located.hit_fields = ttl, hit_fields
+        if behind or hit_fields is None or ttl != located.ttl:
+            detail = "shared" if behind else ""
+            hit_fields = _hit_fields(ttl, located.canonical, runtime.cache_status, detail)
+            located.ttl, located.hit_fields = -1 if behind else ttl, hit_fields
         head = head if located.shown is None else located.shown.apply_to_head(head)
         return Hit(form, head, age, client, hit_fields, located, plan, values)
 
@@ -179,15 +183,21 @@ class Hits:
         form = self._gate.tiers.compression.choose(stored, codings)
         return (form.head, form) if form is not stored else (stored.head + forms_of(stored).vary, stored)
 
-    def _locate(self, target: bytes, host: bytes, scheme: bytes) -> _Located | None:
-        """Resolve a target; None if nothing is stored, or if more than that has to be looked at."""
-        runtime = self._runtime
+    def _locate(
+        self, target: bytes, host: bytes, scheme: bytes, now: float
+    ) -> tuple[_Located, Sequence[Stored]] | None:
+        """Resolve a target; None if nothing is stored, or if more than that has to be looked at.
+
+        With it comes what a store behind memory has of it, if memory has nothing.
+        """
+        runtime, tiers = self._runtime, self._gate.tiers
         if runtime.limits.forbid(target):
             return None
         resolved = resolve(target, (host,), scheme, runtime.sites)
         if not isinstance(resolved, Canonical):
             return None
-        if not self._gate.tiers.memory.may_hold(resolved.key):
+        is_in_memory = tiers.memory.may_hold(resolved.key)
+        if not (is_in_memory or tiers.glances):
             return None  # most targets of misses are asked for once: they displace none that are hit
         settings = runtime.settings_of(resolved.site, resolved.route)
         rules = runtime.protected(settings.rules, resolved)
@@ -197,13 +207,16 @@ class Hits:
             special = special or bool(runtime.restrictions_of(resolved))
         if special or rules.bypasses_path(resolved.target):
             return None
+        behind = () if is_in_memory else tiers.glance(resolved.key, now)
+        if not (is_in_memory or behind):
+            return None
         located = _Located(resolved, settings, rules, runtime.limits.max_fields or sys.maxsize)
         if len(target) + len(host) <= _LONGEST:
             if len(self._order) >= _MOST_LOCATED:
                 self._forget_oldest()
             self._order.append((host, scheme, target))
             self._located.setdefault((host, scheme), {})[target] = located
-        return located
+        return located, behind
 
     def _forget_oldest(self) -> None:
         host, scheme, target = self._order.popleft()
@@ -277,17 +290,21 @@ def _dropped(rules: Rules, edits: FieldEdits | None) -> frozenset[bytes]:
     return dropped | {b"cookie"} if rules.ignores_cookies(b"GET") else dropped
 
 
-def _hit_fields(ttl: int, canonical: Canonical, mode: Literal["plain", "key", "off"]) -> HitFields:
+def _hit_fields(
+    ttl: int, canonical: Canonical, mode: Literal["plain", "key", "off"], detail: str
+) -> HitFields:
     """The handling and fields of a hit that stays fresh for `ttl` seconds."""
-    return _with_lines(ttl, canonical, mode) if mode == "key" else _keyless(ttl, mode)
+    return _with_lines(ttl, canonical, mode, detail) if mode == "key" else _keyless(ttl, mode, detail)
 
 
 @lru_cache(maxsize=1024)
-def _keyless(ttl: int, mode: Literal["plain", "off"]) -> HitFields:
-    return _with_lines(ttl, None, mode)
+def _keyless(ttl: int, mode: Literal["plain", "off"], detail: str) -> HitFields:
+    return _with_lines(ttl, None, mode, detail)
 
 
-def _with_lines(ttl: int, canonical: Canonical | None, mode: Literal["plain", "key", "off"]) -> HitFields:
-    handling = Handling(hit=True, ttl=ttl)
+def _with_lines(
+    ttl: int, canonical: Canonical | None, mode: Literal["plain", "key", "off"], detail: str
+) -> HitFields:
+    handling = Handling(hit=True, ttl=ttl, detail=detail)
     fields = cache_status(handling, canonical, mode)
     return HitFields(handling, fields, b"".join([b"%b: %b\r\n" % field for field in fields]))

@@ -26,10 +26,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import ClassVar, Final, NamedTuple, Protocol, TypeAlias
 
 from univocal.cache.stored import Stored
 from univocal.http.messages import Request
+from univocal.http.subclassing import mypyc_attr
 from univocal.store.journal import Purge
 from univocal.store.leases import Lease
 from univocal.store.purge_selectors import Selector
@@ -109,6 +110,7 @@ class Watcher(Protocol):
         """The journal goes on: `last` has changed."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Siblings(Protocol):
     """The processes of one program that share a store: a purge that one has confirmed is in force in all."""
 
@@ -144,8 +146,14 @@ class Settled(NamedTuple):
     lost: int
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Entries(ABC):
-    """The stored responses of all nodes, by key. Every method but `close` may raise StoreUnavailableError."""
+    """The stored responses of all nodes, by key. Every method but `close` may raise StoreUnavailableError.
+
+    `glances`: some may be at hand, for `glance`.
+    """
+
+    glances: ClassVar[bool] = False
 
     @abstractmethod
     async def lookup(self, key: bytes, now: float, request: Request | None = None) -> Sequence[Numbered]:
@@ -157,6 +165,10 @@ class Entries(ABC):
     def glance(self, key: bytes, now: float) -> Sequence[Numbered] | None:  # noqa: ARG002
         """The responses of a key as `lookup` gives them; None where that takes a wait."""
         return None
+
+    def take(self, lease: FetchLease) -> bool:  # noqa: ARG002
+        """Take the turn as `begin` does; False where that takes a wait, or the turn is another's."""
+        return False
 
     @abstractmethod
     async def begin(self, lease: FetchLease, now: float) -> float:
@@ -231,6 +243,7 @@ class Entries(ABC):
         """Write what is under way, and let go."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Purges(ABC):
     """The journal of a store: all nodes' purges, in one order."""
 

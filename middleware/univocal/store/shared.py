@@ -90,7 +90,7 @@ class SharedTier(Tiers):
         patience: float = 5.0,
         name: str = "the store",
     ) -> None:
-        super().__init__(memory)
+        super().__init__(memory, glances=entries.glances)
         self.clock: Final = clock
         self.name: Final = name
         self.ttl = detached_ttl
@@ -322,6 +322,10 @@ class SharedTier(Tiers):
         self.memory.purge(selector, now, sparing=ours.local)
         ours.owed.append(selector)
 
+    def glance(self, key: bytes, now: float) -> Sequence[Stored]:
+        seen = self._at_hand(key, now) if self._is_there else None
+        return self._reliable(key, seen)[0] if seen else ()
+
     # With a continuation
 
     def fill(
@@ -333,35 +337,52 @@ class SharedTier(Tiers):
         *,
         joined: bool,
     ) -> None:
-        if self._is_there and self._glanced(_of(lease), judge):
-            then(True)
-        elif self._is_there:
-            self._go_on(self._fill(_of(lease), request, judge, joined=joined), then, otherwise=False)
+        ours = _of(lease)
+        satisfied = self._filled_at_once(ours, judge, joined=joined) if self._is_there else False
+        if satisfied is None:
+            self._go_on(self._fill(ours, request, judge, joined=joined), then, otherwise=False)
         else:
-            then(False)
+            then(satisfied)
 
-    def _glanced(self, lease: NodeLease, judge: Satisfies) -> bool:
-        """Show `judge` what the store has at hand, within the call."""
+    def _filled_at_once(self, lease: NodeLease, judge: Satisfies, *, joined: bool) -> bool | None:
+        """Show `judge` what the store has at hand, and take the turn; None where that takes a wait."""
+        seen = self._at_hand(lease.key, self.clock())
+        if seen is None:
+            return None
+        lease.seen = seen
+        if seen and judge(*self._reliable(lease.key, seen)):
+            return True
+        if joined and not self._entries.take(lease.fetch):
+            return None
+        self._begin_anew(lease)
+        return False
+
+    def _at_hand(self, key: bytes, now: float) -> Sequence[Numbered] | None:
+        """What the store has of a key, valid by now, which memory takes in; None where that takes a wait."""
         if not self._follow():
-            return False
+            return None
         trimmed = self._journal.trimmed
-        numbered = self._entries.glance(lease.key, self.clock())
+        numbered = self._entries.glance(key, now)
         self._follow()
-        if not numbered or self._journal.trimmed != trimmed:
-            return False
-        lease.seen = [self._valid_by_now(each) for each in numbered]
-        self._take_in(lease.seen)
-        return judge(*self._reliable(lease))
+        if numbered is None or self._journal.trimmed != trimmed:
+            return None
+        seen = [self._valid_by_now(each) for each in numbered]
+        self._take_in(seen)
+        return seen
 
     async def _fill(self, lease: NodeLease, request: Request, judge: Satisfies, *, joined: bool) -> bool:
         """Show `judge` what the store has; where that does not satisfy it, the fetch begins now."""
         with suppress(StoreUnavailableError):
             if await self._satisfied(lease, request, judge, joined=joined):
                 return True
-        self._follow()
-        self.memory.release(lease.local)  # purges until now do not mean what is not fetched yet
-        lease.local = self.memory.begin(lease.key, self.clock())
+        self._begin_anew(lease)
         return False
+
+    def _begin_anew(self, lease: NodeLease) -> None:
+        """Have no purge until now mean what is not fetched yet."""
+        self._follow()
+        self.memory.release(lease.local)
+        lease.local = self.memory.begin(lease.key, self.clock())
 
     async def _satisfied(self, lease: NodeLease, request: Request, judge: Satisfies, *, joined: bool) -> bool:
         """Tell whether the store satisfies `judge`; wait for another node's fetch while it does not."""
@@ -370,7 +391,7 @@ class SharedTier(Tiers):
         while True:
             await self._catch_up()
             wait = await self._read(lease, request, joined=joined)
-            if judge(*self._reliable(lease)):
+            if judge(*self._reliable(lease.key, lease.seen)):
                 return True
             if not joined or fetch.has_turn or loop.time() >= until:
                 return False
@@ -418,22 +439,24 @@ class SharedTier(Tiers):
         left = self._journal.surviving(each.number, each.stored.key, each.stored)
         return each if left is None else Numbered(max(each.number, self._followed), left, each.has_content)
 
-    def _reliable(self, lease: NodeLease) -> tuple[Sequence[Stored], Sequence[Stored]]:
+    def _reliable(self, key: bytes, seen: Sequence[Numbered]) -> tuple[Sequence[Stored], Sequence[Stored]]:
         """The stored responses that may be served, and those that the origin server may be asked about.
 
         This node may know of no purge since it read them: the process stood still, or the store is away. Then
         only memory counts.
         """
         now = self.clock()
-        known = self.lookup(lease.key, now)
+        known = self.lookup(key, now)
         if not self._is_there or not self._follow() or now >= self._purges.trusted_until():
             return known, known
-        whole = self._valid(one for one in lease.seen if one.has_content)
-        others = self._valid(one for one in lease.seen if not one.has_content)
-        servable = [*known, *(one for one in whole if not is_among(known, one))]
-        return servable, [*servable, *(one for one in others if not is_among(servable, one))]
+        whole = self._valid([one for one in seen if one.has_content])
+        servable = [*known, *[one for one in whole if not is_among(known, one)]]
+        if len(whole) == len(seen):
+            return servable, servable
+        others = self._valid([one for one in seen if not one.has_content])
+        return servable, [*servable, *[one for one in others if not is_among(servable, one)]]
 
-    def _valid(self, numbered: Iterable[Numbered]) -> list[Stored]:
+    def _valid(self, numbered: Sequence[Numbered]) -> list[Stored]:
         """The responses, of those read, that the journal leaves valid, and the purges that it is owed."""
         self._follow()
         valid, trimmed = list[Stored](), self._journal.trimmed
@@ -441,8 +464,8 @@ class SharedTier(Tiers):
             if number < trimmed:
                 continue
             left = self._journal.surviving(number, stored.key, stored)
-            owed = [selector for selector in self._owed if selector.means(stored)]
-            if left is not None and all(selector.soft for selector in owed):
+            owed = [each for each in self._owed if each.means(stored)]
+            if left is not None and all(each.soft for each in owed):
                 valid.append(softened(left, self.clock()) if owed else left)
         return valid
 
@@ -454,9 +477,9 @@ class SharedTier(Tiers):
 
     def _take_in(self, numbered: Sequence[Numbered]) -> None:
         """Let memory have what the store has, but for what is older than its own."""
-        for stored in self._valid(one for one in numbered if one.has_content):
-            same = [one for one in self.memory.lookup(stored.key) if one.vary == stored.vary]
-            if any(one.response_time >= stored.response_time for one in same) or not self._is_there:
+        for stored in self._valid([one for one in numbered if one.has_content]):
+            here = [one for one in self.memory.lookup(stored.key) if one.vary == stored.vary]
+            if not self._is_there or any(one.response_time >= stored.response_time for one in here):
                 continue
             lease = self.memory.begin(stored.key, self.clock())
             self.memory.commit(lease, stored)
@@ -508,9 +531,9 @@ class SharedTier(Tiers):
         self._go_on(publish(), lambda _: then(), otherwise=None)
 
     def let_go(self, lease: TierLease) -> None:
-        ours = _of(lease)
-        if ours.fetch.has_turn:
-            self._go_on(self._entries.end(ours.fetch), lambda _: None, otherwise=None)
+        fetch = _of(lease).fetch
+        if fetch.has_turn:
+            self._go_on(self._entries.end(fetch), lambda _: None, otherwise=None)
 
     def end(self, lease: TierLease, then: Callable[[], None]) -> None:
         ours = _of(lease)
@@ -532,8 +555,7 @@ class SharedTier(Tiers):
                             await self._publish(selector, self.clock(), lease)
         finally:
             self.memory.end(lease.local)
-            if lease.fetch.has_turn:
-                await self._entries.end(lease.fetch)
+            self.let_go(lease)
 
     async def _store(self, lease: NodeLease, stored: Stored) -> None:
         """Store a response with the number up to which no purge means it."""
@@ -623,14 +645,16 @@ class SharedTier(Tiers):
 
     async def _publish_owed(self) -> None:
         """Publish the first purge that is owed; what is owed meanwhile, be it the same, is another."""
-        try:
+        is_paid = False
+        with suppress(StoreUnavailableError):
             for piece in pieces_of(self._owed[0]):
                 number = await self._purges.publish(piece, self.clock())
                 await self._entries.settle(piece, number, self.clock(), waits=False)
-        except StoreUnavailableError:
-            await asyncio.sleep(_PAY_AGAIN)
-        else:
+            is_paid = True
+        if is_paid:
             del self._owed[0]
+        else:
+            await asyncio.sleep(_PAY_AGAIN)
 
     def counts(self, selector: Selector) -> bool:
         return self._entries.counts(selector)

@@ -38,10 +38,14 @@ TierLease: TypeAlias = Lease | NodeLease
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Tiers:
-    """Looks up, stores and purges responses, on this node and on all nodes that share its store."""
+    """Looks up, stores and purges responses, on this node and on all nodes that share its store.
 
-    def __init__(self, memory: MemoryStore) -> None:
+    `glances`: a store behind memory may have more at hand, which `glance` tells.
+    """
+
+    def __init__(self, memory: MemoryStore, *, glances: bool = False) -> None:
         self.memory: Final = memory
+        self.glances: Final = glances
         self.compression: Final = Compression(memory)
         self._sweeping = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
@@ -56,6 +60,10 @@ class Tiers:
     @abstractmethod
     def lookup(self, key: bytes, now: float) -> Sequence[Stored]:
         """The valid responses in memory, newest first."""
+
+    def glance(self, key: bytes, now: float) -> Sequence[Stored]:  # noqa: ARG002
+        """The valid responses that a store behind memory has at hand; memory has them from now on."""
+        return ()
 
     @abstractmethod
     def revisit(self, entry: Entry, now: float) -> Sequence[Stored]:

@@ -20,9 +20,15 @@ from typing import Any
 import pytest
 
 from support import stored_response
+from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.http.errors import ConfigurationError, RefusedError
-from univocal.http.messages import Request
+from univocal.http.messages import Received, Request
+from univocal.judge.admission import Gate
+from univocal.judge.hits import Hits
+from univocal.judge.plan import plan_of
+from univocal.judge.profiles import builtin_profiles
+from univocal.judge.runtime import Runtime
 from univocal.store.address import file_tier
 from univocal.store.file.directory import Directory, new_in_memory
 from univocal.store.file.entries import FileEntries
@@ -465,6 +471,50 @@ async def test_a_content_that_is_not_whole_is_gone(opened: Open, tmp_path: Path)
     assert [await served(other, name) for name in "ac"] == [[b"new" * 10_000], [b"newer" * 10_000]]
 
 
+async def warm(tier: SharedTier) -> None:
+    """Let the event loop have a connection of its own to the database, as after any first read."""
+    await tier._entries.lookup(b"another", time.time())
+
+
+async def test_a_response_on_the_disk_is_a_hit_within_the_call(opened: Open) -> None:
+    """It says that it was not in memory, where it is from then on; a purged one is none."""
+    first, second = await opened(), await opened()
+    hits = Hits(Gate(Runtime.everywhere(builtin_profiles()["asgi"], Rules()), second))
+    plan, received = plan_of((b"host",)), Received(b"GET", b"/a", b"http", None)
+    assert plan is not None
+
+    def hit() -> tuple[bytes, str] | None:
+        found = hits.find(received, plan, [b"en.example"], time.time())
+        return None if found is None else (found.stored.body, found.hit_fields.handling.detail)
+
+    await warm(second)
+    assert hit() is None
+    named = hits._gate.admit(received, [(b"host", b"en.example")], time.time()).canonical
+    assert named is not None
+    body = os.urandom(20_000)
+    await store(first, replace(response("a", body), key=named.key))
+    assert hit() == (body, "shared")
+    assert hit() == (body, "")
+    await first.purge(Keys(frozenset((named.key,))), time.time())
+    assert hit() is None
+
+
+async def test_a_fetch_that_has_its_turn_begins_within_the_call(opened: Open) -> None:
+    """Where another process fetches the same, it waits instead, and has that response."""
+    first, second = await opened(), await opened()
+    lease, told = first.begin(key("a"), time.time()), list[bool]()
+    await warm(first)
+    await warm(second)
+    first.fill(lease, REQUEST, lambda *_: False, told.append, joined=True)
+    assert told == [False]
+    waiting = asyncio.create_task(served(second, "a", joined=True))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    first.commit(lease, response("a"))
+    first.end(lease, lambda: None)
+    assert await asyncio.wait_for(waiting, 5) == [b"content"]
+
+
 async def test_a_content_is_read_at_once_or_off_the_loop(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -488,6 +538,7 @@ async def test_a_content_is_read_at_once_or_off_the_loop(
             assert [row.stored.body for row in await entries.lookup(key("b"), time.time())] == [b"b" * 20_000]
 
 
+@pytest.mark.pure("a method is replaced, and compiled code calls its own")
 async def test_an_unexpected_fault_of_one_write_stops_no_later_one(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -499,6 +550,7 @@ async def test_an_unexpected_fault_of_one_write_stops_no_later_one(
     assert await served(second, "b") == [b"content"]
 
 
+@pytest.mark.pure("a method is replaced, and compiled code calls its own")
 @pytest.mark.parametrize("fault", [RuntimeError("fault"), SystemExit(1)], ids=["an error", "an end"])
 @pytest.mark.parametrize("name", ["time.sleep", "EntryTable.begin"])
 async def test_a_writing_thread_that_ends_is_begun_again(
@@ -713,6 +765,7 @@ async def test_expired_and_purged_rows_are_removed_in_the_background(opened: Ope
     assert left == {key(str(number)) for number in range(3, 20, 2)}
 
 
+@pytest.mark.pure("a constant is replaced, and compiled code has its own")
 def test_a_directory_in_memory_whose_program_was_killed_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -792,13 +845,15 @@ async def test_a_removed_directory_costs_nobody_else_a_descriptor(opened: Open, 
         os.close(other)
 
 
+@pytest.mark.pure("a method is replaced, and compiled code calls its own")
 async def test_a_large_response_is_written_only_where_nothing_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What waits to be written is bounded; one response above the bound is not refused for good."""
-    results, go_on, begin = list[str](), threading.Event(), EntryTable.begin
+    results, stands, go_on, begin = list[str](), threading.Event(), threading.Event(), EntryTable.begin
 
     def held(rows: EntryTable) -> None:
+        stands.set()
         go_on.wait()
         begin(rows)
 
@@ -814,7 +869,7 @@ async def test_a_large_response_is_written_only_where_nothing_waits(
     try:
         await asyncio.sleep(0)
         first = commit("first", 100)
-        await asyncio.sleep(0.1)  # the writer has it, and stands
+        await asyncio.to_thread(stands.wait)  # the writer has it
         alone, beside, small = commit("alone", 9 << 20), commit("beside", 9 << 20), commit("small", 100)
         await asyncio.sleep(0)
         assert results == ["full", "full"]

@@ -93,6 +93,8 @@ class _Work:
 class FileEntries(Entries):
     """The rows of a directory, of at most `disk_bytes`; what is longest unused makes room."""
 
+    glances = True
+
     def __init__(self, directory: Directory, disk_bytes: int, report: StoreReport = unreported) -> None:
         self.disk_bytes = disk_bytes
         self.directory, self._report = directory, report
@@ -156,6 +158,7 @@ class FileEntries(Entries):
             if self._at_hand is not None:
                 self._at_hand[1].close()
             self._at_hand, self._offered = self._offered, None
+            self._has_read_disk()  # what was read until now was not read for a request
         if self._at_hand is None or now < self._slow_until:
             return None
         generation, rows = self._at_hand
@@ -192,12 +195,12 @@ class FileEntries(Entries):
             self._report(command, result, time.perf_counter() - begun)
 
     def _read_now(self, read: Callable[[EntryTable], T]) -> T:
-        before = self._read_rows
-        self._read_rows = generation, rows = self._current(before)
-        if before is None or before[1] is not rows:
+        self._read_rows = generation, rows = self._current(self._read_rows)
+        at_hand = self._offered or self._at_hand
+        if at_hand is None or at_hand[0] != generation:
             with suppress(sqlite3.Error, OSError):
-                at_hand = self._opened(generation, patience=0.0)
-                self._offered, unused = (generation, at_hand), self._offered
+                unused = self._offered
+                self._offered = generation, self._opened(generation, patience=0.0)
                 if unused is not None:
                     unused[1].close()
         try:
@@ -245,13 +248,18 @@ class FileEntries(Entries):
 
     # Turns
 
+    def take(self, lease: FetchLease) -> bool:
+        lease.has_turn = self.directory.turns.take(lease.key)
+        return lease.has_turn
+
     async def begin(self, lease: FetchLease, now: float) -> float:  # noqa: ARG002
-        turns = self.directory.turns
-        lease.has_turn = turns.take(lease.key)
-        lease.holder = b"" if lease.has_turn else turns.holder(lease.key)
+        lease.holder = b"" if self.take(lease) else self.directory.turns.holder(lease.key)
         return 0.0 if lease.has_turn else _TURN
 
     async def end(self, lease: FetchLease) -> None:
+        self._give(lease)
+
+    def _give(self, lease: FetchLease) -> None:
         if lease.has_turn:
             lease.has_turn = False
             self.directory.turns.give(lease.key)
@@ -278,7 +286,7 @@ class FileEntries(Entries):
             raise
         finally:
             self._report("commit", result, time.perf_counter() - begun)
-            await self.end(lease)
+            self._give(lease)
 
     def _put(self, rows: EntryTable, put: Put, lease: FetchLease, stored: Stored) -> bool:
         """Write a response, unless a purge means it that was put in force since its number was noted.

@@ -36,7 +36,7 @@ class FilePurges(Purges):
         self._ring: Final = ring
         self._is_in_place: Final = is_in_place or (lambda: ring.is_in_place)
         self._compiler, self._report = compiler, report
-        self._thread: Final = ThreadPoolExecutor(1, "univocal-purges")
+        self._appender: Final = ThreadPoolExecutor(1, "univocal-purges")
         self._watch: asyncio.Task[None] | None = None
 
     async def start(self, watcher: Watcher) -> None:
@@ -63,7 +63,7 @@ class FilePurges(Purges):
         try:
             loop = asyncio.get_running_loop()
             names = len(selector.names())
-            return await loop.run_in_executor(self._thread, self._append, payload, names)
+            return await loop.run_in_executor(self._appender, self._append, payload, names)
         except StoreUnavailableError:
             result = "late"
             raise
@@ -92,4 +92,4 @@ class FilePurges(Purges):
     async def close(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
-        self._thread.shutdown()
+        self._appender.shutdown()

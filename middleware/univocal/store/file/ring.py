@@ -194,26 +194,30 @@ class Ring:
         if need > self._capacity // 4:
             raise StoreUnavailableError("too long for the journal")
         until = time.monotonic() + patience
-        while True:
-            with self.alone():
-                start = self.last
-                left = self._capacity - start % self._capacity
-                if left < need:
-                    start += left
-                end = start + need
-                if self._makes_room(end - self._capacity, time.monotonic() >= until):
-                    if start != self.last and left >= _RECORD.size:
-                        self._write(self.last, _RECORD.pack(start, _SKIPPED, b""))
-                    self._write(start, _RECORD.pack(end, len(payload), _digest(end, payload)) + payload)
-                    self._flush_ring(self.last, end)
-                    self._starts[end] = start
-                    self._head[_LAST] = end
-                    self._flush(0, _HEAD)
-                    break
+        while (end := self._appended(payload, need, until)) is None:
             time.sleep(_WAIT)
         if len(self._starts) > _MOST_UNSETTLED:
             self._starts.pop(next(iter(self._starts)), None)
         return end
+
+    def _appended(self, payload: bytes, need: int, until: float) -> int | None:
+        """The number of a purge that is added; None where it waits for the walk."""
+        with self.alone():
+            start = self.last
+            left = self._capacity - start % self._capacity
+            if left < need:
+                start += left
+            end = start + need
+            if not self._makes_room(end - self._capacity, time.monotonic() >= until):
+                return None
+            if start != self.last and left >= _RECORD.size:
+                self._write(self.last, _RECORD.pack(start, _SKIPPED, b""))
+            self._write(start, _RECORD.pack(end, len(payload), _digest(end, payload)) + payload)
+            self._flush_ring(self.last, end)
+            self._starts[end] = start
+            self._head[_LAST] = end
+            self._flush(0, _HEAD)
+            return end
 
     def _makes_room(self, needed: int, at_any_cost: bool) -> bool:
         """Let the beginning go up to a position and some more; False if that would lose entries."""
