@@ -553,9 +553,11 @@ class SharedTier(Tiers):
                     case selector:
                         with suppress(RefusedError):
                             await self._publish(selector, self.clock(), lease)
-        finally:
-            self.memory.end(lease.local)
-            self.let_go(lease)
+        except Exception:
+            logger.exception("%s failed", self.name)
+        self.memory.end(lease.local)
+        if lease.fetch.has_turn:
+            await self._entries.end(lease.fetch)
 
     async def _store(self, lease: NodeLease, stored: Stored) -> None:
         """Store a response with the number up to which no purge means it."""
