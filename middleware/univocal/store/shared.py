@@ -358,7 +358,7 @@ class SharedTier(Tiers):
         return False
 
     def _at_hand(self, key: bytes, now: float) -> Sequence[Numbered] | None:
-        """What the store has of a key, valid by now, which memory takes in; None where that takes a wait."""
+        """The store's responses of a key, valid by now, which memory takes in; None if that takes a wait."""
         if not self._follow():
             return None
         trimmed = self._journal.trimmed

@@ -476,7 +476,7 @@ async def warm(tier: SharedTier) -> None:
     await tier._entries.lookup(b"another", time.time())
 
 
-async def test_a_response_on_the_disk_is_a_hit_within_the_call(opened: Open) -> None:
+async def test_a_response_on_disk_is_a_hit_within_the_call(opened: Open) -> None:
     """It says that it was not in memory, where it is from then on; a purged one is none."""
     first, second = await opened(), await opened()
     hits = Hits(Gate(Runtime.everywhere(builtin_profiles()["asgi"], Rules()), second))
