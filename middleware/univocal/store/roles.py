@@ -24,7 +24,7 @@ The rules for an implementation:
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Final, NamedTuple, Protocol, TypeAlias
 
@@ -147,7 +147,7 @@ class Settled(NamedTuple):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Entries(ABC):
+class Entries:
     """The stored responses of all nodes, by key. Every method but `close` may raise StoreUnavailableError.
 
     `glances`: some may be at hand, for `glance`.
@@ -207,7 +207,7 @@ class Entries(ABC):
         Returns them, with or without content.
         """
 
-    async def settle(self, selector: Selector, number: int, now: float, *, waits: bool) -> None:  # noqa: B027
+    async def settle(self, selector: Selector, number: int, now: float, *, waits: bool) -> None:
         """Carry out a purge that is in force with this number on the entries that it names.
 
         It is done when this returns, if that `waits` and the store can be written; else soon.
@@ -231,7 +231,7 @@ class Entries(ABC):
         """The responses that the store holds by now; None if it does not say."""
         return None
 
-    async def walk(self, judge: Judge, followed: Callable[[], int]) -> None:  # noqa: B027
+    async def walk(self, judge: Judge, followed: Callable[[], int]) -> None:
         """Clean up in the background until it is cancelled, if the store does not by itself.
 
         `judge` tells what purges have left of responses without content. The walk may give those the number
@@ -244,7 +244,7 @@ class Entries(ABC):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Purges(ABC):
+class Purges:
     """The journal of a store: all nodes' purges, in one order."""
 
     @abstractmethod
@@ -266,7 +266,7 @@ class Purges(ABC):
         Raises BeyondHorizonError if some are gone.
         """
 
-    async def reach(self, number: int, seconds: float) -> None:  # noqa: B027
+    async def reach(self, number: int, seconds: float) -> None:
         """Wait so long at most until `follow` reaches a number that `last` gave."""
 
     @abstractmethod
