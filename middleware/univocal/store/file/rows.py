@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import time
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from itertools import islice
@@ -42,6 +43,8 @@ from univocal.store.roles import Numbered
 
 # Seconds for which another process may be writing.
 PATIENCE: Final = 2.0
+# Seconds between two attempts to shorten a full log.
+_PAUSE: Final = 0.001
 _CACHE: Final = 2_048  # KiB
 # As many rows are evicted, or looked at by a walk, at a time.
 SLICE: Final = 200
@@ -49,6 +52,8 @@ SLICE: Final = 200
 _IN_ROW: Final = 2 << 10
 # Rounds of eviction that make room for the rows of one batch.
 _ROUNDS: Final = 10
+# And rounds that make room for the contents of one batch, where the database has taken it.
+_MOST_ROUNDS: Final = 100
 # Rows that are evicted at a time where a store is nearly as small as it is to be.
 _FEW: Final = 20
 # Attempts to make room for a content.
@@ -159,8 +164,8 @@ class EntryTable:
         log: int = 4 << 20,
         patience: float = PATIENCE,
     ) -> None:
-        self.limit, self._log = limit, log
-        self._is_narrow = False
+        self.limit, self._log, self._patience = limit, log, patience
+        self._refused = 0  # bytes of contents that found no room in the last batch
         self.evicted = 0  # rows that made room for others
         self._slice: Final = min(SLICE, log // LOGGED)
         self._sql: Final = sqlite3.connect(
@@ -287,15 +292,38 @@ class EntryTable:
 
     def begin(self) -> None:
         """Begin a batch, behind a log that is not too long."""
-        if self._log_size > self._log // 2:
-            self.checkpoint()
-        if self._is_narrow:
-            self._is_narrow = False
-            for _ in range(_ROUNDS):
-                self._evict_alone(self._sql.execute(_OLDEST, (self._slice,)).fetchall())
-                self._sql.executescript(f"PRAGMA incremental_vacuum({self._vacuumed})")
+        self._shorten_log()
+        refused, self._refused = self._refused, 0
+        if refused:
+            self._make_room_beside(refused)
         self._sql.execute("BEGIN IMMEDIATE")
         self._content.begin(0)
+
+    def _shorten_log(self) -> None:
+        """Bring the log into the database once it is long.
+
+        SQLite refuses at once while another process does the same. That one waits for the end of each
+        transaction that others begin, so a log that is full is waited for.
+        """
+        until = time.monotonic() + self._patience
+        while self._log_size > self._log // 2:
+            self.checkpoint()
+            if self._log_size <= self._log or time.monotonic() > until:
+                break
+            time.sleep(_PAUSE)
+
+    def _make_room_beside(self, needed: int) -> None:
+        """Have the database give so many bytes to contents that did not find room."""
+        before = self._value("PRAGMA page_count")
+        for _ in range(_MOST_ROUNDS):
+            rows = self._sql.execute(_OLDEST, (self._slice,)).fetchall()
+            if not rows or self._log_size > self._log:
+                break
+            self._evict_alone(rows)
+            self._sql.executescript(f"PRAGMA incremental_vacuum({self._vacuumed})")
+            needed -= sum(units_of(place) for _, place in rows) * UNIT
+            if (before - self._value("PRAGMA page_count")) * self.page >= needed:
+                break
 
     def make_room(self, growth: int) -> None:
         """Let the database grow by so many bytes at most in this batch, and the content into what is left.
@@ -387,9 +415,10 @@ class EntryTable:
             place = self._content.write(body)
             if place is not None:
                 return place
-            if self._is_narrow or not self.evict(-(-len(body) // UNIT)):
+            if self._refused or not self.evict(-(-len(body) // UNIT)):
                 break
-        self._is_narrow = True  # the database has taken the room, and gives some back before the next batch
+        # The database has taken the room, and gives some back before the next batch.
+        self._refused += len(body)
         raise OSError(errno.ENOSPC, "disk_bytes are too few for it")
 
     def _drop(self, rows: Sequence[tuple[int, bytes]]) -> None:
