@@ -142,7 +142,7 @@ def netstrings(octets: bytes, position: int) -> list[bytes]:
     pieces = []
     while position < len(octets):
         begin = octets.find(b":", position, position + _LENGTH + 1) + 1
-        length = octets[position : max(0, begin - 1)]
+        length = octets[position : begin - 1] if begin else b""
         if not length.isdigit() or (length[:1] == b"0" and length != b"0"):
             raise ValueError
         position = begin + int(length)

@@ -24,13 +24,12 @@ The rules for an implementation:
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Final, NamedTuple, Protocol, TypeAlias
 
 from univocal.cache.stored import Stored
 from univocal.http.messages import Request
-from univocal.http.subclassing import mypyc_attr
 from univocal.store.journal import Purge
 from univocal.store.leases import Lease
 from univocal.store.purge_selectors import Selector
@@ -110,7 +109,6 @@ class Watcher(Protocol):
         """The journal goes on: `last` has changed."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Siblings(Protocol):
     """The processes of one program that share a store: a purge that one has confirmed is in force in all."""
 
@@ -146,8 +144,7 @@ class Settled(NamedTuple):
     lost: int
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Entries:
+class Entries(ABC):
     """The stored responses of all nodes, by key. Every method but `close` may raise StoreUnavailableError.
 
     `glances`: some may be at hand, for `glance`.
@@ -207,7 +204,7 @@ class Entries:
         Returns them, with or without content.
         """
 
-    async def settle(self, selector: Selector, number: int, now: float, *, waits: bool) -> None:
+    async def settle(self, selector: Selector, number: int, now: float, *, waits: bool) -> None:  # noqa: B027
         """Carry out a purge that is in force with this number on the entries that it names.
 
         It is done when this returns, if that `waits` and the store can be written; else soon.
@@ -231,7 +228,7 @@ class Entries:
         """The responses that the store holds by now; None if it does not say."""
         return None
 
-    async def walk(self, judge: Judge, followed: Callable[[], int]) -> None:
+    async def walk(self, judge: Judge, followed: Callable[[], int]) -> None:  # noqa: B027
         """Clean up in the background until it is cancelled, if the store does not by itself.
 
         `judge` tells what purges have left of responses without content. The walk may give those the number
@@ -243,8 +240,7 @@ class Entries:
         """Write what is under way, and let go."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Purges:
+class Purges(ABC):
     """The journal of a store: all nodes' purges, in one order."""
 
     @abstractmethod
@@ -266,7 +262,7 @@ class Purges:
         Raises BeyondHorizonError if some are gone.
         """
 
-    async def reach(self, number: int, seconds: float) -> None:
+    async def reach(self, number: int, seconds: float) -> None:  # noqa: B027
         """Wait so long at most until `follow` reaches a number that `last` gave."""
 
     @abstractmethod

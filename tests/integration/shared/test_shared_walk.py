@@ -127,7 +127,6 @@ async def test_response_that_was_stored_meanwhile_stays(join, made, server, unti
     assert entries(server)
 
 
-@pytest.mark.pure("a constant is replaced, and compiled code has its own")
 async def test_a_purge_of_very_many_waits_for_no_walk(join, made, named, monkeypatch, until):
     """It is confirmed before memory has removed all, and none of them is served from then on."""
     monkeypatch.setattr(shared, "_COUNTING", 0.0)

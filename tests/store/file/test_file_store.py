@@ -538,7 +538,6 @@ async def test_a_content_is_read_at_once_or_off_the_loop(
             assert [row.stored.body for row in await entries.lookup(key("b"), time.time())] == [b"b" * 20_000]
 
 
-@pytest.mark.pure("a method is replaced, and compiled code calls its own")
 async def test_an_unexpected_fault_of_one_write_stops_no_later_one(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -550,7 +549,6 @@ async def test_an_unexpected_fault_of_one_write_stops_no_later_one(
     assert await served(second, "b") == [b"content"]
 
 
-@pytest.mark.pure("a method is replaced, and compiled code calls its own")
 @pytest.mark.parametrize("fault", [RuntimeError("fault"), SystemExit(1)], ids=["an error", "an end"])
 @pytest.mark.parametrize("name", ["time.sleep", "EntryTable.begin"])
 async def test_a_writing_thread_that_ends_is_begun_again(
@@ -765,7 +763,6 @@ async def test_expired_and_purged_rows_are_removed_in_the_background(opened: Ope
     assert left == {key(str(number)) for number in range(3, 20, 2)}
 
 
-@pytest.mark.pure("a constant is replaced, and compiled code has its own")
 def test_a_directory_in_memory_whose_program_was_killed_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -845,7 +842,6 @@ async def test_a_removed_directory_costs_nobody_else_a_descriptor(opened: Open, 
         os.close(other)
 
 
-@pytest.mark.pure("a method is replaced, and compiled code calls its own")
 async def test_a_large_response_is_written_only_where_nothing_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
