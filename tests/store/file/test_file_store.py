@@ -350,14 +350,19 @@ async def test_a_row_that_is_not_whole_is_gone(opened: Open, tmp_path: Path) -> 
     assert await served(other, "b") == [b"content"]
 
 
+@pytest.mark.parametrize(
+    ("whole", "damaged"),
+    [(b"", b"damaged" * 4096), (b"entries", b"\x84ntries"), (b"CREATE", b"CR\x84ATE")],
+    ids=["all of it", "a table's name", "a table's definition"],
+)
 async def test_a_damaged_file_is_put_aside_and_begun_anew(
-    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture, whole: bytes, damaged: bytes
 ) -> None:
     tier = await opened()
     await store(tier, response("a"))
     await tier.aclose()
     (file,) = (tmp_path / "store").glob("entries-*.db")
-    file.write_bytes(b"damaged" * 4096)
+    file.write_bytes(file.read_bytes().replace(whole, damaged) if whole else damaged)
     again = await opened()
     assert await served(again, "a") == []
     await store(again, response("b"))

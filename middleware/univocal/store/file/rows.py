@@ -186,8 +186,10 @@ class EntryTable:
             self._content: Final = Content(content, self._sql, is_in_memory=not is_durable)
             self._files: Final = [path, path.with_name(path.name + "-wal"), content]
             self._places: Final = [_place(each) for each in self._files]
-        except BaseException:
+        except BaseException as error:
             self._sql.close()
+            if isinstance(error, UnicodeDecodeError):  # SQLite's message quotes a damaged schema
+                raise _damage() from None
             raise
 
     def _begin_anew(self) -> None:
@@ -525,9 +527,15 @@ _KEYS_OF_TAGS: Final = "SELECT key, tags FROM entries INDEXED BY tagged WHERE ta
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Tell whether an error says that the file is not SQLite's, or not whole."""
+    """Tell whether an error says that the file is not SQLite's, not whole, or has not our tables."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+    return code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
+
+
+def _damage() -> sqlite3.DatabaseError:
+    error = sqlite3.DatabaseError("the schema is damaged")
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error
 
 
 def _place(path: Path) -> tuple[int, int] | None:
