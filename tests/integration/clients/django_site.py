@@ -6,8 +6,12 @@ itself: by URL when a book is edited, by tag when an author is.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import sys
+import tempfile
+import time
+from pathlib import Path
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
@@ -22,6 +26,13 @@ settings.configure(
     SECRET_KEY="only a test's",
     ALLOWED_HOSTS=["*"],
     ROOT_URLCONF=__name__,
+    DATABASES={
+        "default": {
+            "ENGINE": "django.db.backends.sqlite3",
+            "NAME": Path(tempfile.mkdtemp()) / "notes.sqlite3",
+            "ATOMIC_REQUESTS": True,
+        }
+    },
     MIDDLEWARE=[
         "django.middleware.gzip.GZipMiddleware",
         "django.middleware.http.ConditionalGetMiddleware",
@@ -32,6 +43,7 @@ settings.configure(
 django.setup()
 
 from django.core.asgi import get_asgi_application  # noqa: E402
+from django.db import connection  # noqa: E402
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse  # noqa: E402
 from django.urls import path  # noqa: E402
 from django.utils.translation import get_language  # noqa: E402
@@ -72,6 +84,20 @@ def news(request: HttpRequest) -> HttpResponse:
 
 
 @csrf_exempt
+@cache_control(public=True, s_maxage=3600)
+def note(request: HttpRequest) -> HttpResponse:
+    """A page of the database, which a POST changes in a transaction of its own; some are rolled back."""
+    with connection.cursor() as cursor:
+        if request.method == "POST":
+            cursor.execute("UPDATE notes SET text = %s", [request.body.decode()])
+            time.sleep(0.01)
+            if request.GET:
+                raise LookupError
+        text = cursor.execute("SELECT text FROM notes").fetchone()[0]
+    return HttpResponse(text, "text/plain")
+
+
+@csrf_exempt
 def edit(request: HttpRequest, title: str) -> HttpResponse:
     texts[title] = request.body.decode()
     purge(quote(f"/books/{title}"), {})
@@ -98,12 +124,16 @@ urlpatterns = [
     path("books/<path:title>", book),
     path("export", export),
     path("news", news),
+    path("note", note),
     path("editor/books/<path:title>", edit),
     path("editor/author", rename),
     path("count", count),
 ]
 
 if __name__ == "__main__":
+    with contextlib.closing(connection), connection.cursor() as table:
+        table.execute("CREATE TABLE notes (text)")
+        table.execute("INSERT INTO notes VALUES ('0')")
     application = get_asgi_application()
     mounted = application if PROXY else CacheMiddleware(application)
     uvicorn.Server(uvicorn.Config(mounted, log_level="warning", lifespan="off")).run([SOCKET])

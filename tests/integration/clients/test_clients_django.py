@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -60,6 +62,33 @@ def test_an_unsafe_method_invalidates_what_it_changes(places: Any) -> None:
     front.ask("/books/p")
     assert front.ask("/books/%70", "PUT", body="put").status == 204
     assert front.ask("/books/p").body.endswith(": put")
+
+
+def test_no_page_is_older_than_a_commit(places: Any) -> None:
+    """With ATOMIC_REQUESTS: others read while a transaction is under way, and one in three is rolled back."""
+    front, _ = places
+    ended = Event()
+
+    def read() -> int:
+        hits = 0
+        while not ended.is_set():
+            hits += "hit" in front.ask("/note").cache
+        return hits
+
+    with ThreadPoolExecutor() as pool:
+        readers = [pool.submit(read) for _ in range(3)]
+        try:
+            kept = "0"
+            for number in range(1, 31):
+                fails = number % 3 == 0
+                assert front.ask("/note?fails" if fails else "/note", "POST", body=str(number)).status == (
+                    500 if fails else 200
+                )
+                kept = kept if fails else str(number)
+                assert [front.ask("/note").body for _ in range(2)] == [kept] * 2
+        finally:
+            ended.set()
+        assert sum(reader.result() for reader in readers)
 
 
 def test_what_streams_and_what_validates(places: Any) -> None:

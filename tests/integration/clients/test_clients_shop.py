@@ -8,58 +8,20 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import json
-import os
 import signal
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from tests.ports import free_port
+from tests.integration.clients.sites import COMMANDS, STARTS, Row, Site, compared
 
-HERE = Path(__file__).parent
-STARTS = 60  # seconds
-ANSWERS = 5
-COMMANDS = {
-    "uvicorn with httptools": ["uvicorn", "--http", "httptools", "--port", "{port}"],
-    "uvicorn with h11": ["uvicorn", "--http", "h11", "--port", "{port}"],
-    "hypercorn": ["hypercorn", "--bind", "127.0.0.1:{port}"],
-    "granian": ["granian", "--interface", "asgi", "--host", "127.0.0.1", "--port", "{port}"],
-    "daphne": ["daphne", "--bind", "127.0.0.1", "--port", "{port}", "--verbosity", "0"],
-}
-# Fields that a cache, or the time, makes different.
-OTHER = frozenset({"age", "cache-status", "date", "server"})
-
-
-NOTHING: Mapping[str, str] = MappingProxyType({})
-
-
-class Row(NamedTuple):
-    """A request, and what comes of it: status, content, fields, and events that the shop tells afterwards.
-
-    The status 0 leaves it to the server.
-    """
-
-    target: str
-    status: int = 200
-    content: str | None = None
-    method: str = "GET"
-    fields: Mapping[str, str] = NOTHING
-    body: bytes = b""
-    seen: Mapping[str, str] = NOTHING
-    events: tuple[str, ...] = ()
-    cut: bool = False
-
-
+SHOP = "shop:application"
 JSON = {"Content-Type": "application/json"}
 CHUNKED = {"Transfer-Encoding": "chunked"}
 BASIC = {"Authorization": "Basic " + base64.b64encode(b"ann:secret").decode()}
@@ -197,134 +159,21 @@ ROWS = {
 }
 
 
-class Answer(NamedTuple):
-    """An answer, but for the fields that differ by themselves; `cut` is an end before its end."""
-
-    status: int
-    fields: list[tuple[str, str]]
-    content: bytes
-    cut: bool
-
-
-class Shop:
-    """The shop under one server, in a process of its own."""
-
-    def __init__(self, server: str, folder: Path, *, mounted: bool) -> None:
-        self.folder, self.port = folder, free_port()
-        folder.mkdir()
-        (folder / "file.txt").write_text("0123456789\n")
-        os.utime(folder / "file.txt", (1_000_000_000, 1_000_000_000))
-        paths = os.pathsep.join([str(HERE), *sys.path])
-        environment = {
-            **os.environ,
-            "PYTHONPATH": paths,
-            "SHOP_FOLDER": str(folder),
-            "MOUNTED": "1" if mounted else "",
-            "PYTHONHASHSEED": "0",
-        }
-        command = [part.format(port=self.port) for part in COMMANDS[server]]
-        self._err = folder.with_suffix(".log")
-        with self._err.open("wb") as err:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", *command, "shop:application"], env=environment, stdout=err, stderr=err
-            )
-        until = time.monotonic() + STARTS
-        while time.monotonic() < until and self.process.poll() is None:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
-                return
-            time.sleep(0.05)
-        raise AssertionError(self.log)
-
-    @property
-    def log(self) -> str:
-        return self._err.read_text()
-
-    def ask(self, row: Row) -> Answer:
-        """The answer over a connection of its own."""
-        fields = {"Host": "shop.example", "Connection": "close", **row.fields}
-        if (row.body or row.method == "POST") and "Transfer-Encoding" not in fields:
-            fields["Content-Length"] = str(len(row.body))
-        lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-        with socket.create_connection(("127.0.0.1", self.port), timeout=ANSWERS) as connection:
-            with contextlib.suppress(ConnectionError):  # a server may answer and close before all is sent
-                connection.sendall(f"{row.method} {row.target} HTTP/1.1\r\n{lines}\r\n".encode() + row.body)
-            received = b""
-            with contextlib.suppress(ConnectionError, TimeoutError):  # daphne leaves what failed open
-                while octets := connection.recv(65536):
-                    received += octets
-        return answer_of(received, row.method)
-
-    def events(self) -> list[str]:
-        """The events that have been told since the last question."""
-        return list(map(str, json.loads(self.ask(Row("/events")).content)))
-
-    def told(self, count: int) -> list[str]:
-        """The events since the last question, once there are so many."""
-        told, until = self.events(), time.monotonic() + 5
-        while len(told) < count and time.monotonic() < until:
-            time.sleep(0.02)
-            told += self.events()
-        return told
-
-    def end(self) -> None:
-        self.process.terminate()
-        try:
-            self.process.wait(STARTS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-
-def answer_of(received: bytes, method: str) -> Answer:
-    head, _, content = received.partition(b"\r\n\r\n")
-    first, *lines = head.decode("latin-1").split("\r\n")
-    pairs = [line.partition(": ") for line in lines]
-    fields = sorted((name.lower(), value) for name, _, value in pairs if name.lower() not in OTHER)
-    named, cut = dict(fields), False
-    if named.get("transfer-encoding") == "chunked":
-        cut = not content.endswith(b"0\r\n\r\n")
-        content = unchunked(content)
-    elif "content-length" in named and method != "HEAD" and " 304" not in first:
-        cut = len(content) != int(named["content-length"])
-    framing = {"connection", "transfer-encoding", "keep-alive"}
-    return Answer(
-        int(first.split(" ")[1]), [field for field in fields if field[0] not in framing], content, cut
-    )
-
-
-def unchunked(content: bytes) -> bytes:
-    whole = b""
-    while content:
-        size, _, rest = content.partition(b"\r\n")
-        length = int(size or b"0", 16)
-        whole, content = whole + rest[:length], rest[length + 2 :]
-        if not length:
-            break
-    return whole
-
-
 @pytest.fixture(scope="module", params=COMMANDS)
-def shops(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[tuple[Shop, Shop]]:
+def shops(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[tuple[Site, Site]]:
     """The shop under one of the servers without the cache, and with it."""
     pytest.importorskip(COMMANDS[request.param][0], reason="needs the server (univocal[servers])")
     folder = tmp_path_factory.mktemp("shop")
     with contextlib.ExitStack() as stack:
-        bare = Shop(request.param, folder / "bare", mounted=False)
+        bare = Site(request.param, folder / "bare", mounted="", application=SHOP)
         stack.callback(bare.end)
-        mounted = Shop(request.param, folder / "mounted", mounted=True)
+        mounted = Site(request.param, folder / "mounted", mounted="1", application=SHOP)
         stack.callback(mounted.end)
         yield bare, mounted
 
 
-def compared(answer: Answer) -> Answer:
-    """What is compared: a session's cookie has a time; a 304's Vary and a whole's are joined by the cache."""
-    return answer._replace(
-        fields=[field for field in answer.fields if field[0] not in {"set-cookie", "vary"}]
-    )
-
-
 @pytest.mark.parametrize("name", ROWS)
-def test_a_mounted_shop_is_as_without_the_cache(shops: tuple[Shop, Shop], name: str) -> None:
+def test_a_mounted_shop_is_as_without_the_cache(shops: tuple[Site, Site], name: str) -> None:
     row, (bare, mounted) = ROWS[name], shops
     expected = bare.ask(row)
     events = bare.told(len(row.events))
@@ -342,7 +191,7 @@ def test_a_mounted_shop_is_as_without_the_cache(shops: tuple[Shop, Shop], name: 
 @pytest.mark.parametrize(
     "row", [Row("/late"), Row("/chunks", method="POST", fields={"Content-Length": "10"})]
 )
-def test_a_client_that_leaves_is_heard_as_without_the_cache(shops: tuple[Shop, Shop], row: Row) -> None:
+def test_a_client_that_leaves_is_heard_as_without_the_cache(shops: tuple[Site, Site], row: Row) -> None:
     told = []
     for shop in shops:
         shop.events()
@@ -354,7 +203,7 @@ def test_a_client_that_leaves_is_heard_as_without_the_cache(shops: tuple[Shop, S
     assert told[0] == told[1]
 
 
-def test_a_websocket_is_as_without_the_cache(shops: tuple[Shop, Shop]) -> None:
+def test_a_websocket_is_as_without_the_cache(shops: tuple[Site, Site]) -> None:
     told: list[Any] = []
     for shop in shops:
         try:
@@ -370,8 +219,8 @@ def test_a_websocket_is_as_without_the_cache(shops: tuple[Shop, Shop]) -> None:
 def test_a_task_at_the_shutdown_ends_as_without_the_cache(tmp_path: Path, server: str) -> None:
     pytest.importorskip(COMMANDS[server][0], reason="needs the server (univocal[servers])")
     told = []
-    for mounted in (False, True):
-        shop = Shop(server, tmp_path / str(mounted), mounted=mounted)
+    for mounted in ("", "1"):
+        shop = Site(server, tmp_path / f"shop{mounted}", mounted=mounted, application=SHOP)
         try:
             assert shop.ask(Row("/long-task", method="POST")).status == 200
             shop.process.send_signal(signal.SIGTERM)
