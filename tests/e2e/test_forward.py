@@ -46,6 +46,16 @@ def test_received_targets_are_judged_all_the_same(serve: Fixture, origin: Any, a
     assert origin.lines == []
 
 
+@pytest.mark.parametrize("target", ["/p/group%2Frepo?q=%31", "/p//a/./%62", "//a.example/p", "/p?"])
+def test_redirects_keep_a_received_target(serve: Fixture, origin: Any, ask: Fixture, target: str) -> None:
+    site = 'scheme = "http"\naliases = ["www.en.example"]\nalias_answer = 301\n'
+    proxy = serve(f'upstream = "@"\nprofile = "nginx"\nforward = "received"\n{site}')
+    moved = ask(proxy, target, "www.en.example")
+    assert (moved.status, moved.value("Location")) == (301, f"http://en.example{target}")
+    assert ask(proxy, target, "en.example").status == 200
+    assert origin.lines == [f"GET {target} HTTP/1.1".encode()]
+
+
 def test_a_prefix_is_replaced_and_escaped_again(serve: Fixture, origin: Any, ask: Fixture) -> None:
     proxy = serve('profile = "nginx"\nupstream = "@"\n[[sites.routes]]\npath = "/foo"\nupstream = "@/bar"\n')
     ask(proxy, "/foo/%5B-%5D", "en.example")

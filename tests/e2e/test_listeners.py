@@ -192,7 +192,7 @@ def redirecting(serve: Fixture, authority: Authority) -> tuple[str, int]:
     running = serve(
         f'listen = "{ANY}"\nlisten_tls = "{ANY}"\nhttps_redirect = true\n' + pair(authority),
         "[cache]\nttl = 60",
-        'scheme = "keep"\n',
+        'scheme = "keep"\n[[sites.routes]]\npath = "/p"\nforward = "received"\n',
     )
     plain, secure = urls(running)
     return plain, int(secure.rstrip("/").rpartition(":")[2])
@@ -203,6 +203,7 @@ def redirecting(serve: Fixture, authority: Authority) -> tuple[str, int]:
     [
         ((*EN, "/a"), "/a"),
         ((*EN, "/%61/b?x=1"), "/a/b?x=1"),
+        ((*EN, "/p/a%2fb?q=%31"), "/p/a%2fb?q=%31"),
         (("-H", "Host: www.en.example:80", "/a"), "/a"),
         ((*EN, "-X", "POST", "-d", "x", "/a"), "/a"),
         ((*EN, "-H", "Cache-Control: only-if-cached", "/a"), "/a"),

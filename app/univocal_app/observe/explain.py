@@ -104,7 +104,7 @@ class Explanation:
             case Rejected(reasons=reasons):
                 return [("rejected", ", ".join(reasons))]
             case Canonical(redirect=status) as canonical if status:
-                return [("redirect", f"{status} to {printable(canonical.url)}")]
+                return [("redirect", f"{status} to {printable(canonical.own_url)}")]
             case canonical:
                 verdict = [("canonical", printable(canonical.url)), ("key", printable(canonical.key))]
                 if canonical.respelled and canonical.site.canonical in {301, 308}:

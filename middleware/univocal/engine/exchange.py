@@ -791,7 +791,7 @@ def _reason(admission: Admission) -> str:
 
 
 def _redirection(admission: Admission, canonical: Canonical, *, circles: bool) -> tuple[int, bytes]:
-    """The status and Location of a redirect to the canonical URL; status 0: the request is answered.
+    """The status and Location of a redirect to the site's own URL; status 0: the request is answered.
 
     `circles`: the origin server would send the client on to another spelling.
     """
@@ -799,7 +799,7 @@ def _redirection(admission: Admission, canonical: Canonical, *, circles: bool) -
     if runtime.leads_to_https(admission.peer.scheme, canonical.target):
         return 308, canonical.https_url(runtime.https_port)
     if canonical.redirect:
-        return canonical.redirect, canonical.url
+        return canonical.redirect, canonical.own_url
     leads = _announces_canonical(admission, canonical) and not circles
     status = canonical.site.canonical if leads else "link"
     return (0, b"") if isinstance(status, str) else (status, reference(canonical))

@@ -29,7 +29,7 @@ class Canonical:
 
     `key` is injective: none of the four parts that it joins holds a blank. If `observed` is not empty,
     `target` is the received one and the request goes past the cache. `redirect` is 0, or the status with
-    which an alias is sent to `url`. `verbatim` is what the origin gets where a route forwards targets as
+    which an alias is sent to `own_url`. `verbatim` is what the origin gets where a route forwards targets as
     they came: an answer to it answers no other spelling. `respelled` is True where the site's `canonical`
     tells clients of the one spelling, and the target came in another. `upstream_path` is the route's, for
     this authority. `also` are other routes in which the target lies by some reading; `chosen` are those of
@@ -97,14 +97,23 @@ class Canonical:
         return plain_reading(path, self.route.profile.loose) + query
 
     def https_url(self, port: int) -> bytes:
-        """The absolute URL under https, at a port of its own."""
+        """The absolute URL under https, at a port of its own, to which clients are sent."""
         host = _PORT.sub(b"", self.authority) + (b"" if port == 443 else b":%d" % port)
-        return b"https://%b%b" % (host, b"" if self.target == b"*" else self.target)
+        return _absolute(b"https", host, self.verbatim or self.target)
+
+    @property
+    def own_url(self) -> bytes:
+        """The absolute URL to which clients of an alias are sent: of the target that the origin would get."""
+        return _absolute(self.scheme, self.authority, self.verbatim or self.target)
 
     @property
     def url(self) -> bytes:
         """The absolute URL."""
-        return b"%b://%b%b" % (self.scheme, self.authority, b"" if self.target == b"*" else self.target)
+        return _absolute(self.scheme, self.authority, self.target)
+
+
+def _absolute(scheme: bytes, authority: bytes, target: bytes) -> bytes:
+    return b"%b://%b%b" % (scheme, authority, b"" if target == b"*" else target)
 
 
 # Clients send these as they stand in a reference: RFC 3986's path and query, "[" and "]". Browsers encode
