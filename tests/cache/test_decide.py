@@ -289,6 +289,14 @@ def test_of_several_variants_the_newest_that_matches_is_selected() -> None:
     assert outcome(decide(asked(), [newer, two, one], Rules(), NOW)) == "forward vary-miss"
 
 
+@pytest.mark.parametrize("kept", [b"", b"anna:", b"bert:"])
+@pytest.mark.parametrize("asking", [b"", b"anna:", b":"])
+def test_a_response_kept_for_a_user_answers_no_other(kept: bytes, asking: bytes) -> None:
+    one = replace(stored(), vary=((b":user", kept),) if kept else ())
+    decision = decide(replace(asked(), user=asking), [one], Rules(), NOW)
+    assert isinstance(decision, Reuse) is (kept == asking)
+
+
 def test_the_answer_to_a_head_answers_no_get() -> None:
     head = stored(method=b"HEAD", body=b"")
     assert outcome(decide(asked(method=b"HEAD"), [head], Rules(), NOW)) == "reuse hit"

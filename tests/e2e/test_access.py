@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import socket
 import ssl
 import time
@@ -79,6 +80,19 @@ def test_what_is_stored_serves_all_who_pass(serve: Fixture, users: Path, origin:
     assert "hit" in (second.value("cache-status") or "")
     assert get("/a").status == 401  # the stored response is for who passes
     assert len(origin.seen) == 1
+
+
+def test_private_responses_serve_their_user_alone(serve: Fixture, users: Path, origin: Any) -> None:
+    get = serve('[sites.access]\nbasic = "users"\nprivate = true\n')
+    anna, bert = basic("anna", "cat"), basic("bert", "fish")
+    first = {who: get("/a", who).body for who in (anna, bert)}
+    assert len({*first.values()}) == 2
+    for who in (anna, bert, anna):
+        again = get("/a", who)
+        assert (again.body, "hit" in (again.value("cache-status") or "")) == (first[who], True)
+    assert json.loads(get("/a", method="PURGE").body)["purged"] == 2
+    assert get("/a", bert).body not in first.values()
+    assert get("/a").status == 401
 
 
 def test_changed_users_are_in_force_soon(serve: Fixture, users: Path) -> None:
@@ -288,6 +302,7 @@ def test_content_waits_for_a_password_s_verdict(serve: Fixture, users: Path, ori
     ("access", "text", "said"),
     [
         ('basic = "none"', "", "sites[0].access.basic: found"),
+        ("private = true", "", "sites[0].access.private: found True; allowed: false without `basic`"),
         (
             'basic = "users"',
             "anna:$apr1$x$y",

@@ -266,6 +266,7 @@ class AccessTable(Table):
     deny: list[Network] = []
     basic: str = ""
     rate: RateText = ""
+    private: bool = False
     reading: Literal["every", "canonical"] = "every"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from univocal.http.errors import Objections
+from univocal.http.errors import ConfigurationError, Objections
 from univocal.judge.access import Restriction, rate_of
 from univocal.judge.runtime import Runtime
 from univocal.judge.trust import networks
@@ -24,6 +24,9 @@ def restrictions_of(configuration: Configuration, source: str) -> dict[str | tup
     for number, table in enumerate(configuration.sites):
         name, place = table.hosts[0], f"sites[{number}]"
         with objections:
+            named = [table.access, *(route.access for route in table.routes)]
+            if table.access.private and not any(each.basic for each in named):
+                raise _nameless(source, f"{place}.access")
             if table.access.model_fields_set:
                 made[name] = _restriction(name, table.access, f"{place}.access", read)
         for index, route in enumerate(table.routes):
@@ -33,9 +36,15 @@ def restrictions_of(configuration: Configuration, source: str) -> dict[str | tup
             merged = AccessTable(**{**table.access.model_dump(exclude_unset=True), **own})
             where = f"{place}.routes[{index}].access" if "basic" in own else f"{place}.access"
             with objections:
+                if own.get("private") and not merged.basic:
+                    raise _nameless(source, f"{place}.routes[{index}].access")
                 made[name, route.path.encode()] = _restriction(f"{name}{route.path}", merged, where, read)
     objections.conclude()
     return made
+
+
+def _nameless(source: str, place: str) -> ConfigurationError:
+    return ConfigurationError(source, f"{place}.private", True, "false without `basic`: nobody has a name")
 
 
 def user_files(runtime: Runtime) -> Iterator[UserFile]:
@@ -49,9 +58,9 @@ def _restriction(
 ) -> Restriction:
     users = read(table.basic, f"{place}.basic") if table.basic else None
     rate = rate_of(table.rate) if table.rate else None
-    return Restriction(
-        name, networks(table.allow), networks(table.deny), rate, users, table.reading == "canonical"
-    )
+    private = table.private and users is not None
+    allow, deny = networks(table.allow), networks(table.deny)
+    return Restriction(name, allow, deny, rate, users, table.reading == "canonical", private)
 
 
 def _reader(source: str) -> Callable[[str, str], UserFile]:

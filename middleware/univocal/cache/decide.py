@@ -16,7 +16,7 @@ from univocal.cache.ranges import cut, excessive, has_two_codings, is_strong_mat
 from univocal.cache.rules import READS, Rules
 from univocal.cache.stored import Stored
 from univocal.cache.validation import CLIENT_CONDITIONS, completion, conditions
-from univocal.cache.vary import chosen_by, matches, without_origin
+from univocal.cache.vary import chosen_by, matches, of_user, without_origin
 from univocal.http.fields import first, without
 from univocal.http.forward import METHOD_OVERRIDES
 from univocal.http.messages import NO_NAMES, Fields, Request
@@ -135,6 +135,8 @@ def decide(request: Request, variants: Sequence[Stored], rules: Rules, now: floa
         return _posted(request, rules) if method == b"POST" else _METHOD
     if rules.keyed:
         variants = chosen_by(variants, rules.keyed)
+    if request.user:
+        variants = of_user(variants, request.user)
     if rules.reads.isdisjoint(request.names):  # the policy reads none of them but the selecting ones
         passes = rules.bypass and rules.bypasses_path(request.target)
         return _BYPASS if passes else _answer(request, variants, _NO_DIRECTIVES, now)

@@ -184,7 +184,7 @@ def describe(key: bytes, fetched: Fetched, assessed: Assessed, rules: Rules) -> 
         head=render_head(response.status, fields),
         body=b"",
         vary=selection(response.fields, request, assessed.kept_for)
-        if b"vary" in named or b"content-encoding" in named or request.verbatim
+        if b"vary" in named or b"content-encoding" in named or request.verbatim or request.user
         else assessed.kept_for,
         response_time=response_time,
         born=born,

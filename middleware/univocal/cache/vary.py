@@ -20,6 +20,8 @@ _PER_CLIENT: Final = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip"})
 # The name under which the target that the origin got is a selecting value, where that is not the canonical
 # one: no response need name it, and no response can, since ":" is in no field's name.
 _TARGET: Final = b":target"
+# Likewise the user, where responses are kept by user.
+_USER: Final = b":user"
 
 _HINTS: Final = PERSONAL | {ODD}  # names by which the rules keep a response for some requests
 
@@ -79,6 +81,11 @@ def chosen_by(held: Sequence[Stored], names: frozenset[bytes]) -> Sequence[Store
     return [stored for stored in held if names.issubset(vary_names(stored.fields) or ())]
 
 
+def of_user(held: Sequence[Stored], user: bytes) -> Sequence[Stored]:
+    """Those of the stored responses that are kept for this user."""
+    return [stored for stored in held if (_USER, user) in stored.vary]
+
+
 def _names(lines: list[bytes]) -> tuple[bytes, ...] | None:
     # Some servers write blanks alone between the names, as nginx reads them, too.
     names = {name.lower() for line in lines for name in line.replace(b",", b" ").split()}
@@ -99,7 +106,8 @@ def selection(response: Fields, request: Request, kept_for: Selecting = ()) -> S
     Besides, it must share those in `kept_for` that the response's Vary does not name.
     """
     names = vary_names(response) or ()
-    named = selecting_fields((_TARGET, *names) if request.verbatim else names, request)
+    ours = (*((_TARGET,) if request.verbatim else ()), *((_USER,) if request.user else ()))
+    named = selecting_fields((*ours, *names), request)
     if not named:
         return kept_for
     return (*named, *(field for field in kept_for if field[0] not in names))
@@ -244,7 +252,9 @@ def _own(stored: Stored) -> Selecting:
 
 
 def _selecting(name: bytes, request: Request) -> bytes | None:
-    return request.verbatim or None if name == _TARGET else _normalized(name, request.fields)
+    if name[:1] == b":":
+        return {_TARGET: request.verbatim, _USER: request.user}.get(name) or None
+    return _normalized(name, request.fields)
 
 
 def _normalized(name: bytes, fields: Fields) -> bytes | None:

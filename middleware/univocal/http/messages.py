@@ -74,6 +74,7 @@ class Request:
     """A request's head; `target` is canonical, `tags` are derived from it: a response's, besides its own.
 
     `verbatim` is the target that the origin gets in its place, where a route forwards targets as received.
+    `user` is the one client for whom its response is kept, not empty where responses are kept by user.
     `names` are those of the fields, read once for all who look for one. `ordinary` are the names of fields
     that tell its client from no other; None: nobody has to know.
     """
@@ -84,6 +85,7 @@ class Request:
     tags: frozenset[bytes]
     verbatim: bytes
     ordinary: frozenset[bytes] | None = field(repr=False, compare=False)
+    user: bytes
     names: frozenset[bytes] = field(init=False, repr=False, compare=False)
 
     def __init__(
@@ -94,6 +96,7 @@ class Request:
         tags: frozenset[bytes] = NO_NAMES,
         verbatim: bytes = b"",
         ordinary: frozenset[bytes] | None = None,
+        user: bytes = b"",
     ) -> None:
         self.method = method
         self.target = target
@@ -101,6 +104,7 @@ class Request:
         self.tags = tags
         self.verbatim = verbatim
         self.ordinary = ordinary
+        self.user = user
         self.names = frozenset([name for name, _ in fields])
 
 

@@ -58,7 +58,8 @@ class Users(Protocol):
 class Restriction:
     """The bounds on the access to one site or route; without `allow`, all networks but `deny` have it.
 
-    With `canonical_only` they hold for the canonical path, and not for its other readings.
+    With `canonical_only` they hold for the canonical path, and not for its other readings. With `private`
+    what is stored for one user answers no other.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Restriction:
     rate: Rate | None = None
     users: Users | None = None
     canonical_only: bool = False
+    private: bool = False
 
 
 class Challenge(NamedTuple):

@@ -154,13 +154,14 @@ class Gate:
         )
         if isinstance(canonical, Rejected):
             return _refused(received, fields, runtime, peer, canonical.reasons)
-        user = b""
+        user = only = b""
         if runtime.restrictions:
             access = self._enter(received, fields, peer, canonical, entered)
             if isinstance(access, Denial):
                 return replace(_refused(received, fields, runtime, peer, (access.reason,)), denial=access)
             # Without the password, which is nobody else's business.
             user = b"" if access is fields else user_of(first(fields, b"authorization") or b"")
+            only = runtime.keyed_user(canonical, user)
             fields = access
         settings = runtime.settings_of(canonical.site, canonical.route)
         rules = runtime.protected(settings.rules, canonical)
@@ -173,7 +174,8 @@ class Gate:
             kept = reduce_codings(kept)
         if settings.edits.request is not None:
             kept = settings.edits.request.expose(kept)
-        request = Request(received.method, canonical.target, kept, tags, canonical.verbatim, rules.ordinary)
+        verbatim = canonical.verbatim
+        request = Request(received.method, canonical.target, kept, tags, verbatim, rules.ordinary, only)
         if rules.takes_cookies:
             request = strip_cookies(request, rules)
         held, decision = self._decide(received, canonical, request, rules, now)
@@ -329,6 +331,8 @@ class Gate:
             name = name, selecting_fields(tuple([name for name, _ in variants[0].vary]), request)
         elif request.verbatim:
             name = name, selection([], request)
+        if request.user:
+            name = name, request.user
         if ranges:
             return Apart((name, Apart((name,), odd)) if odd else (name,), odd | _RANGE)
         return Apart((name,), odd) if odd else name
