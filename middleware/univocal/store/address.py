@@ -14,7 +14,7 @@ from univocal.store.memory import MemoryStore
 from univocal.store.patterns import compiled
 from univocal.store.purge_codec import PatternCompiler
 from univocal.store.redis.url import check, masked
-from univocal.store.roles import Siblings, StoreReport, unreported
+from univocal.store.roles import Entries, Purges, Siblings, StoreReport, unreported
 from univocal.store.shared import SharedTier
 
 DISK_BYTES: Final = 1 << 30
@@ -72,7 +72,7 @@ def store_at(
         raise ConfigurationError("cache", "store", url, str(error)) from None
     if path is None:
         return redis_tier(url, memory, clock, detached_ttl, settings=redis, report=report, in_force=in_force)
-    return file_tier(path, memory, clock, disk_bytes, report, program=program)
+    return file_tier(path, memory, clock, disk_bytes, report, detached_ttl, program=program)
 
 
 def redis_tier(
@@ -126,30 +126,46 @@ def file_tier(
     clock: Callable[[], float],
     disk_bytes: int = DISK_BYTES,
     report: StoreReport = unreported,
+    detached_ttl: float = 5.0,
     *,
     is_durable: bool = True,
     program: tuple[bytes, bool] | None = None,
 ) -> SharedTier:
     """A tier over a directory, which is locked for this program. Raises ConfigurationError.
 
+    On a full disk memory serves alone until there is room; `detached_ttl` as in `SharedTier`.
     `program`: a name that all its processes have, and whether this one makes the directory. Without, they are
     those that multiprocessing or a fork has made of one process.
     """
+    from univocal.store.file.absent import FULL, Absent  # noqa: PLC0415
     from univocal.store.file.directory import Directory  # noqa: PLC0415  SQLite is for this alone
     from univocal.store.file.entries import FileEntries  # noqa: PLC0415
     from univocal.store.file.ownership import InUseError, Program  # noqa: PLC0415
     from univocal.store.file.purges import FilePurges  # noqa: PLC0415
 
     whose = None if program is None else Program(*program)
-    try:
-        capacity = min(max(disk_bytes // _JOURNAL_PART, _LEAST_JOURNAL), _MOST_JOURNAL)
+    capacity = min(max(disk_bytes // _JOURNAL_PART, _LEAST_JOURNAL), _MOST_JOURNAL)
+    parts: tuple[Entries, Purges]
+    absent = None
+
+    def opened() -> tuple[Entries, Purges]:
         directory = Directory(path, is_durable=is_durable, program=whose, capacity=capacity)
+        purges = FilePurges(directory.ring, COMPILER, report, lambda: directory.is_in_place)
+        return FileEntries(directory, disk_bytes, report), purges
+
+    try:
+        parts = opened()
     except InUseError:
         allowed = "a directory that no other program uses"
         raise ConfigurationError("cache", "store", f"file://{path}", allowed) from None
     except OSError as error:
-        allowed = f"a directory that can be written ({error.strerror or error})"
-        raise ConfigurationError("cache", "store", f"file://{path}", allowed) from None
-    entries = FileEntries(directory, disk_bytes, report)
-    purges = FilePurges(directory.ring, COMPILER, report, lambda: directory.is_in_place)
-    return SharedTier(memory, entries, purges, clock, name=str(path))
+        reason = str(error.strerror or error)
+        if error.errno not in FULL:
+            allowed = f"a directory that can be written ({reason})"
+            raise ConfigurationError("cache", "store", f"file://{path}", allowed) from None
+        absent = Absent(reason, opened)
+        parts = absent, absent
+    tier = SharedTier(memory, *parts, clock, detached_ttl, name=str(path))
+    if absent is not None:
+        absent.adopt = tier.adopt
+    return tier

@@ -141,6 +141,10 @@ class SharedTier(Tiers):
         with suppress(TimeoutError):
             await asyncio.wait_for(self._there.wait(), patience)
 
+    def adopt(self, entries: Entries, purges: Purges) -> None:
+        """Have these parts of the store, which could not be opened before."""
+        self._entries, self._purges = entries, purges
+
     async def aclose(self) -> None:
         """Write what is under way, and follow the journal no longer."""
         if self._returning is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import signal
@@ -30,6 +31,7 @@ from univocal.judge.plan import plan_of
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
 from univocal.store.address import file_tier
+from univocal.store.file import absent
 from univocal.store.file.directory import Directory, new_in_memory
 from univocal.store.file.entries import FileEntries
 from univocal.store.file.purges import FilePurges
@@ -830,6 +832,43 @@ async def test_a_process_whose_directory_was_removed_goes_on_alone(
     await second.purge(Tags(frozenset((b"t",))), time.time())
     assert await served(first, "a") == []
     await first.aclose()
+
+
+async def test_a_full_disk_at_the_start_is_tried_again(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(absent, "AGAIN", 0.05)
+    with monkeypatch.context() as full:
+        full.setattr(os, "posix_fallocate", failing(errno.ENOSPC))
+        tier = await opened()
+        await store(tier, response("a"))
+        assert len(tier.lookup(key("a"), time.time())) == 1
+        assert not tier.connected
+        with pytest.raises(RefusedError):
+            await tier.purge(Tags(frozenset((b"t",))), time.time())
+    async with asyncio.timeout(5):
+        while not tier.connected:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    await store(tier, response("b"))
+    await tier.aclose()
+    again = await opened()
+    assert [bool(await served(again, name)) for name in "ab"] == [False, True]
+    said = [record.getMessage() for record in caplog.records]
+    assert "No space left on device): this node caches alone" in said[0]
+    assert " is back, after " in said[1]
+
+
+def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "posix_fallocate", failing(errno.EROFS))
+    with pytest.raises(ConfigurationError, match="a directory that can be written"):
+        file_tier(tmp_path / "store", MemoryStore(), time.time)
+
+
+def failing(number: int) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail
 
 
 async def test_a_removed_directory_costs_nobody_else_a_descriptor(opened: Open, tmp_path: Path) -> None:
