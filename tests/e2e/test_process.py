@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -17,6 +18,8 @@ import pytest
 import forking
 
 Fixture = Callable[..., Any]
+
+MIB = 2**20
 
 
 def test_explain_prints_the_canonical_url(univocal: Fixture) -> None:
@@ -143,3 +146,35 @@ def test_an_interrupt_while_loading_shows_no_traceback(root: Path) -> None:
         cwd=root / "app",
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"", b"")
+
+
+@pytest.fixture
+def roomy(start: Fixture, origin: Any, tmp_path: Path) -> Any:
+    """The program before an origin server with 1 MiB an answer, with far more room than it will get."""
+
+    def answer(head: bytes) -> bytes:
+        fields = b"Cache-Control: max-age=600\r\nContent-Length: %d" % MIB
+        return b"HTTP/1.1 200 OK\r\n%b\r\n\r\n%b" % (fields, head[4:5] * MIB)
+
+    origin.answer = answer
+    file = tmp_path / "univocal.toml"
+    server = '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n[cache]\nmax_bytes = "4 GiB"\n'
+    file.write_text(f'{server}[[sites]]\nhosts = ["en.example"]\nupstream = "{origin.url}"\n')
+    return start("serve", "--config", str(file))
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux limits another process's memory")
+def test_with_too_little_memory_less_is_stored(roomy: Any, ask: Fixture) -> None:
+    size = (
+        int(re.findall(r"VmSize:\s+(\d+) kB", Path(f"/proc/{roomy.process.pid}/status").read_text())[0]) << 10
+    )
+    resource.prlimit(roomy.process.pid, resource.RLIMIT_AS, (size + 96 * MIB, size + 96 * MIB))
+    answers = [ask(roomy.proxy, f"/{number}", "en.example") for number in range(160)]
+    complete = [answer.status == 200 and len(answer.body) == MIB for answer in answers]
+    assert sum(complete) > 150
+    assert {answer.status for answer in answers} <= {200, 503}
+    assert all(complete[-10:])
+    again = ask(roomy.proxy, "/159", "en.example")
+    assert "hit" in (again.value("cache-status") or "")
+    assert roomy.end() == 0
+    assert "memory has run out" in roomy.err

@@ -1,5 +1,7 @@
 """Each error of a transport has its reason."""
 
+import errno
+
 import pytest
 
 from univocal.http.errors import RefusedError
@@ -46,6 +48,16 @@ def test_a_response_that_is_refused_is_the_origin_servers_failure():
     known = refused.failure
     assert origin_failure(refused, "http://b.example") is refused
     assert (refused.failure, refused.provoked) == (known, True)
+
+
+@pytest.mark.parametrize(
+    "cause", [MemoryError(), OSError(errno.ENOMEM, "x"), RuntimeError("can't start new thread")], ids=repr
+)
+def test_too_little_memory_is_no_failure_of_the_origin_server(cause):
+    error = ConnectError("x")
+    error.__cause__ = cause
+    refused = origin_failure(error, "http://a.example")
+    assert (refused.reason, refused.failure) == ("overloaded", None)
 
 
 @pytest.mark.parametrize("error", [LookupError(), RefusedError("overloaded")])

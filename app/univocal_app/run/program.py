@@ -54,6 +54,7 @@ def alone(program: Program) -> None:
         house.aclose,
         lambda _: house.events.close(),
         patience=house.patience,
+        relieve=house.proxy.tiers.memory.relieve,
         leaving=program.notices.stopping,
     )
     run(serving, program.ready, hears={signal.SIGHUP: reload.begin, signal.SIGUSR1: house.log.reopen})

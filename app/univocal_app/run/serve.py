@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import uvicorn
 
+from univocal.http.errors import lacks_memory
 from univocal_app.terminal import StampedFormatter, stamped
 
 logger: Final = logging.getLogger("univocal")
@@ -83,7 +84,7 @@ class Serving:
     """Listeners that are served together, until `end`.
 
     `start` is awaited before any of them accepts connections, `close` after the last of them has ended.
-    `ending` hears of every `end`, `leaving` of the first `leave`.
+    `ending` hears of every `end`, `leaving` of the first `leave`. `relieve` frees memory.
     """
 
     def __init__(
@@ -95,10 +96,11 @@ class Serving:
         *,
         patience: Callable[[], Patience] = Patience,
         leaving: Callable[[], None] = lambda: None,
+        relieve: Callable[[], None] = lambda: None,
     ) -> None:
         self._servers = [(_Server(_settings(listener)), listener.socket) for listener in listeners]
         self._start, self._close, self._ending = start, close, ending
-        self._patience, self._leaving = patience, leaving
+        self._patience, self._leaving, self.relieve = patience, leaving, relieve
         self.is_leaving = self._has_ended = False
 
     @property
@@ -180,7 +182,7 @@ def run(
         for number, call in hears.items():
             loop.add_signal_handler(number, call)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD & {*hears, *SIGNALS})
-        loop.set_exception_handler(_Complaints())
+        loop.set_exception_handler(_Complaints(serving.relieve))
         await serving.serve(ready)
 
     sys.unraisablehook = _but_for_names(sys.unraisablehook)
@@ -193,14 +195,20 @@ def run(
 
 
 class _Complaints:
-    """asyncio's exception handler, but for an `accept` that finds no descriptor: that is said once."""
+    """asyncio's exception handler, but for an `accept` that finds no descriptor: that is said once.
 
-    def __init__(self) -> None:
+    Where memory has run out it calls `relieve`.
+    """
+
+    def __init__(self, relieve: Callable[[], None]) -> None:
         self._said = False
+        self._relieve = relieve
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        if not isinstance(error, OSError) or error.errno not in {errno.EMFILE, errno.ENFILE}:
+        if lacks_memory(error):
+            self._relieve()
+        elif not isinstance(error, OSError) or error.errno not in {errno.EMFILE, errno.ENFILE}:
             loop.default_exception_handler(context)
         elif not self._said:
             self._said = True

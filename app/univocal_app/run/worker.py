@@ -55,7 +55,8 @@ class Task:
 
         listeners = [*map(house.front, self.front), house.serve_admin(worker.application, Bound(asked))]
         ending = lambda _: house.events.close()  # noqa: E731
-        serving = Serving(listeners, start, house.aclose, ending, patience=house.patience)
+        relieve = house.proxy.tiers.memory.relieve
+        serving = Serving(listeners, start, house.aclose, ending, patience=house.patience, relieve=relieve)
 
         def attend(serving: Serving) -> None:
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.leave)

@@ -249,7 +249,9 @@ class Exchange:
             self._end()
 
     def give_up(self, status: int) -> None:
-        """Give up: the door itself answers, because of a fault of ours."""
+        """Give up: the door itself answers, because of a fault of ours, or for lack of memory (503)."""
+        if status == 503:
+            self._engine.gate.tiers.memory.relieve()
         self._account.status = self._account.status or status
         self.cancel()
 

@@ -27,7 +27,7 @@ from univocal.engine.broadcast import WINDOW, Broadcast, CutShortError, Reader
 from univocal.engine.landing import Failed, Landing, Passenger, Relayed, Renewed, Shared
 from univocal.engine.recording import JOINABLE, Recording, State
 from univocal.http.bonds import challenges_connection
-from univocal.http.errors import RefusedError
+from univocal.http.errors import RefusedError, lacks_memory
 from univocal.http.fields import without
 from univocal.http.messages import NO_NAMES, Fields, Response
 from univocal.http.roles import CallLater, Content, Due, Origin, OriginRequest, UnderWay
@@ -404,9 +404,11 @@ class Flight:
         request.background = self._alone is not None and not self.is_read
         try:
             under_way = self._origin.ask(request, self)
-        except Exception:
-            logger.exception("internal error while sending a request to the origin server")
-            self._fail(RefusedError("origin-unreachable"))
+        except Exception as error:
+            if not lacks_memory(error):
+                logger.exception("internal error while sending a request to the origin server")
+                error = RefusedError("origin-unreachable")
+            self._fail(error)
             return
         # Within the call the last client may have left, or an answer may have made it ask for something else.
         if self._phase in _ENDED or self.admission is not admission:
@@ -663,6 +665,9 @@ class Flight:
     def _fail(self, error: Exception) -> None:
         if self._phase in _ENDED:
             return
+        if lacks_memory(error):
+            self._flights.gate.tiers.memory.relieve()
+            error = RefusedError("overloaded")
         if self._under_way is not None:
             self._under_way.cancel()
             self._under_way = None

@@ -280,7 +280,15 @@ class Recording:
 
     def finish(self, then: Callable[[], None]) -> None:
         """Commit the kept response, whose content is complete. Go on with `then`."""
-        body = self.content.joined()
+        try:
+            body = self.content.joined()
+        except MemoryError:
+            if self.state is State.COMPLETING:
+                raise
+            self._tiers.memory.relieve()
+            self.drop("no-room")
+            then()
+            return
         if self.state is State.COMPLETING:
             self._ask_for_rest(body, then)
             return

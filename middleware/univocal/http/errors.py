@@ -8,6 +8,7 @@ UnivocalError
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -57,6 +58,7 @@ REASONS: Final[dict[str, tuple[int, str]]] = {
 }
 
 _UNPROVOKED: Final = frozenset({"origin-unreachable", "overloaded"})
+_CAUSES: Final = 8  # errors of a chain that are looked at
 _RANK: Final = {reason: rank for rank, reason in enumerate(REASONS)}
 
 
@@ -68,6 +70,20 @@ def status_of(reason: str) -> int:
 def by_rank(reasons: Iterable[str]) -> tuple[str, ...]:
     """The distinct `reasons`, the one that takes precedence first."""
     return tuple(sorted(set(reasons), key=_RANK.__getitem__))
+
+
+def lacks_memory(error: BaseException | None) -> bool:
+    """Tell whether an error, or one that it comes from, says that the system gives no more memory."""
+    for _ in range(_CAUSES):
+        if error is None:
+            return False
+        no_thread = isinstance(error, RuntimeError) and str(error) == "can't start new thread"
+        if isinstance(error, MemoryError) or no_thread:
+            return True
+        if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -6,7 +6,7 @@ import socket
 import ssl
 from typing import ClassVar, Final
 
-from univocal.http.errors import Failure, RefusedError
+from univocal.http.errors import Failure, RefusedError, lacks_memory
 
 _LONGEST: Final = 200  # characters of an error's text in a Failure
 
@@ -112,6 +112,10 @@ def origin_failure(error: Exception, origin: str = "", address: str = "") -> Exc
     `origin` is the origin server's URL, `address` the one that was tried last. A refusal of the origin
     server's own response is told of it, too.
     """
+    if lacks_memory(error):
+        refused = RefusedError("overloaded")  # here, and not there
+        refused.__cause__ = error
+        return refused
     if isinstance(error, TransportError):
         refused = RefusedError(error.reason)
         refused.__cause__ = error

@@ -37,9 +37,10 @@ from types import TracebackType
 from typing import Any, Final, Protocol
 
 from univocal.engine.handshake import Handshake
+from univocal.http.errors import lacks_memory
 from univocal.http.fields import imf_fixdate
 from univocal.http.messages import Field, Fields, Received
-from univocal.http.problem import FAULT, Problem, fault
+from univocal.http.problem import Problem, fault, problem
 from univocal.http.roles import ContentSink
 from univocal.http.upgrade import Line
 from univocal.judge.hits import Hit
@@ -442,14 +443,17 @@ class Turn:
 
     def fail(self, error: BaseException | None) -> None:
         """Answer that there is a fault here, or cut an answer that has begun."""
-        logger.error("internal error while answering a request", exc_info=error)
+        no_memory = lacks_memory(error)
+        if not no_memory:
+            logger.error("internal error while answering a request", exc_info=error)
+        answer = problem(("overloaded",), self.fields) if no_memory else fault(self.fields)
         responder, self._responder = self._responder, None
         if responder is not None:
-            responder.give_up(FAULT.status)
+            responder.give_up(answer.status)
         if self.state is _STARTED:
             self.cut()
         else:
-            self.answer(fault(self.fields), _CLOSE)
+            self.answer(answer, _CLOSE)
 
     def answer(self, problem: Problem, *more: tuple[bytes, bytes]) -> None:
         """Answer with a problem, without a responder."""

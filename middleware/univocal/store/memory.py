@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from univocal.store.eviction import NO_ENTRY, Entry, Sieve, Walk, least_used
 from univocal.store.leases import Lease, Leases, PurgeLog
 from univocal.store.loans import Loan, Loans
 from univocal.store.purge_selectors import Everything, LocalSelector, Pattern, Tags
+
+logger: Final = logging.getLogger("univocal")
 
 # So many keys at most are passed by.
 _MOST_PASSED: Final = 10_000
@@ -32,6 +35,8 @@ _LOOKED_UP: Final = 4_000_000
 _NOTHING: Final = frozenset[bytes]()
 # Entries, and tags of theirs, that one slice of a purge looks at: 3 ms where all of them go.
 _PURGED: Final = 400
+# Bytes that are stored at most where the system has given no more.
+_LEAST: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +166,21 @@ class MemoryStore:
             self.max_bytes = max(max_bytes, self._bytes)  # so that no commit evicts all of it at once
             await asyncio.sleep(0)
         self.max_bytes, self._small.most = max_bytes, self._small.now
+
+    def relieve(self) -> None:
+        """Drop half of what is stored, and keep no more from now on: the system gives no more memory."""
+        before, responses, most = self._bytes, self._responses, self._bytes // 2
+        while self._evicted_to(most, _PURGED):
+            pass
+        self._small.most = self._small.now
+        if before > self._bytes:
+            self.max_bytes = max(most, _LEAST)
+            logger.warning(
+                "memory has run out: %d stored responses are dropped. At most %d MiB are stored until "
+                "`max_bytes` is applied again by a reload",
+                responses - self._responses,
+                self.max_bytes >> 20,
+            )
 
     # ── leases ────────────────────────────────────────────────────────────────────────────────────────────
 
