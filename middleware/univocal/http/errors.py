@@ -8,7 +8,6 @@ UnivocalError
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -58,6 +57,7 @@ REASONS: Final[dict[str, tuple[int, str]]] = {
 }
 
 _UNPROVOKED: Final = frozenset({"origin-unreachable", "overloaded"})
+_NO_MEMORY: Final = 12  # ENOMEM of every Unix
 _CAUSES: Final = 8  # errors of a chain that are looked at
 _RANK: Final = {reason: rank for rank, reason in enumerate(REASONS)}
 
@@ -80,7 +80,7 @@ def lacks_memory(error: BaseException | None) -> bool:
         no_thread = isinstance(error, RuntimeError) and str(error) == "can't start new thread"
         if isinstance(error, MemoryError) or no_thread:
             return True
-        if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        if isinstance(error, OSError) and error.errno == _NO_MEMORY:
             return True
         error = error.__cause__ or error.__context__
     return False

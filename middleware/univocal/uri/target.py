@@ -99,21 +99,20 @@ class Canonical:
     def https_url(self, port: int) -> bytes:
         """The absolute URL under https, at a port of its own, to which clients are sent."""
         host = _PORT.sub(b"", self.authority) + (b"" if port == 443 else b":%d" % port)
-        return _absolute(b"https", host, self.verbatim or self.target)
+        target = self.verbatim or self.target
+        return b"https://%b%b" % (host, b"" if target == b"*" else target)
 
     @property
     def own_url(self) -> bytes:
         """The absolute URL to which clients of an alias are sent: of the target that the origin would get."""
-        return _absolute(self.scheme, self.authority, self.verbatim or self.target)
+        if not self.verbatim:
+            return self.url
+        return b"%b://%b%b" % (self.scheme, self.authority, b"" if self.verbatim == b"*" else self.verbatim)
 
     @property
     def url(self) -> bytes:
         """The absolute URL."""
-        return _absolute(self.scheme, self.authority, self.target)
-
-
-def _absolute(scheme: bytes, authority: bytes, target: bytes) -> bytes:
-    return b"%b://%b%b" % (scheme, authority, b"" if target == b"*" else target)
+        return b"%b://%b%b" % (self.scheme, self.authority, b"" if self.target == b"*" else self.target)
 
 
 # Clients send these as they stand in a reference: RFC 3986's path and query, "[" and "]". Browsers encode
