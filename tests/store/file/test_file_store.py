@@ -483,6 +483,13 @@ async def warm(tier: SharedTier) -> None:
     await tier._entries.lookup(b"another", time.time())
 
 
+@pytest.fixture
+def no_disk_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a read takes, the next ones are tried within the call."""
+    monkeypatch.setattr("univocal.store.file.entries._SLOW", float("inf"))
+
+
+@pytest.mark.usefixtures("no_disk_is_slow")
 async def test_a_response_on_disk_is_a_hit_within_the_call(opened: Open) -> None:
     """It says that it was not in memory, where it is from then on; a purged one is none."""
     first, second = await opened(), await opened()
@@ -506,6 +513,7 @@ async def test_a_response_on_disk_is_a_hit_within_the_call(opened: Open) -> None
     assert hit() is None
 
 
+@pytest.mark.usefixtures("no_disk_is_slow")
 async def test_a_fetch_that_has_its_turn_begins_within_the_call(opened: Open) -> None:
     """Where another process fetches the same, it waits instead, and has that response."""
     first, second = await opened(), await opened()
@@ -522,6 +530,7 @@ async def test_a_fetch_that_has_its_turn_begins_within_the_call(opened: Open) ->
     assert await asyncio.wait_for(waiting, 5) == [b"content"]
 
 
+@pytest.mark.usefixtures("no_disk_is_slow")
 async def test_a_content_is_read_at_once_or_off_the_loop(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
