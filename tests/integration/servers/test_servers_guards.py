@@ -385,6 +385,6 @@ def test_no_file_outlives_the_purge_of_its_path(server, built_in):
         outlives = {
             sent: stored[sent]
             for sent, answer in answers.items()
-            if OPEN in answer.body and keys[sent] not in order.selector.names
+            if OPEN in answer.body and keys[sent] not in order.selector.parts
         }
         assert outlives == {}, name
