@@ -330,11 +330,11 @@ class Wire:
         self.state.default_headers = list(default_headers)
         self.transport = Transport(half_close=half_close)
         limits = limits or ReadLimits()
-        told = {"limits": limits, "tell": tell, "clients": clients}
+        told = {"limits": limits, "tell": tell, "clients": clients, "ticks": self.clock.tick}
         if direct:
             self.works = works(app, limits, self.clock)
             self.protocol = Http1Connection(
-                Listener(self.works, **told, ticks=self.clock.tick), self.config, self.state, {}, self.clock
+                Listener(self.works, **told), self.config, self.state, {}, self.clock
             )
         else:
             self.protocol = ExactProtocol(self.config, self.state, {}, self.clock, **told)

@@ -417,11 +417,12 @@ class ExactProtocol(Http1Connection):
         limits: ReadLimits = READ_LIMITS,
         tell: Callable[[Received, tuple[str, ...]], None] | None = None,
         clients: Clients | None = None,
+        ticks: Callable[[], float] = time.perf_counter,
     ) -> None:
         if not config.loaded:
             config.load()
         service = AsgiService(config, server_state, app_state)
-        listener = Listener(service, limits, tell, clients)
+        listener = Listener(service, limits, tell, clients, ticks)
         super().__init__(listener, config, server_state, app_state, _loop)
 
     @classmethod
