@@ -370,7 +370,7 @@ def test_an_import_refuses_and_keeps_apart_as_nginx(
             if ours.who and ours.who != own(asked) and not is_stripped(ended.stderr):
                 assert not keeps_apart(at, earlier[ours.who], asked), told
             # A client that names another, and that nobody trusts, has no right by its address; nginx does not
-            # look at the field. Of expressions that match, the guards of all apply, and in nginx of the first.
+            # look at the field. Of expressions that match, all guard here, and in nginx the first.
             is_nobody = "X-Forwarded-For" in asked.fields and re.search("(deny|allow) = ", written)
             if theirs.is_served and ended.returncode == 0 and "location ~" not in conf and not is_nobody:
                 assert ours.is_served, told
