@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,16 @@ def need(package: str, *things: Path | str) -> None:
         found = thing.exists() if isinstance(thing, Path) else shutil.which(thing, path=PATH)
         if not found:
             pytest.skip(f"needs {thing} (Debian package {package})")
+
+
+def end(process: subprocess.Popen[Any], seconds: float) -> None:
+    """End a process, and kill it if it takes longer than that."""
+    process.terminate()
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def installed(packages: dict[str, str], directory: Path) -> Path:

@@ -26,6 +26,7 @@ import pytest
 from authority import Authority
 from examples import LONG
 from ports import free_port
+from traffic_server import RECORDS
 
 Fixture = Callable[..., Any]
 
@@ -485,15 +486,7 @@ REMAPPED = (
     "/w/x",
     "/priv/a",
 )
-REMAP_RECORDS = """\
-CONFIG proxy.config.http.server_ports STRING {port}:ip-in=127.0.0.1
-CONFIG proxy.config.http.cache.http INT 0
-CONFIG proxy.config.url_remap.remap_required INT 1
-CONFIG proxy.config.exec_thread.autoconfig INT 0
-CONFIG proxy.config.exec_thread.limit INT 1
-CONFIG proxy.config.log.logging_enabled INT 0
-CONFIG proxy.config.admin.user_id STRING #-1
-"""
+REMAP_RECORDS = RECORDS + "CONFIG proxy.config.url_remap.remap_required INT 1\n"
 PLUGINS = Path("/usr/lib/trafficserver/modules")
 SCRIPT = Path(__file__).parents[1] / "integration" / "servers" / "origins" / "normalize-path.lua"
 

@@ -28,7 +28,7 @@ class Lifeline(asyncio.Protocol):
             self._transport.write_eof()
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Close the socket at once."""
         self._transport.abort()
 
     # Called by the event loop

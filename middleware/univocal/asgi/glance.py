@@ -110,7 +110,7 @@ def _section(fields: Any, client: Any) -> _Section:
     plan = plan_of(names)
     if plan is not None and not plan.suits(values):
         plan = None
-    # Whoever has the list may change it, and so he may pairs that are no tuples.
+    # An application may change the list, and pairs that are no tuples: the copy keeps the tuples.
     is_kept = isinstance(client, tuple) and isinstance(fields, list) and sum(map(len, values)) <= _LONGEST
     if is_kept and all(isinstance(field, tuple) for field in fields):
         section = _Section(fields.copy(), plan, names, values)

@@ -656,7 +656,7 @@ class Alike:
         return next((each for each in self.paths.get(split_key(key)[0], ()) if each == variance), variance)
 
     def add(self, key: bytes, variance: NoVarySearch) -> bytes | None:
-        """Let a response stand for all keys its variance makes the same; returns the key that did before."""
+        """Enter a key for all that its variance makes the same; returns the one that stood there before."""
         path, query = split_key(key)
         keys = self.paths.setdefault(path, {}).setdefault(variance, {})
         digest = _digest(variance, query)
@@ -665,7 +665,7 @@ class Alike:
         return other if other != key else None
 
     def remove(self, key: bytes, variance: NoVarySearch) -> None:
-        """Let a key, of whose responses none has this variance any longer, stand for no others."""
+        """Remove a key whose responses have this variance no longer."""
         path, query = split_key(key)
         digest = _digest(variance, query)
         variances = self.paths[path]

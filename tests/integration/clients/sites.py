@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from tests.ports import free_port
+from tests.started import end
 
 HERE = Path(__file__).parent
 STARTS = 60  # seconds
@@ -123,12 +124,7 @@ class Site:
         return told
 
     def end(self) -> None:
-        self.process.terminate()
-        try:
-            self.process.wait(STARTS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        end(self.process, STARTS)
 
 
 def answer_of(received: bytes, method: str) -> Answer:

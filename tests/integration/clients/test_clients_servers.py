@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.ports import free_port
+from tests.started import end
 
 pytest.importorskip("django", reason="needs Django (univocal[clients])")
 
@@ -78,12 +79,7 @@ class Site:
             time.sleep(0.05)
 
     def end(self) -> None:
-        self.process.terminate()
-        try:
-            self.process.wait(STARTS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        end(self.process, STARTS)
         self._stream.close()
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from tests.integration.exporters.conftest import PROFILES, answers_of, as_hex, drawn, judged
 from tests.ports import free_port
+from tests.traffic_server import ALLOWED, RECORDS
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "cdn.md"
 NGINX_PROGRAM = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
@@ -206,15 +207,6 @@ runtimedir: {base}
 logdir: {base}
 cachedir: {base}
 """
-ATS_ALLOWED = "ip_allow:\n  - apply: in\n    ip_addrs: 127.0.0.1\n    action: allow\n    methods: ALL\n"
-ATS_RECORDS = """\
-CONFIG proxy.config.http.server_ports STRING {port}:ip-in=127.0.0.1
-CONFIG proxy.config.http.cache.http INT 0
-CONFIG proxy.config.exec_thread.autoconfig INT 0
-CONFIG proxy.config.exec_thread.limit INT 1
-CONFIG proxy.config.log.logging_enabled INT 0
-CONFIG proxy.config.admin.user_id STRING #-1
-"""
 ATS_PROFILES = ("mediawiki", "restbase", "upload", "servlet", "nginx", "shop", "sessions", "moved")
 
 
@@ -233,8 +225,8 @@ def traffic_server(directory):
         )
     files = {
         "runroot.yaml": ATS_LAYOUT.format(base=base, plugins=ATS_PLUGINS),
-        "records.config": ATS_RECORDS.format(port=port),
-        "ip_allow.yaml": ATS_ALLOWED,
+        "records.config": RECORDS.format(port=port),
+        "ip_allow.yaml": ALLOWED,
         "remap.config": "\n".join(rules) + "\n",
         "plugin.config": "",
         "storage.config": "",

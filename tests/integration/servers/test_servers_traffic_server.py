@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.ports import free_port
+from tests.traffic_server import ALLOWED, RECORDS
 from univocal.uri.pipeline import Rejected, canonical_target
 from univocal.uri.profile import parse
 from univocal_learn.importers.ats import read
@@ -26,15 +27,6 @@ SETS = {
     "upload": ("2F", "21 24 26 27 28 29 2A 2B 2C 3A 3B 3D 40 5B 5D"),
 }
 
-RECORDS = """\
-CONFIG proxy.config.http.server_ports STRING {port}:ip-in=127.0.0.1
-CONFIG proxy.config.http.cache.http INT 0
-CONFIG proxy.config.exec_thread.autoconfig INT 0
-CONFIG proxy.config.exec_thread.limit INT 1
-CONFIG proxy.config.log.logging_enabled INT 0
-CONFIG proxy.config.admin.user_id STRING #-1
-"""
-ALLOWED = "ip_allow:\n  - apply: in\n    ip_addrs: 127.0.0.1\n    action: allow\n    methods: ALL\n"
 LAYOUT = """\
 prefix: {base}
 exec_prefix: /usr
