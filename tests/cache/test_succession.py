@@ -9,7 +9,7 @@ import pytest
 
 from support import stored_response
 from univocal.cache.rules import Rules
-from univocal.cache.stored import Part
+from univocal.cache.stored import Part, Stored
 from univocal.cache.succession import (
     Effect,
     Findings,
@@ -64,6 +64,7 @@ SAME, UNKNOWN, OTHER = Likeness
         (304, SOMEBODY, {}, CONFIRMS),
         (304, SOMEBODY, {"unstorable": "renewed", "changes_use": True}, ENDS),
         (304, SOMEBODY, {"unstorable": "renewed"}, LEAVES),
+        (304, SOMEBODY, {"unstorable": "renewed", "shortens": True}, AGES),
         (304, ANYBODY, {"unstorable": "renewed"}, ENDS),
         (304, OURSELVES, {"unstorable": "renewed"}, ENDS),
     ],
@@ -151,7 +152,27 @@ def test_validators_and_length_say_how_like_two_responses_are(
 def test_a_request_with_fields_of_its_own_is_somebodys(
     fields: list[Field], status: int, requester: Requester
 ) -> None:
-    assert requester_of(Request(b"GET", b"/a", fields), status, Rules()) is requester
+    assert requester_of(Request(b"GET", b"/a", fields), status, Rules(), [stored_response()]) is requester
+
+
+VARIED = stored_response((b"vary", b"x-var"), request=[(b"x-var", b"a")])
+
+
+@pytest.mark.parametrize(
+    ("asked", "older", "requester"),
+    [
+        ([], [VARIED], ANYBODY),
+        ([(b"cookie", b"a=b")], [VARIED], SOMEBODY),
+        ([], [VARIED, stored_response()], SOMEBODY),
+        # A response for requests without the field.
+        ([], [replace(VARIED, vary=((b"x-var", None),))], SOMEBODY),
+    ],
+)
+def test_a_field_that_selects_what_is_stored_is_everybodys(
+    asked: list[Field], older: list[Stored], requester: Requester
+) -> None:
+    request = Request(b"GET", b"/a", [(b"x-var", b"a"), *asked])
+    assert requester_of(request, 200, Rules(), older) is requester
 
 
 def test_a_request_selects_responses_that_are_kept_for_others() -> None:

@@ -7,7 +7,7 @@ import pytest
 from tools.differential.oracle import Got, How, Level, Said, how, judge
 from tools.differential.playing import Played
 from tools.differential.run import smaller
-from tools.differential.script import Answer, Ask, Step, drawn, reply, resolved
+from tools.differential.script import Answer, Ask, Step, content_of, drawn, reply, resolved
 
 PATH = "/page"
 PLAIN = Ask()
@@ -114,6 +114,9 @@ CONTRADICTED = {
         2,
         [],
     ),
+    "a visitor's page that is old on arrival": (
+        *(Answer(vary="Accept-Language", expires=-10), Ask("GET", (("cookie", "c=1"),)), 2, []),
+    ),
     "the same version": (FRESH, NO_CACHE, 1, []),
     "a confirmation": (FRESH, Ask("GET", (("if-none-match", "current"),)), 1, []),
     "a 304 that selects": (
@@ -149,6 +152,34 @@ def test_stale_answers_a_dead_origin_alone():
     ):
         log = Log().said(answer).said(failure, at=5.105)
         assert wrong(log, log.got(0, at=5.1)) == expected
+
+
+def test_stale_is_served_again_while_the_origin_server_is_dead():
+    stored = saying("max-age=1, stale-if-error=60", etag="none")
+    log = Log().said(stored).said(saying("no-store"), Ask("HEAD"), version=2, at=2.0)
+    assert wrong(log, log.got(0, at=4.0)) != []
+    log.said(stored._replace(dead=True), version=2, at=4.0)
+    assert wrong(log, log.got(0, at=4.1)) == []
+
+
+OTHER = Ask("GET", (("x-other", "a"),))
+
+
+@pytest.mark.parametrize(
+    ("ask", "expected"),
+    [(PLAIN, []), (OTHER, ["older after a 304 for another validator to a GET"])],
+)
+def test_a_304_for_another_variant_contradicts_nothing(ask, expected):
+    languages = FRESH._replace(vary="Accept-Language")
+    asked = Ask("GET", (*ask.fields, ("if-none-match", '"1-0"')))
+    log = (
+        Log()
+        .said(FRESH._replace(vary="X-Other"))
+        .said(languages, OTHER, at=1.0)
+        .said(languages, asked, at=2.0)
+    )
+    content = content_of(PATH, 1, log.history[1].label)
+    assert wrong(log, log.got(1, OTHER, at=3.0, content=content)) == expected
 
 
 def test_age_is_checked():

@@ -397,18 +397,15 @@ def judged_directives(state: State, got: Got) -> Iterator[Verdict]:
 def contradicted(state: State, before: Sequence[Said], during: Sequence[Said], got: Got) -> Iterator[Verdict]:
     """An older response answers though the origin server has said something else since."""
     vary = values(state.fields, "vary")
-    stale = any(said.failed for said in during) or "stale-while-revalidate" in directives(state.fields)
+    failing = any(said.failed for said in (*during, *before[-1:]))
+    stale = failing or "stale-while-revalidate" in directives(state.fields)
     for said in before:
-        if (
-            said.came < state.last.sent
-            or said is state.last
-            or (said.status != 304 and is_variant(said, before, got.ask))
-        ):
+        if said.came < state.last.sent or said is state.last:
             continue
         if updates(said, state, vary):
             yield Verdict(Level.MUST, "a 304 updates nothing", "§4.3.4")
             return
-        if confirms_state(said, state, vary, got.ask):
+        if is_variant(said, before, got.ask) or confirms_state(said, state, vary, got.ask):
             continue
         if said.ask.method == "POST":
             if 200 <= said.status < 400:
@@ -472,7 +469,7 @@ def shared(said: Said) -> bool:
         said.status in HEURISTIC - {206}
         and said.ask.method == "GET"
         and not held
-        and bool(lifetime(said.fields))
+        and (lifetime(said.fields) or 0) > 0
     )
 
 

@@ -59,6 +59,7 @@ class Findings(NamedTuple):
     likeness: Likeness = Likeness.UNKNOWN
     whole: bool = True  # the stored response could answer a GET with 200
     changes_use: bool = False  # of a 304: it forbids to store what it is about, or changes its Vary
+    shortens: bool = False  # of a 304: what it is about is fresh for less time
 
 
 def effect_of(answer: Findings) -> Effect:
@@ -91,8 +92,10 @@ def effect_of(answer: Findings) -> Effect:
 def _effect_of_304(answer: Findings) -> Effect:
     if not answer.unstorable:
         return Effect.CONFIRMS
+    if answer.changes_use or answer.requester is not Requester.SOMEBODY:
+        return Effect.ENDS
     # Effects of one client's fields, such as a cookie that is set, are not said of all.
-    return Effect.ENDS if answer.changes_use or answer.requester is not Requester.SOMEBODY else Effect.LEAVES
+    return Effect.AGES if answer.shortens else Effect.LEAVES
 
 
 def _effect_of_head(answer: Findings) -> Effect:
@@ -120,11 +123,20 @@ def tells_of_resource(status: int) -> bool:
     return status < 400 or status in {404, 410}
 
 
-def requester_of(request: Request, status: int, rules: Rules) -> Requester:
-    """The sender of a client's request: somebody, if fields of its own may have brought the status about."""
+def requester_of(request: Request, status: int, rules: Rules, older: Sequence[Stored]) -> Requester:
+    """The sender of a client's request: somebody, if fields of its own may have brought the status about.
+
+    A field that selects each of the older responses is not its own: whoever could get these has it, too.
+    """
     unsatisfied = status == 416 and b"range" in request.names
-    own = unsatisfied or not request.names <= rules.ordinary
+    odd = request.names - rules.ordinary
+    own = unsatisfied or not all(_selects(name, stored) for name in odd for stored in older)
     return Requester.SOMEBODY if own else Requester.ANYBODY
+
+
+def _selects(name: bytes, stored: Stored) -> bool:
+    """The response is for requests that have the same value of a field, not for those without it."""
+    return any(selecting == name and value is not None for selecting, value in stored.vary)
 
 
 def selected(request: Request, held: Sequence[Stored]) -> list[Stored]:

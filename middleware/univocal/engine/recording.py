@@ -398,11 +398,13 @@ class Recording:
             return
         self.state = _MOVES[self.state, State.RENEWED]
         self.updated = updated
-        answer = Findings(b"GET", 304, self._requester(304))
+        older = [old, *self._selected()]
+        answer = Findings(b"GET", 304, self._requester(304, older))
         if not updated.reusable:
             changed = changes_use(old, updated, self._admission.rules)
-            answer = answer._replace(unstorable="renewed", changes_use=changed)
-        self._carry_out(effect_of(answer), [old, *self._selected()], updated)
+            shorter = updated.lifetime < old.lifetime
+            answer = answer._replace(unstorable="renewed", changes_use=changed, shortens=shorter)
+        self._carry_out(effect_of(answer), older, updated)
 
     def _judge(self, response: Response, now: float) -> None:
         """Judge a response that is complete without a stored one."""
@@ -448,7 +450,7 @@ class Recording:
         answer = Findings(
             method,
             response.status,
-            self._requester(response.status),
+            self._requester(response.status, older),
             isinstance(self.decision, Validate),
             verdict.reason if isinstance(verdict, Unstorable) else "",
             likeness_of(old, response),
@@ -575,11 +577,11 @@ class Recording:
     def _passes_conditions(self) -> bool:
         return isinstance(self.decision, Forward) and self.decision.passes_conditions
 
-    def _requester(self, status: int) -> Requester:
+    def _requester(self, status: int, older: Sequence[Stored]) -> Requester:
         admission = self._admission
         if admission.ours:
             return Requester.OURSELVES
-        return requester_of(admission.request, status, admission.rules)
+        return requester_of(admission.request, status, admission.rules, older)
 
 
 def _subject_of(decision: Validate, status: int) -> Stored | None:
