@@ -83,7 +83,7 @@ def parsed(file: Path) -> dict[str, Any]:
 
 
 def placed_in(error: ConfigurationError, files: Files) -> None:
-    """Let an error name its line, and one about a key of `files` the file that has it."""
+    """Add its line to an error; add the file to an error about a key of `files`."""
     if error.key and not error.line:
         if error.source == str(files.main):
             _hide(error, files)

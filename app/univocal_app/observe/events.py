@@ -81,7 +81,7 @@ class Follower:
         self._news.set()
 
     def lose(self, count: int) -> None:
-        """Take note of events that were lost before they came here, whether they were wanted or not."""
+        """Count events that were lost on their way, whether they were wanted or not."""
         self._lost += count
         self._news.set()
 

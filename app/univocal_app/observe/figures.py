@@ -176,7 +176,7 @@ class Figures:
             yield dict(numbers_of(file))
 
     def forget(self, process: str) -> None:
-        """Take note that a process of the commons has ended: its counts stay, what it stored is gone."""
+        """Handle the end of another process: its counts stay, its stored responses are gone."""
         assert self._directory is not None
         file = _file(self._directory, process)
         if file.exists():

@@ -184,7 +184,7 @@ class House:
         return Patience(server.drain, server.shutdown_timeout)
 
     def seat_log(self) -> None:
-        """Let the log hear of each exchange, or of the purges alone with those that count hits together."""
+        """Log each exchange, or purges alone where hits are counted together."""
         audience = self.proxy.engine.audience
         if self.log in audience.counters:
             audience.counters.remove(self.log)
@@ -204,7 +204,7 @@ class House:
             file.look()
 
     def forget(self, process: str) -> None:
-        """Take note that another process has ended."""
+        """Handle the end of another process."""
         self.metrics.figures.forget(process)
 
     async def start(self) -> None:

@@ -148,7 +148,7 @@ class CertificateFiles:
         return self._current
 
     def adopt(self, configuration: Configuration, sites: Sites, contexts: Contexts) -> None:
-        """Let new connections have the certificates of `contexts`, which were made from `configuration`."""
+        """Use the certificates of `contexts`, which were made from `configuration`, for new connections."""
         self._configuration, self._sites, self._files = configuration, sites, contexts.files
         self._read = self._seen = self._stamp()
         self._expires = self._ends()

@@ -300,7 +300,7 @@ class _Way:
             raise self._cannot("tls_ca", f"a file of certificates in PEM ({reason_of(error)})") from None
 
     def _show(self, context: ssl.SSLContext) -> None:
-        """Let `context` show the client certificate, if there is one."""
+        """Add the client certificate, if there is one, to `context`."""
         table = self.table
         if table.tls_key and not table.tls_cert:
             raise self._cannot("tls_key", "none without tls_cert")

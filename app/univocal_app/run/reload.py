@@ -49,7 +49,7 @@ class Prepared:
     outlet: Outlet | None  # of the log, if that is another
 
     def drop(self) -> None:
-        """Let go of it."""
+        """Release it."""
         if self.outlet is not None:
             self.outlet.close()
 
@@ -172,10 +172,10 @@ class Others(Protocol):
     """Other processes that serve by the same configuration."""
 
     async def prepare(self, configuration: Configuration) -> None:
-        """Let all of them prepare it, or none. Raises ConfigurationError."""
+        """Prepare it in all of them, or in none. Raises ConfigurationError."""
 
     async def adopt(self) -> None:
-        """Let all of them put it into force. Raises NotTakenError."""
+        """Put it into force in all of them. Raises NotTakenError."""
 
 
 class Reload:

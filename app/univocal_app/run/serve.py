@@ -147,7 +147,7 @@ class Serving:
 
 
 def obey_signals(serving: Serving) -> None:
-    """Let SIGINT and SIGTERM end the program; a second one ends it at once."""
+    """End the program at SIGINT or SIGTERM; at a second one, end it at once."""
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, _leave, serving, signal.Signals(number).name)

@@ -218,14 +218,14 @@ class Workers:
             raise WorkersError("a worker could not be started")
 
     def end(self, at_once: bool) -> None:
-        """Let them end what is under way, or kill them."""
+        """End them once nothing is under way, or kill them."""
         self._end.set()
         self._started.set()
         for worker in self._there.values():
             worker.end(at_once=at_once)
 
     def reopen(self) -> None:
-        """Let them open their logs anew."""
+        """Have them open their logs anew."""
         self._order("/reopen")
 
     async def look(self) -> None:
@@ -250,7 +250,7 @@ class Workers:
             worker.client.unfollow()
 
     async def prepare(self, configuration: Configuration) -> None:
-        """Let each prepare a configuration, or none. Raises ConfigurationError with what any objects to."""
+        """Prepare a configuration in each of them, or in none. Raises ConfigurationError."""
         objections, there = Objections(), dict(self._there)
         document = {"configuration": settings_of(configuration), "as_written": list(configuration.as_written)}
         self._number += 1
@@ -266,7 +266,7 @@ class Workers:
         objections.conclude()
 
     async def adopt(self) -> None:
-        """Let each put into force what is prepared; one that does not is replaced. Raises NotTakenError."""
+        """Put the prepared configuration into force; replace a worker that does not. Raises NotTakenError."""
         there, failed = dict(self._there), list[str]()
         target = f"/adopt?number={self._number}"
         for name, answer in (await self._ask(lambda client: client.order(target, ANSWER))).items():

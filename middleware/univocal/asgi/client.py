@@ -179,7 +179,7 @@ class ScopeClient:
         await self._wake
 
     async def pass_on(self, message: Message) -> None:
-        """Let the server judge a message that comes after the response."""
+        """Pass a message that comes after the response to the server."""
         if self.over and not self._messages:
             await self._send(message)
 

@@ -253,7 +253,7 @@ def cached(
     grace: float | str | None = None,
     tags: Iterable[str] = (),
 ) -> Callable[[Handler], Handler]:
-    """Let the responses of a handler be stored for `ttl` seconds, as if they had Cache-Control: max-age.
+    """Store the responses of a handler for `ttl` seconds, as if they had Cache-Control: max-age.
 
     Clients do not see this lifetime, and errors do not get it. With False nothing of the handler is stored;
     without it the response's own fields and the rules decide. For `grace` more seconds a stale response is

@@ -230,7 +230,7 @@ class CacheMiddleware:
         self._is_ready = True
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let the application answer a request, past the cache; refuse attacks, and answer purges."""
+        """Pass a request to the application without the cache; refuse attacks, and answer purges."""
         scope, line = with_pairs(scope), request_line(scope)
         begun = self.engine.clock(), time.perf_counter()
         admission = self._admit(scope, line, begun[0])
@@ -304,7 +304,7 @@ class CacheMiddleware:
     async def _refuse(
         self, scope: Scope, receive: Receive, send: Send, admission: Admission, begun: tuple[float, float]
     ) -> None:
-        """Let the user's application answer a request that is refused for its URL."""
+        """Pass a request that is refused for its URL to the user's application."""
         assert self._on_refused is not None
         watched = WatchedSend(send, begun)
         try:

@@ -32,7 +32,7 @@ def may_be_answered(admission: Admission) -> bool:
 
 
 async def answer_refused(app: App, scope: Scope, receive: Receive, send: Send, admission: Admission) -> None:
-    """Let `app` answer a refused request, of which it sees neither the path nor the content.
+    """Have `app` answer a refused request, of which it sees neither the path nor the content.
 
     The path is that of its root, so that no route of an application mistakes it for a page. The received
     target is in the extension.

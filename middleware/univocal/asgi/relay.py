@@ -85,7 +85,7 @@ class Relay:
         self._client.finish()
 
     def resume(self) -> None:
-        """Let the origin server send more: the client takes it."""
+        """Read more from the origin server: the client takes it."""
         if self.under_way is not None:
             self.under_way.resume()
 

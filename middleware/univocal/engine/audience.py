@@ -167,7 +167,7 @@ class Audience:
         self._go_on(len(self._ended))
 
     def _end_tallies(self) -> None:
-        """Let the counters hear next of what has been counted together until now."""
+        """Pass the counts collected until now to the counters."""
         for tally, alike in self._tallies.items():
             self._ended.append(alike.ended(tally))
             tally.stored = None

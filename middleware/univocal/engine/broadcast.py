@@ -33,7 +33,7 @@ class Taker(Protocol):
         ...
 
     def ended(self, error: BaseException | None) -> None:
-        """Take note of the end, which is an early one where there is an error; called once, at last."""
+        """Handle the end, which is early if there is an error; called once, at last."""
 
 
 class Reader:
@@ -72,7 +72,7 @@ class Reader:
             self.no_more(self.broadcast.error)
 
     def no_more(self, error: BaseException | None) -> None:
-        """Take note of the end that it awaited: of content that is cut, it passes nothing on."""
+        """Handle the end that it awaited: of content that is cut, it passes nothing on."""
         if error is None:
             self.resume()
         else:
@@ -100,7 +100,7 @@ class Reader:
         self.left(self)
 
     def hand_over(self, content: bytes) -> None:
-        """Let the sink go on by itself, if it stands still: all of the content is there."""
+        """Resume a sink that stands still: all of the content is there."""
         if self.blocked and not self.done and self.sink.rest(memoryview(content)[self.position :]):
             self.leave()
 
@@ -109,7 +109,7 @@ class Reader:
         self.end(CutShortError())
 
     def end(self, error: BaseException | None) -> None:
-        """Take note of the end of the content."""
+        """Handle the end of the content."""
         if not self.done:
             self.done = True
             self.sink.ended(error)
@@ -225,7 +225,7 @@ class Broadcast:
         return not self._full
 
     def end(self, error: BaseException | None = None) -> None:
-        """Take note that no more will come; every reader hears of the `error`, if any, after the rest."""
+        """End the content; every reader gets the `error`, if any, after the rest."""
         self.ended, self.failed = True, error is not None
         self._error, self._traceback = error, error.__traceback__ if error is not None else None
         for reader in tuple(self.readers):
@@ -235,18 +235,18 @@ class Broadcast:
                 reader.go_on(self)
 
     def free(self) -> None:
-        """Let those go who await more."""
+        """Release the readers that await more."""
         for reader in tuple(self.readers):
             if reader.awaits_more:
                 reader.outpaced()
 
     def close(self) -> None:
-        """Let nobody join any more: chunks that all have passed on can go."""
+        """Close it to further readers: chunks that all have passed on are dropped."""
         self.kept = False
         self.passed()
 
     def hand_over(self, content: bytes) -> None:
-        """Let those go who stand still: what they have yet to read is a part of what was kept."""
+        """Release the readers that stand still: the rest of their content is a part of what was kept."""
         for reader in tuple(self.readers):
             reader.hand_over(content)
 
@@ -277,7 +277,7 @@ class Broadcast:
         return max((reader.position for reader in self.readers), default=self.size)
 
     def _leave_behind(self) -> None:
-        """Let go of those who hold more than their share: one client that does not read stops no other."""
+        """Drop the readers that hold more than their share: one client that does not read stops no other."""
         for reader in tuple(self.readers):
             if self.size - reader.position > FAR_BEHIND:
                 reader.outpaced()

@@ -63,7 +63,7 @@ class Waiting:
         self.timer: Due | None = None
 
     def stop(self) -> None:
-        """Let no timer end the wait."""
+        """Stop the timer of the wait."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None

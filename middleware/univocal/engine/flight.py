@@ -107,7 +107,7 @@ class Flights:
             self._named[flight.name] = flight
 
     def ended(self, flight: Flight) -> None:
-        """Let nobody join a flight any more."""
+        """Close a flight to further requests."""
         name, flight.name = flight.name, None
         if name is not None and self._named.get(name) is flight:
             del self._named[name]
@@ -256,14 +256,14 @@ class Flight:
         return NO_NAMES if admission.ours else oddities(admission.request, admission.rules.ordinary)
 
     def _note_failure(self, status: int, *, provoked: bool = True) -> None:
-        """Take note that a stored response could not be refreshed; the status 0: there is no response."""
+        """Record a failed refresh of a stored response; status 0: no response came."""
         stale = self._stale
         if stale is not None:
             odd = self._odd if provoked else NO_NAMES
             self._flights.gate.failures.note(stale, odd, status, self._flights.clock())
 
     def note_delay(self) -> None:
-        """Let others be served the stored response, if it may be stale: its refresh takes too long."""
+        """Serve others the stored response, if it may be stale: its refresh takes too long."""
         stale = self._stale
         if stale is not None and self._phase not in _ENDED:
             self._note_failure(0)
@@ -323,7 +323,7 @@ class Flight:
             self._alone = self._flights.call_later(seconds, self._expired)
 
     def overtake(self) -> None:
-        """Let nobody join and store nothing: the content stands still, and other clients request it anew.
+        """Close it to further requests, and store nothing: the content stalls. Others request it anew.
 
         Their response is newer than this one, whose content may still come for clients that have its head.
         """
@@ -334,7 +334,7 @@ class Flight:
             self.abandon()
 
     def abandon(self) -> None:
-        """Let nobody join and store nothing: the content may end too early."""
+        """Close it to further requests, and store nothing: the content may end too early."""
         self._flights.ended(self)
         recording = self.recording
         if recording is not None and recording.state is State.KEPT:
@@ -345,7 +345,7 @@ class Flight:
         self.free()
 
     def free(self) -> None:
-        """Let those who follow go on by themselves, unless they have been sent something."""
+        """Have the followers make requests of their own, unless they have been sent something."""
         waiting, self._passengers = self._passengers, []
         if self.broadcast is not None:
             self.broadcast.free()
@@ -606,7 +606,7 @@ class Flight:
         return more
 
     def _let_go(self, recording: Recording) -> None:
-        """Let nobody join from now on; give the lease up, unless all of the response is asked for next."""
+        """Close it to further requests; give up the lease, unless the whole response is requested next."""
         if self.broadcast is not None:
             self.broadcast.kept = False
         if recording.lease is None:
@@ -751,7 +751,7 @@ class Flight:
             self._under_way.resume()
 
     def _left(self, reader: Reader) -> None:
-        """Take note that the only reader reads no more, unless it has heard of the end."""
+        """Handle the only reader's leaving, unless it has got the end."""
         if self.sole is reader:
             self.sole = None
             self._deserted()

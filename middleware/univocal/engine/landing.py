@@ -59,7 +59,7 @@ class Passenger(Taker, Protocol):
         """Take an interim response: told to the one whose request the flight makes."""
 
     def landed(self) -> None:
-        """Take note that the flight's `landing` is known; called once, unless it is `freed` before."""
+        """Handle the flight's `landing`; called once, unless it is `freed` before."""
 
     def freed(self) -> None:
         """Wait for the flight no longer: it is another's, and has taken as long as an answer does."""

@@ -262,7 +262,7 @@ class Recording:
         return False
 
     def pass_by(self, status: int = 0) -> None:
-        """Let requests like this one wait for one another no more for a while: this served nobody else.
+        """Pass by this request's key for a while: the answer served no other request.
 
         The status 0 says that it is no answer, or that the next may be stored.
         """
@@ -369,7 +369,7 @@ class Recording:
         self.unstorable = self.unstorable or "too-large"
 
     def fail(self) -> None:
-        """Take note that the rest of the content does not come."""
+        """Handle content that is cut."""
         self.committed = False
         self.unstorable = self.unstorable or "incomplete"
 
@@ -441,7 +441,7 @@ class Recording:
     def _outdate(
         self, held: Sequence[Stored], response: Response, verdict: Stored | Unstorable, now: float
     ) -> Stored | Unstorable:
-        """Let the answer have its effect on older responses; the verdict about it itself after that."""
+        """Apply the answer's effect to older responses; returns the verdict about the answer itself."""
         admission, older = self._admission, selected(self._admission.request, held)
         # A 304 to a client's own condition is not about what is stored here.
         if not older or (response.status == 304 and self._passes_conditions):
@@ -568,7 +568,7 @@ class Recording:
         return Unstorable("unstorable-before")
 
     def _end_passing(self) -> None:
-        """Take note that responses to requests like this one can be stored."""
+        """Record that responses to requests like this one can be stored."""
         odd = oddities(self._admission.request, self._admission.rules.ordinary)
         self._tiers.memory.end_passing(self._key, odd)
         self._tiers.memory.end_passing(self._key)

@@ -71,11 +71,11 @@ class Tunnel:
     # Reports of its ends
 
     def stir(self) -> None:
-        """Take note that bytes pass."""
+        """Restart the idle time: bytes pass."""
         self._looks = 0
 
     def half_closed(self) -> None:
-        """Take note that one side has ended its half."""
+        """Handle the end of one side's half."""
         if self._client.ended and self._origin.ended:
             self.close()
 

@@ -61,7 +61,7 @@ class Bond:
         return self._bound.pop(place, None)
 
     def forget(self, place: object, connection: Bound) -> None:
-        """Take note that a connection is closed."""
+        """Remove a closed connection."""
         if self._bound.get(place) is connection:
             del self._bound[place]
 

@@ -50,10 +50,10 @@ class Answer(Protocol):
         ...
 
     def finish(self) -> None:
-        """Take note that the response is complete; no other call follows."""
+        """Handle the end of the response; no other call follows."""
 
     def fail(self, error: Exception) -> None:
-        """Take note that no (more of a) response will come; no other call follows.
+        """Handle the end of a response that is missing or cut; no other call follows.
 
         It may be called before `ask` has returned, since some requests cannot be sent at all.
         """
@@ -66,7 +66,7 @@ class UnderWay(Protocol):
         """Ask the origin server for no more content for now."""
 
     def resume(self) -> None:
-        """Let content come again."""
+        """Resume reading."""
 
     def cancel(self) -> None:
         """Give up: the answer hears nothing more."""
@@ -80,7 +80,7 @@ class ContentSink(Protocol):
         ...
 
     def finish(self) -> None:
-        """Take note that the content is complete."""
+        """Handle the end of the content."""
 
 
 class Content(Protocol):
@@ -164,15 +164,15 @@ class Watch(Protocol):
     """A listener on a request's way to origin servers, that hears what each of them answers."""
 
     def sending(self, origin: str, fields: Fields) -> Fields:
-        """Take note that the origin server with this URL is asked next; gives the fields that go out."""
+        """Record the origin server that gets the request next; returns the fields to send."""
         ...
 
     def answered(self, origin: str, status: int) -> None:
-        """Take note of the status in a response's head; 0: there was none, and there will be none."""
+        """Record the status of a response; 0: no response came, and none will come."""
         ...
 
     def failed(self, failure: Failure) -> None:
-        """Take note of a failure, before the head of a response or after it."""
+        """Record a failure, before the head of a response or after it."""
         ...
 
 

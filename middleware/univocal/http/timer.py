@@ -38,7 +38,7 @@ class Timer:
         self._due: Due | None = None
 
     def set(self, seconds: float | None) -> float:
-        """Let the time be over in `seconds` from now; None: never. Returns the schedule's time now."""
+        """Set the timeout to `seconds` from now; None: never. Returns the schedule's time now."""
         now = self._schedule.time()
         self.when = when = NEVER if seconds is None else now + seconds
         if when < self._armed:
@@ -46,7 +46,7 @@ class Timer:
         return now
 
     def clear(self) -> None:
-        """Let the time never be over."""
+        """Remove the timeout."""
         self.when = NEVER
 
     def close(self) -> None:

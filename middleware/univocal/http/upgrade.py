@@ -33,7 +33,7 @@ class Line(Protocol):
         ...
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Take note that it is closed; `end` says so."""
+        """Ignore it: `end` reports the close."""
 
 
 class Switched(NamedTuple):

@@ -28,7 +28,7 @@ class FrameCounter:
         return not (self._head or self._left or self.closing)
 
     def count(self, octets: bytes) -> None:
-        """Take note that `octets` pass."""
+        """Count `octets` that pass."""
         place, size = self._left, len(octets)
         if place >= size or self.closing:
             self._left -= size

@@ -44,7 +44,7 @@ class Failures:
         self.any = False  # there has been one: else nobody needs to ask
 
     def note(self, stored: Stored, odd: frozenset[bytes], status: int, now: float) -> None:
-        """Take note of a failure."""
+        """Record a failure."""
         self.any = True
         name = _name(stored, odd)
         failure = self._failures.setdefault(name, Failure())
@@ -66,7 +66,7 @@ class Failures:
         return None
 
     def begin(self, stored: Stored, odd: frozenset[bytes]) -> list[Failure]:
-        """Take note that a request tries; the failures for which others do not, until it has ended."""
+        """Begin a request's try; returns the failures for which others do not try until it has ended."""
         found = (self._failures.get(_name(stored, each)) for each in {NO_NAMES, odd})
         tried = [failure for failure in found if failure is not None]
         for failure in tried:

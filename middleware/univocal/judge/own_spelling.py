@@ -92,7 +92,7 @@ class OwnSpellings:
         return key in self._keys
 
     def note(self, canonical: Canonical) -> None:
-        """Take note of a redirect that goes on to the client; the log has it once for each route."""
+        """Report a redirect that goes on to the client; the log has it once for each route."""
         remember(self._keys, canonical.key, True, _MOST)
         place = canonical.site.name, canonical.route.prefix
         if place not in self._logged:

@@ -291,7 +291,7 @@ class LikelyProxies:
     def note(
         self, client: str | None, fields: Callable[[], Fields], trusted: Networks, family: Family
     ) -> None:
-        """Take note of a request whose peer, `client`, has sent fields from which nobody is known."""
+        """Report a request whose peer, `client`, has sent fields that name no client."""
         if client is None or not within(client, self._near):
             return
         seen = self._seen.get(client, 0)

@@ -148,7 +148,7 @@ class Balance(Generic[Server]):
         self._eject(now)
 
     def mark(self, member: Member[Server], now: float, *, up: bool, reason: str = "") -> None:
-        """Take note of what a health check has found, and why; it ends no ejection."""
+        """Record a health check's result and reason; it ends no ejection."""
         if up is not (member.state is MemberState.DOWN):
             return
         member.row, member.reason = 0, reason

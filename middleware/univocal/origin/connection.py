@@ -61,13 +61,13 @@ class Keeper(Protocol):
         """Take a connection back that has served its request and can serve another."""
 
     def set_apart(self, connection: Connection, bond: Bond) -> None:
-        """Let a connection be idle that serves nobody but the client of this bond."""
+        """Keep a connection idle for the client of this bond alone."""
 
     def answered(self, connection: Connection) -> None:
-        """Take note that a connection has brought the head of its first response."""
+        """Handle the head of a connection's first response."""
 
     def lost(self, connection: Connection) -> None:
-        """Take note that a connection is closed: there is room for another."""
+        """Remove a closed connection: there is room for another."""
 
     def withdraw(self, connection: Connection) -> None:
         """Forget a connection, which can serve no other request."""
@@ -118,7 +118,7 @@ class PendingRequest:
             self.connection.pause_reading()
 
     def resume(self) -> None:
-        """Let content come again."""
+        """Resume reading."""
         self.paused = False
         if self.connection is not None:
             self.connection.resume_reading()
@@ -269,7 +269,7 @@ class Connection(asyncio.Protocol):
         return not (self._full or self._transport.is_closing())
 
     def await_origin(self) -> None:
-        """Let the time run for the next step of the origin server, where it is the one waited for."""
+        """Start the timeout of the origin server's next step, if that is awaited."""
         request, upload = self._request, self._upload
         if request is None:
             return

@@ -144,7 +144,7 @@ class OriginConnections:
         await asyncio.sleep(0)  # sockets are closed in the event loop's next turn
 
     def forget(self, endpoint: Endpoint) -> None:
-        """Let go of an endpoint that will be asked no more; what is under way goes on."""
+        """Forget an endpoint that gets no further requests; those under way go on."""
         # A request that fails after this still names its address.
         for old in list(self._tried)[:-_REMEMBERED]:
             del self._tried[old]

@@ -53,13 +53,13 @@ class FirstAnswers(Generic[Link]):
         return math.inf
 
     def sent(self, link: Link, now: float) -> None:
-        """Take note that the first request goes out over a new connection."""
+        """Record the first request over a new connection."""
         if not self.waiting:
             self._closed.clear()
         self.waiting[link] = now
 
     def answered(self, link: Link, now: float) -> None:
-        """Take note that a connection has been answered for the first time."""
+        """Handle the first answer on a connection."""
         since = self.waiting.get(link)
         if since is None:
             return
@@ -95,5 +95,5 @@ class FirstAnswers(Generic[Link]):
         return count
 
     def relieved(self, now: float) -> None:
-        """Take note that a connection was closed for the sake of those held up."""
+        """Count a connection that was closed for the sake of those held up."""
         self._closed.append(now)

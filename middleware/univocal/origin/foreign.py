@@ -94,7 +94,7 @@ class ForeignRequest:
         content: Content | None,
         extensions: dict[str, Any],
     ) -> None:
-        """Let the transport handle the request, in a task."""
+        """Handle the request by the transport, in a task."""
         self.took = content is not None
         stream = StreamedContent(content) if content is not None else None
         name = method.decode("latin-1")

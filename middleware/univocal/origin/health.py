@@ -58,7 +58,7 @@ class HealthJudge:
             self.up, self._row = up, 0
 
     def hear(self, *, passed: bool) -> bool:
-        """Take note of a check; True if the state is another now."""
+        """Record a check; True if it changes the state."""
         if passed is self.up:
             self._row = 0
             return False

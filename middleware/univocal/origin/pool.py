@@ -174,7 +174,7 @@ class Pool:
                 self._look_after_new()
 
     def set_apart(self, connection: Connection, bond: Bond) -> None:
-        """Let `connection` be idle, which serves one client alone, until a request waits for its place."""
+        """Keep `connection`, which serves one client alone, idle until a request waits for its place."""
         if self._closed or self._retired or self._waiting:
             connection.close()
         else:
@@ -183,7 +183,7 @@ class Pool:
             connection.stand_by(self._idle_timeout)
 
     def answered(self, connection: Connection) -> None:
-        """Take note of the first answer on `connection`."""
+        """Record the first answer on `connection`."""
         self._new.answered(connection, self._loop.time())
 
     def withdraw(self, connection: Connection) -> None:
@@ -195,7 +195,7 @@ class Pool:
         self._new.waiting.pop(connection, None)
 
     def lost(self, connection: Connection) -> None:
-        """Take note that `connection` is closed: there is room for another."""
+        """Remove the closed `connection`: there is room for another."""
         self.withdraw(connection)
         if connection in self._open:
             self._open.remove(connection)
@@ -267,7 +267,7 @@ class Pool:
         connection.close()
 
     def _look_after_new(self) -> None:
-        """Let idle connections go in time, if new ones or those that open wait for too long."""
+        """Set a timer that closes idle connections when new or opening ones wait for too long."""
         due = min(self._new.due, min(self._opening.values(), default=inf) + self._new.patience)
         if self._idle and due < inf:
             self._relief.set(max(due - self._loop.time(), 0))

@@ -110,7 +110,7 @@ class ReadResponse:
         self.barren = 0  # bytes without progress
 
     def fail(self, fault: str) -> None:
-        """Take note of a fault; the first one stays."""
+        """Record a fault; the first one stays."""
         self.fault = self.fault or fault
 
 
@@ -301,7 +301,7 @@ class ResponseReader:
             self._stopped(error)
 
     def _stopped(self, error: httptools.HttpParserError) -> None:
-        """Take note that the parser stopped; after the response's end, within bytes that belong to none."""
+        """Handle the parser's stop; after the response's end, within bytes of no response."""
         reading = self.reading
         reading.surplus = True
         reading.fail(str(error) or "malformed")
@@ -315,7 +315,7 @@ class ResponseReader:
         return parser
 
     def close(self) -> bool:
-        """Take note that the connection ended; True: so the response ends (RFC 9112 §6.3, rule 8)."""
+        """Handle the end of the connection; True: so the response ends (RFC 9112 §6.3, rule 8)."""
         stage = self.reading.stage
         if self.reading.fault:
             return False
@@ -334,7 +334,7 @@ class ResponseReader:
         self._parser = self._sink = self._write = self.on_body = cast("Any", None)
 
     def divert(self, write: Callable[[bytes], bool]) -> None:
-        """Let `write` take the bytes of another protocol that stand behind a 101."""
+        """Pass the bytes of another protocol, which follow a 101, to `write`."""
         self._write = write
 
     # Called by the parser.

@@ -111,7 +111,7 @@ class OriginServer:
         return self if self._connections is None else self._with(self._endpoint._replace(purpose="checks"))
 
     def forget(self) -> None:
-        """Take note that its address is the name's no more: what is under way goes on."""
+        """Retire it, since its name has another address now: requests under way go on."""
         if self._connections is not None:
             self._connections.forget(self._endpoint)
 

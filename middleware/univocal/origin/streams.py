@@ -72,17 +72,17 @@ class AwaitedAnswer(_Backlog):
                 self.give_up(error)
 
     def start(self, response: Response) -> None:
-        """Let the head be awaited no longer."""
+        """End the wait for the head."""
         if not self.head.done():
             self.head.set_result(response)
 
     def finish(self) -> None:
-        """Let the stream end behind what is there."""
+        """End the stream behind what is there."""
         self._done = True
         self._wake()
 
     def fail(self, error: Exception) -> None:
-        """Let the stream end with `error` behind what is there."""
+        """End the stream with `error` behind what is there."""
         self._done, self._error = True, error
         if not self.head.done():
             self.head.set_exception(error)
@@ -179,7 +179,7 @@ class StreamedContent(_Backlog):
         self._attached = self._ended = False
 
     def finish(self) -> None:
-        """Let the stream end behind what is there."""
+        """End the stream behind what is there."""
         self._ended = True
         self._wake()
 

@@ -33,7 +33,7 @@ class Wire(Protocol):
         """Give the request up: its content is not what its head says."""
 
     def await_origin(self) -> None:
-        """Let the time run for the next step of the origin server, where it is the one waited for."""
+        """Start the timeout of the origin server's next step, if that is awaited."""
 
 
 class Upload:
@@ -58,13 +58,13 @@ class Upload:
         return self._write if self.state is Sending.BLOCKED else None
 
     def expect(self) -> None:
-        """Let the content wait for 100 (Continue), unless its client does not."""
+        """Hold the content until 100 (Continue), unless its client sends it at once."""
         self.state = Sending.EXPECTS
         self._wire.await_origin()
         self._content.when_begun(self.begin)
 
     def begin(self) -> None:
-        """Let the content come."""
+        """Start the content."""
         if self.state is Sending.EXPECTS:
             self._content.when_begun(None)
         self.state = Sending.FLOWS
@@ -72,7 +72,7 @@ class Upload:
         self._content.attach(self)
 
     def end(self, *, wanted: bool = False) -> None:
-        """Let no more of it come; `wanted`: of what waits still another may take all."""
+        """Stop the content; with `wanted`, another may still take all that waits."""
         state, self.state = self.state, Sending.ENDED
         if state is Sending.EXPECTS:
             self._content.when_begun(None)
@@ -104,7 +104,7 @@ class Upload:
         return flows
 
     def finish(self) -> None:
-        """Take note that the content is complete."""
+        """Handle the end of the content."""
         if self.state is Sending.ENDED or self._sent_all:
             return
         if self._length is not None:

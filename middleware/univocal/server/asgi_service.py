@@ -104,7 +104,7 @@ class AsgiService:
         )
 
     def _task(self, coroutine: Any) -> None:
-        """Let a call of the application run, as one of the server's tasks."""
+        """Run a call of the application as one of the server's tasks."""
         loop = asyncio.get_running_loop()
         if getattr(self._config, "reset_contextvars", False):
             task = loop.create_task(coroutine, context=contextvars.Context())

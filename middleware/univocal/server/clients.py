@@ -94,7 +94,7 @@ class Clients:
         return objection
 
     def leave(self, guest: Guest) -> None:
-        """Take note that a connection is closed, or no longer ours; a second time does nothing."""
+        """Remove a connection that is closed or handed over; a second time does nothing."""
         name = self._guests.pop(guest, None)
         if name:
             self._of.remove(name)
@@ -114,7 +114,7 @@ class Clients:
         return "overloaded" if 0 < limits.connections < len(self._guests) else ""
 
     def _make_room(self, now: float) -> None:
-        """Let connections go that have been longest without a request under way, as many as are too many."""
+        """Close the connections above the limit that have been idle for longest."""
         for _ in range(_MOST_LOOKED_AT):
             if not self._noted:
                 return

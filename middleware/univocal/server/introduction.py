@@ -238,7 +238,7 @@ class Introduction(asyncio.Protocol):
         self._part()
 
     def _hand_over(self, transport: asyncio.Transport) -> asyncio.Protocol:
-        """Let the protocol have the connection, whose client is known."""
+        """Hand the connection, whose client is known, to the protocol."""
         protocol = self._protocol()
         self.transport.set_protocol(protocol)
         protocol.connection_made(transport)

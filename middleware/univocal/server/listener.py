@@ -147,7 +147,7 @@ class Listener:
         return reasons
 
     def refuse(self, received: Received | None, reasons: Sequence[str]) -> Problem:
-        """Take note that a request gets no responder; returns what its client is answered.
+        """Handle a request without a responder; returns the answer to its client.
 
         None: a responder has had it, and tells of it.
         """

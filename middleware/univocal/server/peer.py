@@ -86,7 +86,7 @@ class Delivery:
             self._timer = self._loop.call_later(self.seconds, self._look, give_up)
 
     def moved(self) -> None:
-        """Take note that the transport takes more."""
+        """Resume writing: the transport takes more."""
         self._moved = True
 
     def stop(self) -> None:
@@ -160,7 +160,7 @@ class Refusal:
         self.timer = loop.call_later(LINGER, transport.abort)
 
     def pass_over(self, octets: int) -> None:
-        """Let go of bytes that came; the connection of a client that sends too many ends."""
+        """Drop received bytes; close the connection of a client that sends too many."""
         self._left -= octets
         if self._left < 0:
             self._transport.abort()

@@ -161,7 +161,7 @@ class TlsConnection(asyncio.Protocol):
         transport.read()
 
     def _hand_over(self, transport: TlsTransport) -> None:
-        """Let the protocol that was agreed on have the connection."""
+        """Hand the connection to the protocol that was agreed on."""
         self._part()
         agreed = transport.agreed or "http/1.1"
         transport.protocol = protocol = self._protocols[agreed](**self._named)
@@ -287,14 +287,14 @@ class TlsTransport(asyncio.Transport):
             self.read()
 
     def ended(self) -> bool:
-        """Take note that the client sends no more; True: it may read on."""
+        """Handle the end of the client's half; True: it may read on."""
         if self._deaf or self.protocol is None:
             return False  # one that has said so, and ends its connection then, has left
         self._deaf = True
         return bool(self.protocol.eof_received())
 
     def lost(self, exc: Exception | None) -> None:
-        """Take note that the connection is no more."""
+        """Handle the loss of the connection."""
         self._closing = self._deaf = True
         protocol, self.protocol = self.protocol, None  # objects in a circle wait for the garbage collector
         if protocol is not None:

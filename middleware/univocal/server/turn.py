@@ -87,7 +87,7 @@ class Stream(Protocol):
         """Ask the client for no more content for now."""
 
     def resume(self) -> None:
-        """Let content come again."""
+        """Resume reading."""
 
     def upgrade(self, fields: Fields | None) -> Line:
         """Send a 101, behind which the connection is another protocol's; None: that will send its own.
@@ -169,19 +169,19 @@ class RequestContent:
         self._tell()
 
     def end(self) -> None:
-        """Take note that the content is complete."""
+        """Handle the end of the content."""
         self.is_complete = True
         if not self._chunks:
             self._finish()
         self._tell()
 
     def forget(self) -> None:
-        """Let go of what nobody has taken."""
+        """Drop content that was not taken."""
         self._chunks.clear()
         self._waiting = 0
 
     def drop(self) -> None:
-        """Let go of who takes it: objects in a circle wait for the garbage collector."""
+        """Release the receiver: objects in a circle wait for the garbage collector."""
         self._sink = self._begun = None
 
     # Called by the responder
@@ -380,7 +380,7 @@ class Turn:
     # Called by the connection
 
     def begin(self) -> None:
-        """Let the service answer: it is this request's turn."""
+        """Have the service answer: it is this request's turn."""
         self.state = _BEGUN
         if self.refusal is not None:
             self.answer(self.refusal)
@@ -396,7 +396,7 @@ class Turn:
             self.fail(error)
 
     def resume(self) -> None:
-        """Take note that the client takes more of the response."""
+        """Resume the response: the client takes more."""
         if self._responder is not None:
             self._responder.resume()
 
@@ -412,7 +412,7 @@ class Turn:
             content.push(chunk)
 
     def complete(self) -> None:
-        """Take note that the content is complete."""
+        """Handle the end of the content."""
         if self.content is not None:
             self.content.end()
 
@@ -432,7 +432,7 @@ class Turn:
             content.drop()
 
     def give_up(self, reasons: Sequence[str]) -> None:
-        """Let a responder that takes too long answer with a problem, or cut what it has begun."""
+        """Make a responder that takes too long answer with a problem, or cut its response."""
         if self._responder is not None:
             self._responder.refuse(reasons)
 

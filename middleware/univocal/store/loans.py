@@ -57,7 +57,7 @@ class Loans:
         return loan
 
     def taken(self, loan: Loan) -> None:
-        """Take note that somebody has taken a part of what is lent."""
+        """Record that a reader has taken a part of the lent content."""
         if loan.number in self._lent:
             self._lent.move_to_end(loan.number)
 
@@ -72,7 +72,7 @@ class Loans:
             self.outside -= 0 if lent.kept else lent.octets
 
     def keep(self, content: bytes, *, kept: bool) -> None:
-        """Take note that the store has content from now on, or has it no longer."""
+        """Record that the store keeps the content from now on, or keeps it no longer."""
         lent = self._lent.get(id(content))
         if lent is not None and lent.kept is not kept:
             lent.kept = kept

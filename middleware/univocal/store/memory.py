@@ -284,7 +284,7 @@ class MemoryStore:
         self._loans.trim(None if self._is_part else self.max_bytes - self._leases.reserved)
 
     def taken(self, loan: Loan) -> None:
-        """Take note that the client has taken some of what it was lent."""
+        """Record that the client has taken a part of the lent content."""
         self._loans.taken(loan)
 
     def give_back(self, loan: Loan) -> None:
@@ -442,7 +442,7 @@ class MemoryStore:
     # ── passing by ──────────────────────────────────────────────────────────────────────────────────────────
 
     def pass_by(self, key: bytes, until: float, odd: frozenset[bytes] = _NOTHING) -> None:
-        """Let requests for a key, with these oddities, wait for no other: one's answer served nobody else."""
+        """Pass by a key for requests with these oddities: one's answer served no other."""
         # The hash alone is kept: a collision only makes two keys' requests not wait.
         marked = hash((key, odd))
         self._passed[marked] = until
@@ -451,7 +451,7 @@ class MemoryStore:
             self._passed.popitem(last=False)
 
     def end_passing(self, key: bytes, odd: frozenset[bytes] = _NOTHING) -> None:
-        """Take note that a response to such a request could be stored."""
+        """Record that a response to such a request could be stored."""
         if self._passed:
             self._passed.pop(hash((key, odd)), None)
 

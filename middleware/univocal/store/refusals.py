@@ -34,14 +34,14 @@ class Refusals:
         return self._since is not None
 
     def refused(self, reason: object) -> None:
-        """Take note that the store refused a response."""
+        """Count a response that the store refused."""
         self._last = self._clock()
         if self._since is None:
             self._since = self._last
             logger.warning("%s cannot be written (%s): nothing more is stored there", self.name, reason)
 
     def stored(self) -> None:
-        """Take note that the store took a response."""
+        """Count a response that the store took."""
         if self._since is None or self._clock() - self._last < STEADY:
             return
         seconds, self._since = self._clock() - self._since, None

@@ -119,7 +119,7 @@ class Siblings(Protocol):
         """Put purges up to a number in force. Raises StoreUnavailableError."""
 
     def close(self) -> None:
-        """Let go of the cell."""
+        """Release the cell."""
 
 
 class StoreReport(Protocol):

@@ -480,7 +480,7 @@ class SharedTier(Tiers):
         return [surviving(number, stored.key, stored) for number, stored, _ in numbered]
 
     def _take_in(self, numbered: Sequence[Numbered]) -> None:
-        """Let memory have what the store has, but for what is older than its own."""
+        """Copy the store's entries to memory, except those that are older than memory's."""
         for stored in self._valid([one for one in numbered if one.has_content]):
             here = [one for one in self.memory.lookup(stored.key) if one.vary == stored.vary]
             if not self._is_there or any(one.response_time >= stored.response_time for one in here):

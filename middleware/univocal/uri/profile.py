@@ -113,7 +113,7 @@ _shelf = Shelf(dict, _unread)
 
 
 def put_shelf(shelf: Shelf) -> None:
-    """Let profiles be named and read from here on: this room reads no files, the one above it does."""
+    """Register the reader of profiles: this room reads no files, the one above it does."""
     global _shelf  # noqa: PLW0603 - one for the process, set when the package is imported
     _shelf = shelf
 

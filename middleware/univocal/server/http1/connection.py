@@ -301,7 +301,7 @@ class Http1Connection(asyncio.Protocol):
             self._work(glances=not alone)
 
     def eof_received(self) -> bool:
-        """Take note that the client sends no more (RFC 9112 §9.6); True: it is answered all the same."""
+        """Handle the end of the client's half (RFC 9112 §9.6); True: it is answered all the same."""
         life = self.life
         if isinstance(life, Ended):
             return True
@@ -504,7 +504,7 @@ class Http1Connection(asyncio.Protocol):
         return ("overloaded",)
 
     def _complete(self) -> None:
-        """Take note that a request's content is complete."""
+        """Handle the end of a request's content."""
         incoming, self._incoming = self._incoming, None
         self._timer.clear()
         if incoming is None:
@@ -634,7 +634,7 @@ class Http1Connection(asyncio.Protocol):
         self._timer.set(LINGER)
 
     def _pass_over(self, octets: int) -> None:
-        """Let go of bytes behind a refusal: some of them, so that the client may read it, and not all."""
+        """Drop a bounded number of bytes behind a refusal, so that the client can read it."""
         life = self.life
         if isinstance(life, Lingering):
             life.passed += octets
@@ -669,7 +669,7 @@ class Http1Connection(asyncio.Protocol):
         self.transport.abort()
 
     def _late(self) -> None:
-        """Take note that the client has not gone on in its time."""
+        """Handle a client that has not gone on in time."""
         limits = self.listener.bounds.limits
         phase, flow, incoming, life = self._reader.phase, self._flow, self._incoming, self.life
         if self.transport.is_closing():

@@ -230,7 +230,7 @@ class HeadReader:
             self._parser = None
 
     def stop(self) -> None:
-        """Let go of the parser, which knows this: circles wait for the garbage collector."""
+        """Release the parser, which refers to this: circles wait for the garbage collector."""
         self._parser = None
 
     def _note_method(self) -> None:
@@ -258,7 +258,7 @@ class HeadReader:
             self.known.watched.append(field)
 
     def on_headers_complete(self) -> None:
-        """Take note that the head is whole: here alone llhttp says what it makes of Connection."""
+        """Handle a whole head: here alone llhttp says what it makes of Connection."""
         head, parser = self.known, self._parser
         self._is_whole = True
         if parser is None:

@@ -101,7 +101,7 @@ class RequestReader:
         self._at = 0
 
     def drop(self) -> None:
-        """Let go of what is read, so that `octets` are those that wait."""
+        """Drop the bytes that were read, so that `octets` are those that wait."""
         if self._at:
             self.octets, self._at = self.octets[self._at :], 0
 
@@ -148,7 +148,7 @@ class RequestReader:
         return b"" if end < 0 else self.octets[self._at : end + 4]
 
     def skip(self, octets: int) -> None:
-        """Take note that a whole head was read elsewhere."""
+        """Handle a whole head that was read elsewhere."""
         self._at += octets
 
     def rest(self) -> bytes:

@@ -239,7 +239,7 @@ class Http2Connection(asyncio.Protocol):
             stream.receive(b"".join([event.content for event in events]), _octets(events))
 
     def _discard(self, stream: Http2Stream) -> None:
-        """Let go of content that has come for a stream that has ended."""
+        """Drop content that came for a stream that has ended."""
         self.session.consumed(stream.number, _octets(self._gathered.pop(stream, [])))
 
     # Requests
@@ -304,7 +304,7 @@ class Http2Connection(asyncio.Protocol):
         return True
 
     def _answer(self, number: int, head: Head, received: Received, *, is_complete: bool, now: float) -> None:
-        """Let the service answer, or refuse."""
+        """Have the service answer, or refuse."""
         fields = head.fields
         stream = self._open(number, is_complete=is_complete, is_malformed=head.is_malformed)
         refusal = self._refusal(head, received)
@@ -348,7 +348,7 @@ class Http2Connection(asyncio.Protocol):
     # What is sent
 
     def send_soon(self, stream: Http2Stream) -> None:
-        """Let a stream send what it has, with all others in this turn of the event loop."""
+        """Send a stream's data, with that of all others in this turn of the event loop."""
         self._ready[stream] = None
         self.flush_soon()
 
@@ -379,7 +379,7 @@ class Http2Connection(asyncio.Protocol):
             self.transport.write(octets)
 
     def close_stream(self, stream: Http2Stream) -> None:
-        """Let go of a stream whose response is over."""
+        """Forget a stream whose response is over."""
         self._streams.pop(stream.number, None)
         self._ready.pop(stream, None)
         self._server_state.total_requests += 1

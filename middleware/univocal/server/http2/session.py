@@ -162,13 +162,13 @@ class Window:
         self.taken = 0
 
     def use(self, octets: int) -> None:
-        """Let bytes come. Raises ConnectionFaultError."""
+        """Count bytes against the window. Raises ConnectionFaultError."""
         self.left -= octets
         if self.left < 0:
             raise ConnectionFaultError(ErrorCode.FLOW_CONTROL_ERROR)
 
     def take(self, octets: int) -> int:
-        """Let as many come again: the bytes of which the client is to hear now, or 0."""
+        """Return this many bytes to the window; returns the increment to send now, or 0."""
         self.taken += octets
         if self.taken < _STEP:
             return 0
@@ -535,7 +535,7 @@ class Session:
                         raise ConnectionFaultError(ErrorCode.FLOW_CONTROL_ERROR)
 
     def consumed(self, number: int, octets: int) -> None:
-        """Let as much content come again: these bytes of a stream's frames are taken."""
+        """Return taken bytes of a stream's frames to its window."""
         if octets:
             self._grant(0, self.incoming, octets)
             opened = self._streams.get(number)
@@ -631,7 +631,7 @@ class Session:
             self._move(number, opened, Cause.RESET_SENT)
 
     def charge(self, price: int, now: float) -> None:
-        """Let the client pay for a request in vain; 0: it has paid."""
+        """Charge the client for a request in vain; 0: it has paid."""
         if price and not self._credit.waste(price, now):
             self.fail(ErrorCode.ENHANCE_YOUR_CALM)
 
@@ -651,7 +651,7 @@ class Session:
     # The end
 
     def leave(self) -> None:
-        """Let the connection end once nothing is under way."""
+        """Close the connection once nothing is under way."""
         if self.state is SessionState.OPEN:
             self._go(SessionState.LEAVING)
 

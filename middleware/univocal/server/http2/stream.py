@@ -55,7 +55,7 @@ class StreamWire(Protocol):
         """Write what the session has to say in this turn of the event loop."""
 
     def close_stream(self, stream: Http2Stream) -> None:
-        """Let go of a stream whose response is over."""
+        """Forget a stream whose response is over."""
 
 
 class Http2Stream:
@@ -120,7 +120,7 @@ class Http2Stream:
         self._give_window()
 
     def complete(self) -> None:
-        """Take note that the request is complete."""
+        """Handle the end of the request."""
         self.is_complete = True
         if self.turn is not None:
             self.turn.complete()
@@ -255,7 +255,7 @@ class Http2Stream:
             self._let_go(reasons)
 
     def lose(self, reasons: tuple[str, ...] = ()) -> None:
-        """Take note that the client has reset the stream, or left, or that its content is faulty."""
+        """Handle a client's reset, its leaving, or faulty content."""
         if self.phase is not ResponsePhase.OVER:
             self._let_go(reasons)
 

@@ -101,7 +101,7 @@ class Content:
         self._begun, self._freed = (0, 0), []
 
     def bound(self, most: int) -> None:
-        """Let the file get so many units in this transaction."""
+        """Grow the file by so many units in this transaction."""
         self._most = most
         if self.size > max(most, 0) * UNIT:
             self.truncate()
@@ -164,7 +164,7 @@ class Content:
         self._sql.executemany("DELETE FROM free WHERE first = ?", [(first,) for first, _ in extents])
 
     def free(self, place: bytes) -> None:
-        """Let a place be used again."""
+        """Free a place."""
         self._freed += _extents(place)
 
     def end(self) -> None:
@@ -174,7 +174,7 @@ class Content:
         self._sql.execute("UPDATE content SET units = ?", (self._units,))
 
     def _merge(self) -> None:
-        """Let those that are freed be found, joined with their neighbours."""
+        """Offer freed extents again, joined with their neighbours."""
         joined = list[_Extent]()
         for first, units in sorted(each for each in self._freed if each[1]):
             if joined and sum(joined[-1]) == first:

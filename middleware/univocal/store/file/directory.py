@@ -127,7 +127,7 @@ class Directory:
         logger.warning("%s is damaged (%s): %s, the store starts empty", damaged, reason, moved)
 
     def close(self) -> None:
-        """Let other programs use it."""
+        """Release it for other programs."""
         self.ring.close()
         self.turns.close()
         self._opened.close()

@@ -479,7 +479,7 @@ class FileEntries(Entries):
         self._settle(rows)
 
     def _settle(self, rows: EntryTable) -> None:
-        """Let the journal know what was carried out, once it survives a loss of power."""
+        """Report the purges that were carried out to the journal, once they survive a loss of power."""
         is_soon = len(self._carried_out) < _SETTLED and time.monotonic() - self._synced < _SYNCED
         if not self._carried_out or (self.directory.is_durable and is_soon):
             return

@@ -220,7 +220,7 @@ class Ring:
             return end
 
     def _makes_room(self, needed: int, at_any_cost: bool) -> bool:
-        """Let the beginning go up to a position and some more; False if that would lose entries."""
+        """Move the beginning behind a position and some more; False if that would lose entries."""
         if self.first >= needed:
             return True
         lost, first = self._unsettled(self.first, min(needed + self._capacity // _PART, self.last))
@@ -247,7 +247,7 @@ class Ring:
         return number, position
 
     def settle(self, numbers: Iterable[int]) -> None:
-        """Take note that purges of this process have been carried out on all entries, and will stay so.
+        """Record purges of this process that are carried out on all entries, for good.
 
         Raises StoreUnavailableError.
         """
@@ -278,7 +278,7 @@ class Ring:
         return self.last - self.first > self._capacity * 3 // 4 and self.needed() > 0
 
     def raise_floor(self, number: int) -> None:
-        """Take note that all entries have at least this number. Raises StoreUnavailableError."""
+        """Record the least number that all entries have. Raises StoreUnavailableError."""
         with self.alone():
             self._head[_FLOOR] = max(self._head[_FLOOR], number)
             self._flush(0, _HEAD)

@@ -328,7 +328,7 @@ class EntryTable:
                 break
 
     def make_room(self, growth: int) -> None:
-        """Let the database grow by so many bytes at most in this batch, and the content into what is left.
+        """Limit the database's growth in this batch to so many bytes, and the content to the rest.
 
         Raises OSError while a process that stands still keeps the log from being shortened.
         """
@@ -478,7 +478,7 @@ class EntryTable:
             )
 
     def touch(self, identities: Sequence[int], now: float) -> None:
-        """Take note that memory has read these rows."""
+        """Record the rows that memory has read."""
         self._sql.executemany(
             "UPDATE entries SET touched = ? WHERE id = ?", [(int(now), each) for each in identities]
         )

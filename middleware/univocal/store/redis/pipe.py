@@ -196,6 +196,6 @@ class Pipe:
 
 
 def _note(opening: asyncio.Task[None]) -> None:
-    """Take note of how opening ended: callers who gave up do not."""
+    """Record the result of the opening: callers that gave up do not."""
     if not opening.cancelled():
         opening.exception()

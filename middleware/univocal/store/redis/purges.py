@@ -60,7 +60,7 @@ class _Confirmed:
         self._purges: deque[tuple[float, Selector]] = deque()
 
     def note(self, selector: Selector, now: float) -> None:
-        """Take note of a purge; too many become one of everything."""
+        """Record a purge; too many become one of everything."""
         while self._purges and self._purges[0][0] < now - _AGAIN:
             self._purges.popleft()
         if len(self._purges) >= _MOST_AGAIN:
@@ -370,7 +370,7 @@ class RedisPurges(Purges):
         return _Moment(self._clock(), monotonic(), self._siblings.cell[0])
 
     def _confirm(self, since: _Moment) -> None:
-        """Take note that all that was published before this time is known.
+        """Record the time before which every published purge is known.
 
         Raises StoreUnavailableError where a sibling's purge is not: then the journal is elsewhere.
         """
