@@ -17,6 +17,7 @@ BREAKS = [
     (" ".join(f"word{n}" for n in range(26)) + ".", "a sentence of 26 words"),
     ("The decoder ring is a table.", "write 'percent-encoding table'"),
     ("Each octet counts.", "write 'byte'"),
+    ("Take note that the content is complete.", "write 'record'"),
     ("It speaks for nobody.", "write 'supports'"),
 ]
 FOLLOWS = [

@@ -45,6 +45,11 @@ SENTENCES: Final = (
         path="univocal.clause",
         message="'{}' begins the sentence with a clause as its subject; name the thing",
     ),
+    Check(
+        PreferredForms({"takes? note (?:of|that)": "record"}),
+        path="univocal.record",
+        message="write '{}' for '{}'",
+    ),
 )
 
 # No page but docs/architecture.md, which defines them, uses terms that we coined.

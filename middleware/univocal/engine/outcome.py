@@ -50,7 +50,7 @@ class Times:
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class NotedFields:
-    """The values of a request's fields that listeners take note of: the client's bytes; None: it has none."""
+    """The values of a request's fields that listeners record: the client's bytes; None: it has none."""
 
     agent: Final[_Value]  # User-Agent
     referrer: Final[_Value]  # Referer

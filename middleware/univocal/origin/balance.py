@@ -110,7 +110,7 @@ class Member(Generic[Server]):
 
 
 class Balance(Generic[Server]):
-    """Chooses among `members` and takes note of how they answer.
+    """Chooses among `members` and records how they answer.
 
     `take` counts a request, `another` a retry. For each member that they return, the caller reports
     `answered` when a response's head is there, or `failed`, and at last `ended`.
