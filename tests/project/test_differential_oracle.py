@@ -117,6 +117,7 @@ CONTRADICTED = {
     "a visitor's page that is old on arrival": (
         *(Answer(vary="Accept-Language", expires=-10), Ask("GET", (("cookie", "c=1"),)), 2, []),
     ),
+    "to a request with no-store": (FRESH, Ask("GET", (("cache-control", "no-store"),)), 2, []),
     "the same version": (FRESH, NO_CACHE, 1, []),
     "a confirmation": (FRESH, Ask("GET", (("if-none-match", "current"),)), 1, []),
     "a 304 that selects": (
@@ -160,6 +161,15 @@ def test_stale_is_served_again_while_the_origin_server_is_dead():
     assert wrong(log, log.got(0, at=4.0)) != []
     log.said(stored._replace(dead=True), version=2, at=4.0)
     assert wrong(log, log.got(0, at=4.1)) == []
+
+
+def test_a_304_for_one_variant_updates_no_other():
+    log = Log().said(FRESH._replace(vary="X-Other"), version=1)
+    log.said(FRESH, version=2, at=1.0).said(FRESH, OTHER, version=2, at=1.0)
+    asked = Ask("GET", (*OTHER.fields, ("if-none-match", "current")))
+    log.said(saying("no-store"), asked, version=2, at=2.0)
+    assert wrong(log, log.got(1, at=3.0)) == []
+    assert wrong(log, log.got(2, OTHER, at=3.0)) != []
 
 
 OTHER = Ask("GET", (("x-other", "a"),))

@@ -400,12 +400,13 @@ def contradicted(state: State, before: Sequence[Said], during: Sequence[Said], g
     failing = any(said.failed for said in (*during, *before[-1:]))
     stale = failing or "stale-while-revalidate" in directives(state.fields)
     for said in before:
-        if said.came < state.last.sent or said is state.last:
+        earlier = said.came < state.last.sent or said is state.last
+        if earlier or is_variant(said, before, got.ask):
             continue
         if updates(said, state, vary):
             yield Verdict(Level.MUST, "a 304 updates nothing", "§4.3.4")
             return
-        if is_variant(said, before, got.ask) or confirms_state(said, state, vary, got.ask):
+        if confirms_state(said, state, vary, got.ask):
             continue
         if said.ask.method == "POST":
             if 200 <= said.status < 400:
@@ -421,10 +422,12 @@ def contradicted(state: State, before: Sequence[Said], during: Sequence[Said], g
 def is_variant(said: Said, before: Sequence[Said], ask: Ask) -> bool:
     """Whether a later response is for other requests: a field that selects one of a URL selects all (§4.1).
 
-    Its own Vary tells of older ones only that they are for requests without the fields that it had.
+    Its own Vary tells of older ones only that they are for requests without the fields that it had; that of a
+    304 is the older one's own from then on.
     """
     selecting = {name for each in before if each is not said for name in names(values(each.fields, "vary"))}
-    selecting |= {name for name in names(values(said.fields, "vary")) if said.ask.field(name)}
+    if said.status != 304:
+        selecting |= {name for name in names(values(said.fields, "vary")) if said.ask.field(name)}
     return any(said.ask.field(name) != ask.field(name) for name in selecting)
 
 
@@ -457,6 +460,11 @@ def speaks_for(said: Said, state: State, vary: str, ask: Ask) -> bool:
     return selected and not names(theirs) <= names(vary)
 
 
+def forgotten(said: Said) -> bool:
+    """A cache keeps no part of a response to a request with no-store, and need not know of it (§5.2.1.5)."""
+    return "no-store" in directives(said.ask.fields)
+
+
 def shared(said: Said) -> bool:
     """Whether a response may be stored, and answer others than whom it was sent to."""
     kept = directives(said.fields)
@@ -464,7 +472,7 @@ def shared(said: Said) -> bool:
     if asked and not {"public", "s-maxage", "must-revalidate"} & set(kept):
         return False
     held = bool({"no-store", "private", "no-cache"} & set(kept)) or "*" in values(said.fields, "vary")
-    held = held or bool(values(said.fields, "set-cookie"))
+    held = held or bool(values(said.fields, "set-cookie")) or forgotten(said)
     return (
         said.status in HEURISTIC - {206}
         and said.ask.method == "GET"
@@ -491,6 +499,7 @@ def contradiction(said: Said, state: State, *, stale: bool) -> tuple[Level, str,
     other = label_of(values(state.fields, "vary"), said.ask) != label_of(
         values(state.fields, "vary"), state.last.ask
     )
+    odd = odd or forgotten(said)
     if (odd or other) and not shared(said):
         return Level.FREE, f"older after a {what} to an odd {said.ask.method}", "allowed"
     # One client's request can bring about an error that is nobody else's: a field that is too long. A request
