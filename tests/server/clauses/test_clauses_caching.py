@@ -266,6 +266,19 @@ async def test_a_304_updates_the_response_that_was_asked_about(proxy, variant, r
 
 
 @pytest.mark.parametrize(
+    ("lifetime", "asks"),
+    named(("a shorter lifetime", "max-age=1", True), ("the same lifetime", "max-age=60", False)),
+)
+async def test_a_304_with_authorization_shortens_a_lifetime_for_all(proxy, lifetime, asks):
+    here = proxy()
+    await here.store("Cache-Control: public, max-age=60", TAG)
+    validation = await here.ask("Authorization: Basic YTpi", "Cache-Control: no-cache")
+    await here.answer(validation, f"Cache-Control: {lifetime}", TAG, status="304 Not Modified")
+    assert validation.answer.status == 200
+    assert ((await here.ask()).forwarded is not None) is asks
+
+
+@pytest.mark.parametrize(
     ("host", "gone"),
     named(("another host", "other.example", False), ("the same host", "en.example", True)),
 )
