@@ -106,7 +106,7 @@ def test_a_prefix_is_replaced():
     assert sent(result, b"/foobar") == (b"/", b"/foobar")
     assert {text for _, text in said(result)} == {
         "nothing is mapped at /: what no route takes is answered with 502 (http://127.0.0.1:9)",
-        "location /foo: is of /foox, too, in nginx; a route is of whole segments",
+        "location /foo: is of /foox, too, in nginx; an upstream with a path is for whole segments",
     }
 
 
@@ -121,6 +121,14 @@ def test_without_a_path_the_target_goes_on_as_it_came():
     assert sent(result, b"/x%2fy//z") == (b"/", b"/x%2fy//z")
     assert sent(result, b"/a/x%2fy//z") == (b"/a/", b"/x/y/z")
     assert sent(result, b"/b/x%2fy//z") == (b"/b/", b"/b/x%2fy//z")
+
+
+def test_a_prefix_of_bytes_is_one_here_too():
+    result = imported(
+        "location /a { proxy_pass http://127.0.0.1:1; } location ^~ /b { proxy_pass http://127.0.0.1:2; }"
+    )
+    routes = [(b"/a", b"/a*"), (b"/a/b", b"/a*"), (b"/admin/x", b"/a*"), (b"/bx", b"/b*")]
+    assert [(target, sent(result, target)[0]) for target, _ in routes] == routes
 
 
 def test_a_template_of_only_the_path_is_the_target():
@@ -542,7 +550,7 @@ def test_every_directive_becomes_a_route_or_is_said(unknown, locations):
         routes = [
             route["path"] for site in result.sites for route in [{"path": "/"}, *site.get("routes", [])]
         ]
-        assert path.replace(" ", "") in routes or path in told
+        assert {path.replace(" ", ""), f"{path}*"} & {*routes} or path in told
         if path.startswith("/"):
             assert all(each in told for each in rest.split() if each.startswith("directive_"))
 

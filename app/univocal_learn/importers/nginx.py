@@ -223,7 +223,9 @@ class _Import:
             for number, each in enumerate(self._picked)
             for name in each.patterns
             # The first server of a name has it, as each other name.
-            if each is not server and not (number > at and name in own and each.addresses <= server.addresses)
+            if each is not server
+            and each.addresses & server.addresses
+            and not (number > at and name in own and each.addresses <= server.addresses)
         ]
 
     def _add_aliases(self, server: Server, host: str) -> None:
@@ -244,16 +246,15 @@ class _Import:
 
     def _listeners(self, redirecting: list[Server]) -> dict[str, Any]:
         """Where univocal listens, with certificates where they are here, and the redirect to https."""
-        by_line = {server.line: server for server in self._picked}
-        certificates = {}
+        certificates = list[tuple[Server, Table]]()
         around = [each for each in self._everywhere if each.name.startswith("ssl_certificate")]
         for server in self._picked:
             block = [*server.block, *around]
             held = replace(server, directive=replace(server.directive, block=block))
-            certificates[server.line] = certificate_of(held, self._notes)
+            certificates.append((server, certificate_of(held, self._notes)))
         if not any(each.name == "listen" for server in self._picked for each in server.block):
             return {}
-        default = next((each for each in certificates.values() if each), {})
+        default = next((each for _, each in certificates if each), {})
         plain = frozenset(each for server in redirecting for each in server.sockets if not each.is_tls)
         serving = frozenset(each for _, sockets in self._sockets for each in sockets if not each.is_tls)
         moves = bool(plain and default) and not plain & serving
@@ -272,8 +273,8 @@ class _Import:
                     ),
                 )
             )
-            line = next((line for line, server in by_line.items() if site["hosts"][0] in server.exact), 0)
-            if (mine := certificates.get(line)) and mine != default:
+            its = (each for server, each in certificates if site["hosts"][0] in server.exact)
+            if (mine := next(its, {})) and mine != default:
                 self._writer.replace(site, {**site, **mine})
         if redirecting and not moves:
             text = "not redirected to https here: see [server] https_redirect"
@@ -284,8 +285,12 @@ class _Import:
             for server in self._picked
             for each in server.block
         )
+        tables = listener_tables(named, default)
+        if any(isinstance(each, dict) for each in [*tables.get("listen", ()), *tables.get("listen_tls", ())]):
+            text = "each listener refuses (421) the hosts of others; nginx gives them to its default server"
+            self._notes.append(Note(0, text))
         return {
-            **listener_tables(named, default),
+            **tables,
             **default,
             **({"https_redirect": True} if moves else {}),
             **({"http2": True} if http2 and default else {}),

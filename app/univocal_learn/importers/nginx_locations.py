@@ -388,7 +388,11 @@ def _prefix(
         _note_closed(location, inner, 502 if inner.is_nowhere else 403)
         inner.close(path, location.line, is_final=is_final)
     else:
-        inner.add(replace(mapped[0], is_final=is_final), mapped[1])
+        route = replace(mapped[0], is_final=is_final)
+        if is_guarded and inner.has_expressions and not is_final:
+            inner.note(location, "its guards hold for what expressions match below it, too; not so in nginx")
+        has_ends = not (path.endswith("/") or _has_path(_first(route.upstream)))
+        inner.add(replace(route, path=f"{route.path}*") if has_ends else route, mapped[1])
     _ends(location, path, mapped, inner, is_guarded=is_guarded)
 
 
@@ -413,24 +417,20 @@ def _ends(
     if path == "/":
         return
     if path.endswith("/"):
-        if is_guarded:
+        # Elsewhere nginx leaves the path without the slash to another location.
+        if is_guarded and any(each.name.endswith("_pass") for each in location.block or []):
             inner.close(path[:-1], location.line, is_implied=True)
         if mapped is not None:
             inner.note(location, f"nginx sends {path[:-1]} to {path} with 301; here it is not of this route")
         return
-    text = f"is of {path}x, too, in nginx"
     if mapped is None:
         inner.close(path, location.line, is_implied=True, star="*")
-        if inner.is_nowhere:
-            return
-    else:
+    elif _has_path(_first(mapped[0].upstream)):
         route, host = mapped
         beside = replace(route, path=f"{route.path}*", is_implied=True, is_apart=not is_guarded)
-        inner.add(beside.closed() if _has_path(_first(route.upstream)) else beside, host)
-        if not is_guarded:
-            inner.note(location, f"{text}; a route is of whole segments")
-            return
-    inner.note(location, f"{text}, and guarded there: so is the route {path}*")
+        inner.add(beside.closed(), host)
+        text = f"is of {path}x, too, in nginx; an upstream with a path is for whole segments"
+        inner.note(location, f"{text}, so {path}x is refused" if is_guarded else text)
 
 
 def _first(setting: Setting | None) -> str:
@@ -482,6 +482,8 @@ def _expression(
         for each, _ in inner.routes[before:]:
             instead += each.instead or (each,)
         del inner.routes[before:]
+        text = "its guards hold for all that it matches; in nginx, only where it is the first that matches"
+        inner.note(location, text)
     kind = "a regular expression"
     own = replace(mapped[0], path=pattern or "~", instead=tuple(instead), kind=kind)
     inner.add(replace(own, is_apart=True), mapped[1])

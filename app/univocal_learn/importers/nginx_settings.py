@@ -182,6 +182,9 @@ class BlockSettings:
             text = "the client's address is what set_real_ip_from says, as univocal cannot, so closed"
             notes.append(note(first, text, is_open_question=True))
             closed = True
+        elif self.listed("deny") and not closed:
+            text = "no right by address for a client with X-Forwarded-For of no trusted proxy; nginx ignores it"
+            notes.append(note(self.listed("deny")[0], text))
         if self._has_users:
             closed = not self._add_users(access, notes) or closed
         if self.argument("satisfy") == "any" and len(access) + closed > 1:
