@@ -138,6 +138,33 @@ def test_status_1_if_an_access_rule_has_no_equal(univocal, files):
     assert '{ deny = ["0.0.0.0/0", "::/0"] }' in (files / "univocal.toml").read_text()
 
 
+@pytest.mark.parametrize(
+    ("directive", "pages"),
+    [
+        ("error_page 502 504 /50x.html;", {"502.html": "sorry", "504.html": "sorry"}),
+        ("error_page 404 /own/a.html; location /own/ { alias FILES/; }", {"404.html": "sorry"}),
+        ("error_page 404 = @app;", {}),
+        ("error_page 404 =200 /50x.html;", {}),
+        ("error_page 404 /none.html; error_page 403 /nginx.conf;", {}),
+    ],
+)
+def test_pages_of_errors_are_copied_beside_the_sites(univocal, files, directive, pages):
+    for name in ("50x.html", "a.html"):
+        (files / name).write_text("sorry")
+    text = directive.replace("FILES", str(files))
+    text = SERVER.replace("location /", f"root {files}; {text} location /", 1)
+    (files / "nginx.conf").write_text(text)
+    arguments = ("profiles", "import", "--from", "nginx", "nginx.conf", "--output", "profiles/mine.toml")
+    assert "error_pages =" not in univocal(*arguments[:5])[1]
+    assert ("see [server] error_pages" in univocal(*arguments, "--sites", "univocal.toml")[2]) is not bool(
+        pages
+    )
+    found = {file.name: file.read_text() for file in files.glob("error_pages/*")}
+    assert found == pages
+    assert ("error_pages =" in (files / "univocal.toml").read_text()) is bool(pages)
+    assert univocal("check", "--config", "univocal.toml")[0] == 0
+
+
 def test_sites_do_not_stand_among_profiles(univocal, files):
     arguments = (
         "profiles",

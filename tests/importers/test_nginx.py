@@ -373,6 +373,7 @@ def test_what_nginx_does_with_a_server_that_fails_is_said():
         ("try_files $uri /index.php;", "changes what a URL means"),
         ("set $x $uri;", "changes what a URL means"),
         ("error_page 404 /404.html;", "left out: see [server] error_pages"),
+        ("proxy_intercept_errors on;", "left out: see [server] error_pages, which are for univocal's own"),
         ("root /srv;", "nginx answers this by itself"),
         ("alias /srv/;", "nginx answers this by itself"),
         ("fastcgi_pass unix:/run/php.sock;", "nginx answers this by itself"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final
@@ -13,7 +15,7 @@ import typer
 from univocal.http.errors import ConfigurationError
 from univocal_app.terminal import printable
 from univocal_learn.importers import ats, nginx, varnish
-from univocal_learn.importers.imported import Imported, NothingImportedError, Source
+from univocal_learn.importers.imported import Imported, NothingImportedError, Source, Table
 from univocal_learn.importers.writing import line_of, ordered, other_profiles, profile_text, sites_text
 
 LARGEST: Final = 2**20  # bytes of a file; the largest ring, rule or server is far from it
@@ -62,30 +64,16 @@ def import_profile(
     rule that refuses or keeps apart was written, 1 univocal refuses requests that were served, 2 usage,
     3 nothing could be imported.
     """
-    try:
-        imported = READERS[source](Source(str(file), _read(file), pick, root))
-    except NothingImportedError as error:
-        typer.echo(f"univocal: {printable(str(error).encode('utf-8', 'surrogateescape'))}", err=True)
-        raise typer.Exit(3) from None
-    if imported.is_empty:
-        _report(file, imported)
-        typer.echo(f"{file}: nothing could be imported; see the lines above", err=True)
-        raise typer.Exit(3)
+    imported = _imported(file, READERS[source], Source(str(file), _read(file), pick, root))
     name = printable(os.fsencode(name or (output or (Path("imported") if str(file) == "-" else file)).stem))
-    directory = None if sites is None else _directory(sites, imported, output)
-    text = profile_text(imported, file.name, name)
-    if output is None:
-        if imported.others:
-            raise ConfigurationError(
-                str(file), "", f"{1 + len(imported.others)} profiles", "--output, or --pick with one of them"
-            )
-        typer.echo(text, nl=False)
+    if sites is None:
+        imported = replace(imported, sites=[_without_pages(site) for site in imported.sites])
     else:
-        _write(output, text)
-        for other, own in other_profiles(imported, file.name, name):
-            _write(output.with_name(f"{other}.toml"), own)
-    if sites is not None and directory is not None:
-        _write(sites, sites_text(imported, name, directory))
+        directory = _directory(sites, imported, output)
+    _write_profiles(imported, file, name, output)
+    if sites is not None:
+        _write(sites, sites_text(imported, name, directory).encode())
+        _copy_pages(imported, sites.parent)
     questions = _report(file, imported)
     if output is not None and output.stem != name:
         typer.echo(
@@ -94,6 +82,46 @@ def import_profile(
     if questions:
         typer.echo(f"{file}: access rules without an equal: {questions}; see the lines above", err=True)
         raise typer.Exit(1)
+
+
+def _imported(file: Path, reader: Callable[[Source], Imported], source: Source) -> Imported:
+    """The import of a file; ends the command with status 3 where nothing could be imported."""
+    try:
+        imported = reader(source)
+    except NothingImportedError as error:
+        typer.echo(f"univocal: {printable(str(error).encode('utf-8', 'surrogateescape'))}", err=True)
+        raise typer.Exit(3) from None
+    if imported.is_empty:
+        _report(file, imported)
+        typer.echo(f"{file}: nothing could be imported; see the lines above", err=True)
+        raise typer.Exit(3)
+    return imported
+
+
+def _write_profiles(imported: Imported, file: Path, name: str, output: Path | None) -> None:
+    text = profile_text(imported, file.name, name)
+    if output is not None:
+        _write(output, text.encode())
+        for other, own in other_profiles(imported, file.name, name):
+            _write(output.with_name(f"{other}.toml"), own.encode())
+        return
+    if imported.others:
+        raise ConfigurationError(
+            str(file), "", f"{1 + len(imported.others)} profiles", "--output, or --pick with one of them"
+        )
+    typer.echo(text, nl=False)
+
+
+def _without_pages(site: Table) -> Table:
+    return {key: value for key, value in site.items() if key != "error_pages"}
+
+
+def _copy_pages(imported: Imported, beside: Path) -> None:
+    """Copy the pages of errors into the directories that the sites name."""
+    for directory, pages in imported.pages.items():
+        (beside / directory).mkdir(exist_ok=True)
+        for name, page in pages.items():
+            _write(beside / directory / name, page.read_bytes())
 
 
 def _report(file: Path, imported: Imported) -> int:
@@ -115,9 +143,9 @@ def _read(file: Path) -> str:
     return octets.decode("utf-8", "replace")
 
 
-def _write(file: Path, text: str) -> None:
+def _write(file: Path, content: bytes) -> None:
     try:
-        file.write_text(text, "utf-8")
+        file.write_bytes(content)
     except OSError as error:
         raise ConfigurationError(
             str(file), "", error.strerror or str(error), "a file that can be written"

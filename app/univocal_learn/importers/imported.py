@@ -40,6 +40,7 @@ class Imported:
     is_empty: bool = False  # nothing could be imported
     # Further profiles by what stands behind the name of the first: "-2". Sites and routes name them so.
     others: Mapping[str, Table] = field(default_factory=dict)
+    pages: Mapping[str, Mapping[str, Path]] = field(default_factory=dict)  # of errors, by their directories
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from univocal.judge.profiles import builtin_profiles
@@ -18,6 +19,7 @@ from univocal_learn.importers.nginx_locations import (
     left_out,
     read_server,
 )
+from univocal_learn.importers.nginx_pages import pages_of
 from univocal_learn.importers.nginx_servers import (
     Owners,
     Server,
@@ -67,6 +69,7 @@ class _Import:
         text = 'extends = "nginx"\n' + ("" if merging else "[path]\nmerge_slashes = false\n")
         self._writer = SiteWriter(parse({"imported": text}, builtin_profiles())["imported"], self._notes)
         self._sockets: list[tuple[Table, frozenset[Socket]]] = []
+        self._pages: dict[str, dict[str, Path]] = {}  # of errors, by their directories
 
     def imported(self) -> Imported:
         """The profile, the sites and the server's settings."""
@@ -112,6 +115,7 @@ class _Import:
             notes=self._notes,
             sites=self._writer.sites,
             server=server_table,
+            pages=self._pages,
             is_empty=bool(self._all)
             and not self._writer.sites
             and not any(each.name == "merge_slashes" for each in _outside_servers(self._directives)),
@@ -174,9 +178,19 @@ class _Import:
         if not hosts:
             return
         extra: dict[str, Any] = {"default": True} if is_default and hosts != ["*"] else {}
+        if pages := pages_of(block, self._everywhere, self._source.root, self._notes):
+            extra["error_pages"] = self._directory(pages)
         site = self._writer.add(server.line, hosts, routes, self._origin_host(server, reading), extra)
         if site is not None:
             self._sockets.append((site, frozenset(server.sockets)))
+
+    def _directory(self, pages: dict[str, Path]) -> str:
+        """The directory of a site's pages of errors, which is that of another site with the same."""
+        number = len(self._pages) + 1
+        names = (name for name, own in self._pages.items() if own == pages)
+        name = next(names, "error_pages" if number == 1 else f"error_pages-{number}")
+        self._pages[name] = pages
+        return name
 
     def _origin_host(self, server: Server, reading: LocationReading) -> str:
         forwarding = [(route, host) for route, host in reading.routes if not route.is_closed]

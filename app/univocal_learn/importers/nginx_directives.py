@@ -15,8 +15,8 @@ from univocal_learn.importers.nginx_syntax import Directive, words_of
 # Directives that become settings of univocal, or are read with their block.
 TAKEN: Final = words_of(
     """
-    add_header allow auth_basic auth_basic_user_file brotli client_max_body_size deny expires gzip http2
-    limit_conn limit_conn_zone limit_req limit_req_zone listen location merge_slashes proxy_cache
+    add_header allow auth_basic auth_basic_user_file brotli client_max_body_size deny error_page expires
+    gzip http2 limit_conn limit_conn_zone limit_req limit_req_zone listen location merge_slashes proxy_cache
     proxy_cache_bypass proxy_cache_key proxy_cache_use_stale proxy_cache_valid proxy_connect_timeout
     proxy_hide_header proxy_ignore_headers proxy_no_cache proxy_pass proxy_read_timeout proxy_set_header
     proxy_ssl_trusted_certificate proxy_ssl_verify real_ip_header satisfy server server_name
@@ -40,7 +40,7 @@ _HARMLESS: Final = words_of(
     charset_map charset_types chunked_transfer_encoding client_body_buffer_size client_body_in_file_only
     client_body_in_single_buffer client_body_temp_path client_body_timeout client_header_buffer_size
     client_header_timeout connection_pool_size daemon default_type directio directio_alignment error_log
-    error_page etag events geo geoip_city geoip_country geoip_org geoip_proxy geoip_proxy_recursive
+    etag events geo geoip_city geoip_country geoip_org geoip_proxy geoip_proxy_recursive
     geoip2 http http2_body_preread_size http2_chunk_size http2_idle_timeout http2_max_concurrent_pushes
     http2_max_concurrent_streams http2_max_field_size http2_max_header_size http2_max_requests
     http2_push http2_push_preload http2_recv_buffer_size http2_recv_timeout http3 http3_hq
@@ -147,7 +147,7 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("proxy_cache_path", "proxy_cache_lock", "proxy_cache_background_update"), "[cache]"),
     "keepalive": "[origin] max_idle",
     "access_log": "[server] access_log",
-    "error_page": "[server] error_pages",
+    "proxy_intercept_errors": "[server] error_pages, which are for univocal's own answers alone",
 }
 
 

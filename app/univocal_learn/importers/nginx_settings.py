@@ -183,7 +183,7 @@ class BlockSettings:
             notes.append(note(first, text, is_open_question=True))
             closed = True
         elif self.listed("deny") and not closed:
-            text = "no right by address for a client with X-Forwarded-For of no trusted proxy; nginx ignores it"
+            text = "X-Forwarded-For of no trusted proxy: the client has no right by address; nginx ignores it"
             notes.append(note(self.listed("deny")[0], text))
         if self._has_users:
             closed = not self._add_users(access, notes) or closed

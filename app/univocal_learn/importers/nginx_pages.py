@@ -1,0 +1,71 @@
+"""nginx's pages of errors by the names that univocal has for them, where their files are here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from univocal.http.error_pages import page_fault
+from univocal_learn.importers.imported import Note
+from univocal_learn.importers.nginx_syntax import Directive, note
+
+_LEFT_OUT: Final = "left out: see [server] error_pages"
+_LARGEST: Final = 1 << 20  # bytes of a page
+
+
+def pages_of(
+    server: Sequence[Directive], around: Sequence[Directive], top: Path | None, notes: list[Note]
+) -> dict[str, Path]:
+    """The files of a server's pages by names such as "502.html"; `top` is the directory of --root."""
+    own = [each for each in server if each.name == "error_page"]
+    pages: dict[str, Path] = {}
+    for each in own or [each for each in around if each.name == "error_page"]:
+        *statuses, url = each.arguments or [""]
+        names = [f"{status}.html" for status in statuses if not page_fault(f"{status}.html")]
+        file = None if len(names) < len(statuses) else _file(url, server, around, top)
+        if file is None:
+            notes.append(note(each, f"{_LEFT_OUT}: no file of a page here, or another status"))
+            continue
+        pages |= {name: file for name in names if name not in pages}
+        text = "--sites copies the page: univocal shows it in its own answers, to clients that prefer HTML"
+        notes.append(note(each, text))
+    notes += [note(each, f"{_LEFT_OUT}, which a route may have, too") for each in _of_locations(server)]
+    return pages
+
+
+def _of_locations(block: Sequence[Directive]) -> Iterator[Directive]:
+    for location in block:
+        if location.name == "location" and location.block:
+            yield from (each for each in location.block if each.name == "error_page")
+            yield from _of_locations(location.block)
+
+
+def _file(
+    url: str, server: Sequence[Directive], around: Sequence[Directive], top: Path | None
+) -> Path | None:
+    """The file that nginx sends for a path; None if there is none here."""
+    places = [each for each in server if each.name == "location" and each.block]
+    matching = [each for each in places if _matches(each, url)]
+    matching.sort(key=lambda each: ("=" in each.arguments, len(each.arguments[-1])))
+    inner = matching[-1].block or [] if matching else []
+    for block in (inner, server, around):
+        for each in reversed(block):
+            if each.name in {"root", "alias"} and each.arguments:
+                rest = url.removeprefix(matching[-1].arguments[-1]) if each.name == "alias" else url
+                file = Path(each.arguments[0].rstrip("/") + ("/" if rest and rest[0] != "/" else "") + rest)
+                return next(_there(file, top), None)
+    return None
+
+
+def _matches(location: Directive, url: str) -> bool:
+    *modifiers, path = location.arguments or [""]
+    return url == path if modifiers == ["="] else modifiers in ([], ["^~"]) and url.startswith(path)
+
+
+def _there(file: Path, top: Path | None) -> Iterator[Path]:
+    """A page's file, if it is here and of a page's size."""
+    place = file if top is None else top / str(file).lstrip("/")
+    is_page = file.is_absolute() and file.suffix in {".html", ".htm"} and ".." not in file.parts
+    if is_page and "$" not in str(file) and place.is_file() and place.stat().st_size <= _LARGEST:
+        yield place
