@@ -279,7 +279,10 @@ def test_hosts_that_differ_by_location_and_variables_are_said():
         "server { location / { proxy_pass http://127.0.0.1:1; proxy_set_header Host $host:$server_port; }\n"
         "location /a/ { proxy_pass http://127.0.0.1:1/; proxy_set_header Host a.example; } }"
     )
-    assert (1, "Host a.example at /a/: a site has one origin_host") in said(result)
+    assert (
+        1,
+        "Host a.example at /a/: univocal sends one Host for all of a site (origin_host)",
+    ) in said(result)
     assert (1, "Host $host:$server_port: a variable; the site's own host is sent") in said(result)
     assert table(result)["origin_host"] == "site"
 

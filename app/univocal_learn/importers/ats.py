@@ -129,7 +129,10 @@ def read(source: Source) -> Imported:
         notes += _of_plugins(rule, own)
     sets_of = {id(rule): own for rule, own in chosen}
     profile_of = {id(rule): names[own.pair] for rule, own in chosen}
-    _write(writer, [rule for rule, _ in rules], taken, sets_of, profile_of, is_filtered=filtered)
+    found = _Sites(writer, taken, sets_of, profile_of, filtered)
+    for rule, _ in rules:
+        found.add(rule)
+    found.write([rule for rule, _ in rules])
     if writer.sites:
         notes.append(Note(0, _HOST))
     return Imported(
@@ -285,70 +288,80 @@ def _url(text: str) -> Absolute | None:
     return None if _UNWELCOME.search(text) else url
 
 
-def _write(
-    writer: SiteWriter,
-    rules: list[_Rule],
-    taken: list[_Rule],
-    sets_of: dict[int, _Sets],
-    profile_of: dict[int, str],
-    *,
-    is_filtered: bool,
-) -> None:
+@dataclass(slots=True)
+class _Sites:
     """A site for each host that rules map, with a route for each of their paths; guarded ones are closed.
 
     So are the paths of rules that are left out: they would fall to the rule around them.
     """
-    sites: dict[str, tuple[int, list[Mapped]]] = {}
-    before: list[_Rule] = []  # the first rule of a file that matches has the request
-    schemes: dict[str, set[str]] = {}
-    for rule in rules:
-        is_taken = any(rule is each for each in taken)
-        is_guarded = is_filtered or _is_guarded(rule) or (is_taken and _may_refuse(rule, sets_of[id(rule)]))
-        if is_guarded:
-            text = (
-                f"{rule.name}: univocal refuses these requests (403) until [sites.access] says who has access"
-            )
-            writer.notes.append(Note(rule.line, text, is_open_question=True))
-        writer.notes += [
-            Note(line, f"{word}: not part of a profile or a route") for line, word in rule.options
-        ]
+
+    writer: SiteWriter
+    taken: list[_Rule]
+    sets_of: dict[int, _Sets]
+    profile_of: dict[int, str]
+    is_filtered: bool
+    routes: dict[str, tuple[int, list[Mapped]]] = field(default_factory=dict)  # of each host
+    before: list[_Rule] = field(default_factory=list)  # the first rule of a file that matches has the request
+    schemes: dict[str, set[str]] = field(default_factory=dict)
+
+    def add(self, rule: _Rule) -> None:
+        """Have the routes of the next rule of the file."""
+        is_taken = any(rule is each for each in self.taken)
+        is_guarded = self._is_guarded(rule, is_taken=is_taken)
         if not rule.target:
-            continue
-        first = [each for each in before if _covers(each, rule)]
-        before += [rule] if rule.kind in {"map", "regex_map", "map_with_referer"} else []
-        mapping = _mapping(rule, writer.notes)
+            return
+        first = [each for each in self.before if _covers(each, rule)]
+        self.before += [rule] if rule.kind in {"map", "regex_map", "map_with_referer"} else []
+        mapping = _mapping(rule, self.writer.notes)
         if mapping is None:
-            mapping = _left_out(rule, writer)
+            mapping = _left_out(rule, self.writer)
             is_guarded, is_taken = True, False
         if mapping is None:
-            continue
+            return
         host, mapped = mapping
-        mapped = replace(mapped, profile=profile_of.get(id(rule), ""))
+        mapped = replace(mapped, profile=self.profile_of.get(id(rule), ""))
         same = [each.line for each in first if _path(mapped.path, each) and _place(each) == _place(rule)]
         if same and is_taken and not is_guarded:
-            writer.notes.append(Note(rule.line, f"{rule.name}: left out: line {same[0]} is before it"))
-            continue
+            self._note(rule, f"left out: line {same[0]} is before it")
+            return
         if any(_path(mapped.path, each) for each in first if _host(each) != _host(rule)):
             is_taken = False  # a rule of another pattern has its hosts
         if not (is_guarded or is_taken):
-            text = f"{rule.name}: left out, so univocal refuses these requests (403)"
-            writer.notes.append(Note(rule.line, text, is_open_question=True))
+            self._note(rule, "left out, so univocal refuses these requests (403)", is_open_question=True)
             is_guarded = True
         own = _guarded(mapped, is_taken=is_taken) if is_guarded else _unguarded(mapped)
         others = [each for each in first if _host(each) != _host(rule) and not _path(mapped.path, each)]
         beside = [Mapped(_path_of(each), None, "canonical", rule.line, is_closed=True) for each in others]
         own += [closed for each in beside for closed in _guarded(each, is_taken=False)]
-        sites.setdefault(host, (rule.line, []))[1].extend(own)
-        schemes.setdefault(host, set()).add(_place(rule)[0])
-        writer.notes += _of_prefixes(mapped, is_guarded=is_guarded)
-    if any(_hosts_are_lost(rule) for rule in rules):
-        for host in [host for host in sites if host == "*"]:
-            line, routes = sites.pop(host)
+        self.routes.setdefault(host, (rule.line, []))[1].extend(own)
+        self.schemes.setdefault(host, set()).add(_place(rule)[0])
+        self.writer.notes += _of_prefixes(mapped, is_guarded=is_guarded)
+
+    def _is_guarded(self, rule: _Rule, *, is_taken: bool) -> bool:
+        """Tell whether a rule may refuse requests, and say what of it is not taken over."""
+        may_refuse = is_taken and _may_refuse(rule, self.sets_of[id(rule)])
+        is_guarded = self.is_filtered or _is_guarded(rule) or may_refuse
+        if is_guarded:
+            text = "univocal refuses these requests (403) until [sites.access] says who has access"
+            self._note(rule, text, is_open_question=True)
+        self.writer.notes += [
+            Note(line, f"{word}: not part of a profile or a route") for line, word in rule.options
+        ]
+        return is_guarded
+
+    def _note(self, rule: _Rule, text: str, *, is_open_question: bool = False) -> None:
+        self.writer.notes.append(Note(rule.line, f"{rule.name}: {text}", is_open_question=is_open_question))
+
+    def write(self, rules: list[_Rule]) -> None:
+        """Write the sites; that of every host only if all `rules` have theirs."""
+        if "*" in self.routes and any(_hosts_are_lost(rule) for rule in rules):
+            line, _ = self.routes.pop("*")
             text = "hosts of other rules have no site, so this one, for every host, is left out"
-            writer.notes.append(Note(line, text, is_open_question=True))
-    for host, (line, routes) in sites.items():
-        writer.add(line, [host], _of_schemes(host, line, routes, schemes[host], writer), "upstream")
-    writer.close_unwritten()
+            self.writer.notes.append(Note(line, text, is_open_question=True))
+        for host, (line, routes) in self.routes.items():
+            made = _of_schemes(host, line, routes, self.schemes[host], self.writer)
+            self.writer.add(line, [host], made, "upstream")
+        self.writer.close_unwritten()
 
 
 def _of_schemes(

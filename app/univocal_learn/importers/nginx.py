@@ -198,7 +198,12 @@ class _Import:
         meant = {host: _HOSTS.get(host, host) for host in hosts}
         for other in [host for host in meant if meant[host] != meant[hosts[0]]]:
             where = ", ".join(route.path for route, host in forwarding if host == other)
-            self._notes.append(Note(server.line, f"Host {other} at {where}: a site has one origin_host"))
+            self._notes.append(
+                Note(
+                    server.line,
+                    f"Host {other} at {where}: univocal sends one Host for all of a site (origin_host)",
+                )
+            )
         value = hosts[0] if hosts else "$proxy_host"
         if value in _HOSTS or "$" not in value:
             return _HOSTS.get(value, value)

@@ -11,7 +11,8 @@ from urllib.parse import quote, unquote
 
 from univocal.http.grammar import RESERVED
 from univocal.uri.profile import Profile
-from univocal_learn.importers.imported import Note
+from univocal_learn.importers.imported import Note, Table
+from univocal_learn.importers.networks import CLOSED
 from univocal_learn.importers.nginx_directives import CONTENT, TAKEN, closes, is_refusal, reason
 from univocal_learn.importers.nginx_patterns import covers, expression
 from univocal_learn.importers.nginx_settings import BlockSettings, refuses_all
@@ -88,11 +89,22 @@ class LocationReading:
         self.routes.append((mapped, host or self.host))
 
     @property
-    def is_nowhere(self) -> bool:
-        """True for a location that nobody guards, and that takes no requests from expressions."""
+    def own_access(self) -> Table | None:
+        """The access rules of a location that nginx answers by itself; None if more than these guards it."""
         settings = self.settings
         kept = [each for each in settings.closing if is_refusal(each) or each.name not in _ANSWERS]
-        return self.has_expressions and not replace(settings, closing=kept).is_guarded
+        access = replace(settings, closing=kept).access([])
+        return None if access.get("deny") == CLOSED["deny"] else access
+
+    @property
+    def is_nowhere(self) -> bool:
+        """True for a location of which only access rules are written, since expressions take some of it."""
+        return self.has_expressions and self.own_access is not None
+
+    def nowhere(self, path: str, line: int) -> Mapped:
+        """The route of requests that nginx answers by itself: without a guard of all that it matches."""
+        access = self.own_access
+        return Mapped(path, NOWHERE, "canonical", line, tables={"access": access} if access else {})
 
     def close(
         self, path: str, line: int, *, is_implied: bool = False, is_final: bool = False, star: str = ""
@@ -103,11 +115,14 @@ class LocationReading:
         route = Mapped(spelled, None, "canonical", line, is_closed=True)
         if self.is_nowhere:
             # A guard would hold for what expressions match, too.
-            route = replace(route, upstream=NOWHERE, is_closed=False, is_final=is_final)
+            route = replace(self.nowhere(spelled, line), is_final=is_final)
         self.add(replace(route, is_implied=is_implied))
 
-    def close_expression(self, text: str, line: int, *, ignores_case: bool) -> None:
-        """Refuse all that an expression matches: by the expression, or by what its matches begin with."""
+    def close_expression(self, text: str, line: int, *, ignores_case: bool, is_nowhere: bool = False) -> None:
+        """Refuse all that an expression matches: by the expression, or by what its matches begin with.
+
+        With `is_nowhere` there is no guard, which would hold for what other locations take of it, too.
+        """
         pattern = expression(text, ignores_case=ignores_case)
         instead: list[Mapped] = []
         for each in covers(text, ignores_case=ignores_case):
@@ -115,7 +130,9 @@ class LocationReading:
             spelled = _spelled(begin.rstrip("*"), self.profile)
             path = spelled if spelled.endswith("/") else f"{spelled}*"
             instead.append(Mapped(path, None, "canonical", line, is_closed=True, holds_below=True))
-        if pattern:
+        if pattern and is_nowhere:
+            self.add(replace(self.nowhere(pattern, line), instead=tuple(instead), kind=_KINDS["~"]))
+        elif pattern:
             self.add(Mapped(pattern, None, "canonical", line, is_closed=True, instead=tuple(instead)))
         else:
             for mapped in instead:
@@ -472,8 +489,9 @@ def _expression(
     pattern = expression(path, ignores_case=ignores_case)
     is_guarded = mapped is None or inner.settings.is_guarded
     if mapped is None:
-        _note_closed(location, inner)
-        inner.close_expression(path, location.line, ignores_case=ignores_case)
+        is_nowhere = inner.own_access is not None
+        _note_closed(location, inner, 502 if is_nowhere else 403)
+        inner.close_expression(path, location.line, ignores_case=ignores_case, is_nowhere=is_nowhere)
         return
     instead: list[Mapped] = []
     if is_guarded:

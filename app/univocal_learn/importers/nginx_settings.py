@@ -153,7 +153,7 @@ class BlockSettings:
 
         Beside them stand `redirects` and `cookie_path`.
         """
-        access = self._access(notes)
+        access = self.access(notes)
         codings = [coding for name, coding in _CODINGS.items() if name in self.codings]
         compress = {"compress": codings} if codings else {}
         guarded = bool(access.keys() - {"rate"})
@@ -174,7 +174,8 @@ class BlockSettings:
         times = {key: duration(self.argument(name)) for key, name in names.items() if name in self.last}
         return {key: time for key, time in times.items() if time}
 
-    def _access(self, notes: list[Note]) -> Table:
+    def access(self, notes: list[Note]) -> Table:
+        """The table `access`, of nobody where a rule has no equal."""
         access = dict(_networks(self.listed("deny"), notes))
         closed = access == CLOSED or bool(self.closing)
         if self.listed("deny") and self.trusted != self.believed:
