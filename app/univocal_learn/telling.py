@@ -33,7 +33,7 @@ def discovered(discovery: Discovery, corpus: Corpus, before: Replayed, after: Re
     if corpus.truncated:
         lines.append("More requests than are replayed: the hit ratios are those of the first ones.")
     if not discovery.decided:
-        return "\n".join([*lines, "The log speaks for no rule: its URLs are as many as they look."])
+        return "\n".join([*lines, "The log supports no rule: no two of its URLs are one."])
     rows = [("what", "pairs", "sure", "the origin", "for example")]
     rows += [
         (seen.name, *_row(discovery, seen.support, seen.confidence, seen.name, seen.pairs))

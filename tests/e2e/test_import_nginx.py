@@ -193,7 +193,7 @@ class Files:
         # Guards of an expression hold for all that it matches, those of a prefix for expressions below it.
         self.has_expressions = not is_said or self.random.random() < 0.4
         if is_said and self.has_expressions:
-            self.guards = ["gzip off;"]
+            self.guards = ["sendfile off;"]
 
     def location(self, depth: int = 0) -> str:
         choice = self.random
@@ -385,7 +385,10 @@ def test_an_import_refuses_and_keeps_apart_as_nginx(
     with nginx(tmp_path, port):
         for asked in requests:
             at = other if asked.is_other and f":{other};" in conf else port
-            theirs, ours = nginx_answer(at, asked), ask(ours_at[at], asked)
+            theirs = nginx_answer(at, asked)
+            # A port that the import does not listen on may be another program's by now.
+            is_there = f"127.0.0.1:{ours_at[at]}" in written
+            ours = ask(ours_at[at], asked) if is_there else Heard(0, False, "")
             told = f"{asked}\nnginx {theirs}\nunivocal {ours}\n{written}"
             told += f"{conf}\n{ended.stderr}"
             if not theirs.is_served and not 300 <= theirs.status < 400:

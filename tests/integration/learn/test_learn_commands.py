@@ -237,7 +237,7 @@ def test_discover_on_a_log_without_rules(tmp_path):
     log.write_text("".join(line(f"/p{number}", 1000 + 37 * number) for number in range(100)))
     ended = univocal("discover", log)
     assert ended.returncode == 1
-    assert "speaks for no rule" in ended.stdout
+    assert "supports no rule" in ended.stdout
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress, bytes])
