@@ -236,7 +236,8 @@ async def test_a_leaving_client_is_noticed_behind_untaken_content():
     scope = {"type": "http", "method": "POST", "scheme": "http", "path": "/a", "query_string": b""}
     async with asyncio.timeout(10):
         await app(scope | {"headers": [(b"host", b"en.example"), (b"content-length", b"3")]}, receive, send)
-        await left.wait()
+        assert await left.wait()
+    assert parts == []
 
 
 class Silent(httpx.AsyncBaseTransport):

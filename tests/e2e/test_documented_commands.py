@@ -390,12 +390,12 @@ def test_toml_is_a_configuration_or_a_profile(page: str) -> None:
     for text in blocks(page, "toml"):
         block = tomllib.loads(text)
         if is_profile(block):
-            parse({"mine": text}, builtin_profiles())
+            assert parse({"mine": text}, builtin_profiles())["mine"].name == "mine"
             continue
         if block.get("server", {}).get("workers", 1) > 1:
             block["cache"] = {"store": "redis://127.0.0.1:6379/0"}  # as the page has it further up
         site = {"hosts": ["*"], "upstream": block.pop("upstream", "http://127.0.0.1:9001")}
-        validate({"sites": [site], **block}, page)
+        assert validate({"sites": [site], **block}, page).sites
 
 
 PYTHON = [
@@ -407,9 +407,10 @@ PYTHON = [
 
 
 @pytest.mark.parametrize(("page", "at"), PYTHON)
-def test_python_runs(page: str, at: int, scene: Scene) -> None:
+def test_python_runs_without_a_complaint(page: str, at: int, scene: Scene, capfd: Any) -> None:
     text = blocks(page, "python")[at]
     if ":8080" in text:
         text = text.replace(":8080", f":{scene.the_proxy().proxy[1]}")
     known = {"CacheMiddleware": CacheMiddleware, "ReverseProxy": ReverseProxy, "app": FastAPI()}
     exec(compile(text, page, "exec"), {**known, "get_asgi_application": Starlette})
+    assert capfd.readouterr().err == ""

@@ -296,8 +296,9 @@ def test_a_field_in_the_key_reaches_the_origin_and_selects(
     assert b"x-nextjs-data: 1" in origin.seen[3].lower()
     # The other spelling is nobody's field, and a purge of the URL is one of every variant.
     assert ask(proxy, "/a", "a.example", fields="X_Device: tv\r\n").body == b"answer 1"
-    assert b'"purged": 4' in ask(proxy, "/a", "a.example", method="PURGE").body.replace(b'":4', b'": 4')
-    assert ask(proxy, "/a", "a.example", fields=sent[1]).body == b"answer 5"
+    assert ask(proxy, "/a", "a.example", method="PURGE").status == 200
+    after = [ask(proxy, "/a", "a.example", fields=each).body for each in sent]
+    assert after == [b"answer 5", b"answer 6", b"answer 7", b"answer 8"]
 
 
 def test_a_reload_that_keys_a_field_ends_older_responses(program: Program, ask: Fixture) -> None:

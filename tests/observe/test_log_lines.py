@@ -86,8 +86,7 @@ def test_a_template_has_the_values_of_the_object() -> None:
 
 def test_every_member_of_the_object_is_a_name() -> None:
     told = json.loads(as_json(outcome(reasons=("bad-host",))))
-    for name in told:
-        form_of(f"{{{name}}}")
+    assert all(form_of(f"{{{name}}}")(outcome()).endswith(b"\n") for name in told)
 
 
 def test_the_object_names_the_origin_server_that_answered() -> None:

@@ -107,23 +107,25 @@ async def test_one_node_walks_and_others_do_not(join, made, named, server, until
 
 async def test_response_that_was_stored_meanwhile_stays(join, made, server, until, monkeypatch):
     """The walk reads a response, another takes its place, and the walk removes what it has read."""
-    node, put = await join(), list[object]()
+    server.client.set(walking._WALKER, b"another node", px=60_000)  # no walk begins before the purge
+    node, taken = await join(), list[bytes]()
     read = walking.decode
 
     def replaced(*args):
         stored = read(*args)
-        if not put:
-            text = server.client.hgetall(entries(server)[0])
-            field = next(each for each in text if each.startswith(b"m"))
-            server.client.hset(entries(server)[0], field, text[field] + b" ")
-            put.append(field)
+        text = server.client.hgetall(entries(server)[0])
+        field = next(each for each in text if each.startswith(b"m"))
+        server.client.hset(entries(server)[0], field, text[field] + b" ")
+        taken.append(field)
         return stored
 
-    monkeypatch.setattr(walking, "decode", replaced)
     await node.put(made(more=[(b"xkey", b"red")]))
     await node.store.purge(RED)
-    await until(lambda: put)
-    await asyncio.sleep(0.01)
+    monkeypatch.setattr(walking, "decode", replaced)
+    server.client.delete(walking._WALKER)
+    await until(lambda: taken)
+    await node.store.purge(Tags(frozenset((b"blue",))))
+    await until(lambda: len(taken) > 1)  # a second walk: the first has removed all that it removes
     assert entries(server)
 
 

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -337,9 +337,9 @@ def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
         file_tier(tmp_path / "file" / "store", MemoryStore(), time.time)
 
 
-def rows(directory: Path) -> sqlite3.Connection:
+def rows(directory: Path) -> closing[sqlite3.Connection]:
     (file,) = directory.glob("entries-*.db")
-    return sqlite3.connect(file, isolation_level=None)
+    return closing(sqlite3.connect(file, isolation_level=None))
 
 
 async def test_a_row_that_is_not_whole_is_gone(opened: Open, tmp_path: Path) -> None:
