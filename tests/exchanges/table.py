@@ -11,17 +11,22 @@ no part of it. Its steps:
     miss(…)      all of these for a request that the origin server answers
     hit(…)       all of these for one that a stored response answers
 
+Expected content is what the client has once it has undone the content coding.
+
 Expected fields are lines: `"age: 3"` is the field's whole value, `"cache-status ~ hit"` a part of it, and
 `"-age"` says that there is none.
 """
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import ExitStack
 from typing import Any, NamedTuple, TypeAlias
 
+import brotli
 import pytest
+import zstandard
 
 from exchanges.ways import SURPLUS, Asgi, Http1, Http2, Mounted, Plain, Seen, Sent
 from fuzz.exchanges.grammar import Scenario
@@ -31,8 +36,13 @@ from fuzz.exchanges.world import LONG_QUIET, Served, World, played
 FRESH = "Cache-Control: max-age=60"
 TAG = 'ETag: "a"'
 BODY = b"0123456789"
-MAX_OBJECT = 4000  # bytes that a response may have to be stored
+MAX_OBJECT = 8000  # bytes that a response may have to be stored
 WAYS = {"engine": Plain, "http1": Http1, "http2": Http2, "asgi": Asgi, "mounted": Mounted}
+DECODE: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.decompress,
+    "br": brotli.decompress,
+    "zstd": lambda content: zstandard.ZstdDecompressor().decompressobj().decompress(content),
+}
 POISON = b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 6\r\n\r\npoison"
 
 Lines: TypeAlias = Iterable[tuple[bytes, bytes]]
@@ -285,9 +295,14 @@ def got(
         assert (seen.status, seen.complete, seen.interims) == (status, complete, interims)
         for line in lines:
             assert holds(line, seen.fields), (line, seen.fields)
-        assert content is None or seen.content == content
+        assert content is None or _decoded(seen) == content
 
     return step
+
+
+def _decoded(seen: Seen) -> bytes:
+    coding = next((value.decode() for name, value in seen.fields if name == b"content-encoding"), "")
+    return DECODE[coding](seen.content) if coding in DECODE and seen.content else seen.content
 
 
 def waits_still(name: str = "") -> Step:

@@ -157,7 +157,89 @@ ROWS = [
     row("a soft purge", miss(FRESH, TAG), purge("/a", "Soft-Purge: 1"), asks(), goes('if-none-match: "a"')),
 ]
 
+TEXT = b"<p>The same words again and again.</p>\n" * 30
+HTML = "Content-Type: text/html; charset=utf-8"
+ACCEPT = "Accept-Encoding: {}".format
+GZIP, BR = ACCEPT("gzip"), ACCEPT("br")
+SUNDAY = "Sun, 01 Nov 2020 00:00:00 GMT"
+VARY, PLAIN = "vary: Accept-Encoding", "-content-encoding"
+
+
+def page(*asked):
+    return miss(
+        *(FRESH, TAG, HTML, f"Last-Modified: {SUNDAY}"),
+        asked=asked,
+        sees=[PLAIN, 'etag: "a"', VARY],
+        content=TEXT,
+    )
+
+
+def form(coding, *asked):
+    return hit(f"content-encoding: {coding}", 'etag: W/"a"', VARY, asked=asked, content=TEXT)
+
+
+def part(*asked):
+    return asks(GZIP, "Range: bytes=0-9", *asked), stays(), got(206, PLAIN, 'etag: "a"', content=TEXT[:10])
+
+
+def unchanged(tag):
+    return asks(BR, f"If-None-Match: {tag}"), stays(), got(304, PLAIN, 'etag: W/"a"', VARY)
+
+
+COMPRESSED = [
+    *(
+        row(f"a hit in {coding}", page(ACCEPT(coding)), *[form(coding, ACCEPT(coding))] * 2)
+        for coding in ("gzip", "br", "zstd")
+    ),
+    row(
+        "the order of the setting decides",
+        *(
+            page(),
+            form("br", ACCEPT("gzip, br")),
+            form("zstd", ACCEPT("*")),
+            form("gzip", ACCEPT("br;q=0, gzip")),
+        ),
+        *(hit(PLAIN, 'etag: "a"', VARY, asked=[each], content=TEXT) for each in (ACCEPT("deflate"), "X: 1")),
+    ),
+    row(
+        "a HEAD",
+        page(),
+        asks(BR, method="HEAD"),
+        got(200, "content-encoding: br", 'etag: W/"a"', VARY, content=b""),
+    ),
+    row("conditions", page(), unchanged('"a"'), unchanged('W/"a"'), form("br", BR, 'If-None-Match: "b"')),
+    row(
+        "ranges are of the identity form",
+        *(page(), part(), part('If-Range: "a"')),
+        *(form("gzip", GZIP, "Range: bytes=0-9", f"If-Range: {each}") for each in ('W/"a"', SUNDAY)),
+    ),
+    *(
+        row(
+            f"{what} is not compressed",
+            *(miss(*lines, asked=[GZIP], content=content), hit("-vary", asked=[GZIP], content=content)),
+        )
+        for what, lines, content in [
+            ("what is short", [FRESH, HTML], TEXT[:1000]),
+            ("an image", [FRESH, "Content-Type: image/png"], TEXT),
+            ("no-transform", [FRESH + ", no-transform", HTML], TEXT),
+            ("another coding", [FRESH, HTML, "Content-Encoding: compress"], TEXT),
+            ("a stream of events", [FRESH, "Content-Type: text/event-stream"], TEXT),
+        ]
+    ),
+    row(
+        "a client may refuse a transformation",
+        *(page(), hit(PLAIN, asked=[GZIP, "Cache-Control: no-transform"], content=TEXT)),
+    ),
+    row("a purge removes every form", page(), form("gzip", GZIP), form("br", BR), purge(), page(GZIP)),
+]
+COMPRESSED = [each._replace(rules={"compress": ["zstd", "br", "gzip"]}) for each in COMPRESSED]
+
 
 @pytest.mark.parametrize(("row", "way", "mode"), every(ROWS))
 async def test_caching_is_the_same_on_every_way_in(row, way, mode):
+    await play(row, way, mode)
+
+
+@pytest.mark.parametrize(("row", "way", "mode"), every(COMPRESSED, modes=["whole", "surplus"]))
+async def test_forms_are_the_same_on_every_way_in(row, way, mode):
     await play(row, way, mode)
