@@ -43,79 +43,6 @@ def counted(app):
     return counting
 
 
-# One request for all
-
-
-async def test_a_thousand_simultaneous_misses_make_one_request(cached, application, idle):
-    client, application.gate = cached(), asyncio.Event()
-    waiting = start(client, 1000, "/a")
-    await idle()
-    application.gate.set()
-    answers = await together(waiting)
-    assert application.count == 1
-    assert {(answer.status, answer.body, answer.complete) for answer in answers} == {(200, b"answer 1", True)}
-
-
-async def test_a_client_with_credentials_gets_no_others_response(cached, application, idle):
-    client, application.gate = cached(), asyncio.Event()
-    application.script = lambda scope: (
-        200,
-        CLOSED,
-        dict(scope["headers"]).get(b"authorization", b"nobody"),
-    )
-    waiting = [
-        asyncio.create_task(client("/a", fields=[("authorization", name)]))
-        for name in ("one", "two", "three")
-    ]
-    await idle()
-    application.gate.set()
-    assert [answer.body for answer in await together(waiting)] == [b"one", b"two", b"three"]
-
-
-# What one request with a cookie brings about
-
-
-def for_members(scope):
-    """Who has a session gets a page of its own; the rest get one that all may have."""
-    if b"session" in dict(scope["headers"]).get(b"cookie", b""):
-        return 200, [(b"cache-control", b"private")], b"a member's"
-    return None
-
-
-async def test_a_private_answer_releases_no_thousand_at_once(cached, application, idle):
-    client, application.script, application.gate = cached(), for_members, asyncio.Event()
-    waiting = start(client, 1, "/a", fields=[("cookie", "session=1")])
-    await application.reached(1)
-    waiting += start(client, 1000, "/a")
-    await idle()
-    first, application.gate = application.gate, asyncio.Event()
-    first.set()
-    await idle()
-    assert 1 < application.count <= 20
-    application.gate.set()
-    answers = await together(waiting)
-    assert answers[0].body == b"a member's"
-    assert b"a member's" not in {answer.body for answer in answers[1:]}
-    assert application.count <= 20
-
-
-# What turns out uncacheable
-
-
-async def test_an_uncacheable_response_releases_all_at_once(cached, application, idle):
-    client, application.gate = cached(), asyncio.Event()
-    application.fields = CLOSED
-    waiting = start(client, 20, "/a")
-    await idle()
-    assert application.count == 1
-    first, application.gate = application.gate, asyncio.Event()
-    first.set()
-    await application.reached(20)  # all the rest at the same time: none has had an answer yet
-    application.gate.set()
-    answers = await together(waiting)
-    assert len({answer.body for answer in answers}) == 20
-
-
 # Who leaves
 
 
@@ -355,20 +282,6 @@ async def test_an_error_for_many_grows_no_longer(cached, idle):
     assert max(depths) <= min(depths) + 2
 
 
-async def test_content_that_is_cut_short_ends_nobodys_response(cached, idle):
-    gates = [asyncio.Event(), asyncio.Event()]
-    app = counted(streaming([gates[0], b"half", gates[1]], complete=False))
-    client = cached(app=app)
-    waiting = start(client, 3, "/a")
-    for gate in gates:
-        await idle()
-        gate.set()
-    answers = await together(waiting)
-    assert {(answer.body, answer.complete) for answer in answers} == {(b"half", False)}
-    await client("/a")
-    assert app.count == 2
-
-
 async def test_an_error_in_the_middle_of_the_content_reaches_everyone(cached, idle):
     gate = asyncio.Event()
 
@@ -393,13 +306,6 @@ async def test_an_application_that_answers_nothing_hangs_nobody(cached):
     answers = await together(start(cached(app=application), 3, "/a"))
     assert {(answer.status, answer.complete) for answer in answers} == {(502, True)}
     assert {answer.problem["reason"] for answer in answers} == {"origin-bad-response"}
-
-
-async def test_nothing_is_left_of_what_went_wrong(cached, application, idle):
-    client = cached(app=streaming([b"half"], complete=False))
-    await client("/a")
-    await idle()
-    assert client.app.store.stats.reserved == 0
 
 
 # What goes on after the response

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from univocal import CacheMiddleware, ProfileError
+from univocal import CacheMiddleware, ProfileError, Rules
 from univocal.http.forward import request_fields
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.pipeline import canonical_target
@@ -91,3 +91,24 @@ async def test_a_language_in_a_django_cookie_is_not_shared(cached, application):
     await client("/a")
     assert "hit" in (await client("/a", fields=[("cookie", "theme=dark")])).handling
     assert "fwd=bypass" in (await client("/a", fields=[("cookie", "django_language=de")])).handling
+
+
+# A profile's rules
+
+
+BLOG = parse({"blog": "[cache]\nttl = 60\nbypass_cookies = ['session']"})["blog"]
+
+
+@pytest.mark.parametrize(("settings", "calls"), [({}, 1), ({"rules": Rules()}, 2)])
+async def test_the_middleware_follows_profile_rules_unless_given_others(cached, application, settings, calls):
+    application.fields = []
+    client = cached(BLOG, **settings)
+    await client("/a")
+    await client("/a")
+    assert application.count == calls
+
+
+def test_middleware_with_invalid_profile_rules_is_not_made(cached):
+    profile = parse({"blog": "[cache]\nttl = 'long'"})["blog"]
+    with pytest.raises(ProfileError, match=r"profile blog: cache\.ttl"):
+        cached(profile)

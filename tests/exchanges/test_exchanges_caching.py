@@ -26,8 +26,48 @@ from exchanges.table import (
     waits_still,
 )
 
+SESSION, VISITOR = "Cookie: _ga=1; session=1", "X-Request-Id: 1"
+
+VARY, SUNDAY = "Vary: Accept-Encoding", "Sun, 01 Nov 2020 00:00:00 GMT"
+
 ROWS = [
     row("fresh for its lifetime", miss(FRESH), wait(59), hit("age: 59"), wait(1), asks(), goes()),
+    row("an Age that came counts", miss(FRESH, "Age: 50"), wait(5), hit("age: 55"), wait(6), asks(), goes()),
+    row(
+        "no-cache in a response validates each time",
+        *(miss("Cache-Control: no-cache", TAG), asks(), goes('if-none-match: "a"')),
+        *(answers(status="304 Not Modified"), got(200, content=BODY), asks(), goes()),
+    ),
+    row(
+        "a 200 replaces what is stale",
+        *(miss(FRESH, TAG), wait(60), miss(FRESH, content=b"new"), hit(content=b"new")),
+    ),
+    row(
+        "Last-Modified validates without an entity-tag",
+        *(miss(FRESH, f"Last-Modified: {SUNDAY}"), wait(60), asks(), goes(f"if-modified-since: {SUNDAY}")),
+        *(answers(FRESH, status="304 Not Modified"), got(200, content=BODY)),
+    ),
+    row(
+        "must-revalidate, and the origin server is away",
+        *(miss(FRESH + ", must-revalidate"), wait(60), asks(), breaks(), got(502)),
+    ),
+    row(
+        "a client's conditions are kept back and answered",
+        *(
+            asks('If-None-Match: "a"', f"If-Modified-Since: {SUNDAY}"),
+            goes("-if-none-match", "-if-modified-since"),
+        ),
+        *(answers(FRESH, TAG), got(304, content=b""), hit()),
+    ),
+    row(
+        "a POST brings what a GET gets, and is no hit",
+        *(asks(method="POST", content=b"x"), answers(FRESH, "Content-Location: /a"), hit()),
+        *(asks(method="POST", content=b"x"), goes()),
+    ),
+    row(
+        "very many ranges are not multiplied",
+        *(miss(FRESH), asks("Range: bytes=" + ",".join(["0-"] * 500)), stays(), got(200, content=BODY)),
+    ),
     row("no-store", miss("Cache-Control: no-store"), miss(FRESH), hit()),
     row("chunked content is stored", miss(FRESH, coding="chunked"), hit("content-length: 10")),
     row("content until the connection closes", miss(FRESH, coding="close"), hit()),
@@ -123,6 +163,77 @@ ROWS = [
         hit(),
         ttl=60,
     ),
+    *(
+        row(
+            f"{line} and {rules}",
+            *(miss(asked=[VISITOR], content=b"1"), asks(line)),
+            *((stays(),) if shared else (goes(), answers(content=b"2"), hit(content=b"1"))),
+            **{"ttl": 60, **rules},
+        )
+        for rules, line, shared in [
+            ({"keep_cookies": ["session"]}, SESSION, False),
+            ({"keep_cookies": ["session"]}, "Cookie: _ga=1", True),
+            ({"keep_cookies": ["session"]}, "Authorization: Basic eA==", False),
+            ({"keep_cookies": ["lang"], "bypass_cookies": ["session"]}, "Cookie: lang=de", False),
+            ({"bypass_cookies": ["session"]}, SESSION, False),
+            ({"bypass_cookies": ["session"]}, "Cookie: _ga=1", True),
+            ({"bypass_cookies": ["session"]}, "Authorization: Basic eA==", False),
+            ({"strip_cookies": ["_ga"]}, "Cookie: _ga=1", True),
+            ({"strip_cookies": ["_ga"]}, SESSION, False),
+            ({}, SESSION, False),
+            ({}, VISITOR, True),
+            ({}, "X-Api-Key: 1", False),
+            ({"ordinary_fields": ["X-Any"]}, "X-Any: 1", True),
+            ({"key": ["header:X-Any"]}, "X-Other: 1", False),
+            ({"key": ["header:X-Any"]}, "X-Any: 1", False),
+        ]
+    ),
+    row(
+        "stale pages of visitors are for visitors",
+        *(miss(TAG, content=b"1"), wait(61), asks(SESSION), answers(TAG, content=b"2"), got(content=b"2")),
+        *(asks(), got(content=b"1"), answers(TAG, content=b"3"), hit(content=b"3")),
+        ttl=60,
+        grace=600,
+        keep_cookies=["session"],
+    ),
+    *(
+        row(
+            f"a lifetime of ours is for one Origin: {name}",
+            *(miss(*lines), hit(), asks("Origin: https://here.example"), stays() if shared else goes()),
+            *(() if shared else (answers(*lines), hit(asked=["Origin: https://here.example"]))),
+            *(hit(), asks("Origin: https://there.example"), stays() if shared else goes()),
+            ttl=60,
+        )
+        for name, lines, shared in [
+            ("nothing is allowed", [], False),
+            ("one is allowed", ["Access-Control-Allow-Origin: https://here.example"], False),
+            ("all are allowed", ["Access-Control-Allow-Origin: *"], True),
+            ("public", ["Cache-Control: public"], False),
+            ("a lifetime of its own", [FRESH], True),
+        ]
+    ),
+    *(
+        row(
+            f"ranges of one entity-tag for two codings, {first} first, {len(line)}",
+            *(
+                miss(
+                    FRESH,
+                    TAG,
+                    VARY,
+                    *([f"Content-Encoding: {each}"] if each else []),
+                    asked=[f"Accept-Encoding: {each}"],
+                )
+                for each in (first, second)
+            ),
+            *(asks("Accept-Encoding: gzip", "Range: bytes=2-4", *line), goes("range: bytes=2-4")),
+            *(
+                answers(FRESH, TAG, VARY, "Content-Range: bytes 2-4/9", status="206 Part", content=b"abc"),
+                got(206),
+            ),
+        )
+        for first, second in [("gzip", ""), ("", "gzip")]
+        for line in ([], ['If-Range: "a"'])
+    ),
     row("404 for as long as it says", miss(FRESH, status="404 Not Found"), hit(status=404)),
     row(
         "stale while it is refreshed",
@@ -161,21 +272,20 @@ TEXT = b"<p>The same words again and again.</p>\n" * 30
 HTML = "Content-Type: text/html; charset=utf-8"
 ACCEPT = "Accept-Encoding: {}".format
 GZIP, BR = ACCEPT("gzip"), ACCEPT("br")
-SUNDAY = "Sun, 01 Nov 2020 00:00:00 GMT"
-VARY, PLAIN = "vary: Accept-Encoding", "-content-encoding"
+SAYS, PLAIN = "vary: Accept-Encoding", "-content-encoding"
 
 
 def page(*asked):
     return miss(
         *(FRESH, TAG, HTML, f"Last-Modified: {SUNDAY}"),
         asked=asked,
-        sees=[PLAIN, 'etag: "a"', VARY],
+        sees=[PLAIN, 'etag: "a"', SAYS],
         content=TEXT,
     )
 
 
 def form(coding, *asked):
-    return hit(f"content-encoding: {coding}", 'etag: W/"a"', VARY, asked=asked, content=TEXT)
+    return hit(f"content-encoding: {coding}", 'etag: W/"a"', SAYS, asked=asked, content=TEXT)
 
 
 def part(*asked):
@@ -183,7 +293,7 @@ def part(*asked):
 
 
 def unchanged(tag):
-    return asks(BR, f"If-None-Match: {tag}"), stays(), got(304, PLAIN, 'etag: W/"a"', VARY)
+    return asks(BR, f"If-None-Match: {tag}"), stays(), got(304, PLAIN, 'etag: W/"a"', SAYS)
 
 
 COMPRESSED = [
@@ -199,13 +309,13 @@ COMPRESSED = [
             form("zstd", ACCEPT("*")),
             form("gzip", ACCEPT("br;q=0, gzip")),
         ),
-        *(hit(PLAIN, 'etag: "a"', VARY, asked=[each], content=TEXT) for each in (ACCEPT("deflate"), "X: 1")),
+        *(hit(PLAIN, 'etag: "a"', SAYS, asked=[each], content=TEXT) for each in (ACCEPT("deflate"), "X: 1")),
     ),
     row(
         "a HEAD",
         page(),
         asks(BR, method="HEAD"),
-        got(200, "content-encoding: br", 'etag: W/"a"', VARY, content=b""),
+        got(200, "content-encoding: br", 'etag: W/"a"', SAYS, content=b""),
     ),
     row("conditions", page(), unchanged('"a"'), unchanged('W/"a"'), form("br", BR, 'If-None-Match: "b"')),
     row(

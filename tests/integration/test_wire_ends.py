@@ -138,6 +138,32 @@ async def test_a_client_that_leaves_is_noticed_every_time(
             await origin.left.wait()
 
 
+# Content that ends early
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"Content-Length: 10\r\n\r\nabcdefg",
+        b"Content-Length: 10\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\n3\r\nab",
+        b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n",
+    ],
+)
+async def test_an_incomplete_response_is_neither_whole_nor_stored(front, origin, raw):
+    proxy = await front()
+    origin.closing = True
+    origin.answer = lambda request: b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\n" + raw
+    with contextlib.suppress(asyncio.IncompleteReadError):  # nothing at all: not whole either
+        answer = await proxy.ask("/a")
+        assert answer.status == 502 or not answer.complete
+    with contextlib.suppress(asyncio.IncompleteReadError):
+        await proxy.ask("/a")
+    assert len(origin.requests) >= 2
+    assert proxy.app.store.stats.responses == 0
+
+
 # Answers of our own
 
 

@@ -82,3 +82,12 @@ async def test_a_clock_that_is_behind_is_said_once(
     messages = [message for message in caplog.messages if "clock 10 min behind" in message]
     assert len(messages) == said
     assert all(f"http://127.0.0.1:{origin.port}" in message for message in messages)
+
+
+async def test_a_hit_has_each_single_writer_field_once(front, origin):
+    proxy = await front()
+    await proxy.ask("/a")
+    names = [name for name, _ in (await proxy.ask("/a")).fields]
+    for name in (b"date", b"content-length", b"age", b"via", b"cache-status", b"connection"):
+        assert names.count(name) == 1, name
+    assert b"server" not in names

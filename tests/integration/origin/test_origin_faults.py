@@ -2,13 +2,10 @@
 
 import asyncio
 import socket
-import ssl
 import threading
 
 import httpx
 import pytest
-
-from tests.ports import free_port
 
 OK = b"HTTP/1.1 200 OK\r\n"
 BROKEN = httpx.RemoteProtocolError
@@ -109,27 +106,6 @@ FAULTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-async def test_a_faulty_response_is_an_error_and_closes_its_connection(
-    serve, answered, transport, eventually, fault
-):
-    script, error = FAULTS[fault]
-    origin = await serve(script)
-    for _ in range(2):
-        with pytest.raises(error):
-            await answered(origin, timeout=0.05 if error is httpx.ReadTimeout else 2.0)
-    await eventually(lambda: origin.open == transport.connections == 0)
-
-
-async def test_what_came_before_the_fault_is_delivered(serve, transport, ask):
-    response = await transport.handle_async_request(ask(await serve(says(HEAD, b"hello"))))
-    stream = aiter(response.stream)
-    assert await anext(stream) == b"hello"
-    for _ in range(2):
-        with pytest.raises(httpx.RemoteProtocolError):
-            await anext(stream)
-
-
 @pytest.mark.parametrize("pause", [None, 0, 0.0005])
 async def test_an_early_refusal_outlives_the_reset_that_follows_it(answered, pause):
     """The origin runs at its own pace: the reset may come between two turns of the event loop."""
@@ -161,15 +137,6 @@ async def test_an_early_refusal_outlives_the_reset_that_follows_it(answered, pau
         thread.join()
 
 
-async def test_nobody_listens(answered, ask):
-    class Nobody:
-        url = httpx.URL(f"http://127.0.0.1:{free_port()}/")
-
-    for _ in range(3):
-        with pytest.raises(httpx.ConnectError):
-            await answered(Nobody)
-
-
 async def test_a_name_that_is_none(answered):
     class Nowhere:
         url = httpx.URL("http://" + "a" * 70 + ".invalid/")
@@ -186,172 +153,6 @@ async def test_what_no_origin_speaks(answered, url):
     Elsewhere.url = httpx.URL(url)
     with pytest.raises(httpx.UnsupportedProtocol):
         await answered(Elsewhere)
-
-
-async def test_hanging_in_the_handshake_is_a_connect_timeout(
-    serve, make_transport, answered, open_files, eventually
-):
-    async def silent(peer):
-        await peer.forever()
-
-    origin = await serve(silent)
-    origin.url = httpx.URL(f"https://127.0.0.1:{origin.port}/")
-    transport = make_transport(ssl_context=ssl.create_default_context())
-    before = open_files()
-    for _ in range(3):
-        with pytest.raises(httpx.ConnectTimeout):
-            await answered(origin, by=transport, timeout={"connect": 0.05})
-    await eventually(lambda: open_files() == before)
-    assert transport.connections == 0
-
-
-async def test_no_tls_where_tls_is_expected(serve, answered, make_transport):
-    async def plain(peer):
-        await peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-
-    origin = await serve(plain)
-    origin.url = httpx.URL(f"https://127.0.0.1:{origin.port}/")
-    with pytest.raises(httpx.ConnectError):
-        await answered(origin, by=make_transport(ssl_context=ssl.create_default_context()))
-
-
-async def test_a_full_backlog_is_a_connect_timeout(answered):
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(0)
-
-        class Full:
-            url = httpx.URL(f"http://127.0.0.1:{listener.getsockname()[1]}/")
-
-        async def get():
-            with pytest.raises((httpx.ConnectTimeout, httpx.ReadTimeout)) as caught:
-                await answered(Full, timeout={"connect": 0.1, "read": 0.1})
-            return caught.type
-
-        kinds = await asyncio.gather(*(get() for _ in range(10)))
-        assert httpx.ConnectTimeout in kinds
-
-
-@pytest.mark.parametrize("fault", ["close", "reset"])
-@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"])
-async def test_a_connection_that_died_while_idle_costs_nothing(serve, answered, fault, method):
-    async def script(peer):
-        await peer.head()
-        await peer.send(OK + b"Content-Length: 0\r\n\r\n")
-        if peer.origin.accepted == 1:
-            await peer.head()
-            peer.close() if fault == "close" else peer.reset()
-        else:
-            await peer.forever()
-
-    origin = await serve(script)
-    for each in ("GET", method):
-        assert await answered(origin, method=each) == (200, b"")
-    assert origin.accepted == 2
-    assert len(origin.heads) == 3
-
-
-async def test_the_retry_is_not_sent_to_another_idle_connection(serve, answered):
-    """After an origin's restart every idle connection is dead."""
-    dead = asyncio.Event()
-
-    async def script(peer):
-        first = peer.origin.accepted <= 5
-        while True:
-            await peer.head()
-            if first and dead.is_set():
-                return
-            await asyncio.sleep(0.01)
-            await peer.answer(b"ok")
-
-    origin = await serve(script)
-    await asyncio.gather(*(answered(origin) for _ in range(5)))
-    dead.set()
-    assert await asyncio.gather(*(answered(origin) for _ in range(5))) == [(200, b"ok")] * 5
-    assert origin.accepted == 10
-
-
-@pytest.mark.parametrize(
-    ("method", "fields", "content"),
-    [
-        ("POST", [], None),
-        ("PATCH", [], None),
-        ("purge", [], None),
-        ("PUT", [(b"content-length", b"2")], [b"ab"]),
-        ("GET", [(b"transfer-encoding", b"chunked")], [b"ab"]),
-    ],
-)
-async def test_what_is_never_sent_twice(serve, answered, method, fields, content):
-    async def script(peer):
-        await peer.head()
-        await peer.answer(b"ok")
-        await peer.head()
-
-    origin = await serve(script)
-    await answered(origin)
-    with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)):
-        await answered(origin, method=method, fields=fields, content=content)
-    assert len(origin.heads) == 2
-
-
-async def test_unrepeatable_requests_are_not_sent_to_a_closed_peer(ask, answered, reply):
-    """The end is in the kernel, but the event loop has had no turn to see it."""
-    hang_up, hung_up = threading.Event(), threading.Event()
-
-    def origin():
-        peers = [listener.accept()[0] for _ in range(3)]
-        for peer in peers:
-            peer.recv(1000)
-            peer.sendall(reply(b"first"))
-        hang_up.wait()
-        for peer in peers:
-            peer.close()
-        hung_up.set()
-        peer, _ = listener.accept()
-        peer.recv(1000)
-        peer.sendall(reply(b"second"))
-        peer.close()
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        class Origin:
-            url = httpx.URL(f"http://127.0.0.1:{listener.getsockname()[1]}/")
-
-        thread = threading.Thread(target=origin)
-        thread.start()
-        assert await asyncio.gather(*(answered(Origin) for _ in range(3))) == [(200, b"first")] * 3
-        hang_up.set()
-        hung_up.wait()
-        assert await answered(Origin, method="POST") == (200, b"second")
-        thread.join()
-
-
-async def test_one_retry_and_not_another(serve, answered):
-    async def script(peer):
-        await peer.head()
-        if peer.origin.accepted == 1:
-            await peer.answer(b"ok")
-            await peer.head()
-
-    origin = await serve(script)
-    await answered(origin)
-    with pytest.raises(httpx.RemoteProtocolError):
-        await answered(origin)
-    assert len(origin.heads) == 3
-
-
-async def test_no_retry_after_an_octet_of_the_response(serve, answered):
-    async def script(peer):
-        await peer.head()
-        await peer.answer(b"ok")
-        await peer.head()
-        await peer.send(b"H")
-
-    origin = await serve(script)
-    await answered(origin)
-    with pytest.raises(httpx.RemoteProtocolError):
-        await answered(origin)
-    assert len(origin.heads) == 2
 
 
 async def test_what_an_idle_connection_says_is_no_response(serve, answered, eventually):
