@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from univocal.asgi.messages import Message, Receive, Scope, Send
@@ -20,7 +20,6 @@ from univocal.judge.plan import Plan, plan_of
 # Heads of more bytes are split into fields for each hit, and header sections of more are read each time.
 _LONGEST: Final = 2048
 _MOST: Final = 1024  # heads whose fields are remembered, and clients
-_MOST_KINDS: Final = 64  # classes of objects that servers hand over
 
 
 @mypyc_attr(acyclic=True)
@@ -28,12 +27,13 @@ class Arrival:
     """A request as it came: its line, the time, and the stored response that answers it as it is, if any.
 
     `begun` is in seconds since the epoch, `ticks` what the performance counter said then; it is 0.0 for a hit
-    of which nobody is told. An ordinary request has a `plan`.
+    of which nobody is told. An ordinary request has a `plan`. The `messages` of a hit are new, and so is the
+    list of fields: who stands between may change them in place.
     """
 
-    __slots__ = ("begun", "hit", "line", "plan", "ticks")
+    __slots__ = ("begun", "hit", "line", "messages", "plan", "ticks")
 
-    def __init__(self, scope: Scope, engine: Engine) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, engine: Engine) -> None:
         plain = scope if isinstance(scope, dict) else dict(scope)
         self.begun = engine.clock()
         is_told = engine.audience.is_there
@@ -49,31 +49,25 @@ class Arrival:
                 self.hit = engine.hits.find(self.line, plan, values, self.begun)
                 if self.hit is None and section.is_plain and is_authority(values[plan.host]):
                     self.plan = plan
+        self.messages = None if self.hit is None else _messages(self.hit, dated=adds_date(receive, send))
         if self.hit is None and not is_told:
             self.ticks = time.perf_counter()
 
-    def messages(self, receive: Receive, send: Send) -> tuple[Message, Message]:
-        """The messages of the hit.
 
-        They are new, and so is the list of fields: who stands between may change them in place.
-        """
-        hit = self.hit
-        assert hit is not None
-        head, age, dated = hit.head, hit.age, adds_date(receive, send)
-        table = _dated if dated else _undated
-        start = table.get(head)
-        if start is None:
-            start = _Start([field for field in head_fields(head) if not (dated and field[0] == b"date")])
-            if len(head) <= _LONGEST:
-                remember(table, head, start, _MOST)
-        if start.age != age or start.hit_fields is not hit.hit_fields:
-            start.age, start.hit_fields = age, hit.hit_fields
-            start.fields = [*start.kept, (b"age", b"%d" % age), *hit.hit_fields.fields]
-        stored = hit.stored
-        return (
-            {"type": "http.response.start", "status": stored.status, "headers": start.fields.copy()},
-            {"type": "http.response.body", "body": stored.body},
-        )
+def _messages(hit: Hit, *, dated: bool) -> tuple[Message, Message]:
+    head, age, table = hit.head, hit.age, _dated if dated else _undated
+    start = table.get(head)
+    if start is None:
+        kept = [field for field in head_fields(head) if not (dated and field[0] == b"date")]
+        start = _Start(hit.stored.status, kept)
+        if len(head) <= _LONGEST:
+            remember(table, head, start, _MOST)
+    if start.age != age or start.hit_fields is not hit.hit_fields:
+        start.age, start.hit_fields = age, hit.hit_fields
+        start.fields = [*start.kept, (b"age", b"%d" % age), *hit.hit_fields.fields]
+    message, content = start.message.copy(), _CONTENT.copy()
+    message["headers"], content["body"] = start.fields.copy(), hit.stored.body
+    return message, content
 
 
 @mypyc_attr(acyclic=True)
@@ -122,15 +116,17 @@ def _section(fields: Any, client: Any) -> _Section:
 class _Start:
     """The fields of a stored head, and all fields of the last hit that had it."""
 
-    __slots__ = ("age", "fields", "hit_fields", "kept")
+    __slots__ = ("age", "fields", "hit_fields", "kept", "message")
 
-    def __init__(self, kept: Fields) -> None:
+    def __init__(self, status: int, kept: Fields) -> None:
+        self.message: dict[str, Any] = {"type": "http.response.start", "status": status, "headers": kept}
         self.kept = kept
         self.age = -1
         self.hit_fields: HitFields | None = None
         self.fields: Fields = []
 
 
+_CONTENT: Final[dict[str, Any]] = {"type": "http.response.body", "body": b""}
 # By the bytes of a head: for servers that add a Date, and for others.
 _dated: Final[dict[bytes, _Start]] = {}
 _undated: Final[dict[bytes, _Start]] = {}
@@ -141,19 +137,15 @@ def adds_date(receive: Any, send: Any) -> bool:
 
     One of the calls that the server handed over may be wrapped by others.
     """
+    defaults = _defaults
     for call in (receive, send):
         cycle = getattr(call, "__self__", None)
-        kind = type(cycle)
-        known = _kinds.get(kind)
-        if known is None:
-            known = kind.__module__.startswith("uvicorn.protocols.")
-            remember(_kinds, kind, known, _MOST_KINDS)
-        if known:
-            fields: Iterable[tuple[bytes, bytes]] = getattr(cycle, "default_headers", ())
-            defaults = _defaults
-            if defaults.fields is not fields:
-                defaults.fields = fields
-                defaults.dated = b"date" in [name.lower() for name, _ in fields]
+        fields: Any = getattr(cycle, "default_headers", None)
+        if fields is not None and defaults.fields is fields:
+            return defaults.dated
+        if type(cycle).__module__.startswith("uvicorn.protocols."):
+            defaults.fields = fields
+            defaults.dated = b"date" in [name.lower() for name, _ in fields or ()]
             return defaults.dated
     return False
 
@@ -169,5 +161,3 @@ class _Defaults:
 
 
 _defaults: Final = _Defaults()
-# Classes of the objects whose methods servers hand over: are they uvicorn's?
-_kinds: Final[dict[type, bool]] = {}

@@ -153,19 +153,18 @@ class CacheMiddleware:
             await doors.get(scope["type"], self.app)(scope, receive, send)
             return
         engine = self.engine
-        arrival = Arrival(scope, engine)
-        hit = arrival.hit
-        if hit is None:
+        arrival = Arrival(scope, receive, send, engine)
+        messages = arrival.messages
+        if messages is None:
             begun = arrival.begun, arrival.ticks
             await self._exchange(with_pairs(scope), receive, send, arrival.line, begun, arrival.plan)
             return
         try:
-            start, body = arrival.messages(receive, send)
-            await send(start)
-            await send(body)
+            for message in messages:
+                await send(message)
         finally:
-            if arrival.ticks:
-                engine.audience.announce_hit(hit, arrival.line, arrival.begun, arrival.ticks)
+            if arrival.ticks and arrival.hit is not None:
+                engine.audience.announce_hit(arrival.hit, arrival.line, arrival.begun, arrival.ticks)
 
     async def purge(
         self,

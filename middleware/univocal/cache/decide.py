@@ -243,10 +243,11 @@ def at_once(
     if keyed:
         variants = chosen_by(variants, keyed)
     built: Request | None = None
-    presented: dict[bytes, bytes | None] = {}
+    presented: dict[bytes, bytes | None] | None = None
     for stored in variants:
         if stored.vary and (personal or stored.vary not in _UNASKED):
-            built = built or late.request()
+            if built is None:
+                built, presented = late.request(), {}
             if not matches(stored, built, presented):
                 continue
         whole = stored.part is None and not stored.bodiless
