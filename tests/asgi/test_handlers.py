@@ -206,6 +206,12 @@ def generating():
         (lambda: tag(""), ValueError, "tag: found ''"),
         (purge.sync, ValueError, "purge: found nothing to purge"),
         (
+            lambda: purge.sync("items/1"),
+            ValueError,
+            "purge: found 'items/1'; allowed: a path, such as \"/items/1\", or an absolute URL",
+        ),
+        (lambda: purge.sync(prefix="items/"), ValueError, "purge: found 'items/'; allowed: a path"),
+        (
             lambda: purge.sync("/a", require=True),
             LookupError,
             "purge: no CacheMiddleware is around this code",
@@ -364,7 +370,7 @@ async def test_a_refused_purge_raises_in_the_handler(shop):
         for urls, named in ((["/%00"], {}), ([], {"tag": ["a"]}), (["a"], {})):
             try:
                 await purge(*urls, **named)
-            except (RefusedError, TypeError) as error:
+            except (RefusedError, TypeError, ValueError) as error:
                 errors.append(str(error))
         with suppress(RuntimeError):
             purge.sync("/a")
@@ -373,7 +379,8 @@ async def test_a_refused_purge_raises_in_the_handler(shop):
     await client("/", "POST")
     assert errors[0] == "control-character"
     assert errors[1].startswith("purge: tag: found ['a']")
-    assert errors[2:] == ["bad-target"]
+    assert errors[2].startswith("purge: found 'a'; allowed: a path")
+    assert len(errors) == 3
 
 
 async def test_a_task_that_outlives_its_call_purges_once(shop):

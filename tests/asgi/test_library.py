@@ -15,6 +15,7 @@ from univocal import (
     ProfileError,
     RefusedError,
     Rules,
+    Site,
     Timeouts,
     builtin_profiles,
     canonicalize,
@@ -120,6 +121,8 @@ async def test_entries_needs_a_host(warm):
     client, _ = warm
     with pytest.raises(ValueError, match=r"^entries: found '/a'; allowed: an absolute URL, such as"):
         client.app.entries("/a")
+    with pytest.raises(TypeError, match=r"^entries: a URL: found 5; allowed: a string"):
+        client.app.entries(5)
 
 
 @pytest.mark.parametrize("place", [None, "file"])
@@ -285,6 +288,16 @@ def test_canonicalize_takes_a_profile_by_its_name():
             lambda: Rules(bypass=["/a", "admin*"]),
             'Rules: bypass[1]: found \'admin*\'; allowed: a glob on the path, which begins with "/" or "*"',
         ),
+        (
+            lambda: CacheMiddleware(Starlette(), sites={"http://en.example": "asgi"}),
+            "sites: found 'http://en.example'; allowed: a host name or address",
+        ),
+        (lambda: Site.of(5, "asgi"), "site: hosts: found 5; allowed: a list of host names"),
+        (lambda: Site.of((b"a",), "asgi"), "site: hosts: found (b'a',); allowed: a list of host names"),
+        (
+            lambda: Site.of("a.example", "asgi", aliases="b.example"),
+            "site: aliases: found 'b.example'; allowed: a list of host names",
+        ),
         (lambda: CacheMiddleware(Starlette(), store=[]), "CacheMiddleware: store: found []"),
         (lambda: CacheMiddleware(Starlette(), store=b"redis://a"), "CacheMiddleware: store: found b'redis"),
     ],
@@ -315,6 +328,8 @@ def test_what_cannot_be_is_refused(made, told):
         ({"trusted_proxies": 5}, "trusted_proxies: found 5; allowed: a list of networks"),
         ({"on_refused": 5}, "on_refused: found 5; allowed: an ASGI application"),
         ({"runtime": {}}, "runtime: found {}; allowed: a Runtime"),
+        ({"clock": 5}, "clock: found 5; allowed: a callable that gives seconds"),
+        ({"purge_allow": b"10.0.0.1"}, "purge_allow: found b'10.0.0.1'; allowed: a list of networks"),
         ({"purge_allow": "10.0.0.0/8"}, "purge_allow: found '10.0.0.0/8'; allowed: a list of networks"),
     ],
 )

@@ -59,18 +59,21 @@ class Purges(NamedTuple):
         return [{**each, "soft": self.soft} for each in named]
 
     def below(self, base: str) -> Purges:
-        """The same, where paths are of the host that `base` names. Raises TypeError, ValueError."""
-        self.documents()
+        """The same, where paths are of the host that `base` names."""
         prefix = None if self.prefix is None else _absolute(self.prefix, base)
         return self._replace(urls=tuple(_absolute(url, base) for url in self.urls), prefix=prefix)
 
-    def check_hosts(self, source: str = "purge") -> None:
-        """Raise ValueError for a URL or a prefix without a host; `source` is the method that got it."""
+    def check_hosts(self, source: str = "purge", *, paths: bool = False) -> None:
+        """Raise ValueError for a URL or a prefix without a host; `source` is the method that got it.
+
+        With `paths` it may be a path.
+        """
+        allowed = f'a path, such as "/items/1", or {HOSTED}' if paths else HOSTED
+        hint = "" if paths or source != "purge" else "; within a handler, univocal.purge takes paths"
         for url in (*self.urls, *([] if self.prefix is None else [self.prefix])):
-            _require("a URL", url, str, "a string")
-            if "://" not in url:
-                hint = "; within a handler, univocal.purge takes paths" if source == "purge" else ""
-                raise ValueError(f"{source}: found {url!r}; allowed: {HOSTED}{hint}")
+            _require("a URL", url, str, "a string", source)
+            if "://" not in url and not (paths and url.startswith("/")):
+                raise ValueError(f"{source}: found {url!r}; allowed: {allowed}{hint}")
 
 
 _EXAMPLES: Final = {"prefix": "http://en.example/items/", "tag": "items", "pattern": r"/items/\d+$"}
@@ -81,9 +84,9 @@ def _absolute(url: str, base: str) -> str:
     return url if not url.startswith("/") else base + url
 
 
-def _require(name: str, value: object, kind: Any, allowed: str) -> None:
+def _require(name: str, value: object, kind: Any, allowed: str, source: str = "purge") -> None:
     if not isinstance(value, kind):
-        raise TypeError(f"purge: {name}: found {value!r}; allowed: {allowed}")
+        raise TypeError(f"{source}: {name}: found {value!r}; allowed: {allowed}")
 
 
 class Purger(Protocol):
@@ -182,6 +185,13 @@ def _call(name: str, *, require: bool) -> HandlerCall | None:
     return call
 
 
+def _call_to_purge(purges: Purges, *, require: bool) -> HandlerCall | None:
+    """The call of the handler that purges. Raises TypeError and ValueError for a wrong argument."""
+    purges.documents()
+    purges.check_hosts(paths=True)
+    return _call("purge", require=require)
+
+
 def tag(*tags: str, require: bool = False) -> None:
     """Give the response that is being made tags, by which it is purged; clients do not see them.
 
@@ -223,8 +233,7 @@ class _Purge:
         `require`, raises LookupError. Raises what `CacheMiddleware.purge` does.
         """
         purges = Purges(urls, prefix, tag, pattern, everything, soft)
-        purges.documents()
-        call = _call("purge", require=require)
+        call = _call_to_purge(purges, require=require)
         return 0 if call is None else await call.purge(purges)
 
     def sync(
@@ -239,8 +248,7 @@ class _Purge:
     ) -> int:
         """The same for a `def` handler, from its thread. Raises RuntimeError in the event loop's."""
         purges = Purges(urls, prefix, tag, pattern, everything, soft)
-        purges.documents()
-        call = _call("purge", require=require)
+        call = _call_to_purge(purges, require=require)
         return 0 if call is None else call.purge_from_thread(purges)
 
 

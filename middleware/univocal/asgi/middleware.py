@@ -115,6 +115,7 @@ class CacheMiddleware:
                 ("background", background, bool, "True or False"),
                 ("enabled", enabled, bool, "True or False"),
                 ("runtime", runtime, Runtime | None, "a Runtime"),
+                ("clock", clock, Callable, "a callable that gives seconds since the epoch"),
             ):
                 _require(name, value, kind, allowed)
             if runtime is None:
@@ -398,7 +399,7 @@ def _require(name: str, value: object, kind: Any, allowed: str) -> None:
 def _networks(name: str, listed: object) -> Networks:
     """The networks that an argument lists. Raises ConfigurationError."""
     allowed = 'a list of networks ("10.0.0.0/8")'
-    if isinstance(listed, str) or not isinstance(listed, Iterable):
+    if isinstance(listed, str | bytes) or not isinstance(listed, Iterable):
         raise ConfigurationError("CacheMiddleware", name, listed, allowed)
     chosen = list(listed)
     for each in chosen:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
@@ -200,6 +200,10 @@ class Site:
         `routes` maps path prefixes to profiles, and `profile` has the other paths. `rules` are `Rules`, which
         `Runtime.of_sites` checks. Raises ConfigurationError; ProfileError for a profile's file.
         """
+        named: object = (hosts,) if isinstance(hosts, str) else hosts
+        for key, listed in (("hosts", named), ("aliases", aliases)):
+            if not _are_texts(listed):
+                raise ConfigurationError("site", key, listed, "a list of host names")
         names = (hosts,) if isinstance(hosts, str) else tuple(hosts)
         source = f"site {names[0]}" if names else "site"
         for key, value, allowed in (
@@ -276,6 +280,12 @@ class Site:
 
 
 _STAR_WITHIN: Final = re.compile(rb"\*(?!\Z)")
+
+
+def _are_texts(listed: object) -> bool:
+    if isinstance(listed, str | bytes) or not isinstance(listed, Iterable):
+        return False
+    return all(isinstance(each, str) for each in listed)
 
 
 def _tests(route: Route) -> tuple[Matches | None, Matches]:

@@ -210,7 +210,7 @@ def _default(prefixes: Mapping[str, Profile], profile: ProfileName | None) -> Si
 
 
 def _required_text(place: object) -> str:
-    if not isinstance(place, str) or not place:
+    if not isinstance(place, str) or not place or "://" in place:
         raise ConfigurationError("sites", "", place, f'{_HOSTS}, "*", or a path such as "/api/"')
     return place
 
