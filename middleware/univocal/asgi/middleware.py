@@ -161,8 +161,9 @@ class CacheMiddleware:
             await self._exchange(with_pairs(scope), receive, send, arrival.line, begun, arrival.plan)
             return
         try:
-            for message in messages:
-                await send(message)
+            start, body = messages
+            await send(start)
+            await send(body)
         finally:
             if arrival.ticks and arrival.hit is not None:
                 engine.audience.announce_hit(arrival.hit, arrival.line, arrival.begun, arrival.ticks)

@@ -33,14 +33,15 @@ def request_line(scope: Mapping[str, Any]) -> Received:
     """The request line of an http or websocket scope, as near to the received one as the server shows it."""
     plain = scope if isinstance(scope, dict) else dict(scope)
     # ASGI lets servers leave these out: daphne's WebSockets have no scheme.
-    client, scheme, method = plain.get("client"), plain.get("scheme", "http"), plain.get("method", "GET")
+    client, scheme = plain.get("client"), plain.get("scheme", "http")
+    method: str = plain.get("method", "GET")
     line = Received(
         b"GET" if method == "GET" else method.encode("latin-1"),
         _target(plain),
         _SCHEMES.get(scheme) or scheme.encode("latin-1"),
         client[0] if client else None,
     )
-    version = plain.get("http_version", "1.1")
+    version: str = plain.get("http_version", "1.1")
     if version != "1.1":
         server = plain.get("server")
         line.version = version.encode("latin-1")
@@ -63,7 +64,7 @@ def _target(scope: dict[str, Any]) -> bytes:
         return target
     query = scope.get("query_string", b"")
     if not query or b"?" in raw:  # some test clients leave the query in raw_path
-        return bytes(raw)
+        return raw if isinstance(raw, bytes) else bytes(raw)  # a call of bytes takes as long as all else here
     return bytes(raw) + b"?" + bytes(query)
 
 
