@@ -20,7 +20,7 @@ def test_the_tests_of_the_page_pass(root: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", str(file)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
     assert ended.returncode == 0, ended.stdout
-    assert "3 passed" in ended.stdout
+    assert "4 passed" in ended.stdout
 
 
 def test_every_example_of_mounting_runs(root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
