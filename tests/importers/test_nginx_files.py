@@ -131,6 +131,17 @@ def test_certificates_redirects_and_aliases_are_written(tmp_path):
     assert questions(result) == []
 
 
+def test_servers_of_two_files_have_certificates_of_their_own(tmp_path):
+    (tmp_path / "sites").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.pem").write_text("")
+        own = "listen 443 ssl; ssl_certificate NAME.pem; ssl_certificate_key NAME.pem; server_name NAME.a;"
+        (tmp_path / "sites" / name).write_text(f"server {{ {own.replace('NAME', name)} {PASS} }}")
+    result = imported("http { include sites/*; }", str(tmp_path / "nginx.conf"))
+    found = [site.get("tls_cert", result.server["tls_cert"]) for site in result.sites]
+    assert found == [str(tmp_path / name) for name in ("a.pem", "b.pem")]
+
+
 def test_without_its_certificate_a_server_is_served_in_the_clear():
     result = imported(CERTBOT.format(PASS))
     assert "tls_cert" not in result.server

@@ -210,3 +210,25 @@ def test_any_text_is_a_ring_or_a_message(text):
 def test_code_without_a_table_leads_to_its_pieces():
     with pytest.raises(NothingImportedError, match=r"VCL code is not read; docs/how-to/from-varnish\.md"):
         read(Source("default.vcl", "vcl 4.1;\nsub vcl_recv { return (pass); }\n"))
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_passed", "said"),
+    [
+        ("sub vcl_hash { hash_data(req.http.Cookie); }", True, "hash_data(: univocal does not read"),
+        ("sub vcl_hash { hash_data(regsub(req.url, req.http.X, 1)); }", True, "hash_data(: univocal"),
+        ("sub vcl_recv { if (req.http.Cookie) { return (pass); } }", True, "return (pass: univocal"),
+        ("sub vcl_backend_response { return(hit_for_pass); }", True, "return(hit_for_pass: univocal"),
+        ("sub vcl_backend_response { set beresp.uncacheable = true; }", True, ".uncacheable: univocal"),
+        ("sub vcl_recv { if (req.http.X) { return (synth(403, x)); } }", False, "synth(403: univocal"),
+        ("sub vcl_hash { hash_data(req.url); hash_data(req.http.host); }", False, ""),
+        ("sub vcl_recv { # return (pass)\n}", False, ""),
+    ],
+)
+def test_rules_of_a_vcl_beside_a_table_keep_apart(rule, is_passed, said):
+    result = imported(f"vcl 4.1;\n{rule}\n{array(GENERIC)}")
+    assert [(each.line, each.text[: len(said)]) for each in result.notes if each.is_open_question] == (
+        [(2, said)] if said else []
+    )
+    assert ('[cache]\nbypass = ["*"]' in profile_text(result, "ring.vcl", "mine")) is is_passed
+    assert profile(result).cache.get("bypass") == (["*"] if is_passed else None)

@@ -517,7 +517,7 @@ def _of_pattern(pattern: str, rule: _Rule, to: Absolute, notes: list[Note]) -> t
 
 def _of_prefixes(mapped: Mapped, *, is_guarded: bool) -> Iterator[Note]:
     """How a prefix of bytes and one of segments differ."""
-    path, upstream = mapped.path, str(mapped.upstream)
+    path, upstream = mapped.path, str(mapped.upstream or mapped.path)
     if path != "/" and path.endswith("/") != upstream.endswith("/"):
         text = f"{path} and {upstream} do not both end with '/': here whole segments are replaced"
         yield Note(mapped.line, text)

@@ -37,6 +37,7 @@ class Imported:
     notes: Sequence[Note]
     sites: Sequence[Table] = ()
     server: Table = field(default_factory=dict)  # the table [server]
+    cache: Table = field(default_factory=dict)  # the profile's
     is_empty: bool = False  # nothing could be imported
     # Further profiles by what stands behind the name of the first: "-2". Sites and routes name them so.
     others: Mapping[str, Table] = field(default_factory=dict)

@@ -177,6 +177,8 @@ _WHY: Final[Mapping[str, str]] = {
 
 def reason(directive: Directive) -> str:
     """The reason why a directive has no place in a profile or a route."""
+    if directive.name == "include" and not closes(directive):
+        return "not read: a file of this name has no access rules"
     known = _WHY.get(directive.name)
     if known is not None:
         return known

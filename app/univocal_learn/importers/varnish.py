@@ -28,6 +28,18 @@ _NUMBER: Final = re.compile(r"(0[xX][0-9a-fA-F]{1,4}|[0-9]{1,6})[uUlL]{0,3}")
 _MOST: Final = 256  # elements by designators: a range of them is written in a few bytes
 _BEFORE: Final = 200  # how far before its "{" an array's name is looked for
 
+# What a VCL keeps apart beside URLs and hosts, or passes by the cache; and what it refuses.
+_APART: Final = re.compile(
+    r"hash_data\s*\(\s*(?!(?:req\.url|req\.http\.host|server\.ip)\s*\))"
+    r"|return\s*\(\s*(?:pass|pipe|hit_for_pass|hit_for_miss)\b|\.(?:uncacheable|hash_always_miss)\b",
+    re.IGNORECASE,
+)
+_REFUSED: Final = re.compile(r"\bsynth\s*\(\s*[45][0-9]{2}")
+_PASSED: Final = (
+    "univocal does not read this rule, so the profile bypasses the cache: see [cache] bypass and key"
+)
+_OPEN: Final = "univocal does not read this rule, and a profile refuses nothing by it: see [sites.access]"
+
 _AS_RFC_3986: Final = Note(
     0, "dot segments, slashes, parameters and fragments are as in the profile rfc3986: a ring is of octets"
 )
@@ -69,12 +81,22 @@ def read(source: Source) -> Imported:
         Note(each.line, f"{each.name}: another array of 256; --pick {each.name} imports it")
         for each in others
     ]
+    apart, refusals = (list(_said(source.text, *each)) for each in ((_APART, _PASSED), (_REFUSED, _OPEN)))
     return Imported(
+        cache={"bypass": ["*"]} if apart else {},
         summary=f"Imported from a Varnish decoder ring: {array.name}",
         extends="rfc3986",
         path=path_settings(ring),
-        notes=[_AS_RFC_3986, *notes],
+        notes=[_AS_RFC_3986, *notes, *apart, *refusals],
     )
+
+
+def _said(text: str, rule: re.Pattern[str], why: str) -> Iterator[Note]:
+    """The notes on rules of a VCL that no array holds."""
+    code = _NOT_CODE.sub(_blank, text)
+    for found in rule.finditer(code):
+        name = " ".join(found[0].split())
+        yield Note(code.count("\n", 0, found.start()) + 1, f"{name}: {why}", is_open_question=True)
 
 
 def _chosen(source: Source, arrays: list[_Array]) -> _Array:

@@ -24,8 +24,9 @@ def profile_text(imported: Imported, file: str, name: str) -> str:
         lines += ["# What is otherwise there, or could not be taken over:"]
         lines += [f"#   {line_of(note)}" for note in ordered(imported)]
     lines += [f"summary = {written(imported.summary)}", f"extends = {written(imported.extends)}"]
-    if imported.path:
-        lines += ["", "[path]", *(f"{key} = {written(value)}" for key, value in imported.path.items())]
+    for name_of, table in (("path", imported.path), ("cache", imported.cache)):
+        if table:
+            lines += ["", f"[{name_of}]", *_keys(table)]
     if imported.sites:
         lines += ["", "# For univocal.toml:"]
         lines += [f"# {line}".rstrip() for line in _sites(imported, name)]
