@@ -131,6 +131,33 @@ def test_the_default_site_has_the_hosts_of_none(program: Program, ask: Fixture) 
     assert ask(proxy, "/", "c.example").status == 421
 
 
+@pytest.mark.parametrize(
+    ("hosts", "expected"),
+    [
+        (["adm.*", "~^adm"], {"adm.x": "1", "ADM.X:81": "1", "adm": "2", "admin.x": "2", "x.adm": ""}),
+        (["~^a", "adm.*"], {"adm.x": "2", "a.x": "1", "b.x": ""}),  # names with a star go before expressions
+        (
+            ["~^a", "a.*", "a.b.*", "*.x", "a.b.x"],
+            {"a.b.x": "5", "a.x": "4", "a.b.y": "3", "a.c": "2", "az": "1"},
+        ),
+    ],
+)
+def test_hosts_by_their_beginning_or_by_an_expression(
+    program: Program, ask: Fixture, hosts: list[str], expected: dict[str, str]
+) -> None:
+    sites = [
+        SITE.replace("a.example", host) + f'response = {{ set = {{ X-Site = "{number}" }} }}\n'
+        for number, host in enumerate(hosts, 1)
+    ]
+    proxy = program.begin("".join(sites))
+    for host, site in expected.items():
+        answer = ask(proxy, "/", host)
+        assert (answer.status, *fields(answer, "X-Site")) == ((200, site) if site else (421,))
+    changed = sites[0].replace('= "1"', '= "new"')
+    program.reload("".join([changed, *sites[1:]]))
+    assert {*fields(ask(proxy, "/", next(iter(expected))), "X-Site")} <= {"new", "2", "5"}
+
+
 def test_errors_and_redirects_have_the_response_fields(program: Program, ask: Fixture) -> None:
     gone = SITE.replace("@", "http://127.0.0.1:1") + 'aliases = ["b.example"]\nalias_answer = 308\n'
     proxy = program.begin(EVERYWHERE + gone)

@@ -300,8 +300,8 @@ def test_what_nginx_answers_itself_closes_no_expression_beside_it(modifier, insi
 
 def test_a_guarded_server_without_a_host_is_an_open_question():
     everyone = "server { server_name _; location / { proxy_pass http://127.0.0.1:1; } }"
-    text = "server { server_name ~^admin[.]; {} }"
-    lost = "server_name ~^admin[.]: no site has these hosts: those that nobody names are refused"
+    text = "server { server_name ~^admin(?=[.]); {} }"  # RE2 has no equal
+    lost = "server_name ~^admin(?=[.]): no site has these hosts: those that nobody names are refused"
     for inside in (
         "deny all; location / { proxy_pass http://127.0.0.1:2; }",
         "return 403;",
@@ -311,22 +311,28 @@ def test_a_guarded_server_without_a_host_is_an_open_question():
         result = imported(everyone + guarded)
         assert lost in questions(result)
         assert result.sites == []
+        # An expression that RE2 has is a host of the site that refuses.
+        result = imported(everyone + guarded.replace("(?=[.])", "[.]"))
+        assert [site["hosts"] for site in result.sites if "~^admin[.]" in site["hosts"] or "access" in site]
+        assert result.sites[0]["hosts"] == (["~^admin[.]"] if inside == "return 403;" else ["*"])
 
 
 @pytest.mark.parametrize(
     ("others", "hosts"),
     [
-        ("", [["*"]]),
-        ("server { server_name adm.*; deny all; }", [["*"]]),  # the first server of a name has it
-        ("server { server_name a.example; TO }", [["*"], ["a.example"]]),
-        ("server { server_name ~^adm; TO }", []),
-        ("server { listen 81; server_name adm.*; TO }", [["*"]]),  # at a socket of its own
+        ("", [["adm.*"]]),
+        ("server { server_name adm.*; deny all; }", [["adm.*"]]),  # the first server of a name has it
+        ("server { server_name a.example; TO }", [["adm.*"], ["a.example"]]),
+        ("server { server_name ~^adm; TO }", [["adm.*"], ["~^adm"]]),
+        ("server { listen 81; server_name adm.*; TO }", [["adm.*"]]),  # at a socket of its own
+        ("server { server_name ~^adm(?=x); TO }", [["adm.*"]]),
     ],
 )
 def test_a_default_server_with_a_pattern_serves_every_host(others, hosts):
     text = "server { server_name adm.*; TO }" + others
     result = imported(text.replace("TO", "location / { proxy_pass http://127.0.0.1:1; }"))
     assert [site["hosts"] for site in result.sites] == hosts
+    assert result.sites[0].get("default", False) is ("(?=" not in others)
 
 
 def test_either_of_two_rules_is_closed_beside_them():

@@ -91,6 +91,7 @@ class SiteReader:
             alias_answer=0 if table.alias_answer == "serve" else table.alias_answer,
             scheme=table.scheme.encode(),
             canonical=table.canonical,
+            tests={host: _test_of(host) for host in table.hosts if is_tested(host)},
         )
 
     def _check_stars(self, table: SiteTable, place: str) -> None:
@@ -145,6 +146,24 @@ def _expression(path: str) -> tuple[Matches, Matches]:
         return compiled(path[1:]).search, compiled(f"(?i){path[1:]}").search
     except ValueError as error:
         raise ConfigurationError("routes", "path", path, f"an expression of RE2 ({error})") from None
+
+
+def is_tested(host: str) -> bool:
+    """Tell whether a site's host is an expression, or a name that ends with ".*"."""
+    return host.startswith("~") or host.endswith(".*")
+
+
+def _test_of(host: str) -> Matches:
+    """The test of hosts, which are in lower case. Raises ConfigurationError."""
+    if not host.startswith("~"):
+        begin = host[:-1].lower().encode()
+        return lambda name: name.startswith(begin) and len(name) > len(begin)
+    try:
+        if not host.isprintable():
+            raise ValueError("it is no text on one line")
+        return compiled(f"(?i){host[1:]}").search
+    except ValueError as error:
+        raise ConfigurationError("hosts", "hosts", host, f"an expression of RE2 ({error})") from None
 
 
 def upstreams(place: str, table: SiteTable) -> dict[str, UpstreamSetting]:

@@ -12,7 +12,7 @@ from univocal.http.errors import ConfigurationError
 from univocal.origin.addresses import origin_url
 from univocal.origin.resolving import is_name
 from univocal.uri.readings import spelled_alike
-from univocal_app.config.sites import upstreams
+from univocal_app.config.sites import is_tested, upstreams
 from univocal_app.config.tables import Configuration
 from univocal_app.config.values import Address
 from univocal_app.run.expiry import names_of
@@ -101,7 +101,8 @@ def _served_by(configuration: Configuration) -> Iterator[tuple[str, str, list[st
     """The dotted key of each certificate, its file, and the names of the sites that it is for."""
     rest = list[str]()
     for number, site in enumerate(configuration.sites):
-        hosts = [authority.partition(":")[0].lower() for authority in (*site.hosts, *site.aliases)]
+        named = [host for host in site.hosts if not is_tested(host)]
+        hosts = [authority.partition(":")[0].lower() for authority in (*named, *site.aliases)]
         hosts = [host for host in hosts if host != "*" and any(map(str.isalpha, host.rpartition(".")[2]))]
         if site.tls_cert:
             yield f"sites[{number}].tls_cert", site.tls_cert, hosts

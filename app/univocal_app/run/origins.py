@@ -22,7 +22,7 @@ from univocal.origin.connections import OriginConnections
 from univocal.origin.server import OriginServer, Transport
 from univocal.origin.timeouts import Timeouts
 from univocal_app.config.places import path_of
-from univocal_app.config.sites import upstreams
+from univocal_app.config.sites import is_tested, upstreams
 from univocal_app.config.tables import Configuration, OriginTable, SiteTable
 from univocal_app.config.values import MASK, UpstreamSetting, origin_host
 from univocal_app.observe.origin_states import Listed
@@ -320,6 +320,8 @@ class _Way:
 def _name(hosts: list[str]) -> bytes:
     """The first of a site's hosts that is no pattern, as it stands in a Host field; empty if none is."""
     for host in hosts:
+        if is_tested(host):
+            continue
         with suppress(ValueError):  # what is no host is refused elsewhere
             return origin_host(host).encode()
     return b""

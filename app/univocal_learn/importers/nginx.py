@@ -213,14 +213,15 @@ class _Import:
     def _hosts(self, server: Server, owners: Owners, moving: dict[int, str | None]) -> tuple[list[str], bool]:
         """The hosts of a server's site, and whether it has those that nobody names, too."""
         for name in server.patterns:
-            text = f"server_name {name}: hosts are names, or *.name"
+            text = f"server_name {name}: no host of a site, which is a name, *.name, name.* or an expression"
             self._notes.append(Note(server.line, text, file=server.directive.file))
-        own = [host for host in server.exact if server in owners.named.get(host.lower(), [])]
+        named = ((host if host.startswith("~") else host.lower(), host) for host in server.exact)
+        own = [host for name, host in named if server in owners.named.get(name, [])]
         answering = {each: owner for each, owner in owners.defaults.items() if moving[id(owner)] is None}
         serving = [owner for owner in answering.values() if not _refuses(owner)]
         is_everywhere = all(answering.get(address, server) is server for address in server.addresses)
         is_default = bool(serving) and serving[0] is server and is_everywhere
-        lost = self._lost_to(server)
+        lost = self._lost_to(server, moving)
         if any(each is server for each in serving) and (lost or not is_default):
             text = "hosts that no server names have another server at another socket: refused here (421)"
             if is_default:
@@ -233,14 +234,14 @@ class _Import:
             return ["*"], True
         return hosts, is_default
 
-    def _lost_to(self, server: Server) -> list[str]:
+    def _lost_to(self, server: Server, moving: dict[int, str | None]) -> list[str]:
         """The names of hosts that no site can name and that would be a server's, if it had all others."""
         at = self._picked.index(server)
         own = set(server.patterns)
         return [
             name
             for number, each in enumerate(self._picked)
-            for name in each.patterns
+            for name in (each.patterns if moving[id(each)] is None else each.unnamed)
             # The first server of a name has it, as each other name.
             if each is not server
             and each.addresses & server.addresses
@@ -250,9 +251,10 @@ class _Import:
     def _add_aliases(self, server: Server, host: str) -> None:
         """Have the names of a server that moves its clients to another as that site's aliases."""
         for site in self._writer.sites:
-            exact = [name for name in site["hosts"] if "*" not in name]
+            exact = [name for name in site["hosts"] if "*" not in name and not name.startswith("~")]
             if host in exact and (len(exact) == len(site["hosts"]) or site["hosts"][0] == host):
-                names = [name for name in server.exact if "*" not in name and name not in site["hosts"]]
+                names = [name for name in server.exact if name[:1] not in "*~" and name[-1:] != "*"]
+                names = [name for name in names if name not in site["hosts"]]
                 made: dict[str, Any] = dict(site)
                 made["hosts"] = [host, *(name for name in site["hosts"] if name != host)]
                 made["aliases"] = [*site.get("aliases", []), *names]

@@ -40,6 +40,9 @@ _RESERVED: Final = frozenset(RESERVED) - frozenset(b"/")
 
 _MODIFIERS: Final = ("^~", "~*", "=", "~", "@")
 _ANSWERS: Final = CONTENT | {"try_files"}
+_GUARDS: Final = frozenset(
+    {"allow", "deny", "auth_basic", "auth_basic_user_file", "satisfy", "limit_req", "limit_conn"}
+)
 _KINDS: Final = {"=": "one path", "~": "a regular expression", "~*": "a regular expression"}
 # A rewrite in a location that replaces its prefix: ^/api/(.*)$ by /$1.
 _STRIPPED: Final = re.compile(r"\^(/[\w./-]*?)(/\?)?\((/)?\.\*\)\$?")
@@ -258,7 +261,7 @@ def _location(location: Directive, reading: LocationReading) -> None:
     below = [each for each in moving if is_prefix and _is_below(each, path)]
     closers = [*closing(block, is_location=True), *(each for each in moving if each not in below)]
     inner = reading.inside(block, closers, base=path if is_prefix else reading.base)
-    mapped = _content(location, path if is_prefix or modifier == "=" else "", inner)
+    mapped = _content(location, path if is_prefix or modifier == "=" else "", inner, reading)
     closing_ones, below_ones, moving_ones = ({id(each) for each in some} for some in (closers, below, moving))
     for directive in block:
         if id(directive) in below_ones:
@@ -295,8 +298,13 @@ def _is_below(rewrite: Directive, path: str) -> bool:
     return all(each.startswith(path) and each != "/" for each in covers(text, ignores_case=False))
 
 
-def _content(location: Directive, path: str, inner: LocationReading) -> tuple[Mapped, str] | None:
-    """The route of what answers a location's requests; None where univocal has none."""
+def _content(
+    location: Directive, path: str, inner: LocationReading, around: LocationReading
+) -> tuple[Mapped, str] | None:
+    """The route of what answers a location's requests; None where univocal has none.
+
+    A named location has the guards of the one that leads to it, and what is in force `around` both.
+    """
     block = location.block or []
     passes = [each for each in block if each.name == "proxy_pass"]
     if passes:
@@ -307,16 +315,14 @@ def _content(location: Directive, path: str, inner: LocationReading) -> tuple[Ma
         return None
     named = inner.named[fallback].block or []
     after = [each for each in named if each.name == "proxy_pass"]
-    guards = [each for each in block if each.name in {"allow", "deny", "auth_basic", "auth_basic_user_file"}]
-    if not after or (
-        guards and any(each.name in {"allow", "deny", "auth_basic", "satisfy"} for each in named)
-    ):
+    guards = [each for each in block if each.name in _GUARDS]
+    if not after or (guards and any(each.name in _GUARDS for each in named)):
         return None
     inner.note(tries[-1], "univocal has no files: all goes to the origin server of the named location")
     closers = [*closing(named, is_location=True), *(each for each in named if each.name == "rewrite")]
-    found = _pass(
-        _filled(after[-1], named, inner), "", inner.inside([*guards, *named], closers, base=inner.base)
-    )
+    own = around.inside([*guards, *named], base=inner.base)
+    own = replace(own, settings=replace(own.settings, closing=(*inner.settings.closing, *closers)))
+    found = _pass(_filled(after[-1], named, inner), "", own)
     return None if found is None else (replace(found[0], path=_spelled(path, inner.profile)), found[1])
 
 

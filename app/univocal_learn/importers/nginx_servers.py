@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from univocal.store.patterns import compiled
 from univocal_learn.importers.imported import Note
 from univocal_learn.importers.nginx_directives import closes
+from univocal_learn.importers.nginx_patterns import expression
 from univocal_learn.importers.nginx_syntax import Directive, note
 
 _MOVED: Final = frozenset({"301", "302", "303", "307", "308"})
@@ -72,13 +74,20 @@ class Server:
             if name.startswith("."):
                 hosts += [name[1:], f"*{name}"]
             elif name not in {"_", ""} and not is_pattern(name):
-                hosts.append(name)
+                hosts.append(expression(name[1:], ignores_case=False) if name.startswith("~") else name)
         return hosts
 
     @property
     def patterns(self) -> list[str]:
         """Its names that stand for hosts which no site can name."""
         return [name for name in self.names if is_pattern(name)]
+
+    @property
+    def unnamed(self) -> list[str]:
+        """Its names that are no exact ones, nor those below one."""
+        return [
+            name for name in self.names if name.startswith("~") or name.endswith(".*") or is_pattern(name)
+        ]
 
     def moves_to(self) -> str | None:
         """The host to which it sends every client: "" for its own with https; None: it does not."""
@@ -114,7 +123,13 @@ class Server:
 
 def is_pattern(name: str) -> bool:
     """Tell whether a server_name stands for hosts that no site here can name."""
-    return name.startswith("~") or "$" in name or name.endswith(".*")
+    if not name.startswith("~"):
+        return "$" in name
+    try:
+        compiled(expression(name[1:], ignores_case=False)[1:])
+    except ValueError:
+        return True
+    return False
 
 
 def _target(directive: Directive) -> tuple[str, str] | None:
@@ -181,7 +196,7 @@ def _own(
     notes: list[Note],
 ) -> None:
     """Have a name's hosts belong to a server, at each of its sockets where no server has them."""
-    low = name.lower()
+    low = expression(name[1:], ignores_case=False) if name.startswith("~") else name.lower()
     hosts = [f"*{low}", low[1:]] if name.startswith(".") else [low]
     free = [address for address in server.addresses if (address, hosts[0]) not in taken]
     for address in free:

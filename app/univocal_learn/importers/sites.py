@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from univocal.http.errors import ConfigurationError
 from univocal.uri.profile import Profile
-from univocal_app.config.sites import SiteReader
+from univocal_app.config.sites import SiteReader, is_tested
 from univocal_app.config.tables import validate
 from univocal_learn.importers.imported import Note, Table
 from univocal_learn.importers.networks import CLOSED, closed_beside
@@ -121,7 +121,9 @@ class SiteWriter:
         Without any other site all of them are written.
         """
         many = any(
-            host.startswith("*") or site.get("default") for site in self.sites for host in site["hosts"]
+            "*" in host or is_tested(host) or site.get("default")
+            for site in self.sites
+            for host in site["hosts"]
         )
         if self.sites and not many:
             return
@@ -129,6 +131,9 @@ class SiteWriter:
             named = [host for host in hosts if host != "*"]
             if named:
                 self._write(line, named, {"/": Mapped("/", None, "canonical", line).closed()}, "site", {})
+            if any(map(is_tested, named)):
+                # Of two expressions the first one counts, which may be that of a server that refuses.
+                self.sites.insert(0, self.sites.pop())
 
     def _write(
         self, line: int, hosts: list[str], kept: dict[str, Mapped], origin_host: str, extra: Table

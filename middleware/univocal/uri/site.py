@@ -137,7 +137,8 @@ class Route:
 class Site:
     """Hosts that share one set of URLs, and their routes; the site itself is the route "/".
 
-    `hosts` are names, "*.suffix" patterns or addresses, with or without a port. `aliases` are exact names:
+    `hosts` are names, "*.suffix" patterns or addresses, with or without a port. Others, "prefix.*" and
+    expressions, have a test each in `tests`, by the text of the host. `aliases` are exact names:
     they become hosts[0], or are answered with `alias_answer` (301 or 308). `scheme` is b"keep", or the one
     scheme, b"http" or b"https". `canonical` chooses the answer to a GET of another spelling: as usual, a
     redirect (301 or 308), or a Link field ("link", RFC 6596). `rules` are the cache's, in place of the
@@ -152,6 +153,7 @@ class Site:
     scheme: bytes = b"keep"
     canonical: Literal["serve", "link", 301, 308] = "serve"
     rules: Any = field(default=None, repr=False, compare=False)  # this room knows nothing of a cache
+    tests: Mapping[str, Matches] = field(default_factory=dict, repr=False, compare=False)
 
     root: Route = field(init=False, repr=False, compare=False)  # of the paths that no other route holds
     _prefixes: tuple[Route, ...] = field(init=False, repr=False, compare=False)  # the longest first

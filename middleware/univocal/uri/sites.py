@@ -23,7 +23,7 @@ from univocal.uri.pipeline import Declared, Rejected, canonical_target, rejected
 from univocal.uri.profile import Profile, ProfileName, chosen_profile
 from univocal.uri.query import split
 from univocal.uri.readings import is_loose
-from univocal.uri.site import Route, Site
+from univocal.uri.site import Matches, Route, Site
 from univocal.uri.target import Canonical, strays, survives_clients
 
 EVERYWHERE: Final = "*"  # the name of a site that owns every authority
@@ -33,16 +33,21 @@ LONGEST: Final = 255  # bytes of a host that are told of
 class Sites:
     """All sites by host; `default` owns every authority that no other does."""
 
-    __slots__ = ("_exact", "_suffixes", "default", "sites")
+    __slots__ = ("_exact", "_suffixes", "_tests", "default", "sites")
 
     def __init__(self, sites: Sequence[Site], default: Site | None = None) -> None:
         self.sites = tuple(sites)
         self.default = default
         self._exact: dict[Authority, tuple[Site, Authority | None]] = {}
         self._suffixes: dict[Authority, tuple[Site, Authority | None]] = {}
+        tests = [(host, test, site) for site in self.sites for host, test in site.tests.items()]
+        tests.sort(key=_rank_of_test)
+        self._tests = tuple([(test, site) for _, test, site in tests])
         objections = Objections()
         for site in self.sites:
             for host in site.hosts:
+                if host in site.tests:
+                    continue
                 wildcard = host.startswith("*.")
                 with objections:
                     self._own(site, "hosts", host, None, host[2:] if wildcard else host, wildcard=wildcard)
@@ -131,7 +136,7 @@ class Sites:
         """The site that owns `host` and the authority it is served as: its own, or hosts[0] for an alias.
 
         Exact names go before patterns, longer patterns before shorter ones, entries with a port before those
-        without.
+        without, and all of these before names that have a test.
         """
         entry = self._exact.get((host, port)) or self._exact.get((host, None))
         if not entry and (dot := self._star(host, port)) >= 0:
@@ -140,6 +145,9 @@ class Sites:
         if entry:
             site, real = entry
             return (site, (host, port)) if real is None else (site, (real[0], real[1] or port))
+        for test, tested in self._tests:
+            if test(host):
+                return tested, (host, port)
         return (self.default, (host, port)) if self.default else None
 
     def _star(self, host: bytes, port: int) -> int:
@@ -183,6 +191,12 @@ class Sites:
         located = self.locate(host, port or DEFAULT_PORTS[scheme])
         text = host[:LONGEST].decode("ascii")
         return "" if located is None else located[0].name, text if port is None else f"{text}:{port}"
+
+
+def _rank_of_test(entry: tuple[str, Matches, Site]) -> tuple[bool, int]:
+    """The place of a name with a test: the longest "prefix.*" first, expressions last in their order."""
+    is_expression = entry[0].startswith("~")
+    return is_expression, 0 if is_expression else -len(entry[0])
 
 
 def _everywhere(profile: Profile, prefixes: Mapping[str, Profile] = {}) -> Site:
