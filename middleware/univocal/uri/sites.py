@@ -27,6 +27,7 @@ from univocal.uri.site import Matches, Route, Site
 from univocal.uri.target import Canonical, strays, survives_clients
 
 EVERYWHERE: Final = "*"  # the name of a site that owns every authority
+_UNCLAIMED: Final = "a host that no other entry names"
 LONGEST: Final = 255  # bytes of a host that are told of
 
 
@@ -43,10 +44,12 @@ class Sites:
         tests = [(host, test, site) for site in self.sites for host, test in site.tests.items()]
         tests.sort(key=_rank_of_test)
         self._tests = tuple([(test, site) for _, test, site in tests])
-        objections = Objections()
+        objections, claimed = Objections(), set[str]()
         for site in self.sites:
             for host in site.hosts:
                 if host in site.tests:
+                    with objections:
+                        _claim(host, site, claimed)
                     continue
                 wildcard = host.startswith("*.")
                 with objections:
@@ -124,7 +127,7 @@ class Sites:
         authority = _configured(site, key, host)
         table = self._suffixes if wildcard else self._exact
         if authority in table:
-            raise ConfigurationError(f"site {site.name}", key, text, "a host that no other entry names")
+            raise ConfigurationError(f"site {site.name}", key, text, _UNCLAIMED)
         table[authority] = (site, real)
 
     @property
@@ -136,7 +139,7 @@ class Sites:
         """The site that owns `host` and the authority it is served as: its own, or hosts[0] for an alias.
 
         Exact names go before patterns, longer patterns before shorter ones, entries with a port before those
-        without, and all of these before names that have a test.
+        without. Names that have a test come last.
         """
         entry = self._exact.get((host, port)) or self._exact.get((host, None))
         if not entry and (dot := self._star(host, port)) >= 0:
@@ -191,6 +194,13 @@ class Sites:
         located = self.locate(host, port or DEFAULT_PORTS[scheme])
         text = host[:LONGEST].decode("ascii")
         return "" if located is None else located[0].name, text if port is None else f"{text}:{port}"
+
+
+def _claim(host: str, site: Site, claimed: set[str]) -> None:
+    """Have a name with a test belong to a site. Raises ConfigurationError if another has it."""
+    if host in claimed:
+        raise ConfigurationError(f"site {site.name}", "hosts", host, _UNCLAIMED)
+    claimed.add(host)
 
 
 def _rank_of_test(entry: tuple[str, Matches, Site]) -> tuple[bool, int]:
