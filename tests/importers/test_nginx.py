@@ -127,6 +127,8 @@ def test_a_prefix_of_bytes_is_one_here_too():
     result = imported(
         "location /a { proxy_pass http://127.0.0.1:1; } location ^~ /b { proxy_pass http://127.0.0.1:2; }"
     )
+    guarded = "location /a { proxy_pass http://b; } location /a/ { proxy_pass http://c; deny 10.0.0.1; }"
+    assert sent(imported(guarded), b"/a")[0] == b"/a*"
     routes = [(b"/a", b"/a*"), (b"/a/b", b"/a*"), (b"/admin/x", b"/a*"), (b"/bx", b"/b*")]
     assert [(target, sent(result, target)[0]) for target, _ in routes] == routes
 

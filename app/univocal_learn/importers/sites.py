@@ -193,6 +193,8 @@ class SiteWriter:
             possible = list(self._possible(route, hosts))
             is_apart = is_apart or (not possible and route.is_apart)
             for each in possible:
+                if each.is_implied and f"{each.path}*" in kept:
+                    continue
                 if each.path not in kept:
                     kept[each.path] = each
                 elif each.is_closed and not each.is_implied:
