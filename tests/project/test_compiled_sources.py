@@ -63,8 +63,28 @@ def suspended_handlers(node: ast.Try) -> Iterator[int]:
             yield each.lineno
 
 
+def set_attributes(node: ast.AST) -> list[tuple[str, int]]:
+    """The attributes that statements set, each with its line."""
+    found = [each for each in ast.walk(node) if isinstance(each, ast.Attribute)]
+    return [(each.attr, each.lineno) for each in found if isinstance(each.ctx, ast.Store)]
+
+
+def perhaps_unset(node: ast.ClassDef) -> Iterator[int]:
+    """Yield the lines at which `__init__` sets an attribute first, where a handled error may prevent it."""
+    for init in (each for each in node.body if getattr(each, "name", "") == "__init__"):
+        for tried in (each for each in ast.walk(init) if isinstance(each, ast.Try) and each.handlers):
+            before = {name for name, line in set_attributes(init) if line < tried.lineno}
+            goes_on = any(not isinstance(each.body[-1], ast.Raise) for each in tried.handlers)
+            for name, line in (each for part in tried.body for each in set_attributes(part)):
+                again = all(name in dict(set_attributes(each)) for each in tried.handlers)
+                if goes_on and name not in before and not again:
+                    yield line
+
+
 def class_traps(node: ast.ClassDef) -> Iterator[tuple[int, str]]:
     """Yield the line and the name of each construct in the body and bases of a class."""
+    for line in perhaps_unset(node):
+        yield line, "to read an attribute that was not set ends the process"
     if any(ast.unparse(base) in {"ABC", "abc.ABC"} for base in node.bases):
         yield node.lineno, "isinstance answers for one of them what it has once answered for another"
     for each in node.body:
@@ -101,6 +121,10 @@ def test_the_traps_are_recognized() -> None:
         line for line, _ in traps("class A:\n    a: object = None\n    b: Any = None\na: object = A()")
     ] == [2]
     assert [line for line, _ in traps("class A(abc.ABC): ...\nclass B: ...\nclass C(B, ABC): ...")] == [1, 3]
+    unset = "class A:\n  def __init__(self):\n    self.a = 1\n    try:\n      self.{} = 2\n    except E:\n      {}\n"
+    assert [line for line, _ in traps(unset.format("b", "pass"))] == [5]
+    assert not [*traps(unset.format("b", "raise")), *traps(unset.format("a", "pass"))]
+    assert not [*traps(unset.format("b", "self.b = 3"))]
     setting = "def f(self, a):\n    self.a = a\n    a.b()\n    {}\n"
     assert [line for line, _ in traps(setting.format("return self.a is a"))] == [4]
     assert [line for line, _ in traps(setting.format("return self.b is a"))] == []

@@ -311,7 +311,9 @@ def test_a_file_that_is_a_link_is_refused(tmp_path: Path, name: str, kind: str) 
     assert (tmp_path / "other").read_bytes() == b"another program's"
 
 
-async def test_a_later_process_does_not_make_a_removed_directory_anew(tmp_path: Path) -> None:
+async def test_a_later_process_does_not_make_a_removed_directory_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """One directory for the life of the program: another's purges would be heard by nobody."""
     path = tmp_path / "store"
     first = file_tier(path, MemoryStore(), time.time, program=(b"p", True))
@@ -329,6 +331,7 @@ async def test_a_later_process_does_not_make_a_removed_directory_anew(tmp_path: 
     assert await other.purge(Everything(), time.time()) == 0
     for tier in [first, *later, other]:
         await tier.aclose()
+    assert "the writing thread ended" not in caplog.text
 
 
 def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import tempfile
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Final, cast
 
 from univocal.store.file.byte_locks import ByteLocks
 from univocal.store.file.own_files import open_directory
@@ -50,17 +50,18 @@ class Directory:
         self._capacity: Final = capacity
         self.path: Final = path
         self.is_durable: Final = is_durable
+        self._file, self._lock = -1, cast("ByteLocks | None", None)  # there is neither once it was removed
         program = Program() if program is None else program
         with ExitStack() as opened:
             try:
                 self._file = open_directory(path) if program.makes else _reopened(path)
                 opened.callback(os.close, self._file)
-                self._lock: ByteLocks | None = locked(path / "lock", self._file, program)
+                self._lock = locked(path / "lock", self._file, program)
                 opened.callback(self._lock.close)
                 self.ring, self.turns = self._journal(), Turns(path / "turns", self._file)
                 self._tidy()
             except RemovedError:
-                self._lock = None
+                self._file, self._lock = -1, None
                 with TemporaryDirectory(prefix=_PREFIX) as name:  # in which no purge is ever confirmed
                     self.ring = Ring(Path(name) / "journal", is_durable=False)
                     self.turns = Turns(Path(name) / "turns")
