@@ -192,6 +192,16 @@ def with_content(stored: Stored, body: bytes) -> Stored:
     return stored
 
 
+def filled(stored: Stored, body: bytes) -> Stored:
+    """The same response with content that was read, in a new object."""
+    return Stored(
+        stored.key, stored.status, stored.head, body, stored.vary, stored.response_time, stored.born,
+        stored.fresh_until, stored.no_cache, stored.stale_usable, stored.stale_while_revalidate,
+        stored.stale_if_error, stored.etag, stored.last_modified, stored.modified, stored.strong, stored.part,
+        stored.bodiless, stored.language, stored.search, stored.tags, stored.reusable, stored.cost,
+    )  # fmt: skip
+
+
 def costed(stored: Stored, head: bytes, body: bytes, etag: bytes | None) -> Stored:
     """The same response with another head and content, no strong validator, and what that costs."""
     other = replace(stored, head=head, body=body, etag=etag, strong=None, tags=frozenset(), search=None)

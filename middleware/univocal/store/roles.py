@@ -159,8 +159,11 @@ class Entries(ABC):
         With a `request`, those that it does not select may come without content.
         """
 
-    def glance(self, key: bytes, now: float) -> Sequence[Numbered] | None:  # noqa: ARG002
-        """The responses of a key as `lookup` gives them; None where that takes a wait."""
+    def glance(self, key: bytes, now: float, *, anew: bool = False) -> Sequence[Numbered] | None:  # noqa: ARG002
+        """The responses of a key as `lookup` gives them; None where that takes a wait.
+
+        Unless `anew`, what others have stored in the last seconds may be missing.
+        """
         return None
 
     def take(self, lease: FetchLease) -> bool:  # noqa: ARG002

@@ -350,7 +350,7 @@ class SharedTier(Tiers):
 
     def _filled_at_once(self, lease: NodeLease, judge: Satisfies, *, joined: bool) -> bool | None:
         """Show `judge` what the store has at hand, and take the turn; None where that takes a wait."""
-        seen = self._at_hand(lease.key, self.clock())
+        seen = self._at_hand(lease.key, self.clock(), anew=True)
         if seen is None:
             return None
         lease.seen = seen
@@ -361,12 +361,12 @@ class SharedTier(Tiers):
         self._begin_anew(lease)
         return False
 
-    def _at_hand(self, key: bytes, now: float) -> Sequence[Numbered] | None:
+    def _at_hand(self, key: bytes, now: float, *, anew: bool = False) -> Sequence[Numbered] | None:
         """The store's responses of a key, valid by now, which memory takes in; None if that takes a wait."""
         if not self._follow():
             return None
         trimmed = self._journal.trimmed
-        numbered = self._entries.glance(key, now)
+        numbered = self._entries.glance(key, now, anew=anew)
         self._follow()
         if numbered is None or self._journal.trimmed != trimmed:
             return None

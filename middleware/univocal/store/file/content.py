@@ -42,6 +42,7 @@ class Content:
         self._file = open_file(path)
         self._sql: Final = sql
         self._flags: int | None = 0 if is_in_memory else _AT_ONCE
+        self._buffer = bytearray()  # as large as the largest extent that was read at once
         self._units = self._most = 0
         self._begun: _Extent = 0, 0  # an extent of which this transaction has used a part
         self._freed: list[_Extent] = []
@@ -54,33 +55,40 @@ class Content:
 
     # Reading
 
-    def read(self, place: bytes, length: int, *, waits: bool) -> bytes | None:
-        """A content, or what stands in its place by now; None where that takes a wait that is not wished."""
-        if not waits and self._flags is None:
-            return None
+    @property
+    def changed(self) -> int:
+        """When anybody has changed the file, in ns, as the system says."""
+        return os.fstat(self._file).st_ctime_ns
+
+    def read(self, place: bytes, length: int, *, waits: bool) -> bytes:
+        """A content, or what stands in its place by now; it may be shorter.
+
+        Raises BlockingIOError where that takes a wait that is not wished.
+        """
         pieces, left = list[bytes](), length
         for first, units in _extents(place):
             size = min(left, units * UNIT)
             left -= size
-            if waits:
-                pieces.append(os.pread(self._file, size, first * UNIT))
-                continue
-            piece = self._read_at_once(first * UNIT, size)
-            if piece is None:
-                return None
-            pieces.append(piece)
+            pieces.append(
+                os.pread(self._file, size, first * UNIT) if waits else self._at_once(first * UNIT, size)
+            )
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def _read_at_once(self, at: int, size: int) -> bytes | None:
-        buffer = bytearray(size)
+    def _at_once(self, at: int, size: int) -> bytes:
+        if self._flags is None:
+            raise BlockingIOError
+        if size > len(self._buffer):
+            self._buffer = bytearray(size)
         try:
-            done = os.preadv(self._file, [buffer], at, self._flags or 0)
+            done = os.preadv(self._file, [memoryview(self._buffer)[:size]], at, self._flags)
         except BlockingIOError:
-            return None
+            raise
         except OSError:  # this file system cannot tell
             self._flags = None
-            return None
-        return bytes(buffer) if done == size else None
+            raise BlockingIOError from None
+        if done != size:
+            raise BlockingIOError
+        return bytes(memoryview(self._buffer)[:size])
 
     # Writing, in a transaction
 

@@ -18,7 +18,8 @@ from typing import Any, Final, TypeVar
 from univocal.cache.stored import Stored
 from univocal.http.messages import Request
 from univocal.store.file.directory import Directory
-from univocal.store.file.rows import LOGGED, PATIENCE, EntryTable, Lift, Put, Row, is_damage
+from univocal.store.file.recent import Described, Recent
+from univocal.store.file.rows import LOGGED, PATIENCE, EntryTable, Lift, Put, is_damage
 from univocal.store.purge_codec import decode_purge
 from univocal.store.purge_selectors import Keys, Selector, Variants
 from univocal.store.refusals import Refusals
@@ -102,6 +103,8 @@ class FileEntries(Entries):
         self._read_rows: tuple[int, EntryTable] | None = None
         self._at_hand: tuple[int, EntryTable] | None = None  # for the event loop, which waits for nothing
         self._offered: tuple[int, EntryTable] | None = None  # the same, opened by the thread that reads
+        self._recent: Final = Recent()
+        self._first = -1  # the journal's, by which they were read
         self._slow_until = self._looked = 0.0
         self._blocks = 0  # that a disk has been asked for
         self._log: Final = min(max(disk_bytes // _LOG_PART, _LEAST_LOG), _MOST_LOG)
@@ -131,55 +134,88 @@ class FileEntries(Entries):
         now: float,
         request: Request | None = None,  # noqa: ARG002
     ) -> Sequence[Numbered]:
-        numbered = self.glance(key, now)
+        numbered = self.glance(key, now, anew=True)
         if numbered is None:
-            numbered = self._touched(await self._read("lookup", lambda rows: rows.of_key(key)), now)
+            read = await self._read("lookup", lambda rows: rows.of_key(key))
+            self._touch([row for row, _ in read], now)
+            numbered = [Numbered(row.number, stored) for row, stored in read]
         return numbered
 
-    def glance(self, key: bytes, now: float) -> Sequence[Numbered] | None:
+    def glance(self, key: bytes, now: float, *, anew: bool = False) -> Sequence[Numbered] | None:
         begun = time.perf_counter()
-        rows = self._glanced_rows(key, begun)
-        if rows is None:
+        numbered = self._glanced(key, now, begun, anew)
+        if numbered is None:
             return None
         seconds = time.perf_counter() - begun
         if seconds > _SLOW and self._has_read_disk():
             self._slow_until = begun + _SLOW_FOR
         self._report("lookup", "ok", seconds)
-        return self._touched(rows, now)
+        return numbered
 
     def _has_read_disk(self) -> bool:
         """Tell whether the event loop's thread has waited for a disk since the last call."""
         before, self._blocks = self._blocks, resource.getrusage(_THREAD).ru_inblock
         return self._blocks != before
 
-    def _glanced_rows(self, key: bytes, now: float) -> list[Row] | None:
-        """The rows of a key, if nothing has to be waited for; the disk was not slow lately."""
+    def _glanced(self, key: bytes, now: float, begun: float, anew: bool) -> list[Numbered] | None:
+        """The responses of a key, if nothing has to be waited for; the disk was not slow lately."""
+        rows = self._rows_at_hand(begun)
+        if rows is None:
+            return None
+        try:
+            known = None if anew else self._recent.get(key, begun)
+            if known is not None:
+                numbered = self._whole(rows, known, now)
+                if len(numbered) == len(known):
+                    return numbered
+            if begun < self._slow_until:
+                return None
+            known = rows.described_of(key)
+            if known:
+                self._recent.put(key, known, begun)
+            return self._whole(rows, known, now)
+        except (sqlite3.Error, OSError):
+            return None
+
+    def _rows_at_hand(self, begun: float) -> EntryTable | None:
+        ring = self.directory.ring
         if self._offered is not None:
             if self._at_hand is not None:
                 self._at_hand[1].close()
             self._at_hand, self._offered = self._offered, None
+            self._recent.clear()
             self._has_read_disk()  # what was read until now was not read for a request
-        if self._at_hand is None or now < self._slow_until:
+        if self._at_hand is None:
             return None
         generation, rows = self._at_hand
-        if generation != self.directory.ring.generation:
+        if generation != ring.generation:
             return None
-        if now - self._looked > _LOOK:
+        if ring.first != self._first:
+            self._recent.clear()  # the purges that are forgotten were carried out on the rows by then
+            self._first = ring.first
+        if begun - self._looked > _LOOK:
             if not rows.is_in_place:
                 return None
-            self._looked = now
-        try:
-            return rows.of_key(key, waits=False)
-        except (sqlite3.Error, OSError):
-            return None
+            self._looked = begun
+        return rows
 
-    def _touched(self, rows: list[Row] | None, now: float) -> Sequence[Numbered]:
-        rows = rows or []
-        stale = [row.id for row in rows if now - row.touched > _TOUCHED]
+    def _whole(self, rows: EntryTable, described: list[Described], now: float) -> list[Numbered]:
+        read = list[Numbered]()
+        for each in described:
+            stored = rows.whole(each, waits=False)
+            if stored is not None:
+                read.append(Numbered(each.number, stored))
+        self._touch(described, now)
+        return read
+
+    def _touch(self, rows: Sequence[Described], now: float) -> None:
+        stale = [row for row in rows if now - row.touched > _TOUCHED]
         if stale:
+            identities = [row.id for row in stale]
+            for row in stale:
+                row.touched = int(now)
             with suppress(OSError):
-                self._enqueue(_Work(lambda rows: rows.touch(stale, now), 0, None))
-        return [row.numbered for row in rows]
+                self._enqueue(_Work(lambda rows: rows.touch(identities, now), 0, None))
 
     async def count(self, selector: Selector, after: int) -> int | None:
         return await self._read("count", lambda rows: rows.count(selector, after))
@@ -233,6 +269,7 @@ class FileEntries(Entries):
             limit=self.disk_bytes - around,
             log=self._log,
             patience=patience,
+            ring=self.directory.ring,
         )
 
     def _doubt(self, error: sqlite3.Error, generation: int) -> None:
@@ -285,6 +322,7 @@ class FileEntries(Entries):
             result = "full" if self._refusals.lasts else "error"
             raise
         finally:
+            self._recent.forget(stored.key)
             self._report("commit", result, time.perf_counter() - begun)
             self._give(lease)
 

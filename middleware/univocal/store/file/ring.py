@@ -16,6 +16,7 @@ import fcntl
 import mmap
 import os
 import struct
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -32,7 +33,7 @@ _MAGIC: Final = int.from_bytes(b"univocJ2", "little")
 _RECORD: Final = struct.Struct("<QQ8s")
 _SKIPPED: Final = 2**64 - 1  # for a length: the next record is at the ring's beginning
 # The places of the head's numbers.
-_NAME, _SIZE, _FIRST, _LAST, _GENERATION, _LOST, _FLOOR = range(7)
+_NAME, _SIZE, _FIRST, _LAST, _GENERATION, _LOST, _FLOOR, _WRITES = range(8)
 # In a length: the purge has been carried out on all entries.
 _SETTLED: Final = 1 << 62
 _FLAGS: Final = struct.Struct("<Q")
@@ -66,6 +67,7 @@ class Ring:
     ) -> None:
         self._path, self._directory = path, directory
         self._capacity, self._is_durable = capacity, is_durable
+        self._own: Final = threading.Lock()  # the file's lock is one for all threads of a process
         self._starts: dict[int, int] = {}  # of the purges of this process that are not settled yet
         self._nothing_needed = -1, -1  # the beginning and the floor for which all was settled
         self._file: Final = open_file(path, directory)
@@ -133,18 +135,19 @@ class Ring:
         Raises StoreUnavailableError where another holds it for too long: it stands still.
         """
         until = time.monotonic() + _PATIENCE
-        while True:
+        with self._own:
+            while True:
+                try:
+                    fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > until:
+                        raise StoreUnavailableError("another process holds the journal") from None
+                    time.sleep(_PAUSE)
             try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    raise StoreUnavailableError("another process holds the journal") from None
-                time.sleep(_PAUSE)
-        try:
-            yield
-        finally:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
+                yield
+            finally:
+                fcntl.flock(self._file, fcntl.LOCK_UN)
 
     @property
     def is_in_place(self) -> bool:
@@ -183,6 +186,38 @@ class Ring:
             self._head[_GENERATION] = generation + 1
             self._flush(0, _HEAD)
             return True
+
+    # Contents that stand beside the database
+    #
+    # A content that was found whole needs no second look while the number of the last writing is the same and
+    # even. For `begin_writing` makes the number odd before the first byte is written, and no number comes
+    # again. A reader that (1) sees an even number, (2) reads a content and finds it whole, (3) reads it later
+    # and (4) then sees the same number, has read the same bytes: nobody was writing at (1), and nobody has
+    # begun to until (4). Whose the place is by then does not matter: the row that was read named a response
+    # that may be served unless a purge means it, as memory's may. A process that is killed while it writes
+    # leaves an odd number, with which each read looks for itself until another has written. To cut the file
+    # short changes no byte: a read gets fewer. Whoever writes into it and is not univocal changes the time of
+    # its last change.
+
+    @property
+    def writes(self) -> int:
+        """The number of the last writing: odd while it is under way."""
+        return self._head[_WRITES]
+
+    def begin_writing(self) -> int:
+        """Take note that contents are written from now on; returns the number.
+
+        Raises StoreUnavailableError.
+        """
+        with self.alone():
+            number = self._head[_WRITES] = max(self._head[_WRITES] + 1, time.time_ns()) | 1
+            return number
+
+    def end_writing(self, number: int) -> None:
+        """Take note that they are written, unless others are. Raises StoreUnavailableError."""
+        with self.alone():
+            if self._head[_WRITES] == number:
+                self._head[_WRITES] = number + 1
 
     def append(self, payload: bytes, weight: int = 0, patience: float = 0.0) -> int:
         """Add a purge, which all processes know of when this returns; returns its number.

@@ -10,6 +10,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from itertools import islice
 from math import inf
@@ -17,7 +18,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from univocal.cache.stored import Selecting, Stored, softened
+from univocal.cache.stored import Selecting, Stored, filled, softened
 from univocal.store.codec import (
     decode,
     encode,
@@ -28,6 +29,8 @@ from univocal.store.codec import (
     variant,
 )
 from univocal.store.file.content import SCHEMA, UNIT, Content, units_of
+from univocal.store.file.recent import UNKNOWN, Described, State
+from univocal.store.file.ring import Ring
 from univocal.store.purge_selectors import (
     Everything,
     Keys,
@@ -39,7 +42,7 @@ from univocal.store.purge_selectors import (
     located,
     url_of,
 )
-from univocal.store.roles import Numbered
+from univocal.store.roles import Numbered, StoreUnavailableError
 
 # Seconds for which another process may be writing.
 PATIENCE: Final = 2.0
@@ -152,7 +155,8 @@ class EntryTable:
     """A connection to the file at `path`, and the content beside it.
 
     Both together are of at most `limit` bytes, and the log of `log` bytes, about. `patience`: seconds for
-    which another process may be writing. Raises OSError, sqlite3.Error; `is_damage` knows damage.
+    which another process may be writing. The `ring` tells others of it; without one, each content that is
+    read is looked at. Raises OSError, sqlite3.Error; `is_damage` knows damage.
     """
 
     def __init__(
@@ -163,8 +167,10 @@ class EntryTable:
         limit: int = _NO_LIMIT,
         log: int = 4 << 20,
         patience: float = PATIENCE,
+        ring: Ring | None = None,
     ) -> None:
         self.limit, self._log, self._patience = limit, log, patience
+        self._ring, self._writing = ring, 0  # the number of the writing under way
         self._refused = 0  # bytes of contents that found no room in the last batch
         self.evicted = 0  # rows that made room for others
         self._slice: Final = min(SLICE, log // LOGGED)
@@ -225,23 +231,42 @@ class EntryTable:
 
     # Reading
 
-    def of_key(self, key: bytes, *, waits: bool = True) -> list[Row] | None:
-        """The responses of a key that are whole, newest first.
+    def of_key(self, key: bytes) -> list[tuple[Described, Stored]]:
+        """The rows of a key that are whole, newest first, each with its response."""
+        read = [(row, self.whole(row, waits=True)) for row in self.described_of(key)]
+        return [(row, stored) for row, stored in read if stored is not None]
 
-        None where a content must be waited for, and that is not wished.
-        """
-        rows, read = self._sql.execute(_OF_KEY, (key,)).fetchall(), list[Row]()
+    def described_of(self, key: bytes) -> list[Described]:
+        """The rows of a key, newest first, that are whole but for content that stands beside the database."""
+        rows, read = self._sql.execute(_OF_KEY, (key,)).fetchall(), list[Described]()
         if len(rows) > 1:
             rows.sort(key=itemgetter(0), reverse=True)
         for _, identity, touched, number, digest, described, seal, length, place, in_row in rows:
-            body = self._content.read(place, length, waits=waits) if place else in_row
-            if body is None:
-                return None
-            is_whole = _digest(key, described, seal) == digest and _sealed(body) == seal
-            stored = decode(key, described, body) if is_whole else None
-            if stored is not None:
-                read.append(Row(identity, touched, Numbered(number, stored)))
+            if _digest(key, described, seal) == digest and (place or _sealed(in_row) == seal):
+                stored = decode(key, described, None if place else in_row)
+                if stored is not None:
+                    read.append(Described(identity, touched, number, stored, seal, length, place))
         return read
+
+    def whole(self, row: Described, *, waits: bool) -> Stored | None:
+        """The response of a row, which may have been read some time ago; None if its content is no more.
+
+        Raises BlockingIOError where that takes a wait that is not wished.
+        """
+        if not row.place:
+            return filled(row.stored, row.stored.body)
+        body = self._content.read(row.place, row.length, waits=waits)
+        if row.whole_at != self._state():  # see ring.py
+            state = self._state()
+            body = self._content.read(row.place, row.length, waits=waits)
+            if _sealed(body) != row.seal:
+                return None
+            row.whole_at = UNKNOWN if state[0] & 1 else state
+        return filled(row.stored, body)
+
+    def _state(self) -> State:
+        """Two numbers that change with the contents: that of writings, and a time that the system keeps."""
+        return 1 if self._ring is None else self._ring.writes, self._content.changed
 
     def described(self, key: bytes) -> list[Numbered]:
         """The responses of a key without content."""
@@ -386,11 +411,25 @@ class EntryTable:
         """End a batch."""
         self._content.end()
         self._sql.execute("COMMIT")
+        self._end_writing()
 
     def roll_back(self) -> None:
         """Drop a batch."""
         if self._sql.in_transaction:
             self._sql.execute("ROLLBACK")
+        self._end_writing()
+
+    def _begin_writing(self) -> None:
+        if self._ring is not None and not self._writing:
+            self._writing = self._ring.begin_writing()
+
+    def _end_writing(self) -> None:
+        number, self._writing = self._writing, 0
+        if self._ring is not None and number:
+            with suppress(
+                StoreUnavailableError
+            ):  # until the next one, each content that is read is looked at
+                self._ring.end_writing(number)
 
     def put(self, row: Put) -> bool:
         """Write a response, unless a newer one is there; True if one was in its place.
@@ -413,6 +452,7 @@ class EntryTable:
 
     def _placed(self, body: bytes) -> bytes:
         """Write a content, with room that others make for it; returns its place."""
+        self._begin_writing()
         for _ in range(_ATTEMPTS):
             place = self._content.write(body)
             if place is not None:
