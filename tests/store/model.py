@@ -318,10 +318,11 @@ class Laws(RuleBasedStateMachine):
 
     @rule()
     def look_around(self) -> None:
-        """See what every node serves."""
+        """See what every node serves within the call."""
 
         async def look_up(number: int, key: bytes) -> Sequence[Stored]:
-            return self.nodes[number].tier.lookup(key, self.now)
+            tier = self.nodes[number].tier
+            return [*tier.lookup(key, self.now), *tier.glance(key, self.now)]
 
         for number in range(self.nodes_count):
             for key in KEYS:
@@ -383,6 +384,9 @@ class Laws(RuleBasedStateMachine):
         self.loop.close()
 
 
-def tier_over(entries: Entries, purges: Purges, clock: Callable[[], float]) -> SharedTier:
+def tier_over(
+    entries: Entries, purges: Purges, clock: Callable[[], float], max_bytes: int = 1 << 20
+) -> SharedTier:
     """A tier that waits for no other node's fetch."""
-    return SharedTier(MemoryStore(), entries, purges, clock, DETACHED, patience=0.0)
+    memory = MemoryStore(max_bytes=max_bytes)
+    return SharedTier(memory, entries, purges, clock, DETACHED, patience=0.0)

@@ -30,7 +30,7 @@ class FileLaws(Laws):
         path = Path(self.directory.name) / "store"
         directory = Directory(path, is_durable=False, capacity=16 << 10)
         entries, purges = FileEntries(directory, 64 << 20), FilePurges(directory.ring)
-        tier = tier_over(entries, purges, self.clock)
+        tier = tier_over(entries, purges, self.clock, max_bytes=2_000)  # for one response
         await tier.start()
         return Node(tier, purges, entries)
 

@@ -525,6 +525,41 @@ async def test_a_response_on_disk_is_a_hit_within_the_call(opened: Open) -> None
 
 
 @pytest.mark.usefixtures("no_disk_is_slow")
+async def test_a_known_row_is_served_without_the_database(opened: Open, tmp_path: Path) -> None:
+    """Until this process stores another, its content is changed by any hand, or the journal has forgotten."""
+    first, second = [await opened(disk_bytes=2 << 20) for _ in range(2)]
+    entries, bodies = second._entries, {name: os.urandom(20_000) for name in "abcd"}
+    assert isinstance(entries, FileEntries)
+    await store(first, *(response(name, body, age=9.0) for name, body in bodies.items()))
+    await warm(second)
+
+    def at_hand(name: str) -> list[bytes]:
+        second.memory.purge(Everything(), time.time())
+        return [one.body for one in second.glance(key(name), time.time())]
+
+    assert [at_hand(name) for name in bodies] == [[body] for body in bodies.values()]
+    assert entries._at_hand is not None
+    statements = list[str]()
+    entries._at_hand[1]._sql.set_trace_callback(statements.append)
+    assert [at_hand(name) for name in bodies] == [[body] for body in bodies.values()]
+    assert not statements
+    await store(second, response("a", b"new"))
+    assert at_hand("a") == [b"new"]
+    (file,) = (tmp_path / "store").glob("entries-*.content")
+    with file.open("r+b") as content:
+        content.seek(file.read_bytes().index(bodies["b"]) + 9_000)
+        content.write(b"other")
+    assert at_hand("b") == []
+    assert len(statements) == 2
+    await first.purge(Keys(frozenset((key("c"),))), time.time())
+    while first._entries.directory.ring.first <= second._followed:
+        await first.purge(Keys(frozenset((key("other"),))), time.time())
+    assert at_hand("c") == []
+    assert at_hand("d") == [bodies["d"]]
+    assert len(statements) == 4
+
+
+@pytest.mark.usefixtures("no_disk_is_slow")
 async def test_a_fetch_that_has_its_turn_begins_within_the_call(opened: Open) -> None:
     """Where another process fetches the same, it waits instead, and has that response."""
     first, second = await opened(), await opened()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -109,4 +110,18 @@ def test_a_process_that_stands_still_does_not_stop_others(ring: Ring, tmp_path: 
     with other.alone(), pytest.raises(StoreUnavailableError):
         ring.append(b"late")
     assert ring.append(b"in time") == ring.last
+    other.close()
+
+
+def test_a_thread_that_ends_its_turn_leaves_another_threads(ring: Ring, tmp_path: Path) -> None:
+    """The system's lock on the file is one for all threads of a process: two would write one record each."""
+    other = Ring(tmp_path / "journal", CAPACITY)
+    with ThreadPoolExecutor(1) as pool:
+        with ring.alone():
+            number = pool.submit(ring.append, b"second")
+            with pytest.raises(TimeoutError):
+                number.result(0.05)
+            with pytest.raises(StoreUnavailableError):
+                other.append(b"third")
+        assert number.result(5) == ring.last
     other.close()

@@ -1,0 +1,88 @@
+"""A row that was read some time ago gives its response or none, whatever others write into its place."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from unittest.mock import patch
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store.file.test_file_store import key, response
+from univocal.store.file.content import Content
+from univocal.store.file.recent import Described
+from univocal.store.file.ring import Ring
+from univocal.store.file.rows import EntryTable, Put
+
+LIMIT = 220 << 10  # of which the database takes some 60 KiB, and its log as much: contents soon make room
+LOG = 64 << 10
+
+puts = st.lists(
+    st.tuples(st.sampled_from("abcdef"), st.integers(3_000, 30_000), st.booleans()), min_size=1, max_size=4
+)
+batches = st.lists(
+    st.tuples(st.integers(0, 1), puts, st.sampled_from(["ends", "fails", "is killed"])),
+    min_size=2,
+    max_size=9,
+)
+
+
+class Process:
+    """A table with a ring of its own, as each process has them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.ring = Ring(directory / "journal", 4096, is_durable=False)
+        self.table = EntryTable(
+            directory / "entries-1.db", is_durable=False, limit=LIMIT, log=LOG, ring=self.ring
+        )
+
+    def close(self) -> None:
+        """Close both, as its end does."""
+        self.table.close()
+        self.ring.close()
+
+
+@given(batches)
+def test_a_known_row_gives_its_content_or_none(
+    batches: list[tuple[int, list[tuple[str, int, bool]], str]],
+) -> None:
+    """Between any two writes of other processes, be they confirmed, dropped or broken off."""
+    # No clock helps: the writings' number alone tells them.
+    with tempfile.TemporaryDirectory() as name, patch.object(Content, "changed", 0):
+        reader, *writers = (Process(Path(name)) for _ in range(3))
+        known = dict[bytes, Described]()
+
+        def look() -> None:
+            for seal, row in list(known.items()):
+                stored = reader.table.whole(row, waits=True)
+                if stored is None:
+                    del known[seal]
+                else:
+                    assert Put.of(1, stored, 0.0).seal == seal
+            for each in "abcdef":
+                known.update((row.seal, row) for row, _ in reader.table.of_key(key(each)))
+
+        for number, batch, end in batches:
+            table = writers[number].table
+            table.begin()
+            table.make_room(0)
+            for path, size, evicts in batch:
+                if evicts:
+                    table.evict(20)
+                with suppress(OSError):
+                    table.put(Put.of(1, response(path, os.urandom(size)), time.time()))
+                look()
+            if end == "ends":
+                table.commit()
+            elif end == "fails":
+                table.roll_back()
+            else:
+                writers[number].close()
+                writers[number] = Process(Path(name))
+            look()
+        for each in (reader, *writers):
+            each.close()
