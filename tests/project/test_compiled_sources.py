@@ -121,7 +121,7 @@ def test_the_traps_are_recognized() -> None:
         line for line, _ in traps("class A:\n    a: object = None\n    b: Any = None\na: object = A()")
     ] == [2]
     assert [line for line, _ in traps("class A(abc.ABC): ...\nclass B: ...\nclass C(B, ABC): ...")] == [1, 3]
-    unset = "class A:\n  def __init__(self):\n    self.a = 1\n    try:\n      self.{} = 2\n    except E:\n      {}\n"
+    unset = "class A:\n def __init__(self):\n  self.a = 1\n  try:\n   self.{} = 2\n  except E:\n   {}\n"
     assert [line for line, _ in traps(unset.format("b", "pass"))] == [5]
     assert not [*traps(unset.format("b", "raise")), *traps(unset.format("a", "pass"))]
     assert not [*traps(unset.format("b", "self.b = 3"))]
