@@ -21,7 +21,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOMS = ("http", "uri", "cache", "origin", "store", "forward", "judge", "engine", "asgi", "server")
 # These run as they are: mypyc has no asynchronous generators and no classes that extend Mapping, foreign
-# transports are awaited, the parts of a store in Redis wait for it and extend their roles, and the mark of
+# transports are awaited, other stores wait for Redis or for a disk and extend their roles, and the mark of
 # what may be subclassed is our own. Users subclass the ASGI applications, and frameworks inspect their
 # __call__. Settings of an application may be lists for tuples, and mistakes in them are named: compiled, both
 # are a TypeError.
@@ -42,6 +42,8 @@ INTERPRETED = (
     "origin/timeouts.py",
     "origin/transport.py",
     "store/roles.py",
+    "store/shared.py",
+    "store/file/*.py",
     "store/redis/*.py",
 )
 # The program counts and logs each request.

@@ -1,4 +1,4 @@
-"""What was lately read of a file store's rows: a hit needs its content besides, and no database."""
+"""The rows of a file store that were read lately: a hit needs its content besides, and no database."""
 
 from __future__ import annotations
 

@@ -205,7 +205,7 @@ class Ring:
         return self._head[_WRITES]
 
     def begin_writing(self) -> int:
-        """Take note that contents are written from now on; returns the number.
+        """Record that contents are written from now on; returns the number.
 
         Raises StoreUnavailableError.
         """
@@ -214,7 +214,7 @@ class Ring:
             return number
 
     def end_writing(self, number: int) -> None:
-        """Take note that they are written, unless others are. Raises StoreUnavailableError."""
+        """Record that they are written, unless others are. Raises StoreUnavailableError."""
         with self.alone():
             if self._head[_WRITES] == number:
                 self._head[_WRITES] = number + 1
