@@ -664,20 +664,6 @@ async def test_a_database_that_is_removed_is_begun_anew(
     assert await served(third, "d") == [b"content"]
 
 
-@pytest.mark.parametrize("part", [0, 2])
-async def test_a_log_that_is_cut_short_is_begun_anew(
-    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture, part: int
-) -> None:
-    first, second = await opened(), await opened()
-    await store(first, *(response(str(number), bytes(1000)) for number in range(100)))
-    (log,) = (tmp_path / "store").glob("entries-*.db-wal")
-    os.truncate(log, log.stat().st_size * part // 4)
-    for name in "abc":
-        await store(second, response(name))
-    assert caplog.text.count("the store starts empty") == 1
-    assert await served(first, "c") == [b"content"]
-
-
 async def test_a_full_disk_stores_nothing_and_purges_go_on(
     opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

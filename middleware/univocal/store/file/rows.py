@@ -568,9 +568,8 @@ _KEYS_OF_TAGS: Final = "SELECT key, tags FROM entries INDEXED BY tagged WHERE ta
 
 def is_damage(error: sqlite3.Error) -> bool:
     """Tell whether an error says that the file is not SQLite's, not whole, or has not our tables."""
-    code = getattr(error, "sqlite_errorcode", 0)
-    kinds = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
-    return code & 0xFF in kinds or code == sqlite3.SQLITE_IOERR_SHORT_READ  # the last: a log that was cut
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 
 
 def _damage() -> sqlite3.DatabaseError:
