@@ -273,3 +273,101 @@ def test_a_request_without_a_host_is_not_the_admin_listeners(serve: Fixture) -> 
         with socket.create_connection(admin, timeout=20) as connection:
             connection.sendall(b"GET %b HTTP/1.0\r\n\r\n" % path.encode())
             assert connection.makefile("rb").readline().split()[1] == status
+
+
+# Names of requests
+
+
+NAMED = "X-Request-Id: front-7\r\n"
+NEW = re.compile(r"[0-9a-f]{32}")
+
+
+def lines_of(running: Any) -> list[dict[str, Any]]:
+    running.end()
+    return [json.loads(line) for line in running.out.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("server", "is_kept"),
+    [("", True), (TRUSTS_NOBODY, False), ('request_id = "X-Trace"', False), ('request_id = ""', None)],
+)
+def test_log_and_origin_server_have_one_name_for_a_request(
+    serve: Fixture, ask: Fixture, origin: Any, server: str, is_kept: bool | None
+) -> None:
+    running = serve(server)
+    sent = [ask(running.proxy, "/a", "a.example", fields=NAMED) and fields_at(origin)]
+    for target, fields in (("/a", NAMED), ("/b", ""), ("/a", "")):
+        ask(running.proxy, target, "a.example", fields=fields)
+        sent.append(fields_at(origin))
+    miss, hit, other, again = lines_of(running)
+    name = "x-trace" if "X-Trace" in server else "x-request-id"
+    if is_kept is None:
+        assert "request_id" not in miss
+        assert sent[0]["x-request-id"] == "front-7"
+        assert "x-request-id" not in sent[2]
+        return
+    assert (miss["request_id"] == "front-7") is is_kept
+    assert (hit["request_id"] == "front-7") is is_kept
+    assert hit["cache"] == again["cache"] == "hit"
+    assert (sent[0][name], sent[2][name]) == (miss["request_id"], other["request_id"])
+    assert NEW.fullmatch(other["request_id"])
+    assert NEW.fullmatch(again["request_id"])
+
+
+@pytest.mark.parametrize("accept", ["*/*", "text/html"])
+@pytest.mark.parametrize(
+    ("target", "host", "status"),
+    [("/a", "bad host", 400), ("/%zz%00", "a.example", 400), ("/" + "a" * 9000, "a.example", 414)],
+)
+def test_a_refusal_tells_the_name_of_its_request(
+    serve: Fixture, ask: Fixture, accept: str, target: str, host: str, status: int
+) -> None:
+    running = serve(TRUSTS_NOBODY)
+    answer = ask(running.proxy, target, host, fields=f"Accept: {accept}\r\n{NAMED}")
+    assert answer.status == status
+    assert answer.value("content-length") == str(len(answer.body))
+    [line] = lines_of(running)
+    assert NEW.fullmatch(line["request_id"])
+    if answer.value("content-type") == "application/problem+json":
+        assert json.loads(answer.body)["request_id"] == line["request_id"]
+    else:
+        assert f"<code>{line['request_id']}</code>".encode() in answer.body
+
+
+def test_a_page_of_ones_own_tells_the_name_of_its_request(
+    serve: Fixture, ask: Fixture, tmp_path: Path
+) -> None:
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages" / "4xx.html").write_text("<h1>Tell us {request_id}</h1>")
+    running = serve('error_pages = "pages"')
+    answer = ask(running.proxy, "/%zz%00", "a.example", fields=f"Accept: text/html\r\n{NAMED}")
+    assert answer.body == b"<h1>Tell us front-7</h1>"
+    assert answer.value("content-length") == str(len(answer.body))
+
+
+def test_a_response_that_varies_by_the_name_is_for_one_request(
+    serve: Fixture, ask: Fixture, origin: Any
+) -> None:
+    origin.fields = "Cache-Control: max-age=60\r\nVary: X-Request-Id"
+    running = serve(TRUSTS_NOBODY)
+    answers = [ask(running.proxy, "/a", "a.example", fields=NAMED).body for _ in range(3)]
+    assert len(set(answers)) == 3
+
+
+def test_a_name_by_another_field_leaves_responses_shared(serve: Fixture, ask: Fixture, origin: Any) -> None:
+    origin.fields = "Server: o"
+    running = serve('request_id = "X-Trace"', cache="ttl = 60")
+    answers = [ask(running.proxy, "/a", "a.example").body for _ in range(2)]
+    assert len(set(answers)) == 1
+
+
+def test_the_log_has_the_origin_servers_address_and_seconds(
+    serve: Fixture, ask: Fixture, origin: Any
+) -> None:
+    running = serve()
+    for _ in range(2):
+        ask(running.proxy, "/a", "a.example")
+    miss, hit = lines_of(running)
+    assert miss["origin"] == {"url": origin.url, "address": origin.url.removeprefix("http://")}
+    assert 0 < miss["origin_seconds"] <= miss["seconds"]
+    assert not {"origin", "origin_seconds"} & hit.keys()

@@ -17,6 +17,7 @@ from univocal.engine.outcome import Outcome
 from univocal.http.messages import Received
 from univocal.judge.hits import Hit, Tally
 from univocal.judge.plan import plan_of
+from univocal.judge.request_ids import RequestIds
 from univocal_app.observe import hit_lines
 from univocal_app.observe.accesslog import AccessLog, Outlet
 from univocal_app.observe.hit_lines import hit_lines_of, seconds_text
@@ -101,7 +102,8 @@ def test_a_hit_has_the_line_of_its_outcome(
 ) -> None:
     hit, received = found
     if target is not None:  # of a page that nobody has asked for
-        received, hit = Received(b"GET", target), dataclasses.replace(hit, tally=Tally(hit.canonical))
+        tally = Tally(hit.canonical, RequestIds(b"X-Request-Id", ()))
+        received, hit = Received(b"GET", target), dataclasses.replace(hit, tally=tally)
     received = Received(b"GET", received.target, b"http", client, version)
     hit = dataclasses.replace(hit, client=client, values=[HOST, *values])
     if status != hit.stored.status:

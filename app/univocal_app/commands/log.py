@@ -221,7 +221,7 @@ def as_text(entry: dict[str, Any]) -> Text:
         text.append(f" {storable}", "dim")
     if isinstance(purge := entry.get("purge"), dict):
         text.append(f"  {_purge(_Values(purge), purge)}", "magenta")
-    if isinstance(origin := entry.get("origin"), dict):
+    if isinstance(origin := entry.get("origin"), dict) and "reason" in origin:
         each = _Values(origin)
         text.append(f"  origin {each('url')}: {each('reason')}: {each('error')}", "red")
     if agent := value("user_agent"):

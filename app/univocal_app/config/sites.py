@@ -179,11 +179,12 @@ def rules(
     tables: Sequence[SiteTable],
     profiles: Mapping[str, Profile],
     edits: Mapping[str | tuple[str, bytes], RouteEdits] = MappingProxyType({}),
+    our_fields: Iterable[bytes] = (),
 ) -> dict[str | tuple[str, bytes], Rules]:
     """The rules of each site by its name, and of each route that differs from its site by its prefix, too.
 
     A route's own settings come first, then its site's, then the profile's, then those for all sites, then the
-    defaults. The fields that `edits` set in requests are ordinary ones.
+    defaults. The fields that `edits` set in requests are ordinary ones, and so are `our_fields`.
     """
     for_all = everywhere.model_dump(exclude_unset=True, include=set(SETTINGS))
     made: dict[str | tuple[str, bytes], Rules] = {}
@@ -191,7 +192,7 @@ def rules(
     def add(name: str | tuple[str, bytes], settings: Mapping[str, object]) -> None:
         site = name if isinstance(name, str) else name[0]
         changed = edits.get(name) or edits.get(site, NO_EDITS)
-        own_fields = changed.request.names if changed.request is not None else frozenset[bytes]()
+        own_fields = frozenset(our_fields).union(() if changed.request is None else changed.request.names)
         made[name] = replace(Rules.read(settings), own_fields=own_fields)
 
     for table in tables:

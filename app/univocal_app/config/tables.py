@@ -39,6 +39,7 @@ from univocal_app.config.values import (
     OriginServers,
     Prefix,
     RateText,
+    RequestId,
     Size,
     Statuses,
     Sticky,
@@ -100,6 +101,7 @@ class ServerTable(Table):
     max_requests_per_client: Annotated[int, Field(ge=0)] = 0
     upgrades: list[UpgradeName] = ["websocket"]
     upgrade_timeout: Duration = 300
+    request_id: RequestId = "X-Request-Id"
     trace: bool = False
     tls_cert: str = ""
     tls_key: str = ""

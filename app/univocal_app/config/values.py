@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, Se
 
 from univocal.cache.rules import SettingError, seconds
 from univocal.http.authority import a_labels, parse_authority
+from univocal.http.field_edits import request_fault
 from univocal.http.upgrade import carries_http, is_protocol
 from univocal.judge.access import rate_of
 from univocal.origin.addresses import ORIGIN_URLS, origin_url, unix_socket
@@ -290,6 +291,13 @@ def rate_text(value: object) -> str:
     return str(value)
 
 
+def request_id_field(value: object) -> str:
+    """The name of the field that names requests; empty: they have no names."""
+    if value == "" or (isinstance(value, str) and not request_fault(value, is_set=True)):
+        return str(value)
+    raise ValueError('"", or the name of a field that `[request] set` may have, such as "X-Request-Id"')
+
+
 def upgrade_name(value: object) -> str:
     """The name of a protocol that connections may switch to, in lower case."""
     if isinstance(value, str) and value.isascii() and is_protocol(name := value.lower().encode()):
@@ -361,5 +369,6 @@ Statuses: TypeAlias = Annotated[str, PlainValidator(status_codes)]
 Variable: TypeAlias = Annotated[str, PlainValidator(variable)]
 Store: TypeAlias = Annotated[str, PlainValidator(store), PlainSerializer(_written_store)]
 UpgradeName: TypeAlias = Annotated[str, PlainValidator(upgrade_name)]
+RequestId: TypeAlias = Annotated[str, PlainValidator(request_id_field)]
 RateText: TypeAlias = Annotated[str, PlainValidator(rate_text)]
 Prefix: TypeAlias = Annotated[str, PlainValidator(prefix)]

@@ -121,9 +121,12 @@ class JsonHitLines(QuickHitLines):
             self._at, self._moment = millisecond, f'{{"time":"{iso(millisecond)}","client":'
         agent = "null" if plan.agent < 0 else json_agents[values[plan.agent]]
         referrer = "null" if plan.referrer < 0 else json_referrers[values[plan.referrer]]
+        name, request_ids = "", hit.tally.request_ids
+        if request_ids is not None:
+            name = f',"request_id":"{request_ids.planned(received, plan, values).decode("ascii")}"'
         return (
             f"{self._moment}{self.address(hit.client)}{page.before}{seconds_text(seconds)}"
-            f'{page.after}{agent},"referrer":{referrer},{USUAL}}}\n'
+            f'{page.after}{agent},"referrer":{referrer}{name},{USUAL}}}\n'
         ).encode("ascii")
 
     def make_page(self, hit: Hit, received: Received) -> PageParts:

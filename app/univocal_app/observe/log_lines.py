@@ -41,6 +41,7 @@ def as_json(outcome: Outcome) -> bytes:
         handling.stored or handling.collapsed or handling.detail or handling.unstorable or not handling.hit
         or outcome.reasons or outcome.purged or outcome.host or outcome.failure or outcome.user
     )  # fmt: skip
+    name = f',"request_id":"{received.request_id.decode("ascii")}"' if received.request_id else ""
     return (
         f'{{"time":"{iso(int(times.start * 1000))}"'
         f',"client":{json_address(outcome.client)}'
@@ -48,7 +49,7 @@ def as_json(outcome: Outcome) -> bytes:
         f',"status":{outcome.status},"bytes":{outcome.bytes}'
         f',"seconds":{times.total:.6f},"protocol":{json_version(received.version)}'
         f',"user_agent":{json_agents[outcome.agent]},"referrer":{json_referrers[outcome.referrer]}'
-        f",{_handled(outcome) if unusual else USUAL}}}\n"
+        f"{name},{_handled(outcome) if unusual else USUAL}}}\n"
     ).encode("ascii")
 
 
@@ -133,11 +134,16 @@ def _handled(outcome: Outcome) -> str:
         members["user"] = _text(outcome.user)
     if outcome.host:
         members["host"] = outcome.host
+    if outcome.personal:
+        members["personal"] = [name.decode("latin-1") for name in sorted(outcome.personal)]
     if outcome.server:
         members["server"] = outcome.server
+        members["origin"] = {"url": outcome.server.partition(" ")[0], "address": _server(outcome)}
     if outcome.failure is not None:
         url, address, reason, error = outcome.failure
         members["origin"] = {"url": url, "address": address, "reason": reason, "error": error}
+    if "origin" in members:
+        members["origin_seconds"] = round(outcome.origin_seconds, 6)
     if purged is not None:
         order = purged.order
         members["purge"] = {
@@ -206,6 +212,11 @@ def _server(outcome: Outcome) -> str:
     host = f"[{address}]" if ":" in address else address
     _, colon, port = place.rpartition(":")
     return f"{host}:{port}" if colon else host
+
+
+def _origin_seconds(outcome: Outcome) -> str:
+    is_asked = outcome.server or outcome.failure is not None
+    return f"{outcome.origin_seconds:.6f}" if is_asked else ""
 
 
 def address_text(client: str | None) -> str:
@@ -281,6 +292,10 @@ _NAMES: Final[Mapping[str, Callable[[Outcome], object]]] = {
     "detail": lambda outcome: outcome.handling.reported_detail,
     "reasons": lambda outcome: ",".join(outcome.reasons),
     "server": lambda outcome: outcome.server,
+    "request_id": lambda outcome: outcome.received.request_id.decode("ascii"),
+    "origin_seconds": _origin_seconds,
+    "origin": lambda outcome: _server(outcome).removeprefix("-"),
+    "personal": lambda outcome: ",".join(name.decode("latin-1") for name in sorted(outcome.personal)),
     "origin.url": lambda outcome: outcome.failure and outcome.failure.origin,
     "origin.address": lambda outcome: outcome.failure and outcome.failure.address,
     "origin.reason": lambda outcome: outcome.failure and outcome.failure.reason,

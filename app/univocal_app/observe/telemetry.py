@@ -209,6 +209,7 @@ def _attributes(outcome: Outcome) -> dict[str, AttributeValue]:
         "univocal.collapsed": handling.collapsed,
         "univocal.detail": handling.reported_detail or None,
         "univocal.seconds": outcome.times.total,
+        "univocal.request_id": received.request_id.decode("ascii") or None,
     }
     return {name: value for name, value in attributes.items() if value is not None}
 

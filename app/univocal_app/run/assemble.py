@@ -342,7 +342,9 @@ def _listener(configuration: Configuration, proxy: CacheMiddleware, origins: Ori
     """The parts that the connections of the proxy's clients share."""
 
     def refused(received: Received, reasons: tuple[str, ...]) -> None:
-        sites = proxy.gate.runtime.sites
+        sites, request_ids = proxy.gate.runtime.sites, proxy.gate.runtime.request_ids
+        if request_ids is not None:
+            request_ids.identify(received, [])
         proxy.engine.audience.announce(Outcome.refused(received, reasons, time.time(), sites))
 
     service = EngineService(proxy.engine, origins.forwarding)

@@ -8,12 +8,14 @@ from pathlib import Path
 from types import MappingProxyType
 
 from univocal.asgi.reverse_proxy import ReverseProxy
+from univocal.cache.personal import ORDINARY
 from univocal.cache.rules import Rules
 from univocal.http.error_pages import ErrorPages
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.http.framing import ReadLimits
 from univocal.judge.access import Restriction
 from univocal.judge.profiles import built_in, read_profiles
+from univocal.judge.request_ids import RequestIds
 from univocal.judge.runtime import Access, Limits, Runtime
 from univocal.judge.trust import networks
 from univocal.store.compression import missing_library
@@ -90,9 +92,10 @@ def runtime_of(
         restrictions = restrictions_of(configuration, source)
     objections.conclude()
     edits = edits_of(configuration.request, configuration.response, configuration.sites)
-    each = rules(configuration.cache, configuration.sites, profiles, edits)
+    named = {configuration.server.request_id.lower().encode()} - {b""} - ORDINARY
+    each = rules(configuration.cache, configuration.sites, profiles, edits, named)
     _check_libraries(configuration, each, source)
-    server = configuration.server
+    server, trusted = configuration.server, networks(configuration.server.trusted_proxies)
     return Runtime(
         sites=sites,
         rules=MappingProxyType(each),
@@ -100,8 +103,9 @@ def runtime_of(
         pages=MappingProxyType(pages),
         restrictions=MappingProxyType(restrictions),
         access=Access(networks(configuration.purge.allow), token),
-        trusted=networks(server.trusted_proxies),
+        trusted=trusted,
         forwarded=server.forwarded,
+        request_ids=RequestIds(server.request_id.encode(), trusted) if server.request_id else None,
         limits=_limits(server),
         cache_status=server.cache_status,
         upgrades=frozenset(name.encode() for name in server.upgrades),

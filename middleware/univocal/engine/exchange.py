@@ -21,7 +21,7 @@ from univocal.cache.validation import CLIENT_CONDITIONS
 from univocal.engine.broadcast import CutShortError, Reader
 from univocal.engine.engine import Engine
 from univocal.engine.flight import Flight
-from univocal.engine.landing import Landing, Relayed, Renewed, Shared
+from univocal.engine.landing import Relayed, Renewed, Shared
 from univocal.engine.outcome import Account
 from univocal.engine.purge import Purged, carry_out
 from univocal.engine.stored_content import StoredContent
@@ -274,7 +274,8 @@ class Exchange:
         if "unknown-purge-field" in reasons:
             name = unknown_field(self.admission.received.method, fields)
             field = name.decode("latin-1")[:64] if is_token(name) else ""
-        answer = self._own_page(reasons) or problem(reasons, fields, field)
+        name, own_page = self.admission.received.request_id, self._own_page(reasons)
+        answer = problem(reasons, fields, field, name) if own_page is None else own_page.identified(name)
         # After ambiguous framing nobody knows where the next request begins (RFC 9112 §6.3).
         close = [(b"connection", b"close")] if reasons[0] == "bad-framing" else []
         denial = self.admission.denial
@@ -479,7 +480,7 @@ class Exchange:
             return  # the client has left
         if not wait.follows:
             self.admission = flight.admission
-            self._account.server = _server_of(flight.landing)
+            self._account.note_origin(flight.landing)
         landing = flight.landing
         if isinstance(landing, Relayed):
             if landing.response.status >= 500:
@@ -497,7 +498,8 @@ class Exchange:
         self._recall(flight, response.status, lambda: self._relay(flight, response))
 
     def _recall_failure(self, flight: Flight, error: Exception) -> None:
-        self._account.failure = error.failure if isinstance(error, RefusedError) else None
+        if isinstance(error, RefusedError):
+            self._account.failure, self._account.origin_seconds = error.failure, error.seconds
         self._recall(flight, None, lambda: self._be_refused(error))
 
     def _recall(self, flight: Flight, status: int | None, otherwise: Callable[[], None]) -> None:
@@ -718,7 +720,7 @@ class Exchange:
             return
         self._leave()
         if isinstance(error, RefusedError):
-            self._account.failure = error.failure
+            self._account.failure, self._account.origin_seconds = error.failure, error.seconds
             self._refuse(error.reasons)
             return
         if not isinstance(error, CutShortError):
@@ -771,13 +773,6 @@ class Exchange:
             engine.under_way.remove(self._account.client)
         if engine.audience.listeners or engine.audience.counters:
             engine.audience.announce(self._account.outcome(self.admission))
-
-
-def _server_of(landing: Landing | None) -> str:
-    """The URL of the origin server that answered, "" if none did or it is not known."""
-    if isinstance(landing, Relayed):
-        return landing.response.server
-    return landing.server if isinstance(landing, Renewed) else ""
 
 
 def _has_fallback(admission: Admission) -> bool:

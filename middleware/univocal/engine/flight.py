@@ -645,7 +645,7 @@ class Flight:
         if recording.updated is not None:
             assert recording.response is not None
             response = recording.response
-            self._land(Renewed(recording.updated, response.status, response.server))
+            self._land(Renewed(recording.updated, response.status, response.server, response.seconds))
         self._end(None)
 
     def fail(self, error: Exception) -> None:

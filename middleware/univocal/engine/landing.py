@@ -28,6 +28,7 @@ class Renewed:
     stored: Stored
     status: int
     server: str = ""  # the origin server's URL
+    seconds: float = 0.0  # until its response's head came
 
 
 @dataclass(slots=True, init=False)

@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 
 from univocal.cache.decide import Decision, Refuse, Reuse
 from univocal.cache.personal import telling
+from univocal.engine.landing import Landing, Relayed, Renewed
 from univocal.engine.purge import Purged
 from univocal.engine.recording import Recording
 from univocal.http.errors import Failure
@@ -134,6 +135,7 @@ class Outcome:
     purged: Final[Purged | None]  # what a purge was about, if that is known, and what came of it
     alike: Final[int]
     server: Final[str]  # the URL of the origin server that answered, if one did
+    origin_seconds: Final[float]  # from the request to it to the head of its response, or to its failure
     personal: Final[_Names]  # the names of the fields that kept a response from being stored
 
     def __init__(
@@ -154,6 +156,7 @@ class Outcome:
         purged: Purged | None = None,
         alike: int = 1,
         server: str = "",
+        origin_seconds: float = 0.0,
         personal: _Names = NO_NAMES,
     ) -> None:
         self.site = site
@@ -172,6 +175,7 @@ class Outcome:
         self.purged = purged
         self.alike = alike
         self.server = server
+        self.origin_seconds = origin_seconds
         self.personal = personal
 
     @property
@@ -200,6 +204,7 @@ class Outcome:
         failure: Failure | None = None,
         purged: Purged | None = None,
         server: str = "",
+        origin_seconds: float = 0.0,
     ) -> Outcome:
         """The outcome of a request that was admitted; `octets` of content were sent."""
         received, canonical, peer = admission.received, admission.canonical, admission.peer
@@ -224,6 +229,7 @@ class Outcome:
             failure=failure,
             purged=purged,
             server=server,
+            origin_seconds=origin_seconds,
             personal=_telling(admission) if handling.unstorable in _PERSONAL else NO_NAMES,
         )
 
@@ -234,6 +240,9 @@ class Outcome:
         Of several that are `alike` it is the first one, and `seconds` are their mean.
         """
         stored, canonical = hit.stored, hit.canonical
+        request_ids = hit.tally.request_ids
+        if request_ids is not None:
+            request_ids.planned(received, hit.plan, hit.values)
         return Outcome(
             canonical.site.name,
             received,
@@ -252,7 +261,7 @@ class Outcome:
     @staticmethod
     def refused(received: Received, reasons: tuple[str, ...], now: float, sites: Sites) -> Outcome:
         """The outcome of a request with an unusable head; its sender is not looked for."""
-        answer = problem(reasons)
+        answer = problem(reasons, request_id=received.request_id)
         site, host = sites.owner([received.host], received.scheme)
         return Outcome(
             site=site,
@@ -326,6 +335,7 @@ class Account:
         "first",
         "handling",
         "octets",
+        "origin_seconds",
         "purged",
         "reasons",
         "recording",
@@ -345,7 +355,17 @@ class Account:
         self.purged: Purged | None = None
         self.recording: Recording | None = None  # of the response that Cache-Status calls stored
         self.server = ""  # the URL of the origin server that answered
+        self.origin_seconds = 0.0  # that it took until the head of its response, or until it failed
         self.client = ""  # the client's name, under which its requests under way are counted
+
+    def note_origin(self, landing: Landing | None) -> None:
+        """Take note of the origin server that answered, if one did and is known."""
+        if isinstance(landing, Relayed):
+            self.server, self.origin_seconds = landing.response.server, landing.response.seconds
+        elif isinstance(landing, Renewed):
+            self.server, self.origin_seconds = landing.server, landing.seconds
+        else:
+            self.server, self.origin_seconds = "", 0.0
 
     def outcome(self, admission: Admission) -> Outcome:
         """The exchange's end, as listeners hear of it."""
@@ -365,4 +385,5 @@ class Account:
             self.failure,
             self.purged,
             self.server,
+            self.origin_seconds,
         )

@@ -34,6 +34,7 @@ class Attempt:
     __slots__ = (
         "_answer",
         "_balance",
+        "_begun",
         "_member",
         "_pending",
         "_request",
@@ -50,7 +51,9 @@ class Attempt:
         request: OriginRequest,
         answer: Answer,
         watch: Watch | None,
+        begun: float = 0.0,
     ) -> None:
+        self._begun = begun  # by the monotonic clock, with the origin server that is asked
         self._balance = balance
         self._request = request
         self._answer = answer
@@ -122,7 +125,9 @@ class Attempt:
             passed.fields = self._mapped(references, passed.fields, member.server)
         passed.server = member.name
         self._started = True
-        self._balance.answered(member, _monotonic())
+        now = _monotonic()
+        passed.seconds = now - self._begun
+        self._balance.answered(member, now)
         if self._watch is not None:
             self._watch.answered(member.server.url, response.status)
         keeps = self._request.keeps
@@ -143,11 +148,13 @@ class Attempt:
     def fail(self, error: Exception) -> None:
         member, pending = self._member, self._pending
         assert member is not None
-        refused = error if isinstance(error, RefusedError) else None
+        refused, now = error if isinstance(error, RefusedError) else None, _monotonic()
+        if refused is not None:
+            refused.seconds = now - self._begun
         if refused is not None and refused.reason in _FAILURES and not self._started:
             why = refused.reason if refused.failure is None else refused.failure.reason
             if why != "head-too-large":  # by a setting of ours
-                self._balance.failed(member, _monotonic(), why)
+                self._balance.failed(member, now, why)
         if self._watch is not None and refused is not None and refused.failure is not None:
             self._watch.failed(refused.failure)
         self._release(member)
@@ -155,9 +162,9 @@ class Attempt:
             if not self._started and (not refused.provoked or self._may_be_repeated(pending)):
                 self._sent = self._sent or refused.provoked
                 self._tried += (member,)
-                key, now = self._request.key, _monotonic()
-                another = self._balance.another(self, key, now, self._tried)
+                another = self._balance.another(self, self._request.key, now, self._tried)
                 if another is not None:
+                    self._begun = now
                     self.ask(another)
                     return
             refused.provoked = refused.provoked or self._sent

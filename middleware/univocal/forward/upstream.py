@@ -143,11 +143,12 @@ class Upstream:
             self.upkeep.begin()
         request.own_host = self.host is None
         request.keeps = self._keeps(request.fields) if self.balance.settings.sticky else None
-        attempt = Attempt(self.balance, request, answer, watch)
+        now = _monotonic()
+        attempt = Attempt(self.balance, request, answer, watch, now)
         tag, bond = request.origin_tag, request.bond
         if not tag and bond is not None and bond.holds:
             tag = bond.tags.get(self.balance, b"")
-        attempt.ask(self.balance.take(attempt, request.key, _monotonic(), tag))
+        attempt.ask(self.balance.take(attempt, request.key, now, tag))
         return attempt
 
     def _keeps(self, fields: Fields) -> bytes:

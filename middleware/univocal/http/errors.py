@@ -172,6 +172,7 @@ class RefusedError(UnivocalError):
         self.reasons = by_rank({reason, *reasons})
         self.provoked = reason not in _UNPROVOKED
         self.failure: Failure | None = None
+        self.seconds = 0.0  # that passed since the request was sent
 
     @property
     def status(self) -> int:

@@ -118,7 +118,7 @@ _WEIGHED: Final = _FOR_UNSAFE | {b"content-length", b"expect", b"te", b"transfer
 
 # CGI and WSGI write every field name in capitals with "_" for "-" (some servers for any other sign, too),
 # so that to the application such a spelling is the field itself.
-_AS_CGI_READS: Final = bytes.maketrans(SIGNS, b"-" * len(SIGNS))
+AS_CGI_READS: Final = bytes.maketrans(SIGNS, b"-" * len(SIGNS))
 
 
 class Passage:
@@ -262,7 +262,7 @@ def end_to_end(
     dropped = _untrusted(names - _ORDINARY, method) if not names <= _ORDINARY else set()
     if keyed:
         dropped -= keyed
-        dropped |= {name for name in names - keyed if name[:64].translate(_AS_CGI_READS) in keyed}
+        dropped |= {name for name in names - keyed if name[:64].translate(AS_CGI_READS) in keyed}
     if b"connection" in names:
         dropped |= connection_options(fields) - HOP_BY_HOP
     return [field for field in fields if field[0] not in dropped] if dropped else list(fields)
@@ -392,13 +392,13 @@ def _is_untrusted(name: bytes) -> bool:
 
 @lru_cache(maxsize=1024)
 def _tells_the_sender(name: bytes) -> bool:
-    read = name.translate(_AS_CGI_READS)
+    read = name.translate(AS_CGI_READS)
     return read in _SENDER or read.startswith(_SENDER_FAMILIES)
 
 
 def _claims(name: bytes) -> bool:
     """The field claims something for the client, in any of the spellings that CGI reads alike."""
-    read = name.translate(_AS_CGI_READS)
+    read = name.translate(AS_CGI_READS)
     if read in _UNTRUSTED or read.startswith(_UNTRUSTED_FAMILIES):
         return True
     # A second spelling of a field that framing, a cache or a check depends on, which none of them would see.

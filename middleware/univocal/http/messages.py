@@ -37,6 +37,7 @@ class Received:
     upgrade: bytes  # the protocol that it asks to switch to, where that is passed on
     server: bytes  # our address that was asked, of a request by HTTP/1.0, which may be without Host
     introduced: bool  # a PROXY header named the peer, which is no proxy of ours then, whatever its address
+    request_id: bytes = field(init=False, repr=False, compare=False)  # empty: it has no name, or none yet
     # Of the client's connection; None where that is not one client's.
     bond: Bond | None = field(repr=False, compare=False)
 
@@ -54,6 +55,7 @@ class Received:
         bond: Bond | None = None,
     ) -> None:
         self.bond = bond
+        self.request_id = b""
         self.method = method
         self.target = target
         self.scheme = scheme
@@ -132,6 +134,7 @@ class Response:
 
     `origin_tag` names the origin server that its client is to stay with. `forwarded` remembers the fields
     for the client: a head that the origin server repeats is one object. `instructions` are an application's.
+    `seconds` passed until the head came.
     """
 
     status: int
@@ -139,6 +142,7 @@ class Response:
     server: str
     origin_tag: bytes
     instructions: Instructions | None = field(repr=False, compare=False)
+    seconds: float = field(repr=False, compare=False)
     forwarded: Fields | None = field(init=False, repr=False, compare=False)
 
     def __init__(
@@ -149,7 +153,9 @@ class Response:
         server: str = "",
         origin_tag: bytes = b"",
         instructions: Instructions | None = None,
+        seconds: float = 0.0,
     ) -> None:
+        self.seconds = seconds
         self.status = status
         self.fields = fields
         self.server = server

@@ -14,6 +14,8 @@ from univocal.http.errors import REASONS, by_rank
 from univocal.http.messages import Fields
 from univocal.http.status import PHRASES
 
+_JSON: Final = b"application/problem+json"
+_PAGE_END: Final = b"</main>\n</body>"
 ALLOWED: Final = b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 """The methods that are passed on, as the `Allow` of a 405 has them (RFC 9110 §10.2.1)."""
 
@@ -31,13 +33,39 @@ class Problem:
         """The status code and its phrase."""
         return b"%d %b" % (self.status, PHRASES[self.status].encode("ascii"))
 
+    def identified(self, request_id: bytes) -> Problem:
+        """The same response, which tells the name of its request, if that has one.
 
-def problem(reasons: Sequence[str], request_fields: Fields | None = None, field: str = "") -> Problem:
+        In a page of the operator's the name stands in the place of each {request_id}.
+        """
+        if not request_id:
+            return self
+        if self.fields[0][1] == _JSON:
+            body = b'%b, "request_id": "%b"}\n' % (self.body[:-2], request_id)
+        elif (b"content-security-policy", _POLICY) in self.fields:
+            body = self.body.replace(
+                _PAGE_END, b"<p>Request: <code>%b</code></p>\n%b" % (request_id, _PAGE_END)
+            )
+        else:
+            body = self.body.replace(b"{request_id}", request_id)
+        length = b"content-length", b"%d" % len(body)
+        return Problem(
+            self.status, [length if field[0] == length[0] else field for field in self.fields], body
+        )
+
+
+def problem(
+    reasons: Sequence[str], request_fields: Fields | None = None, field: str = "", request_id: bytes = b""
+) -> Problem:
     """The response for these reasons, at least one, in any order; raises KeyError for an unknown one.
 
     With the fields of the request, where they are known, it is HTML for who prefers that (RFC 9110 §12.1).
-    `field` is the name of one that the answer tells of, in lower case.
+    `field` is the name of one that the answer tells of, in lower case. `request_id` is the request's name.
     """
+    return _unnamed(reasons, request_fields, field).identified(request_id)
+
+
+def _unnamed(reasons: Sequence[str], request_fields: Fields | None, field: str) -> Problem:
     ranked = by_rank(reasons)
     if field:
         return _details(REASONS[ranked[0]][0], f"{_said(ranked)} The field is {field}.", ranked)
@@ -46,9 +74,10 @@ def problem(reasons: Sequence[str], request_fields: Fields | None = None, field:
     )
 
 
-def fault(request_fields: Fields) -> Problem:
+def fault(request_fields: Fields, request_id: bytes = b"") -> Problem:
     """The response to a request that met a fault of this program."""
-    return _PAGE_OF_A_FAULT if prefers_html(request_fields) else _varying(FAULT)
+    answer = _PAGE_OF_A_FAULT if prefers_html(request_fields) else _varying(FAULT)
+    return answer.identified(request_id)
 
 
 @lru_cache(maxsize=256)
@@ -78,7 +107,7 @@ def _details(status: int, detail: str, reasons: Sequence[str]) -> Problem:
         f'{{"type": "about:blank", "title": "{PHRASES[status]}", "status": {status}, "detail": "{detail}", '
         f'"reason": "{reasons[0]}", "reasons": [{listed}]}}\n'
     )
-    return _whole(status, b"application/problem+json", body)
+    return _whole(status, _JSON, body)
 
 
 def _varying(answer: Problem) -> Problem:

@@ -145,6 +145,8 @@ class Gate:
             peer = Peer([fields[plan.host][1]], received.scheme, received.client)
         else:
             peer = self.sender(received, fields)
+        request_ids = runtime.request_ids
+        fields = fields if request_ids is None else request_ids.identify(received, fields)
         if fault := _fault(received, fields, runtime, plan):
             return _refused(received, fields, runtime, peer, (fault,))
         if received.method in PURGES:

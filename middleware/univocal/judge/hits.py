@@ -29,6 +29,7 @@ from univocal.http.subclassing import mypyc_attr
 from univocal.judge.admission import Gate, admitted
 from univocal.judge.cache_status import Handling, cache_status
 from univocal.judge.plan import Plan
+from univocal.judge.request_ids import RequestIds
 from univocal.judge.runtime import RouteSettings
 from univocal.judge.trust import within
 from univocal.store.eviction import NO_ENTRY, Entry
@@ -45,13 +46,14 @@ _LARGEST: Final = 256 * 1024
 class Tally:
     """The ordinary hits of one stored response by one spelling, in one second, for the audience."""
 
-    __slots__ = ("canonical", "count", "seconds", "stored")
+    __slots__ = ("canonical", "count", "request_ids", "seconds", "stored")
 
-    def __init__(self, canonical: Canonical) -> None:
+    def __init__(self, canonical: Canonical, request_ids: RequestIds | None = None) -> None:
         self.stored: Stored | None = None  # None: there are none
         self.count = 0
         self.seconds = 0.0  # that all of them took
         self.canonical = canonical
+        self.request_ids = request_ids  # None: its requests have no names
 
 
 @mypyc_attr(acyclic=True)
@@ -210,7 +212,9 @@ class Hits:
         behind = () if is_in_memory else tiers.glance(resolved.key, now)
         if not (is_in_memory or behind):
             return None
-        located = _Located(resolved, settings, rules, runtime.limits.max_fields or sys.maxsize)
+        located = _Located(
+            resolved, settings, rules, runtime.limits.max_fields or sys.maxsize, runtime.request_ids
+        )
         if len(target) + len(host) <= _LONGEST:
             if len(self._order) >= _MOST_LOCATED:
                 self._forget_oldest()
@@ -238,8 +242,15 @@ class _Located(Tally):
         "max_fields", "ordinary", "reduces", "shown", "strips_tags", "ttl",
     )  # fmt: skip
 
-    def __init__(self, canonical: Canonical, settings: RouteSettings, rules: Rules, max_fields: int) -> None:
-        super().__init__(canonical)
+    def __init__(
+        self,
+        canonical: Canonical,
+        settings: RouteSettings,
+        rules: Rules,
+        max_fields: int,
+        request_ids: RequestIds | None,
+    ) -> None:
+        super().__init__(canonical, request_ids)
         self.entry: Entry = NO_ENTRY
         self.ttl = 0  # seconds for which the last hit stayed fresh
         self.hit_fields: HitFields | None = None  # that told it

@@ -20,6 +20,7 @@ from univocal.http.roles import NextHop
 from univocal.http.upgrade import WEBSOCKET
 from univocal.judge.access import Restriction
 from univocal.judge.profiles import profile_rules
+from univocal.judge.request_ids import RequestIds
 from univocal.judge.trust import LOOPBACK, Family, Networks, networks
 from univocal.uri.profile import Profile
 from univocal.uri.readings import Readings, spelled_alike
@@ -130,6 +131,7 @@ class Runtime:
     upstreams: Mapping[str, NextHop] = field(default_factory=lambda: MappingProxyType({}))
     # By the same names, the cookies that keep clients at one origin server.
     sticky: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
+    request_ids: RequestIds | None = None  # None: requests have no names
     _routes: dict[tuple[str, bytes], RouteSettings] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )

@@ -255,11 +255,11 @@ class Introduction(asyncio.Protocol):
     def _refuse(self, why: str) -> None:
         """End a connection of a proxy that should introduce its client and does not."""
         COMPLAINTS.note(f"Refused a connection of a trusted proxy: {why}")
-        self._tell("bad-proxy-header")
+        request_id = self._tell("bad-proxy-header")
         self._part()
         self._received = b""
         if self._answers:
-            self._refusal = Refusal(self.transport, self._loop, ("bad-proxy-header",))
+            self._refusal = Refusal(self.transport, self._loop, ("bad-proxy-header",), request_id)
             self._timer = self._refusal.timer
         else:
             self.transport.abort()
@@ -268,11 +268,13 @@ class Introduction(asyncio.Protocol):
         self._tell("request-timeout")
         self.transport.abort()
 
-    def _tell(self, reason: str) -> None:
+    def _tell(self, reason: str) -> bytes:
+        """Tell of a connection without a request; returns the name that it has for one."""
+        scheme = b"http" if self._answers else b"https"
+        received = Received(b"", b"", scheme, None if self._client is None else self._client[0])
         if self._listener.tell is not None:
-            scheme = b"http" if self._answers else b"https"
-            address = None if self._client is None else self._client[0]
-            self._listener.tell(Received(b"", b"", scheme, address), (reason,))
+            self._listener.tell(received, (reason,))
+        return received.request_id
 
     # A client among others, while nobody knows who it is (`Guest`)
 

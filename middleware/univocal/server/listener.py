@@ -146,16 +146,16 @@ class Listener:
             reasons.append("fields-too-large")
         return reasons
 
-    def refuse(self, received: Received | None, reasons: Sequence[str]) -> Problem:
+    def refuse(self, received: Received, reasons: Sequence[str], *, is_told: bool = False) -> Problem:
         """Handle a request without a responder; returns the answer to its client.
 
-        None: a responder has had it, and tells of it.
+        `is_told`: a responder has had it, and tells of it.
         """
         if reasons[0] not in _SAID:
             COMPLAINTS.note(f"Refused a request: {', '.join(reasons)}")
-        if self.tell is not None and received is not None:
+        if self.tell is not None and not is_told:
             self.tell(received, tuple(reasons))
-        return problem(reasons)
+        return problem(reasons, request_id=received.request_id)
 
 
 def _hosts(target: bytes, fields: Fields) -> list[bytes]:

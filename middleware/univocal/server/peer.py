@@ -147,9 +147,13 @@ class Refusal:
     __slots__ = ("_left", "_transport", "timer")
 
     def __init__(
-        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, reasons: Sequence[str]
+        self,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        reasons: Sequence[str],
+        request_id: bytes = b"",
     ) -> None:
-        answer = problem(reasons)
+        answer = problem(reasons, request_id=request_id)
         lines = [b"HTTP/1.1 %b\r\ndate: %b\r\n" % (answer.status_line, formatdate(usegmt=True).encode())]
         lines += [b"%b: %b\r\n" % field for field in answer.fields]
         transport.write(b"".join([*lines, b"connection: close\r\n\r\n", answer.body]))

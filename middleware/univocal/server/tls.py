@@ -196,10 +196,11 @@ class TlsConnection(asyncio.Protocol):
     def _refuse_plain(self) -> None:
         """Answer a client that speaks HTTP without TLS."""
         COMPLAINTS.note("Refused a request: plain HTTP at a port of TLS")
+        received = Received(b"", b"", b"http", self._peer)
         if self._listener.tell is not None:
-            self._listener.tell(Received(b"", b"", b"http", self._peer), ("plain-http",))
+            self._listener.tell(received, ("plain-http",))
         self._part()
-        self._refusal = Refusal(self._socket, self._loop, ("plain-http",))
+        self._refusal = Refusal(self._socket, self._loop, ("plain-http",), received.request_id)
         self._timer = self._refusal.timer
 
     def _late(self) -> None:

@@ -446,7 +446,8 @@ class Turn:
         no_memory = lacks_memory(error)
         if not no_memory:
             logger.error("internal error while answering a request", exc_info=error)
-        answer = problem(("overloaded",), self.fields) if no_memory else fault(self.fields)
+        fields, name = self.fields, self.received.request_id
+        answer = problem(("overloaded",), fields, "", name) if no_memory else fault(fields, name)
         responder, self._responder = self._responder, None
         if responder is not None:
             responder.give_up(answer.status)

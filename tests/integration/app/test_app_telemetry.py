@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +22,7 @@ from opentelemetry.trace import SpanKind
 from univocal import CacheMiddleware, MemoryStore
 from univocal.asgi.reverse_proxy import Origins, ReverseProxy
 from univocal.http.errors import ConfigurationError
+from univocal.judge.request_ids import RequestIds
 from univocal_app.config.tables import validate
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.metrics import Metrics
@@ -118,6 +120,14 @@ async def test_a_forwarded_request_is_a_span_with_a_child(
     assert {name: server.attributes[name] for name in expected} == expected
     assert client.attributes["http.response.status_code"] == 200
     assert client.attributes["url.full"] == "http://127.0.0.1:9000"
+
+
+async def test_a_span_has_the_name_that_the_origin_server_got(stage: Stage) -> None:
+    gate = stage.app.gate
+    gate.runtime = replace(gate.runtime, request_ids=RequestIds(b"X-Request-Id", ()))
+    await stage.ask()
+    (server,) = stage.spans()
+    assert server.attributes["univocal.request_id"] == stage.seen[0]["x-request-id"]
 
 
 @pytest.mark.parametrize(

@@ -587,8 +587,10 @@ class Http1Connection(asyncio.Protocol):
 
     def _refuse(self, reasons: Sequence[str]) -> None:
         """Answer with a problem once all before it is answered, and end the connection."""
-        known = None
-        if self._incoming is None:
+        if self._incoming is not None:
+            received = self._incoming.turn.received
+            self._end_with(self.listener.refuse(received, reasons, is_told=True), reasons)
+        else:
             head, limits = self._reader.head, self.listener.bounds.limits
             known = self._request_line(head)
             known.version = known.version or b"1.1"
@@ -596,7 +598,7 @@ class Http1Connection(asyncio.Protocol):
             if known.target:
                 hosts = values(head.fields, b"host")
                 known.host = hosts[0] if len(hosts) == 1 else b""
-        self._end_with(self.listener.refuse(known, reasons), reasons)
+            self._end_with(self.listener.refuse(known, reasons), reasons)
 
     def _end_with(self, answer: Problem, reasons: Sequence[str] = ()) -> None:
         incoming, self._incoming = self._incoming, None

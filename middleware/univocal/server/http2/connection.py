@@ -452,7 +452,7 @@ class Http2Connection(asyncio.Protocol):
             stream.reset(ErrorCode.CANCEL, _TIMEOUT)
             return
         turn.end(_TIMEOUT)
-        refusal = problem(_TIMEOUT, turn.fields)
+        refusal = problem(_TIMEOUT, turn.fields, request_id=turn.received.request_id)
         stream.turn = Turn(stream, self._listener.service, turn.received, turn.fields, refusal=refusal)
         stream.turn.begin()
 
