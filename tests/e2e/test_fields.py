@@ -335,3 +335,69 @@ def test_a_reload_that_keys_a_field_ends_older_responses(program: Program, ask: 
     tv = "X-Device: tv\r\n"
     assert [ask(proxy, "/a", "a.example", fields=tv).body for _ in range(2)] == [b"answer 2"] * 2
     assert [ask(proxy, "/a", "a.example").body for _ in range(2)] == [b"answer 3"] * 2
+
+
+NAMED = (
+    """
+[request]
+set = { "X-Real-IP" = "{client}", "X-Url" = "{scheme}://{host}{path}", "X-Rid" = "{request_id}" }
+[response]
+set = { "X-Client" = "{client}", "X-Rid" = "{request_id}", "X-User" = "{user}" }
+"""
+    + SITE
+    + """
+[[sites.routes]]
+path = "/app/"
+cache = { bypass = ["*"] }
+"""
+)
+FORGED = "X-Real-IP: 6.6.6.6\r\nX-Rid: forged\r\n"
+
+
+def sent(origin: Any) -> dict[str, str]:
+    lines = origin.seen[-1].decode("latin-1").split("\r\n")[1:-2]
+    return {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+
+
+def test_values_name_what_a_request_says_of_itself(program: Program, origin: Any, ask: Fixture) -> None:
+    proxy = program.begin(NAMED)
+    first = ask(proxy, "/app/%61?x=1", "a.example", fields=FORGED)
+    gone = sent(origin)
+    assert gone["x-real-ip"] == "127.0.0.1"
+    assert gone["x-url"] == "http://a.example/app/a"
+    assert gone["x-rid"] == gone["x-request-id"] == first.value("X-Rid") != "forged"
+    assert first.value("X-Client") == "127.0.0.1"
+    assert first.value("X-User") is None
+    ask(proxy, "/a", "a.example", method="POST", body="x")
+    assert sent(origin)["x-real-ip"] == "127.0.0.1"
+
+
+def test_a_stored_response_depends_on_no_client(program: Program, origin: Any, ask: Fixture) -> None:
+    proxy = program.begin(NAMED)
+    miss = ask(proxy, "/a", "a.example", fields=f"{FORGED}X-Forwarded-For: 192.0.2.1\r\n")
+    assert "x-real-ip" not in sent(origin)
+    hit = ask(proxy, "/a", "a.example", fields="X-Forwarded-For: 192.0.2.2\r\n")
+    assert miss.body == hit.body
+    assert [each.value("X-Client") for each in (miss, hit)] == ["192.0.2.1", "192.0.2.2"]
+    assert miss.value("X-Rid") != hit.value("X-Rid")
+    program.reload(NAMED.replace('"X-Client" = "{client}"', '"X-Client" = "of {host}"'))
+    assert ask(proxy, "/a", "a.example").value("X-Client") == "of a.example"
+
+
+def test_an_unknown_name_in_braces_is_refused_and_a_left_out_field_warned_of(
+    univocal: Fixture, tmp_path: Path
+) -> None:
+    file = tmp_path / "univocal.toml"
+    text = HEAD + NAMED.replace("@", "http://127.0.0.1:1")
+    file.write_text(text.replace("{client}", "{clinet}"))
+    ended = univocal("check", "--config", str(file))
+    assert ended.returncode == 2
+    assert "request.set.X-Real-IP" in ended.stderr
+    assert "{client}" in ended.stderr
+    file.write_text(text)
+    ended = univocal("check", "--config", str(file))
+    assert ended.returncode == 0
+    assert "request.set.X-Real-IP" in ended.stdout + ended.stderr
+    file.write_text(text + "[cache]\nbypass = ['*']\n")
+    ended = univocal("check", "--config", str(file))
+    assert "X-Real-IP" not in ended.stdout + ended.stderr

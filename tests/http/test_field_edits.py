@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from univocal.cache.stored import head_fields, render_head
-from univocal.http.field_edits import FieldEdits, request_fault, response_fault, value_fault
+from univocal.http.field_edits import (
+    FieldEdits,
+    RouteEdits,
+    edits_of,
+    for_request,
+    request_fault,
+    response_fault,
+    value_fault,
+)
 
 FIELDS = [(b"server", b"gunicorn"), (b"x-a", b"1"), (b"x-a", b"2"), (b"x-ab", b"3")]
 
@@ -114,3 +122,58 @@ def test_values_that_would_be_other_fields_are_refused(value: str) -> None:
 @pytest.mark.parametrize("value", ["", "max-age=1; includeSubDomains", "«ü»"])
 def test_values_of_one_line_may_be(value: str) -> None:
     assert not value_fault(value)
+
+
+FACTS = {
+    "client": b"192.0.2.1",
+    "host": b"a",
+    "scheme": b"https",
+    "path": b"/p",
+    "request_id": b"7",
+    "user": b"u",
+}
+
+
+@pytest.mark.parametrize(
+    ("value", "filled"),
+    [
+        (b"{client}", b"192.0.2.1"),
+        (b"{scheme}://{host}{path}", b"https://a/p"),
+        (b"id={request_id};user={user}", b"id=7;user=u"),
+        (b"{{{client}}}", b"{192.0.2.1}"),
+        (b"{{client}}", b"{client}"),
+        (b"{{client}} {host}", b"{client} a"),
+        # Without a name a value is what it is: JSON, say.
+        (b'{"a": {"b": 1}}', b'{"a": {"b": 1}}'),
+        (b"{{", b"{{"),
+        (b"{}", b"{}"),
+    ],
+)
+def test_a_name_in_braces_stands_for_its_value(value: bytes, filled: bytes) -> None:
+    assert value_fault(value.decode()) == ""
+    edits, named = edits_of({b"x": value})
+    assert edits is not None
+    edits = edits if named is None else named.filled(FACTS)
+    assert edits.apply([(b"x", b"theirs")]) == [(b"x", filled)]
+
+
+@pytest.mark.parametrize("value", ["{clinet}", "{client} {", "} {client}", "{client}{other}", "{client}}"])
+def test_an_unknown_name_or_a_lone_brace_is_refused(value: str) -> None:
+    assert "{client}" in value_fault(value)
+
+
+@pytest.mark.parametrize("fact", [b"", b"a\r\nb: c", b"a\nb", b"a\x00", b" a", b"a ", b"\x7f"])
+def test_what_is_unknown_or_no_value_is_left_out_and_the_clients_field_removed(fact: bytes) -> None:
+    _, named = edits_of({b"x": b"{user}", b"y": b"1"}, added=[(b"z", b"{user}")])
+    assert named is not None
+    edits = named.filled({**FACTS, "user": fact})
+    assert edits.apply([(b"x", b"theirs"), (b"z", b"own")]) == [(b"z", b"own"), (b"y", b"1")]
+
+
+def test_a_request_that_may_be_stored_goes_without_its_client() -> None:
+    request, named = edits_of({b"x-real-ip": b"{client}", b"x-host": b"{host}"})
+    mine = for_request(RouteEdits(request=request, named_request=named), FACTS)
+    assert mine.request is not None
+    assert mine.alone is not None
+    assert mine.request.apply([(b"x-real-ip", b"6.6.6.6")]) == [(b"x-host", b"a")]
+    assert mine.alone.apply([]) == [(b"x-real-ip", b"192.0.2.1"), (b"x-host", b"a")]

@@ -390,7 +390,7 @@ def test_what_nginx_does_with_a_server_that_fails_is_said():
         ("allow unix:;", "no network; left out"),
         ("limit_req zone=one;", "left out: see [sites.access] rate"),
         ("anything_else a 'b c';", "not part of a profile or a route"),
-        ("proxy_set_header X-Real-IP $remote_addr;", "univocal removes the field: X-Forwarded-For tells"),
+        ("proxy_set_header X-Real-IP $remote_addr;", "sent with requests past the cache"),
         ("location ~ (?=x) { proxy_pass http://127.0.0.1:2; }", "a regular expression; routes are"),
         ("location @named { proxy_pass http://127.0.0.1:2; }", "no prefix; routes are prefixes"),
         ("location { proxy_pass http://127.0.0.1:2; }", "no prefix; routes are prefixes"),

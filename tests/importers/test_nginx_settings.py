@@ -415,7 +415,16 @@ def test_a_limit_of_requests_is_a_rate(zone, limit, rate):
     [
         ("proxy_set_header X-Tenant en;", {"request": {"set": {"X-Tenant": "en"}}}),
         ('proxy_set_header X-User "";', {"request": {"remove": ["X-User"]}}),
-        ("proxy_set_header X-User $remote_user;", {"request": {"remove": ["X-User"]}}),
+        ("proxy_set_header X-User $ssl_client_s_dn;", {"request": {"remove": ["X-User"]}}),
+        ("proxy_set_header X-User $remote_user;", {"request": {"set": {"X-User": "{user}"}}}),
+        ("proxy_set_header X-Real-IP $remote_addr;", {"request": {"set": {"X-Real-IP": "{client}"}}}),
+        (
+            'proxy_set_header X-Url "$scheme://${host}/{a}";',
+            {"request": {"set": {"X-Url": "{scheme}://{host}/{{a}}"}}},
+        ),
+        ('proxy_set_header X-Text "{client} {";', {"request": {"set": {"X-Text": "{{client}} {{"}}}),
+        ("proxy_set_header X-Other $remote_addr_x;", {"request": {"remove": ["X-Other"]}}),
+        ("add_header X-Id $request_id always;", {"response": {"set": {"X-Id": "{request_id}"}}}),
         ("proxy_set_header X-User $http_x_user;", {}),
         ("proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;", {}),
         ("proxy_set_header Connection $connection_upgrade;", {}),

@@ -11,7 +11,8 @@ from typing import Final
 from univocal.cache.personal import PERSONAL
 from univocal.cache.rules import SETTINGS, Rules
 from univocal.http.errors import ConfigurationError, Objections
-from univocal.http.field_edits import NO_EDITS, FieldEdits, RouteEdits
+from univocal.http.field_edits import NO_EDITS, RouteEdits
+from univocal.http.field_edits import edits_of as field_edits
 from univocal.store.patterns import compiled
 from univocal.uri.profile import Profile
 from univocal.uri.site import STAR, Matches, Route, Site
@@ -233,10 +234,9 @@ def _add(
 ) -> None:
     requests, responses = _values(each for each, _ in levels), _values(each for _, each in levels)
     added = _added(each for _, each in levels)
-    made[name] = RouteEdits(
-        FieldEdits(requests, PERSONAL) if requests else None,
-        FieldEdits(responses, added=added.items()) if responses or added else None,
-    )
+    request, named_request = field_edits(requests, PERSONAL)
+    response, named_response = field_edits(responses, added=added.items())
+    made[name] = RouteEdits(request, response, named_request, named_response)
 
 
 def _values(levels: Iterable[FieldsTable]) -> dict[bytes, bytes | None]:

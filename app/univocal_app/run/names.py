@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from univocal.http.errors import ConfigurationError
+from univocal.http.field_edits import names_clients
 from univocal.origin.addresses import origin_url
 from univocal.origin.resolving import is_name
 from univocal.uri.readings import spelled_alike
 from univocal_app.config.sites import is_tested, upstreams
-from univocal_app.config.tables import Configuration
+from univocal_app.config.tables import Configuration, PolicyTable
 from univocal_app.config.values import Address
 from univocal_app.run.expiry import names_of
 from univocal_app.run.reading import files_of, placed
@@ -88,6 +89,13 @@ def doubtful(configuration: Configuration, source: str) -> list[ConfigurationErr
                         f"{origin.url} is a listener of this program: its requests would come back to it"
                     )
                     warn(f"{place}.upstream", origin.url, "another server", mistake)
+    for key, value in _unsent(configuration):
+        mistake = (
+            "requests whose response may be stored go without this field, since other clients may get it"
+        )
+        warn(
+            key, value, 'a value for all clients, or `bypass = ["*"]` in the `cache` table beside it', mistake
+        )
     for key, certificate, hosts in _served_by(configuration):
         names = names_of(Path(source).parent / certificate)
         others = [host for host in hosts if names.isdisjoint((host, "*." + host.partition(".")[2]))]
@@ -95,6 +103,24 @@ def doubtful(configuration: Configuration, source: str) -> list[ConfigurationErr
             mistake = f"the certificate has no name for {', '.join(others[:3])}: clients will refuse it"
             warn(key, certificate, "a certificate for these names", mistake)
     return placed(warnings, files_of(source))
+
+
+def _unsent(configuration: Configuration) -> Iterator[tuple[str, str]]:
+    """The key of each request field that names its client, where responses may be stored, and its value."""
+    everywhere: PolicyTable = configuration.cache
+    places = [("request", configuration.request, [everywhere])]
+    for number, site in enumerate(configuration.sites):
+        place = f"sites[{number}]"
+        places.append((f"{place}.request", site.request, [everywhere, site.cache]))
+        for index, route in enumerate(site.routes):
+            caches = [everywhere, site.cache, route.cache]
+            places.append((f"{place}.routes[{index}].request", route.request, caches))
+    for place, table, caches in places:
+        bypass = [each.written()["bypass"] for each in caches if "bypass" in each.model_fields_set]
+        if "*" not in (bypass or [[]])[-1]:
+            yield from (
+                (f"{place}.set.{key}", each) for key, each in table.set.items() if names_clients(each)
+            )
 
 
 def _served_by(configuration: Configuration) -> Iterator[tuple[str, str, list[str]]]:

@@ -14,7 +14,7 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Final
 
-from univocal.http.field_edits import request_fault, response_fault, value_fault
+from univocal.http.field_edits import names_clients, request_fault, response_fault, value_fault
 from univocal_learn.importers.imported import Note, Table
 from univocal_learn.importers.networks import ALL, CLOSED, Net, closed_beside, common, without, written
 from univocal_learn.importers.nginx_caching import cache_table
@@ -68,6 +68,17 @@ _LISTED: Final = words_of(
 # Fields by which an origin server is asked to let its front server send a file, which univocal does not.
 _OF_FILES: Final = frozenset({"x-accel-mapping", "x-sendfile-type", "x-accel-redirect", "x-accel-buffering"})
 _OF_A_PROXY: Final = "x-forwarded-"
+# nginx's variables that have a name in univocal, by which a value of a field has it in braces.
+_NAMES: Final = {
+    "remote_addr": "client",
+    "host": "host",
+    "http_host": "host",
+    "scheme": "scheme",
+    "request_id": "request_id",
+    "remote_user": "user",
+}
+_VARIABLE: Final = re.compile(rf"\$(?:({'|'.join(_NAMES)})\b|\{{({'|'.join(_NAMES)})\}})")
+_NAME_IN_BRACES: Final = re.compile(r"\{[a-z_]+\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,9 +320,9 @@ def _request(directives: Sequence[Directive], notes: list[Note]) -> Table:
     made: dict[str, Any] = {}
     removed: list[str] = []
     for each in directives:
-        name, value = [*each.arguments, "", ""][:2]
-        low = name.lower()
-        if each.is_host_field or value == f"$http_{low.replace('-', '_')}":
+        name, written = [*each.arguments, "", ""][:2]
+        low, value = name.lower(), _with_names(written)
+        if each.is_host_field or written == f"$http_{low.replace('-', '_')}":
             continue
         if request_fault(name, is_set=False):
             notes.append(note(each, _own_field(low)))
@@ -324,14 +335,23 @@ def _request(directives: Sequence[Directive], notes: list[Note]) -> Table:
         elif "$" in value or (value and (request_fault(name, is_set=True) or value_fault(value))):
             removed.append(name)
             text = "no fixed value, so univocal removes the field; no client can set it"
-            if low == "x-real-ip":
-                text = "univocal removes the field: X-Forwarded-For tells the client's address"
             notes.append(note(each, text))
         elif value:
             made[name] = value
+            if names_clients(value):
+                text = "sent with requests past the cache, and left out where others may get the response"
+                notes.append(note(each, text))
         else:
             removed.append(name)
     return _edits(made, removed)
+
+
+def _with_names(value: str) -> str:
+    """A value with univocal's names for nginx's variables, as far as univocal has them."""
+    named = _VARIABLE.sub(lambda match: f"\0{_NAMES[match[1] or match[2]]}\1", value)
+    if named == value and not _NAME_IN_BRACES.search(value):
+        return value
+    return named.replace("{", "{{").replace("}", "}}").replace("\0", "{").replace("\1", "}")
 
 
 def _own_field(name: str) -> str:
@@ -354,7 +374,7 @@ def _response(added: Sequence[Directive], hidden: Sequence[Directive], notes: li
     gone = {name.lower() for name in removed}
     for each in added:
         name, value = [*each.arguments, "", ""][:2]
-        low = name.lower()
+        low, value = name.lower(), _with_names(value)
         fault = "$" in value or not value or response_fault(name, is_set=True) or value_fault(value)
         if fault or low in {other.lower() for other in (*made, *beside)}:
             notes.append(note(each, "left out: see [response] set and remove"))

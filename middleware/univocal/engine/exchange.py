@@ -29,6 +29,7 @@ from univocal.http.accept import prefers_html
 from univocal.http.affinity import affinity_cookie
 from univocal.http.client_counts import client_name
 from univocal.http.errors import RefusedError
+from univocal.http.field_edits import FieldEdits, for_request
 from univocal.http.fields import without
 from univocal.http.grammar import is_token
 from univocal.http.messages import Fields, Request, Response, values
@@ -36,7 +37,7 @@ from univocal.http.problem import Problem, problem
 from univocal.http.roles import Client, Content, Due, Origin
 from univocal.http.states import moves
 from univocal.judge.access import Challenge
-from univocal.judge.admission import Admission
+from univocal.judge.admission import Admission, facts_of
 from univocal.judge.cache_status import Handling, cache_status
 from univocal.judge.dialects import unknown_field
 from univocal.judge.orders import Order
@@ -745,13 +746,16 @@ class Exchange:
         canonical = self.admission.canonical
         if 200 <= status < 300 and canonical is not None and canonical.respelled:
             fields = _with_link(fields, self.admission, canonical)
-        runtime, peer = self.admission.runtime, self.admission.peer
-        if (
-            runtime.edits
-            and (edits := runtime.response_edits(canonical, peer.hosts, peer.scheme)) is not None
-        ):
+        if self.admission.runtime.edits and (edits := self._response_edits()) is not None:
             fields = edits.apply(fields)
         self._client.start(status, fields)
+
+    def _response_edits(self) -> FieldEdits | None:
+        admission, peer = self.admission, self.admission.peer
+        if admission.canonical is not None:
+            return admission.settings.edits.response
+        edits = admission.runtime.edits_of_site(peer.hosts, peer.scheme)
+        return for_request(edits, facts_of(admission.received, peer)).response
 
     def _finish(self) -> None:
         if not self.over:

@@ -821,7 +821,9 @@ def origin_request(admission: Admission, fields: Fields, content: Content | None
         screened=True,
     )
     request.site, request.upstream = canonical.site.name, canonical.route.upstream
-    request.next_hop, request.edits = settings.next_hop, settings.edits.request
+    edits, decision = settings.edits, admission.decision
+    is_alone = edits.alone is not None and isinstance(decision, Forward) and not decision.may_store
+    request.next_hop, request.edits = settings.next_hop, edits.alone if is_alone else edits.request
     request.origin_tag = admission.origin_tag
     request.bond = None if admission.ours else admission.received.bond
     return request

@@ -26,6 +26,16 @@ _NEVER_IN_RESPONSES: Final = _NEVER | {b"age", b"content-encoding", b"content-ra
 # Validators: what a client would send back is compared with the origin server's own.
 _NEVER_SET_IN_RESPONSES: Final = frozenset((b"etag", b"last-modified"))
 _CONTROL: Final = re.compile(r"[\x00-\x1F\x7F]")
+_UNFIT: Final = re.compile(rb"[\x00-\x1F\x7F]|\A | \Z").search
+
+NAMED: Final = ("client", "host", "scheme", "path", "request_id", "user")
+"""The names that a value may have in braces: each stands for what a request says of itself."""
+
+# Those that tell one client from another: no response that others may get depends on them.
+_OF_A_CLIENT: Final = ("client", "user")
+# A value without a name in braces is taken as it is, with all braces that it has.
+_NAME: Final = re.compile(r"\{[a-z_]+\}")
+_PIECE: Final = re.compile(r"\{\{|\}\}|\{([a-z_]+)\}|[{}]")
 
 
 class FieldEdits:
@@ -72,14 +82,122 @@ class FieldEdits:
         return self._pattern.sub(b"", head) + self._lines
 
 
+class Template:
+    """A field value: texts, and behind each the name of what follows it, the last one empty."""
+
+    __slots__ = ("names", "pieces")
+
+    def __init__(self, value: bytes) -> None:
+        """Take the names in braces from a value that `value_fault` lets pass."""
+        pieces, text, end = list[tuple[bytes, str]](), "", 0
+        written = value.decode("utf-8", "surrogateescape")
+        for piece in _PIECE.finditer(written) if _NAME.search(written) else ():
+            text += written[end : piece.start()]
+            end = piece.end()
+            if piece[1] is None:
+                text += piece[0][0]
+            else:
+                pieces.append((text.encode("utf-8", "surrogateescape"), piece[1]))
+                text = ""
+        pieces.append(((text + written[end:]).encode("utf-8", "surrogateescape"), ""))
+        self.pieces: Final = pieces
+        self.names: Final = frozenset([name for _, name in pieces if name])
+
+    def filled(self, facts: dict[str, bytes]) -> bytes | None:
+        """The value for one request; None: what it names is not known, or fits in no field."""
+        value = b""
+        for text, name in self.pieces:
+            value += text
+            if name:
+                fact = facts[name]
+                if not fact or _UNFIT(fact) is not None:
+                    return None
+                value += fact
+        return value
+
+
+class NamedEdits:
+    """Changes of fields whose values name something in braces: each request has its own `FieldEdits`."""
+
+    __slots__ = ("_added", "_values", "_withheld", "names")
+
+    def __init__(
+        self,
+        values: Mapping[bytes, bytes | None],
+        withheld: frozenset[bytes] = frozenset(),
+        added: Iterable[tuple[bytes, bytes]] = (),
+    ) -> None:
+        self._values: Final = [
+            (name, None if value is None else Template(value)) for name, value in values.items()
+        ]
+        self._added: Final = [(name, Template(value)) for name, value in added]
+        self._withheld: Final = withheld
+        every = [template for _, template in (*self._values, *self._added) if template is not None]
+        self.names: Final = frozenset[str]().union(*[template.names for template in every])
+
+    @property
+    def of_a_client(self) -> bool:
+        """True if a value names what tells one client from another."""
+        return not self.names.isdisjoint(_OF_A_CLIENT)
+
+    def filled(self, facts: dict[str, bytes]) -> FieldEdits:
+        """The changes for one request; a value that names what is not known is left out."""
+        values = {
+            name: None if template is None else template.filled(facts) for name, template in self._values
+        }
+        added = [(name, template.filled(facts)) for name, template in self._added]
+        return FieldEdits(
+            values, self._withheld, [(name, value) for name, value in added if value is not None]
+        )
+
+
 class RouteEdits(NamedTuple):
-    """The changes of a route's requests and responses; None: nothing changes."""
+    """The changes of a route's requests and responses; None: nothing changes.
+
+    Changes that name something in braces are those of nobody until `for_request` has filled them.
+    `alone` are the changes of a request whose response no other gets; None: they are those of `request`.
+    """
 
     request: FieldEdits | None = None
     response: FieldEdits | None = None
+    named_request: NamedEdits | None = None
+    named_response: NamedEdits | None = None
+    alone: FieldEdits | None = None
 
 
 NO_EDITS: Final = RouteEdits()
+
+
+def for_request(edits: RouteEdits, facts: dict[str, bytes]) -> RouteEdits:
+    """The changes for one request, of which the `facts` are known; an empty one is not.
+
+    A request whose response may be stored goes without the fields that name its client: they are in no key.
+    """
+    request, response, alone = edits.request, edits.response, edits.alone
+    if edits.named_request is not None:
+        request = edits.named_request.filled({**facts, **dict.fromkeys(_OF_A_CLIENT, b"")})
+        alone = edits.named_request.filled(facts) if edits.named_request.of_a_client else None
+    if edits.named_response is not None:
+        response = edits.named_response.filled(facts)
+    return edits._replace(request=request, response=response, alone=alone)
+
+
+def edits_of(
+    values: Mapping[bytes, bytes | None],
+    withheld: frozenset[bytes] = frozenset(),
+    added: Iterable[tuple[bytes, bytes]] = (),
+) -> tuple[FieldEdits | None, NamedEdits | None]:
+    """The changes, and the same if a value names something; None: nothing changes."""
+    added = list(added)
+    if not (values or added):
+        return None, None
+    named = NamedEdits(values, withheld, added)
+    return named.filled(dict.fromkeys(NAMED, b"")), named if named.names else None
+
+
+def names_clients(value: str) -> bool:
+    """Tell whether a value names what tells one client from another."""
+    return not Template(value.encode()).names.isdisjoint(_OF_A_CLIENT)
 
 
 def request_fault(name: str, *, is_set: bool) -> str:
@@ -96,6 +214,11 @@ def value_fault(value: str) -> str:
     """The values allowed in the place of this field value (RFC 9110 §5.5); "" if it may be."""
     if _CONTROL.search(value) or value != value.strip(" "):
         return "one line without control characters, and without blanks at its ends"
+    if _NAME.search(value):
+        for piece in _PIECE.finditer(value):
+            if piece[0] in {"{", "}"} or (piece[1] is not None and piece[1] not in NAMED):
+                names = ", ".join(f"{{{name}}}" for name in NAMED)
+                return f"the names {names}; {{{{ and }}}} are braces beside them"
     return ""
 
 

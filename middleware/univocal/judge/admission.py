@@ -20,6 +20,7 @@ from univocal.cache.vary import selecting_fields, selection
 from univocal.http.affinity import take_affinity
 from univocal.http.bonds import authenticates_connection
 from univocal.http.errors import RefusedError, by_rank, status_of
+from univocal.http.field_edits import for_request
 from univocal.http.fields import ENCODINGS, combined, content_length, first
 from univocal.http.forward import end_to_end, times_here
 from univocal.http.framing import is_ambiguous
@@ -166,6 +167,8 @@ class Gate:
             only = runtime.keyed_user(canonical, user)
             fields = access
         settings = runtime.settings_of(canonical.site, canonical.route)
+        is_named = settings.edits.named_request is not None or settings.edits.named_response is not None
+        settings = _filled(settings, canonical, peer, received, user) if is_named else settings
         rules = runtime.protected(settings.rules, canonical)
         profile = canonical.route.profile
         tags = path_tags(canonical.target, profile) if profile.tags else NO_NAMES
@@ -181,6 +184,7 @@ class Gate:
         if rules.takes_cookies:
             request = strip_cookies(request, rules)
         held, decision = self._decide(received, canonical, request, rules, now)
+        decision = decision if settings.edits.alone is None else _alone(decision, received.method)
         admission = Admission(
             received, runtime, peer, canonical, request, rules, decision, canonical.observed,
             origin_tag=tag, held=held, user=user, settings=settings,
@@ -355,6 +359,32 @@ def _goes_past(received: Received, canonical: Canonical, request: Request) -> bo
     return credentials is not None and authenticates_connection(credentials)
 
 
+def facts_of(
+    received: Received, peer: Peer, canonical: Canonical | None = None, user: bytes = b""
+) -> dict[str, bytes]:
+    """The values that fields may name in braces, of one request; empty: it is not known."""
+    client = peer.client.partition("%")[0].encode("ascii", "ignore") if peer.client else b""
+    facts = {"client": client, "scheme": peer.scheme, "request_id": received.request_id, "user": user}
+    if canonical is None:
+        return {**facts, "host": b"", "path": b""}
+    path = canonical.target.partition(b"?")[0]
+    return {**facts, "scheme": canonical.scheme, "host": canonical.authority, "path": path}
+
+
+def _filled(
+    settings: RouteSettings, canonical: Canonical, peer: Peer, received: Received, user: bytes
+) -> RouteSettings:
+    """The settings with the changes of fields for this request alone."""
+    return replace(settings, edits=for_request(settings.edits, facts_of(received, peer, canonical, user)))
+
+
+def _alone(decision: Decision, method: bytes) -> Decision:
+    """The decision, where a request goes on with fields of its client unless its response may be stored."""
+    if isinstance(decision, Forward) and decision.may_store and method not in {b"GET", b"HEAD"}:
+        return replace(decision, may_store=False, unstorable="method")
+    return decision
+
+
 def _bypassing(received: Received, request: Request, rules: Rules, now: float) -> Decision:
     """The decision about a request that passes the cache by."""
     decision = decide(request, (), rules, now) if received.upgrade else None
@@ -442,9 +472,12 @@ def _ordered(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -
         order = order_of(received, fields, peer, runtime)
     except RefusedError as refused:
         return _refused(received, fields, runtime, peer, refused.reasons)
-    return Admission(
-        received, runtime, peer, order.canonical, Request(received.method, b"", fields), DEFAULTS, order
-    )
+    canonical, settings = order.canonical, NO_SETTINGS
+    if canonical is not None and runtime.edits:
+        settings = runtime.settings_of(canonical.site, canonical.route)
+        settings = _filled(settings, canonical, peer, received, b"")
+    request = Request(received.method, b"", fields)
+    return Admission(received, runtime, peer, canonical, request, DEFAULTS, order, settings=settings)
 
 
 def admitted(

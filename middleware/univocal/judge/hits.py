@@ -205,6 +205,8 @@ class Hits:
         rules = runtime.protected(settings.rules, resolved)
         special = resolved.observed or resolved.redirect or resolved.verbatim or resolved.respelled
         special = special or resolved.loose or runtime.leads_to_https(scheme, resolved.target)
+        edits = settings.edits
+        special = special or edits.named_request is not None or edits.named_response is not None
         if runtime.restrictions:
             special = special or bool(runtime.restrictions_of(resolved))
         if special or rules.bypasses_path(resolved.target):
@@ -255,7 +257,10 @@ class _Located(Tally):
         self.ttl = 0  # seconds for which the last hit stayed fresh
         self.hit_fields: HitFields | None = None  # that told it
         self.max_fields = max_fields
-        self.edits, self.shown = settings.edits  # of the request, of the response
+        self.edits, self.shown = (
+            settings.edits.request,
+            settings.edits.response,
+        )  # of the request, of the response
         self.compress = rules.compress
         self.strips_tags = rules.strip_tags
         self.dropped = _dropped(rules, self.edits)  # personal fields that go no further

@@ -12,7 +12,7 @@ from typing import Final, Literal
 from univocal.cache.rules import DEFAULTS, Rules
 from univocal.http.error_pages import ErrorPages
 from univocal.http.errors import ConfigurationError
-from univocal.http.field_edits import NO_EDITS, FieldEdits, RouteEdits
+from univocal.http.field_edits import NO_EDITS, RouteEdits
 from univocal.http.framing import split_target
 from univocal.http.globs import compile_globs
 from univocal.http.problem import Problem
@@ -174,14 +174,10 @@ class Runtime:
             return replace(rules, ttl=0, ttl_by_status={}, heuristic=False)
         return rules
 
-    def response_edits(
-        self, canonical: Canonical | None, hosts: Sequence[bytes], scheme: bytes
-    ) -> FieldEdits | None:
-        """The changes of a response's fields; `hosts` name the site of a request that has no target."""
-        if canonical is not None:
-            return self.settings_of(canonical.site, canonical.route).edits.response
+    def edits_of_site(self, hosts: Sequence[bytes], scheme: bytes) -> RouteEdits:
+        """The changes for a request that has no target; `hosts` name its site."""
         site, _ = self.sites.owner(hosts, scheme)
-        return (self.edits.get(site) or self.edits.get("", NO_EDITS)).response
+        return self.edits.get(site) or self.edits.get("", NO_EDITS)
 
     def restrictions_of(self, canonical: Canonical) -> list[Restriction]:
         """The bounds on the access to each route in which a canonical target lies, else to its site."""
