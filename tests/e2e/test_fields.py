@@ -384,7 +384,7 @@ def test_a_stored_response_depends_on_no_client(program: Program, origin: Any, a
     assert ask(proxy, "/a", "a.example").value("X-Client") == "of a.example"
 
 
-def test_an_unknown_name_in_braces_is_refused_and_a_left_out_field_warned_of(
+def test_check_refuses_unknown_names_and_warns_of_fields_left_out(
     univocal: Fixture, tmp_path: Path
 ) -> None:
     file = tmp_path / "univocal.toml"

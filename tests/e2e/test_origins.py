@@ -469,3 +469,60 @@ def test_a_change_is_logged_once_for_all_workers(
         f"{applications[0].url} is down, {said}: status 503",
         f"{applications[0].url} is up, {said}: status 200",
     ]
+
+
+PATIENT = '[[sites.routes]]\npath = "/slow/"\n[sites.routes.origin]\nread_timeout = "20s"\n'
+
+
+def test_a_slow_path_of_the_same_servers_has_more_time(
+    begin: Fixture, applications: list[Application], tmp_path: Path, univocal: Fixture
+) -> None:
+    slow = applications[0]
+    slow.seconds = 0.6
+    settings = "read_timeout = 0.2\nretries = 0\nfails = 2"
+    proxy = begin(slow.url, settings, more=PATIENT)
+    for is_reloaded in (False, True):
+        if is_reloaded:
+            write(tmp_path / "univocal.toml", slow.url, settings.replace("0.2", "0.3"), more=PATIENT)
+            host, port = proxy.admin
+            assert univocal("reload", "--admin", f"http://{host}:{port}").returncode == 0
+        assert get(proxy.proxy, "/slow/a").status == 200
+        assert get(proxy.proxy, "/slower").status == 504
+    assert list(origins_of(proxy)) == [slow.url]
+
+
+def test_a_route_shares_the_state_of_the_sites_servers(
+    begin: Fixture, applications: list[Application]
+) -> None:
+    applications[0].seconds = 0.6
+    proxy = begin(applications[0].url, "read_timeout = 0.2\nretries = 0\nfails = 2", more=PATIENT)
+    for _ in range(2):
+        assert get(proxy.proxy, "/a").status == 504
+    assert origins_of(proxy)[applications[0].url]["state"] == "failing"
+    assert get(proxy.proxy, "/slow/a").status == 200
+    assert origins_of(proxy)[applications[0].url]["state"] == "up"
+
+
+def test_a_route_has_retries_of_its_own(begin: Fixture, applications: list[Application]) -> None:
+    for each in applications:
+        each.seconds = 0.6
+    servers = [each.url for each in applications]
+    more = PATIENT.replace('read_timeout = "20s"', "retries = 2")
+    proxy = begin(servers, "read_timeout = 0.2\nretries = 0", more=more)
+    assert get(proxy.proxy, "/a").status == 504
+    assert sum(each.requests for each in applications) == 1
+    assert get(proxy.proxy, "/slow/a").status == 504
+    assert sum(each.requests for each in applications) == 4
+
+
+@pytest.mark.parametrize("setting", ['choice = "hash"', "max_idle = 1", 'health = { path = "/" }'])
+def test_what_is_no_matter_of_one_request_needs_an_upstream(
+    univocal: Fixture, tmp_path: Path, setting: str
+) -> None:
+    more = PATIENT.replace('read_timeout = "20s"', setting)
+    write(tmp_path / "univocal.toml", "http://127.0.0.1:1", more=more)
+    ended = univocal("check", "--config", str(tmp_path / "univocal.toml"))
+    assert ended.returncode == 2
+    key = setting.partition(" ")[0]
+    assert f"sites[0].routes[0].origin.{key}" in ended.stderr
+    assert "read_timeout" in ended.stderr

@@ -182,6 +182,28 @@ def test_requests_beyond_the_limits_are_refused(
     assert ask(proxy, "/", "en.example", "POST", body="0123456789x").status == 413
 
 
+def test_a_site_and_a_route_have_largest_bodies_of_their_own(
+    start: Fixture, configured: Fixture, origin: Any, ask: Fixture
+) -> None:
+    site = f"""[[sites]]
+hosts = ["a.example"]
+upstream = "{origin.url}"
+max_body = 5
+routes = [{{ path = "/up/", max_body = 20 }}, {{ path = "/any/", max_body = 0 }}]
+[[sites]]
+hosts = ["b.example"]
+upstream = "{origin.url}"
+"""
+    proxy = start("serve", "--config", str(configured(site, "max_body = 10"))).proxy
+    chunked = "Transfer-Encoding: chunked\r\n"
+    for host, target, most in (("a.example", "/", 5), ("a.example", "/up/a", 20), ("b.example", "/", 10)):
+        for size, status in ((most, 200), (most + 1, 413)):
+            assert ask(proxy, target, host, "POST", body="x" * size).status == status
+            sent = f"{chunked}\r\n{size:x}\r\n{'x' * size}\r\n0\r\n"
+            assert ask(proxy, target, host, "POST", fields=sent).status == status
+    assert ask(proxy, "/any/a", "a.example", "POST", body="x" * 5000).status == 200
+
+
 def test_the_access_log(start: Fixture, origin: Any, ask: Fixture) -> None:
     running = start("serve", "--upstream", origin.url, "--profile", "mediawiki", *PORTS)
     for target in ("/wiki/A%2FB", "/wiki/A/B", "/wiki/%00"):

@@ -45,6 +45,7 @@ class Server(OriginServer):
         answer: Answer,
         moved: Any = None,
         bond: Any = None,
+        timeouts: Any = None,
     ) -> Asked:
         self.moved = moved
         asked = Asked(answer, fields)

@@ -36,6 +36,7 @@ class Server(OriginServer):
         answer: Answer,
         moved: Any = None,
         bond: Any = None,
+        timeouts: Any = None,
     ) -> UnderWay:
         self.sent.append((method, target, fields, content))
         answer.interim(103, [(b"connection", b"close"), (b"link", b"<a>")])

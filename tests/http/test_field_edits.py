@@ -163,7 +163,7 @@ def test_an_unknown_name_or_a_lone_brace_is_refused(value: str) -> None:
 
 
 @pytest.mark.parametrize("fact", [b"", b"a\r\nb: c", b"a\nb", b"a\x00", b" a", b"a ", b"\x7f"])
-def test_what_is_unknown_or_no_value_is_left_out_and_the_clients_field_removed(fact: bytes) -> None:
+def test_an_unknown_or_unfit_value_leaves_the_field_out(fact: bytes) -> None:
     _, named = edits_of({b"x": b"{user}", b"y": b"1"}, added=[(b"z", b"{user}")])
     assert named is not None
     edits = named.filled({**FACTS, "user": fact})

@@ -631,16 +631,28 @@ http {
 """
 
 
-def test_timeouts_and_the_largest_body_are_taken_over() -> None:
+def test_timeouts_and_each_largest_body_are_taken_over() -> None:
     imported = read(Source("nginx.conf", LIMITS))
     assert imported.server == {"trusted_proxies": [], "max_body": 2 << 30}
     (site,) = imported.sites
     assert site["origin"] == {"read_timeout": 90}
-    assert site["routes"][0]["origin"] == {"read_timeout": 300}
-    assert [note.text for note in imported.notes if "client_max_body_size" in note.text] == [
-        "client_max_body_size 8m: one limit for all sites; the largest"
-    ]
+    root, slow = site["routes"]
+    assert slow["origin"] == {"read_timeout": 300}
+    assert (root["path"], root["max_body"]) == ("/", 8 << 20)
+    assert "max_body" not in slow
     assert not [note for note in imported.notes if "proxy_read_timeout" in note.text]
+
+
+def test_a_slow_location_shares_the_servers_of_its_site() -> None:
+    text = """server { server_name en.example; proxy_pass http://127.0.0.1:1;
+    location / { proxy_pass http://127.0.0.1:1; }
+    location /slow/ { proxy_pass http://127.0.0.1:1; proxy_read_timeout 5m; }
+    location /path/ { proxy_pass http://127.0.0.1:1/v1/; proxy_read_timeout 5m; } }"""
+    (site,) = read(Source("nginx.conf", text)).sites
+    routes = {route["path"]: route for route in site["routes"]}
+    assert "upstream" not in routes["/slow/"]
+    assert routes["/slow/"]["origin"] == routes["/path/"]["origin"] == {"read_timeout": 300}
+    assert routes["/path/"]["upstream"] == "http://127.0.0.1:1/v1/"
 
 
 @pytest.mark.parametrize(("value", "seconds"), [("30", 30), ("500ms", 0.5), ("1m30s", 90), ("soon", None)])

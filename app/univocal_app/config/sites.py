@@ -21,6 +21,8 @@ from univocal_app.config.mistakes import unknown_profile
 from univocal_app.config.tables import FieldsTable, PolicyTable, RouteTable, SiteTable
 from univocal_app.config.values import UpstreamSetting
 
+# The settings of `[origin]` that are about one request: a route may have them beside its site's upstream.
+OF_REQUESTS: Final = frozenset({"connect_timeout", "read_timeout", "retries"})
 EVERYWHERE: Final = ["*"]  # the hosts of a site that is served under every authority
 
 
@@ -76,9 +78,9 @@ class SiteReader:
         for number, route in enumerate(table.routes):
             name = f"{place}.routes[{number}]"
             chosen = self._profile(route.profile, name) if route.profile else profile
-            if route.upstream is None and route.origin.model_fields_set:
-                origin = route.origin.model_dump(exclude_unset=True)
-                self._object(f"{name}.origin", origin, "none without an upstream of the route's own")
+            for key in route.origin.model_fields_set - OF_REQUESTS if route.upstream is None else ():
+                allowed = f"{', '.join(sorted(OF_REQUESTS))}, without an upstream of the route's own"
+                self._object(f"{name}.origin.{key}", getattr(route.origin, key), allowed)
             with self.objections, self._placed(name):
                 upstream = name if name in owned else place
                 routes.append(_route(route, chosen, upstream, owned[upstream], table))

@@ -283,6 +283,7 @@ class RouteTable(Table):
     redirects: Literal["map", "keep"] | None = None  # the site's
     cookie_path: Literal["map", "keep"] | None = None  # the site's
     error_pages: str = ""
+    max_body: Size | None = None  # the site's
     origin: OriginTable = OriginTable.defaults()
     cache: PolicyTable = PolicyTable.defaults()
     request: RequestTable = RequestTable.defaults()
@@ -312,6 +313,7 @@ class SiteTable(Table):
     request: RequestTable = RequestTable.defaults()
     response: ResponseTable = ResponseTable.defaults()
     error_pages: str = ""
+    max_body: Size | None = None  # the server's
     access: AccessTable = AccessTable.defaults()
     routes: list[RouteTable] = []
 

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from univocal.asgi.reverse_proxy import ReverseProxy
-from univocal.forward.upstream import Upstream
+from univocal.forward.upstream import PatientUpstream, Upstream
 from univocal.http.affinity import COOKIE
 from univocal.http.errors import ConfigurationError, Objections
+from univocal.http.roles import NextHop
 from univocal.origin.addresses import unix_socket
 from univocal.origin.balance import Balancing
 from univocal.origin.connections import OriginConnections
@@ -93,6 +94,23 @@ def proxies_of(
                 proxies[name] = ReverseProxy(way.upstream(upstream, site, transports))
     objections.conclude()
     return proxies
+
+
+def next_hops_of(
+    configuration: Configuration, proxies: Mapping[str, ReverseProxy]
+) -> dict[tuple[str, bytes], NextHop]:
+    """The upstream as it is asked by each route that has times, but no upstream, of its own."""
+    hops = dict[tuple[str, bytes], NextHop]()
+    for number, site in enumerate(configuration.sites):
+        place = f"sites[{number}]"
+        tables = _origin_tables(configuration, place, site)
+        for index, route in enumerate(site.routes):
+            if route.upstream is None and route.origin.model_fields_set and place in proxies:
+                table = tables[f"{place}.routes[{index}]"].merged
+                hops[site.hosts[0], route.path.encode()] = PatientUpstream(
+                    proxies[place].upstream, _timeouts(table), table.retries
+                )
+    return hops
 
 
 def recipes_of(configuration: Configuration, source: str) -> dict[str, Recipe]:
@@ -226,7 +244,7 @@ class _Way:
         Raises ConfigurationError.
         """
         table = self.table
-        timeouts = Timeouts(table.connect_timeout, table.read_timeout, table.read_timeout)
+        timeouts = _timeouts(table)
         servers = [
             OriginServer(url, there or self.transport(url), timeouts)
             for (url, *_), there in zip(setting.servers, transports, strict=True)
@@ -315,6 +333,10 @@ class _Way:
     def _cannot(self, key: str, allowed: str) -> ConfigurationError:
         value: Any = getattr(self.table, key)
         return ConfigurationError(self.source, f"{self.places.get(key, 'origin')}.{key}", value, allowed)
+
+
+def _timeouts(table: OriginTable) -> Timeouts:
+    return Timeouts(table.connect_timeout, table.read_timeout, table.read_timeout)
 
 
 def _name(hosts: list[str]) -> bytes:

@@ -25,7 +25,7 @@ from univocal_app.config.sites import SiteReader, edits_of, rules
 from univocal_app.config.tables import COMMAND_LINE, Configuration, ServerTable, SiteTable
 from univocal_app.run.error_page_files import pages_of
 from univocal_app.run.listeners import HTTPS
-from univocal_app.run.origins import sticky_cookies
+from univocal_app.run.origins import next_hops_of, sticky_cookies
 from univocal_app.run.restrictions import restrictions_of
 
 
@@ -105,12 +105,14 @@ def runtime_of(
         access=Access(networks(configuration.purge.allow), token),
         trusted=trusted,
         forwarded=server.forwarded,
+        max_bodies=MappingProxyType(_max_bodies(configuration.sites)),
         request_ids=RequestIds(server.request_id.encode(), trusted) if server.request_id else None,
         limits=_limits(server),
         cache_status=server.cache_status,
         upgrades=frozenset(name.encode() for name in server.upgrades),
         https_port=https_port if server.https_redirect else 0,
         sticky=MappingProxyType(sticky_cookies(configuration)),
+        next_hops=MappingProxyType(next_hops_of(configuration, proxies)),
         upstreams=MappingProxyType({name: proxy.upstream for name, proxy in proxies.items()}),
     )
 
@@ -126,6 +128,20 @@ def _limits(server: ServerTable) -> Limits:
         upgrade_timeout=server.upgrade_timeout,
         trace=server.trace,
     )
+
+
+def _max_bodies(tables: Sequence[SiteTable]) -> dict[str | tuple[str, bytes], int]:
+    """The bytes of a request body for each site and route that says so, by the names that `rules` has."""
+    made: dict[str | tuple[str, bytes], int] = {}
+    for table in tables:
+        name = table.hosts[0]
+        made |= {} if table.max_body is None else {name: table.max_body}
+        made |= {
+            (name, route.path.encode()): route.max_body
+            for route in table.routes
+            if route.max_body is not None
+        }
+    return made
 
 
 def read_limits(configuration: Configuration) -> ReadLimits:

@@ -30,12 +30,11 @@ from univocal_learn.importers.nginx_servers import (
 )
 from univocal_learn.importers.nginx_settings import BlockSettings, zones_of
 from univocal_learn.importers.nginx_syntax import Directive, note
-from univocal_learn.importers.nginx_values import body_size
+from univocal_learn.importers.nginx_values import LARGEST_BODY, body_size
 from univocal_learn.importers.sites import Mapped, SiteWriter
 
 _HOSTS: Final = {"$host": "site", "$http_host": "site", "$proxy_host": "upstream"}
 _OF_A_SERVER: Final = frozenset({"location", "proxy_pass", "server_name", "return", "rewrite"})
-_LARGEST_BODY: Final = 1 << 20  # bytes, nginx's default
 # Blocks of the main context that hold nothing of HTTP.
 _NOT_HTTP: Final = frozenset({"events", "stream", "mail", "rtmp"})
 
@@ -318,19 +317,22 @@ class _Import:
         }
 
     def _bounds(self, zones: frozenset[str]) -> dict[str, Any]:
-        """The bounds of requests that all sites share: the largest body, the fewest under way at once."""
-        sizes = [(each, body_size(each)) for each in _all(self._directives, "client_max_body_size")]
-        known = [size for _, size in sizes if size is not None]
+        """The bounds of requests that all sites share: the largest body, the fewest under way at once.
+
+        A site or a route with another largest body has its own.
+        """
+        known = [body_size(each) for each in _all(self._directives, "client_max_body_size")]
         around = [each for each in self._everywhere if each.name == "client_max_body_size"]
         if any(
             not around and not any(each.name == "client_max_body_size" for each in server.block)
             for server in self._picked
         ):
-            known.append(_LARGEST_BODY)
-        largest = 0 if 0 in known else max(known, default=_LARGEST_BODY)
-        for directive, size in sizes:
-            if size != largest:
-                self._notes.append(note(directive, "one limit for all sites; the largest"))
+            known.append(LARGEST_BODY)
+        largest = 0 if 0 in known else max(known, default=LARGEST_BODY)
+        for site in self._writer.sites:
+            for table in (site, *site.get("routes", ())):
+                if table.get("max_body") == largest:
+                    del table["max_body"]
         counts = [
             int(each.arguments[1])
             for each in _all(self._directives, "limit_conn")

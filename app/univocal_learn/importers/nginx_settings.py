@@ -20,7 +20,7 @@ from univocal_learn.importers.networks import ALL, CLOSED, Net, closed_beside, c
 from univocal_learn.importers.nginx_caching import cache_table
 from univocal_learn.importers.nginx_directives import is_refusal
 from univocal_learn.importers.nginx_syntax import Directive, note, words_of
-from univocal_learn.importers.nginx_values import duration
+from univocal_learn.importers.nginx_values import body_size, duration
 
 _CODINGS: Final = {"zstd": "zstd", "brotli": "br", "gzip": "gzip"}  # the best first
 # Directives of which a block has a list that replaces the one around it.
@@ -162,7 +162,7 @@ class BlockSettings:
     def tables(self, notes: list[Note]) -> dict[str, Any]:
         """The tables `access`, `request`, `response`, `cache` and `origin` of a route, if not empty.
 
-        Beside them stand `redirects` and `cookie_path`.
+        Beside them stand `redirects`, `cookie_path` and `max_body`.
         """
         access = self.access(notes)
         codings = [coding for name, coding in _CODINGS.items() if name in self.codings]
@@ -176,6 +176,7 @@ class BlockSettings:
             "origin": self.origin(),
             "redirects": "keep" if self.argument("proxy_redirect") == "off" else "",
             "cookie_path": "map" if self.listed("proxy_cookie_path") else "",
+            "max_body": body_size(self.last.get("client_max_body_size")),
         }
         return {name: table for name, table in tables.items() if table}
 

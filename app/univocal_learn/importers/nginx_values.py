@@ -19,6 +19,7 @@ _SECONDS: Final = {
     "y": 31536000.0,
 }
 _DURATION: Final = re.compile(r"([0-9]{1,9})(ms|[smhdwMy]|)")
+LARGEST_BODY: Final = 1 << 20  # bytes, nginx's default
 _BYTES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _SIZE: Final = re.compile(r"([0-9]{1,12})([kmg]?)")
 
@@ -31,7 +32,7 @@ def duration(text: str) -> float | None:
     return sum(int(number) * _SECONDS[unit] for number, unit in parts)
 
 
-def body_size(directive: Directive) -> int | None:
-    """The bytes of client_max_body_size, 0 for no limit; None for a value that is none."""
-    match = _SIZE.fullmatch("".join(directive.arguments).lower())
-    return None if match is None else int(match[1]) * _BYTES[match[2]]
+def body_size(directive: Directive | None) -> int:
+    """The bytes of client_max_body_size, 0 for no limit; nginx's default without a value that is one."""
+    match = _SIZE.fullmatch("".join(directive.arguments).lower()) if directive is not None else None
+    return LARGEST_BODY if match is None else int(match[1]) * _BYTES[match[2]]

@@ -15,7 +15,9 @@ from univocal_learn.importers.networks import CLOSED, closed_beside
 
 # The discard port: a site needs an upstream, and for what the file gives none, 502 is the honest answer.
 NOWHERE: Final = "http://127.0.0.1:9"
-_OF_A_ROUTE: Final = ("cache", "request", "response", "access", "redirects", "cookie_path")
+# What a route may say of its requests to the site's origin servers.
+_OF_REQUESTS: Final = frozenset({"connect_timeout", "read_timeout"})
+_OF_A_ROUTE: Final = ("cache", "request", "response", "access", "redirects", "cookie_path", "max_body")
 
 
 Setting: TypeAlias = str | list[str | dict[str, Any]]
@@ -257,11 +259,14 @@ class SiteWriter:
         }
         if origin:
             table["origin"] = _whole(origin)
+        is_same = route.upstream == site["upstream"] and not _has_path(route.upstream)
+        if origin and is_same and origin.keys() <= _OF_REQUESTS and self._is_known("origin", origin):
+            del table["upstream"]  # the state of the servers is one, as in nginx
         return table | own
 
-    def _is_known(self, key: str) -> bool:
+    def _is_known(self, key: str, value: object = True) -> bool:
         """Tell whether a route may have this key."""
-        routes = [{"path": "/a/", key: True}]
+        routes = [{"path": "/a/", key: value}]
         return not self._refused({"hosts": ["a.example"], "upstream": NOWHERE, "routes": routes})
 
     def _refused(self, site: dict[str, Any]) -> str:
@@ -301,6 +306,12 @@ def _unstored(route: Mapped) -> Mapped:
         return route
     kept = {key: value for key, value in route.tables.get("cache", {}).items() if key == "compress"}
     return replace(route, tables={**route.tables, "cache": {"bypass": ["*"], **kept}})
+
+
+def _has_path(upstream: Setting) -> bool:
+    first = upstream if isinstance(upstream, str) else upstream[0]
+    url = first if isinstance(first, str) else first["url"]
+    return "/" in url.partition("://")[2]
 
 
 def _whole(times: Table) -> dict[str, Any]:

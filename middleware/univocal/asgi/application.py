@@ -72,7 +72,7 @@ class Application:
     ) -> None:
         self.takes_targets: Final = False
         self._admission = admission
-        self.max_body = admission.runtime.limits.max_body
+        self.max_body = admission.max_body
         self._mounted = mounted
         self._scope = scope
         self.client = client = ScopeClient(scope, receive, send, dated=adds_date(receive, send))

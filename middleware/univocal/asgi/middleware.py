@@ -283,7 +283,7 @@ class CacheMiddleware:
             receive,
             left=client.leave,
             too_large=lambda: exchange.refuse(("body-too-large",)),
-            limit=admission.runtime.limits.max_body,
+            limit=admission.max_body,
         )
         client.exchange = exchange = Exchange(self.engine, client, admission, origin, reception, begun)
         try:

@@ -17,6 +17,7 @@ from univocal.http.upgrade import Switching, switching_fields, upgrade_fields
 from univocal.origin.balance import Balance, Member
 from univocal.origin.request_head import IDEMPOTENT
 from univocal.origin.server import OriginServer, Pending
+from univocal.origin.timeouts import Timeouts
 
 _monotonic: Final = time.monotonic
 # An origin server's failures: `overloaded` is none of its doing, and `bad-target` is the request's fault.
@@ -38,8 +39,10 @@ class Attempt:
         "_member",
         "_pending",
         "_request",
+        "_retries",
         "_sent",
         "_started",
+        "_timeouts",
         "_tried",
         "_watch",
         "write",
@@ -52,7 +55,11 @@ class Attempt:
         answer: Answer,
         watch: Watch | None,
         begun: float = 0.0,
+        timeouts: Timeouts | None = None,
+        retries: int | None = None,
     ) -> None:
+        self._timeouts = timeouts  # of the request; None: the origin server's
+        self._retries = retries  # None: the balance's
         self._begun = begun  # by the monotonic clock, with the origin server that is asked
         self._balance = balance
         self._request = request
@@ -80,7 +87,16 @@ class Attempt:
         if self._watch is not None:
             fields = self._watch.sending(server.url, fields)
         target = server.mapped(request.target)
-        pending = server.ask(request.method, target, fields, request.content, self, self._moved, request.bond)
+        pending = server.ask(
+            request.method,
+            target,
+            fields,
+            request.content,
+            self,
+            self._moved,
+            request.bond,
+            self._timeouts,
+        )
         if self._asks(member):  # else it is over, or went on to another, within the call
             self._pending = pending
 
@@ -162,7 +178,7 @@ class Attempt:
             if not self._started and (not refused.provoked or self._may_be_repeated(pending)):
                 self._sent = self._sent or refused.provoked
                 self._tried += (member,)
-                another = self._balance.another(self, self._request.key, now, self._tried)
+                another = self._balance.another(self, self._request.key, now, self._tried, self._retries)
                 if another is not None:
                     self._begun = now
                     self.ask(another)

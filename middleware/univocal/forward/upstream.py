@@ -25,6 +25,7 @@ from univocal.http.roles import Answer, OriginRequest, UnderWay, Watch
 from univocal.origin.balance import Balance, Balancing, Member
 from univocal.origin.health import HealthRule
 from univocal.origin.server import OriginServer
+from univocal.origin.timeouts import Timeouts
 from univocal.origin.upkeep import Upkeep
 
 _monotonic: Final = time.monotonic
@@ -108,10 +109,18 @@ class Upstream:
         """The origin servers, of which one answers each request."""
         return [member.server for member in self.balance.members]
 
-    def send(self, request: OriginRequest, answer: Answer, watch: Watch | None = None) -> UnderWay:
+    def send(
+        self,
+        request: OriginRequest,
+        answer: Answer,
+        watch: Watch | None = None,
+        timeouts: Timeouts | None = None,
+        retries: int | None = None,
+    ) -> UnderWay:
         """Send a request as RFC 9110 §7.6 has it, its target byte for byte; the response goes to `answer`.
 
-        The fields that `edits` set come last: nobody removes them.
+        The fields that `edits` set come last: nobody removes them. `timeouts` and `retries` are those of
+        this request, in place of the upstream's.
         """
         received, fields = request.received, request.fields
         passage = passage_of(tuple([name for name, _ in fields]))
@@ -144,7 +153,7 @@ class Upstream:
         request.own_host = self.host is None
         request.keeps = self._keeps(request.fields) if self.balance.settings.sticky else None
         now = _monotonic()
-        attempt = Attempt(self.balance, request, answer, watch, now)
+        attempt = Attempt(self.balance, request, answer, watch, now, timeouts, retries)
         tag, bond = request.origin_tag, request.bond
         if not tag and bond is not None and bond.holds:
             tag = bond.tags.get(self.balance, b"")
@@ -155,6 +164,22 @@ class Upstream:
         """The cookie by which a response keeps its client at one server; b"": it needs none."""
         session = self.balance.settings.sticky.partition(":")[2].encode()
         return b"" if session in cookie_names(fields) else session
+
+
+@dataclass(frozen=True, slots=True)
+class PatientUpstream:
+    """An upstream as a route asks it that has timeouts and retries of its own: a `NextHop`.
+
+    State and connections are the upstream's.
+    """
+
+    upstream: Upstream
+    timeouts: Timeouts
+    retries: int
+
+    def send(self, request: OriginRequest, answer: Answer, watch: Watch | None = None) -> UnderWay:
+        """Send a request by these times."""
+        return self.upstream.send(request, answer, watch, self.timeouts, self.retries)
 
 
 class _Answered:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
 from univocal.cache.codings import reduce_codings
@@ -69,6 +69,7 @@ class Admission:
     held: Sequence[Stored]  # the responses stored for its key, as it was judged
     user: bytes  # whose password has opened the way to the target; empty: nobody's
     settings: RouteSettings  # of the target's route; `rules` has those of other readings' routes, too
+    max_body: int = field(init=False, repr=False, compare=False)  # bytes of content; 0: no limit
 
     def __init__(
         self,
@@ -105,6 +106,7 @@ class Admission:
         self.held = held
         self.user = user
         self.settings = settings
+        self.max_body = runtime.limits.max_body if settings is NO_SETTINGS else settings.max_body
 
     def refused(self, reasons: Sequence[str]) -> Admission:
         """The same request, refused."""
@@ -169,12 +171,13 @@ class Gate:
         settings = runtime.settings_of(canonical.site, canonical.route)
         is_named = settings.edits.named_request is not None or settings.edits.named_response is not None
         settings = _filled(settings, canonical, peer, received, user) if is_named else settings
+        if plan is None and 0 < settings.max_body < (content_length(fields) or 0):
+            return _refused(received, fields, runtime, peer, ("body-too-large",))
         rules = runtime.protected(settings.rules, canonical)
         profile = canonical.route.profile
         tags = path_tags(canonical.target, profile) if profile.tags else NO_NAMES
         kept, tag = admitted(fields, canonical, plan, received.method, rules.keyed), b""
-        if settings.sticky:
-            kept, tag = take_affinity(kept, settings.sticky)
+        kept, tag = take_affinity(kept, settings.sticky) if settings.sticky else (kept, tag)
         if rules.accept_encoding == "reduce" and received.method in {b"GET", b"HEAD"}:
             kept = reduce_codings(kept)
         if settings.edits.request is not None:
@@ -461,7 +464,8 @@ def _fault(received: Received, fields: Fields, runtime: Runtime, plan: Plan | No
         return "target-too-long"
     if limits.max_fields and len(fields) > limits.max_fields:
         return "fields-too-large"
-    if limits.max_body and plan is None and (content_length(fields) or 0) > limits.max_body:
+    # A route may allow more.
+    if plan is None and not runtime.max_bodies and 0 < limits.max_body < (content_length(fields) or 0):
         return "body-too-large"
     return ""
 

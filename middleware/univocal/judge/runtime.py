@@ -88,6 +88,7 @@ class RouteSettings:
     pages: ErrorPages | None = None
     next_hop: NextHop | None = None  # None: the application behind has its own
     sticky: bytes = b""  # the cookie that keeps clients at one origin server; empty: none does
+    max_body: int = 0  # bytes of a request's content; 0: no limit
 
     @property
     def looks_at_cookies(self) -> bool:
@@ -129,8 +130,12 @@ class Runtime:
     )
     # By the names that routes call them; none: the application behind has its own.
     upstreams: Mapping[str, NextHop] = field(default_factory=lambda: MappingProxyType({}))
-    # By the same names, the cookies that keep clients at one origin server.
+    # By the names that `rules` has, of routes that ask their site's upstream by times of their own.
+    next_hops: Mapping[tuple[str, bytes], NextHop] = field(default_factory=lambda: MappingProxyType({}))
+    # By the names of upstreams, the cookies that keep clients at one origin server.
     sticky: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
+    # By the names that `rules` has, the bytes of a request's content; without one, those of `limits`.
+    max_bodies: Mapping[str | tuple[str, bytes], int] = field(default_factory=lambda: MappingProxyType({}))
     request_ids: RequestIds | None = None  # None: requests have no names
     _routes: dict[tuple[str, bytes], RouteSettings] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -147,8 +152,9 @@ class Runtime:
                 edits=self.edits.get(place) or self.edits.get(site.name, NO_EDITS),
                 restriction=self.restrictions.get(place) or self.restrictions.get(site.name),
                 pages=self.pages.get(place) or self.pages.get(site.name) or self.pages.get(""),
-                next_hop=upstreams.get(upstream) or upstreams.get(""),
+                next_hop=self.next_hops.get(place) or upstreams.get(upstream) or upstreams.get(""),
                 sticky=self.sticky.get(upstream, b""),
+                max_body=self.max_bodies.get(place, self.max_bodies.get(site.name, self.limits.max_body)),
             )
         return settings
 

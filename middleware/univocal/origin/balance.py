@@ -178,10 +178,18 @@ class Balance(Generic[Server]):
         return None if chosen is None else self._give(asker, chosen)
 
     def another(
-        self, asker: object, key: bytes, now: float, tried: Collection[Member[Server]]
+        self,
+        asker: object,
+        key: bytes,
+        now: float,
+        tried: Collection[Member[Server]],
+        retries: int | None = None,
     ) -> Member[Server] | None:
-        """The member to ask after those that failed; None if there is none, or no retry is left."""
-        if len(tried) > self.settings.retries:
+        """The member to ask after those that failed; None if there is none, or no retry is left.
+
+        `retries` are those of this request, in place of the balance's.
+        """
+        if len(tried) > (self.settings.retries if retries is None else retries):
             return None
         member = self._choose(key, now, tried)
         if member is None or not self._budget.spend(now):

@@ -133,17 +133,20 @@ class OriginServer:
         answer: Answer,
         moved: Callable[[str], None] | None = None,
         bond: Bond | None = None,
+        timeouts: Timeouts | None = None,
     ) -> Pending:
         """Send a request, its target byte for byte; the answer is told of what comes back.
 
         `moved` is told the address of the rival that the request goes to, if that accepts a connection first.
-        A connection that is authenticated is the `bond`'s, and is closed without one.
+        A connection that is authenticated is the `bond`'s, and is closed without one. `timeouts` are those of
+        this request alone.
         Its failures are RefusedErrors: origin-unreachable, origin-timeout, origin-bad-response, overloaded,
         or bad-target for a target that no request line can hold; that one may reach it before this returns.
         """
+        timeouts = timeouts or self._timeouts
         if self._connections is None:
             assert self._foreign is not None
-            return self._foreign.ask(method, target, fields, content, answer, self._timeouts, self._failure)
+            return self._foreign.ask(method, target, fields, content, answer, timeouts, self._failure)
         try:
             return self._connections.ask(
                 self._endpoint,
@@ -152,7 +155,7 @@ class OriginServer:
                 fields,
                 content,
                 answer,
-                self._timeouts,
+                timeouts,
                 self._failure,
                 None if self.rivals is None else self._racing,
                 moved,
