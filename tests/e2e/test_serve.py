@@ -182,7 +182,7 @@ def test_requests_beyond_the_limits_are_refused(
     assert ask(proxy, "/", "en.example", "POST", body="0123456789x").status == 413
 
 
-def test_a_site_and_a_route_have_largest_bodies_of_their_own(
+def test_sites_and_routes_have_largest_bodies_of_their_own(
     start: Fixture, configured: Fixture, origin: Any, ask: Fixture
 ) -> None:
     site = f"""[[sites]]

@@ -334,7 +334,7 @@ def test_a_refusal_tells_the_name_of_its_request(
         assert f"<code>{line['request_id']}</code>".encode() in answer.body
 
 
-def test_a_page_of_ones_own_tells_the_name_of_its_request(
+def test_a_page_of_ones_own_tells_the_requests_name(
     serve: Fixture, ask: Fixture, tmp_path: Path
 ) -> None:
     (tmp_path / "pages").mkdir()
@@ -345,7 +345,7 @@ def test_a_page_of_ones_own_tells_the_name_of_its_request(
     assert answer.value("content-length") == str(len(answer.body))
 
 
-def test_a_response_that_varies_by_the_name_is_for_one_request(
+def test_a_response_that_varies_by_name_is_not_shared(
     serve: Fixture, ask: Fixture, origin: Any
 ) -> None:
     origin.fields = "Cache-Control: max-age=60\r\nVary: X-Request-Id"
