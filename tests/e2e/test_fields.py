@@ -384,9 +384,7 @@ def test_a_stored_response_depends_on_no_client(program: Program, origin: Any, a
     assert ask(proxy, "/a", "a.example").value("X-Client") == "of a.example"
 
 
-def test_check_refuses_unknown_names_and_warns_of_fields_left_out(
-    univocal: Fixture, tmp_path: Path
-) -> None:
+def test_check_refuses_unknown_names_and_warns_of_fields_left_out(univocal: Fixture, tmp_path: Path) -> None:
     file = tmp_path / "univocal.toml"
     text = HEAD + NAMED.replace("@", "http://127.0.0.1:1")
     file.write_text(text.replace("{client}", "{clinet}"))

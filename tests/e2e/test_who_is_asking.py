@@ -334,9 +334,7 @@ def test_a_refusal_tells_the_name_of_its_request(
         assert f"<code>{line['request_id']}</code>".encode() in answer.body
 
 
-def test_a_page_of_ones_own_tells_the_requests_name(
-    serve: Fixture, ask: Fixture, tmp_path: Path
-) -> None:
+def test_a_page_of_ones_own_tells_the_requests_name(serve: Fixture, ask: Fixture, tmp_path: Path) -> None:
     (tmp_path / "pages").mkdir()
     (tmp_path / "pages" / "4xx.html").write_text("<h1>Tell us {request_id}</h1>")
     running = serve('error_pages = "pages"')
@@ -345,9 +343,7 @@ def test_a_page_of_ones_own_tells_the_requests_name(
     assert answer.value("content-length") == str(len(answer.body))
 
 
-def test_a_response_that_varies_by_name_is_not_shared(
-    serve: Fixture, ask: Fixture, origin: Any
-) -> None:
+def test_a_response_that_varies_by_name_is_not_shared(serve: Fixture, ask: Fixture, origin: Any) -> None:
     origin.fields = "Cache-Control: max-age=60\r\nVary: X-Request-Id"
     running = serve(TRUSTS_NOBODY)
     answers = [ask(running.proxy, "/a", "a.example", fields=NAMED).body for _ in range(3)]

@@ -26,6 +26,7 @@ _PLACES: Final = {
     "canonicalize": "univocal_app.commands.explain:canonicalize_command",
     "check": "",
     "purge": "univocal_app.commands.purge:purge_command",
+    "warm": "univocal_app.commands.warm:warm_command",
     "origins": "univocal_app.commands.origins:origins_command",
     "probe": "univocal_learn.commands:probe_command",
     "discover": "univocal_learn.commands:discover_command",

@@ -36,6 +36,7 @@ Tags = Annotated[
 Prefixes = Annotated[
     list[str] | None, typer.Option(metavar="URL", help="Purge URLs that begin with this one. Repeatable.")
 ]
+Rate = Annotated[float, typer.Option(metavar="N", min=0.001, help="Requests a second, at most.")]
 Patterns = Annotated[list[str] | None, typer.Option(metavar="RE2", help="Purge URLs that match. Repeatable.")]
 
 _UNSENDABLE: Final = re.compile(rb"[^!-~]")
@@ -53,6 +54,10 @@ def purge_command(
     prefix: Prefixes = None,
     pattern: Patterns = None,
     soft: Annotated[bool, typer.Option("--soft", help="Mark stale instead of removing.")] = False,
+    refetch: Annotated[
+        bool, typer.Option("--refetch", help="Request each purged URL anew, so that it is stored again.")
+    ] = False,
+    rate: Rate = 20,
     everything: Annotated[bool, typer.Option("--all", help="Purge everything.")] = False,
     via: Annotated[
         str | None,
@@ -79,31 +84,41 @@ def purge_command(
 
     Exit status: 0 if every purge was confirmed, 1 if not, 2 usage error.
     """
+    if refetch and not (urls or file):
+        raise typer.BadParameter("--refetch needs URLs: nobody knows those that a tag or a pattern means")
     if not (urls or file or tag or prefix or pattern or everything):
         raise typer.BadParameter("nothing to purge: give a URL, --file, --tag, --prefix, --pattern or --all")
     source = context.get_parameter_source("admin")
     if via is not None and source is not None and source.name == "ENVIRONMENT":
         admin = None  # the variable may name another proxy's
     try:
-        purger = Purger.from_options(via, admin, token_env, trust(ca, insecure=insecure), soft=soft)
+        context_of_tls = trust(ca, insecure=insecure)
+        purger = Purger.from_options(via, admin, token_env, context_of_tls, soft=soft, refetch=refetch)
         in_files = read_urls([*(file or []), *(url for url in urls or [] if url == "-")])
         named = [url for url in urls or [] if url != "-"]
         listed_jobs = jobs([*named, *in_files], tag or [], prefix or [], pattern or [], everything=everything)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    raise typer.Exit(0 if _all_confirmed(purger, listed_jobs) else 1)
+    results = _all_results(purger, listed_jobs)
+    is_done = all(result.confirmed for result in results)
+    if refetch and (via is not None or admin is None):
+        from univocal_app.commands.warm import Warmer  # noqa: PLC0415  it imports this module
+
+        purged = [each.job.value for each in results if each.confirmed and each.job.by == "url"]
+        is_done = Warmer(via, context_of_tls, rate).warm(purged, [{}]) and is_done
+    raise typer.Exit(0 if is_done else 1)
 
 
-def _all_confirmed(purger: Purger, listed_jobs: Sequence[Job]) -> bool:
+def _all_results(purger: Purger, listed_jobs: Sequence[Job]) -> list[Result]:
     """Carry out each job and print its result."""
-    results = []
+    results = list[Result]()
     with closing(purger), progress("purging", len(listed_jobs)) as tell:
         for job in listed_jobs:
             results.append(purger.carry_out(job))
             tell(results[-1].line())
     for line in filter(None, (advice(results, purger.port), summary(results))):
         typer.echo(line, err=True)
-    return all(result.confirmed for result in results)
+    return results
 
 
 @dataclass(frozen=True)
@@ -120,12 +135,13 @@ class Job:
             return _UNSENDABLE_TAG(self.value) is not None
         return self.by in {"pattern", "all"}
 
-    def document(self, *, soft: bool) -> bytes:
+    def document(self, *, soft: bool, refetch: bool = False) -> bytes:
         """The content of `POST /-/purge`. Raises ValueError for a URL that has no host."""
         value: object = True if self.by == "all" else self.value
         if self.by in {"url", "prefix"}:
             value = _sendable(self.value)
-        return json.dumps({self.by: value, "soft": soft}).encode()
+        again = {"refetch": True} if refetch and self.by == "url" else {}
+        return json.dumps({self.by: value, "soft": soft, **again}).encode()
 
 
 @dataclass(frozen=True)
@@ -232,7 +248,9 @@ class Purger:
         context: ssl.SSLContext | None = None,
         *,
         soft: bool,
+        refetch: bool = False,
     ) -> None:
+        self._refetch = refetch
         self._proxy, self._admin, self._context = proxy, admin, context
         self._is_said = not (proxy is None and admin is None)
         self._admin_is_known = admin is not None
@@ -249,11 +267,12 @@ class Purger:
         context: ssl.SSLContext | None = None,
         *,
         soft: bool,
+        refetch: bool = False,
     ) -> Purger:
         """Raise ValueError for an invalid address, and for a token that cannot be sent."""
         proxy = None if via is None else Server(via, context, "a proxy")
         listener = None if admin is None else Server(admin, context)
-        return cls(proxy, listener, token_in(token_env), context, soft=soft)
+        return cls(proxy, listener, token_in(token_env), context, soft=soft, refetch=refetch)
 
     @property
     def port(self) -> int | None:
@@ -281,7 +300,8 @@ class Purger:
             if server is proxy:
                 status, content = server.ask("PURGE", *self._request(job))
             else:
-                status, content = server.ask("POST", "/-/purge", self._fields, job.document(soft=self._soft))
+                document = job.document(soft=self._soft, refetch=self._refetch)
+                status, content = server.ask("POST", "/-/purge", self._fields, document)
         except ValueError as error:
             return Result(job, str(error))
         except (OSError, http.client.HTTPException) as error:
@@ -296,7 +316,7 @@ class Purger:
         """The proxy for a job, None if the admin listener gets everything."""
         if self._is_said:
             return self._proxy
-        address = _loopback(job.value) if job.by in {"url", "prefix"} else None
+        address = loopback(job.value) if job.by in {"url", "prefix"} else None
         return self._at(address or VIA)
 
     def _listener(self, proxy: Server | None) -> Server:
@@ -319,14 +339,13 @@ class Purger:
             fields["Soft-Purge"] = "1"
         if job.by == "tag":
             return "/", fields | {"Surrogate-Key": job.value}
-        url = Url.parse(_sendable(job.value))
-        fields["Host"] = url.authority.decode("latin-1")
+        target, host = request_of(job.value)
         if job.by == "prefix":
-            return url.absolute.decode("ascii"), fields | {"X-Purge-Method": "prefix"}
-        return url.origin_form.decode("ascii"), fields
+            return _sendable(job.value), fields | host | {"X-Purge-Method": "prefix"}
+        return target, fields | host
 
 
-def _loopback(text: str) -> str | None:
+def loopback(text: str) -> str | None:
     """The address that a URL names, if it is one of this machine alone (RFC 6761 §6.3)."""
     url = Url.parse(text)
     parsed = parse_authority(url.authority)
@@ -344,6 +363,14 @@ def _loopback(text: str) -> str | None:
         if not is_loopback:
             return None
     return f"{url.scheme.decode()}://{name}:{DEFAULT_PORTS[url.scheme] if port is None else port}"
+
+
+def request_of(text: str) -> tuple[str, dict[str, str]]:
+    """The target of a request for a URL, and its Host field. Raises ValueError for one without a host."""
+    url = Url.parse(_sendable(text))
+    if not url.authority or _UNSENDABLE.search(url.authority):
+        raise ValueError(f"{text!r} names no host: write http://HOST/PATH")
+    return url.origin_form.decode("ascii"), {"Host": url.authority.decode("ascii")}
 
 
 def _sendable(text: str) -> str:

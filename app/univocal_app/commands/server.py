@@ -96,21 +96,46 @@ class Server:
                 raise
         return self._ask(method, target, fields, content)
 
+    def fetch(self, target: str, fields: dict[str, str], most: int) -> tuple[int, str, bytes]:
+        """Status, Cache-Status and at most so many first bytes of the answer to a GET. Raises as `ask`."""
+        is_kept = self._kept.sock is not None
+        try:
+            return self._fetch(target, fields, most)
+        except (ConnectionError, http.client.HTTPException):
+            if not is_kept:
+                raise
+        return self._fetch(target, fields, most)
+
+    def _fetch(self, target: str, fields: dict[str, str], most: int) -> tuple[int, str, bytes]:
+        try:
+            response = self._send("GET", target, fields)
+            content = response.read(most)
+            while response.read(65536):
+                pass  # it is stored once it has come whole
+            return response.status, response.getheader("Cache-Status", ""), content
+        except (OSError, http.client.HTTPException):
+            self._kept.close()
+            raise
+
     def _ask(self, method: str, target: str, fields: dict[str, str], content: bytes) -> tuple[int, bytes]:
         try:
-            if self._kept.sock is None:
-                self._open(self._kept)
-            # By hand, for a Host of our own and for targets that urllib would respell.
-            self._kept.putrequest(method, target, skip_host="Host" in fields, skip_accept_encoding=True)
-            for name, value in fields.items():
-                self._kept.putheader(name, value)
-            self._kept.putheader("Content-Length", str(len(content)))
-            self._kept.endheaders(content)
-            response = self._kept.getresponse()
+            response = self._send(method, target, fields | {"Content-Length": str(len(content))}, content)
             return response.status, response.read()
         except (OSError, http.client.HTTPException):
             self._kept.close()
             raise
+
+    def _send(
+        self, method: str, target: str, fields: dict[str, str], content: bytes = b""
+    ) -> http.client.HTTPResponse:
+        if self._kept.sock is None:
+            self._open(self._kept)
+        # By hand, for a Host of our own and for targets that urllib would respell.
+        self._kept.putrequest(method, target, skip_host="Host" in fields, skip_accept_encoding=True)
+        for name, value in fields.items():
+            self._kept.putheader(name, value)
+        self._kept.endheaders(content or None)
+        return self._kept.getresponse()
 
     def _connection(self) -> http.client.HTTPConnection:
         if self.scheme == "https":

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import unquote_to_bytes
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message
 
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.scope import request_line
 from univocal.engine.outcome import Outcome, Times
 from univocal.engine.purge import Purged, carry_out, foresee
 from univocal.http.errors import RefusedError
-from univocal.http.messages import Fields
+from univocal.http.messages import EXTENSION, Fields
 from univocal.judge.orders import PURGES, may_purge, ordered
 from univocal.judge.trust import Peer
 from univocal_app.observe.admin_hosts import Hosts
 from univocal_app.observe.admin_problems import FRESH, bad_request, refusal
+from univocal_app.observe.explain import Url
 
+logger: Final = logging.getLogger("univocal")
+REFETCH_RATE: Final = 20  # requests a second, at most
 MAX_PURGE: Final = 4 * 2**20  # bytes of a purge request's content
 
 
@@ -83,10 +90,66 @@ class _PurgeRequest:
             raise RefusedError("purge-forbidden")
         if not self.hosts.has(request.scope):
             raise RefusedError("unknown-host")
-        order = await ordered(await content_of(request), gate.runtime)
+        document = await content_of(request)
+        again = _to_refetch(document)
+        order = await ordered(document, gate.runtime)
         self.purged = Purged(order)
         self.purged = await carry_out(order, self.proxy.tiers, time.time())
+        if again:
+            task = asyncio.get_running_loop().create_task(_refetch(self.proxy, again))
+            self.proxy.engine.tasks.add(task)
+            task.add_done_callback(self.proxy.engine.tasks.discard)
         return self.purged
+
+
+def _to_refetch(document: dict[str, object]) -> list[str]:
+    """The URLs that are to be stored again; `refetch` goes from the document. Raises ValueError."""
+    refetch = document.pop("refetch", False)
+    if not isinstance(refetch, bool):
+        raise ValueError(f"refetch: found {refetch!r}; allowed: true or false")
+    urls = document.get("urls", [document.get("url")])
+    if not refetch:
+        return []
+    if not isinstance(urls, list) or not all(isinstance(url, str) for url in urls):
+        raise ValueError("refetch: found true; allowed: false without url or urls")
+    return [url for url in urls if isinstance(url, str)]
+
+
+async def _refetch(proxy: CacheMiddleware, urls: Sequence[str]) -> None:
+    """Ask for each URL as a client of whom nothing is known does, one after the other."""
+    left = asyncio.Event()
+
+    async def receive() -> Message:
+        await left.wait()  # for ever: nobody leaves
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        """Take nothing down: the response is for the store."""
+
+    for url in urls:
+        begun = time.monotonic()
+        parsed = Url.parse(url)
+        path, _, query = parsed.origin_form.partition(b"?")
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": "GET",
+            "scheme": parsed.scheme.decode("latin-1"),
+            "path": unquote_to_bytes(path).decode("utf-8", "replace"),
+            "raw_path": path,
+            "query_string": query,
+            "root_path": "",
+            "headers": [(b"host", parsed.authority), (b"user-agent", b"univocal")],
+            "client": None,
+            "server": None,
+            "extensions": {EXTENSION: {"target": parsed.origin_form}},
+        }
+        try:
+            await proxy(scope, receive, send)
+        except Exception:
+            logger.exception("%s could not be requested again", url)
+        await asyncio.sleep(begun + 1 / REFETCH_RATE - time.monotonic())
 
 
 async def preview(proxy: CacheMiddleware, request: Request) -> Response:
