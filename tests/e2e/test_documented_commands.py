@@ -83,6 +83,9 @@ ELSEWHERE = {
         "tests/integration/test_bench_observe.py::test_what_counting_costs_is_measured_for_each_who_counts"
     ),
     # Other machines, the system's services, indexes.
+    r"univocal warm --sitemap .*": By(
+        "tests/e2e/test_warming.py::test_a_sitemap_and_an_index_of_them_name_the_urls"
+    ),
     r"docker compose .*": TOURED,
     r"curl .*wiki\.localhost:8082/.*": TOURED,
     r"\.venv/bin/uvicorn shop:app .*|(curl|\.venv/bin/univocal purge) .*127\.0\.0\.1:8000/.*": By(
@@ -291,7 +294,7 @@ class Scene:
         text = command.text.replace(".venv/bin/univocal", "univocal")
         text = text.replace("/var/log/univocal", str(self.folder))
         of_the_demo = command.page in {"docs/tutorial.md", "docs/how-to/page.md"} or ".localhost" in text
-        if not re.search(r"curl|univocal (purge|top)", text):
+        if not re.search(r"curl|univocal (purge|top|warm)", text):
             return text
         running = self.the_demo() if of_the_demo else self.the_proxy()
         if of_the_demo:
@@ -303,6 +306,7 @@ class Scene:
         )
         text = text.replace("univocal top", f"univocal top --admin http://127.0.0.1{admin}")
         listeners = f"--via http://127.0.0.1{proxy} --admin http://127.0.0.1{admin}"
+        text = text.replace("univocal warm", f"univocal warm --via http://127.0.0.1{proxy}")
         text = text.replace("univocal purge", f"univocal purge {listeners}")
         return text.replace("curl ", r"curl -sS -w '%{stderr}status %{http_code}' ")
 

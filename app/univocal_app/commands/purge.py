@@ -6,40 +6,29 @@ import http.client
 import json
 import re
 import ssl
-import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from ipaddress import ip_address
-from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import typer
 
-from univocal.http.authority import DEFAULT_PORTS, parse_authority
 from univocal_app.commands.progress import progress
 from univocal_app.commands.server import TOKEN_ENV, Ca, Insecure, Server, TokenEnv, token_in, trust
+from univocal_app.commands.urls import VIA, Files, Rate, Urls, loopback, read_urls, request_of, sendable
+from univocal_app.commands.warm import Warmer
 from univocal_app.observe.explain import Url
 
-VIA: Final = "http://127.0.0.1:8080"
 ADDRESSES: Final = "--via ADDRESS names another proxy, --admin ADDRESS its admin listener"
 
-Urls = Annotated[
-    list[str] | None, typer.Argument(metavar="URL", help="Any spelling; - reads URLs from standard input.")
-]
-Files = Annotated[
-    list[str] | None, typer.Option(metavar="FILE", help="A file of URLs, one a line. Repeatable.")
-]
 Tags = Annotated[
     list[str] | None, typer.Option(metavar="TAG", help="Purge responses with this tag. Repeatable.")
 ]
 Prefixes = Annotated[
     list[str] | None, typer.Option(metavar="URL", help="Purge URLs that begin with this one. Repeatable.")
 ]
-Rate = Annotated[float, typer.Option(metavar="N", min=0.001, help="Requests a second, at most.")]
 Patterns = Annotated[list[str] | None, typer.Option(metavar="RE2", help="Purge URLs that match. Repeatable.")]
 
-_UNSENDABLE: Final = re.compile(rb"[^!-~]")
 _PORT: Final = re.compile(rb":[0-9]*\Z")
 _DEFAULT_PORTS: Final = (80, 443)
 _UNSENDABLE_TAG: Final = re.compile(r"[^!-+\--~]").search
@@ -102,8 +91,6 @@ def purge_command(
     results = _all_results(purger, listed_jobs)
     is_done = all(result.confirmed for result in results)
     if refetch and (via is not None or admin is None):
-        from univocal_app.commands.warm import Warmer  # noqa: PLC0415  it imports this module
-
         purged = [each.job.value for each in results if each.confirmed and each.job.by == "url"]
         is_done = Warmer(via, context_of_tls, rate).warm(purged, [{}]) and is_done
     raise typer.Exit(0 if is_done else 1)
@@ -139,7 +126,7 @@ class Job:
         """The content of `POST /-/purge`. Raises ValueError for a URL that has no host."""
         value: object = True if self.by == "all" else self.value
         if self.by in {"url", "prefix"}:
-            value = _sendable(self.value)
+            value = sendable(self.value)
         again = {"refetch": True} if refetch and self.by == "url" else {}
         return json.dumps({self.by: value, "soft": soft, **again}).encode()
 
@@ -159,22 +146,6 @@ class Result:
         return f"{self.job.value}\t{self.said}"
 
 
-def read_urls(names: Sequence[str]) -> list[str]:
-    """The URLs in these files, one a line; "-" is standard input, blank lines and those with # are skipped.
-
-    Raises ValueError for a file that cannot be read.
-    """
-    lines: list[str] = []
-    for name in names:
-        try:
-            octets = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-            lines += octets.decode("utf-8-sig").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(f"cannot read URLs from {name!r}: {error}") from None
-    urls = (line.strip() for line in lines)
-    return [url for url in urls if url and not url.startswith("#")]
-
-
 def jobs(
     urls: Sequence[str],
     tags: Sequence[str],
@@ -185,8 +156,7 @@ def jobs(
 ) -> list[Job]:
     """Raises ValueError for what cannot be asked for."""
     for text in [*urls, *prefixes]:
-        if _UNSENDABLE.search(Url.parse(text).authority):
-            raise ValueError(f"{text!r} names no host: write http://HOST/PATH")
+        request_of(text)
     if "" in tags:
         raise ValueError("--tag '': a tag has at least one character")
     listed = [Job("url", url) for url in urls]
@@ -341,43 +311,8 @@ class Purger:
             return "/", fields | {"Surrogate-Key": job.value}
         target, host = request_of(job.value)
         if job.by == "prefix":
-            return _sendable(job.value), fields | host | {"X-Purge-Method": "prefix"}
+            return sendable(job.value), fields | host | {"X-Purge-Method": "prefix"}
         return target, fields | host
-
-
-def loopback(text: str) -> str | None:
-    """The address that a URL names, if it is one of this machine alone (RFC 6761 §6.3)."""
-    url = Url.parse(text)
-    parsed = parse_authority(url.authority)
-    if parsed is None:
-        return None
-    host, port = parsed
-    name = host.decode("ascii").removesuffix(".")
-    if name == "localhost" or name.endswith(".localhost"):
-        name = "localhost"  # not every system resolves the names below it
-    else:
-        try:
-            is_loopback = ip_address(name.strip("[]")).is_loopback
-        except ValueError:
-            return None
-        if not is_loopback:
-            return None
-    return f"{url.scheme.decode()}://{name}:{DEFAULT_PORTS[url.scheme] if port is None else port}"
-
-
-def request_of(text: str) -> tuple[str, dict[str, str]]:
-    """The target of a request for a URL, and its Host field. Raises ValueError for one without a host."""
-    url = Url.parse(_sendable(text))
-    if not url.authority or _UNSENDABLE.search(url.authority):
-        raise ValueError(f"{text!r} names no host: write http://HOST/PATH")
-    return url.origin_form.decode("ascii"), {"Host": url.authority.decode("ascii")}
-
-
-def _sendable(text: str) -> str:
-    """The URL with what no request line can hold percent-encoded, as every client does."""
-    url = Url.parse(text)
-    target = _UNSENDABLE.sub(lambda octet: b"%%%02X" % octet[0][0], url.target)
-    return Url(url.scheme, url.authority, target).absolute.decode("latin-1")
 
 
 def _result(job: Job, status: int, content: bytes) -> Result:

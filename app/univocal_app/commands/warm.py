@@ -18,8 +18,8 @@ import typer
 
 from univocal.http.grammar import is_token
 from univocal_app.commands.progress import progress
-from univocal_app.commands.purge import VIA, Files, Rate, Urls, loopback, read_urls, request_of
 from univocal_app.commands.server import Ca, Insecure, Server, trust
+from univocal_app.commands.urls import VIA, Files, Rate, Urls, loopback, read_urls, request_of
 from univocal_app.observe.explain import Url
 from univocal_app.terminal import printable
 
@@ -74,7 +74,7 @@ def warm_command(
 
 
 class Fetched(NamedTuple):
-    """What came of one request; `status` 0: there was no response."""
+    """The result of one request; `status` 0: there was no response."""
 
     url: str
     status: int

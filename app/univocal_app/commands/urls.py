@@ -1,0 +1,77 @@
+"""URLs that a command names, and the requests for them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from univocal.http.authority import DEFAULT_PORTS, parse_authority
+from univocal_app.observe.explain import Url
+
+VIA: Final = "http://127.0.0.1:8080"
+_UNSENDABLE: Final = re.compile(rb"[^!-~]")
+
+Urls = Annotated[
+    list[str] | None, typer.Argument(metavar="URL", help="Any spelling; - reads URLs from standard input.")
+]
+Files = Annotated[
+    list[str] | None, typer.Option(metavar="FILE", help="A file of URLs, one a line. Repeatable.")
+]
+Rate = Annotated[float, typer.Option(metavar="N", min=0.001, help="Requests a second, at most.")]
+
+
+def read_urls(names: Sequence[str]) -> list[str]:
+    """The URLs in these files, one a line; "-" is standard input, blank lines and those with # are skipped.
+
+    Raises ValueError for a file that cannot be read.
+    """
+    lines: list[str] = []
+    for name in names:
+        try:
+            octets = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+            lines += octets.decode("utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"cannot read URLs from {name!r}: {error}") from None
+    urls = (line.strip() for line in lines)
+    return [url for url in urls if url and not url.startswith("#")]
+
+
+def loopback(text: str) -> str | None:
+    """The address that a URL names, if it is one of this machine alone (RFC 6761 §6.3)."""
+    url = Url.parse(text)
+    parsed = parse_authority(url.authority)
+    if parsed is None:
+        return None
+    host, port = parsed
+    name = host.decode("ascii").removesuffix(".")
+    if name == "localhost" or name.endswith(".localhost"):
+        name = "localhost"  # not every system resolves the names below it
+    else:
+        try:
+            is_loopback = ip_address(name.strip("[]")).is_loopback
+        except ValueError:
+            return None
+        if not is_loopback:
+            return None
+    return f"{url.scheme.decode()}://{name}:{DEFAULT_PORTS[url.scheme] if port is None else port}"
+
+
+def request_of(text: str) -> tuple[str, dict[str, str]]:
+    """The target of a request for a URL, and its Host field. Raises ValueError for one without a host."""
+    url = Url.parse(sendable(text))
+    if not url.authority or _UNSENDABLE.search(url.authority):
+        raise ValueError(f"{text!r} names no host: write http://HOST/PATH")
+    return url.origin_form.decode("ascii"), {"Host": url.authority.decode("ascii")}
+
+
+def sendable(text: str) -> str:
+    """The URL with what no request line can hold percent-encoded, as every client does."""
+    url = Url.parse(text)
+    target = _UNSENDABLE.sub(lambda octet: b"%%%02X" % octet[0][0], url.target)
+    return Url(url.scheme, url.authority, target).absolute.decode("latin-1")
