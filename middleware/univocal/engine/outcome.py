@@ -359,7 +359,7 @@ class Account:
         self.client = ""  # the client's name, under which its requests under way are counted
 
     def note_origin(self, landing: Landing | None) -> None:
-        """Take note of the origin server that answered, if one did and is known."""
+        """Record the origin server that answered, if one did and is known."""
         if isinstance(landing, Relayed):
             self.server, self.origin_seconds = landing.response.server, landing.response.seconds
         elif isinstance(landing, Renewed):
