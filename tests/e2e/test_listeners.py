@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -260,6 +261,27 @@ def test_a_proxy_introduces_its_client(serve: Fixture) -> None:
     assert clients(running) == [("192.0.2.7", 200), ("127.0.0.1", 200)]
 
 
+@pytest.mark.parametrize("workers", ["", "workers = 2\n"])
+@pytest.mark.parametrize("is_introduced", [True, False])
+def test_one_listener_takes_a_proxy_header_and_another_none(
+    serve: Fixture, workers: str, is_introduced: bool
+) -> None:
+    own = str(is_introduced).lower()
+    running = serve(
+        f'listen = ["{ANY}", {{ address = "{ANY}", proxy_protocol = {own} }}]\n'
+        f"proxy_protocol = {str(not is_introduced).lower()}\n{workers}"
+    )
+    first, second = (urlsplit(url) for url in urls(running))
+    introduced, plain = (second, first) if is_introduced else (first, second)
+    for target, head, status in (
+        (introduced, HEADER + GET, b" 200 "),
+        (introduced, GET, b" 400 "),
+        (plain, GET, b" 200 "),
+        (plain, HEADER + GET, b" 400 "),
+    ):
+        assert status in exchange((target.hostname, target.port), head).partition(b"\r\n")[0]
+
+
 def test_an_introduced_client_has_its_own_rights(serve: Fixture) -> None:
     """It is no trusted proxy, and the loopback address of the proxy gives it none."""
     running = serve(PROXIED)
@@ -373,6 +395,8 @@ def test_a_listener_with_sites_has_them_for_itself(serve: Fixture, origin: Any, 
         ('listen = [{ address = "127.0.0.1:0", site = [] }]', "server.listen[0].site"),
         ('listen = [{ address = "there", sites = ["en.example"] }]', "server.listen[0].address"),
         ('listen = [{ address = "127.0.0.1:0", sites = "en.example" }]', "server.listen[0].sites"),
+        ('listen = [{ address = "127.0.0.1:0", proxy_protocol = 1 }]', "server.listen[0].proxy_protocol"),
+        ('admin = [{ address = "127.0.0.1:0", proxy_protocol = true }]', "server.admin"),
     ],
 )
 def test_a_wrong_listener_is_named(univocal: Fixture, tmp_path: Path, listen: str, key: str) -> None:

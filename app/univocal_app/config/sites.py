@@ -78,9 +78,10 @@ class SiteReader:
         for number, route in enumerate(table.routes):
             name = f"{place}.routes[{number}]"
             chosen = self._profile(route.profile, name) if route.profile else profile
-            for key in route.origin.model_fields_set - OF_REQUESTS if route.upstream is None else ():
+            wrong = route.origin.model_dump(exclude_unset=True, exclude=set(OF_REQUESTS))
+            if route.upstream is None and wrong:
                 allowed = f"{', '.join(sorted(OF_REQUESTS))}, without an upstream of the route's own"
-                self._object(f"{name}.origin.{key}", getattr(route.origin, key), allowed)
+                self._object(f"{name}.origin", wrong, allowed)
             with self.objections, self._placed(name):
                 upstream = name if name in owned else place
                 routes.append(_route(route, chosen, upstream, owned[upstream], table))

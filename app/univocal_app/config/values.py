@@ -26,10 +26,11 @@ class Address(NamedTuple):
     host: str
     port: int
     sites: tuple[str, ...] = ()  # that this listener serves, and none without them does; (): the others
+    proxy_protocol: bool | None = None  # None: as the server's setting says
 
     def __repr__(self) -> str:
-        sites = f", sites={self.sites!r}" if self.sites else ""
-        return f"Address(host={self.host!r}, port={self.port!r}{sites})"
+        own = "".join(f", {key}={value!r}" for key, value in own_settings(self).items())
+        return f"Address(host={self.host!r}, port={self.port!r}{own})"
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -40,6 +41,7 @@ class SocketPath(NamedTuple):
 
     path: str
     sites: tuple[str, ...] = ()
+    proxy_protocol: bool | None = None
 
     def __str__(self) -> str:
         return f"unix://{self.path}"
@@ -47,6 +49,13 @@ class SocketPath(NamedTuple):
 
 Place: TypeAlias = Address | SocketPath
 """Where a listener is."""
+
+
+def own_settings(place: Place) -> dict[str, list[str] | bool]:
+    """The settings that a listener has of its own, as a table has them beside `address`."""
+    sites: dict[str, list[str] | bool] = {"sites": list(place.sites)} if place.sites else {}
+    introduced = place.proxy_protocol
+    return sites if introduced is None else {**sites, "proxy_protocol": introduced}
 
 
 class Weighted(NamedTuple):
@@ -147,8 +156,8 @@ def _listener(value: object, place: str) -> Place:
         except ValueError as error:
             raise SettingError(place, value, str(error)) from None
     for key in value:
-        if key not in {"address", "sites"}:
-            raise SettingError(f"{place}.{key}", value[key], "the keys address, sites")
+        if key not in {"address", "sites", "proxy_protocol"}:
+            raise SettingError(f"{place}.{key}", value[key], "the keys address, sites, proxy_protocol")
     try:
         address = parse_place(value.get("address"))
     except ValueError as error:
@@ -156,14 +165,17 @@ def _listener(value: object, place: str) -> Place:
     sites = value.get("sites", [])
     if not isinstance(sites, list) or not all(isinstance(each, str) for each in sites):
         raise SettingError(f"{place}.sites", sites, "an array of hosts of sites")
-    return address._replace(sites=tuple(sites))
+    introduced = value.get("proxy_protocol")
+    if not isinstance(introduced, bool | None):
+        raise SettingError(f"{place}.proxy_protocol", introduced, "true or false")
+    return address._replace(sites=tuple(sites), proxy_protocol=introduced)
 
 
-def _written_places(places: tuple[Place, ...]) -> str | list[str | dict[str, str | list[str]]]:
-    if len(places) == 1 and not places[0].sites:
+def _written_places(places: tuple[Place, ...]) -> str | list[str | dict[str, str | bool | list[str]]]:
+    if len(places) == 1 and not own_settings(places[0]):
         return str(places[0])
     return [
-        {"address": str(place), "sites": list(place.sites)} if place.sites else str(place) for place in places
+        {"address": str(place), **own} if (own := own_settings(place)) else str(place) for place in places
     ]
 
 

@@ -152,7 +152,8 @@ class House:
 
                 protocols["h2"] = Http2Connection.of(listener)
             protocol = TlsConnection.with_protocols(current, protocols, listener)
-        if server.proxy_protocol:
+        own = bound.proxy_protocol
+        if server.proxy_protocol if own is None else own:
             protocol = Introduction.before(
                 protocol, listener, lambda: gate.runtime.trusted, answers=not bound.is_tls
             )

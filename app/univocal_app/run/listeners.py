@@ -15,7 +15,7 @@ from univocal.http.authority import DEFAULT_PORTS, parse_authority
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.uri.sites import Sites
 from univocal_app.config.tables import Configuration, ServerTable
-from univocal_app.config.values import Address, Place, SocketPath
+from univocal_app.config.values import Address, Place, SocketPath, own_settings
 
 BACKLOG: Final = 2048
 MODE: Final = 0o666  # of a Unix socket, as nginx has it: its directory says who may connect
@@ -24,11 +24,12 @@ _PATIENCE: Final = 1.0  # seconds that a listener of another program has to take
 
 
 class Bound(NamedTuple):
-    """A listening socket, whether its clients speak TLS, and the sites that it alone serves."""
+    """A listening socket, whether its clients speak TLS, and the settings that it has of its own."""
 
     socket: socket.socket
     is_tls: bool = False
     sites: tuple[str, ...] = ()
+    proxy_protocol: bool | None = None
 
     @property
     def is_unix(self) -> bool:
@@ -110,7 +111,7 @@ def listening(
                 made = stack.enter_context(bind(place, sources[name], f"server.{name}"))
                 if isinstance(place, SocketPath):
                     stack.callback(_remove, place.path, os.lstat(place.path).st_ino)
-                bound[name].append(Bound(made, sites=place.sites))
+                bound[name].append(Bound(made, False, place.sites, place.proxy_protocol))
         plain_is_tls = bool(server.tls_cert) and not bound["listen_tls"]
         front = [each._replace(is_tls=plain_is_tls) for each in bound["listen"]]
         front += [each._replace(is_tls=True) for each in bound["listen_tls"]]
@@ -143,9 +144,9 @@ def _unknown_sites(configuration: Configuration, source: str) -> Iterator[Config
                 if name not in hosts:
                     at, allowed = f"server.{key}[{number}].sites", "a host of a site, as the site writes it"
                     yield ConfigurationError(source, at, name, allowed)
-    if any(place.sites for place in server.admin):
+    if any(map(own_settings, server.admin)):
         written = [*map(str, server.admin)]
-        yield ConfigurationError(source, "server.admin", written, "listeners without sites")
+        yield ConfigurationError(source, "server.admin", written, "listeners without settings of their own")
 
 
 def bind(place: Place, source: str, key: str) -> socket.socket:

@@ -75,7 +75,11 @@ def doubtful(configuration: Configuration, source: str) -> list[ConfigurationErr
                 f"{network} is everybody: every client may purge, and use the admin listener if it reaches it"
             )
             warn(f"purge.allow[{number}]", network, "networks of your own", mistake)
-    if server.proxy_protocol and not server.trusted_proxies:
+    introduced = [
+        server.proxy_protocol,
+        *(each.proxy_protocol for each in (*server.listen, *server.listen_tls)),
+    ]
+    if any(introduced) and not server.trusted_proxies:
         mistake = (
             "no proxy is trusted, so every connection with a PROXY header is refused: see `trusted_proxies`"
         )
