@@ -643,6 +643,15 @@ def test_timeouts_and_each_largest_body_are_taken_over() -> None:
     assert not [note for note in imported.notes if "proxy_read_timeout" in note.text]
 
 
+@pytest.mark.parametrize(("trusted", "is_noted"), [("set_real_ip_from 10.0.0.0/8;", False), ("", True)])
+def test_a_listener_with_proxy_headers_stays_one(trusted: str, is_noted: bool) -> None:
+    text = f"""server {{ listen 80 proxy_protocol; listen 8080; server_name en.example; {trusted}
+    real_ip_header proxy_protocol; location / {{ proxy_pass http://127.0.0.1:9001; }} }}"""
+    result = read(Source("nginx.conf", text))
+    assert result.server["listen"] == [{"address": "0.0.0.0:80", "proxy_protocol": True}, "0.0.0.0:8080"]
+    assert any("PROXY headers" in note.text and note.is_open_question for note in result.notes) is is_noted
+
+
 def test_a_slow_location_shares_the_servers_of_its_site() -> None:
     text = """server { server_name en.example; proxy_pass http://127.0.0.1:1;
     location / { proxy_pass http://127.0.0.1:1; }

@@ -107,6 +107,7 @@ class _Import:
         }
         if not self._writer.sites:
             server_table = {}
+        self._note_proxy_headers(trusted)
         return Imported(
             summary="Imported from a configuration of nginx",
             extends="nginx",
@@ -315,6 +316,13 @@ class _Import:
             **({"https_redirect": True} if moves else {}),
             **({"http2": True} if http2 and default else {}),
         }
+
+    def _note_proxy_headers(self, trusted: tuple[str, ...]) -> None:
+        """Say that nobody may send a PROXY header, where nginx takes one from everybody."""
+        for server in () if trusted else self._picked:
+            if any(each.has_proxy_header for each in server.sockets):
+                text = "univocal takes PROXY headers from trusted_proxies alone: name your proxy there"
+                self._notes.append(Note(server.line, text, is_open_question=True, file=server.directive.file))
 
     def _bounds(self, zones: frozenset[str]) -> dict[str, Any]:
         """The bounds of requests that all sites share: the largest body, the fewest under way at once.

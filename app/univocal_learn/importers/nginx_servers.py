@@ -220,7 +220,7 @@ def _own(
 def listener_tables(
     sites: Sequence[tuple[str, frozenset[Socket]]], certificate: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The settings `listen` and `listen_tls`: each socket, with the sites that it alone has.
+    """The settings `listen` and `listen_tls`: each socket, with what it has of its own.
 
     `sites` are hosts[0] of each and its sockets. Without a certificate none is of TLS.
     """
@@ -233,7 +233,10 @@ def listener_tables(
         here = [name for name, own in sites if socket in own]
         key = "listen_tls" if socket.is_tls and certificate else "listen"
         whole = len(of_all) == len(sockets) or (is_main and socket == sockets[0])
-        tables[key].append(socket.address if whole else {"address": socket.address, "sites": here})
+        own = ({} if whole else {"sites": here}) | (
+            {"proxy_protocol": True} if socket.has_proxy_header else {}
+        )
+        tables[key].append({"address": socket.address, **own} if own else socket.address)
     plain = {
         key: value[0] if len(value) == 1 and isinstance(value[0], str) else value
         for key, value in tables.items()
