@@ -37,6 +37,7 @@ from univocal.engine.engine import Engine
 from univocal.engine.exchange import Exchange
 from univocal.http.framing import ReadLimits, is_authority
 from univocal.http.messages import Fields, Received, Request, Response
+from univocal.http.pipe import NO_CONTENT
 from univocal.http.roles import Answer, Content, OriginRequest, UnderWay
 from univocal.judge.admission import Admission, Gate
 from univocal.judge.cache_status import Handling
@@ -48,7 +49,7 @@ from univocal.server.asgi_service import ExactProtocol
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import Listener
 from univocal.server.service import EngineService
-from univocal.server.turn import NO_CONTENT, Responder, Turn
+from univocal.server.turn import Responder, Turn
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of
 

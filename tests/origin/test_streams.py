@@ -137,7 +137,7 @@ async def chunks(*items):
 
 
 async def test_an_iterable_is_pushed_at_the_sinks_pace():
-    content, sink = IteratedContent(chunks(b"a", b"b", b"c"), None), Sink(True, False, True)
+    content, sink = IteratedContent(chunks(b"a", b"b", b"c"), None).content, Sink(True, False, True)
     content.attach(sink)
     await turns()
     assert (sink.chunks, sink.finished) == ([b"a", b"b"], False)
@@ -149,7 +149,7 @@ async def test_an_iterable_is_pushed_at_the_sinks_pace():
 
 async def test_an_iterables_error_is_told():
     errors = []
-    content, sink = IteratedContent(chunks(b"a", LookupError("b")), errors.append), Sink(True)
+    content, sink = IteratedContent(chunks(b"a", LookupError("b")), errors.append).content, Sink(True)
     content.attach(sink)
     await turns()
     assert [type(error) for error in errors] == [LookupError]
@@ -157,8 +157,7 @@ async def test_an_iterables_error_is_told():
 
 
 async def test_who_is_detached_iterates_no_more():
-    content, sink = IteratedContent(chunks(b"a", b"b"), None), Sink(False)
-    content.detach()
+    content, sink = IteratedContent(chunks(b"a", b"b"), None).content, Sink(False)
     content.attach(sink)
     await turns()
     content.detach()
@@ -175,6 +174,7 @@ class Given:
 
     def attach(self, sink):
         self.calls.append("attach")
+        self.sink = sink
 
     def resume(self):
         self.calls.append("resume")
@@ -191,14 +191,15 @@ async def test_pushed_content_is_a_stream():
     task = asyncio.ensure_future(anext(pieces))
     await turns()
     assert given.calls == ["attach"]
-    assert stream.write(b"a")
+    assert given.sink.write(b"a")
     assert await task == b"a"
-    assert stream.write(b"x" * HIGH_WATER)
-    assert not stream.write(b"y")
-    assert len(await anext(pieces)) == HIGH_WATER
+    assert given.sink.write(b"x" * HIGH_WATER)
+    assert not given.sink.write(b"y")
+    assert await anext(pieces) == b"x" * HIGH_WATER + b"y"
     assert given.calls == ["attach", "resume"]
-    stream.finish()
-    assert [piece async for piece in pieces] == [b"y"]
+    given.sink.write(b"z")
+    given.sink.finish()
+    assert [piece async for piece in pieces] == [b"z"]
     stream.close()
     assert given.calls == ["attach", "resume"]
 
@@ -209,8 +210,10 @@ async def test_a_stream_that_is_closed_early_takes_no_more(read):
     stream = StreamedContent(given)
     pieces = aiter(stream)
     if read:
-        stream.write(b"a")
-        await anext(pieces)
+        task = asyncio.ensure_future(anext(pieces))
+        await turns()
+        given.sink.write(b"a")
+        await task
     stream.close()
     stream.close()
     assert given.calls == (["attach", "detach"] if read else [])

@@ -25,6 +25,7 @@ from univocal.http.errors import RefusedError
 from univocal.http.forward import framed_anew, one_length, request_has_content
 from univocal.http.framing import ReadLimits
 from univocal.http.messages import EARLY_HINT, INTERIM, Response
+from univocal.http.pipe import HIGH_WATER
 from univocal.judge.admission import Gate
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Limits, Runtime
@@ -33,7 +34,6 @@ from univocal.server.asgi_service import ExactProtocol
 from univocal.server.http1.connection import Http1Connection, Lost
 from univocal.server.listener import Listener
 from univocal.server.service import EngineService
-from univocal.server.turn import HIGH_WATER
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of
 from univocal.uri.site import Route, Site

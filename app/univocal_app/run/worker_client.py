@@ -32,7 +32,8 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Fields, Response
-from univocal.http.roles import ContentSink, UnderWay
+from univocal.http.pipe import whole
+from univocal.http.roles import UnderWay
 from univocal.origin.connections import OriginConnections
 from univocal.origin.server import OriginServer
 from univocal_app.observe.events import Event
@@ -196,10 +197,10 @@ class _Lines:
 
     def ask(self, server: OriginServer, method: bytes, target: str, content: bytes) -> None:
         """Send the request."""
-        fields, whole = _FIELDS, None
+        fields, sent = _FIELDS, None
         if method == b"POST":
-            fields, whole = [*_FIELDS, (b"content-length", b"%d" % len(content))], _Whole(content)
-        pending = server.ask(method, target.encode("ascii"), fields, whole, self)
+            fields, sent = [*_FIELDS, (b"content-length", b"%d" % len(content))], whole(content)
+        pending = server.ask(method, target.encode("ascii"), fields, sent, self)
         if not self.ended.done():
             self._pending = pending
 
@@ -267,24 +268,3 @@ class _Lines:
     def _set(future: asyncio.Future[None]) -> None:
         if not future.done():
             future.set_result(None)
-
-
-class _Whole:
-    """A request's content that is there (a `Content`)."""
-
-    def __init__(self, octets: bytes) -> None:
-        self._octets = octets
-
-    def when_begun(self, call: Callable[[], None] | None) -> None:
-        if call is not None:
-            call()
-
-    def attach(self, sink: ContentSink) -> None:
-        sink.write(self._octets)
-        sink.finish()
-
-    def resume(self) -> None:
-        pass
-
-    def detach(self) -> None:
-        pass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
@@ -21,12 +20,14 @@ from univocal.http.errors import RefusedError
 from univocal.http.fields import content_length
 from univocal.http.forward import framed_anew, one_length
 from univocal.http.messages import EARLY_HINT, INTERIM, Fields, Response
-from univocal.http.roles import Answer, Content, ContentSink, OriginRequest, UnderWay
+from univocal.http.pipe import NO_CONTENT
+from univocal.http.roles import Answer, Content, OriginRequest, UnderWay
 from univocal.judge.admission import Admission
 
 logger: Final = logging.getLogger("univocal")
 
 _DISCONNECT: Final = "http.disconnect"
+_RECEIVED: Final = NO_CONTENT  # the application receives it itself
 
 
 class Mounted:
@@ -76,7 +77,7 @@ class Application:
         self._mounted = mounted
         self._scope = scope
         self.client = client = ScopeClient(scope, receive, send, dated=adds_date(receive, send))
-        self.exchange = Exchange(mounted.engine, client, admission, self, RECEIVED, begun)
+        self.exchange = Exchange(mounted.engine, client, admission, self, _RECEIVED, begun)
         client.exchange = self.exchange
         self.closed = False  # the client's task has ended
         self.error: Exception | None = None  # of a call whose exchange was answered otherwise, or will be
@@ -154,27 +155,6 @@ class Application:
         call.task = asyncio.get_running_loop().create_task(call.run_alone())
         self._mounted.refreshes.add(call.task)
         call.task.add_done_callback(self._mounted.refreshes.discard)
-
-
-class ReceivedContent:
-    """The content of a request that an application receives itself (a `Content`, see http.roles)."""
-
-    __slots__ = ()
-
-    def when_begun(self, call: Callable[[], None] | None) -> None:
-        """Call nobody: nothing comes of itself."""
-
-    def attach(self, sink: ContentSink) -> None:
-        """Push nothing."""
-
-    def resume(self) -> None:
-        """Push nothing."""
-
-    def detach(self) -> None:
-        """Push nothing."""
-
-
-RECEIVED: Final = ReceivedContent()
 
 
 class CallState(Enum):

@@ -285,7 +285,9 @@ class CacheMiddleware:
             too_large=lambda: exchange.refuse(("body-too-large",)),
             limit=admission.max_body,
         )
-        client.exchange = exchange = Exchange(self.engine, client, admission, origin, reception, begun)
+        client.exchange = exchange = Exchange(
+            self.engine, client, admission, origin, reception.content, begun
+        )
         try:
             exchange.begin()
             if not exchange.over:

@@ -143,7 +143,9 @@ async def _forward(upstream: Upstream, scope: Scope, receive: Receive, send: Sen
     relay = Relay(client, scope["headers"], behind_a_cache=CANONICAL in scope.get("extensions", {}))
     reception = Reception(receive, left=relay.cancel, too_large=relay.cancel, limit=0)
     try:
-        request = relayed_request(scope["method"].encode("latin-1"), scope, scope["headers"], reception)
+        request = relayed_request(
+            scope["method"].encode("latin-1"), scope, scope["headers"], reception.content
+        )
         relay.under_way = upstream.send(request, relay)
         reception.watch()
         client.exchange = relay

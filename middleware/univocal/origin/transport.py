@@ -79,7 +79,7 @@ class OriginTransport(httpx.AsyncBaseTransport):
                 request.method.encode("latin-1", "replace"),
                 url.raw_path if target is None else target,
                 fields,
-                IteratedContent(stream, answer.give_up)
+                IteratedContent(stream, answer.give_up).content
                 if isinstance(stream, httpx.AsyncByteStream)
                 else None,
                 answer,

@@ -27,7 +27,7 @@ from univocal.judge.plan import Plan
 from univocal.server.clients import Clients
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import READ_LIMITS, Listener
-from univocal.server.turn import HIGH_WATER, Responder, ServerState, Turn
+from univocal.server.turn import Responder, ServerState, Turn
 
 logger: Final = logging.getLogger("uvicorn.error")
 access_logger: Final = logging.getLogger("uvicorn.access")
@@ -136,7 +136,7 @@ class AsgiService:
 
 
 class Cycle:
-    """One call of an application (a `Responder`), which takes the request's content (a `ContentSink`).
+    """One call of an application (a `Responder`).
 
     The application may send interim responses before its response, as the extensions
     "http.response.informational" and "http.response.early_hint" say: {"status", "headers"} and {"links"}.
@@ -144,12 +144,10 @@ class Cycle:
 
     __slots__ = (
         "_app",
-        "_body",
         "_default_fields",
         "_expected",
         "_has_left",
-        "_is_attached",
-        "_is_complete",
+        "_has_received",
         "_is_started",
         "_news",
         "_room",
@@ -176,9 +174,7 @@ class Cycle:
         self._default_fields = default_fields
         self._task = task
         self._tells = tells  # the access log of the request
-        self._body = bytearray()  # that the application has not received
-        self._is_attached = False
-        self._is_complete = turn.content is None  # no more content comes
+        self._has_received = False  # all of the content
         self._news = asyncio.Event()  # for `receive`
         self._room = asyncio.Event()  # for `send`: the client takes more
         self._room.set()
@@ -206,36 +202,26 @@ class Cycle:
     def give_up(self, status: int) -> None:  # noqa: ARG002
         self.cancel()
 
-    def write(self, chunk: bytes) -> bool:
-        self._body += chunk
-        self._news.set()
-        return len(self._body) <= HIGH_WATER
-
-    def finish(self) -> None:
-        self._is_complete = True
-        self._news.set()
-
     # Called by the application
 
     async def receive(self) -> _Event:
         """The application's `receive`; asks a client that waits for it to go on (RFC 9110 §10.1.1)."""
-        turn = self._turn
-        if not self._is_attached and turn.content is not None and not self._is_over():
-            self._is_attached = True
-            turn.content.attach(self)
-        elif not self._is_attached:
-            self._is_attached = True
+        content = self._turn.content
+        if self._has_received or self._is_over():
+            pass  # what is left to hear is the end
+        elif content is None:
             self._news.set()
+        else:
+            content.begin()
+            content.when_begun(self._news.set)
         if not self._is_over():
             await self._news.wait()
             self._news.clear()
         if self._is_over():
             return {"type": "http.disconnect"}
-        body, self._body = bytes(self._body), bytearray()
-        event = {"type": "http.request", "body": body, "more_body": not self._is_complete}
-        if turn.content is not None:
-            turn.content.resume()
-        return event
+        body = b"" if content is None else content.take()
+        self._has_received = content is None or content.is_complete
+        return {"type": "http.request", "body": body, "more_body": not self._has_received}
 
     async def send(self, event: _Event) -> None:
         """The application's `send`; raises RuntimeError for a message out of turn or against the framing."""

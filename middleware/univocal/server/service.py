@@ -10,11 +10,12 @@ from univocal.engine.exchange import Exchange
 from univocal.engine.handshake import Handshake
 from univocal.http.framing import is_authority
 from univocal.http.messages import Fields, Received
+from univocal.http.pipe import NO_CONTENT
 from univocal.http.roles import Origin
 from univocal.http.upgrade import requested_upgrade
 from univocal.judge.hits import Hit, Hits
 from univocal.judge.plan import Plan, plan_of
-from univocal.server.turn import NO_CONTENT, Responder, Turn
+from univocal.server.turn import Responder, Turn
 
 
 class EngineService:

@@ -1,0 +1,152 @@
+"""A pipe: content between the one who brings it and the one who takes it, at the pace of the slower one."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from univocal.http.roles import ContentSink
+
+# Bytes that wait for the one who takes them, before the one who brings them is to pause.
+HIGH_WATER: Final = 64 * 1024
+
+
+class Pipe:
+    """Content on its way from a source (a `ContentSink` and a `Content`, see http.roles).
+
+    The source calls `write`, and pauses once that returns False; `go_on` is called when it may write again.
+    The one who takes attaches a sink, or calls `take` whenever there is something; `start` is called once,
+    before.
+    """
+
+    __slots__ = (
+        "_begun", "_chunks", "_go_on", "_is_full", "_room", "_sink", "_start", "_waiting", "is_complete",
+        "is_unwanted",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        go_on: Callable[[], object],
+        start: Callable[[], object] | None = None,
+        room: int = HIGH_WATER,
+    ) -> None:
+        self._go_on = go_on
+        self._start = start
+        self._room = room
+        self._chunks: deque[bytes] = deque()  # that nobody has taken yet
+        self._waiting = 0  # bytes in them
+        self._sink: ContentSink | None = None
+        self._begun: Callable[[], object] | None = None  # who hears that content has come
+        self._is_full = False  # the sink takes no more for now
+        self.is_complete = False
+        self.is_unwanted = False  # nobody takes what still comes
+
+    # Called by the source
+
+    def write(self, chunk: bytes) -> bool:
+        """Take content that has come; False: no more until `go_on` is called."""
+        if self.is_unwanted:
+            return True
+        if self._sink is not None and not self._is_full:
+            self._is_full = not self._sink.write(chunk)
+            return not self._is_full
+        if chunk:
+            self._chunks.append(chunk)
+            self._waiting += len(chunk)
+            self._tell()
+        return not self._is_full and self._waiting <= self._room
+
+    def finish(self) -> None:
+        """Take note that the content is complete."""
+        self.is_complete = True
+        if not self._chunks:
+            self._finish()
+        self._tell()
+
+    def forget(self) -> None:
+        """Let go of what nobody has taken."""
+        self._chunks.clear()
+        self._waiting = 0
+
+    def drop(self) -> None:
+        """Let go of who takes it: objects in a circle wait for the garbage collector."""
+        self._sink = self._begun = None
+
+    # Called by the one who takes it
+
+    def begin(self) -> None:
+        """Let the content come."""
+        start, self._start = self._start, None
+        if start is not None:
+            start()
+
+    def when_begun(self, call: Callable[[], object] | None) -> None:
+        """Call once there is something to take, or the end; at once if there is; None: call nobody."""
+        self._begun = call
+        if self._chunks or self.is_complete:
+            self._tell()
+
+    def take(self) -> bytes:
+        """All that has come and was not taken; the source goes on if it was to wait for this."""
+        chunks, is_behind = self._chunks, self._waiting > self._room
+        content = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        self.forget()
+        if is_behind and not self.is_complete:
+            self._go_on()
+        return content
+
+    def attach(self, sink: ContentSink) -> None:
+        """Push to `sink` from now on, what has come already at once."""
+        self._sink = sink
+        self.begin()
+        self.resume()
+
+    def resume(self) -> None:
+        """Go on after the sink returned False."""
+        chunks = self._chunks
+        self._is_full = False
+        while chunks and self._sink is not None:
+            chunk = chunks.popleft()
+            self._waiting -= len(chunk)
+            if not self._sink.write(chunk):
+                self._is_full = True
+                break
+        if chunks or self._sink is None:
+            return
+        if self.is_complete:
+            self._finish()
+        elif not self._is_full:
+            self._go_on()
+
+    def detach(self) -> None:
+        """Push no more: what still comes is of no use."""
+        self._sink = None
+        self.is_unwanted = True
+        self.forget()
+        self._go_on()
+
+    def _finish(self) -> None:
+        sink, self._sink = self._sink, None
+        if sink is not None:
+            sink.finish()
+
+    def _tell(self) -> None:
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            begun()
+
+
+def whole(content: bytes) -> Pipe:
+    """Content that is all there."""
+    pipe = Pipe(_nothing)
+    pipe.write(content)
+    pipe.finish()
+    return pipe
+
+
+def _nothing() -> None:
+    """There is no source that would go on."""
+
+
+NO_CONTENT: Final = whole(b"")
