@@ -34,8 +34,7 @@ from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.engine.broadcast import Broadcast
 from univocal.engine.engine import Engine
-from univocal.forward.forwarding import Forwarding
-from univocal.forward.upstream import Upstream
+from univocal.forward.upstream import Forwarding, Upstream
 from univocal.http.framing import ReadLimits
 from univocal.http.messages import Fields, Received
 from univocal.judge.admission import Gate
@@ -511,7 +510,7 @@ def played(world: World) -> Iterator[None]:
         # So that little content is much; compiled code has its own copies, and goes by its own bounds.
         stack.enter_context(patch("univocal.engine.flight.Broadcast", partial(Broadcast, window=120)))
         stack.enter_context(patch("univocal.engine.broadcast.FAR_BEHIND", 400))
-        stack.enter_context(patch("univocal.engine.stored_content.WINDOW", 100))
+        stack.enter_context(patch("univocal.engine.exchange.WINDOW", 100))
         logger.addHandler(handler)
         stack.callback(logger.removeHandler, handler)
         yield

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.cache.codings import reduce_codings
+from univocal.cache.forms import reduce_codings
 from univocal.cache.vary import LONGEST, weights
 
 NAME = b"accept-encoding"

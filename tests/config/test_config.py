@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from univocal.http.errors import ConfigurationError
-from univocal.origin.health import HealthRule
+from univocal.origin.upkeep import HealthRule
 from univocal_app.config.files import parsed
 from univocal_app.config.places import line_of, substituted
 from univocal_app.config.tables import validate

@@ -18,8 +18,7 @@ from examples import examples
 from neighbours import HOST, House, PlayedClient, PlayedRequest, SlowTier
 from univocal.cache.stored import Stored
 from univocal.engine.broadcast import Broadcast
-from univocal.engine.flight import Flight
-from univocal.engine.landing import Failed
+from univocal.engine.flight import Failed, Flight
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Field, values
 from univocal.store.memory import MemoryStore
@@ -305,7 +304,7 @@ def small_windows() -> Iterator[None]:
     with (
         patch("univocal.engine.flight.Broadcast", partial(Broadcast, window=60)),
         patch("univocal.engine.broadcast.FAR_BEHIND", 100),
-        patch("univocal.engine.stored_content.WINDOW", 60),
+        patch("univocal.engine.exchange.WINDOW", 60),
     ):
         yield
 

@@ -10,8 +10,7 @@ import pytest
 
 from neighbours import FRESH, House
 from univocal.engine.flight import origin_request
-from univocal.forward.forwarding import Forwarding
-from univocal.forward.upstream import Upstream
+from univocal.forward.upstream import Forwarding, Upstream
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Fields, Response, values
 from univocal.http.roles import Answer, UnderWay

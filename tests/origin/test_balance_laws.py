@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
-from univocal.origin.balance import Balance, Balancing, Member, MemberState
-from univocal.origin.retry_budget import RetryBudget
+from univocal.origin.balance import Balance, Balancing, Member, MemberState, RetryBudget
 
 SERVERS = st.integers(0, 3)
 

@@ -4,8 +4,7 @@ import pytest
 
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Response
-from univocal.origin.checking import Check
-from univocal.origin.health import HealthRule
+from univocal.origin.upkeep import Check, HealthRule
 
 
 class Checked:

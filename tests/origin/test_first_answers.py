@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from univocal.origin.first_answers import LONGEST, SHORTEST, FirstAnswers
+from univocal.origin.pool import LONGEST, SHORTEST, FirstAnswers
 
 
 def known(seconds):

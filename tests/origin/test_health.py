@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.origin.health import HealthJudge, HealthRule, statuses
+from univocal.origin.upkeep import HealthJudge, HealthRule, statuses
 
 
 def judged(checks, rises=2, falls=3):

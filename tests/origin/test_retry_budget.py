@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from univocal.origin.retry_budget import RetryBudget
+from univocal.origin.balance import RetryBudget
 
 
 def granted(budget: RetryBudget, now: float) -> int:

@@ -8,10 +8,9 @@ import pytest
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Response
 from univocal.origin.balance import Balance, Balancing, Member, MemberState
-from univocal.origin.health import HealthRule
 from univocal.origin.resolving import resolved
 from univocal.origin.server import OriginServer
-from univocal.origin.upkeep import Upkeep
+from univocal.origin.upkeep import HealthRule, Upkeep
 
 
 class Server(OriginServer):

@@ -27,16 +27,12 @@ ROOMS = ("http", "uri", "cache", "origin", "store", "forward", "judge", "engine"
 # are a TypeError.
 INTERPRETED = (
     "asgi/handlers.py",
-    "asgi/lifetime.py",
     "asgi/messages.py",
     "asgi/middleware.py",
-    "asgi/refused.py",
-    "asgi/relay.py",
     "asgi/reverse_proxy.py",
-    "asgi/websocket.py",
     "cache/rules.py",
     "http/subclassing.py",
-    "judge/built_in.py",
+    "judge/profiles.py",
     "origin/foreign.py",
     "origin/streams.py",
     "origin/timeouts.py",

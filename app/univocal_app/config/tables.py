@@ -23,7 +23,7 @@ from univocal.http.errors import Objections
 from univocal.http.field_edits import request_fault, response_fault, value_fault
 from univocal.judge.trust import Family
 from univocal.origin.balance import Choice
-from univocal.origin.health import HealthRule, statuses
+from univocal.origin.upkeep import HealthRule, statuses
 from univocal_app.config.mistakes import mistakes
 from univocal_app.config.places import Place
 from univocal_app.config.values import (

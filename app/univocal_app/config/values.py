@@ -15,7 +15,7 @@ from univocal.http.field_edits import request_fault
 from univocal.http.upgrade import carries_http, is_protocol
 from univocal.judge.access import rate_of
 from univocal.origin.addresses import ORIGIN_URLS, origin_url, unix_socket
-from univocal.origin.health import statuses
+from univocal.origin.upkeep import statuses
 from univocal.store.address import directory_of
 from univocal.store.redis import url as address
 

@@ -14,15 +14,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from univocal.asgi.application import Application, Mounted
-from univocal.asgi.client import ScopeClient
+from univocal.asgi.client import Reception, ScopeClient
 from univocal.asgi.glance import Arrival, adds_date
 from univocal.asgi.handlers import HandlerCall, Purges
 from univocal.asgi.handshake import WatchedSend, refuse_handshake
-from univocal.asgi.lifetime import Lifetime
 from univocal.asgi.messages import App, Receive, Scope, Send, with_pairs
 from univocal.asgi.passage import Passage
-from univocal.asgi.reception import Reception
-from univocal.asgi.refused import answer_refused, may_be_answered
 from univocal.asgi.scope import below_root, request_line, respell
 from univocal.cache.decide import Refuse, Reuse, revalidation
 from univocal.cache.rules import Rules
@@ -38,8 +35,7 @@ from univocal.http.messages import Received
 from univocal.http.problem import fault, problem
 from univocal.http.upgrade import WEBSOCKET
 from univocal.judge.admission import Admission, Gate
-from univocal.judge.listing import entries_of
-from univocal.judge.orders import Order, ordered
+from univocal.judge.orders import Order, entries_of, ordered
 from univocal.judge.plan import Plan
 from univocal.judge.runtime import Access, Runtime
 from univocal.judge.trust import LOOPBACK, Family, Networks, family_named, networks
@@ -53,7 +49,122 @@ from univocal.uri.profile import ProfileName, chosen_profile
 from univocal.uri.sites import Sites
 
 if TYPE_CHECKING:
-    from univocal.forward.forwarding import Forwarding
+    from univocal.forward.upstream import Forwarding
+from univocal.asgi.messages import Message
+from univocal.http.errors import status_of
+from univocal.http.fields import without
+from univocal.http.forward import HOP_BY_HOP, end_to_end
+from univocal.judge.orders import PURGES
+
+REFUSED: Final = "univocal.refused"
+"""The ASGI extension that tells of a refusal: {"status", "reason", "reasons", "target"}."""
+
+# The application gets neither the connection nor the content.
+_NOT_PASSED: Final = HOP_BY_HOP | {b"content-length", b"expect"}
+_STATUSES: Final = frozenset((400, 421))  # of what a URL is refused for
+
+
+def may_be_answered(admission: Admission) -> bool:
+    """Tell whether a request is refused for its URL, and is one whose answer an application may write."""
+    decision = admission.decision
+    return (
+        isinstance(decision, Refuse)
+        and decision.status in _STATUSES
+        and decision.reason != "bad-framing"
+        and admission.received.method not in PURGES
+    )
+
+
+async def answer_refused(app: App, scope: Scope, receive: Receive, send: Send, admission: Admission) -> None:
+    """Have `app` answer a refused request, of which it sees neither the path nor the content.
+
+    The path is that of its root, so that no route of an application mistakes it for a page. The received
+    target is in the extension.
+    """
+    received, reasons = admission.received, admission.reasons
+    root = scope.get("root_path", "").rstrip("/") + "/"
+    refusal = {
+        "status": status_of(reasons[0]),
+        "reason": reasons[0],
+        "reasons": reasons,
+        "target": received.target,
+    }
+    fields = without(end_to_end(scope["headers"], received.method), _NOT_PASSED)
+    refused = {
+        **scope,
+        "path": root,
+        "raw_path": root.encode("ascii", "ignore"),
+        "query_string": b"",
+        "headers": fields,
+        "extensions": {**scope.get("extensions", {}), REFUSED: refusal},
+    }
+    refused["extensions"].pop("univocal.target", None)
+    await app(refused, _without_content(receive), send)
+
+
+def _without_content(receive: Receive) -> Receive:
+    """A `receive` that tells of no content, then of the client's leaving."""
+    begun = False
+
+    async def call() -> Message:
+        nonlocal begun
+        if not begun:
+            begun = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        while (message := await receive())["type"] == "http.request":
+            pass
+        return message
+
+    return call
+
+
+_ENDS: Final = ("lifespan.shutdown.complete", "lifespan.shutdown.failed")
+# Seconds that refreshes in the background have at the shutdown.
+LAST_REFRESH: Final = 5.0
+
+
+class Lifetime:
+    """The tasks of refreshes, and a store of the middleware's own.
+
+    The store is connected where the server first calls: for its lifespan or, without one, for a request.
+    """
+
+    __slots__ = ("_starting", "begun", "refreshes", "store")
+
+    def __init__(self, store: SharedTier | None) -> None:
+        self.store = store
+        self.begun = store is None
+        self.refreshes: set[asyncio.Task[None]] = set()
+        self._starting: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Connect; who comes meanwhile waits for it, too. Without its Redis a store goes on by itself."""
+        if self.begun or self.store is None:
+            return
+        if self._starting is None:
+            self._starting = asyncio.get_running_loop().create_task(self.store.start())
+        await asyncio.shield(self._starting)
+        self.begun = True
+
+    async def lifespan(self, app: App, scope: Scope, receive: Receive, send: Send) -> None:
+        """Call the application for its lifespan: it hears of the shutdown once the refreshes have ended."""
+        await self.begin()
+
+        async def hear() -> Message:
+            message = await receive()
+            if message["type"] == "lifespan.shutdown" and self.refreshes:
+                _, late = await asyncio.wait(self.refreshes, timeout=LAST_REFRESH)
+                for refresh in late:
+                    refresh.cancel()
+            return message
+
+        async def tell(message: Message) -> None:
+            if message["type"] in _ENDS and self.store is not None:
+                await self.store.aclose()
+            await send(message)
+
+        await app(scope, hear, tell)
+
 
 logger: Final = logging.getLogger("univocal")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from univocal.cache.decide import Forward, Refuse, Reuse, Validate, reuse_on_error
 from univocal.cache.forms import forms_of, is_compressible, ranged, with_vary
@@ -18,13 +18,12 @@ from univocal.cache.represent import not_modified, represent, represent_ahead
 from univocal.cache.stored import Stored
 from univocal.cache.tags import TAGGING
 from univocal.cache.validation import CLIENT_CONDITIONS
-from univocal.engine.broadcast import CutShortError, Reader
+from univocal.engine.broadcast import WINDOW, CutShortError, Reader
 from univocal.engine.engine import Engine
 from univocal.engine.flight import Flight
 from univocal.engine.landing import Relayed, Renewed, Shared
 from univocal.engine.outcome import Account
 from univocal.engine.purge import Purged, carry_out
-from univocal.engine.stored_content import StoredContent
 from univocal.http.accept import prefers_html
 from univocal.http.affinity import affinity_cookie
 from univocal.http.client_counts import client_name
@@ -41,7 +40,73 @@ from univocal.judge.admission import Admission, facts_of
 from univocal.judge.cache_status import Handling, cache_status
 from univocal.judge.dialects import unknown_field
 from univocal.judge.orders import Order
+from univocal.store.loans import Loan
+from univocal.store.memory import MemoryStore
 from univocal.uri.target import Canonical, reference
+
+
+class StoredContent:
+    """The content that a client has not taken yet, and the loan by which memory counts it.
+
+    It may outlive the stored response. Memory calls `recalled` where it needs the room for others.
+    """
+
+    __slots__ = ("_account", "_client", "_key", "_left", "_loan", "_memory", "_recalled", "closed")
+
+    def __init__(
+        self,
+        client: Client,
+        account: Account,
+        memory: MemoryStore,
+        key: bytes | None,
+        recalled: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._account = account
+        self._memory = memory
+        self._key = key  # None: the content is of no stored response
+        self._recalled: Callable[[], None] | None = recalled
+        self._left = memoryview(b"")
+        self._loan: Loan | None = None
+        self.closed = False
+
+    def send(self, content: memoryview) -> bool:
+        """Send content in pieces, as the client takes it; True once all of it is sent.
+
+        No more than one piece waits at the client's connection. The client may leave within each call.
+        """
+        more = True
+        while more and len(content) and not self.closed:
+            piece, content = content[:WINDOW], content[WINDOW:]
+            self._account.octets += len(piece)
+            # A copy of the last piece does not keep all the content for a client that reads nothing.
+            shared = len(content) or len(piece) == len(cast("bytes", piece.obj))
+            more = self._client.write(piece if shared else bytes(piece))
+        if not len(content) or self.closed:
+            return not self.closed
+        self.hold(content)
+        return False
+
+    def hold(self, content: memoryview) -> None:
+        """Hold content until the client takes more, or until memory needs the room for others."""
+        self._left = content
+        if self._loan is None and self._key is not None and self._recalled is not None:
+            self._loan = self._memory.lend(self._key, cast("bytes", content.obj), self._recalled)
+
+    def resume(self) -> bool:
+        """Send more, since the client takes it; True once all of it is sent."""
+        if self._loan is not None:
+            self._memory.taken(self._loan)
+        return self.send(self._left)
+
+    def close(self) -> None:
+        """Send nothing more, and give the loan back."""
+        self.closed = True
+        if self._loan is not None:
+            self._memory.give_back(self._loan)
+        self._loan = self._recalled = None
+        self._left = memoryview(b"")
+
 
 _NAMES_CANONICAL: Final = re.compile(rb"(?i);\s*rel\s*=\s*\"?[^\";,]*\bcanonical\b").search
 RANGES: Final = frozenset((b"range", b"if-range"))

@@ -29,7 +29,7 @@ class Attempt:
 
     A request is sent again, to another origin server, if nothing of it was sent. An idempotent request is
     also sent again if none of its content was sent and no byte of a response has come (RFC 9110 §9.2.2).
-    `Balancing.retries` limits the retries of a request (1 by default), `origin/retry_budget.py` those of all.
+    `Balancing.retries` limits the retries of a request (1 by default), `origin/balance.py` those of all.
     """
 
     __slots__ = (

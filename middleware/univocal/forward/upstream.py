@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,10 +23,9 @@ from univocal.http.messages import Fields, Response
 from univocal.http.problem import ALLOWED
 from univocal.http.roles import Answer, OriginRequest, UnderWay, Watch
 from univocal.origin.balance import Balance, Balancing, Member
-from univocal.origin.health import HealthRule
 from univocal.origin.server import OriginServer
 from univocal.origin.timeouts import Timeouts
-from univocal.origin.upkeep import Upkeep
+from univocal.origin.upkeep import HealthRule, Upkeep
 
 _monotonic: Final = time.monotonic
 
@@ -208,3 +207,31 @@ def _refuse_here(answer: Answer) -> UnderWay:
     refused.provoked = True
     answer.fail(refused)
     return _Answered()
+
+
+class Forwarding:
+    """Asks the origin servers that a request's route names (an `Origin`, see http/roles.py).
+
+    `upstreams` are by the name that routes call them; the one named "" serves every other route. Those of the
+    runtime that a request began with go first: under the same name a reload may bring another. `watch` gives
+    who watches a request on its way.
+    """
+
+    __slots__ = ("_upstreams", "_watch", "takes_targets")
+
+    def __init__(
+        self, upstreams: Mapping[str, Upstream], watch: Callable[[OriginRequest], Watch] | None = None
+    ) -> None:
+        self.takes_targets: Final = True
+        self._watch = watch
+        self._upstreams = dict(upstreams)
+
+    def ask(self, request: OriginRequest, answer: Answer) -> UnderWay:
+        """Send a request; its response is pushed to `answer`."""
+        next_hop = request.next_hop or self._upstreams.get(request.upstream) or self._upstreams[""]
+        return next_hop.send(request, answer, None if self._watch is None else self._watch(request))
+
+    async def aclose(self) -> None:
+        """Close every connection to every origin server."""
+        for upstream in self._upstreams.values():
+            await upstream.aclose()

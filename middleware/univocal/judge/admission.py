@@ -8,9 +8,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
-from univocal.cache.codings import reduce_codings
 from univocal.cache.decide import Decision, Forward, Refuse, Reuse, Validate, decide, reuse_on_error
-from univocal.cache.forms import acceptable
+from univocal.cache.forms import acceptable, reduce_codings
 from univocal.cache.personal import oddities
 from univocal.cache.rules import DEFAULTS, Rules, strip_cookies
 from univocal.cache.stored import Stored

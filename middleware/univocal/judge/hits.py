@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Final, Literal, NamedTuple
 
-from univocal.cache.codings import reduce_codings
 from univocal.cache.decide import LateRequest, at_once
-from univocal.cache.forms import codings_among, forms_of
+from univocal.cache.forms import codings_among, forms_of, reduce_codings
 from univocal.cache.personal import PERSONAL
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored

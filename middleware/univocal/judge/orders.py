@@ -8,19 +8,21 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
-from typing import Final
+from typing import Any, Final
 
+from univocal.cache.stored import Stored
+from univocal.cache.vary import vary_names
 from univocal.http.errors import RefusedError
 from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields, Received, values
 from univocal.judge.dialects import SOFT_FIELDS, named_by_tags, patterns_of_ban, unknown_field
 from univocal.judge.runtime import Runtime
 from univocal.judge.trust import Peer, within
+from univocal.store.memory import MemoryStore
 from univocal.store.patterns import compiled
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags
-from univocal.uri.pattern import spelled_pattern
 from univocal.uri.pipeline import Rejected
-from univocal.uri.prefix import Beginning, beginnings
+from univocal.uri.prefix import Beginning, beginnings, spelled_pattern
 from univocal.uri.segments import merge_slashes
 from univocal.uri.sites import meant, resolve, resolve_url, url_octets
 from univocal.uri.target import Canonical, path_tags
@@ -317,3 +319,34 @@ def order_of_paths(
         return Order(compiled(expression, soft=soft), "pattern", (expression,))
     except ValueError as error:
         raise RefusedError("bad-target") from error
+
+
+def entries_of(url: str, runtime: Runtime, memory: MemoryStore, now: float) -> list[dict[str, Any]]:
+    """The responses that memory has of a URL under both schemes, newest first.
+
+    Raises RefusedError for a URL that is refused, ValueError for half of a surrogate pair.
+    """
+    stored = {id(one): one for key in keys_of(url, runtime) for one in memory.lookup(key)}
+    newest = sorted(stored.values(), key=lambda one: one.response_time, reverse=True)
+    return [_entry(one, now) for one in newest]
+
+
+def _entry(stored: Stored, now: float) -> dict[str, Any]:
+    """One response: sizes are bytes, times are seconds."""
+    validator = stored.etag or stored.last_modified
+    named = vary_names(stored.fields) or ()
+    return {
+        "status": stored.status,
+        # Fields that it was asked for without are told where its Vary names them: others are our own doing.
+        "variant": {
+            name.decode("latin-1"): None if value is None else value.decode("latin-1")
+            for name, value in stored.vary
+            if value is not None or name in named
+        },
+        "bytes": len(stored.body),
+        "age": stored.age(now),
+        "ttl": int(stored.fresh_until - now),
+        "validator": None if validator is None else validator.decode("latin-1"),
+        "store": "memory",
+        "blocks": None,
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache, lru_cache
 from pathlib import Path
@@ -11,9 +11,37 @@ from typing import Any
 
 from univocal.cache.rules import Rules
 from univocal.http.errors import ConfigurationError, ProfileError
-from univocal.judge.built_in import BuiltInProfiles
 from univocal.uri.profile import FileName, Profile, ProfileName, Shelf, chosen_profile, parse, put_shelf
+from univocal.uri.schema import load
 from univocal.uri.sites import Sites
+
+
+class BuiltInProfiles(Mapping[str, Profile]):
+    """The profiles in the files of a directory, by name, in order of the names.
+
+    Each is built when it is first asked for, with those that it extends: to build all takes 20 ms.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._files = {file.stem: file for file in sorted(directory.glob("*.toml"))}
+        self._built = dict[str, Profile]()
+
+    def __getitem__(self, name: str) -> Profile:
+        if name not in self._built:
+            text = self._files[name].read_text("utf-8")
+            parent = load(f"profile {name}", text).get("extends")
+            known = {parent: self[parent]} if parent else {}
+            self._built[name] = parse({name: text}, known)[name]
+        return self._built[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._files
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
 
 
 def profile_rules(profile: Profile, own: Mapping[str, Any] = MappingProxyType({})) -> Rules:

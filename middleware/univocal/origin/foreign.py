@@ -12,9 +12,8 @@ from univocal.http.fields import first, without
 from univocal.http.messages import Fields, Response
 from univocal.http.roles import Answer, Content
 from univocal.origin.addresses import OriginUrl
-from univocal.origin.client_errors import as_ours
 from univocal.origin.client_library import httpx
-from univocal.origin.streams import StreamedContent
+from univocal.origin.streams import StreamedContent, as_ours
 from univocal.origin.timeouts import Timeouts
 
 

@@ -10,6 +10,57 @@ from univocal.http.messages import Fields, Response
 from univocal.http.pipe import Pipe
 from univocal.http.roles import Content, UnderWay
 from univocal.origin.client_library import httpx
+from univocal.origin.failures import (
+    ConnectError,
+    ConnectTimeoutError,
+    InvalidRequestError,
+    InvalidResponseError,
+    OriginTimeoutError,
+    PoolTimeoutError,
+    ReadError,
+    ReadTimeoutError,
+    TransportError,
+    UnsupportedSchemeError,
+    WriteError,
+    WriteTimeoutError,
+)
+
+# Both trees, the special before the general.
+_SAME: Final[tuple[tuple[type[TransportError], type[httpx.TransportError]], ...]] = (
+    (ConnectTimeoutError, httpx.ConnectTimeout),
+    (PoolTimeoutError, httpx.PoolTimeout),
+    (ReadTimeoutError, httpx.ReadTimeout),
+    (WriteTimeoutError, httpx.WriteTimeout),
+    (OriginTimeoutError, httpx.TimeoutException),
+    (ConnectError, httpx.ConnectError),
+    (ReadError, httpx.ReadError),
+    (WriteError, httpx.WriteError),
+    (UnsupportedSchemeError, httpx.UnsupportedProtocol),
+    (InvalidRequestError, httpx.LocalProtocolError),
+    (InvalidResponseError, httpx.RemoteProtocolError),
+    (TransportError, httpx.TransportError),
+)
+
+
+def as_httpx(error: Exception) -> Exception:
+    """The error of httpx for a TransportError, which is its cause; any other error as it is."""
+    for ours, theirs in _SAME:
+        if isinstance(error, ours):
+            other = theirs(str(error))
+            other.__cause__ = error
+            return other
+    return error
+
+
+def as_ours(error: Exception) -> Exception:
+    """The TransportError for an error of an httpx transport, which is its cause; any other error as it is."""
+    for ours, theirs in _SAME:
+        if isinstance(error, theirs):
+            other = ours(str(error))
+            other.__cause__ = error
+            return other
+    return error
+
 
 # Bytes of content that wait for who reads them before who sends them is slowed down.
 HIGH_WATER: Final = 128 * 1024

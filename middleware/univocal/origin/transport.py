@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from univocal.http.messages import Fields, Response
-from univocal.origin.client_errors import as_httpx
 from univocal.origin.client_library import httpx
 from univocal.origin.connection import PendingRequest
 from univocal.origin.connections import Endpoint, OriginConnections
 from univocal.origin.failures import TransportError
 from univocal.origin.resolving import Resolve, resolved
-from univocal.origin.streams import AwaitedAnswer, IteratedContent
+from univocal.origin.streams import AwaitedAnswer, IteratedContent, as_httpx
 from univocal.origin.timeouts import Timeouts
 
 _FOR_EVER: Final = Timeouts(None, None, None, None)

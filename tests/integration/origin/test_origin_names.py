@@ -14,10 +14,9 @@ from univocal.forward.upstream import Upstream
 from univocal.http.messages import Received
 from univocal.http.roles import OriginRequest
 from univocal.origin.balance import Balance, Balancing, Member, MemberState
-from univocal.origin.health import HealthRule
 from univocal.origin.resolving import resolved
 from univocal.origin.server import OriginServer, Timeouts
-from univocal.origin.upkeep import Upkeep
+from univocal.origin.upkeep import HealthRule, Upkeep
 
 
 def page(method: bytes = b"GET") -> OriginRequest:

@@ -12,7 +12,7 @@ import pytest
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Request
 from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Tags
-from univocal.store.redis.scripts import MOST_OCTETS
+from univocal.store.redis.commands import MOST_OCTETS
 
 KEY = b"0123456789abcdef http en.example /wiki/A"
 

@@ -16,7 +16,7 @@ import pytest
 from univocal.http.errors import RefusedError
 from univocal.store.purge_selectors import Everything, Tags
 from univocal.store.redis import purges
-from univocal.store.redis.scripts import ATTACH, CATCH_UP
+from univocal.store.redis.commands import ATTACH, CATCH_UP
 from univocal.store.roles import NodeLease, StoreUnavailableError
 
 KEY = b"0123456789abcdef http en.example /wiki/A"

@@ -7,7 +7,8 @@ import time
 from collections.abc import Sequence
 from functools import cache
 from hashlib import sha1
-from typing import Any, Final
+from importlib.resources import files
+from typing import Any, Final, Literal, TypeAlias
 
 import redis.asyncio as redis
 from redis.exceptions import (
@@ -23,6 +24,55 @@ from redis.exceptions import (
 from univocal.store.redis.pipe import Pipe, Word
 from univocal.store.redis.servers import Place, Servers
 from univocal.store.roles import StoreReport, StoreUnavailableError, unreported
+
+ROOT: Final = b"univocal:3:"
+JOURNAL: Final = tuple(b"%b%b:{journal}" % (ROOT, name) for name in (b"head", b"log", b"last", b"how"))
+# Descriptions and contents of all responses of one key together: what one reading moves at most.
+MOST_OCTETS: Final = 16 << 20
+
+_Part: TypeAlias = Literal["complete", "responses", "take"]
+_FILES: Final = files("univocal.store.redis") / "lua"
+
+
+def entry_name(key: bytes) -> bytes:
+    """The stored responses of a cache key."""
+    return b"%be:{%b}" % (ROOT, key)
+
+
+def turn_name(key: bytes) -> bytes:
+    """The key that says which process fetches a cache key."""
+    return b"%bt:{%b}" % (ROOT, key)
+
+
+def key_of(name: bytes) -> bytes | None:
+    """The cache key of an entry's name; None for any other name."""
+    begin = ROOT + b"e:{"
+    return name[len(begin) : -1] if name.startswith(begin) and name.endswith(b"}") else None
+
+
+def _file(name: str) -> str:
+    return (_FILES / f"{name}.lua").read_text("utf-8")
+
+
+def _script(name: str, *parts: _Part) -> str:
+    """A script behind the parts that it uses; a line of flags stays the first."""
+    text = _file(name)
+    flags, rest = text.split("\n", 1) if text.startswith("#!") else ("#!lua", text)
+    return "\n".join((flags, *map(_file, parts), rest))
+
+
+LOOKUP: Final = _script("lookup", "responses", "take")
+BEGIN: Final = _script("begin", "take")
+COMMIT: Final = _script("commit", "responses")
+FINISH: Final = _script("finish")
+REMOVE: Final = _script("remove", "responses")
+DESCRIBE: Final = _script("describe", "responses")
+TIDY: Final = _script("tidy")
+UNLINK: Final = _script("unlink")
+ATTACH: Final = _script("attach", "complete")
+PUBLISH: Final = _script("publish", "complete")
+CATCH_UP: Final = _script("catch_up", "complete")
+
 
 # The errors of a Redis that is not to be had.
 AWAY: Final = (RedisError, OSError, RuntimeError)

@@ -14,9 +14,7 @@ from univocal.cache.vary import matches
 from univocal.http.messages import Request
 from univocal.store.codec import decode, encode, encode_softened, usable_until, variant
 from univocal.store.purge_selectors import Selector
-from univocal.store.redis.commands import Commands, FullError
-from univocal.store.redis.pipe import Word
-from univocal.store.redis.scripts import (
+from univocal.store.redis.commands import (
     BEGIN,
     COMMIT,
     DESCRIBE,
@@ -28,10 +26,13 @@ from univocal.store.redis.scripts import (
     ROOT,
     TIDY,
     UNLINK,
+    Commands,
+    FullError,
     entry_name,
     key_of,
     turn_name,
 )
+from univocal.store.redis.pipe import Word
 from univocal.store.refusals import Refusals
 from univocal.store.roles import Entries, FetchLease, Judge, Numbered, StoreUnavailableError
 

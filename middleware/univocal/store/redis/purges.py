@@ -27,9 +27,8 @@ from redis.exceptions import RedisError
 from univocal.store.journal import Purge
 from univocal.store.purge_codec import PatternCompiler, decode_purge, encode_purge
 from univocal.store.purge_selectors import Everything, Keys, Selector, Variants
-from univocal.store.redis.commands import AWAY, Commands
+from univocal.store.redis.commands import ATTACH, AWAY, CATCH_UP, JOURNAL, PUBLISH, Commands
 from univocal.store.redis.pipe import Pipe, Word
-from univocal.store.redis.scripts import ATTACH, CATCH_UP, JOURNAL, PUBLISH
 from univocal.store.redis.url import advice, misled
 from univocal.store.roles import BeyondHorizonError, Purges, Siblings, StoreUnavailableError, Watcher
 
