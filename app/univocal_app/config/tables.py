@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -50,7 +51,11 @@ from univocal_app.config.values import (
     redirection,
 )
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 COMMAND_LINE: Final = "command line"
+Filled = TypeVar("Filled", bound="DataclassInstance")
 
 
 class Table(BaseModel):
@@ -63,6 +68,11 @@ class Table(BaseModel):
     def defaults(cls) -> Self:
         """The table that a file does not have, made without a validator."""
         return cls.model_construct()
+
+    def fill(self, kind: type[Filled], **others: object) -> Filled:
+        """A dataclass of the library that has this table's settings, by their names, and `others`."""
+        names = [each.name for each in dataclasses.fields(kind) if each.name in type(self).model_fields]
+        return kind(**{name: getattr(self, name) for name in names} | others)
 
     def written(self) -> dict[str, Any]:
         """The settings that the file has in this table."""
@@ -123,8 +133,7 @@ class HealthTable(Table):
     @property
     def rule(self) -> HealthRule:
         """The rule of an origin server's health."""
-        listed = statuses(self.status)
-        return HealthRule(self.path.encode(), self.interval, self.timeout, listed, self.rises, self.falls)
+        return self.fill(HealthRule, path=self.path.encode(), statuses=statuses(self.status))
 
 
 class OriginTable(Table):

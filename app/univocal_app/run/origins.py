@@ -6,15 +6,13 @@ import json
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from hashlib import blake2b
+from dataclasses import dataclass, field, fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.forward.upstream import PatientUpstream, Upstream
-from univocal.http.affinity import COOKIE
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.http.roles import NextHop
 from univocal.origin.addresses import unix_socket
@@ -37,7 +35,7 @@ _Trust: TypeAlias = tuple[str, str, str, bool]  # tls_ca, tls_cert, tls_key and 
 # The settings that name files.
 _FILES: Final = ("tls_ca", "tls_cert", "tls_key")
 # Those that are about all origin servers of a list together: each of them is the same with others.
-_BALANCING: Final = ("choice", "sticky", "retries", "retry_budget", "fails", "eject", "resolve", "health")
+_BALANCING: Final = {"health", *(setting.name for setting in fields(Balancing))}
 
 
 class Recipe(NamedTuple):
@@ -81,6 +79,7 @@ def proxies_of(
     for number, site in enumerate(configuration.sites):
         place = f"sites[{number}]"
         tables = _origin_tables(configuration, place, site)
+        paths = _paths(place, site)
         for name, upstream in upstreams(place, site).items():
             recipe = recipes[name]
             if recipe.upstream in running.proxies:
@@ -91,7 +90,7 @@ def proxies_of(
             places = {key: f"{where}.origin" for where, each in own for key in each.model_fields_set}
             way = _Way(tables[name].merged, source, places, contexts)
             with objections:
-                proxies[name] = ReverseProxy(way.upstream(upstream, site, transports))
+                proxies[name] = ReverseProxy(way.upstream(upstream, site, paths.get(name, ""), transports))
     objections.conclude()
     return proxies
 
@@ -122,13 +121,13 @@ def recipes_of(configuration: Configuration, source: str) -> dict[str, Recipe]:
     for number, site in enumerate(configuration.sites):
         place = f"sites[{number}]"
         tables = _origin_tables(configuration, place, site)
-        paths = {f"{place}.routes[{index}]": route.path for index, route in enumerate(site.routes)}
+        paths = _paths(place, site)
         for name, upstream in upstreams(place, site).items():
             table = tables[name].merged
             files = [digest_of(source, getattr(table, key)) for key in _FILES]
             whose = [site.hosts[0], paths.get(name)]
             named = [_name(site.hosts).decode(), upstream.written(), site.origin_host]
-            way = table.model_dump(mode="json", exclude=set(_BALANCING))
+            way = table.model_dump(mode="json", exclude=_BALANCING)
             recipes[name] = Recipe(
                 json.dumps([whose, named, table.model_dump(mode="json"), files]),
                 tuple(json.dumps([whose, url, way, files]) for url, *_ in upstream.servers),
@@ -149,23 +148,6 @@ def contents_of(configuration: Configuration, source: str) -> Iterator[tuple[str
                 yield f"{place}.{key}", digest_of(source, name)
 
 
-def sticky_cookies(configuration: Configuration) -> dict[str, bytes]:
-    """The cookies that keep clients at one origin server, by the names of the upstreams that do so.
-
-    An upstream of a route has one of its own: a client may have another origin server there.
-    """
-    cookies = dict[str, bytes]()
-    for number, site in enumerate(configuration.sites):
-        place = f"sites[{number}]"
-        paths = {f"{place}.routes[{index}]": route.path for index, route in enumerate(site.routes)}
-        for name, tables in _origin_tables(configuration, place, site).items():
-            if tables.merged.sticky:
-                path = paths.get(name, "")
-                suffix = blake2b(path.encode(), digest_size=4).hexdigest().encode()
-                cookies[name] = b"%b-%b" % (COOKIE, suffix) if path else COOKIE
-    return cookies
-
-
 def most_connections(configuration: Configuration) -> int:
     """The number of connections that there may be to all origin servers together."""
     total = 0
@@ -175,6 +157,11 @@ def most_connections(configuration: Configuration) -> int:
         for name, upstream in upstreams(place, site).items():
             total += tables[name].merged.max_connections * len(upstream.servers)
     return total
+
+
+def _paths(place: str, site: SiteTable) -> dict[str, str]:
+    """The path of each route of a site, by the name that its upstream has."""
+    return {f"{place}.routes[{index}]": route.path for index, route in enumerate(site.routes)}
 
 
 class _Tables(NamedTuple):
@@ -211,7 +198,7 @@ def places_of(configuration: Configuration) -> list[dict[str, str]]:
 def listed(configuration: Configuration, proxies: Mapping[str, ReverseProxy]) -> Iterator[Listed]:
     """The origin servers behind `proxies`, in the order of the configuration."""
     for number, site in enumerate(configuration.sites):
-        paths = {f"sites[{number}].routes[{index}]": each.path for index, each in enumerate(site.routes)}
+        paths = _paths(f"sites[{number}]", site)
         for place, setting in upstreams(f"sites[{number}]", site).items():
             urls = _shown(configuration, place, setting)
             written = {server.url: url for server, url in zip(setting.servers, urls, strict=True)}
@@ -237,7 +224,7 @@ class _Way:
     contexts: dict[_Trust, ssl.SSLContext] = field(default_factory=dict)
 
     def upstream(
-        self, setting: UpstreamSetting, site: SiteTable, transports: Sequence[Transport | None]
+        self, setting: UpstreamSetting, site: SiteTable, path: str, transports: Sequence[Transport | None]
     ) -> Upstream:
         """Make the pools of an upstream, one for each of its origin servers, as far as there is none.
 
@@ -251,10 +238,10 @@ class _Way:
         ]
         weights = [server.weight for server in setting.servers]
         backups = {server.url for server in setting.servers if server.backup}
-        retrying = table.retries, table.retry_budget
-        balancing = Balancing(table.choice, *retrying, table.fails, table.eject, table.sticky, table.resolve)
+        balancing = table.fill(Balancing)
         rule = None if table.health is None else table.health.rule
-        return Upstream.of(servers, site.origin_host, weights, balancing, rule, _name(site.hosts), backups)
+        name = _name(site.hosts)
+        return Upstream.of(servers, site.origin_host, weights, balancing, rule, name, backups, path.encode())
 
     def transport(self, url: str) -> Transport:
         """Make a transport to the server that `url` names. Raises ConfigurationError."""

@@ -22,10 +22,10 @@ from univocal.store.compression import missing_library
 from univocal.uri.profile import Profile
 from univocal.uri.sites import Sites
 from univocal_app.config.sites import SiteReader, edits_of, rules
-from univocal_app.config.tables import COMMAND_LINE, Configuration, ServerTable, SiteTable
+from univocal_app.config.tables import COMMAND_LINE, Configuration, SiteTable
 from univocal_app.run.error_page_files import pages_of
 from univocal_app.run.listeners import HTTPS
-from univocal_app.run.origins import next_hops_of, sticky_cookies
+from univocal_app.run.origins import next_hops_of
 from univocal_app.run.restrictions import restrictions_of
 
 
@@ -107,26 +107,12 @@ def runtime_of(
         forwarded=server.forwarded,
         max_bodies=MappingProxyType(_max_bodies(configuration.sites)),
         request_ids=RequestIds(server.request_id.encode(), trusted) if server.request_id else None,
-        limits=_limits(server),
+        limits=server.fill(Limits),
         cache_status=server.cache_status,
         upgrades=frozenset(name.encode() for name in server.upgrades),
         https_port=https_port if server.https_redirect else 0,
-        sticky=MappingProxyType(sticky_cookies(configuration)),
         next_hops=MappingProxyType(next_hops_of(configuration, proxies)),
         upstreams=MappingProxyType({name: proxy.upstream for name, proxy in proxies.items()}),
-    )
-
-
-def _limits(server: ServerTable) -> Limits:
-    """The bounds on what one request may ask of the proxy."""
-    return Limits(
-        server.max_body,
-        server.max_target,
-        server.max_segments,
-        server.max_fields,
-        server.max_requests_per_client,
-        upgrade_timeout=server.upgrade_timeout,
-        trace=server.trace,
     )
 
 
@@ -146,16 +132,7 @@ def _max_bodies(tables: Sequence[SiteTable]) -> dict[str | tuple[str, bytes], in
 
 def read_limits(configuration: Configuration) -> ReadLimits:
     """The bounds on what is read of a request."""
-    server = configuration.server
-    return ReadLimits(
-        max_target=server.max_target,
-        max_fields=server.max_fields,
-        max_field_bytes=server.max_field_bytes,
-        header_timeout=server.header_timeout,
-        content_timeout=server.content_timeout,
-        send_timeout=server.send_timeout,
-        half_closed_timeout=configuration.origin.read_timeout,
-    )
+    return configuration.server.fill(ReadLimits, half_closed_timeout=configuration.origin.read_timeout)
 
 
 def _token(variable: str) -> bytes:

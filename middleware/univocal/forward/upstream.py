@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from univocal.forward.attempt import Attempt
+from univocal.http.affinity import affinity_name
 from univocal.http.errors import RefusedError
 from univocal.http.fields import cookie_names
 from univocal.http.forward import (
@@ -34,12 +35,14 @@ _monotonic: Final = time.monotonic
 class Upstream:
     """The origin servers of a route, and the Host field that they are sent.
 
-    An empty `host` is the request's own, None is each origin server's.
+    An empty `host` is the request's own, None is each origin server's. Clients with the `cookie` stay at one
+    of them; b"": none do.
     """
 
     balance: Balance[OriginServer]
     host: bytes | None = b""
     upkeep: Upkeep | None = None
+    cookie: bytes = b""
 
     @classmethod
     def of(
@@ -51,11 +54,12 @@ class Upstream:
         rule: HealthRule | None = None,
         name: bytes = b"",
         backups: Container[str] = (),
+        path: bytes = b"",
     ) -> Upstream:
         """The upstream of these servers; `origin_host` is "site", "upstream" or a literal.
 
         `rule` says how their health is checked, `name` is the site's host: the checks are for it. `backups`
-        has the URLs of those that are asked while no other is up.
+        has the URLs of those that are asked while no other is up; `path` is a route's.
         """
         hosts = {server.authority for server in servers}
         own = next(iter(hosts)) if len(hosts) == 1 else None
@@ -66,7 +70,8 @@ class Upstream:
         ]
         host = {"site": b"", "upstream": own}.get(origin_host, origin_host.encode())
         balance = Balance(members, balancing)
-        return cls(balance, host, Upkeep(balance, rule, name if host == b"" else host or b""))
+        cookie = affinity_name(path) if balance.settings.sticky else b""
+        return cls(balance, host, Upkeep(balance, rule, name if host == b"" else host or b""), cookie)
 
     def begin(self) -> None:
         """Begin to resolve the names of the origin servers and to check their health, in the event loop.
@@ -150,7 +155,7 @@ class Upstream:
         if self.upkeep is not None and not self.upkeep.begun:
             self.upkeep.begin()
         request.own_host = self.host is None
-        request.keeps = self._keeps(request.fields) if self.balance.settings.sticky else None
+        request.keeps = self._keeps(request.fields) if self.cookie else None
         now = _monotonic()
         attempt = Attempt(self.balance, request, answer, watch, now, timeouts, retries)
         tag, bond = request.origin_tag, request.bond
@@ -175,6 +180,11 @@ class PatientUpstream:
     upstream: Upstream
     timeouts: Timeouts
     retries: int
+
+    @property
+    def cookie(self) -> bytes:
+        """The upstream's cookie that keeps clients at one origin server."""
+        return self.upstream.cookie
 
     def send(self, request: OriginRequest, answer: Answer, watch: Watch | None = None) -> UnderWay:
         """Send a request by these times."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from hashlib import blake2b
 from typing import Final
 
 from univocal.http.messages import Field, Fields, values
@@ -15,6 +16,14 @@ from univocal.http.messages import Field, Fields, values
 COOKIE: Final = b"univocal-origin"  # all cookies whose names begin so are ours
 
 _TAG: Final = re.compile(rb"[0-9a-f]{4}")
+
+
+def affinity_name(path: bytes) -> bytes:
+    """The name of the cookie for the origin servers of a route's `path`; b"" is that of a whole site.
+
+    Each has its own: a client may have another origin server there.
+    """
+    return b"%b-%b" % (COOKIE, blake2b(path, digest_size=4).hexdigest().encode()) if path else COOKIE
 
 
 def take_affinity(fields: Fields, name: bytes) -> tuple[Fields, bytes]:

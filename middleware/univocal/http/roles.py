@@ -177,7 +177,13 @@ class Watch(Protocol):
 
 
 class NextHop(Protocol):
-    """The origin servers of a route, one of which answers each request."""
+    """The origin servers of a route, one of which answers each request.
+
+    Clients with its `cookie` stay at one of them; b"": none do.
+    """
+
+    @property
+    def cookie(self) -> bytes: ...
 
     def send(self, request: OriginRequest, answer: Answer, watch: Watch | None = None) -> UnderWay:
         """Send a request; the response is pushed to `answer`, perhaps before this call returns."""

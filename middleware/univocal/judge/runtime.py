@@ -132,8 +132,6 @@ class Runtime:
     upstreams: Mapping[str, NextHop] = field(default_factory=lambda: MappingProxyType({}))
     # By the names that `rules` has, of routes that ask their site's upstream by times of their own.
     next_hops: Mapping[tuple[str, bytes], NextHop] = field(default_factory=lambda: MappingProxyType({}))
-    # By the names of upstreams, the cookies that keep clients at one origin server.
-    sticky: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}))
     # By the names that `rules` has, the bytes of a request's content; without one, those of `limits`.
     max_bodies: Mapping[str | tuple[str, bytes], int] = field(default_factory=lambda: MappingProxyType({}))
     request_ids: RequestIds | None = None  # None: requests have no names
@@ -146,14 +144,15 @@ class Runtime:
         place = site.name, route.prefix
         settings = self._routes.get(place)
         if settings is None:
-            upstream, upstreams = route.upstream, self.upstreams
+            upstreams = self.upstreams
+            next_hop = self.next_hops.get(place) or upstreams.get(route.upstream) or upstreams.get("")
             settings = self._routes[place] = RouteSettings(
                 rules=self.rules.get(place) or self.rules.get(site.name, DEFAULTS),
                 edits=self.edits.get(place) or self.edits.get(site.name, NO_EDITS),
                 restriction=self.restrictions.get(place) or self.restrictions.get(site.name),
                 pages=self.pages.get(place) or self.pages.get(site.name) or self.pages.get(""),
-                next_hop=self.next_hops.get(place) or upstreams.get(upstream) or upstreams.get(""),
-                sticky=self.sticky.get(upstream, b""),
+                next_hop=next_hop,
+                sticky=b"" if next_hop is None else next_hop.cookie,
                 max_body=self.max_bodies.get(place, self.max_bodies.get(site.name, self.limits.max_body)),
             )
         return settings

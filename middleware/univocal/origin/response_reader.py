@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 import httptools
 
 from univocal.http.bonds import authenticates_connection
 from univocal.http.fields import LENGTH_DIGITS
 from univocal.http.messages import Fields, Response, values
+from univocal.http.roles import Answer
 from univocal.http.states import moves
 from univocal.http.upgrade import Line, Switching
 from univocal.origin.response_head import ORDINARY, AnsweredRequest, PartialHead, whole_head
@@ -59,20 +60,6 @@ _NEXT: Final[Mapping[Progress, tuple[Progress, ...]]] = {
     Progress.STOPPED: (Progress.STOPPED,),
 }
 _MOVES: Final = moves(_NEXT)
-
-
-class Sink(Protocol):
-    """The one who is told of a response: an Answer, as far as the parts are concerned."""
-
-    def interim(self, status: int, fields: Fields) -> None:
-        """Take a 1xx response."""
-
-    def start(self, response: Response) -> None:
-        """Take the final response's head."""
-
-    def write(self, chunk: bytes) -> bool:
-        """Take content; False: no more for now."""
-        ...
 
 
 class ReadResponse:
@@ -177,7 +164,7 @@ class ResponseReader:
     def __init__(self, max_head: int, line: Line | None = None) -> None:
         self._max_head = max_head
         self._line = line
-        self._sink: Sink = cast("Any", None)  # until a response is expected
+        self._sink: Answer = cast("Any", None)  # until a response is expected
         self._request = _NO_REQUEST
         self._write: Callable[[bytes], bool] = cast("Any", None)
         self._partial = PartialHead()
@@ -196,7 +183,7 @@ class ResponseReader:
         self.on_message_begin: Callable[[], None] = self._ended.clear
         self._parser = self._new_parser()
 
-    def expect(self, sink: Sink, request: AnsweredRequest) -> None:
+    def expect(self, sink: Answer, request: AnsweredRequest) -> None:
         """Tell `sink` of the next response, which answers `request`."""
         self._sink, self._request, self._write = sink, request, sink.write
         self._content, self._ends, self._last.response = b"", None, None
