@@ -261,6 +261,7 @@ class Reception:
 
     def close(self) -> None:
         """Receive no more."""
+        self.content.drop()
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None:

@@ -58,25 +58,25 @@ class Pipe:
         return not self._is_full and self._waiting <= self._room
 
     def finish(self) -> None:
-        """Take note that the content is complete."""
+        """End the content."""
         self.is_complete = True
         if not self._chunks:
             self._finish()
         self._tell()
 
     def forget(self) -> None:
-        """Let go of what nobody has taken."""
+        """Drop content that was not taken."""
         self._chunks.clear()
         self._waiting = 0
 
     def drop(self) -> None:
-        """Let go of who takes it: objects in a circle wait for the garbage collector."""
-        self._sink = self._begun = None
+        """Release the receiver: objects in a circle wait for the garbage collector."""
+        self._sink = self._begun = self._start = None
 
     # Called by the one who takes it
 
     def begin(self) -> None:
-        """Let the content come."""
+        """Ask the source to begin, once."""
         start, self._start = self._start, None
         if start is not None:
             start()

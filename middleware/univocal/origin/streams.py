@@ -67,7 +67,7 @@ HIGH_WATER: Final = 128 * 1024
 
 
 async def _next_piece(pipe: Pipe) -> bytes:
-    """What a pipe has next; b"" at its end."""
+    """The next content of a pipe; b"" at its end."""
     news = asyncio.Event()
     pipe.when_begun(news.set)
     await news.wait()
