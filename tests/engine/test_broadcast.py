@@ -182,7 +182,7 @@ def test_one_leaves_once(told: Told) -> None:
     told.broadcast.end()
     sink.reader.leave()
     sink.reader.leave()
-    sink.reader.outpaced()
+    sink.reader.drop_slow_reader()
     assert (sink.ends, told.deserted) == ([None], 1)
 
 

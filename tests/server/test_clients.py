@@ -22,7 +22,7 @@ class Connection:
     def is_resting(self) -> bool:
         return not self.busy
 
-    def give_way(self) -> None:
+    def evict(self) -> None:
         assert not self.gone
         self.gone = True
         self.clients.leave(self)  # as the transport does, later

@@ -566,7 +566,7 @@ async def test_a_half_closed_client_gives_way_like_an_idle_one(wire, gate):
     assert not client.protocol.is_resting()
     client.protocol.eof_received()
     assert client.protocol.is_resting()
-    client.protocol.give_way()
+    client.protocol.evict()
     assert client.transport.closed
 
 

@@ -104,7 +104,7 @@ class Reader:
         if self.blocked and not self.done and self.sink.rest(memoryview(content)[self.position :]):
             self.leave()
 
-    def outpaced(self) -> None:
+    def drop_slow_reader(self) -> None:
         """End early: this reader holds more than its share, or the content comes too slowly for it."""
         self.end(CutShortError())
 
@@ -175,18 +175,18 @@ class Broadcast:
         self.readers.append(reader)
         return reader
 
-    def begin(self, kept: list[bytes] | None, sole: Reader | None) -> None:
+    def begin(self, kept: list[bytes] | None, single_reader: Reader | None) -> None:
         """Go on with content that one has read until now. All chunks of it are `kept`, or none (None)."""
         self.kept = kept is not None
         self._chunks.extend(kept or ())
         self.count = len(self._chunks)
         self.size = sum(map(len, self._chunks))
-        if sole is not None:
+        if single_reader is not None:
             if kept is None:
-                self._dropped = self.count = sole.index
-                self.size = sole.position
-            sole.broadcast, sole.left = self, self.leave
-            self.readers.append(sole)
+                self._dropped = self.count = single_reader.index
+                self.size = single_reader.position
+            single_reader.broadcast, single_reader.left = self, self.leave
+            self.readers.append(single_reader)
 
     def leave(self, reader: Reader) -> None:
         """Wait for this reader no longer."""
@@ -238,7 +238,7 @@ class Broadcast:
         """Release the readers that await more."""
         for reader in tuple(self.readers):
             if reader.awaits_more:
-                reader.outpaced()
+                reader.drop_slow_reader()
 
     def close(self) -> None:
         """Close it to further readers: chunks that all have passed on are dropped."""
@@ -280,4 +280,4 @@ class Broadcast:
         """Drop the readers that hold more than their share: one client that does not read stops no other."""
         for reader in tuple(self.readers):
             if self.size - reader.position > FAR_BEHIND:
-                reader.outpaced()
+                reader.drop_slow_reader()

@@ -209,8 +209,8 @@ class Exchange:
         "_client",
         "_content",
         "_engine",
-        "_held",
         "_origin",
+        "_pending_response",
         "_place",
         "_sending",
         "_step",
@@ -238,7 +238,9 @@ class Exchange:
         self._step = Step.DECIDED
         self._account = Account(begun or (engine.clock(), time.perf_counter()), admission.reasons)
         self._wait = Waiting()
-        self._held: Response | None = None  # another request's response, which waits for content that comes
+        self._pending_response: Response | None = (
+            None  # another request's response, which waits for content that comes
+        )
         self._place: Slice | None = None  # of the range in another request's response, which is whole
         self._sending: StoredContent | None = None
         self.fetches = False  # what is asked for may be another's: the client's content is not sent
@@ -525,7 +527,7 @@ class Exchange:
 
     def _leave(self) -> None:
         """Wait for the flight no longer."""
-        self._held = None
+        self._pending_response = None
         self._wait.leave()
 
     # Calls of the flight
@@ -715,7 +717,7 @@ class Exchange:
             placed = represent_ahead(self.admission.request, storing, response.fields)
             if placed is not None:
                 response, self._place = Response(206, placed[0]), placed[1]
-        self._held = response
+        self._pending_response = response
         timeout = self.admission.runtime.limits.collapse_timeout
         wait.timer = engine.call_later(timeout, flight.overtake)
         wait.reader.await_more()
@@ -723,13 +725,13 @@ class Exchange:
     def _start_following(self, response: Response) -> None:
         """Send the head of another's response, whose content goes on."""
         self._step = _MOVES[self._step, Step.RELAYING]
-        self._held = None
+        self._pending_response = None
         self._wait.stop()
         self._start(response.status, [*response.fields, *self._cache_status()])
 
     def write(self, chunk: bytes) -> bool:
-        if self._held is not None:
-            self._start_following(self._held)
+        if self._pending_response is not None:
+            self._start_following(self._pending_response)
             if self.over:
                 return False  # the client has left
         if self._place is not None:
@@ -767,7 +769,7 @@ class Exchange:
         return True
 
     def ended(self, error: BaseException | None) -> None:
-        wait, held = self._wait, self._held
+        wait, held = self._wait, self._pending_response
         if wait.flight is not None and held is not None:
             if error is not None:
                 self._forward(None)

@@ -163,20 +163,20 @@ class Flight:
     """
 
     __slots__ = (
-        "_alone",
         "_content",
         "_flights",
         "_head",
-        "_held",
         "_instead",
         "_origin",
         "_over",
         "_passengers",
+        "_pending",
         "_phase",
         "_reconsidered",
         "_spare",
         "_tried",
         "_under_way",
+        "_unread_timer",
         "admission",
         "broadcast",
         "detail",
@@ -185,7 +185,7 @@ class Flight:
         "leader",
         "name",
         "recording",
-        "sole",
+        "single_reader",
     )
 
     def __init__(
@@ -202,7 +202,9 @@ class Flight:
         self._content = content
         self._over = over
         self._phase = FlightPhase.BEGUN
-        self._held: list[bytes | Exception | None] = []  # what came while the store was asked; None: the end
+        self._pending: list[
+            bytes | Exception | None
+        ] = []  # what came while the store was asked; None: the end
         self._under_way: UnderWay | None = None
         self._head: Response | None = None  # of the response to an unsafe request
         self._instead: Admission | None = None  # asked once what is under way has ended
@@ -215,9 +217,9 @@ class Flight:
         self.name = name
         self.leader: Passenger | None = None
         self.landing: Landing | None = None
-        self._alone: Due | None = None  # the end of the time for which it goes on though nobody reads
+        self._unread_timer: Due | None = None  # the end of the time for which it goes on though nobody reads
         self.held_up = False  # what answers waits for the leader's client: nobody is to join
-        self.sole: Reader | None = None  # who reads alone: content goes straight on
+        self.single_reader: Reader | None = None  # who reads alone: content goes straight on
         self.broadcast: Broadcast | None = None  # from when another joins, or the only one falls behind
         decision = admission.decision
         self.recording: Recording | None = None
@@ -273,7 +275,7 @@ class Flight:
         """Wait for the landing; content comes from the first `resume` of the reader on."""
         if leads:
             self.leader = passenger
-            reader = self.sole = Reader(passenger, self._left)
+            reader = self.single_reader = Reader(passenger, self._left)
         elif self.broadcast is None and self._phase in _ENDED:
             broadcast = self._share()
             broadcast.end()
@@ -286,17 +288,17 @@ class Flight:
 
     def _share(self) -> Broadcast:
         """Go on by a broadcast: who joins reads what is kept from its beginning."""
-        recording, sole = self.recording, self.sole
+        recording, single_reader = self.recording, self.single_reader
         keeps = recording is not None and recording.state is State.KEPT
         self.broadcast = broadcast = Broadcast(self._deserted, self._room)
-        broadcast.begin(recording.content.chunks if recording is not None and keeps else None, sole)
-        self.sole = None
+        broadcast.begin(recording.content.chunks if recording is not None and keeps else None, single_reader)
+        self.single_reader = None
         return broadcast
 
     @property
     def is_read(self) -> bool:
         """True if somebody reads, or waits to read."""
-        return self.sole is not None or (self.broadcast is not None and bool(self.broadcast.readers))
+        return self.single_reader is not None or (self.broadcast is not None and bool(self.broadcast.readers))
 
     @property
     def is_apart(self) -> bool:
@@ -314,13 +316,13 @@ class Flight:
     @property
     def unattended(self) -> bool:
         """True while it goes on though nobody reads."""
-        return self._alone is not None
+        return self._unread_timer is not None
 
     def go_on_alone(self) -> None:
         """Go on though nobody reads, to store what comes, for `Limits.unread_timeout` seconds at most."""
-        if self._alone is None and self._phase not in _ENDED:
+        if self._unread_timer is None and self._phase not in _ENDED:
             seconds = self.admission.runtime.limits.unread_timeout
-            self._alone = self._flights.call_later(seconds, self._expired)
+            self._unread_timer = self._flights.call_later(seconds, self._expired)
 
     def overtake(self) -> None:
         """Close it to further requests, and store nothing: the content stalls. Others request it anew.
@@ -401,7 +403,7 @@ class Flight:
         self._phase = _MOVES[self._phase, FlightPhase.ASKING]
         fields = forwarded_fields(admission.request, decision)
         request = origin_request(admission, fields, self._content)
-        request.background = self._alone is not None and not self.is_read
+        request.background = self._unread_timer is not None and not self.is_read
         try:
             under_way = self._origin.ask(request, self)
         except Exception as error:
@@ -530,7 +532,7 @@ class Flight:
                 self._fail(RefusedError("origin-bad-response"))  # it is the answer to no condition of ours
                 return
             self._land(Relayed(response))
-        if self._held:
+        if self._pending:
             self._catch_up()
 
     def _keeps_conditions(self) -> bool:
@@ -540,7 +542,7 @@ class Flight:
 
     def _catch_up(self) -> None:
         """Take what came while the store was asked."""
-        held, self._held = self._held, []
+        held, self._pending = self._pending, []
         more = True
         for each in held:
             if self._phase is not FlightPhase.ANSWERING:
@@ -557,7 +559,7 @@ class Flight:
 
     def write(self, chunk: bytes) -> bool:
         if self._phase is FlightPhase.JUDGING:
-            self._held.append(chunk)
+            self._pending.append(chunk)
             return False
         if self._phase in _ENDED or not chunk:
             return True
@@ -567,7 +569,7 @@ class Flight:
                 self._ask_instead(self._instead)
             return True
         relayed = isinstance(self.landing, Relayed)
-        if relayed and self.sole is not None and self.sole.blocked:
+        if relayed and self.single_reader is not None and self.single_reader.blocked:
             self._share()
         recording = self.recording
         before = State.PASSED_ON if recording is None else recording.state
@@ -577,8 +579,8 @@ class Flight:
                 self._ask_for_all()
             return True
         dropped, more = state is not before, True
-        if relayed and self.sole is not None:
-            self.sole.pass_on(chunk)
+        if relayed and self.single_reader is not None:
+            self.single_reader.pass_on(chunk)
         elif relayed:
             more = self._pass_on(chunk, 0 if dropped else WINDOW)
         if dropped and more:
@@ -618,7 +620,7 @@ class Flight:
 
     def finish(self) -> None:
         if self._phase is FlightPhase.JUDGING:
-            self._held.append(None)
+            self._pending.append(None)
             return
         if self._phase in _ENDED:
             return
@@ -650,7 +652,7 @@ class Flight:
 
     def fail(self, error: Exception) -> None:
         if self._phase is FlightPhase.JUDGING:
-            self._held.append(error)
+            self._pending.append(error)
             return
         if self._phase in _ENDED:
             return
@@ -695,20 +697,20 @@ class Flight:
         """Tell the readers that nothing more comes; until all nodes have the response, it can be joined."""
         if self._phase is not FlightPhase.OVER:
             self._phase = _MOVES[self._phase, FlightPhase.OVER]
-        if self._alone is not None:
-            self._alone.cancel()
-            self._alone = None
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
         if self._tried is not None:
             for failure in self._tried:
                 failure.tries = False
-        recording, sole = self.recording, self.sole
+        recording, single_reader = self.recording, self.single_reader
         if error is not None and recording is not None:
             recording.fail()
-        if sole is not None and sole.blocked:
+        if single_reader is not None and single_reader.blocked:
             self._share()
-        elif sole is not None:
-            self.sole, sole.done = None, True
-            sole.sink.ended(error)
+        elif single_reader is not None:
+            self.single_reader, single_reader.done = None, True
+            single_reader.sink.ended(error)
         if self.broadcast is not None:
             self.broadcast.end(error)
         if recording is None or recording.lease is None:
@@ -752,8 +754,8 @@ class Flight:
 
     def _left(self, reader: Reader) -> None:
         """Handle the only reader's leaving, unless it has got the end."""
-        if self.sole is reader:
-            self.sole = None
+        if self.single_reader is reader:
+            self.single_reader = None
             self._deserted()
 
     def _deserted(self) -> None:
@@ -764,7 +766,7 @@ class Flight:
 
     def _expired(self) -> None:
         """Go on only as long as somebody reads."""
-        self._alone = None
+        self._unread_timer = None
         if not self.is_read:
             self._note_failure(0)
             if self.recording is not None:

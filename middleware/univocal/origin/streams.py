@@ -111,11 +111,11 @@ class AwaitedAnswer(httpx.AsyncByteStream):
         return self._pipe.write(chunk)
 
     def finish(self) -> None:
-        """Let the stream end behind what is there."""
+        """End the stream behind what is there."""
         self._pipe.finish()
 
     def fail(self, error: Exception) -> None:
-        """Let the stream end with `error` behind what is there."""
+        """End the stream with `error` behind what is there."""
         self._error = error
         if not self.head.done():
             self.head.set_exception(error)

@@ -34,7 +34,7 @@ class ConnectionLimits:
     per_client: int = 0  # of one address
 
 
-class Guest(Protocol):
+class Evictable(Protocol):
     """A client's connection, as far as it matters here."""
 
     rested: float  # the loop's time since which no request is under way, if none is
@@ -43,7 +43,7 @@ class Guest(Protocol):
         """Tell whether no request is under way; one whose head is not complete is not."""
         ...
 
-    def give_way(self) -> None:
+    def evict(self) -> None:
         """Close, for another that has come."""
 
 
@@ -57,21 +57,21 @@ class Clients:
     ) -> None:
         self.limits = limits
         self._trusted = trusted
-        self._guests: dict[Guest, str] = {}  # and the name of each client, if it counts
+        self._connections: dict[Evictable, str] = {}  # and the name of each client, if it counts
         self._of = ClientCounts()
-        self._noted: list[tuple[float, int, Guest]] = []
+        self._noted: list[tuple[float, int, Evictable]] = []
         self._number = 0
         self._said = set[str]()
 
     def __len__(self) -> int:
-        return len(self._guests)
+        return len(self._connections)
 
     def bond_of(self, address: str | None, *, introduced: bool = False) -> Bond | None:
         """A bond for a client's connection; None for a proxy's, and where no client is known."""
         is_proxy = address is None or (not introduced and within(address, self._trusted()))
         return None if is_proxy else Bond()
 
-    def enter(self, guest: Guest, address: str | None, *, introduced: bool = False) -> str:
+    def enter(self, connection: Evictable, address: str | None, *, introduced: bool = False) -> str:
         """Take in a connection, in another's place if there are too many.
 
         A client that a PROXY header has `introduced` is no proxy, whatever its address.
@@ -79,63 +79,63 @@ class Clients:
         Returns the reason for which its request will be refused, "" for none; ask `objection` by then.
         """
         limits = self.limits
-        if 0 < limits.connections <= len(self._guests):
+        if 0 < limits.connections <= len(self._connections):
             self._say("max_connections", limits.connections, "those longest without a request give way")
-            self._make_room(guest.rested)
+            self._make_room(connection.rested)
         counted = limits.per_client > 0 and (introduced or not within(address, self._trusted()))
         name = client_name(address) if counted else ""
-        self._guests[guest] = name
+        self._connections[connection] = name
         if name:
             self._of.add(name)
-        objection = self.objection(guest)
+        objection = self.objection(connection)
         if objection == "too-many-requests":
             self._say("max_connections_per_client", limits.per_client, "further ones get 429")
-        self._note(_FIRST if objection else guest.rested, guest)
+        self._note(_FIRST if objection else connection.rested, connection)
         return objection
 
-    def leave(self, guest: Guest) -> None:
+    def leave(self, connection: Evictable) -> None:
         """Remove a connection that is closed or handed over; a second time does nothing."""
-        name = self._guests.pop(guest, None)
+        name = self._connections.pop(connection, None)
         if name:
             self._of.remove(name)
-        if not self._guests:
+        if not self._connections:
             self._noted.clear()  # the last one may be all that knows of these clients: no circle is left
-        elif len(self._noted) > 2 * len(self._guests) + 100:
-            self._noted = [each for each in self._noted if each[2] in self._guests]
+        elif len(self._noted) > 2 * len(self._connections) + 100:
+            self._noted = [each for each in self._noted if each[2] in self._connections]
             heapq.heapify(self._noted)
-        if len(self._guests) * 2 < self.limits.connections:
+        if len(self._connections) * 2 < self.limits.connections:
             self._said.discard("max_connections")
 
-    def objection(self, guest: Guest) -> str:
+    def objection(self, connection: Evictable) -> str:
         """The reason for which a connection is one too many, "" if it is not, or no longer."""
-        limits, name = self.limits, self._guests.get(guest, "")
+        limits, name = self.limits, self._connections.get(connection, "")
         if name and self._of.of(name) > limits.per_client:
             return "too-many-requests"
-        return "overloaded" if 0 < limits.connections < len(self._guests) else ""
+        return "overloaded" if 0 < limits.connections < len(self._connections) else ""
 
     def _make_room(self, now: float) -> None:
         """Close the connections above the limit that have been idle for longest."""
         for _ in range(_MOST_LOOKED_AT):
             if not self._noted:
                 return
-            noted, _, guest = heapq.heappop(self._noted)
-            if guest not in self._guests:
+            noted, _, connection = heapq.heappop(self._noted)
+            if connection not in self._connections:
                 continue
-            if not guest.is_resting():
-                self._note(now, guest)
+            if not connection.is_resting():
+                self._note(now, connection)
                 if noted >= now:
                     return  # all have been asked
-            elif guest.rested > noted and not (noted == _FIRST and self.objection(guest)):
-                self._note(guest.rested, guest)
+            elif connection.rested > noted and not (noted == _FIRST and self.objection(connection)):
+                self._note(connection.rested, connection)
             else:
-                self.leave(guest)
-                guest.give_way()
-                if len(self._guests) < self.limits.connections:
+                self.leave(connection)
+                connection.evict()
+                if len(self._connections) < self.limits.connections:
                     return
 
-    def _note(self, since: float, guest: Guest) -> None:
+    def _note(self, since: float, connection: Evictable) -> None:
         self._number += 1
-        heapq.heappush(self._noted, (since, self._number, guest))
+        heapq.heappush(self._noted, (since, self._number, connection))
 
     def _say(self, setting: str, limit: int, what: str) -> None:
         if setting not in self._said:

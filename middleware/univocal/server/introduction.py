@@ -154,7 +154,7 @@ class Introduction(asyncio.Protocol):
     """The beginning of a connection, until it is known who the client is; then `protocol` has it.
 
     With `proxies`, connections from those networks begin with a PROXY header, and no others do. While it is
-    awaited, this is the Guest among the listener's clients, for as long as a request's head may take. The
+    awaited, this is the Evictable among the listener's clients, for as long as a request's head may take. The
     protocol below is asyncio's own to call from then on: there is no detour.
     """
 
@@ -276,13 +276,13 @@ class Introduction(asyncio.Protocol):
             self._listener.tell(received, (reason,))
         return received.request_id
 
-    # A client among others, while nobody knows who it is (`Guest`)
+    # A client among others, while nobody knows who it is (`Evictable`)
 
     def is_resting(self) -> bool:
         """Tell that no request is under way."""
         return True
 
-    def give_way(self) -> None:
+    def evict(self) -> None:
         """Close, for another client that has come."""
         self.transport.abort()
 

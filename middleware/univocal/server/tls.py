@@ -75,8 +75,8 @@ _RECORD: Final = 16 * 1024
 class TlsConnection(asyncio.Protocol):
     """A client's connection: a handshake, then one of `protocols`, by the name that ALPN agreed on.
 
-    Without such a name it is "http/1.1". Until the handshake is complete, this is the Guest among `clients`;
-    then its protocol is.
+    Without such a name it is "http/1.1". Until the handshake is complete, `clients` may evict it,
+    from then on its protocol.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class TlsConnection(asyncio.Protocol):
         """A handshake is no request: it gives way."""
         return True
 
-    def give_way(self) -> None:
+    def evict(self) -> None:
         """Close, for another client that has come."""
         self._transport.abort()
 

@@ -344,7 +344,7 @@ class SharedTier(Tiers):
         ours = _of(lease)
         satisfied = self._filled_at_once(ours, judge, joined=joined) if self._is_there else False
         if satisfied is None:
-            self._go_on(self._fill(ours, request, judge, joined=joined), then, otherwise=False)
+            self._spawn(self._fill(ours, request, judge, joined=joined), then, otherwise=False)
         else:
             then(satisfied)
 
@@ -495,7 +495,7 @@ class SharedTier(Tiers):
         elif not self._is_there:
             then(False)
         else:
-            self._go_on(self._keeps(stored, now), then, otherwise=False)
+            self._spawn(self._keeps(stored, now), then, otherwise=False)
 
     async def _keeps(self, stored: Stored, now: float) -> bool:
         await self._catch_up()
@@ -508,7 +508,7 @@ class SharedTier(Tiers):
         self, key: bytes, request: Request, now: float, then: Callable[[Sequence[Stored]], None]
     ) -> None:
         if self._is_there:
-            self._go_on(self._recall(key, request, now), then, otherwise=())
+            self._spawn(self._recall(key, request, now), then, otherwise=())
         else:
             then(self.memory.lookup(key))
 
@@ -532,17 +532,17 @@ class SharedTier(Tiers):
                 with suppress(RefusedError):
                     await self._publish(selector, now, ours)
 
-        self._go_on(publish(), lambda _: then(), otherwise=None)
+        self._spawn(publish(), lambda _: then(), otherwise=None)
 
     def let_go(self, lease: TierLease) -> None:
         fetch = _of(lease).fetch
         if fetch.has_turn:
-            self._go_on(self._entries.end(fetch), lambda _: None, otherwise=None)
+            self._spawn(self._entries.end(fetch), lambda _: None, otherwise=None)
 
     def end(self, lease: TierLease, then: Callable[[], None]) -> None:
         ours = _of(lease)
         if ours.owed or ours.fetch.has_turn:
-            self._go_on(self._settle(ours), lambda _: then(), otherwise=None)
+            self._spawn(self._settle(ours), lambda _: then(), otherwise=None)
         else:
             self.memory.end(ours.local)
             then()
@@ -694,7 +694,7 @@ class SharedTier(Tiers):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _go_on(self, waiting: Coroutine[Any, Any, T], then: Callable[[T], None], *, otherwise: T) -> None:
+    def _spawn(self, waiting: Coroutine[Any, Any, T], then: Callable[[T], None], *, otherwise: T) -> None:
         """Wait in a task, and go on; with `otherwise` where waiting failed."""
 
         async def run() -> None:

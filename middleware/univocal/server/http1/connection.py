@@ -210,8 +210,8 @@ class Http1Connection(asyncio.Protocol):
         "_glance",
         "_glances",
         "_incoming",
-        "_objection",
         "_reader",
+        "_refusal_reason",
         "_scheduler",
         "_server",
         "_timer",
@@ -243,7 +243,7 @@ class Http1Connection(asyncio.Protocol):
         self._glance: Glance | None = None
         self._glances = True  # heads may be read at a glance; else that was tried
         self._incoming: Incoming | None = None
-        self._objection = ""  # the reason for which this is one connection too many
+        self._refusal_reason = ""  # the reason for which this is one connection too many
         self._scheduler = Scheduler(loop, listener.ticks, _AT_ONCE, self._step, self._work_on)
         self.life: ConnectionState = _OPEN
         self.peer: ClientPeer
@@ -268,7 +268,7 @@ class Http1Connection(asyncio.Protocol):
         self._delivery = Delivery(transport, server.loop, listener.bounds.limits.send_timeout)
         server.state.connections.add(self)
         self.rested = server.loop.time()
-        self._objection = listener.clients.enter(self, peer.address, introduced=peer.introduced)
+        self._refusal_reason = listener.clients.enter(self, peer.address, introduced=peer.introduced)
         self._bond = listener.clients.bond_of(peer.address, introduced=peer.introduced)
         self._timer.set(listener.bounds.limits.header_timeout or None)
 
@@ -337,7 +337,7 @@ class Http1Connection(asyncio.Protocol):
             seconds = self._server.config.timeout_graceful_shutdown or 0
             self._server.loop.call_later(max(0, seconds - FAREWELL), self.turns[0].send_away)
 
-    # A client among others (`Guest`)
+    # A client among others (`Evictable`)
 
     def is_resting(self) -> bool:
         """Tell whether no request is under way; one whose head is not complete is not.
@@ -346,7 +346,7 @@ class Http1Connection(asyncio.Protocol):
         """
         return isinstance(self.life, Ended) or not (self.turns or self._reader.octets)
 
-    def give_way(self) -> None:
+    def evict(self) -> None:
         """Close, for another client that has come; say why, if a request has begun to arrive."""
         if self.life is _OPEN and self._reader.phase is _HEAD:
             self._refuse(("request-timeout",))
@@ -493,10 +493,10 @@ class Http1Connection(asyncio.Protocol):
 
     def _objections(self) -> Sequence[str]:
         """The reasons for which the connection is not for any request."""
-        if self._objection:
-            self._objection = self.listener.clients.objection(self)
-            if self._objection:
-                return (self._objection,)
+        if self._refusal_reason:
+            self._refusal_reason = self.listener.clients.objection(self)
+            if self._refusal_reason:
+                return (self._refusal_reason,)
         state, limit = self._server.state, self._server.config.limit_concurrency
         if limit is None or max(len(state.connections), len(state.tasks)) < limit:
             return ()
@@ -541,7 +541,7 @@ class Http1Connection(asyncio.Protocol):
             or self.turns
             or self._reader.phase is not _BETWEEN
             or self.life is not _OPEN
-            or self._objection
+            or self._refusal_reason
             or self._flow.write_paused
             or self.transport.is_closing()
             or self._server.is_limited

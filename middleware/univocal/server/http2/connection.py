@@ -47,7 +47,7 @@ _TIMEOUT: Final = ("request-timeout",)
 
 
 class Http2Connection(asyncio.Protocol):
-    """A connection to a listener, made by uvicorn or by `TlsConnection`, and the Guest that it is there.
+    """A connection to a listener, made by uvicorn or by `TlsConnection`, and the Evictable that it is there.
 
     The order of calls is asyncio's; `shutdown` is uvicorn's, and lets what is under way finish. Streams call
     `send_soon`, `flush_soon` and `close_stream`. Content waits for the end of a turn of the event loop. Then
@@ -85,7 +85,7 @@ class Http2Connection(asyncio.Protocol):
         self._ready: dict[Http2Stream, None] = {}  # streams that may send, in order
         self._flushes: asyncio.Handle | None = None  # later in this turn of the event loop
         self._is_blocked = False  # the transport takes no more for now
-        self._objection = ""  # the reason for which this is one connection too many
+        self._refusal_reason = ""  # the reason for which this is one connection too many
         self.rested = 0.0
 
     @classmethod
@@ -100,7 +100,7 @@ class Http2Connection(asyncio.Protocol):
         self._delivery = Delivery(transport, self._loop, self._limits.send_timeout)
         self.rested = self._loop.time()
         self._server_state.connections.add(self)
-        self._objection = self._listener.clients.enter(
+        self._refusal_reason = self._listener.clients.enter(
             self, self.peer.address, introduced=self.peer.introduced
         )
         self._timer.set(self._limits.header_timeout or self._keep_alive)
@@ -148,7 +148,7 @@ class Http2Connection(asyncio.Protocol):
         """Tell whether no stream is open."""
         return not self._streams
 
-    def give_way(self) -> None:
+    def evict(self) -> None:
         """Close, for another client that has come."""
         self.session.part()
         self._lose_streams()
@@ -269,7 +269,7 @@ class Http2Connection(asyncio.Protocol):
     def _at_a_glance(self, number: int, head: Head, received: Received, now: float) -> bool:
         """Answer an ordinary GET; False: it is none, and nothing was done."""
         listener, names, contents = self._listener, head.names, head.values
-        if head.reasons or self._objection or head.target[:1] != b"/":
+        if head.reasons or self._refusal_reason or head.target[:1] != b"/":
             return False
         bounds = listener.bounds
         if len(names) > bounds.most_fields or head.octets > bounds.longest_glance:
@@ -330,9 +330,9 @@ class Http2Connection(asyncio.Protocol):
         reasons = list(head.reasons)
         if not head.is_malformed:
             reasons += self._listener.faults(received, head.fields, self.peer)
-        if self._objection:
-            self._objection = self._listener.clients.objection(self)
-            reasons += filter(None, (self._objection,))
+        if self._refusal_reason:
+            self._refusal_reason = self._listener.clients.objection(self)
+            reasons += filter(None, (self._refusal_reason,))
         if not reasons:
             return None
         hosts = values(head.fields, b"host")
@@ -384,7 +384,7 @@ class Http2Connection(asyncio.Protocol):
         self._ready.pop(stream, None)
         self._server_state.total_requests += 1
         self.rested = self._loop.time()
-        if self._objection:
+        if self._refusal_reason:
             self.session.part()  # one connection too many: this was its last word
         self.flush_soon()
 
