@@ -127,4 +127,5 @@ def test_the_reference_shows_the_defaults(root: Path) -> None:
     assert configuration == defaults
     assert own.keys() == default.keys()
     differing = {name for name in own if own[name] != default[name]}
-    assert differing == {"hosts", "routes"}
+    assert differing == {"hosts", "max_body", "routes"}
+    assert own["max_body"] == defaults["server"]["max_body"]  # which it is without a value of its own
