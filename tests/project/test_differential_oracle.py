@@ -172,6 +172,15 @@ def test_a_304_for_one_variant_updates_no_other():
     assert wrong(log, log.got(2, OTHER, at=3.0)) != []
 
 
+def test_a_head_of_one_variant_updates_no_other():
+    validation = Ask("GET", (("if-none-match", "current"),))
+    varied = saying("max-age=1, stale-while-revalidate=30", confirms_vary="X-Other")
+    log = Log().said(saying("no-cache")).said(varied, validation, at=0.5)
+    log.said(saying("no-store"), Ask("HEAD", OTHER.fields), at=3.0)
+    log.said(saying("no-store", terse=True), validation, at=3.5)
+    assert wrong(log, log.got(3, at=4.0)) == []
+
+
 OTHER = Ask("GET", (("x-other", "a"),))
 
 

@@ -134,6 +134,11 @@ class State(NamedTuple):
         """The least age that it can have (RFC 9111 §4.2.3)."""
         return max(0.0, now - self.last.sent) + (seconds(values(self.last.fields, "age")) or 0)
 
+    def could_answer(self, ask: Ask) -> bool:
+        """Whether its Vary selects it for this request, too: only then a response updates it (§4.3.4)."""
+        vary = values(self.fields, "vary")
+        return label_of(vary, ask) == label_of(vary, self.last.ask)
+
     def updated(self, said: Said) -> State:
         """The state after a response whose fields replace those of the same names (§3.2).
 
@@ -164,7 +169,7 @@ def states(history: Sequence[Said], version: int, label: str, status: int) -> It
             continue
         if said.status == 304 or freshens(said, status):
             latest = {state.first: state for state in chain if state.first.ask.method == "GET"}
-            chain += [state.updated(said) for state in latest.values()]
+            chain += [state.updated(said) for state in latest.values() if state.could_answer(said.ask)]
         if said.status == status or (said.status == 206 and status == 200):
             chain.append(State(said, said, said.fields))
     return reversed(chain)
