@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from tests.ports import free_port
+from tests.started import end
 
 pytestmark = pytest.mark.long
 
@@ -179,13 +180,7 @@ class Stack:
 
     def stop(self, name: str) -> None:
         """End one."""
-        process = self._started.pop(name)
-        process.terminate()
-        try:
-            process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(self._started.pop(name), PATIENCE)
 
     def end(self) -> None:
         """End those that run."""

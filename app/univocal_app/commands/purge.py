@@ -15,7 +15,7 @@ import typer
 
 from univocal_app.commands.progress import progress
 from univocal_app.commands.server import TOKEN_ENV, Ca, Insecure, Server, TokenEnv, token_in, trust
-from univocal_app.commands.urls import VIA, Files, Rate, Urls, loopback, read_urls, request_of, sendable
+from univocal_app.commands.urls import VIA, Files, Rate, Urls, Via, loopback, read_urls, request_of, sendable
 from univocal_app.commands.warm import Warmer
 from univocal_app.observe.explain import Url
 
@@ -48,13 +48,7 @@ def purge_command(
     ] = False,
     rate: Rate = 20,
     everything: Annotated[bool, typer.Option("--all", help="Purge everything.")] = False,
-    via: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help=f"The proxy. Default: the URL's own address if it is a loopback one, else {VIA}.",
-        ),
-    ] = None,
+    via: Via = None,
     admin: Annotated[
         str | None,
         typer.Option(

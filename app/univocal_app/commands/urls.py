@@ -23,6 +23,13 @@ Urls = Annotated[
 Files = Annotated[
     list[str] | None, typer.Option(metavar="FILE", help="A file of URLs, one a line. Repeatable.")
 ]
+Via = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help=f"The proxy. Default: the URL's own address if it is a loopback one, else {VIA}.",
+    ),
+]
 Rate = Annotated[float, typer.Option(metavar="N", min=0.001, help="Requests a second, at most.")]
 
 

@@ -19,7 +19,7 @@ import typer
 from univocal.http.grammar import is_token
 from univocal_app.commands.progress import progress
 from univocal_app.commands.server import Ca, Insecure, Server, trust
-from univocal_app.commands.urls import VIA, Files, Rate, Urls, loopback, read_urls, request_of
+from univocal_app.commands.urls import VIA, Files, Rate, Urls, Via, loopback, read_urls, request_of
 from univocal_app.observe.explain import Url
 from univocal_app.terminal import printable
 
@@ -44,13 +44,7 @@ def warm_command(
         ),
     ] = None,
     rate: Rate = 20,
-    via: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help=f"The proxy. Default: the URL's own address if it is a loopback one, else {VIA}.",
-        ),
-    ] = None,
+    via: Via = None,
     ca: Ca = None,
     insecure: Insecure = False,
 ) -> None:

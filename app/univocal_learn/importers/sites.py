@@ -15,7 +15,7 @@ from univocal_learn.importers.networks import CLOSED, closed_beside
 
 # The discard port: a site needs an upstream, and for what the file gives none, 502 is the honest answer.
 NOWHERE: Final = "http://127.0.0.1:9"
-# What a route may say of its requests to the site's origin servers.
+# The settings of `origin` for a route without an upstream of its own.
 _OF_REQUESTS: Final = frozenset({"connect_timeout", "read_timeout"})
 _OF_A_ROUTE: Final = ("cache", "request", "response", "access", "redirects", "cookie_path", "max_body")
 

@@ -28,7 +28,7 @@ _NUMBER: Final = re.compile(r"(0[xX][0-9a-fA-F]{1,4}|[0-9]{1,6})[uUlL]{0,3}")
 _MOST: Final = 256  # elements by designators: a range of them is written in a few bytes
 _BEFORE: Final = 200  # how far before its "{" an array's name is looked for
 
-# What a VCL keeps apart beside URLs and hosts, or passes by the cache; and what it refuses.
+# Statements that keep requests apart beside URLs and hosts, or pass them by the cache; and refusals.
 _APART: Final = re.compile(
     r"hash_data\s*\(\s*(?!(?:req\.url|req\.http\.host|server\.ip)\s*\))"
     r"|return\s*\(\s*(?:pass|pipe|hit_for_pass|hit_for_miss)\b|\.(?:uncacheable|hash_always_miss)\b",

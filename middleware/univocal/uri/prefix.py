@@ -144,7 +144,7 @@ _TOKEN: Final = re.compile(
 _MEMBERS: Final = re.compile(rb"(?s)\[:\^?[a-z]+:\]|\\[pP](?:\{[^}]*\}|.)|\\.|" + _BEYOND + rb"|.-.|.")
 
 
-# What a character may become: all of its canonical spellings, each once.
+# A function from a character to all of its canonical spellings, each once.
 _Spell: TypeAlias = Callable[[bytes], list[bytes]]
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import forking
+from tests.started import end
 
 ROOT = Path(__file__).parents[3]
 TIMEOUT = 60
@@ -91,19 +92,14 @@ def started() -> Iterator[Callable[..., subprocess.Popen[str]]]:
             ours = arguments[:2] == ("-m", "univocal_app")
             starting = forking.Program if ours else subprocess.Popen
             process = starting(command, env=ENVIRONMENT, text=True, **settings)
-            stack.callback(end, process)
+            stack.callback(close, process)
             return process
 
         yield start
 
 
-def end(process: subprocess.Popen[str]) -> None:
-    process.terminate()
-    try:
-        process.wait(TIMEOUT)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+def close(process: subprocess.Popen[str]) -> None:
+    end(process, TIMEOUT)
     if process.stderr is not None:
         process.stderr.close()
 

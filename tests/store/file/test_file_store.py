@@ -558,13 +558,7 @@ async def test_a_known_row_is_served_without_the_database(opened: Open, tmp_path
         return [one.body for one in second.glance(key(name), time.time())]
 
     async def is_at_hand(name: str, body: bytes) -> None:
-        """While another process writes, its database may be busy for a moment."""
-        for _ in range(500):
-            if contents := at_hand(name):
-                assert contents == [body]
-                return
-            await asyncio.sleep(0.01)
-        raise AssertionError(name)
+        assert await in_the_end(lambda: at_hand(name) or None) == [body]
 
     for name, body in bodies.items():
         await is_at_hand(name, body)

@@ -193,11 +193,11 @@ class Ring:
     # even. For `begin_writing` makes the number odd before the first byte is written, and no number comes
     # again. A reader that (1) sees an even number, (2) reads a content and finds it whole, (3) reads it later
     # and (4) then sees the same number, has read the same bytes: nobody was writing at (1), and nobody has
-    # begun to until (4). Whose the place is by then does not matter: the row that was read named a response
+    # begun to until (4). The place may belong to another response by then: the row that was read named one
     # that may be served unless a purge means it, as memory's may. A process that is killed while it writes
     # leaves an odd number, with which each read looks for itself until another has written. To cut the file
-    # short changes no byte: a read gets fewer. Whoever writes into it and is not univocal changes the time of
-    # its last change.
+    # short changes no byte: a read gets fewer. Any other program that writes into it changes the
+    # time of its last change.
 
     @property
     def writes(self) -> int:
