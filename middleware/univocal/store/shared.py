@@ -379,6 +379,7 @@ class SharedTier(Tiers):
         with suppress(StoreUnavailableError):
             if await self._satisfied(lease, request, judge, joined=joined):
                 return True
+            await self._catch_up()  # a purge that ended another's turn is not about what is fetched now
         self._begin_anew(lease)
         return False
 

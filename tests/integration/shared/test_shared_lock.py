@@ -109,6 +109,24 @@ async def test_a_url_purge_ends_the_turn_and_waiters_fetch_anew(join, made):
     assert await first.read() == await second.read() == [b"new"]
 
 
+async def test_a_turn_ends_once_the_purge_is_in_force(join, made, monkeypatch):
+    first, second = await join(), await join()
+    await first.store.obtain(KEY, nothing)
+    waiting = asyncio.create_task(second.store.obtain(KEY, nothing))
+    purges = first.tier._purges
+    publish = purges.publish
+
+    async def late(*arguments):
+        await asyncio.sleep(0.5)  # several times as long as whoever waits looks away
+        assert not waiting.done()
+        return await publish(*arguments)
+
+    monkeypatch.setattr(purges, "publish", late)
+    await first.purge()
+    assert await second.store.commit(await asyncio.wait_for(waiting, 5.0), made())
+    assert await first.read() == [b"content"]
+
+
 async def test_a_purge_of_a_tag_leaves_the_lock(join, made):
     first, second = await join(), await join()
     lease = await first.store.obtain(KEY, nothing)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from univocal.cache.stored import Stored
 from univocal.cache.vary import matches
 from univocal.http.messages import Request
 from univocal.store.codec import decode, encode, encode_softened, usable_until, variant
-from univocal.store.purge_selectors import Selector
+from univocal.store.purge_selectors import Keys, Selector
 from univocal.store.redis.commands import (
     BEGIN,
     COMMIT,
@@ -133,9 +133,15 @@ class RedisEntries(Entries):
             await self._commands.run("end", FINISH, [turn_name(lease.key)], [lease.token])
 
     async def remove(self, keys: Sequence[bytes]) -> Sequence[Numbered]:
-        listed = await self._each("remove", REMOVE, keys, turns=True)
+        listed = await self._each("remove", REMOVE, map(entry_name, keys))
         read = (_read(key, text, None) for key, texts in zip(keys, listed, strict=True) for text in texts)
         return [one for one in read if one is not None]
+
+    async def settle(self, selector: Selector, number: int, now: float, *, waits: bool) -> None:  # noqa: ARG002
+        """End the turns from before the purge: who waits for them fetches what the purge leaves valid."""
+        if isinstance(selector, Keys) and not selector.soft:
+            with suppress(StoreUnavailableError):  # a turn ends by itself
+                await self._each("settle", UNLINK, map(turn_name, selector.parts))
 
     def counts(self, selector: Selector) -> bool:
         return selector.keys() is not None
@@ -144,19 +150,16 @@ class RedisEntries(Entries):
         keys = selector.keys()
         if keys is None:
             return None
-        texts = await self._each("count", DESCRIBE, sorted(keys), turns=False)
+        texts = await self._each("count", DESCRIBE, map(entry_name, sorted(keys)))
         numbers = [_FIRST_LINE.match(text) for described in texts for text in described[1::2]]
         return sum(1 for number in numbers if number is not None and int(number[1]) > after)
 
-    async def _each(self, name: str, script: str, keys: Sequence[bytes], *, turns: bool) -> list[Any]:
-        """The results of a script for each key, some at the same time."""
-        results: list[Any] = []
-        for at in range(0, len(keys), _TOGETHER):
-            some = (
-                [entry_name(key), turn_name(key)] if turns else [entry_name(key)]
-                for key in keys[at : at + _TOGETHER]
-            )
-            results += await asyncio.gather(*(self._commands.run(name, script, each, []) for each in some))
+    async def _each(self, name: str, script: str, places: Iterable[bytes]) -> list[Any]:
+        """The results of a script for each of some names, some at the same time."""
+        listed, results = list(places), list[Any]()
+        for at in range(0, len(listed), _TOGETHER):
+            some = listed[at : at + _TOGETHER]
+            results += await asyncio.gather(*(self._commands.run(name, script, [each], []) for each in some))
         return results
 
     async def walk(self, judge: Judge, followed: Callable[[], int]) -> None:

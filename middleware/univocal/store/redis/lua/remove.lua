@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- KEYS: entry, turn. Removes them; gives the descriptions that were there.
+-- KEYS: entry. Removes it; gives the descriptions that were there.
 
 local found = {}
 for _, one in pairs(responses(KEYS[1])) do found[#found + 1] = one.text end
-redis.call('UNLINK', KEYS[1], KEYS[2])
+redis.call('UNLINK', KEYS[1])
 return found

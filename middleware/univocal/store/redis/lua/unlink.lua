@@ -1,4 +1,4 @@
 #!lua flags=allow-oom
--- KEYS: what an older version stored. Gives how many there were.
+-- KEYS: what goes. Gives how many there were.
 
 return redis.call('UNLINK', unpack(KEYS))
