@@ -113,6 +113,21 @@ async def test_a_whole_request_is_not_reset_for_its_end(connect, at, end):
     assert client.error is None
 
 
+@pytest.mark.parametrize(("length", "resets"), [(7, []), (65535, []), (65536, [NO_ERROR])])
+async def test_an_early_answer_lets_content_come_that_fits_the_window(connect, length, resets):
+    client = connect()
+    client.server.origin.pages[b"/"] = Page(is_early=True, content=b"enough")
+    fields = [*POST, (b"content-length", b"%d" % length)]
+    for number in range(1, 5, 2):
+        await client.send(headers(number, fields, ends=False))
+        assert client.response(number)[::2] == (200, b"enough")
+        await client.send(*[data(number, bytes(min(length, 65535) // 5)) for _ in range(4)])
+        left = length - 4 * (min(length, 65535) // 5)
+        await client.send(data(number, bytes(left)), data(number, ends=True))
+        assert client.resets(number) == resets
+    assert client.error is None
+
+
 async def test_content_behind_a_whole_request_resets_it(connect):
     client = connect()
     client.server.origin.holds = True

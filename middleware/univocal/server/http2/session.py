@@ -311,7 +311,7 @@ class Session:
         self._section: Section | None = None
         self._streams: dict[int, OpenStream] = {}
         self._closed: dict[int, StreamState] = {}  # the latest of them
-        self._unended: dict[int, None] = {}  # whole requests that are answered, and whose END_STREAM may come
+        self._unended: dict[int, None] = {}  # answered requests whose last content or END_STREAM may come
         self._initial_window = STREAM_WINDOW  # of each new stream towards the client (§6.9.2)
         self._window = STREAM_WINDOW  # of the connection towards the client
         # Streams bound what waits here, and the connection's window holds none of them up.
@@ -609,13 +609,15 @@ class Session:
         self._move(number, self._streams[number], _END_SENT)
 
     def is_answered(self, number: int) -> bool:
-        """Tell whether nothing is left of a stream whose response is over, but perhaps its END_STREAM.
+        """Tell whether a stream whose response is over ends by itself: its client may send what is left.
 
-        Some clients send that in a frame of its own, and take RST_STREAM for a failure.
+        Some clients take RST_STREAM for a failure. They send END_STREAM in a frame of its own, and content
+        in spite of an early answer. More than the window takes needs RST_STREAM (§8.1).
         """
         opened = self._streams.get(number)
         if opened is not None:
-            if opened.incoming is None or opened.incoming.left != 0:
+            incoming = opened.incoming
+            if incoming is None or incoming.left is None or incoming.left > incoming.window.left:
                 return False
             self._unended[number] = None
             if len(self._unended) > MOST_STREAMS:
