@@ -268,11 +268,15 @@ ROWS = [
     row("a soft purge", miss(FRESH, TAG), purge("/a", "Soft-Purge: 1"), asks(), goes('if-none-match: "a"')),
 ]
 
+NEVER, JSON = "Cache-Control: private", "Content-Type: application/json"
 TEXT = b"<p>The same words again and again.</p>\n" * 30
 HTML = "Content-Type: text/html; charset=utf-8"
 ACCEPT = "Accept-Encoding: {}".format
 GZIP, BR = ACCEPT("gzip"), ACCEPT("br")
 SAYS, PLAIN = "vary: Accept-Encoding", "-content-encoding"
+UNSTORED, IDENTITY = (NEVER, JSON, TAG), (PLAIN, 'etag: "a"', SAYS)
+OF_BYTES = ("-content-length", "-content-md5", "-accept-ranges")
+SMALL = got(200, "content-encoding: gzip", content=TEXT)
 
 
 def page(*asked):
@@ -339,6 +343,70 @@ COMPRESSED = [
     row(
         "a client may refuse a transformation",
         *(page(), hit(PLAIN, asked=[GZIP, "Cache-Control: no-transform"], content=TEXT)),
+    ),
+    *(
+        row(
+            f"a stream in {coding}, {framing}",
+            miss(
+                *(NEVER, JSON, TAG, "Accept-Ranges: bytes", "Content-MD5: x"),
+                asked=[ACCEPT(coding)],
+                sees=[f"content-encoding: {coding}", 'etag: W/"a"', SAYS, *OF_BYTES],
+                content=TEXT * 50,
+                coding=framing,
+            ),
+            got(200, content=TEXT * 50),
+        )
+        for coding, framing in [("gzip", "length"), ("br", "chunked"), ("zstd", "close"), ("gzip", "chunked")]
+    ),
+    *(
+        row(
+            f"a stream is the identity form for {what}",
+            miss(*UNSTORED, asked=asked, sees=IDENTITY, content=TEXT),
+        )
+        for what, asked in [
+            ("who takes no coding", []),
+            ("who refuses a transformation", [GZIP, "Cache-Control: no-transform"]),
+            ("a range", [GZIP, "Range: bytes=0-9"]),
+        ]
+    ),
+    row(
+        "a stream is the identity form for a HEAD",
+        *(asks(GZIP, method="HEAD"), goes(), answers(*UNSTORED, content=TEXT), got(200, *IDENTITY)),
+    ),
+    *(
+        row(f"{what} is not compressed while it streams", miss(*lines, asked=[GZIP], sees=[*plain], **more))
+        for what, lines, plain, more in [
+            ("what is short", [NEVER, JSON, TAG], ['etag: "a"', "-vary"], {"content": TEXT[:1000]}),
+            ("an image", [NEVER, "Content-Type: image/png"], [PLAIN, "-vary"], {"content": TEXT}),
+            ("no-transform", [NEVER + ", no-transform", JSON], [PLAIN, "-vary"], {"content": TEXT}),
+            ("a coded one", [NEVER, JSON, "Content-Encoding: compress"], ["-vary"], {"content": TEXT}),
+            ("a stream of events", [NEVER, "Content-Type: text/event-stream"], [PLAIN], {"content": TEXT}),
+            (
+                "a part",
+                [NEVER, JSON, TAG, f"Content-Range: bytes 0-{len(TEXT) - 1}/9999"],
+                [PLAIN, 'etag: "a"'],
+                {"content": TEXT, "status": "206 Partial Content"},
+            ),
+        ]
+    ),
+    *(
+        row(
+            f"a 304 has the validator of what the client holds, {held}",
+            *(miss(*UNSTORED, asked=[GZIP], content=TEXT), asks(GZIP, f"If-None-Match: {held}")),
+            *(goes(f"if-none-match: {held}"), answers(NEVER, TAG, status="304 Not Modified")),
+            got(304, f"etag: {seen}", PLAIN, *more),
+        )
+        for held, seen, *more in [('"a"', '"a"'), ('W/"a"', 'W/"a"', SAYS), ('W/"b", W/"a"', 'W/"a"', SAYS)]
+    ),
+    row(
+        "an answer to POST, and an error, are compressed, too",
+        *(asks(GZIP, method="POST", content=b"x"), goes(), answers(JSON, content=TEXT), SMALL),
+        *(
+            asks(GZIP),
+            goes(),
+            answers(JSON, content=TEXT, status="404 Not Found"),
+            got(404, "content-encoding: gzip"),
+        ),
     ),
     row("a purge removes every form", page(), form("gzip", GZIP), form("br", BR), purge(), page(GZIP)),
 ]

@@ -349,7 +349,7 @@ class Call:
             await self._send_late(message)
             return
         self._push(message)
-        if self.task is None and flight.is_apart:
+        if self.task is None and (client.is_aside or flight.is_apart or self._door.exchange.lags):
             client.deliver_aside()
         elif self.task is None:
             flight.held_up = True  # by the client: nobody is to wait for it, too
@@ -357,7 +357,7 @@ class Call:
             flight.held_up = False
         while self._room is not None:
             await self._room
-            if self.task is None and not flight.is_apart:
+            if self.task is None and not (client.is_aside or flight.is_apart):
                 await client.flush()
 
     def _push(self, message: Message) -> None:

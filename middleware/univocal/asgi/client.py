@@ -162,6 +162,11 @@ class ScopeClient:
                 elif self.call is None and not self._messages:
                     return
 
+    @property
+    def is_aside(self) -> bool:
+        """True once a task of its own delivers: two would mix the order of messages."""
+        return self._delivering is not None
+
     def deliver_aside(self) -> None:
         """Deliver in a task, at the client's own pace."""
         if self._delivering is None:

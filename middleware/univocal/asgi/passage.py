@@ -10,6 +10,7 @@ from univocal.asgi.handlers import HandlerCall
 from univocal.asgi.messages import Message, Receive, Scope, Send
 from univocal.asgi.scope import respell
 from univocal.cache.facts import Fetched
+from univocal.cache.forms import is_compressible
 from univocal.cache.personal import oddities
 from univocal.cache.storing import Unstorable, passed_by, verdict
 from univocal.engine.broadcast import CutShortError
@@ -124,6 +125,8 @@ class Passage:
         response = self._handler.response(status, head_of(message))
         canonical, rules, request = admission.canonical, admission.rules, admission.request
         assert canonical is not None
+        if rules.compress and is_compressible(status, response.fields):
+            return None
         now = self._mounted.engine.clock()
         judged = verdict(canonical.key, Fetched(request, response, self._begun[0], now), rules)
         if not isinstance(judged, Unstorable):

@@ -1,4 +1,4 @@
-"""Compressed forms of a stored response (RFC 9110 §8.4, §8.8.3). They are derived: no other node gets them.
+"""Compressed forms of a response (RFC 9110 §8.4, §8.8.3). They are derived: no other node gets them.
 
 A form has a weak validator: what a client holds of it means the same as the identity form, but other bytes.
 Ranges are of the identity form alone.
@@ -13,8 +13,8 @@ from typing import Final
 
 from univocal.cache.stored import Forms, Stored, costed, render_head
 from univocal.cache.vary import LONGEST, vary_names, weights
-from univocal.http.fields import combined, content_length, first, without
-from univocal.http.messages import Field, Fields, Request
+from univocal.http.fields import combined, content_length, entity_tag, entity_tags, first, without
+from univocal.http.messages import Field, Fields, Request, Response
 
 # In the order in which servers that go by the order are to choose.
 _COMMON: Final = (b"zstd", b"br", b"gzip")
@@ -110,17 +110,46 @@ def with_vary(fields: Fields) -> Fields:
     return fields if b"accept-encoding" in (vary_names(fields) or ()) else [*fields, _VARY]
 
 
+def coded_fields(fields: Fields, etag: bytes | None, coding: bytes) -> Fields:
+    """The fields of the form in this coding, but for its length; `etag` is that of the identity form."""
+    others = combined(with_vary(fields), b"vary") or b""
+    validator = [] if etag is None else [(b"etag", _weak(etag))]
+    return [*without(fields, _OF_OCTETS), *validator, (b"vary", others), (b"content-encoding", coding)]
+
+
+def _weak(etag: bytes) -> bytes:
+    return etag if etag.startswith(b"W/") else b"W/" + etag
+
+
 def coded_form(stored: Stored, coding: bytes, body: bytes) -> Stored:
     """The form of a stored response whose content is `body`, in this coding."""
-    fields = stored.fields
-    others = combined(with_vary(fields), b"vary") or b""
-    kept = without(fields, _OF_OCTETS)
-    etag = stored.etag
-    if etag is not None:
-        etag = etag if etag.startswith(b"W/") else b"W/" + etag
-        kept.append((b"etag", etag))
-    kept += [(b"vary", others), (b"content-encoding", coding), (b"content-length", b"%d" % len(body))]
-    return costed(stored, render_head(stored.status, kept), body, etag)
+    fields = coded_fields(stored.fields, stored.etag, coding)
+    head = render_head(stored.status, [*fields, (b"content-length", b"%d" % len(body))])
+    return costed(stored, head, body, None if stored.etag is None else _weak(stored.etag))
+
+
+def streamed(request: Request, response: Response, codings: tuple[bytes, ...]) -> tuple[Response, bytes]:
+    """The response as a client gets it that takes these codings, and the coding of its content; b"": none.
+
+    It is not stored, so it has one form for each client. A range is of the identity form.
+    """
+    fields = response.fields
+    if response.status == 304:
+        return replace(response, fields=_confirmed(request, fields)), b""
+    if not is_compressible(response.status, fields):
+        return response, b""
+    if not codings or request.method == b"HEAD" or b"range" in request.names:
+        return replace(response, fields=with_vary(fields)), b""
+    etag = entity_tag(first(fields, b"etag"))
+    return replace(response, fields=coded_fields(fields, etag, codings[0])), codings[0]
+
+
+def _confirmed(request: Request, fields: Fields) -> Fields:
+    """The fields of a 304; a client that holds a compressed form keeps the validator of that."""
+    etag, known = entity_tag(first(fields, b"etag")), combined(request.fields, b"if-none-match")
+    if etag is None or known is None or etag.startswith(b"W/") or b"W/" + etag not in entity_tags(known):
+        return fields
+    return with_vary([(name, _weak(etag) if name == b"etag" else value) for name, value in fields])
 
 
 def acceptable(request: Request, value: bytes | None, offered: tuple[bytes, ...]) -> tuple[bytes, ...]:

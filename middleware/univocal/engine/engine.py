@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from univocal.engine.audience import Audience, Listener
+from univocal.engine.coding import CodedStreams
 from univocal.engine.flight import Flights
 from univocal.http.client_counts import ClientCounts
 from univocal.http.roles import CallLater, Due
@@ -24,7 +25,17 @@ class Engine:
     `call_later` calls after so many seconds; without it the running event loop does.
     """
 
-    __slots__ = ("audience", "call_later", "clock", "flights", "gate", "hits", "tasks", "under_way")
+    __slots__ = (
+        "audience",
+        "call_later",
+        "clock",
+        "flights",
+        "gate",
+        "hits",
+        "streams",
+        "tasks",
+        "under_way",
+    )
 
     def __init__(
         self,
@@ -41,4 +52,5 @@ class Engine:
         self.flights = Flights(gate, clock, call_later)
         self.hits = Hits(gate)
         self.under_way = ClientCounts()
+        self.streams = CodedStreams(call_later)
         self.tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references

@@ -12,13 +12,14 @@ from types import TracebackType
 from typing import Any, Final, cast
 
 from univocal.cache.decide import Forward, Refuse, Reuse, Validate, reuse_on_error
-from univocal.cache.forms import forms_of, is_compressible, ranged, with_vary
+from univocal.cache.forms import forms_of, ranged, streamed, with_vary
 from univocal.cache.ranges import Slice
 from univocal.cache.represent import not_modified, represent, represent_ahead
 from univocal.cache.stored import Stored
 from univocal.cache.tags import TAGGING
 from univocal.cache.validation import CLIENT_CONDITIONS
 from univocal.engine.broadcast import WINDOW, CutShortError, Reader
+from univocal.engine.coding import CodedContent
 from univocal.engine.engine import Engine
 from univocal.engine.flight import Flight
 from univocal.engine.landing import Relayed, Renewed, Shared
@@ -207,6 +208,7 @@ class Exchange:
     __slots__ = (
         "_account",
         "_client",
+        "_coded",
         "_content",
         "_engine",
         "_origin",
@@ -243,6 +245,7 @@ class Exchange:
         )
         self._place: Slice | None = None  # of the range in another request's response, which is whole
         self._sending: StoredContent | None = None
+        self._coded: CodedContent | None = None  # in place of what the flight brings
         self.fetches = False  # what is asked for may be another's: the client's content is not sent
         self.over = False
         self.error: tuple[BaseException, TracebackType | None] | None = None
@@ -306,6 +309,9 @@ class Exchange:
         match self._step:
             case Step.SENDING if self._sending is not None:
                 if self._sending.resume():
+                    self._finish()
+            case Step.RELAYING if self._coded is not None:
+                if self._coded.resume():
                     self._finish()
             case Step.RELAYING if self._wait.reader is not None:
                 self._wait.reader.resume()
@@ -685,8 +691,8 @@ class Exchange:
 
     def _stream(self, flight: Flight, response: Response, handling: Handling) -> None:
         self._account.handling = handling
-        if self.admission.rules.compress and is_compressible(response.status, response.fields):
-            response = replace(response, fields=with_vary(response.fields))
+        if self.admission.rules.compress:
+            response = self._compressed(flight, response)
         conditional = not CLIENT_CONDITIONS.isdisjoint(self.admission.request.names)
         if conditional and flight.recording is not None and flight.recording.storing is not None:
             # The client's conditions were kept from the origin: they are answered here (RFC 9111 §4.3.2).
@@ -702,6 +708,26 @@ class Exchange:
         self._step = _MOVES[self._step, Step.RELAYING]
         self._start(response.status, [*response.fields, *self._cache_status()])
         if self._wait.reader is not None:  # else the client has left
+            self._wait.reader.resume()
+
+    def _compressed(self, flight: Flight, response: Response) -> Response:
+        """The response in a coding that the client takes, unless it is stored: then hits have forms of it."""
+        admission, recording = self.admission, flight.recording
+        is_stored = recording is not None and recording.storing is not None
+        codings = () if is_stored else admission.codings
+        coded, coding = streamed(admission.request, response, codings)
+        if not coding:
+            return coded
+        self._coded = self._engine.streams.begin(coding, self._deliver, self._ask_for_more)
+        return streamed(admission.request, response, ())[0] if self._coded is None else coded
+
+    @property
+    def lags(self) -> bool:
+        """True while the client gets more of what has come in the event loop's next turns."""
+        return self._coded is not None and self._coded.lags
+
+    def _ask_for_more(self) -> None:
+        if self._wait.reader is not None:
             self._wait.reader.resume()
 
     def _await_content(self, flight: Flight, response: Response) -> None:
@@ -736,8 +762,11 @@ class Exchange:
                 return False  # the client has left
         if self._place is not None:
             return self._write_part(chunk, self._place)
-        self._account.octets += len(chunk)
-        return self._client.write(chunk)
+        return self._deliver(chunk) if self._coded is None else self._coded.write(chunk)
+
+    def _deliver(self, octets: bytes) -> bool:
+        self._account.octets += len(octets)
+        return self._client.write(octets)
 
     def _write_part(self, chunk: bytes, place: Slice) -> bool:
         """Send the bytes of a chunk that are at a place in all of the content, and end behind it."""
@@ -778,6 +807,11 @@ class Exchange:
         wait.reader = wait.flight = None
         if error is None and self._place is not None:
             error = CutShortError()  # it ends before the range does
+        coded = self._coded
+        if coded is not None and error is not None:
+            coded.flush()
+        elif coded is not None and not coded.end():
+            return  # it ends once the client takes more
         if error is None:
             self._finish()
         else:
@@ -839,6 +873,8 @@ class Exchange:
         self._step, self.over = Step.OVER, True
         if self._sending is not None:
             self._sending.close()
+        if self._coded is not None:
+            self._coded.close()
         engine = self._engine
         if self._account.client:
             engine.under_way.remove(self._account.client)

@@ -1,4 +1,4 @@
-"""Compression of what is stored: once for each coding, when the first client takes it.
+"""Compression of what is stored: once for each coding, when the first client takes it; coders for streams.
 
 Small content is compressed within the call, larger content by a thread, one at a time. Until that has ended
 clients get the identity form.
@@ -50,6 +50,39 @@ def _zstd(content: bytes) -> bytes:
 
 
 _COMPRESS: Final[dict[bytes, Callable[[bytes], bytes]]] = {b"gzip": _gzip, b"br": _br, b"zstd": _zstd}
+
+
+class Coder:
+    """Compresses content that comes in pieces; `flush` returns what is held back, `finish` also ends it."""
+
+    __slots__ = ("compress", "finish", "flush")
+
+    def __init__(
+        self,
+        compress: Callable[[memoryview], bytes],
+        flush: Callable[[], bytes],
+        finish: Callable[[], bytes],
+    ) -> None:
+        self.compress = compress
+        self.flush = flush
+        self.finish = finish
+
+
+def coder_of(coding: bytes) -> Coder:
+    """A coder for a stream. It takes a MiB at most: windows are small, and so is the work."""
+    if coding == b"gzip":
+        stream = zlib.compressobj(6, zlib.DEFLATED, 31)
+        return Coder(stream.compress, lambda: stream.flush(zlib.Z_SYNC_FLUSH), stream.flush)
+    if coding == b"br":
+        import brotli  # noqa: PLC0415 - an extra
+
+        maker = brotli.Compressor(quality=4, lgwin=18)
+        return Coder(maker.process, maker.flush, maker.finish)
+    import zstandard  # noqa: PLC0415 - an extra
+
+    settings = zstandard.ZstdCompressionParameters.from_level(3, window_log=17)
+    frame = zstandard.ZstdCompressor(compression_params=settings).compressobj()
+    return Coder(frame.compress, lambda: frame.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK), frame.flush)
 
 
 class Compression:

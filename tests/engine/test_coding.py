@@ -1,0 +1,148 @@
+"""Compression while a response streams: what its client has when, and how long others wait."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+
+import pytest
+
+from neighbours import House, PlayedClient, PlayedRequest
+from univocal.cache.rules import Rules
+from univocal.engine.coding import CodedStreams
+
+FIELDS = [(b"content-type", b"application/json"), (b"cache-control", b"private")]
+GZIP = (b"accept-encoding", b"gzip")
+LINE = b'{"name": "the same words again and again"}\n'
+LARGE = LINE * 20_000
+
+
+class Tick:
+    """A clock by which each look takes as long as a piece."""
+
+    def __init__(self, seconds: float) -> None:
+        self.now, self.seconds = 0.0, seconds
+
+    def __call__(self) -> float:
+        self.now += self.seconds
+        return self.now
+
+
+@pytest.fixture
+def house() -> House:
+    return House(rules=Rules(compress=["gzip"]))
+
+
+def ask(house: House, target: bytes = b"/a", **client: int) -> tuple[PlayedClient, PlayedRequest]:
+    """A client to which a response begins to stream."""
+    client_of = house.ask(target, b"GET", GZIP, client=PlayedClient(**client))
+    asked = house.origin.last
+    asked.start(fields=FIELDS)
+    return client_of, asked
+
+
+def received(client: PlayedClient) -> bytes:
+    """The content that a client can read of what it has by now."""
+    return zlib.decompressobj(31).decompress(client.body)
+
+
+def turn(house: House) -> None:
+    """Let the event loop come to its next turn."""
+    due, house.timers.waiting[:] = house.timers.waiting[:], []
+    for each in due:
+        each.call()
+
+
+def test_a_client_reads_at_once_what_has_come(house: House) -> None:
+    client, asked = ask(house)
+    for number in range(1, 4):
+        assert asked.write(LINE)
+        turn(house)
+        assert received(client) == LINE * number
+    asked.finish()
+    assert (client.state, gzip.decompress(client.body)) == ("finished", LINE * 3)
+    assert house.outcomes[-1].bytes == len(client.body)
+    house.timers.wait(0)
+    house.assert_nothing_is_left()
+
+
+def test_what_comes_in_one_turn_is_flushed_once(house: House) -> None:
+    client, asked = ask(house)
+    for _ in range(100):
+        asked.write(LINE)
+    turn(house)
+    assert received(client) == LINE * 100
+    assert len(client.body) < 200
+
+
+def test_large_content_leaves_time_for_others_in_each_turn(house: House) -> None:
+    house.engine.streams = CodedStreams(house.timers.call_later, Tick(0.0004))
+    large, asked = ask(house)
+    asked.write(LARGE)
+    small, other = ask(house, b"/small")
+    other.write(LINE)
+    other.finish()
+    turns = 0
+    while not small.chunks:
+        turn(house)
+        turns += 1
+    assert turns < 3
+    assert len(received(large)) < len(LARGE) / 2
+    asked.finish()
+    while not (large.state and small.state):
+        turn(house)
+        turns += 1
+    assert turns > 10
+    assert (gzip.decompress(large.body), gzip.decompress(small.body)) == (LARGE, LINE)
+    house.timers.wait(0)
+    house.assert_nothing_is_left()
+
+
+def test_a_client_that_takes_no_more_stops_the_origin_server(house: House) -> None:
+    noise = bytes(hash((number, 7)) & 255 for number in range(300_000))
+    client, asked = ask(house, takes=1)
+    written = 0
+    while asked.takes and written < 100:
+        asked.write(noise)
+        written += 1
+        turn(house)
+    assert written < 5
+    while not client.state:
+        client.resume()
+        house.timers.wait(0)
+        if asked.takes and asked.live:
+            asked.finish()
+    assert gzip.decompress(client.body) == noise * written
+    house.timers.wait(0)
+    house.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("leaves", [1, 2, 3])
+def test_a_client_that_leaves_ends_its_stream(house: House, leaves: int) -> None:
+    client, asked = ask(house, leaves=leaves)
+    for _ in range(20):
+        asked.write(LARGE)
+        turn(house)
+    assert (client.state, asked.cancelled, house.engine.streams.open) == ("left", True, 0)
+    house.timers.wait(0)
+    house.assert_nothing_is_left()
+
+
+def test_content_that_is_cut_reaches_the_client_as_far_as_it_came(house: House) -> None:
+    client, asked = ask(house)
+    asked.write(LINE)
+    asked.fail(ConnectionResetError())
+    assert (client.state, received(client)) == ("cut", LINE)
+    house.timers.wait(0)
+    house.assert_nothing_is_left()
+
+
+def test_more_streams_than_there_is_memory_for_are_not_compressed(house: House) -> None:
+    house.engine.streams = CodedStreams(house.timers.call_later, most=2)
+    asked = [ask(house, b"/%d" % number) for number in range(3)]
+    for client, request in asked:
+        request.write(LINE)
+        request.finish()
+        assert (b"vary", b"Accept-Encoding") in client.fields
+    assert [LINE == client.body for client, _ in asked] == [False, False, True]
+    assert house.engine.streams.open == 0
