@@ -1,10 +1,12 @@
 """Content on its way: streamed while it is stored, bounded in memory, none kept that nobody reads."""
 
 import asyncio
+import zlib
 
 import httpx
 import pytest
 
+from tests.asgi.conftest import scope_of
 from univocal import CacheMiddleware, MemoryStore, ReverseProxy, Rules
 
 OPEN = [(b"cache-control", b"max-age=60")]
@@ -277,3 +279,81 @@ async def test_a_background_fetch_that_is_too_large_leaves_nothing_behind(cached
     await idle()
     assert client.app.store.stats.reserved == 0
     assert application.count == 2
+
+
+class Reader:
+    """A client that undoes gzip as messages come."""
+
+    def __init__(self):
+        self._decoder = zlib.decompressobj(31)
+        self.content, self.complete = b"", False
+
+    async def receive(self):
+        await asyncio.Event().wait()
+
+    async def send(self, message):
+        await asyncio.sleep(0)
+        self.content += self._decoder.decompress(message.get("body", b""))
+        self.complete = message["type"] == "http.response.body" and not message.get("more_body")
+
+
+@pytest.mark.parametrize("size", [100, 3_000_000])
+async def test_a_compressed_stream_waits_for_nothing_behind_it(size):
+    gate, fields = asyncio.Event(), [(b"content-type", b"text/plain"), (b"cache-control", b"private")]
+    pieces = [b"%d " % number * (size // 2) for number in range(3)]
+
+    async def application(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": fields})
+        for piece in pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await gate.wait()
+            gate.clear()
+        await send({"type": "http.response.body"})
+        await gate.wait()  # as a task in the background does
+
+    async def has(octets, complete=False):
+        while (len(client.content), client.complete) != (octets, complete):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        gate.set()
+
+    client = Reader()
+    cache = CacheMiddleware(application, rules=Rules(compress=["gzip"]))
+    async with asyncio.timeout(20):
+        call = asyncio.create_task(
+            cache(
+                scope_of(b"/a", "GET", "a.example", [("accept-encoding", "gzip")]),
+                client.receive,
+                client.send,
+            )
+        )
+        for number in range(1, 4):
+            await has(sum(map(len, pieces[:number])))
+        await has(sum(map(len, pieces)), complete=True)
+        await call
+    assert client.content == b"".join(pieces)
+
+
+async def test_an_application_waits_for_a_client_of_compressed_content(idle):
+    noise = [bytes(hash((number, each)) & 255 for each in range(65536)) for number in range(40)]
+    fields, sent = [(b"content-type", b"text/plain"), (b"cache-control", b"private")], []
+
+    async def application(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": fields})
+        for piece in noise:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            sent.append(piece)
+        await send({"type": "http.response.body"})
+
+    client = SlowClient()
+    cache = CacheMiddleware(application, rules=Rules(compress=["gzip"]))
+    call = asyncio.create_task(
+        cache(scope_of(b"/a", "GET", "a.example", [("accept-encoding", "gzip")]), client.receive, client.send)
+    )
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+    assert len(sent) < 20
+    while not client.complete:
+        client.permits.release()
+        await asyncio.sleep(0)
+    await call
+    assert len(sent) == len(noise)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import gzip
 import http.client
+import socket
+import socketserver
+import threading
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +16,8 @@ from typing import Any
 import brotli
 import pytest
 import zstandard
+
+from support import head_of, serving
 
 Fixture = Callable[..., Any]
 
@@ -94,6 +100,68 @@ def test_large_content_is_compressed_meanwhile(serve: Fixture, origin: Any, ask:
         time.sleep(0.02)
     assert brotli.decompress(answer.body) == large
     assert len(origin.seen) == 1
+
+
+STREAM = "Content-Type: application/json\r\nCache-Control: private"
+
+
+@pytest.mark.parametrize(
+    ("version", "framing"), [("1.0", "connection: close"), ("1.1", "transfer-encoding: chunked")]
+)
+def test_a_stream_is_compressed_for_every_version(serve: Fixture, version: str, framing: str) -> None:
+    large = TEXT * 200
+    with socket.create_connection(serve(large, STREAM).proxy, timeout=20) as connection:
+        connection.sendall(f"GET / HTTP/{version}\r\nHost: a.example\r\n{accepting('gzip')}\r\n".encode())
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+        content = response.read()
+    head = f"{response.headers}".lower()
+    assert framing in head
+    assert "content-length" not in head
+    assert len(content) < len(large) / 10
+    assert gzip.decompress(content) == large
+
+
+def test_a_slow_stream_reaches_its_client_as_it_comes(start: Fixture, tmp_path: Path) -> None:
+    """An event is there at once, and so is a part of text; what breaks off ends so, too."""
+    begun = threading.Event()
+
+    class Slow(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            kind = b"event-stream" if b"/events" in head_of(self.rfile) else b"plain"
+            self.wfile.write(
+                b"HTTP/1.1 200 OK\r\nContent-Type: text/%b\r\nCache-Control: no-store\r\n" % kind
+            )
+            self.wfile.write(b"Transfer-Encoding: chunked\r\n\r\n")
+            for _ in range(3):
+                self.wfile.write(b"8\r\ndata: 1\n\r\n")
+                assert begun.wait(20)
+                begun.clear()
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Slow) as server, serving(server):
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        file = tmp_path / "univocal.toml"
+        file.write_text(
+            '[server]\nlisten = "127.0.0.1:0"\n[cache]\ncompress = ["zstd", "br", "gzip"]\n'
+            f'[[sites]]\nhosts = ["a.example"]\nupstream = "{url}"\n'
+        )
+        proxy = start("serve", "--config", str(file)).proxy
+        for path, coding in (("/events", None), ("/text", "gzip")):
+            connection = http.client.HTTPConnection(*proxy, timeout=20)
+            connection.request("GET", path, headers={"Host": "a.example", "Accept-Encoding": "gzip"})
+            response = connection.getresponse()
+            assert response.getheader("Content-Encoding") == coding
+            decoder, content = zlib.decompressobj(31), b""
+            for number in range(1, 4):
+                while len(content) < 8 * number:
+                    piece = response.read1()
+                    assert piece
+                    content += decoder.decompress(piece) if coding else piece
+                assert content == b"data: 1\n" * number
+                begun.set()
+            with pytest.raises(http.client.HTTPException):
+                response.read()
+            connection.close()
 
 
 def test_a_site_switches_it_off(serve: Fixture, ask: Fixture) -> None:

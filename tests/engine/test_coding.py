@@ -144,5 +144,5 @@ def test_more_streams_than_there_is_memory_for_are_not_compressed(house: House) 
         request.write(LINE)
         request.finish()
         assert (b"vary", b"Accept-Encoding") in client.fields
-    assert [LINE == client.body for client, _ in asked] == [False, False, True]
+    assert [client.body == LINE for client, _ in asked] == [False, False, True]
     assert house.engine.streams.open == 0

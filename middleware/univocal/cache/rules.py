@@ -201,7 +201,7 @@ class Rules:
     - `cookies`: with "ignore", a GET or HEAD loses all cookies, and its response every Set-Cookie, before the
       cache decides.
     - `accept_encoding`: with "reduce", the Accept-Encoding of a GET or HEAD names which of zstd, br and gzip
-      it takes. With `compress`, stored text is sent in the first of these codings that a client takes.
+      it takes. With `compress`, text is sent in the first of these codings that a client takes.
     - `strip_tags` hides the fields that name tags from clients; stored responses keep them.
     - `targeted` are our targeted cache control fields: the first valid one wins (RFC 9213).
     - `key` names parts of the key beside the URL: "header:NAME". Each response is for requests with the same
