@@ -128,7 +128,7 @@ def test_a_client_that_leaves_ends_its_stream(house: House, leaves: int) -> None
     house.assert_nothing_is_left()
 
 
-def test_content_that_is_cut_reaches_the_client_as_far_as_it_came(house: House) -> None:
+def test_content_that_is_cut_reaches_its_client_first(house: House) -> None:
     client, asked = ask(house)
     asked.write(LINE)
     asked.fail(ConnectionResetError())

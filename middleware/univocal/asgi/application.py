@@ -349,7 +349,9 @@ class Call:
             await self._send_late(message)
             return
         self._push(message)
-        if self.task is None and (client.is_aside or flight.is_apart or self._door.exchange.lags):
+        coded = self._door.exchange.coded
+        lags = client.delivering is not None or (coded is not None and coded.lags)
+        if self.task is None and (lags or flight.is_apart):
             client.deliver_aside()
         elif self.task is None:
             flight.held_up = True  # by the client: nobody is to wait for it, too
@@ -357,7 +359,7 @@ class Call:
             flight.held_up = False
         while self._room is not None:
             await self._room
-            if self.task is None and not (client.is_aside or flight.is_apart):
+            if self.task is None and client.delivering is None and not flight.is_apart:
                 await client.flush()
 
     def _push(self, message: Message) -> None:

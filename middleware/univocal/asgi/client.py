@@ -46,7 +46,6 @@ class ScopeClient:
         "_begun",
         "_coming",
         "_dated",
-        "_delivering",
         "_interims",
         "_messages",
         "_old",
@@ -56,6 +55,7 @@ class ScopeClient:
         "_waiting",
         "_wake",
         "call",
+        "delivering",
         "exchange",
         "left",
         "over",
@@ -74,7 +74,7 @@ class ScopeClient:
         self._coming: asyncio.Future[Message] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._wake: asyncio.Future[None] | None = None
-        self._delivering: asyncio.Task[None] | None = None
+        self.delivering: asyncio.Task[None] | None = None  # once a task of its own does so alone
         self.exchange: _Exchange | None = None
         self.call: _Call | None = None  # of the application, that is to be made
         self.running: _Call | None = None
@@ -151,26 +151,21 @@ class ScopeClient:
             if call is not None:
                 self.running = call
                 await call.run()
-            elif self._delivering is not None and self.over:
-                await self._delivering
+            elif self.delivering is not None and self.over:
+                await self.delivering
                 return
             else:
-                if self._delivering is None:
+                if self.delivering is None:
                     await self.flush()
                 if self.call is None and not self.over:
                     await self._news()
                 elif self.call is None and not self._messages:
                     return
 
-    @property
-    def is_aside(self) -> bool:
-        """True once a task of its own delivers: two would mix the order of messages."""
-        return self._delivering is not None
-
     def deliver_aside(self) -> None:
         """Deliver in a task, at the client's own pace."""
-        if self._delivering is None:
-            self._delivering = asyncio.get_running_loop().create_task(self._deliver_alone())
+        if self.delivering is None:
+            self.delivering = asyncio.get_running_loop().create_task(self._deliver_alone())
 
     async def _deliver_alone(self) -> None:
         with suppress(Exception):  # it has left, by which its exchange ends
@@ -228,7 +223,7 @@ class ScopeClient:
 
     def close(self) -> None:
         """Deliver and receive nothing more."""
-        for waiting in (self._timer, self._coming, self._delivering):
+        for waiting in (self._timer, self._coming, self.delivering):
             if waiting is not None:
                 waiting.cancel()
 

@@ -202,13 +202,13 @@ class Exchange:
     `write` for each chunk and `ended` at last, or `rest` in their place if all of the content is there. A
     flight that it follows calls `freed` if it is to wait no longer.
 
-    `error` is an error of the application behind, with its traceback; the door raises it again.
+    `error` is an error of the application behind, with its traceback; the door raises it again. `coded` takes
+    the place of content that is compressed.
     """
 
     __slots__ = (
         "_account",
         "_client",
-        "_coded",
         "_content",
         "_engine",
         "_origin",
@@ -218,6 +218,7 @@ class Exchange:
         "_step",
         "_wait",
         "admission",
+        "coded",
         "error",
         "fetches",
         "over",
@@ -245,7 +246,7 @@ class Exchange:
         )
         self._place: Slice | None = None  # of the range in another request's response, which is whole
         self._sending: StoredContent | None = None
-        self._coded: CodedContent | None = None  # in place of what the flight brings
+        self.coded: CodedContent | None = None
         self.fetches = False  # what is asked for may be another's: the client's content is not sent
         self.over = False
         self.error: tuple[BaseException, TracebackType | None] | None = None
@@ -310,8 +311,8 @@ class Exchange:
             case Step.SENDING if self._sending is not None:
                 if self._sending.resume():
                     self._finish()
-            case Step.RELAYING if self._coded is not None:
-                if self._coded.resume():
+            case Step.RELAYING if self.coded is not None:
+                if self.coded.resume():
                     self._finish()
             case Step.RELAYING if self._wait.reader is not None:
                 self._wait.reader.resume()
@@ -718,13 +719,8 @@ class Exchange:
         coded, coding = streamed(admission.request, response, codings)
         if not coding:
             return coded
-        self._coded = self._engine.streams.begin(coding, self._deliver, self._ask_for_more)
-        return streamed(admission.request, response, ())[0] if self._coded is None else coded
-
-    @property
-    def lags(self) -> bool:
-        """True while the client gets more of what has come in the event loop's next turns."""
-        return self._coded is not None and self._coded.lags
+        self.coded = self._engine.streams.begin(coding, self._deliver, self._ask_for_more)
+        return streamed(admission.request, response, ())[0] if self.coded is None else coded
 
     def _ask_for_more(self) -> None:
         if self._wait.reader is not None:
@@ -762,7 +758,7 @@ class Exchange:
                 return False  # the client has left
         if self._place is not None:
             return self._write_part(chunk, self._place)
-        return self._deliver(chunk) if self._coded is None else self._coded.write(chunk)
+        return self._deliver(chunk) if self.coded is None else self.coded.write(chunk)
 
     def _deliver(self, octets: bytes) -> bool:
         self._account.octets += len(octets)
@@ -807,7 +803,7 @@ class Exchange:
         wait.reader = wait.flight = None
         if error is None and self._place is not None:
             error = CutShortError()  # it ends before the range does
-        coded = self._coded
+        coded = self.coded
         if coded is not None and error is not None:
             coded.flush()
         elif coded is not None and not coded.end():
@@ -873,8 +869,8 @@ class Exchange:
         self._step, self.over = Step.OVER, True
         if self._sending is not None:
             self._sending.close()
-        if self._coded is not None:
-            self._coded.close()
+        if self.coded is not None:
+            self.coded.close()
         engine = self._engine
         if self._account.client:
             engine.under_way.remove(self._account.client)
