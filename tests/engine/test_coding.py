@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,13 @@ class Tick:
 
 @pytest.fixture
 def house() -> House:
-    return House(rules=Rules(compress=["gzip"]))
+    return with_streams(House(rules=Rules(compress=["gzip"])))
+
+
+def with_streams(house: House, **settings: Any) -> House:
+    """The house, whose streams go on in the turns of its timers."""
+    house.engine.streams = CodedStreams(lambda call: house.timers.call_later(0, call), **settings)
+    return house
 
 
 def ask(house: House, target: bytes = b"/a", **client: int) -> tuple[PlayedClient, PlayedRequest]:
@@ -76,7 +83,7 @@ def test_what_comes_in_one_turn_is_flushed_once(house: House) -> None:
 
 
 def test_large_content_leaves_time_for_others_in_each_turn(house: House) -> None:
-    house.engine.streams = CodedStreams(house.timers.call_later, Tick(0.0004))
+    with_streams(house, ticks=Tick(0.0004))
     large, asked = ask(house)
     asked.write(LARGE)
     small, other = ask(house, b"/small")
@@ -138,7 +145,7 @@ def test_content_that_is_cut_reaches_its_client_first(house: House) -> None:
 
 
 def test_more_streams_than_there_is_memory_for_are_not_compressed(house: House) -> None:
-    house.engine.streams = CodedStreams(house.timers.call_later, most=2)
+    with_streams(house, most=2)
     asked = [ask(house, b"/%d" % number) for number in range(3)]
     for client, request in asked:
         request.write(LINE)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from univocal.http.roles import CallLater, Due
 from univocal.store.compression import Coder, coder_of
 
 # Seconds of a turn of the event loop in which all streams together are compressed.
 _A_TURN: Final = 0.002
 # Bytes that are compressed in one go: less than a millisecond.
 _PIECE: Final = 16 * 1024
+
+
+def _call_soon(call: Callable[[], None]) -> object:
+    return asyncio.get_running_loop().call_soon(call)
 
 
 class CodedStreams:
@@ -23,7 +27,7 @@ class CodedStreams:
     """
 
     __slots__ = (
-        "_call_later",
+        "_call_soon",
         "_due",
         "_held_back",
         "_is_working",
@@ -35,15 +39,18 @@ class CodedStreams:
     )
 
     def __init__(
-        self, call_later: CallLater, ticks: Callable[[], float] = time.perf_counter, most: int = 128
+        self,
+        call_soon: Callable[[Callable[[], None]], object] = _call_soon,
+        ticks: Callable[[], float] = time.perf_counter,
+        most: int = 128,
     ) -> None:
-        self._call_later = call_later
+        self._call_soon = call_soon  # in the next turn
         self._most = most
         self._ticks = ticks  # seconds that never go back
         self._waiting = deque[CodedContent]()  # with content that is to be compressed, or flushed
         self._held_back: list[CodedContent] = []  # that are to be flushed in the next turn
         self._spent = 0.0  # seconds of this turn
-        self._due: Due | None = None
+        self._due = False
         self._is_working = False
         self.open = 0
 
@@ -69,11 +76,12 @@ class CodedStreams:
         self._go_on_later()
 
     def _go_on_later(self) -> None:
-        if self._due is None:
-            self._due = self._call_later(0.0, self._next_turn)
+        if not self._due:
+            self._due = True
+            self._call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
-        self._due, self._spent = None, 0.0
+        self._due, self._spent = False, 0.0
         held_back, self._held_back = self._held_back, []
         self._waiting.extend(held_back)
         if self._waiting:

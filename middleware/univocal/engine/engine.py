@@ -52,5 +52,5 @@ class Engine:
         self.flights = Flights(gate, clock, call_later)
         self.hits = Hits(gate)
         self.under_way = ClientCounts()
-        self.streams = CodedStreams(call_later)
+        self.streams = CodedStreams()
         self.tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
