@@ -384,6 +384,20 @@ async def test_a_damaged_file_is_put_aside_and_begun_anew(
     assert await served(await opened(), "b") == [b"content"]
 
 
+async def test_a_log_cut_while_two_write_is_begun_anew(
+    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tiers = [await opened() for _ in range(2)]
+    for number in range(40):
+        await store(tiers[number % 2], response(str(number), bytes(9000)))
+    (log,) = (tmp_path / "store").glob("*-wal")
+    os.truncate(log, 33)
+    for number in range(40, 80):
+        await store(tiers[number % 2], response(str(number)))
+    assert "moved to damaged.db" in caplog.text
+    assert await served(await opened(), "79") == [b"content"]
+
+
 async def test_a_store_stays_within_its_bytes_and_keeps_used_entries(opened: Open, tmp_path: Path) -> None:
     tier = await opened(disk_bytes=2 << 20)
     for number in range(60):

@@ -19,7 +19,7 @@ from univocal.cache.stored import Stored
 from univocal.http.messages import Request
 from univocal.store.file.directory import Directory
 from univocal.store.file.recent import Described, Recent
-from univocal.store.file.rows import LOGGED, PATIENCE, EntryTable, Lift, Put, is_damage
+from univocal.store.file.rows import LOGGED, PATIENCE, EntryTable, Lift, Put, damage_of
 from univocal.store.purge_codec import decode_purge
 from univocal.store.purge_selectors import Keys, Selector, Variants
 from univocal.store.refusals import Refusals
@@ -274,8 +274,8 @@ class FileEntries(Entries):
 
     def _doubt(self, error: sqlite3.Error, generation: int) -> None:
         """Put the file of that generation aside if it is damaged: another process may have begun the next."""
-        if is_damage(error):
-            self._put_aside(generation, str(error))
+        if reason := damage_of(error):
+            self._put_aside(generation, reason)
 
     def _put_aside(self, generation: int, reason: str) -> None:
         try:

@@ -156,7 +156,7 @@ class EntryTable:
 
     Both together are of at most `limit` bytes, and the log of `log` bytes, about. `patience`: seconds for
     which another process may be writing. The `ring` tells others of it; without one, each content that is
-    read is looked at. Raises OSError, sqlite3.Error; `is_damage` knows damage.
+    read is looked at. Raises OSError, sqlite3.Error; `damage_of` knows damage.
     """
 
     def __init__(
@@ -566,10 +566,16 @@ SELECT tags, count(*) FROM entries INDEXED BY tagged WHERE tags <> x'' AND numbe
 _KEYS_OF_TAGS: Final = "SELECT key, tags FROM entries INDEXED BY tagged WHERE tags <> x'' AND number >= ?"
 
 
-def is_damage(error: sqlite3.Error) -> bool:
-    """Tell whether an error says that the file is not SQLite's, not whole, or has not our tables."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return code in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
+_CUT_SHORT: Final = {sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS}
+_DAMAGE: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
+
+
+def damage_of(error: sqlite3.Error) -> str:
+    """The damage that an error tells of (not SQLite's, not whole, without our tables), or ""."""
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    if code in _CUT_SHORT:
+        return "its file was removed or cut short"
+    return str(error) if code & 0xFF in _DAMAGE else ""
 
 
 def _damage() -> sqlite3.DatabaseError:
