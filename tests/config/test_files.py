@@ -187,6 +187,7 @@ def test_a_redirection_s_status_may_be_a_text(tmp_path: Path, text: str, status:
     ("text", "said"),
     [
         ('[server]\nlisten = "${SECRET}:x"', "found '${SECRET}:x'"),
+        ('include = ["a/*.toml", "${SECRET}.toml"]', "include[1]: found '${SECRET}.toml'"),
         ('[server]\nlisten = ["127.0.0.1:80", "${SECRET}:x"]', "'${SECRET}:x'"),
         ('[cache]\nstore = "http://${SECRET}"', "found 'http://${SECRET}'"),
         ('[request]\nset = { "X-Key" = "a${SECRET}\\u0007" }', "request.set.X-Key: found '"),

@@ -56,7 +56,7 @@ class Files:
         objections, included = Objections(), list[_Included]()
         settings, written = _table(main, environ)
         sites = settings.get("sites", [])
-        for file in _named(settings.get("include"), main, objections):
+        for file in _named(settings.get("include"), main, objections, written):
             with objections:
                 own, theirs = _sites_of(file, environ)
                 if isinstance(sites, list):
@@ -236,7 +236,7 @@ def _filled(value: Any, key: str, source: str, environ: Mapping[str, str], objec
             return value
 
 
-def _named(patterns: object, main: Path, objections: Objections) -> list[Path]:
+def _named(patterns: object, main: Path, objections: Objections, written: Mapping[Place, str]) -> list[Path]:
     """The included files, each once, in the order of the patterns; of one pattern in that of their names."""
     files = dict[Path, None]()
     for number, pattern in enumerate(patterns if isinstance(patterns, list) else []):
@@ -250,7 +250,8 @@ def _named(patterns: object, main: Path, objections: Objections) -> list[Path]:
             file = main.parent / name
             if not file.exists():
                 allowed = "a file that exists; a pattern such as `sites/*.toml` may match none"
-                error = ConfigurationError(str(main), f"include[{number}]", pattern, allowed)
+                found = written.get(("include", number), pattern)
+                error = ConfigurationError(str(main), f"include[{number}]", found, allowed)
                 _give_line(error)
                 objections.errors.append(error)
             elif file.resolve() != main.resolve():
