@@ -19,7 +19,7 @@ from univocal.uri.site import STAR, Matches, Route, Site
 from univocal.uri.sites import Sites
 from univocal_app.config.mistakes import unknown_profile
 from univocal_app.config.tables import FieldsTable, PolicyTable, RouteTable, SiteTable
-from univocal_app.config.values import UpstreamSetting
+from univocal_app.config.values import UpstreamSetting, authorization_server
 
 # The settings of `[origin]` that are about one request: a route may have them beside its site's upstream.
 OF_REQUESTS: Final = frozenset({"connect_timeout", "read_timeout", "retries"})
@@ -178,6 +178,30 @@ def upstreams(place: str, table: SiteTable) -> dict[str, UpstreamSetting]:
     }
 
 
+def authorities(place: str, table: SiteTable) -> dict[str, UpstreamSetting]:
+    """The authorization servers of a site and its routes, by where in the file the table of each stands."""
+    tables = {f"{place}.access": table.access}
+    tables |= {f"{place}.routes[{number}].access": route.access for number, route in enumerate(table.routes)}
+    return {
+        name: authorization_server(access.forward)[0] for name, access in tables.items() if access.forward
+    }
+
+
+def next_hops(place: str, table: SiteTable) -> dict[str, UpstreamSetting]:
+    """All servers that a site's requests lead to: its upstreams, and its authorization servers."""
+    return upstreams(place, table) | authorities(place, table)
+
+
+def _granted(table: SiteTable) -> dict[bytes, bytes | None]:
+    """The fields that authorization servers give, which no client of the site may send.
+
+    Credentials may come from clients, too: where a server gives others, these take their place.
+    """
+    every = [table.access, *(route.access for route in table.routes)]
+    names = {name.lower().encode() for access in every for name in access.forward_fields}
+    return dict.fromkeys(sorted(names - PERSONAL))
+
+
 def rules(
     everywhere: PolicyTable,
     tables: Sequence[SiteTable],
@@ -220,22 +244,27 @@ def edits_of(
     """
     made: dict[str | tuple[str, bytes], RouteEdits] = {}
     levels = [(request, response)]
-    _add(made, "", levels)
+    _add(made, "", {}, levels)
     for table in tables:
         name, site = table.hosts[0], [*levels, (table.request, table.response)]
-        _add(made, name, site)
+        granted = _granted(table)
+        _add(made, name, granted, site)
         for route in table.routes:
             if route.request.model_fields_set or route.response.model_fields_set:
-                _add(made, (name, route.path.encode()), [*site, (route.request, route.response)])
+                levels_of_route = [*site, (route.request, route.response)]
+                _add(made, (name, route.path.encode()), granted, levels_of_route)
     return made if any(edits != NO_EDITS for edits in made.values()) else {}
 
 
 def _add(
     made: dict[str | tuple[str, bytes], RouteEdits],
     name: str | tuple[str, bytes],
+    granted: dict[bytes, bytes | None],
     levels: Sequence[tuple[FieldsTable, FieldsTable]],
 ) -> None:
+    """Add the changes of these levels, the last of which goes first; `granted` goes behind all."""
     requests, responses = _values(each for each, _ in levels), _values(each for _, each in levels)
+    requests = granted | requests
     added = _added(each for _, each in levels)
     request, named_request = field_edits(requests, PERSONAL)
     response, named_response = field_edits(responses, added=added.items())

@@ -31,8 +31,10 @@ from univocal_app.config.values import (
     MASK,
     WHOLE,
     Address,
+    AuthorizationUrl,
     Duration,
     DurationOrNone,
+    ForwardedField,
     HostName,
     Listen,
     Network,
@@ -270,6 +272,13 @@ def _object_to(place: str, value: str, allowed: str) -> None:
         raise SettingError(place, value, allowed)
 
 
+class LimitsTable(Table):
+    """`limits` of `[sites.access]`: a rate by the name of the user."""
+
+    rate: Annotated[RateText, Field(min_length=1)]
+    by: Literal["user"] = "user"
+
+
 class AccessTable(Table):
     """`[sites.access]`: the clients that have access; networks, passwords, rates."""
 
@@ -278,6 +287,10 @@ class AccessTable(Table):
     basic: str = ""
     rate: RateText = ""
     private: bool = False
+    forward: AuthorizationUrl = ""
+    forward_fields: list[ForwardedField] = []
+    forward_ttl: DurationOrNone = 0
+    limits: LimitsTable | None = None
     reading: Literal["every", "canonical"] = "every"
 
 

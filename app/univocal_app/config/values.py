@@ -104,6 +104,11 @@ _UNITS: Final = {
 _SIZE: Final = re.compile(r"([0-9]{1,15})(?: ?(B|[kMG]B|[KMG]iB))?")
 _ADDRESS: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::([0-9]{1,5}))?")
 _HEAVIEST: Final = 1000  # weight
+_AUTHORIZATION: Final = re.compile(r"(https?://[^/?#]+|unix:///[^?#]+)(/[!-\"$-~]*)?")
+# Fields of this family that name a user, and not the client or the URL.
+_USERS: Final = frozenset(
+    f"x-forwarded-{name}" for name in ("access-token", "email", "groups", "preferred-username", "user")
+)
 
 
 def size(value: object) -> int:
@@ -319,6 +324,35 @@ def upgrade_name(value: object) -> str:
     raise ValueError('the name of a protocol, such as "websocket"')
 
 
+def authorization_server(text: str) -> tuple[UpstreamSetting, str]:
+    """An authorization server, and the target that it is asked for. Raises ValueError."""
+    match = _AUTHORIZATION.fullmatch(text)
+    try:
+        upstream = parse_upstream(match[1] if match else "")
+    except ValueError:
+        upstream = UpstreamSetting((), "/")
+    if match is None or upstream.path:
+        raise ValueError(
+            'the URL of an authorization server, such as "http://127.0.0.1:4180/auth", or unix:///PATH'
+        )
+    return upstream, match[2] or "/"
+
+
+def authorization_url(value: object) -> str:
+    """The URL of an authorization server; empty for none."""
+    if value != "":
+        authorization_server(value if isinstance(value, str) else "")
+    return str(value)
+
+
+def forwarded_field(value: object) -> str:
+    """The name of a field that an authorization server gives, and that the origin server gets."""
+    name = value if isinstance(value, str) else ""
+    if name.lower() not in _USERS and (fault := request_fault(name, is_set=True)):
+        raise ValueError(f"{fault}; {', '.join(sorted(_USERS))} may be")
+    return name
+
+
 def prefix(value: object) -> str:
     """The paths of a route: a prefix, one path, a glob or an expression."""
     if isinstance(value, str) and value[:1] in {"/", "=", "*", "~"}:
@@ -382,5 +416,7 @@ Variable: TypeAlias = Annotated[str, PlainValidator(variable)]
 Store: TypeAlias = Annotated[str, PlainValidator(store), PlainSerializer(_written_store)]
 UpgradeName: TypeAlias = Annotated[str, PlainValidator(upgrade_name)]
 RequestId: TypeAlias = Annotated[str, PlainValidator(request_id_field)]
+AuthorizationUrl: TypeAlias = Annotated[str, PlainValidator(authorization_url)]
+ForwardedField: TypeAlias = Annotated[str, PlainValidator(forwarded_field)]
 RateText: TypeAlias = Annotated[str, PlainValidator(rate_text)]
 Prefix: TypeAlias = Annotated[str, PlainValidator(prefix)]

@@ -13,7 +13,7 @@ from univocal.http.field_edits import names_clients
 from univocal.origin.addresses import origin_url
 from univocal.origin.resolving import is_name
 from univocal.uri.readings import spelled_alike
-from univocal_app.config.sites import is_tested, upstreams
+from univocal_app.config.sites import is_tested, next_hops
 from univocal_app.config.tables import Configuration, PolicyTable
 from univocal_app.config.values import Address
 from univocal_app.run.expiry import names_of
@@ -86,13 +86,13 @@ def doubtful(configuration: Configuration, source: str) -> list[ConfigurationErr
         warn("server.proxy_protocol", True, "true beside trusted_proxies", mistake)
     own = {str(each) for each in (*server.listen, *server.listen_tls) if isinstance(each, Address)}
     for number, site in enumerate(configuration.sites):
-        for place, upstream in upstreams(f"sites[{number}]", site).items():
+        for place, upstream in next_hops(f"sites[{number}]", site).items():
             for origin in upstream.servers:
                 if origin.url.partition("://")[2] in own:
                     mistake = (
                         f"{origin.url} is a listener of this program: its requests would come back to it"
                     )
-                    warn(f"{place}.upstream", origin.url, "another server", mistake)
+                    warn(_url_key(place), origin.url, "another server", mistake)
     for key, value in _unsent(configuration):
         mistake = (
             "requests whose response may be stored go without this field, since other clients may get it"
@@ -145,10 +145,15 @@ def _served_by(configuration: Configuration) -> Iterator[tuple[str, str, list[st
 def _keys(configuration: Configuration) -> Iterator[tuple[str, str, str]]:
     """The name of each origin server that has one, the dotted key of its setting, and its URL."""
     for number, site in enumerate(configuration.sites):
-        for place, upstream in upstreams(f"sites[{number}]", site).items():
+        for place, upstream in next_hops(f"sites[{number}]", site).items():
             for index, server in enumerate(upstream.servers):
                 url = origin_url(server.url)
                 host = url.host.decode()
                 if not url.socket and is_name(host):
                     several = f"[{index}]" if len(upstream.servers) > 1 else ""
-                    yield host, f"{place}.upstream{several}", server.url
+                    yield host, f"{_url_key(place)}{several}", server.url
+
+
+def _url_key(place: str) -> str:
+    """The key of the URLs in a table of a site, of a route, or of access to either."""
+    return f"{place}.forward" if place.endswith(".access") else f"{place}.upstream"

@@ -21,7 +21,7 @@ from univocal.origin.connections import OriginConnections
 from univocal.origin.server import OriginServer, Transport
 from univocal.origin.timeouts import Timeouts
 from univocal_app.config.places import path_of
-from univocal_app.config.sites import is_tested, upstreams
+from univocal_app.config.sites import authorities, is_tested, next_hops, upstreams
 from univocal_app.config.tables import Configuration, OriginTable, SiteTable
 from univocal_app.config.values import MASK, UpstreamSetting, origin_host
 from univocal_app.observe.origin_states import Listed
@@ -80,7 +80,7 @@ def proxies_of(
         place = f"sites[{number}]"
         tables = _origin_tables(configuration, place, site)
         paths = _paths(place, site)
-        for name, upstream in upstreams(place, site).items():
+        for name, upstream in next_hops(place, site).items():
             recipe = recipes[name]
             if recipe.upstream in running.proxies:
                 proxies[name] = running.proxies[recipe.upstream]
@@ -90,7 +90,9 @@ def proxies_of(
             places = {key: f"{where}.origin" for where, each in own for key in each.model_fields_set}
             way = _Way(tables[name].merged, source, places, contexts)
             with objections:
-                proxies[name] = ReverseProxy(way.upstream(upstream, site, paths.get(name, ""), transports))
+                own_host = "upstream" if name.endswith(".access") else site.origin_host
+                path = paths.get(name, "")
+                proxies[name] = ReverseProxy(way.upstream(upstream, site, own_host, path, transports))
     objections.conclude()
     return proxies
 
@@ -122,7 +124,7 @@ def recipes_of(configuration: Configuration, source: str) -> dict[str, Recipe]:
         place = f"sites[{number}]"
         tables = _origin_tables(configuration, place, site)
         paths = _paths(place, site)
-        for name, upstream in upstreams(place, site).items():
+        for name, upstream in next_hops(place, site).items():
             table = tables[name].merged
             files = [digest_of(source, getattr(table, key)) for key in _FILES]
             whose = [site.hosts[0], paths.get(name)]
@@ -154,14 +156,15 @@ def most_connections(configuration: Configuration) -> int:
     for number, site in enumerate(configuration.sites):
         place = f"sites[{number}]"
         tables = _origin_tables(configuration, place, site)
-        for name, upstream in upstreams(place, site).items():
+        for name, upstream in next_hops(place, site).items():
             total += tables[name].merged.max_connections * len(upstream.servers)
     return total
 
 
 def _paths(place: str, site: SiteTable) -> dict[str, str]:
-    """The path of each route of a site, by the name that its upstream has."""
-    return {f"{place}.routes[{index}]": route.path for index, route in enumerate(site.routes)}
+    """The path of each route of a site, by the name that its upstream has; no path is that of `access`."""
+    routes = {f"{place}.routes[{index}]": route.path for index, route in enumerate(site.routes)}
+    return routes | {name: f"access of {name.removeprefix(place)}" for name in authorities(place, site)}
 
 
 class _Tables(NamedTuple):
@@ -182,7 +185,10 @@ def _origin_tables(configuration: Configuration, place: str, site: SiteTable) ->
     for number, route in enumerate(site.routes):
         merged = everywhere.model_copy(update={**of_application, **route.origin.written()})
         tables[f"{place}.routes[{number}]"] = _Tables(merged, route.origin)
-    return tables
+    # Of an authorization server, the times and the trust of the site's own hold.
+    apart = {"health": None, "sticky": "", "choice": "least-requests"}
+    asked = everywhere.model_copy(update={**of_site, **apart})
+    return tables | dict.fromkeys(authorities(place, site), _Tables(asked, site.origin))
 
 
 def places_of(configuration: Configuration) -> list[dict[str, str]]:
@@ -224,11 +230,16 @@ class _Way:
     contexts: dict[_Trust, ssl.SSLContext] = field(default_factory=dict)
 
     def upstream(
-        self, setting: UpstreamSetting, site: SiteTable, path: str, transports: Sequence[Transport | None]
+        self,
+        setting: UpstreamSetting,
+        site: SiteTable,
+        origin_host: str,
+        path: str,
+        transports: Sequence[Transport | None],
     ) -> Upstream:
         """Make the pools of an upstream, one for each of its origin servers, as far as there is none.
 
-        Raises ConfigurationError.
+        `origin_host` is the Host field that they get. Raises ConfigurationError.
         """
         table = self.table
         timeouts = _timeouts(table)
@@ -241,7 +252,7 @@ class _Way:
         balancing = table.fill(Balancing)
         rule = None if table.health is None else table.health.rule
         name = _name(site.hosts)
-        return Upstream.of(servers, site.origin_host, weights, balancing, rule, name, backups, path.encode())
+        return Upstream.of(servers, origin_host, weights, balancing, rule, name, backups, path.encode())
 
     def transport(self, url: str) -> Transport:
         """Make a transport to the server that `url` names. Raises ConfigurationError."""

@@ -89,7 +89,7 @@ def runtime_of(
         pages = pages_of(configuration, source)
     restrictions: dict[str | tuple[str, bytes], Restriction] = {}
     with objections:
-        restrictions = restrictions_of(configuration, source)
+        restrictions = restrictions_of(configuration, source, proxies)
     objections.conclude()
     edits = edits_of(configuration.request, configuration.response, configuration.sites)
     named = {configuration.server.request_id.lower().encode()} - {b""} - ORDINARY

@@ -36,10 +36,11 @@ from univocal.http.messages import Fields, Request, Response, values
 from univocal.http.problem import Problem, problem
 from univocal.http.roles import Client, Content, Due, Origin
 from univocal.http.states import moves
-from univocal.judge.access import Challenge
+from univocal.judge.access import Challenge, Entered
 from univocal.judge.admission import Admission, facts_of
 from univocal.judge.cache_status import Handling, cache_status
 from univocal.judge.dialects import unknown_field
+from univocal.judge.forward_auth import Answered, Grant, Question, Ruling
 from univocal.judge.orders import Order
 from univocal.store.loans import Loan
 from univocal.store.memory import MemoryStore
@@ -170,7 +171,7 @@ class Step(Enum):
 
     DECIDED = "the decision is there, and nothing is done yet"
     PURGING = "a purge is carried out"
-    VERIFYING = "a password is verified"
+    VERIFYING = "a password is verified, or an authorization server is asked"
     WAITING = "the flight that it leads or follows has not landed"
     RECALLING = "the shared tier is asked for a stale response in the place of an error"
     HOLDING = "another request's response is there, and goes out once its content goes on"
@@ -256,13 +257,12 @@ class Exchange:
     def begin(self) -> None:
         """Carry out the decision."""
         admission = self.admission
-        if admission.denial is not None and admission.denial.challenge is not None:
-            self._step = _MOVES[self._step, Step.VERIFYING]
-            self._run(self._verify(admission.denial.challenge))
-            return
         limit = admission.runtime.limits.max_requests_per_client
-        if limit and not self._may_begin(limit):
+        if limit and not self._account.client and not self._may_begin(limit):
             self._refuse(("too-many-requests",))
+            return
+        if admission.denial is not None and admission.denial.challenge is not None:
+            self._meet(admission.denial.challenge)
             return
         canonical = admission.canonical
         decision = admission.decision
@@ -377,9 +377,34 @@ class Exchange:
         self._engine.tasks.add(task)
         task.add_done_callback(self._engine.tasks.discard)
 
+    def _meet(self, challenge: Challenge | Question) -> None:
+        """Have a password verified, or an authorization server asked, and go on then."""
+        self._step = _MOVES[self._step, Step.VERIFYING]
+        if isinstance(challenge, Challenge):
+            self._run(self._verify(challenge))
+            return
+        under_way = challenge.ask(self._take_ruling)
+        if under_way is not None:
+            self._wait.timer = under_way  # ended if the client leaves
+
+    def _take_ruling(self, ruling: Ruling) -> None:
+        """Go on with what an authorization server has granted, or pass its answer on."""
+        self._wait.timer = None
+        if self.over:
+            return
+        if isinstance(ruling, Grant):
+            self._enter(Entered(ruling))
+        elif isinstance(ruling, Answered):
+            self._account.reasons = reasons = ("access-denied",)
+            self._account.handling = Handling(detail=reasons[0])
+            self._respond(ruling.status, ruling.fields, ruling.body)
+        else:
+            self._account.failure, self._account.origin_seconds = ruling.failure, ruling.seconds
+            self._refuse(ruling.reasons)
+
     async def _verify(self, challenge: Challenge) -> None:
         """Verify the client's password, and go on, or refuse the request."""
-        admission, engine = self.admission, self._engine
+        admission = self.admission
         try:
             is_right = await challenge.users.verify(challenge.credentials)
         except RefusedError as refused:
@@ -391,10 +416,16 @@ class Exchange:
         if reasons:
             self._refuse(reasons)
             return
+        self._enter(Entered())
+
+    def _enter(self, entered: Entered) -> None:
+        """Judge the request again, which has met a challenge."""
         self._step = _MOVES[self._step, Step.DECIDED]
+        admission, engine = self.admission, self._engine
         fields, gate = admission.request.fields, engine.gate
         is_same = gate.runtime is admission.runtime  # by another, the client may have access no more
-        self.admission = gate.admit(admission.received, fields, engine.clock(), None, entered=is_same)
+        now, met = engine.clock(), entered if is_same else None
+        self.admission = gate.admit(admission.received, fields, now, None, met)
         self._account.reasons = self.admission.reasons
         self.begin()
 

@@ -50,6 +50,7 @@ REASONS: Final[dict[str, tuple[int, str]]] = {
     "unknown-host": (421, "No site is configured for this host"),
     "origin-unreachable": (502, "univocal could not reach the origin server"),
     "origin-bad-response": (502, "The origin server's response was malformed"),
+    "authorization-unavailable": (503, "The authorization server did not answer, so nobody has access"),
     "overloaded": (503, "The server has no capacity for this request now"),
     "shared-store-unavailable": (503, "The shared store did not confirm the purge"),
     "origin-timeout": (504, "The origin server did not answer in time"),

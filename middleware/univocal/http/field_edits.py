@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from univocal.http.fields import ENCODINGS
-from univocal.http.forward import HOP_BY_HOP
+from univocal.http.forward import AS_CGI_READS, HOP_BY_HOP
 from univocal.http.grammar import is_token
 from univocal.http.messages import Fields
 
@@ -45,7 +45,10 @@ class FieldEdits:
     `withheld`, fields of these names are set by `apply` alone, and only removed by `expose`.
     """
 
-    __slots__ = ("_exposed", "_lines", "_pattern", "_set", "_written", "fields", "names")
+    __slots__ = (
+        "_exposed", "_lines", "_pattern", "_read", "_set", "_values", "_withheld", "_written", "fields",
+        "names",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -55,6 +58,9 @@ class FieldEdits:
     ) -> None:
         self.fields: Final[Fields] = [(name, value) for name, value in values.items() if value is not None]
         self.names: Final = frozenset(values)
+        self._values: Final = {**values}
+        self._withheld: Final = withheld
+        self._read: Final = frozenset([name.translate(AS_CGI_READS) for name in values])
         self._set: Final = frozenset(name for name, _ in self.fields)
         self._exposed: Final[Fields] = [field for field in self.fields if field[0] not in withheld]
         self._written: Final[Fields] = [*self.fields, *added]
@@ -68,14 +74,21 @@ class FieldEdits:
         return [*[field for field in fields if field[0] not in names], *self._written]
 
     def expose(self, fields: Fields) -> Fields:
-        """The `fields` as the cache sees them: what is withheld is for the origin server alone."""
-        names = self.names
-        return [*[field for field in fields if field[0] not in names], *self._exposed]
+        """The `fields` as the cache sees them: what is withheld is for the origin server alone.
+
+        A name that CGI reads as one of these is that of the same field.
+        """
+        read = self._read
+        return [*[field for field in fields if field[0].translate(AS_CGI_READS) not in read], *self._exposed]
 
     def supply(self, fields: Fields) -> Fields:
         """The `fields` with all that are set: what is removed was removed from the client's."""
         own = self._set
         return [*[field for field in fields if field[0] not in own], *self.fields]
+
+    def also(self, values: Mapping[bytes, bytes | None]) -> FieldEdits:
+        """These changes and others, which go first and are not withheld."""
+        return FieldEdits({**self._values, **values}, self._withheld.difference(values))
 
     def apply_to_head(self, head: bytes) -> bytes:
         """A stored head (see `Stored.head`) as it is sent."""
@@ -166,6 +179,13 @@ class RouteEdits(NamedTuple):
 
 
 NO_EDITS: Final = RouteEdits()
+
+
+def granting(edits: RouteEdits, granted: Mapping[bytes, bytes | None]) -> RouteEdits:
+    """The changes for a request to which an authorization server has granted these fields, or none (None)."""
+    request = FieldEdits({}) if edits.request is None else edits.request
+    alone = None if edits.alone is None else edits.alone.also(granted)
+    return edits._replace(request=request.also(granted), alone=alone)
 
 
 def for_request(edits: RouteEdits, facts: dict[str, bytes]) -> RouteEdits:

@@ -1,4 +1,4 @@
-"""Access to a site or a route: by the client's network, by its rate, and by a name and a password.
+"""Access to a site or a route: by the client's network, its rate, a password, and another server's word.
 
 Nothing here waits: a password that is not known yet is a `Challenge`, which somebody else verifies.
 """
@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, Protocol
 
 from univocal.http.client_counts import client_name
 from univocal.http.messages import Fields, values
+from univocal.judge.forward_auth import ForwardAuth, Grant, Question
 from univocal.judge.trust import Networks, Peer, within
 
 RATES: Final = 'requests and their time, such as "10/s", "100/m burst 20" or "1000/h"'
@@ -59,7 +60,8 @@ class Restriction:
     """The bounds on the access to one site or route; without `allow`, all networks but `deny` have it.
 
     With `canonical_only` they hold for the canonical path, and not for its other readings. With `private`
-    what is stored for one user answers no other.
+    what is stored for one user answers no other. `forward` decides about those that all else lets pass, and
+    `user_rate` is for those that have a name by then.
     """
 
     name: str
@@ -69,6 +71,8 @@ class Restriction:
     users: Users | None = None
     canonical_only: bool = False
     private: bool = False
+    forward: ForwardAuth | None = None
+    user_rate: Rate | None = None
 
 
 class Challenge(NamedTuple):
@@ -83,7 +87,13 @@ class Denial(NamedTuple):
 
     reason: str
     fields: Fields
-    challenge: Challenge | None = None
+    challenge: Challenge | Question | None = None
+
+
+class Entered(NamedTuple):
+    """A request that has met a challenge: a password is right, or a server has granted access."""
+
+    grant: Grant | None = None
 
 
 class Rates(Protocol):
@@ -175,8 +185,30 @@ def verdict(
         # By the believed family, whatever other fields say: what they add is no second allowance.
         client = client_name(peer.client or connection)
         if wait := rates.wait(restriction.name, client, restriction.rate, now):
-            return Denial("too-many-requests", [(b"retry-after", b"%d" % math.ceil(wait))])
+            return _too_many(wait)
     return None if restriction.users is None else _unauthorized(restriction, restriction.users, fields)
+
+
+def paced_by_user(
+    restrictions: Sequence[Restriction],
+    user: bytes,
+    peer: Peer,
+    connection: str | None,
+    rates: Rates,
+    now: float,
+) -> Denial | None:
+    """Count a request that has access at the rates of its user; without a name, at those of its client."""
+    for each in restrictions:
+        if each.user_rate is not None:
+            # No address has a blank.
+            name = "user " + user.decode("latin-1") if user else client_name(peer.client or connection)
+            if wait := rates.wait(f"{each.name} by user", name, each.user_rate, now):
+                return _too_many(wait)
+    return None
+
+
+def _too_many(wait: float) -> Denial:
+    return Denial("too-many-requests", [(b"retry-after", b"%d" % math.ceil(wait))])
 
 
 def _unauthorized(restriction: Restriction, users: Users, fields: Fields) -> Denial | None:

@@ -19,14 +19,15 @@ from univocal.cache.vary import selecting_fields, selection
 from univocal.http.affinity import take_affinity
 from univocal.http.bonds import authenticates_connection
 from univocal.http.errors import RefusedError, by_rank, status_of
-from univocal.http.field_edits import for_request
+from univocal.http.field_edits import for_request, granting
 from univocal.http.fields import ENCODINGS, combined, content_length, first
 from univocal.http.forward import end_to_end, times_here
 from univocal.http.framing import is_ambiguous
 from univocal.http.messages import NO_NAMES, Fields, Received, Request, Response
 from univocal.http.subclassing import mypyc_attr
-from univocal.judge.access import Denial, OwnRates, Rates, judged, user_of
+from univocal.judge.access import Denial, Entered, OwnRates, Rates, judged, paced_by_user, user_of
 from univocal.judge.failures import Failures
+from univocal.judge.forward_auth import Grant
 from univocal.judge.orders import PURGES, Order, derived, order_of
 from univocal.judge.plan import Plan
 from univocal.judge.runtime import NO_SETTINGS, RouteSettings, Runtime
@@ -113,6 +114,15 @@ class Admission:
         return replace(self, decision=Refuse(status_of(ranked[0]), ranked[0]), reasons=ranked)
 
 
+class Entry(NamedTuple):
+    """A request that has access: its fields, its user's name, and for whom alone its response is kept."""
+
+    fields: Fields
+    user: bytes = b""
+    only: bytes = b""
+    grant: Grant | None = None
+
+
 class Apart(NamedTuple):
     """The name of a flight for which the `others` do not wait: these fields may provoke its answer."""
 
@@ -139,7 +149,12 @@ class Gate:
         self.failures = Failures()  # of requests that were to refresh something stored
 
     def admit(
-        self, received: Received, fields: Fields, now: float, plan: Plan | None = None, entered: bool = False
+        self,
+        received: Received,
+        fields: Fields,
+        now: float,
+        plan: Plan | None = None,
+        entered: Entered | None = None,
     ) -> Admission:
         """Judge a request: its sender, its target, the decision about it. Touches nothing but memory."""
         runtime = self.runtime
@@ -158,18 +173,17 @@ class Gate:
         )
         if isinstance(canonical, Rejected):
             return _refused(received, fields, runtime, peer, canonical.reasons)
+        settings = runtime.settings_of(canonical.site, canonical.route)
         user = only = b""
+        grant: Grant | None = None
         if runtime.restrictions:
             access = self._enter(received, fields, peer, canonical, entered)
             if isinstance(access, Denial):
-                return replace(_refused(received, fields, runtime, peer, (access.reason,)), denial=access)
-            # Without the password, which is nobody else's business.
-            user = b"" if access is fields else user_of(first(fields, b"authorization") or b"")
-            only = runtime.keyed_user(canonical, user)
-            fields = access
-        settings = runtime.settings_of(canonical.site, canonical.route)
-        is_named = settings.edits.named_request is not None or settings.edits.named_response is not None
-        settings = _filled(settings, canonical, peer, received, user) if is_named else settings
+                refused = _refused(received, fields, runtime, peer, (access.reason,))
+                # Content comes while a challenge is met.
+                return replace(refused, denial=access, settings=settings)
+            fields, user, only, grant = access
+        settings = _filled(settings, canonical, peer, received, user, grant)
         if plan is None and 0 < settings.max_body < (content_length(fields) or 0):
             return _refused(received, fields, runtime, peer, ("body-too-large",))
         rules = runtime.protected(settings.rules, canonical)
@@ -197,28 +211,40 @@ class Gate:
         return admission
 
     def _enter(
-        self,
-        received: Received,
-        fields: Fields,
-        peer: Peer,
-        canonical: Canonical,
-        entered: bool,
-    ) -> Denial | Fields:
-        """The fields of a client that has access, without the password by which it has; or why it has none.
+        self, received: Received, fields: Fields, peer: Peer, canonical: Canonical, entered: Entered | None
+    ) -> Denial | Entry:
+        """The entry of a client that has access; or why it has none.
 
         A client that is sent to https is asked there.
         """
         restrictions = self.runtime.restrictions_of(canonical)
         if not restrictions or self.runtime.leads_to_https(peer.scheme, canonical.target):
-            return fields
-        if not entered:
-            now = self.monotonic()
+            return Entry(fields)
+        now, user, only = self.monotonic(), b"", b""
+        denial = None
+        if entered is None:
             denial = judged(restrictions, peer, received.client, fields, self.rates, now)
-            if denial is not None:
-                return denial
-        if all(restriction.users is None for restriction in restrictions):
-            return fields
-        return [field for field in fields if field[0] != b"authorization"]
+        if denial is not None:
+            return denial
+        if any(restriction.users is not None for restriction in restrictions):
+            user = user_of(first(fields, b"authorization") or b"")
+            # Without the password, which is nobody else's business.
+            fields = [field for field in fields if field[0] != b"authorization"]
+        if any(restriction.private for restriction in restrictions):
+            only = b"%b:" % user  # no name has a colon (RFC 7617 §2)
+        grant = None if entered is None else entered.grant
+        asked = {id(each.forward): each.forward for each in restrictions if each.forward is not None}
+        if len(asked) > 1:
+            return Denial("crosses-route", [])
+        for forward in asked.values():
+            if grant is None:
+                question = forward.question(received, fields, peer, canonical, now)
+                grant = question.known()
+                if grant is None:
+                    return Denial("access-denied", [], question)
+            user, only = grant.user or user, only + grant.whose
+        denial = paced_by_user(restrictions, user, peer, received.client, self.rates, now)
+        return Entry(fields, user, only, grant) if denial is None else denial
 
     def sender(self, received: Received, fields: Fields) -> Peer:
         """The sender of a request, as far as it is believed."""
@@ -374,10 +400,20 @@ def facts_of(
 
 
 def _filled(
-    settings: RouteSettings, canonical: Canonical, peer: Peer, received: Received, user: bytes
+    settings: RouteSettings,
+    canonical: Canonical,
+    peer: Peer,
+    received: Received,
+    user: bytes,
+    grant: Grant | None = None,
 ) -> RouteSettings:
     """The settings with the changes of fields for this request alone."""
-    return replace(settings, edits=for_request(settings.edits, facts_of(received, peer, canonical, user)))
+    edits = settings.edits
+    if edits.named_request is not None or edits.named_response is not None:
+        edits = for_request(edits, facts_of(received, peer, canonical, user))
+    if grant is not None and grant.fields:
+        edits = granting(edits, grant.fields)
+    return settings if edits is settings.edits else replace(settings, edits=edits)
 
 
 def _alone(decision: Decision, method: bytes) -> Decision:

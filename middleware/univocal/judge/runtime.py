@@ -196,12 +196,6 @@ class Runtime:
                 found.append(each)
         return found
 
-    def keyed_user(self, canonical: Canonical, user: bytes) -> bytes:
-        """The user for whom a response is kept, who may have an empty name; b"": it is for all who pass."""
-        # No name has a colon (RFC 7617 §2).
-        private = any(each.private for each in self.restrictions_of(canonical))
-        return b"%b:" % user if private else b""
-
     def leads_to_https(self, scheme: bytes, target: bytes) -> bool:
         """Tell whether a request by `scheme` is sent to https.
 

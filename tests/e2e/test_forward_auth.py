@@ -1,0 +1,249 @@
+"""Forward authentication by a real server: what it decides holds in front of the cache."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+
+from ports import free_port
+
+Fixture = Callable[..., Any]
+USERS = {"a1": "anna", "b2": "bert", "b3": "bert"}
+
+
+class Authority:
+    """An authorization server, as one writes it: the cookie names a session, /admin is anna's."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
+        application = Starlette()
+        application.add_route("/verify", self.verify)
+        config = uvicorn.Config(application, lifespan="off", log_config=None)
+        self.server = uvicorn.Server(config)
+
+    async def verify(self, request: Request) -> Response:
+        fields = dict(request.headers)
+        self.seen.append((request.method, str(request.url.query), fields, await request.body()))
+        user = USERS.get(request.cookies.get("session", ""))
+        if user is None:
+            to = f"https://login.example/?from={fields['x-forwarded-host']}{fields['x-forwarded-uri']}"
+            return RedirectResponse(to, headers={"Set-Cookie": "state=1"})
+        if fields["x-forwarded-uri"].startswith("/admin") and user != "anna":
+            return PlainTextResponse("not you", 403)
+        return PlainTextResponse("come in", headers={"X-User": user})
+
+
+@pytest.fixture
+def authority() -> Iterator[Authority]:
+    made = Authority()
+    thread = threading.Thread(target=made.server.run, kwargs={"sockets": [made.socket]})
+    thread.start()
+    yield made
+    made.server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture
+def serve(start: Fixture, origin: Any, ask: Fixture, tmp_path: Path) -> Fixture:
+    """Start the program with a guarded site; "@" is its origin server. Returns what asks it."""
+
+    def started(access: str, rest: str = "", server: str = "", site: str = "") -> Fixture:
+        text = (
+            f'profiles = ["profiles"]\n[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n{server}'
+            "[[sites]]\n"
+            f'hosts = ["en.example"]\nupstream = "@"\n{site}[sites.access]\n{access}\n{rest}'
+        )
+        (tmp_path / "profiles").mkdir()
+        (tmp_path / "profiles" / "observing.toml").write_text(
+            'extends = "rfc3986"\nreject.mode = "observe"\n'
+        )
+        (tmp_path / "univocal.toml").write_text(text.replace("@", origin.url))
+        running = start("serve", "--config", str(tmp_path / "univocal.toml"))
+
+        def get(target: str = "/a", *fields: str, method: str = "GET", body: str = "", at: Any = None) -> Any:
+            lines = "".join(f"{each}\r\n" for each in fields)
+            return ask(at or running.proxy, target, "en.example", method, lines, body)
+
+        get.running = running  # type: ignore[attr-defined]
+        return get
+
+    return started
+
+
+def guarded(authority: Authority, more: str = "") -> str:
+    return f'forward = "{authority.url}/verify?site=1"\nforward_fields = ["X-User"]\n{more}'
+
+
+ANNA, BERT = "Cookie: session=a1", "Cookie: session=b2"
+
+
+def test_a_server_decides_by_the_head_alone(serve: Fixture, origin: Any, authority: Authority) -> None:
+    get = serve(guarded(authority))
+    refused = get("/a%2Db?q", "X-User: anna", "X-Forwarded-Uri: /open", method="POST", body="secret=1")
+    assert refused.status == 307
+    assert refused.value("location") == "https://login.example/?from=en.example/a-b?q"
+    assert refused.value("set-cookie") == "state=1"
+    method, query, fields, body = authority.seen[0]
+    assert (method, query, body) == ("GET", "site=1", b"")
+    told = ("host", "x-forwarded-method", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-for")
+    address = authority.url.removeprefix("http://")
+    assert [fields.get(each) for each in told] == [address, "POST", "en.example", "http", "127.0.0.1"]
+    assert {"content-length", "transfer-encoding", "x-user"}.isdisjoint(fields)
+    assert origin.seen == []
+    assert get("/a", ANNA, method="POST", body="secret=1").status == 200
+    assert b"\r\nx-user: anna\r\n" in origin.seen[0]
+
+
+@pytest.mark.parametrize("spoofed", ["X-User: root", "x_user: root", "Connection: x-user\r\nX-User: root"])
+@pytest.mark.parametrize("path", ["/a", "/open/a"])
+def test_no_client_sends_the_fields_of_the_server(
+    serve: Fixture, origin: Any, authority: Authority, path: str, spoofed: str
+) -> None:
+    get = serve(guarded(authority), '[[sites.routes]]\npath = "/open/"\naccess = { forward = "" }\n')
+    assert get(path, BERT, spoofed).status == 200
+    names = [line.lower() for line in origin.seen[0].split(b"\r\n") if b"root" in line or b"ser:" in line]
+    assert names == ([b"x-user: bert"] if path == "/a" else [])
+
+
+def test_stored_responses_answer_their_user_alone(serve: Fixture, origin: Any, authority: Authority) -> None:
+    get = serve(guarded(authority, "forward_ttl = 60\n"))
+    first = {who: get("/a", who).body for who in (ANNA, BERT)}
+    assert len({*first.values()}) == 2
+    for who in (ANNA, BERT, ANNA):
+        again = get("/a", who)
+        assert (again.body, "hit" in (again.value("cache-status") or "")) == (first[who], True)
+    assert len(authority.seen) == 2
+    assert get("/a", "Cookie: session=b3").body == first[BERT]  # the same user
+    assert get("/a").status == 307
+    assert json.loads(get("/a", method="PURGE").body)["purged"] == 2
+    assert get("/a", BERT).body not in first.values()
+
+
+def test_the_server_s_verdict_is_about_one_url(serve: Fixture, origin: Any, authority: Authority) -> None:
+    get = serve(guarded(authority, "forward_ttl = 60\n"))
+    assert get("/a", BERT).status == 200
+    for spelling in ("/admin", "/%61dmin", "/a/../admin"):
+        refused = get(spelling, BERT)
+        assert (refused.status, refused.body) == (403, b"not you")
+    assert get("/admin", ANNA).status == 200
+    assert len(origin.seen) == 2
+
+
+@pytest.mark.parametrize(
+    "target", ["/private/a", "/%70rivate/a", "/x/../private/a", "/private%2Fa", "/PRIVATE/a"]
+)
+@pytest.mark.parametrize("profile", ["rfc3986", "observing"])
+def test_every_reading_of_a_path_is_guarded(
+    serve: Fixture, origin: Any, authority: Authority, tmp_path: Path, target: str, profile: str
+) -> None:
+    get = serve(
+        "",
+        f'[[sites.routes]]\npath = "/private"\n[sites.routes.access]\n{guarded(authority)}',
+        site=f'profile = "{profile}"\n',
+    )
+    assert get(target).status in {307, 400}
+    assert origin.seen == []
+    assert get("/open").status == 200
+
+
+@pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "DELETE", "REPORT"])
+def test_methods_are_told_and_guarded(serve: Fixture, origin: Any, authority: Authority, method: str) -> None:
+    get = serve(guarded(authority))
+    refused = get("/a", method=method)
+    assert (refused.status, refused.body, origin.seen) == (307, b"", [])
+    assert get("/a", ANNA, method=method).status == 200
+    assert [fields["x-forwarded-method"] for *_, fields, _ in authority.seen] == [method] * 2
+
+
+def test_a_handshake_is_guarded(serve: Fixture, origin: Any, authority: Authority) -> None:
+    get = serve(guarded(authority))
+    shake = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
+    shake = (*shake, "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==")
+    assert (get("/a", *shake).status, origin.seen) == (307, [])
+    assert get("/a", *shake, ANNA).status == 200  # from an origin server that knows none
+    assert b"upgrade: websocket" in origin.seen[0].lower()
+    assert all("upgrade" not in fields for *_, fields, _ in authority.seen)
+
+
+def test_without_the_server_nobody_has_access(serve: Fixture, origin: Any, ask: Fixture) -> None:
+    access = f'forward = "http://127.0.0.1:{free_port()}/"\nforward_fields = ["X-User"]\nforward_ttl = 60\n'
+    get = serve(access, "[sites.origin]\nread_timeout = 0.3\nconnect_timeout = 0.3\n")
+    for method in ("GET", "GET", "HEAD", "POST"):
+        refused = get("/a", ANNA, method=method)
+        assert refused.status == 503
+        assert method == "HEAD" or b'"authorization-unavailable"' in refused.body
+    assert origin.seen == []
+
+
+def test_a_silent_server_is_a_refusal(serve: Fixture, origin: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        access = f'forward = "http://127.0.0.1:{listening.getsockname()[1]}/"\n'
+        get = serve(access, "[sites.origin]\nread_timeout = 0.3\n")
+        assert get("/a", ANNA).status == 503
+    assert origin.seen == []
+
+
+def test_a_reload_puts_another_server_in_force(
+    serve: Fixture, origin: Any, authority: Authority, ask: Fixture, tmp_path: Path
+) -> None:
+    get = serve(guarded(authority, "forward_ttl = 60\n"), server="workers = 2\n")
+    assert get("/a", ANNA).status == 200
+    file = tmp_path / "univocal.toml"
+    file.write_text(file.read_text().replace("/verify?site=1", "/nowhere"))
+    changed = ask(get.running.admin, "/-/reload", "localhost", "POST")
+    assert json.loads(changed.body)["changed"] == ["sites[0].access.forward"]
+    deadline = time.monotonic() + 10
+    while get("/a", ANNA).status != 404:
+        assert time.monotonic() < deadline
+    assert all(get("/a", ANNA).status == 404 for _ in range(4))
+    shown = json.loads(ask(get.running.admin, "/-/config", "localhost").body)
+    assert shown["sites"][0]["access"]["forward"] == f"{authority.url}/nowhere"
+
+
+@pytest.mark.parametrize(
+    ("access", "said"),
+    [
+        ('forward = "auth"', "the URL of an authorization server"),
+        ('forward = "http://a.example/ b"', "the URL of an authorization server"),
+        ('forward = "http://127.0.0.1:1/"\nforward_fields = ["Host"]', "any field but"),
+        ('forward = "http://127.0.0.1:1/"\nforward_fields = ["X-Forwarded-For"]', "any field but"),
+        ('forward = "http://127.0.0.1:1/"\nprivate = false', "always kept by user"),
+        ('forward_fields = ["X-User"]', "nobody has a name"),
+        ("private = true", "nobody has a name"),
+        ('limits = { rate = "1/s" }', "nobody has a name"),
+        ('forward = "http://127.0.0.1:1/"\nlimits = { rate = "1/s" }', "nobody has a name"),
+        ('basic = ""\nlimits = { rate = "fast" }', "requests and their time"),
+    ],
+)
+def test_check_refuses_what_does_not_go_together(
+    univocal: Fixture, tmp_path: Path, access: str, said: str
+) -> None:
+    file = tmp_path / "univocal.toml"
+    site = '[[sites]]\nhosts = ["en.example"]\nupstream = "http://127.0.0.1:1"\n'
+    file.write_text(f"{site}[sites.access]\n{access}\n")
+    checked = univocal("check", "--config", str(file))
+    assert checked.returncode == 2
+    assert said in checked.stderr + checked.stdout
+
+
+def test_a_rate_goes_by_user(serve: Fixture, authority: Authority) -> None:
+    get = serve(guarded(authority, 'limits = { rate = "2/h", by = "user" }\n'), server="workers = 2\n")
+    assert [get("/a", BERT).status for _ in range(3)] == [200, 200, 429]
+    refused = get("/a", "Cookie: session=b3", "X-User: root")  # another session of the same user
+    assert refused.status == 429
+    assert 1700 < int(refused.value("retry-after") or "") <= 1800
+    assert get("/a", ANNA).status == 200
+    assert get("/a").status == 307

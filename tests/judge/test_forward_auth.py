@@ -1,0 +1,194 @@
+"""Another server decides about requests: what it is told, and what its answer means for how long."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+
+import pytest
+
+from neighbours import FRESH, HOST, House, PlayedClient, PlayedOrigin, PlayedRequest
+from univocal.http.errors import RefusedError
+from univocal.http.messages import Field, Fields
+from univocal.http.roles import Answer, OriginRequest, Watch
+from univocal.judge.access import Restriction
+from univocal.judge.forward_auth import ForwardAuth
+
+COOKIE = (b"cookie", b"session=anna")
+
+
+class Server(PlayedOrigin):
+    """An authorization server, as a next hop."""
+
+    cookie = b""
+
+    def send(self, request: OriginRequest, answer: Answer, watch: Watch | None = None) -> PlayedRequest:
+        assert watch is None
+        return self.ask(request, answer)
+
+
+class Guarded(House):
+    """An engine whose only site asks a server about each request."""
+
+    def __init__(self, ttl: float = 0, names: tuple[bytes, ...] = (b"x-user",)) -> None:
+        super().__init__()
+        self.server, gate = Server(), self.engine.gate
+        self.ticks = 100.0
+        gate.monotonic = lambda: self.ticks
+        restriction = Restriction("*", forward=ForwardAuth(self.server, b"/verify", names, ttl))
+        guards = MappingProxyType(dict.fromkeys(("", "*"), restriction))
+        gate.runtime = replace(gate.runtime, restrictions=guards)
+
+    def sent(self) -> Fields:
+        """The fields of the last request to the origin server, as far as they are set."""
+        request = self.origin.last.request
+        return request.fields if request.edits is None else request.edits.supply(request.fields)
+
+
+def test_a_server_learns_the_request_without_its_content() -> None:
+    house = Guarded()
+    spoofed = [(b"x-user", b"root"), (b"x_user", b"root"), (b"x-forwarded-uri", b"/open")]
+    framing = [(b"content-length", b"3"), (b"expect", b"100-continue"), (b"range", b"bytes=0-")]
+    client = house.ask(b"/%61?b", b"POST", COOKIE, *spoofed, *framing, (b"if-none-match", b'"a"'))
+    asked = house.server.last.request
+    assert (asked.method, asked.target, asked.content) == (b"GET", b"/verify", None)
+    assert asked.edits is not None
+    assert asked.edits.supply(asked.fields) == [
+        (b"host", HOST), COOKIE, (b"x-forwarded-method", b"POST"), (b"x-forwarded-uri", b"/a?b"),
+    ]  # fmt: skip
+    assert (client.status, house.origin.asked) == (0, [])
+
+
+def test_a_grant_brings_its_fields_in_place_of_the_client_s() -> None:
+    house = Guarded(names=(b"x-user", b"x-role"))
+    house.ask(b"/a", b"GET", COOKIE, (b"x-user", b"root"), (b"x_role", b"root"), (b"x-role", b"root"))
+    house.server.last.answers(fields=[(b"x-user", b"anna"), (b"x-other", b"no")])
+    assert house.sent() == [(b"host", HOST), COOKIE, (b"x-user", b"anna")]
+
+
+@pytest.mark.parametrize("status", [301, 302, 400, 401, 403, 404, 429, 500, 503])
+def test_any_other_answer_is_the_client_s(status: int) -> None:
+    house = Guarded(ttl=60)
+    for count in (1, 2):  # it is not remembered
+        client = house.ask(b"/a", b"GET", COOKIE)
+        house.server.last.answers(b"no", b"!", status=status, fields=[(b"location", b"/login")])
+        assert (client.status, client.body, client.state) == (status, b"no!", "finished")
+        assert client.fields == [
+            (b"location", b"/login"), (b"cache-control", b"no-store"), (b"content-length", b"3"),
+        ]  # fmt: skip
+        assert (len(house.server.asked), house.origin.asked) == (count, [])
+        assert house.outcomes[-1].reasons == ("access-denied",)
+
+
+def too_large(request: PlayedRequest) -> None:
+    request.answers(*[bytes(1024)] * 300, status=403)
+
+
+def too_many_fields(request: PlayedRequest) -> None:
+    request.answers(fields=[(b"x-user", bytes(1024))] * 20)
+
+
+def cut(request: PlayedRequest) -> None:
+    request.start(403)
+    request.fail(RefusedError("origin-bad-response"))
+
+
+@pytest.mark.parametrize(
+    "failing",
+    [
+        lambda request: request.answer.fail(RefusedError("origin-unreachable")),
+        lambda request: request.answer.fail(RefusedError("origin-timeout")),
+        lambda request: request.answer.fail(ValueError()),
+        cut,
+        too_large,
+        too_many_fields,
+    ],
+    ids=["refused", "timeout", "fault", "cut", "large", "large fields"],
+)
+def test_without_an_answer_nobody_has_access(failing: object) -> None:
+    for is_early in (True, False):
+        house = Guarded(ttl=60)
+        house.server.script = failing if is_early else None  # type: ignore[assignment]
+        client = house.ask(b"/a", b"GET", COOKIE)
+        if not is_early:
+            failing(house.server.last)  # type: ignore[operator]
+        assert (client.status, house.origin.asked, client.state) == (503, [], "finished")
+        assert house.outcomes[-1].reasons == ("authorization-unavailable",)
+
+
+def allowed(house: Guarded, target: bytes, *fields: Field, user: bytes = b"anna") -> PlayedClient:
+    """A client asks; the server, if it is asked, allows it as this user."""
+    count = len(house.server.asked)
+    client = house.ask(target, b"GET", *fields)
+    if len(house.server.asked) > count:
+        house.server.last.answers(fields=[(b"x-user", user)] if user else [])
+    return client
+
+
+def test_a_grant_holds_for_the_same_credentials_and_url_for_its_time() -> None:
+    house = Guarded(ttl=10)
+    questions = [
+        (b"/a", COOKIE, 0, 1),
+        (b"/%61", COOKIE, 9, 1),  # the same URL
+        (b"/b", COOKIE, 0, 2),
+        (b"/a", (b"cookie", b"session=bert"), 0, 3),
+        (b"/a", (b"x-api-key", b"1"), 0, 4),
+        (b"/a", (b"accept", b"text/html"), 0, 5),
+        (b"/a", (b"accept", b"text/plain"), 0, 5),  # neither has credentials
+        (b"/a", COOKIE, 1, 6),
+        (b"/a", COOKIE, -5, 7),
+    ]
+    for target, field, seconds, count in questions:
+        house.ticks += seconds
+        allowed(house, target, field)
+        assert len(house.server.asked) == count, (target, field, seconds)
+
+
+def test_many_grants_take_bounded_memory() -> None:
+    house = Guarded(ttl=10)
+    for number in range(5000):
+        allowed(house, b"/%d" % number, COOKIE).exchange.cancel()
+    allowed(house, b"/0", COOKIE)
+    assert len(house.server.asked) == 5001
+    allowed(house, b"/4999", COOKIE)
+    assert len(house.server.asked) == 5001
+
+
+def test_what_is_stored_answers_its_user_alone() -> None:
+    house, cookies = Guarded(), {user: (b"cookie", b"session=" + user) for user in (b"anna", b"bert")}
+    stored = {user: allowed(house, b"/a", cookies[user], user=user) for user in cookies}
+    for client, request in zip(stored.values(), house.origin.asked, strict=True):
+        request.answers(client.exchange.admission.user, fields=FRESH)
+    for user, cookie in cookies.items():
+        assert (stored[user].body, allowed(house, b"/a", cookie, user=user).body) == (user, user)
+    assert len(house.origin.asked) == 2
+    allowed(house, b"/a", user=b"")
+    assert len(house.origin.asked) == 3
+
+
+def test_without_a_name_what_is_stored_answers_its_credentials_alone() -> None:
+    house = Guarded(names=())
+    allowed(house, b"/a", COOKIE, user=b"")
+    house.origin.last.answers(b"anna's", fields=FRESH)
+    assert allowed(house, b"/a", COOKIE, user=b"").body == b"anna's"
+    assert allowed(house, b"/a", (b"cookie", b"session=bert"), user=b"").status == 0
+    assert allowed(house, b"/a", user=b"").status == 0
+    assert len(house.origin.asked) == 3
+
+
+def test_a_client_that_leaves_is_asked_about_no_longer() -> None:
+    house = Guarded()
+    client = house.ask(b"/a", b"GET", COOKIE)
+    client.exchange.cancel()
+    assert house.server.last.cancelled
+    assert house.origin.asked == []
+
+
+def test_a_reload_meanwhile_asks_again() -> None:
+    house = Guarded()
+    house.ask(b"/a", b"GET", COOKIE)
+    house.engine.gate.runtime = replace(house.engine.gate.runtime)
+    house.server.last.answers(fields=[(b"x-user", b"anna")])
+    assert (len(house.server.asked), house.origin.asked) == (2, [])
+    house.server.last.answers(fields=[(b"x-user", b"anna")])
+    assert len(house.origin.asked) == 1
