@@ -247,3 +247,12 @@ def test_a_rate_goes_by_user(serve: Fixture, authority: Authority) -> None:
     assert 1700 < int(refused.value("retry-after") or "") <= 1800
     assert get("/a", ANNA).status == 200
     assert get("/a").status == 307
+
+
+def test_the_log_names_the_user_of_the_server(serve: Fixture, authority: Authority, tmp_path: Path) -> None:
+    log = f'access_log = "{tmp_path}/log"\naccess_log_format = "{{user}} {{status}} {{reasons}}"\n'
+    get = serve(guarded(authority), server=log)
+    for fields in ((ANNA,), (ANNA, "Authorization: Bearer x"), ()):
+        get("/a", *fields)
+    assert get.running.end() == 0
+    assert (tmp_path / "log").read_text().splitlines() == ["anna 200 -", "anna 200 -", "- 307 access-denied"]

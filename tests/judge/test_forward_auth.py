@@ -59,7 +59,7 @@ def test_a_server_learns_the_request_without_its_content() -> None:
     assert (client.status, house.origin.asked) == (0, [])
 
 
-def test_a_grant_brings_its_fields_in_place_of_the_client_s() -> None:
+def test_a_grant_replaces_the_fields_of_the_client() -> None:
     house = Guarded(names=(b"x-user", b"x-role"))
     house.ask(b"/a", b"GET", COOKIE, (b"x-user", b"root"), (b"x_role", b"root"), (b"x-role", b"root"))
     house.server.last.answers(fields=[(b"x-user", b"anna"), (b"x-other", b"no")])
@@ -125,7 +125,7 @@ def allowed(house: Guarded, target: bytes, *fields: Field, user: bytes = b"anna"
     return client
 
 
-def test_a_grant_holds_for_the_same_credentials_and_url_for_its_time() -> None:
+def test_a_grant_holds_for_the_same_credentials_and_url() -> None:
     house = Guarded(ttl=10)
     questions = [
         (b"/a", COOKIE, 0, 1),

@@ -90,7 +90,7 @@ class NotedFields:
             elif name == b"traceparent":
                 trace = value
             elif name == b"authorization":
-                user = user_of(value)
+                user = user or user_of(value)
             else:
                 trace_state = value
         return NotedFields(agent, referrer, trace, trace_state, user)
