@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -256,3 +258,77 @@ def test_the_log_names_the_user_of_the_server(serve: Fixture, authority: Authori
         get("/a", *fields)
     assert get.running.end() == 0
     assert (tmp_path / "log").read_text().splitlines() == ["anna 200 -", "anna 200 -", "- 307 access-denied"]
+
+
+NGINX = """\
+daemon off; master_process off; pid {home}/pid; error_log {home}/error.log;
+events {{ worker_connections 64; }}
+http {{
+  access_log off; client_body_temp_path {home}/t1; proxy_temp_path {home}/t2; fastcgi_temp_path {home}/t3;
+  uwsgi_temp_path {home}/t4; scgi_temp_path {home}/t5;
+  server {{
+    listen 127.0.0.1:{port}; server_name en.example;
+    location = /auth {{
+      internal; proxy_pass {authority}/verify; proxy_pass_request_body off;
+      proxy_set_header Content-Length ""; proxy_set_header X-Forwarded-Uri $request_uri;
+      proxy_set_header X-Forwarded-Host $host;
+    }}
+    location / {{
+      auth_request /auth; auth_request_set $who $upstream_http_x_user;
+      proxy_set_header X-User $who; proxy_pass {origin};
+    }}
+    location /open/ {{ proxy_pass {origin}; }}
+  }}
+}}
+"""
+
+
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="needs nginx")
+def test_nginx_and_its_import_decide_alike(
+    start: Fixture, univocal: Fixture, origin: Any, ask: Fixture, authority: Authority, tmp_path: Path
+) -> None:
+    port, file = free_port(), tmp_path / "nginx.conf"
+    file.write_text(NGINX.format(home=tmp_path, port=port, authority=authority.url, origin=origin.url))
+    profile, sites = tmp_path / "profiles" / "front.toml", tmp_path / "univocal.toml"
+    profile.parent.mkdir()
+    imported = univocal(
+        *("profiles", "import", "--from", "nginx", str(file)), "--output", str(profile), "--sites", str(sites)
+    )
+    assert imported.returncode == 0, imported.stderr
+    sites.write_text(
+        sites.read_text().replace("[server]\n", '[server]\nadmin = "127.0.0.1:0"\n').replace(f":{port}", ":0")
+    )
+    running = start("serve", "--config", str(sites))
+    process = subprocess.Popen(["nginx", "-c", str(file), "-p", str(tmp_path)])
+    try:
+        while is_silent(port):
+            assert process.poll() is None
+            time.sleep(0.05)
+        decided = [
+            [
+                decision(ask(address, path, "en.example", method, f"{fields}\r\nX-User: root\r\n"), origin)
+                for path in ("/a", "/admin", "/%61dmin", "/open/a", "/auth")
+                for fields in (ANNA, BERT, "X: y")
+                for method in ("GET", "HEAD", "POST")
+            ]
+            for address in (("127.0.0.1", port), running.proxy)
+        ]
+    finally:
+        process.terminate()
+        process.wait()
+    differing = {pair for pair in zip(*decided, strict=True) if pair[0] != pair[1]}
+    # The path is one, however it is spelled; a spoofed field goes no further anywhere on the site.
+    assert differing == {("bert", "refused"), ("root", "nobody")}
+
+
+def is_silent(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) != 0
+
+
+def decision(answer: Any, origin: Any) -> str:
+    """The user that the origin server was told, if it was asked."""
+    if answer.value("cache-control") != "max-age=60":
+        return "refused"
+    heads = [line for line in origin.seen[-1].lower().split(b"\r\n") if line.startswith(b"x-user: ")]
+    return heads[0].removeprefix(b"x-user: ").decode() if heads else "nobody"

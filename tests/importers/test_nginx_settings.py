@@ -453,3 +453,46 @@ def test_a_location_with_fields_of_its_own_inherits_none():
         {"set": {"X-Tenant": "en"}},
         {"set": {"X-Other": "c"}},
     ]
+
+
+ASKING = "location = /auth { internal; proxy_pass http://127.0.0.1:2%s; %s }"
+
+
+@pytest.mark.parametrize(
+    ("location", "url"),
+    [
+        (ASKING % ("", "proxy_pass_request_body off; proxy_set_header Content-Length '';"), "/auth"),
+        (ASKING % ("/verify", "proxy_set_header X-Original-URI $request_uri;"), "/verify"),
+        (
+            ASKING % ("/verify", "proxy_set_header Host $proxy_host; proxy_set_header Cookie $http_cookie;"),
+            "/verify",
+        ),
+        (ASKING % ("/verify", "proxy_set_header Host 127.0.0.1:2; proxy_read_timeout 3s;"), "/verify"),
+        (ASKING % ("/verify", "proxy_set_header Host $host;"), ""),
+        (ASKING % ("/verify", "proxy_set_header Cookie '';"), ""),
+        (ASKING % ("/verify", "proxy_set_header X-Secret a;"), ""),
+        (ASKING % ("/verify", "proxy_set_header X-Original-URI $uri;"), ""),
+        (ASKING % ("/verify", "allow 10.0.0.1;"), ""),
+        (ASKING % ("/verify", "rewrite ^ /x;"), ""),
+        (ASKING % ("/verify?a=$args", ""), ""),
+        (ASKING.replace("proxy_pass http://127.0.0.1:2%s", "return 200%s") % ("", ""), ""),
+        (ASKING.replace("= /auth", "/auth") % ("", ""), ""),
+        ("", ""),
+    ],
+)
+def test_auth_request_is_forward_authentication_or_closes(location, url):
+    guards = "auth_request /auth; auth_request_set $who $upstream_http_x_user;"
+    result = imported(
+        site(f"{location} {guards} proxy_set_header X-User $who; proxy_set_header X-Other $who;")
+    )
+    given = {"forward": f"http://127.0.0.1:2{url}", "forward_fields": ["X-User"]}
+    assert access(result, b"/x") == (given if url else {"deny": ["0.0.0.0/0", "::/0"]})
+    assert any(each.is_open_question for each in result.notes) == (not url)
+    assert access(result, b"/auth")["deny"] == ["0.0.0.0/0", "::/0"]
+
+
+def test_a_location_without_auth_request_asks_nobody():
+    locations = "location / { proxy_pass http://b; } location /o/ { auth_request off; proxy_pass http://b; }"
+    result = imported(site(f"{ASKING % ('', '')} auth_request /auth;", locations))
+    assert access(result, b"/a") == {"forward": "http://127.0.0.1:2/auth"}
+    assert not access(result, b"/o/").get("forward")

@@ -55,6 +55,8 @@ def test_a_server_learns_the_request_without_its_content() -> None:
     assert asked.edits is not None
     assert asked.edits.supply(asked.fields) == [
         (b"host", HOST), COOKIE, (b"x-forwarded-method", b"POST"), (b"x-forwarded-uri", b"/a?b"),
+        (b"x-original-method", b"POST"), (b"x-original-uri", b"/a?b"),
+        (b"x-original-url", b"http://en.example/a?b"), (b"x-real-ip", b"127.0.0.1"),
     ]  # fmt: skip
     assert (client.status, house.origin.asked) == (0, [])
 

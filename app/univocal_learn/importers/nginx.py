@@ -28,7 +28,7 @@ from univocal_learn.importers.nginx_servers import (
     listener_tables,
     servers_of_hosts,
 )
-from univocal_learn.importers.nginx_settings import BlockSettings, zones_of
+from univocal_learn.importers.nginx_settings import BlockSettings, authorities_of, zones_of
 from univocal_learn.importers.nginx_syntax import Directive, note
 from univocal_learn.importers.nginx_values import LARGEST_BODY, body_size
 from univocal_learn.importers.sites import Mapped, SiteWriter
@@ -164,7 +164,10 @@ class _Import:
         reached = {each.arguments[-1] for each in _all(block, "try_files") if each.arguments}
         named = {each.arguments[0]: each for each in block if each.name == "location" and each.arguments}
         named = {name: each for name, each in named.items() if name in reached}
-        reading = replace(everywhere.inside(block, closing(block), host=server.host), named=named)
+        authorities = authorities_of(block, self._everywhere, everywhere.upstreams)
+        settings = replace(everywhere.settings, authorities=authorities)
+        around = replace(everywhere, settings=settings)
+        reading = replace(around.inside(block, closing(block), host=server.host), named=named)
         read_server(block, reading)
         routes = [route for route, _ in reading.routes]
         if any(each.name == "return" for each in block):

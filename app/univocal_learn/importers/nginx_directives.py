@@ -15,12 +15,12 @@ from univocal_learn.importers.nginx_syntax import Directive, words_of
 # Directives that become settings of univocal, or are read with their block.
 TAKEN: Final = words_of(
     """
-    add_header allow auth_basic auth_basic_user_file brotli client_max_body_size deny error_page expires
-    gzip http2 limit_conn limit_conn_zone limit_req limit_req_zone listen location merge_slashes proxy_cache
-    proxy_cache_bypass proxy_cache_key proxy_cache_use_stale proxy_cache_valid proxy_connect_timeout
-    proxy_hide_header proxy_ignore_headers proxy_no_cache proxy_pass proxy_read_timeout proxy_set_header
-    proxy_ssl_trusted_certificate proxy_ssl_verify real_ip_header satisfy server server_name
-    set_real_ip_from ssl_certificate ssl_certificate_key upstream zstd
+    add_header allow auth_basic auth_basic_user_file auth_request_set brotli client_max_body_size deny
+    error_page expires gzip http2 limit_conn limit_conn_zone limit_req limit_req_zone listen location
+    merge_slashes proxy_cache proxy_cache_bypass proxy_cache_key proxy_cache_use_stale proxy_cache_valid
+    proxy_connect_timeout proxy_hide_header proxy_ignore_headers proxy_no_cache proxy_pass
+    proxy_read_timeout proxy_set_header proxy_ssl_trusted_certificate proxy_ssl_verify real_ip_header
+    satisfy server server_name set_real_ip_from ssl_certificate ssl_certificate_key upstream zstd
     """
 )
 
@@ -36,7 +36,7 @@ _BESIDE_A_PASS: Final = frozenset({"root", "alias", "autoindex", "index"})
 
 _HARMLESS: Final = words_of(
     """
-    absolute_redirect access_log ancient_browser_value auth_basic_delay auth_request_set charset
+    absolute_redirect access_log ancient_browser_value auth_basic_delay charset
     charset_map charset_types chunked_transfer_encoding client_body_buffer_size client_body_in_file_only
     client_body_in_single_buffer client_body_temp_path client_body_timeout client_header_buffer_size
     client_header_timeout connection_pool_size daemon default_type directio directio_alignment error_log

@@ -199,7 +199,7 @@ def read_server(block: list[Directive], reading: LocationReading) -> None:
             mapped = _pass(directive, "/", reading)
             if mapped is not None:
                 reading.add(*mapped)
-        elif directive.name not in TAKEN:
+        elif directive.name not in TAKEN and not reading.settings.takes(directive):
             reading.notes.append(left_out(directive, is_closing=id(directive) in closers))
     _close_rewritten(block, reading)
 
@@ -256,6 +256,7 @@ def _location(location: Directive, reading: LocationReading) -> None:
     if not (is_prefix or modifier in _KINDS) or (is_prefix and not path.startswith("/")) or not path:
         reading.note(location, f"{_kind(modifier)}; routes are prefixes of paths, so it is left out")
         return
+    location = _for_clients(location, reading)
     block = location.block or []
     moving = [each for each in block if each.name == "rewrite" and not _is_stripped(each, block, path)]
     below = [each for each in moving if is_prefix and _is_below(each, path)]
@@ -269,7 +270,8 @@ def _location(location: Directive, reading: LocationReading) -> None:
         elif directive.name == "try_files" and mapped is not None and id(directive) not in closing_ones:
             pass  # it is said what becomes of it
         elif directive.name not in {"location", *TAKEN} and (
-            directive.name != "rewrite" or id(directive) in moving_ones
+            (directive.name != "rewrite" or id(directive) in moving_ones)
+            and not inner.settings.takes(directive)
         ):
             is_closing = id(directive) in closing_ones
             reading.notes.append(left_out(directive, is_closing=is_closing))
@@ -282,6 +284,15 @@ def _location(location: Directive, reading: LocationReading) -> None:
     for directive in block:
         if directive.name == "location":
             _location(directive, inner)
+
+
+def _for_clients(location: Directive, reading: LocationReading) -> Directive:
+    """A location as clients find it: of an internal one that auth_request asks they get nothing."""
+    modifier, path = _split(location)
+    if modifier != "=" or path not in reading.settings.authorities:
+        return location
+    internal = [each for each in location.block or [] if each.name == "internal"]
+    return replace(location, block=internal or location.block)
 
 
 def _kind(modifier: str) -> str:

@@ -18,7 +18,7 @@ from univocal.http.field_edits import names_clients, request_fault, response_fau
 from univocal_learn.importers.imported import Note, Table
 from univocal_learn.importers.networks import ALL, CLOSED, Net, closed_beside, common, without, written
 from univocal_learn.importers.nginx_caching import cache_table
-from univocal_learn.importers.nginx_directives import is_refusal
+from univocal_learn.importers.nginx_directives import closes, is_refusal
 from univocal_learn.importers.nginx_syntax import Directive, note, words_of
 from univocal_learn.importers.nginx_values import body_size, duration
 
@@ -33,6 +33,7 @@ _LISTS: Final = (
         "proxy_ignore_headers",
         "set_real_ip_from",
         "proxy_cookie_path",
+        "auth_request_set",
     ),
 )
 # Directives of which the innermost counts.
@@ -40,6 +41,7 @@ _LAST: Final = (
     *(
         "auth_basic",
         "auth_basic_user_file",
+        "auth_request",
         "satisfy",
         "proxy_cache",
         "proxy_cache_key",
@@ -99,6 +101,7 @@ class BlockSettings:
     codings: frozenset[str] = frozenset()
     closing: Sequence[Directive] = ()  # directives that may refuse, and have no equal
     believed: tuple[str, ...] = ()  # the trusted proxies of all sites
+    authorities: Mapping[str, str] = field(default_factory=dict)  # URLs by the URIs of auth_request
 
     def inside(self, block: Sequence[Directive], closing: Sequence[Directive] = ()) -> BlockSettings:
         """The settings of a block; as in nginx, a directive that may be repeated replaces all inherited.
@@ -115,8 +118,12 @@ class BlockSettings:
             lists={**self.lists, **{name: named[name] for name in _LISTS if name in named}},
             last={**self.last, **{name: named[name][-1] for name in _LAST if name in named}},
             codings=kept | {name for name, is_on in codings.items() if is_on},
-            closing=(*self.closing, *closing),
+            closing=(*self.closing, *(each for each in closing if not self.takes(each))),
         )
+
+    def takes(self, directive: Directive) -> bool:
+        """Tell whether a directive is an auth_request with an equal."""
+        return directive.name == "auth_request" and directive.arguments[0] in self.authorities
 
     def listed(self, name: str) -> Sequence[Directive]:
         """The directives of this name that are in force."""
@@ -134,7 +141,7 @@ class BlockSettings:
 
     @property
     def _is_closed_to_some(self) -> bool:
-        return bool(self.closing) or self._has_users or bool(self.listed("deny"))
+        return bool(self.closing or self._authority) or self._has_users or bool(self.listed("deny"))
 
     @property
     def counts_clients(self) -> bool:
@@ -159,6 +166,25 @@ class BlockSettings:
     def _has_users(self) -> bool:
         return "auth_basic" in self.last and self.argument("auth_basic") != "off"
 
+    @property
+    def _authority(self) -> str:
+        """The URL of the authorization server; empty for none."""
+        return self.authorities.get(self.argument("auth_request"), "")
+
+    @property
+    def _granted(self) -> list[Directive]:
+        """The fields of requests that are those of the same name in an authorization server's answer."""
+        pairs = [each.arguments for each in self.listed("auth_request_set") if len(each.arguments) == 2]
+        given = {variable: value.removeprefix("$upstream_http_") for variable, value in pairs}
+        return [
+            each
+            for each in self.listed("proxy_set_header")
+            if self._authority
+            and len(each.arguments) == 2
+            and given.get(each.arguments[1]) == each.arguments[0].lower().replace("-", "_")
+            and not request_fault(each.arguments[0], is_set=True)
+        ]
+
     def tables(self, notes: list[Note]) -> dict[str, Any]:
         """The tables `access`, `request`, `response`, `cache` and `origin` of a route, if not empty.
 
@@ -170,7 +196,9 @@ class BlockSettings:
         guarded = bool(access.keys() - {"rate"})
         tables = {
             "access": access,
-            "request": _request(self.listed("proxy_set_header"), notes),
+            "request": _request(
+                [each for each in self.listed("proxy_set_header") if each not in self._granted], notes
+            ),
             "response": self._response(notes),
             "cache": {**cache_table(self, notes, is_guarded=guarded), **compress},
             "origin": self.origin(),
@@ -200,10 +228,16 @@ class BlockSettings:
             notes.append(note(self.listed("deny")[0], text))
         if self._has_users:
             closed = not self._add_users(access, notes) or closed
+        if self._authority:
+            access["forward"] = self._authority
+            text = "the authorization server's own answer goes to clients that it refuses"
+            notes.append(note(self.last["auth_request"], text))
         if self.argument("satisfy") == "any" and len(access) + closed > 1:
             text = "univocal asks for every rule, never for one of them, so closed"
             notes.append(note(self.last["satisfy"], text, is_open_question=True))
             closed = True
+        if granted := list(dict.fromkeys(each.arguments[0] for each in self._granted)):
+            access["forward_fields"] = granted
         rate, is_limited = _rate(self.listed("limit_req"), self.zones, notes)
         access |= {"rate": rate} if rate else {}
         for each in self.listed("limit_conn"):
@@ -227,6 +261,69 @@ class BlockSettings:
     def _response(self, notes: list[Note]) -> Table:
         table = _response(self.listed("add_header"), self.listed("proxy_hide_header"), notes)
         return _with_expires(table, self.last.get("expires"), notes)
+
+
+# The fields that univocal sends to an authorization server as nginx does by these values.
+_TOLD: Final[Mapping[str, frozenset[str]]] = {
+    "connection": words_of("close keep-alive"),
+    "content-length": frozenset(),
+    "host": frozenset({"$proxy_host"}),
+    "x-forwarded-for": words_of("$remote_addr $proxy_add_x_forwarded_for"),
+    "x-forwarded-host": words_of("$host $http_host"),
+    "x-forwarded-method": frozenset({"$request_method"}),
+    "x-forwarded-proto": frozenset({"$scheme"}),
+    "x-forwarded-uri": frozenset({"$request_uri"}),
+    "x-original-method": frozenset({"$request_method"}),
+    "x-original-uri": frozenset({"$request_uri"}),
+    "x-original-url": words_of("$scheme://$http_host$request_uri $scheme://$host$request_uri"),
+    "x-real-ip": frozenset({"$remote_addr"}),
+}
+_AUTHORITY: Final = re.compile(r"(https?://([\w.-]+(?::\d+)?))(/[\w./-]*)?")
+
+
+def authorities_of(
+    block: Sequence[Directive], around: Sequence[Directive], upstreams: Mapping[str, Directive]
+) -> dict[str, str]:
+    """The URL of the authorization server for each URI of auth_request in a server that has an equal."""
+    locations = {tuple(each.arguments): each for each in block if each.name == "location"}
+    uris = {each.arguments[0] for each in _within(block) if each.name == "auth_request" and each.arguments}
+    found = dict[str, str]()
+    for uri in sorted(uris):
+        own = locations.get(("=", uri))
+        set_around = _set_fields(block) or _set_fields(around)
+        url = "" if own is None else _authority(own.block or [], set_around, uri)
+        if url and url.partition("://")[2].partition("/")[0].partition(":")[0] not in upstreams:
+            found[uri] = url
+    return found
+
+
+def _within(block: Sequence[Directive]) -> Iterable[Directive]:
+    for each in block:
+        yield each
+        yield from _within(each.block or [])
+
+
+def _set_fields(block: Sequence[Directive]) -> list[Directive]:
+    return [each for each in block if each.name == "proxy_set_header"]
+
+
+def _authority(block: Sequence[Directive], set_around: list[Directive], uri: str) -> str:
+    """The URL that a location for auth_request asks; empty if univocal would ask another question."""
+    passes = [each.arguments for each in block if each.name == "proxy_pass"]
+    matched = _AUTHORITY.fullmatch(passes[0][0]) if len(passes) == 1 and len(passes[0]) == 1 else None
+    rest = [each for each in block if each.name not in {"proxy_pass", "proxy_pass_request_body", "internal"}]
+    guards = {"allow", "deny", "auth_basic", "limit_req", "limit_conn", "satisfy"}
+    if matched is None or any(closes(each) or each.block or each.name in guards for each in rest):
+        return ""
+    for each in _set_fields(block) or set_around:
+        name, value = [*each.arguments, "", ""][:2]
+        low = name.lower()
+        own = (
+            {matched[2]} if low == "host" else {""} if low in {"connection", "content-length"} else set[str]()
+        )
+        if value not in own | _TOLD.get(low, {f"$http_{low.replace('-', '_')}"}):
+            return ""
+    return f"{matched[1]}{matched[3] or uri}"
 
 
 def _users_fault(file: str) -> str:

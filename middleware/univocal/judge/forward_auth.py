@@ -174,9 +174,20 @@ class Question:
         request = OriginRequest(
             b"GET", target, fields, line, scheme=canonical.scheme, chain=self._peer.chain, key=self.digest
         )
-        told = {b"x-forwarded-method": received.method, b"x-forwarded-uri": canonical.target}
-        request.edits = FieldEdits(told)
+        request.edits = FieldEdits(self._told())
         return request
+
+    def _told(self) -> dict[bytes, bytes | None]:
+        """The request's own method and URL, as servers for Traefik read them, and those for nginx."""
+        canonical, client = self._canonical, (self._peer.client or "").partition("%")[0]
+        return {
+            b"x-forwarded-method": self._received.method,
+            b"x-forwarded-uri": canonical.target,
+            b"x-original-method": self._received.method,
+            b"x-original-uri": canonical.target,
+            b"x-original-url": canonical.url,
+            b"x-real-ip": client.encode("ascii", "ignore") or None,
+        }
 
 
 class _Listening:
