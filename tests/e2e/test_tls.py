@@ -537,3 +537,77 @@ def test_several_workers_show_the_same_certificates(proxy: Fixture, connect: Fix
         with connect(running, "a.example") as connection:
             assert subject(connection) == "a.example"
             assert answer(connection, get(b"/", "a.example"))[0].startswith(b"HTTP/1.1 200 ")
+
+
+GUARDED = """
+[[sites]]
+hosts = ["en.example"]
+upstream = "{url}"
+[sites.request]
+set = {{ X-Subject = "{{user}}" }}
+[sites.cache]
+bypass = ["*"]
+[[sites]]
+hosts = ["a.example"]
+upstream = "{url}"
+tls_client_ca = "others.pem"
+[[sites]]
+hosts = ["plain.example"]
+upstream = "{url}"
+tls_client_ca = ""
+"""
+
+
+@pytest.fixture
+def others(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Authority:
+    """Another authority, which issues the certificates of clients; `folder` has them."""
+    made = Authority(tmp_path_factory.mktemp("others"))
+    made.issue("bert", "email:bert@example")
+    shutil.copy(made.folder / "ca.pem", folder / "others.pem")
+    for kind in ("pem", "key"):
+        shutil.copy(made.folder / f"bert.{kind}", folder)
+    return made
+
+
+def shown(
+    authority: Authority, folder: Path, address: tuple[str, int], host: str, name: str = "", sni: str = ""
+) -> bytes:
+    """The answer to a client that shows the certificate NAME.pem; the reason of a failure for none."""
+    context = authority.client()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if name:
+        context.load_cert_chain(folder / f"{name}.pem", folder / f"{name}.key")
+    try:
+        with (
+            socket.create_connection(address, timeout=TIMEOUT) as plain,
+            context.wrap_socket(plain, server_hostname=sni or host) as client,
+        ):
+            client.sendall(f"GET /a HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+            return b"".join(iter(lambda: client.recv(65536), b""))
+    except ssl.SSLError as error:
+        return str(error.reason).encode()
+
+
+def test_clients_show_certificates_of_their_sites_authority(
+    proxy: Fixture, authority: Authority, others: Authority, folder: Path, origin: Any
+) -> None:
+    address = proxy("tls_client_ca = 'ca.pem'", GUARDED).proxy
+    statuses = {
+        (host, name, sni): shown(authority, folder, address, host, name, sni)[9:12]
+        for host in ("en.example", "a.example", "plain.example")
+        for name in ("", "server", "bert")
+        for sni in ("", "127.0.0.1", "plain.example")
+    }
+    refused = {key: status for key, status in statuses.items() if status != b"200"}
+    passed = set(statuses) - set(refused)
+    assert passed == {
+        ("en.example", "server", ""), ("en.example", "server", "127.0.0.1"),
+        ("a.example", "bert", ""),
+        ("plain.example", "", ""), ("plain.example", "server", ""), ("plain.example", "bert", ""),
+        ("plain.example", "", "plain.example"), ("plain.example", "server", "plain.example"),
+        ("plain.example", "bert", "plain.example"),
+        ("plain.example", "", "127.0.0.1"), ("plain.example", "server", "127.0.0.1"),
+    }  # fmt: skip
+    assert statuses["en.example", "", ""] == statuses["a.example", "", ""] == b"403"
+    assert b'"certificate-required"' in shown(authority, folder, address, "en.example")
+    assert b"x-subject: CN=server\r\n" in origin.seen[0]

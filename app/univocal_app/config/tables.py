@@ -117,6 +117,7 @@ class ServerTable(Table):
     trace: bool = False
     tls_cert: str = ""
     tls_key: str = ""
+    tls_client_ca: str = ""
     http2: bool = False
     drain: DurationOrNone = 0
     shutdown_timeout: DurationOrNone = 10
@@ -324,6 +325,7 @@ class SiteTable(Table):
     scheme: Literal["keep", "http", "https"] = "keep"
     tls_cert: str = ""
     tls_key: str = ""
+    tls_client_ca: str | None = None  # the server's
     profile: str = "rfc3986"
     upstream: OriginServers
     forward: Literal["canonical", "received"] = "canonical"

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.server.tls import Certificates
 from univocal.uri.sites import Sites
-from univocal_app.config.tables import Configuration, ServerTable
+from univocal_app.config.tables import Configuration, ServerTable, SiteTable
 from univocal_app.run.expiry import expiries
 from univocal_app.run.repeating import Repeating
 
@@ -33,6 +33,7 @@ class Contexts:
     """A context for each certificate of the listener, and the files that they were made from."""
 
     default: ssl.SSLContext
+    authorities: dict[ssl.SSLContext, bytes] = field(default_factory=dict)  # those who issue clients' ones
     of_sites: dict[str, ssl.SSLContext] = field(default_factory=dict)  # by the sites' names
     files: tuple[Path, ...] = ()
     contents: dict[str, str] = field(default_factory=dict)  # the digest of each, by its setting's key
@@ -43,40 +44,99 @@ def contexts_of(configuration: Configuration, source: str) -> Contexts | None:
 
     Raises ConfigurationError with every file that cannot be. Files are relative to the file `source`.
     """
-    server, objections = configuration.server, Objections()
-    files, of_sites, contents = list[Path](), dict[str, ssl.SSLContext](), dict[str, str]()
+    server, objections, reader = configuration.server, Objections(), _Reader(configuration, source)
+    of_sites = dict[str, ssl.SSLContext]()
     default: ssl.SSLContext | None = None
-
-    def made(place: str, certificate: str, key: str) -> ssl.SSLContext:
-        if not certificate:
-            raise ConfigurationError(source, f"{place}.tls_key", key, "none without tls_cert")
-        pair = [Path(source).parent / name for name in (certificate, key) if name]
-        files.extend(pair)
-        named = {f"{place}.tls_cert": certificate, f"{place}.tls_key": key}
-        contents.update((each, digest_of(source, name)) for each, name in named.items() if name)
-        for name, path in zip(named, pair, strict=False):
-            if why := _unreadable(path, f"{place}.tls_key" == name):
-                raise ConfigurationError(source, name, named[name], why)
-        context = _context(http2=server.http2)
-        if why := load_pair(context, str(pair[0]), str(pair[1]) if key else None):
-            allowed = "a file with a certificate in PEM; tls_key has its key"
-            raise ConfigurationError(source, f"{place}.tls_cert", certificate, f"{allowed} ({why})")
-        return context
-
     with objections:
         if server.tls_cert or server.tls_key:
-            default = made("server", server.tls_cert, server.tls_key)
+            default = reader.context("server", server, "server", server.tls_client_ca)
+        elif server.tls_client_ca:
+            raise reader.without_tls("server", server.tls_client_ca)
     for number, site in enumerate(configuration.sites):
         with objections:
+            place, ca = f"sites[{number}]", client_ca_of(configuration, site)
+            asking = "server" if site.tls_client_ca is None else place
             if site.tls_cert or site.tls_key:
-                of_sites[site.hosts[0]] = made(f"sites[{number}]", site.tls_cert, site.tls_key)
+                of_sites[site.hosts[0]] = reader.context(place, site, asking, ca)
                 if not server.tls_cert:
                     allowed = "none without server.tls_cert, the certificate for all other names"
-                    raise ConfigurationError(source, f"sites[{number}].tls_cert", site.tls_cert, allowed)
+                    raise ConfigurationError(source, f"{place}.tls_cert", site.tls_cert, allowed)
+            elif ca != server.tls_client_ca:
+                if not server.tls_cert:
+                    raise reader.without_tls(place, ca)
+                of_sites[site.hosts[0]] = reader.context("server", server, place, ca)
     with objections:
         _check_http2(server, source)
     objections.conclude()
-    return None if default is None else Contexts(default, of_sites, tuple(files), contents)
+    if default is None:
+        return None
+    files = tuple(dict.fromkeys(reader.files))
+    return Contexts(default, reader.authorities, of_sites, files, reader.contents)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Makes contexts, and notes the files that they come from."""
+
+    configuration: Configuration
+    source: str
+    files: list[Path] = field(default_factory=list)
+    contents: dict[str, str] = field(default_factory=dict)
+    authorities: dict[ssl.SSLContext, bytes] = field(default_factory=dict)
+
+    def context(self, place: str, table: ServerTable | SiteTable, asking: str, ca: str) -> ssl.SSLContext:
+        """The context of the certificate that a table has; `asking` is the place that names the `ca`.
+
+        Raises ConfigurationError.
+        """
+        source, certificate, key = self.source, table.tls_cert, table.tls_key
+        if not certificate:
+            raise ConfigurationError(source, f"{place}.tls_key", key, "none without tls_cert")
+        named = {f"{place}.tls_cert": certificate, f"{place}.tls_key": key}
+        paths = {each: self._file(each, name) for each, name in named.items() if name}
+        for name, path in paths.items():
+            if why := _unreadable(path, f"{place}.tls_key" == name):
+                raise ConfigurationError(source, name, named[name], why)
+        context = _context(http2=self.configuration.server.http2)
+        pair = [str(path) for path in paths.values()]
+        if why := load_pair(context, pair[0], pair[1] if key else None):
+            allowed = "a file with a certificate in PEM; tls_key has its key"
+            raise ConfigurationError(source, f"{place}.tls_cert", certificate, f"{allowed} ({why})")
+        if ca:
+            setting = f"{asking}.tls_client_ca"
+            if why := _ask_for_certificates(context, str(self._file(setting, ca))):
+                allowed = f"a file of certificates in PEM, of those who issue clients' ones ({why})"
+                raise ConfigurationError(source, setting, ca, allowed)
+            self.authorities[context] = ca.encode()
+        return context
+
+    def _file(self, setting: str, name: str) -> Path:
+        self.contents[setting] = digest_of(self.source, name)
+        self.files.append(Path(self.source).parent / name)
+        return self.files[-1]
+
+    def without_tls(self, place: str, ca: str) -> ConfigurationError:
+        """The error of a table that asks for certificates, where no listener has TLS."""
+        allowed = "none without server.tls_cert: clients show certificates by TLS"
+        return ConfigurationError(self.source, f"{place}.tls_client_ca", ca, allowed)
+
+
+def client_ca_of(configuration: Configuration, site: SiteTable) -> str:
+    """The file of those who issue the certificates of a site's clients; empty: none does."""
+    return configuration.server.tls_client_ca if site.tls_client_ca is None else site.tls_client_ca
+
+
+def _ask_for_certificates(context: ssl.SSLContext, file: str) -> str:
+    """Ask clients for a certificate; returns why the file of its issuers cannot be, "" if it can.
+
+    A client without one is refused once it is known what it asks for.
+    """
+    try:
+        context.load_verify_locations(file)
+    except OSError as error:
+        return reason_of(error)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    return ""
 
 
 def _unreadable(file: Path, has_key: bool) -> str:
@@ -155,7 +215,7 @@ class CertificateFiles:
         self._use(contexts)
 
     def _use(self, contexts: Contexts) -> None:
-        self._current = Certificates(contexts.default, contexts.of_sites, self._sites)
+        self._current = Certificates(contexts.default, contexts.of_sites, self._sites, contexts.authorities)
         self.contents = contexts.contents
 
     def _stamp(self) -> _Stamp:

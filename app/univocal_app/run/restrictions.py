@@ -15,6 +15,7 @@ from univocal.judge.runtime import Runtime
 from univocal.judge.trust import networks
 from univocal_app.config.tables import AccessTable, Configuration
 from univocal_app.config.values import authorization_server
+from univocal_app.run.certificate_files import client_ca_of
 from univocal_app.run.user_files import UserFile
 
 
@@ -34,19 +35,20 @@ def restrictions_of(
     for number, table in enumerate(configuration.sites):
         name, place = table.hosts[0], f"sites[{number}].access"
         routes = {f"sites[{number}].routes[{index}].access": each for index, each in enumerate(table.routes)}
+        authority = (client_ca_of(configuration, table) or "").encode()
         with objections:
             named = [table.access, *(route.access for route in table.routes)]
-            if table.access.private and not any(each.basic or each.forward for each in named):
+            if table.access.private and not (authority or any(each.basic or each.forward for each in named)):
                 raise reader.nameless(place, "private", True, "basic` or `forward")
-            if table.access.model_fields_set:
-                made[name] = reader.restriction(name, table.access, table.access, place, place)
+            if table.access.model_fields_set or authority:
+                made[name] = reader.restriction(name, table.access, table.access, place, place, authority)
         for where, route in routes.items():
             if route.access.model_fields_set:
                 own = route.access.model_dump(exclude_unset=True)
                 merged = AccessTable(**{**table.access.model_dump(exclude_unset=True), **own})
                 with objections:
                     made[name, route.path.encode()] = reader.restriction(
-                        f"{name}{route.path}", merged, route.access, where, place
+                        f"{name}{route.path}", merged, route.access, where, place, authority
                     )
     objections.conclude()
     return made
@@ -68,7 +70,7 @@ class _Reader:
     servers: dict[tuple[str, tuple[str, ...], float], ForwardAuth] = field(default_factory=dict)
 
     def restriction(
-        self, name: str, table: AccessTable, own: AccessTable, where: str, site: str
+        self, name: str, table: AccessTable, own: AccessTable, where: str, site: str, authority: bytes
     ) -> Restriction:
         """The bounds of a `table`, of which `own` is at the place `where`, and all else at the `site`'s."""
 
@@ -78,14 +80,14 @@ class _Reader:
         users = self._users(table.basic, f"{place_of('basic')}.basic") if table.basic else None
         forward = self._forward(place_of("forward"), table) if table.forward else None
         names = "basic` or `forward"
-        if own.private and not (users or forward):
+        if own.private and not (users or forward or authority):
             raise self.nameless(where, "private", True, names)
         if forward and not table.private and "private" in table.model_fields_set:
             allowed = "true: what is stored behind `forward` is always kept by user"
             raise ConfigurationError(self.source, f"{place_of('private')}.private", False, allowed)
         if table.forward_fields and not forward and "forward_fields" in own.model_fields_set:
             raise self.nameless(where, "forward_fields", table.forward_fields, "forward")
-        if own.limits and not (users or (forward and table.forward_fields)):
+        if own.limits and not (users or authority or (forward and table.forward_fields)):
             raise self.nameless(where, "limits", own.limits.rate, "basic` or `forward` with `forward_fields")
         rate = rate_of(table.rate) if table.rate else None
         return Restriction(
@@ -95,9 +97,10 @@ class _Reader:
             rate,
             users,
             table.reading == "canonical",
-            table.private and users is not None,
+            table.private and bool(users is not None or authority),
             forward,
             rate_of(table.limits.rate) if table.limits else None,
+            authority,
         )
 
     def nameless(self, place: str, key: str, found: object, lacking: str) -> ConfigurationError:

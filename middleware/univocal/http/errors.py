@@ -39,6 +39,7 @@ REASONS: Final[dict[str, tuple[int, str]]] = {
     "crosses-route": (400, "The canonical path belongs to another route"),
     "unknown-purge-field": (400, "A field names what to purge in a way that is not known here"),
     "unauthorized": (401, "This resource needs a user name and a password"),
+    "certificate-required": (403, "This resource needs a client certificate"),
     "access-denied": (403, "This client is not allowed here"),
     "purge-forbidden": (403, "This client needs purge rights: an allowed address or the token"),
     "method-not-allowed": (405, "This method is not allowed here"),

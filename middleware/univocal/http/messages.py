@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from univocal.http.bonds import Bond
 from univocal.http.subclassing import mypyc_attr
@@ -21,6 +21,16 @@ Fields: TypeAlias = list[Field]
 EXTENSION: Final = "univocal.target"  # {"target": bytes}: what was received, or what is canonical
 EARLY_HINT: Final = "http.response.early_hint"  # {"links": […]}: the ASGI extension for 103
 INTERIM: Final = "http.response.informational"  # {"status": 103, "headers": […]}: a message for any 1xx
+
+
+class ClientCertificate(NamedTuple):
+    """The certificate of a client, as its connection has verified it.
+
+    The `subject` is a distinguished name (RFC 4514). `authority` names the setting that says who issues them.
+    """
+
+    subject: bytes
+    authority: bytes
 
 
 @mypyc_attr(acyclic=True)
@@ -40,6 +50,7 @@ class Received:
     request_id: bytes = field(init=False, repr=False, compare=False)  # empty: it has no name, or none yet
     # Of the client's connection; None where that is not one client's.
     bond: Bond | None = field(repr=False, compare=False)
+    certificate: ClientCertificate | None = field(repr=False, compare=False)
 
     def __init__(
         self,
@@ -53,8 +64,10 @@ class Received:
         server: bytes = b"",
         introduced: bool = False,
         bond: Bond | None = None,
+        certificate: ClientCertificate | None = None,
     ) -> None:
         self.bond = bond
+        self.certificate = certificate
         self.request_id = b""
         self.method = method
         self.target = target

@@ -73,6 +73,7 @@ class Restriction:
     private: bool = False
     forward: ForwardAuth | None = None
     user_rate: Rate | None = None
+    client_ca: bytes = b""  # the authority that issues the certificates of its clients; empty: none does
 
 
 class Challenge(NamedTuple):

@@ -220,14 +220,18 @@ class Gate:
         restrictions = self.runtime.restrictions_of(canonical)
         if not restrictions or self.runtime.leads_to_https(peer.scheme, canonical.target):
             return Entry(fields)
-        now, user, only = self.monotonic(), b"", b""
+        now, certificate, user, only = self.monotonic(), received.certificate, b"", b""
         denial = None
+        for authority in [each.client_ca for each in restrictions if each.client_ca]:
+            if certificate is None or certificate.authority != authority:
+                return Denial("certificate-required", [])
+            user = certificate.subject
         if entered is None:
             denial = judged(restrictions, peer, received.client, fields, self.rates, now)
         if denial is not None:
             return denial
         if any(restriction.users is not None for restriction in restrictions):
-            user = user_of(first(fields, b"authorization") or b"")
+            user = user_of(first(fields, b"authorization") or b"") or user
             # Without the password, which is nobody else's business.
             fields = [field for field in fields if field[0] != b"authorization"]
         if any(restriction.private for restriction in restrictions):

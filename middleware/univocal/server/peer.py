@@ -12,12 +12,15 @@ from collections.abc import Callable, Sequence
 from email.utils import formatdate
 from typing import Final, NamedTuple
 
+from univocal.http.messages import ClientCertificate
 from univocal.http.problem import problem
 
 # The name by which a transport tells what `Certificates.suits` gave for it.
 SUITS: Final = "univocal.suits"
 # The name by which a transport tells that a PROXY header named the client.
 INTRODUCED: Final = "univocal.introduced"
+# The name by which a transport tells the client's certificate, where it was asked for one and showed it.
+CERTIFICATE: Final = "univocal.certificate"
 
 
 class ClientPeer(NamedTuple):
@@ -31,6 +34,7 @@ class ClientPeer(NamedTuple):
     # None: all.
     suits: Callable[[bytes], bool] | None
     introduced: bool = False  # by a PROXY header
+    certificate: ClientCertificate | None = None
 
 
 def peer_of(transport: asyncio.BaseTransport, serves: Callable[[bytes], bool] | None = None) -> ClientPeer:
@@ -44,9 +48,9 @@ def peer_of(transport: asyncio.BaseTransport, serves: Callable[[bytes], bool] | 
     scheme = b"https" if transport.get_extra_info("sslcontext") else b"http"
     address = None if client is None else client[0]
     suits = _both(transport.get_extra_info(SUITS), serves)
-    return ClientPeer(
-        client, address, server, scheme, suits, introduced=bool(transport.get_extra_info(INTRODUCED))
-    )
+    introduced = bool(transport.get_extra_info(INTRODUCED))
+    certificate = transport.get_extra_info(CERTIFICATE)
+    return ClientPeer(client, address, server, scheme, suits, introduced, certificate)
 
 
 def _both(

@@ -1,23 +1,27 @@
 """TLS between a client's socket and the protocol that reads its requests (RFC 8446).
 
 A handshake may take as long as a request's head, and its connection counts among the clients from the
-beginning. OpenSSL works on bytes in memory, so there is no task. Bytes to send wait only in the socket's
+beginning. The context is chosen before the handshake, by the
+server name that the client's first message has: nothing of one context, no session either, is another's.
+OpenSSL works on bytes in memory, so there is no task. Bytes to send wait only in the socket's
 transport. Closing does not wait for the client's close_notify.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final, cast
 
 from univocal.http.authority import DEFAULT_PORTS, parse_authority
-from univocal.http.messages import Received
+from univocal.http.messages import ClientCertificate, Received
 from univocal.server.listener import COMPLAINTS, Listener
-from univocal.server.peer import INTRODUCED, SUITS, Refusal
+from univocal.server.peer import CERTIFICATE, INTRODUCED, SUITS, Refusal
 from univocal.server.scheduler import A_TURN
 from univocal.server.turn import ServerState
 from univocal.uri.sites import Sites
@@ -26,7 +30,8 @@ from univocal.uri.sites import Sites
 class Certificates:
     """The certificates of sites that have one of their own, by the names of the sites, and that of the rest.
 
-    Each is in a context of its own, of which `default` is the one that a handshake begins with.
+    Each is in a context of its own. `authorities` names the issuers of clients' certificates, of those
+    contexts that ask for one.
     """
 
     def __init__(
@@ -34,13 +39,20 @@ class Certificates:
         default: ssl.SSLContext,
         of_sites: Mapping[str, ssl.SSLContext],
         sites: Sites,
+        authorities: Mapping[ssl.SSLContext, bytes] = MappingProxyType({}),
     ) -> None:
         self.default = default
+        self.authorities = authorities
         self._of_sites = of_sites
         self._sites = sites
         self._ports = (*sites.ports, DEFAULT_PORTS[b"https"])  # a client's server name is without any
-        if of_sites:
-            default.sni_callback = self._choose
+
+    def named(self, hello: bytes) -> bytes | None:
+        """The server name that the beginning of a connection asks for, b"" for none; None: more is to come.
+
+        It is read only where it matters.
+        """
+        return server_name(hello) if self._of_sites else b""
 
     def of(self, host: bytes) -> ssl.SSLContext:
         """The context of the site that serves `host`, a name or a Host field's value, or `default`."""
@@ -52,20 +64,86 @@ class Certificates:
                     return self._of_sites[located[0].name]
         return self.default
 
-    def _choose(self, connection: ssl.SSLObject, name: str | None, _begun_with: ssl.SSLContext) -> None:
-        """Show the certificate of the site that the client names (RFC 6066 §3), else the default one."""
-        if name is not None:
-            connection.context = self.of(name.encode("ascii", "replace"))
-
-    def suits(self, context: ssl.SSLContext) -> Callable[[bytes], bool] | None:
-        """A function that tells whether a host may be asked for, of a client that was `shown` a certificate.
+    def suits(self, context: ssl.SSLContext, name: bytes = b"") -> Callable[[bytes], bool] | None:
+        """A function that tells whether a host may be asked for, of a client that named a server.
 
         RFC 9110 §7.4: not where the host's certificate is another. None: whichever; the certificate of all
-        the rest may be good for any name, and a client without server name is shown no other.
+        the rest may be good for any name, and a client without server name is shown no other. But a site
+        that asks for a certificate asks at the beginning.
         """
-        if context is self.default:
+        if context is not self.default:
+            return lambda host: self.of(host) is context
+        if not name or self.authorities.keys() <= {context}:
             return None
-        return lambda host: self.of(host) is context
+        return lambda host: (of := self.of(host)) is context or of not in self.authorities
+
+
+# Bytes and records of a client's first message that are waited for; nobody sends so many.
+_MOST_HELLO: Final = 64 * 1024
+_MOST_RECORDS: Final = 16
+_HANDSHAKE, _CLIENT_HELLO = b"\x16", b"\x01"  # types of a record and of a message (RFC 8446 §4, §5.1)
+_FRAME: Final = 5  # bytes before a record's content
+
+
+def server_name(data: bytes) -> bytes | None:
+    """The server name of a ClientHello (RFC 6066 §3), b"" for none; None: more of it is to come.
+
+    A connection that does not begin with a ClientHello has none: the handshake fails by itself.
+    """
+    message, at = b"", 0
+    for _ in range(_MOST_RECORDS):
+        frame = data[at : at + _FRAME]
+        end = at + _FRAME + int.from_bytes(frame[3:])
+        if frame[:1] not in {b"", _HANDSHAKE} or len(data) > _MOST_HELLO:
+            break
+        if len(frame) < _FRAME or len(data) < end:
+            return None
+        message, at = message + data[at + _FRAME : end], end
+        size = 4 + int.from_bytes(message[1:4])
+        if message[:1] not in {b"", _CLIENT_HELLO}:
+            break
+        if len(message) >= max(size, 4):
+            return _named_in(message[4:size])
+    return b""
+
+
+def _named_in(hello: bytes) -> bytes:
+    """The first name of the extension server_name; b"" if there is none, or the message is malformed."""
+    at = 34  # behind the version and the random bytes (RFC 8446 §4.1.2)
+    for size in (1, 2, 1):  # of the lengths of session, cipher suites and compression methods
+        at += size + int.from_bytes(hello[at : at + size])
+    at += 2
+    while at + 4 <= len(hello):
+        kind, length = int.from_bytes(hello[at : at + 2]), int.from_bytes(hello[at + 2 : at + 4])
+        if kind == 0:
+            names = hello[at + 4 : at + 4 + length]
+            return names[5 : 5 + int.from_bytes(names[3:5])] if names[2:3] == b"\0" else b""
+        at += 4 + length
+    return b""
+
+
+# The short names of attributes (RFC 4514 §3), by those that OpenSSL gives.
+_ATTRIBUTES: Final = {
+    "commonName": "CN", "countryName": "C", "domainComponent": "DC", "localityName": "L",
+    "organizationName": "O", "organizationalUnitName": "OU", "stateOrProvinceName": "ST",
+    "streetAddress": "STREET", "userId": "UID",
+}  # fmt: skip
+_ESCAPED: Final = re.compile(r'[",+<>;\\]|^[# ]| $')
+
+
+def subject_of(certificate: Mapping[str, Any]) -> bytes:
+    """The subject as RFC 4514 writes it, the last part first; without one, the first alternative name."""
+    parts = [
+        "+".join(f"{_ATTRIBUTES.get(name, name)}={_ESCAPED.sub(_escape, value)}" for name, value in part)
+        for part in certificate.get("subject", ())
+    ]
+    names = [f"{kind}:{name}" for kind, name in certificate.get("subjectAltName", ())]
+    text = ",".join(reversed(parts)) or next(iter(names), "")
+    return "".join(letter if letter.isprintable() else "?" for letter in text).encode()
+
+
+def _escape(match: re.Match[str]) -> str:
+    return "\\" + match[0]
 
 
 # Bytes taken from OpenSSL at once: those that a record may hold (RFC 8446 §5.1).
@@ -101,6 +179,8 @@ class TlsConnection(asyncio.Protocol):
         self._socket: asyncio.Transport
         self._transport: TlsTransport
         self._begun = False
+        self._hello: bytes | None = b""  # the beginning; None: its server name is known
+        self._name = b""
         self._refusal: Refusal | None = None
         self.rested = 0.0
 
@@ -120,9 +200,7 @@ class TlsConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._socket = transport
-        self._transport = TlsTransport(
-            transport, self._certificates.default, self._loop, self._listener.ticks
-        )
+        self._transport = TlsTransport(transport, self._loop, self._listener.ticks)
         peer = transport.get_extra_info("peername")
         self._peer = str(peer[0]) if isinstance(peer, tuple) else None
         self.rested = self._loop.time()
@@ -153,6 +231,14 @@ class TlsConnection(asyncio.Protocol):
         if self._refusal is not None:
             self._refusal.pass_over(len(data))
             return
+        if self._hello is not None:
+            data = self._hello + data
+            name = self._certificates.named(data)
+            self._hello = data if name is None else None
+            if name is None:
+                return
+            self._name = name
+            transport.begin(self._certificates.of(name) if name else self._certificates.default)
         transport.arrived(data)
         if transport.protocol is None:
             if not transport.shake():
@@ -165,7 +251,8 @@ class TlsConnection(asyncio.Protocol):
         self._part()
         agreed = transport.agreed or "http/1.1"
         transport.protocol = protocol = self._protocols[agreed](**self._named)
-        transport.suits = self._certificates.suits(transport.context)
+        transport.suits = self._certificates.suits(transport.context, self._name)
+        transport.certificate = transport.shown(self._certificates.authorities.get(transport.context, b""))
         protocol.connection_made(transport)
 
     def eof_received(self) -> bool:
@@ -215,14 +302,14 @@ class TlsTransport(asyncio.Transport):
     def __init__(
         self,
         below: asyncio.Transport,
-        context: ssl.SSLContext,
         loop: asyncio.AbstractEventLoop,
         ticks: Callable[[], float],
     ) -> None:
         super().__init__()
         self._below, self._loop, self._ticks = below, loop, ticks
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._tls: ssl.SSLObject
+        self.certificate: ClientCertificate | None = None
         self.protocol: Any = None  # once the handshake is complete
         self.suits: Callable[[bytes], bool] | None = None
         self._paused = False
@@ -231,6 +318,10 @@ class TlsTransport(asyncio.Transport):
         self._parted = False  # the client has been told that nothing more is written
 
     # From below
+
+    def begin(self, context: ssl.SSLContext) -> None:
+        """Begin the handshake; nothing is written or read before."""
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
 
     def arrived(self, data: bytes) -> None:
         """Take bytes from the socket."""
@@ -305,6 +396,11 @@ class TlsTransport(asyncio.Transport):
     def agreed(self) -> str | None:
         """The protocol that ALPN agreed on (RFC 7301)."""
         return self._tls.selected_alpn_protocol()
+
+    def shown(self, authority: bytes) -> ClientCertificate | None:
+        """The certificate that the client has shown, if its context asks for one of this authority."""
+        certificate = self._tls.getpeercert() if authority else None
+        return ClientCertificate(subject_of(certificate), authority) if certificate else None
 
     @property
     def context(self) -> ssl.SSLContext:
@@ -409,5 +505,7 @@ class TlsTransport(asyncio.Transport):
                 return self._tls
             case _ if name == SUITS:
                 return self.suits
+            case _ if name == CERTIFICATE:
+                return self.certificate
             case _:
                 return self._below.get_extra_info(name, default)

@@ -489,6 +489,7 @@ class Http1Connection(asyncio.Protocol):
             head.version.encode(),
             introduced=peer.introduced,
             bond=self._bond,
+            certificate=peer.certificate,
         )
 
     def _objections(self) -> Sequence[str]:
@@ -558,7 +559,13 @@ class Http1Connection(asyncio.Protocol):
         if read is None or len(read.values) > listener.bounds.most_fields:
             return False
         received = Received(
-            b"GET", read.target, peer.scheme, peer.address, introduced=peer.introduced, bond=self._bond
+            b"GET",
+            read.target,
+            peer.scheme,
+            peer.address,
+            introduced=peer.introduced,
+            bond=self._bond,
+            certificate=peer.certificate,
         )
         begun = service.clock()
         hit = service.at_a_glance(received, read.plan, read.values, begun)

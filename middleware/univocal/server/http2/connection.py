@@ -258,7 +258,13 @@ class Http2Connection(asyncio.Protocol):
         self._timer.clear()
         peer = self.peer
         received = Received(
-            head.method, head.target, peer.scheme, peer.address, b"2", introduced=peer.introduced
+            head.method,
+            head.target,
+            peer.scheme,
+            peer.address,
+            b"2",
+            introduced=peer.introduced,
+            certificate=peer.certificate,
         )
         if is_complete and head.method == b"GET" and self._at_a_glance(number, head, received, now):
             return
