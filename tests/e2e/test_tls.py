@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from authority import Authority
@@ -611,3 +612,96 @@ def test_clients_show_certificates_of_their_sites_authority(
     assert statuses["en.example", "", ""] == statuses["a.example", "", ""] == b"403"
     assert b'"certificate-required"' in shown(authority, folder, address, "en.example")
     assert b"x-subject: CN=server\r\n" in origin.seen[0]
+
+
+def test_a_session_of_one_site_opens_no_other(
+    proxy: Fixture, authority: Authority, others: Authority, folder: Path
+) -> None:
+    address = proxy("tls_client_ca = 'ca.pem'", GUARDED).proxy
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        context = authority.client()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.maximum_version = version
+        context.load_cert_chain(folder / "server.pem", folder / "server.key")
+        session, answers = None, list[bytes]()
+        for host in ("en.example", "a.example", "en.example"):
+            try:
+                with (
+                    socket.create_connection(address, timeout=TIMEOUT) as plain,
+                    context.wrap_socket(plain, server_hostname=host, session=session) as client,
+                ):
+                    client.sendall(f"GET /a HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+                    answers.append(client.recv(12)[9:])
+                    session = session or client.session
+            except ssl.SSLError:
+                answers.append(b"")
+        assert (answers[0], answers[2]) == (b"200", b"200")
+        assert answers[1] != b"200"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_http2_and_a_reload_go_by_the_authority(
+    proxy: Fixture, authority: Authority, others: Authority, folder: Path, ask: Fixture, workers: int
+) -> None:
+    settings = f"http2 = true\nworkers = {workers}\ntls_client_ca = 'ca.pem'\n"
+    running = proxy(settings, SITES[: SITES.index("[[sites]]", 20)])
+
+    def status(name: str, *, http2: bool) -> int:
+        context = authority.client()
+        if name:
+            context.load_cert_chain(folder / f"{name}.pem", folder / f"{name}.key")
+        with httpx.Client(http1=not http2, http2=http2, verify=context, timeout=TIMEOUT) as client:
+            try:
+                return client.get(
+                    f"https://127.0.0.1:{running.proxy[1]}/a", headers={"Host": "en.example"}
+                ).status_code
+            except httpx.HTTPError:
+                return 0
+
+    def statuses() -> list[int]:
+        return [status(name, http2=http2) for http2 in (False, True) for name in ("", "server", "bert")]
+
+    assert statuses() == [403, 200, 0] * 2
+    file = folder / "univocal.toml"
+    file.write_text(file.read_text().replace("'ca.pem'", "'others.pem'"))
+    changed = json.loads(ask(running.admin, "/-/reload", "localhost", "POST").body)["changed"]
+    assert changed == ["server.tls_client_ca"]
+    assert statuses() == [403, 0, 200] * 2
+
+
+def test_without_tls_no_client_shows_a_certificate(
+    start: Fixture, others: Authority, folder: Path, ask: Fixture, origin: Any
+) -> None:
+    server = "listen = '127.0.0.1:0'\nlisten_tls = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\naccess_log = 'off'\n"
+    server += "tls_cert = 'server.pem'\ntls_key = 'server.key'\ntls_client_ca = 'ca.pem'\n"
+    file = folder / "univocal.toml"
+    file.write_text(f"[server]\n{server}{GUARDED.format(url=origin.url)}")
+    plain = start("serve", "--config", str(file)).proxy
+    for fields in ("", "X-Forwarded-Proto: https\r\n"):
+        assert ask(plain, "/a", "en.example", "GET", fields).status == 403
+    assert ask(plain, "/a", "plain.example").status == 200
+    assert len(origin.seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("server", "site", "said"),
+    [
+        ("", "tls_client_ca = 'ca.pem'", "none without server.tls_cert"),
+        ("tls_client_ca = 'ca.pem'", "", "none without server.tls_cert"),
+        ("tls_cert = 'server.pem'\ntls_key = 'server.key'\ntls_client_ca = 'none.pem'", "", "No such file"),
+        (
+            "tls_cert = 'server.pem'\ntls_key = 'server.key'",
+            "tls_client_ca = 'univocal.toml'",
+            "issue clients' ones",
+        ),
+    ],
+)
+def test_check_refuses_an_authority_that_cannot_be(
+    univocal: Fixture, folder: Path, server: str, site: str, said: str
+) -> None:
+    file = folder / "univocal.toml"
+    upstream = 'hosts = ["en.example"]\nupstream = "http://127.0.0.1:1"'
+    file.write_text(f"[server]\n{server}\n[[sites]]\n{upstream}\n{site}\n")
+    checked = univocal("check", "--config", str(file))
+    assert checked.returncode == 2
+    assert said in checked.stdout + checked.stderr

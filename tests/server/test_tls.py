@@ -5,6 +5,8 @@ import ssl
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from authority import Authority
 from univocal.http.framing import ReadLimits
@@ -13,7 +15,7 @@ from univocal.server.clients import Clients, ConnectionLimits
 from univocal.server.listener import Listener
 from univocal.server.peer import LINGER, LINGER_BYTES, SUITS
 from univocal.server.scheduler import A_TURN
-from univocal.server.tls import Certificates, TlsConnection
+from univocal.server.tls import Certificates, TlsConnection, server_name, subject_of
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites
 
@@ -276,6 +278,56 @@ def test_the_certificate_matches_the_clients_site(authority, name, subject, suit
     assert wire.client.getpeercert()["subjectAltName"] == (("DNS", subject),)
     told = behind.transport.get_extra_info(SUITS)
     assert (None if told is None else {host: told(host) for host in suits}) == suits
+
+
+def hello(name):
+    """The beginning of a client's connection."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname=name)
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    return outgoing.read()
+
+
+def in_records(message, size):
+    """A client's first message in records of this size."""
+    parts = [message[5:][start : start + size] for start in range(0, len(message) - 5, size)]
+    return b"".join(b"\x16\x03\x01" + len(part).to_bytes(2) + part for part in parts)
+
+
+@pytest.mark.parametrize("name", ["a.example", "xn--bcher-kva.example"])
+def test_the_server_name_is_read_once_all_has_come(name):
+    whole = hello(name)
+    assert server_name(whole) == server_name(whole + b"more") == name.encode()
+    assert {server_name(whole[:end]) for end in range(len(whole))} == {None}
+    assert server_name(in_records(whole, 100)) == name.encode()
+    assert server_name(in_records(whole, 3)) == b""  # nobody sends so many
+    assert server_name(hello("192.0.2.1")) == b""
+
+
+@given(st.binary(max_size=60), st.data())
+def test_malformed_messages_name_no_server(octets, data):
+    whole = hello("a.example")
+    start = data.draw(st.integers(0, len(whole)))
+    end = data.draw(st.integers(start, len(whole)))
+    for malformed in (octets, b"\x16\x03\x01" + octets, whole[:start] + octets + whole[end:]):
+        assert isinstance(server_name(malformed), bytes | None)
+    assert server_name(b"\x16\x03\x01\x40\x00\x01" + bytes(70_000)) is not None
+
+
+@pytest.mark.parametrize(
+    ("certificate", "subject"),
+    [
+        ({"subject": ((("countryName", "DE"),), (("commonName", "anna"),))}, "CN=anna,C=DE"),
+        ({"subject": ((("commonName", "a,b"), ("userId", " x#")),)}, "CN=a\\,b+UID=\\ x#"),
+        ({"subject": ((("commonName", "a\r\nb\x00\u202e"),),)}, "CN=a??b??"),
+        ({"subject": ((("emailAddress", "\u00e9@a"),),)}, "emailAddress=\u00e9@a"),
+        ({"subject": (), "subjectAltName": (("email", "a@b"), ("DNS", "c"))}, "email:a@b"),
+        ({}, ""),
+    ],
+)
+def test_a_subject_is_a_distinguished_name(certificate, subject):
+    assert subject_of(certificate).decode() == subject
 
 
 @pytest.mark.parametrize("name", [None, "plain.example", "unknown.example"])
