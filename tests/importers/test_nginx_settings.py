@@ -496,3 +496,24 @@ def test_a_location_without_auth_request_asks_nobody():
     result = imported(site(f"{ASKING % ('', '')} auth_request /auth;", locations))
     assert access(result, b"/a") == {"forward": "http://127.0.0.1:2/auth"}
     assert not access(result, b"/o/").get("forward")
+
+
+@pytest.mark.parametrize(
+    ("directives", "is_taken"),
+    [
+        ("ssl_client_certificate {ca}; ssl_verify_client on;", True),
+        ("ssl_client_certificate {ca}; ssl_verify_client on; ssl_crl {ca};", False),
+        ("ssl_client_certificate /none.pem; ssl_verify_client on;", False),
+        ("ssl_verify_client on;", False),
+    ],
+)
+def test_certificates_of_clients_are_asked_for_or_nothing_is_open(tmp_path, directives, is_taken):
+    ca = tmp_path / "ca.pem"
+    ca.write_text("")
+    tls = f"listen 443 ssl; ssl_certificate {ca}; ssl_certificate_key {ca}; {directives.format(ca=ca)}"
+    result = imported(site(tls))
+    assert (result.sites[0].get("tls_client_ca") == str(ca)) == is_taken
+    assert (access(result, b"/x") == {}) == is_taken
+    assert any(each.is_open_question for each in result.notes) != is_taken
+    without = imported(site(directives.format(ca=ca)))  # no TLS
+    assert access(without, b"/x")["deny"] == ["0.0.0.0/0", "::/0"]

@@ -25,6 +25,7 @@ from univocal_learn.importers.nginx_servers import (
     Server,
     Socket,
     certificate_of,
+    client_ca_of,
     listener_tables,
     servers_of_hosts,
 )
@@ -165,7 +166,8 @@ class _Import:
         named = {each.arguments[0]: each for each in block if each.name == "location" and each.arguments}
         named = {name: each for name, each in named.items() if name in reached}
         authorities = authorities_of(block, self._everywhere, everywhere.upstreams)
-        settings = replace(everywhere.settings, authorities=authorities)
+        client_ca = client_ca_of(server, self._everywhere, self._notes)
+        settings = replace(everywhere.settings, authorities=authorities, client_ca=client_ca)
         around = replace(everywhere, settings=settings)
         reading = replace(around.inside(block, closing(block), host=server.host), named=named)
         read_server(block, reading)
@@ -181,6 +183,7 @@ class _Import:
         if not hosts:
             return
         extra: dict[str, Any] = {"default": True} if is_default and hosts != ["*"] else {}
+        extra |= {"tls_client_ca": client_ca} if client_ca else {}
         if pages := pages_of(block, self._everywhere, self._source.root, self._notes):
             extra["error_pages"] = self._directory(pages)
         site = self._writer.add(server.line, hosts, routes, self._origin_host(server, reading), extra)

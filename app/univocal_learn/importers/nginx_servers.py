@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -259,6 +259,24 @@ def certificate_of(server: Server, notes: list[Note]) -> dict[str, str]:
             return {}
         files[key] = file
     return files
+
+
+def client_ca_of(server: Server, around: Sequence[Directive], notes: list[Note]) -> str:
+    """The file of those who issue the certificates that clients of a server have to show; empty for none.
+
+    nginx reads a list of revoked ones, which univocal does not.
+    """
+    block = [*server.block, *around]
+    own = {each.name: each for each in reversed(block) if each.name.startswith("ssl_") and each.arguments}
+    verify, issuers = own.get("ssl_verify_client"), own.get("ssl_client_certificate")
+    held = replace(server, directive=replace(server.directive, block=block))
+    if verify is None or verify.arguments != ["on"] or issuers is None or "ssl_crl" in own:
+        return ""
+    file = issuers.arguments[0]
+    if "$" in file or not Path(file).is_file() or not certificate_of(held, []):
+        return ""
+    notes.append(note(verify, "clients without a certificate get 403; a chain may have any length"))
+    return file
 
 
 def inherited(block: Sequence[Directive], server: Sequence[Directive], name: str) -> Iterator[Directive]:

@@ -102,6 +102,7 @@ class BlockSettings:
     closing: Sequence[Directive] = ()  # directives that may refuse, and have no equal
     believed: tuple[str, ...] = ()  # the trusted proxies of all sites
     authorities: Mapping[str, str] = field(default_factory=dict)  # URLs by the URIs of auth_request
+    client_ca: str = ""  # the file of ssl_client_certificate, where clients have to show one
 
     def inside(self, block: Sequence[Directive], closing: Sequence[Directive] = ()) -> BlockSettings:
         """The settings of a block; as in nginx, a directive that may be repeated replaces all inherited.
@@ -122,8 +123,11 @@ class BlockSettings:
         )
 
     def takes(self, directive: Directive) -> bool:
-        """Tell whether a directive is an auth_request with an equal."""
-        return directive.name == "auth_request" and directive.arguments[0] in self.authorities
+        """Tell whether a directive is an auth_request or ssl_verify_client with an equal."""
+        argument = (directive.arguments or [""])[0]
+        return (directive.name == "auth_request" and argument in self.authorities) or (
+            directive.name == "ssl_verify_client" and argument == "on" and bool(self.client_ca)
+        )
 
     def listed(self, name: str) -> Sequence[Directive]:
         """The directives of this name that are in force."""
@@ -141,7 +145,11 @@ class BlockSettings:
 
     @property
     def _is_closed_to_some(self) -> bool:
-        return bool(self.closing or self._authority) or self._has_users or bool(self.listed("deny"))
+        return (
+            bool(self.closing or self._authority or self.client_ca)
+            or self._has_users
+            or bool(self.listed("deny"))
+        )
 
     @property
     def counts_clients(self) -> bool:
@@ -193,7 +201,7 @@ class BlockSettings:
         access = self.access(notes)
         codings = [coding for name, coding in _CODINGS.items() if name in self.codings]
         compress = {"compress": codings} if codings else {}
-        guarded = bool(access.keys() - {"rate"})
+        guarded = bool(self.client_ca or access.keys() - {"rate"})
         tables = {
             "access": access,
             "request": _request(
