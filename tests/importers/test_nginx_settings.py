@@ -517,3 +517,23 @@ def test_certificates_of_clients_are_asked_for_or_nothing_is_open(tmp_path, dire
     assert any(each.is_open_question for each in result.notes) != is_taken
     without = imported(site(directives.format(ca=ca)))  # no TLS
     assert access(without, b"/x")["deny"] == ["0.0.0.0/0", "::/0"]
+
+
+@pytest.mark.parametrize(
+    ("directives", "expected"),
+    [
+        ("auth_basic a; auth_basic_user_file users; limit_req zone=u burst=4;",
+         {"basic": "users", "limits": {"rate": "5/s burst 5", "by": "user"}}),
+        ("auth_basic a; auth_basic_user_file users; limit_req zone=u; limit_req zone=c burst=9;",
+         {"basic": "users", "limits": {"rate": "5/s burst 1", "by": "user"}, "rate": "60/m burst 10"}),
+        ("limit_req zone=u;", {"deny": ["0.0.0.0/0", "::/0"]}),  # nobody has a name that is verified
+        ("auth_basic a; auth_basic_user_file users; limit_req zone=k;",
+         {"basic": "users", "deny": ["0.0.0.0/0", "::/0"]}),
+    ],
+)  # fmt: skip
+def test_rates_by_user_are_limits_beside_passwords(directives, expected):
+    zones = (
+        "limit_req_zone $remote_user zone=u:1m rate=5r/s; limit_req_zone $remote_addr zone=c:1m rate=60r/m;"
+        "limit_req_zone $http_x_api_key zone=k:1m rate=5r/s;"
+    )
+    assert access(imported(f"http {{ {zones} {site(directives)} }}"), b"/x") == expected

@@ -57,6 +57,7 @@ _RATE: Final = re.compile(r"rate=([1-9][0-9]{0,6})r/([sm])")
 _HASHED: Final = re.compile(r"[^:]+:\$(?:2[aby]\$|argon2)")  # a user, and a hash that univocal can check
 _BURST: Final = re.compile(r"burst=([0-9]{1,6})")
 _CLIENTS: Final = frozenset({"$binary_remote_addr", "$remote_addr"})
+_USER: Final = "$remote_user"
 # Fields that may stand more than once (RFC 9110 section 5.3): nginx adds its own to the origin server's.
 _LISTED: Final = words_of(
     """
@@ -85,9 +86,13 @@ _NAME_IN_BRACES: Final = re.compile(r"\{[a-z_]+\}")
 
 @dataclass(frozen=True, slots=True)
 class Zones:
-    """The zones of limit_req_zone and limit_conn_zone that count by client; rates by the zones' names."""
+    """The zones of limit_req_zone and limit_conn_zone that count by client, and those by user.
+
+    Rates are by the zones' names.
+    """
 
     rates: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    of_users: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     connections: frozenset[str] = frozenset()
 
 
@@ -246,8 +251,13 @@ class BlockSettings:
             closed = True
         if granted := list(dict.fromkeys(each.arguments[0] for each in self._granted)):
             access["forward_fields"] = granted
-        rate, is_limited = _rate(self.listed("limit_req"), self.zones, notes)
+        by_user = [each for each in self.listed("limit_req") if _zone(each) in self.zones.of_users]
+        by_user = by_user if "basic" in access else []
+        by_client = [each for each in self.listed("limit_req") if each not in by_user]
+        rate, is_limited = _rate(by_client, self.zones.rates, notes)
         access |= {"rate": rate} if rate else {}
+        if by_user:
+            access["limits"] = {"rate": _rate(by_user, self.zones.of_users, notes)[0], "by": "user"}
         for each in self.listed("limit_conn"):
             if (each.arguments or [""])[0] not in self.zones.connections:
                 notes.append(note(each, "univocal counts by client alone, so closed", is_open_question=True))
@@ -385,6 +395,7 @@ def _networks(rules: Sequence[Directive], notes: list[Note]) -> dict[str, Any]:
 def zones_of(directives: Iterable[Directive], notes: list[Note]) -> Zones:
     """The zones that count by client: rates, and requests under way at once."""
     rates: dict[str, tuple[int, str]] = {}
+    of_users: dict[str, tuple[int, str]] = {}
     connections: set[str] = set()
     for zone in directives:
         key, *parameters = zone.arguments or [""]
@@ -392,14 +403,21 @@ def zones_of(directives: Iterable[Directive], notes: list[Note]) -> Zones:
         written = [(int(match[1]), match[2]) for each in parameters if (match := _RATE.fullmatch(each))]
         if key in _CLIENTS and names and zone.name == "limit_conn_zone":
             connections.add(names[0])
-        elif key in _CLIENTS and names and written:
-            rates[names[0]] = written[0]
+        elif key in {*_CLIENTS, _USER} and names and written:
+            (of_users if key == _USER else rates)[names[0]] = written[0]
         else:
             notes.append(note(zone, "[sites.access] rate counts by client; left out"))
-    return Zones(rates, frozenset(connections))
+    return Zones(rates, of_users, frozenset(connections))
 
 
-def _rate(limits: Sequence[Directive], zones: Zones, notes: list[Note]) -> tuple[str, bool]:
+def _zone(limit: Directive) -> str:
+    """The name of the zone of a limit_req."""
+    return next((match[1] for each in limit.arguments if (match := _ZONE.fullmatch(each))), "")
+
+
+def _rate(
+    limits: Sequence[Directive], rates: Mapping[str, tuple[int, str]], notes: list[Note]
+) -> tuple[str, bool]:
     """The rate that is as strict as all of limit_req, and whether every one of them has an equal.
 
     nginx's burst is beyond one request.
@@ -407,14 +425,13 @@ def _rate(limits: Sequence[Directive], zones: Zones, notes: list[Note]) -> tuple
     known: list[tuple[float, str, int]] = []
     is_complete = True
     for limit in limits:
-        named = [match[1] for each in limit.arguments if (match := _ZONE.fullmatch(each))]
-        if not named or named[0] not in zones.rates:
+        if _zone(limit) not in rates:
             text = "left out: see [sites.access] rate; so closed"
             notes.append(note(limit, text, is_open_question=True))
             is_complete = False
             continue
         bursts = [int(match[1]) for each in limit.arguments if (match := _BURST.fullmatch(each))]
-        count, unit = zones.rates[named[0]]
+        count, unit = rates[_zone(limit)]
         known.append((count / (60 if unit == "m" else 1), f"{count}/{unit}", (bursts or [0])[0] + 1))
     if not known:
         return "", is_complete
