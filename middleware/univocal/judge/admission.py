@@ -183,7 +183,9 @@ class Gate:
                 # Content comes while a challenge is met.
                 return replace(refused, denial=access, settings=settings)
             fields, user, only, grant = access
-        settings = _filled(settings, canonical, peer, received, user, grant)
+        edits = settings.edits
+        is_own = grant or edits.named_request is not None or edits.named_response is not None
+        settings = _filled(settings, canonical, peer, received, user, grant) if is_own else settings
         if plan is None and 0 < settings.max_body < (content_length(fields) or 0):
             return _refused(received, fields, runtime, peer, ("body-too-large",))
         rules = runtime.protected(settings.rules, canonical)
