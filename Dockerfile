@@ -17,7 +17,7 @@ RUN touch README.md && HATCH_BUILD_HOOKS_ENABLE="$COMPILED" pip wheel --no-cache
 FROM python:3.13.9-slim-bookworm
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
     --mount=type=bind,from=build,source=/src/tools/wheel,target=/versions \
-    pip install --no-cache-dir --root-user-action=ignore --constraint /versions/image.txt "$(ls /wheels/*.whl)[proxy,auth,compress,http2,learn,redis,re2]" \
+    pip install --no-cache-dir --root-user-action=ignore --constraint /versions/image.txt "$(ls /wheels/*.whl)[proxy,auth,compress,http2,learn,redis,re2,srv]" \
     # The base image comes without compiled modules, and a container that is read-only would compile them at each command.
     && python -m compileall -q -j 0 -x site-packages /usr/local/lib/python3.13
 

@@ -8,6 +8,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -19,7 +21,10 @@ from typing import Any
 
 import pytest
 
+from name_server import NameServer, name_server
+from ports import free_port
 from support import serving
+from tests.e2e.conftest import environment
 
 Fixture = Callable[..., Any]
 TIMEOUT = 20
@@ -526,3 +531,83 @@ def test_what_is_no_matter_of_one_request_needs_an_upstream(
     assert "sites[0].routes[0].origin: " in ended.stderr
     assert setting.partition(" ")[0] in ended.stderr
     assert "read_timeout" in ended.stderr
+
+
+# In the program's own interpreter: the name servers of a test, in place of those of /etc/resolv.conf.
+RESOLVER = """
+from dns.resolver import BaseResolver
+
+def read(self, path):
+    self.nameservers, self.port = ["127.0.0.1"], {port}
+
+BaseResolver.read_resolv_conf = read
+"""
+
+
+@pytest.fixture
+def with_names(tmp_path: Path) -> Iterator[Callable[..., tuple[NameServer, dict[str, str]]]]:
+    """A name server, and the variables by which a program asks it."""
+    with name_server() as names:
+        (tmp_path / "sitecustomize.py").write_text(RESOLVER.format(port=names.port))
+        paths = os.pathsep.join((str(tmp_path), environment()["PYTHONPATH"]))
+        yield names, environment(PYTHONPATH=paths)
+
+
+def test_a_service_is_served_checked_shown_and_read_again(
+    with_names: tuple[NameServer, dict[str, str]], applications: list[Application], tmp_path: Path
+) -> None:
+    names, variables = with_names
+    here, service = [free_port(), free_port()], "srv+http://_http._tcp.app.example"
+    names.records["here.example", "A"] = ["127.0.0.1"]
+
+    def lead_to(*applications: Application) -> None:
+        names.records["_http._tcp.app.example", "SRV"] = [
+            f"{number} 5 {each.server_port} here.example." for number, each in enumerate(applications)
+        ]
+
+    def write(origin: str) -> None:
+        file.write_text(
+            f"[server]\nworkers = 2\nlisten = '127.0.0.1:{here[0]}'\nadmin = '127.0.0.1:{here[1]}'\n"
+            f"access_log = 'off'\n[origin]\n{origin}\n"
+            f"[[sites]]\nhosts = ['en.example']\nupstream = '{service}'\n"
+        )
+
+    def run(command: str) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "-m", "univocal_app", command, "--config", str(file)]
+        return subprocess.run(
+            line, env=variables, capture_output=True, text=True, timeout=TIMEOUT, check=False
+        )
+
+    file = tmp_path / "univocal.toml"
+    write("resolve = 0.2")
+    checked = run("check")
+    assert "_http._tcp.app.example` does not resolve here" in checked.stderr
+    lead_to(applications[0], applications[1])
+    assert run("check").stderr == ""
+    write("transport = 'httpx'")
+    refused = run("check")
+    assert refused.returncode == 2
+    assert f"sites[0].upstream: found '{service}'" in refused.stderr
+    write("resolve = 0.2")
+    line = [sys.executable, "-m", "univocal_app", "serve", "--config", str(file)]
+    proxy, admin = [("127.0.0.1", port) for port in here]
+    with subprocess.Popen(line, env=variables, stderr=subprocess.PIPE, text=True) as program:
+        try:
+            assert program.stderr is not None
+            while "listener http" not in program.stderr.readline():
+                assert program.poll() is None
+            assert {get(proxy, f"/{number}").body for number in range(20)} == {"a"}
+            assert service in get(admin, "/-/config", Host="127.0.0.1").body
+            shown = json.loads(get(admin, "/-/origins", Host="127.0.0.1").body)
+            assert {each["url"] for each in shown} == {service}
+            assert {each["state"] for each in shown} == {"up", "backup"}
+            lead_to(applications[2])
+            until(lambda: {get(proxy, f"/{number}").body for number in range(20)} == {"c"})
+            write("resolve = 0.3")
+            assert post(admin, "/-/reload", {}, Host="127.0.0.1")[0] == 200
+            names.fails = True
+            assert {get(proxy, f"/again/{number}").body for number in range(20)} == {"c"}
+        finally:
+            program.terminate()
+            said = program.stderr.read() if program.stderr is not None else ""
+    assert (program.returncode, "Traceback" in said) == (0, False)

@@ -206,6 +206,8 @@ def _server(outcome: Outcome) -> str:
     if not outcome.server:
         return address_text(outcome.failure.address) if outcome.failure is not None else "-"
     url, _, address = outcome.server.partition(" ")
+    if url.startswith("srv+") and address:
+        return address  # with the port of its record
     place = url.removeprefix("http://").removeprefix("https://")
     if not address:
         return place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ from typing import Any, Final
 from univocal.http.errors import ConfigurationError
 from univocal.http.field_edits import names_clients
 from univocal.origin.addresses import origin_url
-from univocal.origin.resolving import is_name
+from univocal.origin.resolving import is_name, is_service, service_of
 from univocal.uri.readings import spelled_alike
 from univocal_app.config.sites import is_tested, next_hops
 from univocal_app.config.tables import Configuration, PolicyTable
@@ -31,7 +32,7 @@ def unresolved(
 
     def reason_of(name: str) -> str:
         try:
-            resolve(name, None)
+            asyncio.run(service_of(name)) if is_service(name) else resolve(name, None)
         except (OSError, UnicodeError) as error:
             return getattr(error, "strerror", None) or str(error)
         return ""
@@ -148,7 +149,7 @@ def _keys(configuration: Configuration) -> Iterator[tuple[str, str, str]]:
         for place, upstream in next_hops(f"sites[{number}]", site).items():
             for index, server in enumerate(upstream.servers):
                 url = origin_url(server.url)
-                host = url.host.decode()
+                host = url.service or url.host.decode()
                 if not url.socket and is_name(host):
                     several = f"[{index}]" if len(upstream.servers) > 1 else ""
                     yield host, f"{_url_key(place)}{several}", server.url

@@ -15,9 +15,10 @@ from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.forward.upstream import PatientUpstream, Upstream
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.http.roles import NextHop
-from univocal.origin.addresses import unix_socket
+from univocal.origin.addresses import origin_url, unix_socket
 from univocal.origin.balance import Balancing
 from univocal.origin.connections import OriginConnections
+from univocal.origin.resolving import SERVICES, lacks_services
 from univocal.origin.server import OriginServer, Transport
 from univocal.origin.timeouts import Timeouts
 from univocal_app.config.places import path_of
@@ -90,8 +91,10 @@ def proxies_of(
             places = {key: f"{where}.origin" for where, each in own for key in each.model_fields_set}
             way = _Way(tables[name].merged, source, places, contexts)
             with objections:
-                own_host = "upstream" if name.endswith(".access") else site.origin_host
+                is_access = name.endswith(".access")
+                own_host = "upstream" if is_access else site.origin_host
                 path = paths.get(name, "")
+                way.check_services(f"{name}.forward" if is_access else f"{name}.upstream", upstream)
                 proxies[name] = ReverseProxy(way.upstream(upstream, site, own_host, path, transports))
     objections.conclude()
     return proxies
@@ -254,9 +257,16 @@ class _Way:
         name = _name(site.hosts)
         return Upstream.of(servers, origin_host, weights, balancing, rule, name, backups, path.encode())
 
+    def check_services(self, key: str, setting: UpstreamSetting) -> None:
+        """Raise ConfigurationError for a service that cannot be looked up."""
+        for server in setting.servers:
+            if server.url.startswith("srv+") and (lacks_services() or self.table.transport != "own"):
+                allowed = SERVICES if lacks_services() else 'a URL without srv+ beside transport = "httpx"'
+                raise ConfigurationError(self.source, key, server.url, allowed)
+
     def transport(self, url: str) -> Transport:
         """Make a transport to the server that `url` names. Raises ConfigurationError."""
-        table, is_tls = self.table, url.startswith("https:")
+        table, is_tls = self.table, origin_url(url).protocol == "https"
         objections, context = Objections(), None
         with objections:
             self._check_http2()

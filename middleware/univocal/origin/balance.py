@@ -89,6 +89,9 @@ class MemberState(Enum):
     BACKUP = "backup"  # it is up, and waits until no other is
 
 
+BACKUP: Final = 1 << 16
+"""The rank of a backup; that of a service's record is below."""
+
 _POOR: Final = (MemberState.FAILING, MemberState.EJECTED)
 
 
@@ -96,12 +99,13 @@ class Member(Generic[Server]):
     """One origin server of a balance, its state and its numbers.
 
     `name` identifies it permanently: a hash chooses by it, in every process alike. `since` is when its state
-    began, `reason` why: one word, or a status. `is_backup` and `is_drained` are settings of
-    operators, `state` is what requests and checks have found; `condition` is one word for all of that.
+    began, `reason` why: one word, or a status. `is_drained` is a setting of operators, `state` is what
+    requests and checks have found; `condition` is one word for all of that. One of a higher `rank` is a
+    backup: it is asked while none of a lower rank is up.
     """
 
     __slots__ = (
-        "_secret", "credit", "failures", "is_backup", "is_drained", "name", "reason", "requests", "row",
+        "_secret", "credit", "failures", "is_drained", "name", "rank", "reason", "requests", "row",
         "server", "since", "state", "trial", "under_way", "until", "weight",
     )  # fmt: skip
 
@@ -110,7 +114,7 @@ class Member(Generic[Server]):
     ) -> None:
         self.become(server, name)
         self.weight = weight
-        self.is_backup = is_backup
+        self.rank = BACKUP if is_backup else 0
         self.is_drained = False
         self.state = MemberState.UP
         self.since = now
@@ -136,7 +140,7 @@ class Member(Generic[Server]):
         """The state that operators are shown."""
         if self.is_drained:
             return MemberState.DRAINING
-        is_waiting = self.is_backup and self.state is MemberState.UP
+        is_waiting = self.rank > 0 and self.state is MemberState.UP
         return MemberState.BACKUP if is_waiting else self.state
 
     def score(self, key: bytes) -> float:
@@ -168,7 +172,7 @@ class Balance(Generic[Server]):
     def __init__(self, members: Iterable[Member[Server]], settings: Balancing | None = None) -> None:
         self.settings = settings or Balancing()
         self._members = tuple(members)
-        self._has_backups = any(each.is_backup for each in self._members)
+        self._has_backups = any(each.rank for each in self._members)
         self.changed: Callable[[Member[Server]], None] | None = None
         self._budget = RetryBudget(self.settings.retry_budget)
 
@@ -185,7 +189,7 @@ class Balance(Generic[Server]):
     def change(self, members: Iterable[Member[Server]], now: float) -> None:
         """Have these members from now on."""
         self._members = tuple(members)
-        self._has_backups = any(each.is_backup for each in self._members)
+        self._has_backups = any(each.rank for each in self._members)
         self._eject(now)
 
     def mark(self, member: Member[Server], now: float, *, up: bool, reason: str = "") -> None:
@@ -303,8 +307,9 @@ class Balance(Generic[Server]):
             if each.state is not MemberState.DOWN and not each.is_drained and each not in tried
         ]
         able = [each for each in left if self._able(each)]
-        if self._has_backups and any(not each.is_backup for each in able):
-            left, able = ([each for each in some if not each.is_backup] for some in (left, able))
+        if self._has_backups and able:
+            rank = min(each.rank for each in able)
+            left, able = ([each for each in some if each.rank <= rank] for some in (left, able))
         if tried and able:
             return self._chosen(able, key)  # a request that has failed once makes no trial
         if not able:

@@ -39,7 +39,8 @@ class Endpoint(NamedTuple):
     """The place connections lead to (RFC 9110 §4.3.1); over TLS `sni` is asked for, if it is another name.
 
     `address` is connected in place of the host, if it is not empty: an IP address, or the path of a Unix
-    socket. Connections for one `purpose` serve no other.
+    socket. Without one, the SRV records of a `service` name what is connected. Connections for one `purpose`
+    serve no other.
     """
 
     scheme: str
@@ -48,6 +49,7 @@ class Endpoint(NamedTuple):
     sni: str | None = None
     address: str = ""
     purpose: str = ""
+    service: str = ""
 
     @property
     def number(self) -> int:
@@ -187,7 +189,7 @@ class OriginConnections:
         context, name = None, None
         if endpoint.scheme == "https":
             context, name = self._context(), endpoint.sni or endpoint.host.decode("ascii")
-        place = self.uds or endpoint.address or endpoint.host.decode("ascii")
+        place = self.uds or endpoint.address or endpoint.service or endpoint.host.decode("ascii")
         with _connecting():
             if place.startswith("/"):
                 self._tried[endpoint] = place

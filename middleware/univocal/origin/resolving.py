@@ -1,12 +1,15 @@
-"""The addresses of a name, by the system's resolver: once, and again while a name is watched."""
+"""The addresses of a name, by the system's resolver, and those of a service, by SRV records (RFC 2782)."""
 
 from __future__ import annotations
 
 import asyncio
+import math
+import re
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.util import find_spec
 from ipaddress import ip_address
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from univocal.http.timer import Timer
 
@@ -30,11 +33,86 @@ def is_name(host: str) -> bool:
     return False
 
 
+is_service: Final = re.compile(r"_[^.]+\._(?:tcp|udp)\.").match
+"""Matches the name of a service, which SRV records explain."""
+
+SERVICES: Final = "a URL without srv+, or the library dnspython: pip install 'univocal[srv]'"
+"""What is allowed where the library is missing."""
+
+
+def lacks_services() -> bool:
+    """Tell whether the library that asks for SRV records is missing."""
+    return find_spec("dns") is None
+
+
+class Share(NamedTuple):
+    """The share of a service's requests that an address gets; one of a higher rank is a backup."""
+
+    weight: int
+    rank: int
+
+
+class Service(NamedTuple):
+    """The addresses of a service, each with its port, and the seconds for which that holds."""
+
+    shares: Mapping[str, Share]
+    seconds: float
+
+
+Find: TypeAlias = Callable[[str], Awaitable[Service]]
+
+
+async def service_of(name: str, resolver: Any = None) -> Service:
+    """The servers that the SRV records of a name say, by the resolver, else by those of the system.
+
+    A record of weight 0 counts as 1. Raises OSError, if no record has an address.
+    """
+    from dns.asyncresolver import Resolver  # noqa: PLC0415 - an extra
+    from dns.exception import DNSException  # noqa: PLC0415
+
+    resolver = resolver or Resolver()
+
+    async def addresses_of(target: Any) -> list[str]:
+        try:
+            return sorted((await resolver.resolve_name(target)).addresses())
+        except DNSException:
+            return []
+
+    try:
+        answer = await resolver.resolve(name, "SRV", search=True)
+    except DNSException as error:
+        raise OSError(f"{name}: {error}") from None
+    records = sorted(answer, key=lambda each: (each.priority, each.target, each.port))[:MOST]
+    ranks = sorted({each.priority for each in records})
+    found = dict[str, Share]()
+    for each, addresses in zip(
+        records, await asyncio.gather(*(addresses_of(each.target) for each in records)), strict=True
+    ):
+        for address in addresses:
+            share = Share(max(1, each.weight), ranks.index(each.priority))
+            found.setdefault(written(address, each.port), share)
+    if not found:
+        raise OSError(f"{name}: no record has an address")
+    return Service(found, answer.rrset.ttl)
+
+
+async def _addresses_of_service(name: str) -> list[AddressInfo]:
+    """The addresses of a service, the best first: until a watch has its servers, a connection goes there."""
+    found = (await service_of(name)).shares
+    infos = list[AddressInfo]()
+    for each in sorted(found, key=lambda each: (found[each].rank, -found[each].weight)):
+        host, _, port = each.rpartition(":")
+        infos += await resolved(host.strip("[]"), int(port))
+    return infos
+
+
 async def resolved(host: str, port: int) -> list[AddressInfo]:
     """The addresses of a host, in the order in which the system prefers them (RFC 6724); one of an address.
 
-    Raises socket.gaierror, UnicodeError.
+    Those of a service have ports of their own. Raises socket.gaierror, UnicodeError.
     """
+    if is_service(host):
+        return await _addresses_of_service(host)
     if is_name(host):
         addresses = await asyncio.get_running_loop().getaddrinfo(host, port, type=_STREAM)
         if not addresses:
@@ -47,13 +125,20 @@ async def resolved(host: str, port: int) -> list[AddressInfo]:
 def address_text(address_info: AddressInfo) -> str:
     """An address and its port as they are written: `192.0.2.7:80`, `[2001:db8::7]:80`."""
     address, port = address_info[4][:2]
+    return written(address, port)
+
+
+def written(address: str, port: int) -> str:
+    """An address and its port: `192.0.2.7:80`, `[2001:db8::7]:80`."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 class NameWatch:
     """Resolves a name every `again` seconds, while no request waits for it; `changed` gets new addresses.
 
-    The system's resolver tells no time to live. A resolution that fails leaves those that were found before.
+    The system's resolver tells no time to live; records of a service do, and are asked for again when it is
+    over. `shares` has those of a service's addresses. A resolution that fails leaves those that were found
+    before.
     """
 
     __slots__ = (
@@ -62,12 +147,14 @@ class NameWatch:
         "_begun",
         "_changed",
         "_closed",
+        "_find",
         "_host",
         "_loop",
         "_port",
         "_resolve",
         "_task",
         "_timer",
+        "shares",
     )
 
     def __init__(
@@ -78,8 +165,11 @@ class NameWatch:
         resolve: Resolve = resolved,
         loop: asyncio.AbstractEventLoop | None = None,
         again: float = 30.0,
+        find: Find = service_of,
     ) -> None:
         self._again = again
+        self._find = find
+        self.shares: Mapping[str, Share] = {}
         self._host, self._port = host, port
         self._changed = changed
         self._resolve = resolve
@@ -110,14 +200,22 @@ class NameWatch:
             self._task.cancel()
 
     async def _ask(self) -> None:
+        shares: Mapping[str, Share] = {}
+        seconds = math.inf
         try:
-            answers = await self._resolve(self._host, self._port)
+            if is_service(self._host):
+                shares, seconds = await self._find(self._host)
+                addresses = [*shares][:MOST]
+            else:
+                answers = await self._resolve(self._host, self._port)
+                addresses = list(dict.fromkeys(str(answer[4][0]) for answer in answers))[:MOST]
         except (OSError, UnicodeError):
             return
         finally:
             self._task = None
-        addresses = list(dict.fromkeys(str(answer[4][0]) for answer in answers))[:MOST]
+        if seconds < self._again:
+            self._timer.set(max(SOONEST, seconds))
         # Name servers turn the order round each time: that is no news.
-        if set(addresses) != set(self._addresses):
-            self._addresses = tuple(addresses)
+        if set(addresses) != set(self._addresses) or shares != self.shares:
+            self._addresses, self.shares = tuple(addresses), shares
             self._changed(self._addresses)

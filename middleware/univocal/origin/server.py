@@ -13,7 +13,7 @@ from univocal.http.roles import Answer, Content, UnderWay
 from univocal.http.subclassing import mypyc_attr
 from univocal.origin.addresses import origin_url
 from univocal.origin.failures import ConnectError, ConnectTimeoutError, TransportError, origin_failure
-from univocal.origin.resolving import is_name
+from univocal.origin.resolving import SERVICES, is_name, lacks_services, written
 from univocal.origin.timeouts import Timeouts
 
 if TYPE_CHECKING:
@@ -41,11 +41,12 @@ class Pending(UnderWay, Protocol):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class OriginServer:
-    """An origin server by its URL: http, https, or unix:///PATH of a socket on this machine.
+    """An origin server by its URL: http, https, unix:///PATH of a socket on this machine, or a service.
 
     `authority` is its name in `Host`, "localhost" for a socket. `path`, unchanged, stands before every
     target. Without a `transport` it has connections of its own. A foreign httpx transport has to honour the
-    "target" extension and to know a socket's path itself. Raises ConfigurationError for any other text.
+    "target" extension and to know a socket's path itself; it knows no service. Raises ConfigurationError for
+    any other text.
     """
 
     def __init__(
@@ -55,10 +56,12 @@ class OriginServer:
             parts = origin_url(url)
         except ValueError as error:
             raise ConfigurationError("upstream", "", url, str(error)) from None
+        if parts.service and lacks_services():
+            raise ConfigurationError("upstream", "", url, SERVICES)
         self.url = url
         self.authority = parts.authority
         self.path = parts.path.rstrip("/").encode()
-        self.scheme = parts.scheme.encode()
+        self.scheme = parts.protocol.encode()
         # Importing the library does not load the parser; forwarding by it does.
         from univocal.origin.connections import Endpoint, OriginConnections  # noqa: PLC0415
 
@@ -68,12 +71,16 @@ class OriginServer:
         own = getattr(self.transport, "origin_connections", self.transport)  # those of an OriginTransport
         if isinstance(own, OriginConnections):
             self._connections = own
+        elif parts.service:
+            raise ConfigurationError("upstream", "", url, "connections of univocal's own for a service")
         else:
             # Only those who pass a transport of httpx have to import it.
             from univocal.origin.foreign import ForeignWay  # noqa: PLC0415
 
             self._foreign = ForeignWay(own, parts)
-        self._endpoint = Endpoint(parts.scheme, parts.host, parts.port, address=parts.socket)
+        self._endpoint = Endpoint(
+            parts.protocol, parts.name, parts.port, address=parts.socket, service=parts.service
+        )
         self._timeouts = timeouts or Timeouts()
         # The upkeep of this server hears of each connection that there could not be, and knows the same
         # server at addresses of the other family, which race it.
@@ -92,19 +99,34 @@ class OriginServer:
 
     @property
     def name(self) -> tuple[str, int] | None:
-        """The name to resolve, and the port; None of an address or a socket, or if the transport does it."""
-        host = self._endpoint.host.decode("ascii")
+        """The name to resolve, and the port; None of an address or a socket, or if the transport does it.
+
+        A service's is the name of its SRV records.
+        """
+        host = self._endpoint.service or self._endpoint.host.decode("ascii")
         resolves = self._connections is not None and not self._connections.uds and not self._endpoint.address
         return (host, self._endpoint.number) if resolves and is_name(host) else None
 
     @property
     def address(self) -> str:
-        """The address, or path of a socket, that is connected in place of a name; "" for none."""
-        return self._endpoint.address
+        """The address, or path of a socket, that is connected in place of a name; "" for none.
+
+        An address of a service has its port.
+        """
+        endpoint = self._endpoint
+        return written(endpoint.address, endpoint.number) if self.has_ports else endpoint.address
+
+    @property
+    def has_ports(self) -> bool:
+        """True of a service at an address: its record says the port."""
+        return bool(self._endpoint.service and self._endpoint.address)
 
     def at(self, address: str) -> OriginServer:
-        """The same origin server at one address of its name."""
-        return self._with(self._endpoint._replace(address=address))
+        """The same origin server at one address of its name; that of a service is written with its port."""
+        if not self._endpoint.service:
+            return self._with(self._endpoint._replace(address=address))
+        host, _, port = address.rpartition(":")
+        return self._with(self._endpoint._replace(address=host.strip("[]"), port=int(port)))
 
     def for_checks(self) -> OriginServer:
         """The same origin server over connections of their own, which wait for no request of a client."""

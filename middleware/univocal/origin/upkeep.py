@@ -18,7 +18,7 @@ from univocal.http.messages import Fields, Response
 from univocal.http.roles import Answer, Content, UnderWay
 from univocal.http.timer import Timer
 from univocal.origin.balance import Balance, Member, MemberState
-from univocal.origin.resolving import NameWatch, Resolve, resolved
+from univocal.origin.resolving import Find, NameWatch, Resolve, Share, resolved, service_of
 from univocal.origin.server import OriginServer
 
 _STATUSES: Final = re.compile(r"[1-5][0-9][0-9](?:-[1-5][0-9][0-9])?")
@@ -207,6 +207,7 @@ logger: Final = logging.getLogger("univocal")
 QUIET: Final = 10.0  # seconds between two lines about the state of one member
 
 _Member = Member[OriginServer]
+_WHOLE: Final = Share(1, 0)
 
 
 class StateChange(NamedTuple):
@@ -249,7 +250,9 @@ class Upkeep:
         clock: Callable[[], float] = time.monotonic,
         share: Callable[[], float] = random.random,
         loop: asyncio.AbstractEventLoop | None = None,
+        find: Find = service_of,
     ) -> None:
+        self._find = find
         self._balance = balance
         self._rule = rule
         self._host = host
@@ -260,6 +263,9 @@ class Upkeep:
         # By what is configured, the members that are asked in its place.
         self._members: dict[_Member, list[_Member]] = {each: [each] for each in balance.members}
         self._names = {each: each.server.name for each in balance.members}
+        # What is configured, of which each address has its share.
+        self._shares = {each: Share(each.weight, each.rank) for each in balance.members}
+        self._found = dict[_Member, Share]()
         self._watches: list[NameWatch] = []
         self._checks: dict[_Member, Check] = {}
         self._judges: dict[_Member, HealthJudge] = {}
@@ -275,16 +281,20 @@ class Upkeep:
         """
         theirs = {id(each.server.transport): each for each in before._members}
         members = dict[_Member, list[_Member]]()
-        names = dict[_Member, tuple[str, int] | None]()
+        names, shares = dict[_Member, tuple[str, int] | None](), dict[_Member, Share]()
         for configured, group in self._members.items():
             there = theirs.get(id(configured.server.transport))
+            share = self._shares[configured]
             if there is None:
                 members[configured], names[configured] = group, self._names[configured]
+                shares[configured] = share
                 continue
             members[there], names[there] = before._members[there], before._names[there]
+            shares[there] = share
             for member in members[there]:
-                member.weight, member.is_backup = configured.weight, configured.is_backup
-        self._members, self._names = members, names
+                self._found[member] = before._found.get(member, _WHOLE)
+                self._weigh(member, share)
+        self._members, self._names, self._shares = members, names, shares
         everybody = [each for group in members.values() for each in group]
         self._balance.change(everybody, self._clock())
         if self._rule is None:
@@ -341,7 +351,7 @@ class Upkeep:
             self._settle(configured, addresses, watch)
 
         again = self._balance.settings.resolve
-        watch = NameWatch(host, port, changed, self._resolve, self._loop, again)
+        watch = NameWatch(host, port, changed, self._resolve, self._loop, again, self._find)
         for member in self._members[configured]:
             self._attend(configured, member.server, watch)
         self._watches.append(watch)
@@ -358,6 +368,9 @@ class Upkeep:
             self._balance.mark(configured, now, up=True)
         known = {member.server.address: member for member in before}
         after = [known.get(address) or self._member(configured, address, watch, now) for address in addresses]
+        for member, address in zip(after, addresses, strict=True):
+            self._found[member] = watch.shares.get(address, _WHOLE)
+            self._weigh(member, self._shares[configured])
         self._members[configured] = after
         self._balance.change((each for group in self._members.values() for each in group), now)
         for member in before:
@@ -367,9 +380,14 @@ class Upkeep:
 
     def _member(self, configured: _Member, address: str, watch: NameWatch, now: float) -> _Member:
         server, name = self._at(configured, address, watch)
-        member = Member(server, name, configured.weight, now, is_backup=configured.is_backup)
+        member = Member(server, name, now=now)
         member.is_drained = configured.is_drained
         return member
+
+    def _weigh(self, member: _Member, whole: Share) -> None:
+        """Give a member its share of what is configured."""
+        found = self._found[member]
+        member.weight, member.rank = whole.weight * found.weight, whole.rank + found.rank
 
     def _at(self, configured: _Member, address: str, watch: NameWatch) -> tuple[OriginServer, str]:
         """The origin server at one address of its name, and what tells it apart."""
@@ -380,7 +398,7 @@ class Upkeep:
     def _attend(self, configured: _Member, server: OriginServer, watch: NameWatch) -> None:
         """Hear of what a server could not reach, and let it know its addresses of the other family."""
         server.unreached = watch.hurry
-        if server.address:
+        if server.address and not server.has_ports:
             server.rivals = lambda: [
                 member.server
                 for member in self._members[configured]
@@ -389,6 +407,7 @@ class Upkeep:
             ]
 
     def _part(self, member: _Member) -> None:
+        self._found.pop(member, None)
         self._said.pop(member, None)
         self._judges.pop(member, None)
         if member in self._late:
