@@ -147,7 +147,7 @@ async def test_records_are_asked_for_when_their_time_is_over(names, service, mon
 
 
 @pytest.mark.parametrize(("subject", "status"), [("app.example", 200), ("here.example", 0)])
-async def test_a_certificate_is_for_the_domain_and_not_for_the_target(
+async def test_a_certificate_is_for_the_domain_not_the_target(
     serve, names, service, tmp_path, subject, status
 ):
     authority = Authority(tmp_path)
