@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from errno import ENOENT
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -133,7 +134,8 @@ def file_tier(
 ) -> SharedTier:
     """A tier over a directory, which is locked for this program. Raises ConfigurationError.
 
-    On a full disk memory serves alone until there is room; `detached_ttl` as in `SharedTier`.
+    On a full disk memory serves alone until there is room, or until another process has made the directory.
+    `detached_ttl` is as in `SharedTier`.
     `program`: a name that all its processes have, and whether this one makes the directory. Without, they are
     those that multiprocessing or a fork has made of one process.
     """
@@ -150,6 +152,9 @@ def file_tier(
 
     def opened() -> tuple[Entries, Purges]:
         directory = Directory(path, is_durable=is_durable, program=whose, capacity=capacity)
+        if not directory.is_in_place:  # the process that makes it may have no room yet
+            directory.close()
+            raise FileNotFoundError(ENOENT, "its directory is not there")
         purges = FilePurges(directory.ring, COMPILER, report, lambda: directory.is_in_place)
         return FileEntries(directory, disk_bytes, report), purges
 
@@ -160,7 +165,8 @@ def file_tier(
         raise ConfigurationError("cache", "store", f"file://{path}", allowed) from None
     except OSError as error:
         reason = str(error.strerror or error)
-        if error.errno not in FULL:
+        waits = whose is not None and not whose.makes and error.errno == ENOENT
+        if error.errno not in FULL and not waits:
             allowed = f"a directory that can be written ({reason})"
             raise ConfigurationError("cache", "store", f"file://{path}", allowed) from None
         absent = Absent(reason, opened)

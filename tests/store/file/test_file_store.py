@@ -952,6 +952,31 @@ async def test_a_full_disk_at_the_start_is_tried_again(
     assert " is back, after " in said[1]
 
 
+async def test_workers_wait_for_the_directory_that_another_makes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that leads has found no room for it at the start."""
+    monkeypatch.setattr(absent, "AGAIN", 0.05)
+    tiers = list[SharedTier]()
+    with monkeypatch.context() as full:
+        full.setattr(os, "mkdir", failing(errno.ENOSPC))
+        for leads in (True, False, False):
+            tier = file_tier(tmp_path / "store", MemoryStore(), time.time, program=(b"a program", leads))
+            await tier.start()
+            tiers.append(tier)
+        await asyncio.sleep(0.2)
+        assert not any(tier.connected for tier in tiers)
+    async with asyncio.timeout(5):
+        while not all(tier.connected for tier in tiers):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+    await store(tiers[1], response("a"))
+    assert len(await served(tiers[2], "a")) == 1
+    await tiers[0].purge(Everything(), time.time())
+    assert await served(tiers[2], "a") == []
+    for tier in tiers:
+        await tier.aclose()
+
+
 def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "posix_fallocate", failing(errno.EROFS))
     with pytest.raises(ConfigurationError, match="a directory that can be written"):
