@@ -33,8 +33,6 @@ _RECEIVED: Final = NO_CONTENT  # the application receives it itself
 class Mounted:
     """An ASGI application that a cache is mounted around, and all that its requests share."""
 
-    __slots__ = ("app", "cache", "engine", "refreshes")
-
     def __init__(self, app: App, engine: Engine, cache: Purger, refreshes: set[asyncio.Task[None]]) -> None:
         self.app = app
         self.engine = engine
@@ -48,19 +46,6 @@ class Application:
     The client's own task runs the calls. A refresh in the background has a task, one of `refreshes`. So has a
     request that is made once more when the client's task has ended.
     """
-
-    __slots__ = (
-        "_admission",
-        "_mounted",
-        "_scope",
-        "client",
-        "closed",
-        "error",
-        "exchange",
-        "max_body",
-        "passing",
-        "takes_targets",
-    )
 
     def __init__(
         self,
@@ -173,25 +158,6 @@ _OVER: Final = (CallState.ANSWERED, CallState.UNWANTED)
 
 class Call:
     """One call of the application. With a `task` of its own, it has no client."""
-
-    __slots__ = (
-        "_answer",
-        "_app",
-        "_content",
-        "_door",
-        "_handler",
-        "_heard",
-        "_news",
-        "_octets",
-        "_room",
-        "_scope",
-        "_state",
-        "_streams",
-        "_unbounded",
-        "asked",
-        "task",
-        "told",
-    )
 
     def __init__(
         self,

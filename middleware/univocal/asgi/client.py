@@ -42,26 +42,6 @@ class ScopeClient:
     while others read the answer, too, does a task do so: a slow client does not hold them back.
     """
 
-    __slots__ = (
-        "_begun",
-        "_coming",
-        "_dated",
-        "_interims",
-        "_messages",
-        "_old",
-        "_receive",
-        "_send",
-        "_timer",
-        "_waiting",
-        "_wake",
-        "call",
-        "delivering",
-        "exchange",
-        "left",
-        "over",
-        "running",
-    )
-
     def __init__(self, scope: Scope, receive: Receive, send: Send, *, dated: bool = False) -> None:
         self._receive = receive
         self._send = send
@@ -240,8 +220,6 @@ class Reception:
     `left` is called when the client leaves, `too_large` when its content has more than `limit` bytes; 0 is no
     limit.
     """
-
-    __slots__ = ("_left", "_limit", "_receive", "_room", "_task", "_timer", "_too_large", "content")
 
     def __init__(
         self, receive: Receive, left: Callable[[], None], too_large: Callable[[], None], limit: int

@@ -31,8 +31,6 @@ class Arrival:
     list of fields: who stands between may change them in place.
     """
 
-    __slots__ = ("begun", "hit", "line", "messages", "plan", "ticks")
-
     def __init__(self, scope: Scope, receive: Receive, send: Send, engine: Engine) -> None:
         plain = scope if isinstance(scope, dict) else dict(scope)
         self.begun = engine.clock()
@@ -77,8 +75,6 @@ class _Section:
     It is plain if the server spells the names in lower case.
     """
 
-    __slots__ = ("fields", "is_plain", "plan", "values")
-
     def __init__(
         self, fields: Fields, plan: Plan | None, names: Sequence[bytes], values: Sequence[bytes]
     ) -> None:
@@ -116,8 +112,6 @@ def _section(fields: Any, client: Any) -> _Section:
 class _Start:
     """The fields of a stored head, and all fields of the last hit that had it."""
 
-    __slots__ = ("age", "fields", "hit_fields", "kept", "message")
-
     def __init__(self, status: int, kept: Fields) -> None:
         self.message: dict[str, Any] = {"type": "http.response.start", "status": status, "headers": kept}
         self.kept = kept
@@ -152,8 +146,6 @@ def adds_date(receive: Any, send: Any) -> bool:
 
 class _Defaults:
     """The fields that uvicorn adds to responses: a list that it makes anew each second."""
-
-    __slots__ = ("dated", "fields")
 
     def __init__(self) -> None:
         self.fields: object = None

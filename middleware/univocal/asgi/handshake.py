@@ -34,8 +34,6 @@ async def refuse_handshake(scope: Scope, send: Send, reasons: Sequence[str]) -> 
 class WatchedSend:
     """A `send` that notes what the client is told: a status, and the bytes of messages or content."""
 
-    __slots__ = ("_begun", "_first", "_octets", "_send", "_status", "_ticks")
-
     def __init__(self, send: Send, begun: tuple[float, float]) -> None:
         self._send = send
         self._begun, self._ticks = begun

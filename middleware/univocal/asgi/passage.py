@@ -25,11 +25,6 @@ class Passage:
     Only the head is judged. Once it may be stored, or is special, there is an exchange as for any request.
     """
 
-    __slots__ = (
-        "_admission", "_application", "_begun", "_call", "_dated", "_handler", "_is_asked", "_is_left",
-        "_is_started", "_mounted", "_number", "_receive", "_scope", "_send",
-    )  # fmt: skip
-
     def __init__(
         self,
         mounted: Mounted,

@@ -41,8 +41,6 @@ class HitListener(Protocol):
 class _Alike:
     """Ordinary hits that are counted together: the first; once they have ended, their number and seconds."""
 
-    __slots__ = ("begun", "count", "hit", "received", "seconds")
-
     def __init__(self, hit: Hit, received: Received, begun: float) -> None:
         self.hit = hit
         self.received = received
@@ -69,11 +67,6 @@ class Audience:
     second, and after a second or so. All may come and go meanwhile. `since` and `until` are the second in
     which hits are counted together, in seconds since the epoch.
     """
-
-    __slots__ = (
-        "_call_later", "_ended", "_is_due", "_octets", "_tallies", "counters", "hit_listeners", "listeners",
-        "since", "until",
-    )  # fmt: skip
 
     def __init__(
         self, listeners: Iterable[Listener], counters: Iterable[Listener], call_later: CallLater

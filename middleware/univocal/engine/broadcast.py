@@ -44,8 +44,6 @@ class Reader:
     is called when it reads no more.
     """
 
-    __slots__ = ("awaits_more", "blocked", "broadcast", "done", "index", "left", "position", "sink")
-
     def __init__(
         self, sink: Taker, left: Callable[[Reader], None], broadcast: Broadcast | None = None
     ) -> None:
@@ -122,23 +120,6 @@ class Broadcast:
     While `kept`, every byte is held from the first on and nothing waits: its owner bounds it. `deserted` is
     called when the last reader leaves, `room` when a writer that was told to stop may go on.
     """
-
-    __slots__ = (
-        "_chunks",
-        "_deserted",
-        "_dropped",
-        "_error",
-        "_full",
-        "_room",
-        "_traceback",
-        "count",
-        "ended",
-        "failed",
-        "kept",
-        "readers",
-        "size",
-        "window",
-    )
 
     def __init__(
         self, deserted: Callable[[], object], room: Callable[[], object], window: int = WINDOW

@@ -25,18 +25,6 @@ class Engine:
     `call_later` calls after so many seconds; without it the running event loop does.
     """
 
-    __slots__ = (
-        "audience",
-        "call_later",
-        "clock",
-        "flights",
-        "gate",
-        "hits",
-        "streams",
-        "tasks",
-        "under_way",
-    )
-
     def __init__(
         self,
         gate: Gate,

@@ -53,8 +53,6 @@ class StoredContent:
     It may outlive the stored response. Memory calls `recalled` where it needs the room for others.
     """
 
-    __slots__ = ("_account", "_client", "_key", "_left", "_loan", "_memory", "_recalled", "closed")
-
     def __init__(
         self,
         client: Client,
@@ -121,8 +119,6 @@ class Waiting:
     `follows` is true while the flight was begun for another request. `stop` ends its patience, since the
     answer is there; `leave` ends all of it.
     """
-
-    __slots__ = ("flight", "follows", "reader", "timer")
 
     def __init__(self) -> None:
         self.flight: Flight | None = None
@@ -206,24 +202,6 @@ class Exchange:
     `error` is an error of the application behind, with its traceback; the door raises it again. `coded` takes
     the place of content that is compressed.
     """
-
-    __slots__ = (
-        "_account",
-        "_client",
-        "_content",
-        "_engine",
-        "_origin",
-        "_pending_response",
-        "_place",
-        "_sending",
-        "_step",
-        "_wait",
-        "admission",
-        "coded",
-        "error",
-        "fetches",
-        "over",
-    )
 
     def __init__(
         self,

@@ -162,32 +162,6 @@ class Flight:
     server is asked once more. `detail` is "own-spelling" after such a redirect.
     """
 
-    __slots__ = (
-        "_content",
-        "_flights",
-        "_head",
-        "_instead",
-        "_origin",
-        "_over",
-        "_passengers",
-        "_pending",
-        "_phase",
-        "_reconsidered",
-        "_spare",
-        "_tried",
-        "_under_way",
-        "_unread_timer",
-        "admission",
-        "broadcast",
-        "detail",
-        "held_up",
-        "landing",
-        "leader",
-        "name",
-        "recording",
-        "single_reader",
-    )
-
     def __init__(
         self,
         flights: Flights,

@@ -44,8 +44,6 @@ class Relayed:
 class Failed:
     """No response: an error in its place."""
 
-    __slots__ = ("error",)
-
     def __init__(self, error: Exception) -> None:
         self.error = error
 

@@ -328,22 +328,6 @@ class Account:
     performance counter.
     """
 
-    __slots__ = (
-        "begun",
-        "client",
-        "failure",
-        "first",
-        "handling",
-        "octets",
-        "origin_seconds",
-        "purged",
-        "reasons",
-        "recording",
-        "server",
-        "status",
-        "ticks",
-    )
-
     def __init__(self, begun: tuple[float, float], reasons: tuple[str, ...]) -> None:
         self.begun, self.ticks = begun
         self.first = 0.0

@@ -46,8 +46,6 @@ class KeptContent:
     `whole` is all of the content once it is complete. `has_room` is true once the lease has reserved any.
     """
 
-    __slots__ = ("_ahead", "_tiers", "chunks", "has_room", "lease", "whole")
-
     def __init__(self, tiers: Tiers, lease: TierLease | None) -> None:
         self._tiers = tiers
         self.lease = lease  # None: nothing can be kept yet
@@ -149,29 +147,6 @@ class Recording:
     A response that is purged from the beginning on is not stored. A `shared` one has its lease from then on.
     Another one has it from its head on, and only if it is stored, as far as the tiers allow that.
     """
-
-    __slots__ = (
-        "_admission",
-        "_clock",
-        "_key",
-        "_length",
-        "_partial",
-        "_shared",
-        "_since",
-        "_tiers",
-        "began",
-        "committed",
-        "content",
-        "decision",
-        "forbidden",
-        "lease",
-        "response",
-        "state",
-        "stored_at_head",
-        "storing",
-        "unstorable",
-        "updated",
-    )
 
     def __init__(
         self, tiers: Tiers, admission: Admission, clock: Callable[[], float], *, shared: bool = True

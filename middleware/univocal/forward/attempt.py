@@ -32,22 +32,6 @@ class Attempt:
     `Balancing.retries` limits the retries of a request (1 by default), `origin/balance.py` those of all.
     """
 
-    __slots__ = (
-        "_answer",
-        "_balance",
-        "_begun",
-        "_member",
-        "_pending",
-        "_request",
-        "_retries",
-        "_sent",
-        "_started",
-        "_timeouts",
-        "_tried",
-        "_watch",
-        "write",
-    )  # fmt: skip
-
     def __init__(
         self,
         balance: Balance[OriginServer],

@@ -25,8 +25,6 @@ class Tunnel:
     away is told so by a close frame, where one may stand.
     """
 
-    __slots__ = ("_call_later", "_client", "_looks", "_origin", "_pause", "_timer", "over")
-
     def __init__(
         self, client: Line, origin: Line, call_later: CallLater, *, silence: float, frames: bool
     ) -> None:

@@ -227,8 +227,6 @@ class Forwarding:
     who watches a request on its way.
     """
 
-    __slots__ = ("_upstreams", "_watch", "takes_targets")
-
     def __init__(
         self, upstreams: Mapping[str, Upstream], watch: Callable[[OriginRequest], Watch] | None = None
     ) -> None:

@@ -25,8 +25,6 @@ class Batch:
     made together, only the first one does so.
     """
 
-    __slots__ = ("_calls",)
-
     def __init__(self) -> None:
         self._calls: list[Callable[[], None]] = []
 

@@ -37,8 +37,6 @@ class Bond:
     connection `is_over`, they are closed.
     """
 
-    __slots__ = ("_bound", "is_over", "tags")
-
     def __init__(self) -> None:
         self._bound: dict[object, Bound] = {}
         self.tags: dict[object, bytes] = {}

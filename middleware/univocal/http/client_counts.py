@@ -28,8 +28,6 @@ class ClientCounts:
     A client that has none takes no memory.
     """
 
-    __slots__ = ("_of",)
-
     def __init__(self) -> None:
         self._of: Counter[str] = Counter()
 

@@ -16,8 +16,6 @@ PAGE_NAME: Final = re.compile(r"([45](?:[0-9]{2}|xx))(?:-([a-z0-9-]+))?\.html")
 class ErrorPages:
     """Pages by their file names: `400-encoded-slash.html` goes before `400.html`, before `4xx.html`."""
 
-    __slots__ = ("files",)
-
     def __init__(self, files: Mapping[str, bytes]) -> None:
         self.files: Final = dict(files)
 

@@ -45,11 +45,6 @@ class FieldEdits:
     `withheld`, fields of these names are set by `apply` alone, and only removed by `expose`.
     """
 
-    __slots__ = (
-        "_exposed", "_lines", "_pattern", "_read", "_set", "_values", "_withheld", "_written", "fields",
-        "names",
-    )  # fmt: skip
-
     def __init__(
         self,
         values: Mapping[bytes, bytes | None],
@@ -98,8 +93,6 @@ class FieldEdits:
 class Template:
     """A field value: texts, and behind each the name of what follows it, the last one empty."""
 
-    __slots__ = ("names", "pieces")
-
     def __init__(self, value: bytes) -> None:
         """Take the names in braces from a value that `value_fault` lets pass."""
         pieces, text, end = list[tuple[bytes, str]](), "", 0
@@ -131,8 +124,6 @@ class Template:
 
 class NamedEdits:
     """Changes of fields whose values name something in braces: each request has its own `FieldEdits`."""
-
-    __slots__ = ("_added", "_values", "_withheld", "names")
 
     def __init__(
         self,

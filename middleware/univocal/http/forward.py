@@ -124,8 +124,6 @@ AS_CGI_READS: Final = bytes.maketrans(SIGNS, b"-" * len(SIGNS))
 class Passage:
     """The conclusions from the names of a request's fields, in their order, for forwarding it."""
 
-    __slots__ = ("connects", "counts", "dropped", "host", "is_plain", "nearest", "passed")
-
     def __init__(self, names: tuple[bytes, ...]) -> None:
         self.host = names.index(b"host") if b"host" in names else -1  # where Host stands
         self.counts = b"max-forwards" in names

@@ -26,8 +26,6 @@ class ReferenceMap:
     and Refresh, `maps_cookies` about Path and Domain of Set-Cookie. `names` are the fields concerned.
     """
 
-    __slots__ = ("after", "authority", "before", "maps_cookies", "names", "prefix", "scheme")
-
     def __init__(
         self,
         scheme: bytes,

@@ -118,12 +118,6 @@ class OriginRequest:
     gate has removed the untrusted fields of a `screened` one.
     """
 
-    __slots__ = (
-        "background", "bond", "chain", "content", "edits", "fields", "keeps", "key", "method", "next_hop",
-        "origin_tag", "own_host", "received", "references", "scheme", "screened", "site", "target",
-        "upstream",
-    )  # fmt: skip
-
     def __init__(
         self,
         method: bytes,

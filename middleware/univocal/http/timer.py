@@ -29,8 +29,6 @@ class Timer:
     when it comes. So a busy connection schedules one now and then, not one per request.
     """
 
-    __slots__ = ("_action", "_armed", "_due", "_schedule", "when")
-
     def __init__(self, schedule: Schedule, action: Callable[[], object]) -> None:
         self._schedule = schedule
         self._action = action

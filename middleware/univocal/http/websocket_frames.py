@@ -15,8 +15,6 @@ _MOST: Final = 4096  # frames that are counted in one go: some milliseconds' wor
 class FrameCounter:
     """Follows one direction of a WebSocket, however its frames are cut into pieces."""
 
-    __slots__ = ("_head", "_left", "closing")
-
     def __init__(self) -> None:
         self._head = b""  # of a frame, while it is not whole
         self._left = 0  # bytes of the frame's payload that are to come

@@ -122,8 +122,6 @@ def paced(due: float, rate: Rate, now: float) -> tuple[float, float]:
 class OwnRates:
     """The rates of one process: for each of the latest clients, the time at which its next request is due."""
 
-    __slots__ = ("_due", "_most")
-
     def __init__(self, most: int = MOST_CLIENTS) -> None:
         self._due: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._most = most

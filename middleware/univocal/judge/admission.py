@@ -138,8 +138,6 @@ class Gate:
     runtime `verified` the client of a request has access.
     """
 
-    __slots__ = ("failures", "likely_proxies", "monotonic", "rates", "runtime", "tiers")
-
     def __init__(self, runtime: Runtime, tiers: Tiers) -> None:
         self.runtime = runtime
         self.tiers = tiers

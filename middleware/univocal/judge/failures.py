@@ -37,8 +37,6 @@ class Failures:
     requests with the same `odd` fields alone.
     """
 
-    __slots__ = ("_failures", "any")
-
     def __init__(self) -> None:
         self._failures: OrderedDict[int, Failure] = OrderedDict()
         self.any = False  # there has been one: else nobody needs to ask

@@ -110,8 +110,6 @@ class Hits:
     its target, and from there the entry in the store.
     """
 
-    __slots__ = ("_gate", "_located", "_order", "_runtime")
-
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._runtime = gate.runtime  # the one that `_located` is of

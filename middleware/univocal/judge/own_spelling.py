@@ -82,8 +82,6 @@ class OwnSpellings:
     A redirect of ours to the canonical URL would lead clients in a circle. A bounded number is remembered.
     """
 
-    __slots__ = ("_keys", "_logged")
-
     def __init__(self) -> None:
         self._keys: dict[bytes, bool] = {}
         self._logged: dict[tuple[str, bytes], bool] = {}

@@ -23,8 +23,6 @@ class RequestIds:
     digits by chance.
     """
 
-    __slots__ = ("_read", "_trusted", "name")
-
     def __init__(self, name: bytes, trusted: Networks) -> None:
         self.name: Final = name.lower()
         self._read: Final = self.name.translate(AS_CGI_READS)

@@ -282,8 +282,6 @@ class LikelyProxies:
     The log names each at its second request, and once; 16 at most, since a network may be large.
     """
 
-    __slots__ = ("_near", "_seen")
-
     def __init__(self) -> None:
         self._near = networks(_NEAR)
         self._seen: dict[str, int] = {}

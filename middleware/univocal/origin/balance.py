@@ -22,8 +22,6 @@ class RetryBudget:
     `now` is in seconds of a clock that never goes back.
     """
 
-    __slots__ = ("_requests", "_retries", "_second", "_share")
-
     def __init__(self, share: float) -> None:
         self._share = share
         self._second = 0
@@ -104,11 +102,6 @@ class Member(Generic[Server]):
     backup: it is asked while none of a lower rank is up.
     """
 
-    __slots__ = (
-        "_secret", "credit", "failures", "is_drained", "name", "rank", "reason", "requests", "row",
-        "server", "since", "state", "trial", "under_way", "until", "weight",
-    )  # fmt: skip
-
     def __init__(
         self, server: Server, name: str, weight: int = 1, now: float = 0.0, *, is_backup: bool = False
     ) -> None:
@@ -166,8 +159,6 @@ class Balance(Generic[Server]):
     Failures eject a member, but never the last one. While none is up, all members that are not down are tried
     as if none were ejected. `changed` hears of each member whose state answers and failures have changed.
     """
-
-    __slots__ = ("_budget", "_has_backups", "_members", "changed", "settings")
 
     def __init__(self, members: Iterable[Member[Server]], settings: Balancing | None = None) -> None:
         self.settings = settings or Balancing()

@@ -48,8 +48,6 @@ class Sending(Enum):
 class Upload:
     """Frames the bytes that a request's content pushes (a `ContentSink`): `length` of them; None: chunks."""
 
-    __slots__ = ("_content", "_length", "_sent", "_sent_all", "_wire", "_write", "state")
-
     def __init__(self, wire: Connection, content: Content, length: int | None, write: float | None) -> None:
         self.state = Sending.FLOWS
         self._wire = wire
@@ -186,11 +184,6 @@ class PendingRequest:
     response had come, `took` if the request's content was taken, and is of no use to another. A connection
     that is authenticated belongs to the `bond`.
     """
-
-    __slots__ = (
-        "answer", "bond", "came", "connection", "content", "failure", "head", "opening", "paused", "read",
-        "repeated", "switched", "timeouts", "took",
-    )  # fmt: skip
 
     def __init__(
         self,

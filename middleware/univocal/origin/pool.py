@@ -41,8 +41,6 @@ class FirstAnswers(Generic[Link]):
     send it. Times are seconds of any one clock.
     """
 
-    __slots__ = ("_closed", "_usual", "waiting")
-
     def __init__(self) -> None:
         self.waiting: dict[Link, float] = {}
         self._usual = math.inf  # seconds to a first answer that is not held up

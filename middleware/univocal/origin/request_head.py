@@ -55,8 +55,6 @@ class RequestHead(AnsweredRequest):
 class _Section:
     """The lines of a head's fields, and whether they say anything of its content, or of another protocol."""
 
-    __slots__ = ("fields", "octets", "tells")
-
     def __init__(self, fields: Fields, octets: bytes, tells: bool) -> None:
         self.fields = fields
         self.octets = octets
@@ -65,8 +63,6 @@ class _Section:
 
 class _Last:
     """The last section that told nothing: requests in a row are often alike but for their targets."""
-
-    __slots__ = ("section",)
 
     def __init__(self) -> None:
         self.section: _Section | None = None

@@ -141,22 +141,6 @@ class NameWatch:
     before.
     """
 
-    __slots__ = (
-        "_addresses",
-        "_again",
-        "_begun",
-        "_changed",
-        "_closed",
-        "_find",
-        "_host",
-        "_loop",
-        "_port",
-        "_resolve",
-        "_task",
-        "_timer",
-        "shares",
-    )
-
     def __init__(
         self,
         host: str,

@@ -31,8 +31,6 @@ class AnsweredRequest:
 class PartialHead:
     """The bytes of a head that is not whole yet."""
 
-    __slots__ = ("_looked", "held")
-
     def __init__(self) -> None:
         self.held = bytearray()
         self._looked = 0  # bytes in which the head's end was looked for

@@ -75,11 +75,6 @@ class ReadResponse:
     - `reusable` is true once the response is complete and another may follow (RFC 9112 §9.3).
     """
 
-    __slots__ = (
-        "barren", "began", "challenges", "closes", "continued", "error", "fault", "grants", "head",
-        "interims", "persists", "progress", "reusable", "stage", "surplus", "takes", "trailers", "version",
-    )  # fmt: skip
-
     def __init__(self) -> None:
         self.stage = _HEAD
         self.began = self.progress = self.continued = self.reusable = self.challenges = False
@@ -125,8 +120,6 @@ class LastHead:
     `known` is the head itself, where the one before was as long. `response` is the one that is being read.
     """
 
-    __slots__ = ("known", "length", "response")
-
     def __init__(self) -> None:
         self.known: KnownHead | None = None
         self.length = 0
@@ -155,11 +148,6 @@ class ResponseReader:
     all of its content, whose length it says. The head before has to be as long. A head that is remembered is
     the same `Response` each time.
     """
-
-    __slots__ = (
-        "_content", "_ended", "_ends", "_fields", "_last", "_line", "_max_head", "_parser", "_partial",
-        "_pieces", "_request", "_sink", "_write", "on_body", "on_message_begin", "reading",
-    )  # fmt: skip
 
     def __init__(self, max_head: int, line: Line | None = None) -> None:
         self._max_head = max_head

@@ -57,8 +57,6 @@ class HealthRule:
 class HealthJudge:
     """Judges one origin server, which is `up`, or not, until checks say otherwise."""
 
-    __slots__ = ("_row", "_rule", "up")
-
     def __init__(self, rule: HealthRule, *, up: bool = True) -> None:
         self._rule = rule
         self._row = 0  # checks that contradict the state, one after the other
@@ -106,11 +104,6 @@ class Check:
     1) of the interval: so the checks of many origin servers by many processes are spread in time. The next
     begins when the one before has ended.
     """
-
-    __slots__ = (
-        "_begun", "_closed", "_deadline", "_fields", "_is_first", "_judged", "_loop", "_next",
-        "_octets", "_pending", "_reason", "_report", "_rule", "_server", "_share", "_under_way",
-    )  # fmt: skip
 
     def __init__(
         self,

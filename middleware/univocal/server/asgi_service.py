@@ -51,8 +51,6 @@ _VISIBLE: Final = bytes(range(0x21, 0x7F))  # no terminal takes any of these for
 class AsgiService:
     """Calls an application for each request, in a task; `config` is uvicorn's, and is loaded."""
 
-    __slots__ = ("_app_state", "_config", "_server_state", "_tells", "clock", "dates", "tell")
-
     def __init__(self, config: Any, server_state: ServerState, app_state: dict[str, Any]) -> None:
         self._config = config
         self._server_state = server_state
@@ -141,22 +139,6 @@ class Cycle:
     The application may send interim responses before its response, as the extensions
     "http.response.informational" and "http.response.early_hint" say: {"status", "headers"} and {"links"}.
     """
-
-    __slots__ = (
-        "_app",
-        "_default_fields",
-        "_expected",
-        "_has_left",
-        "_has_received",
-        "_is_started",
-        "_news",
-        "_room",
-        "_scope",
-        "_task",
-        "_tells",
-        "_turn",
-        "error",
-    )
 
     def __init__(
         self,
@@ -334,8 +316,6 @@ class Cycle:
 
 class Handover:
     """Hands a connection over to the protocol of a WebSocket, with the handshake as it was received."""
-
-    __slots__ = ("_make", "_state", "_turn", "error")
 
     def __init__(self, turn: Turn, make: Callable[[], Any], state: ServerState) -> None:
         self._turn = turn

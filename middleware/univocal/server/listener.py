@@ -30,8 +30,6 @@ class Bounds:
     `max_silence` bytes (0: any number) that take a head or a chunk's frame no further are too many.
     """
 
-    __slots__ = ("limits", "longest_glance", "max_silence", "most_fields")
-
     def __init__(self, limits: ReadLimits = READ_LIMITS) -> None:
         self.change(limits)
 
@@ -55,8 +53,6 @@ SPAN: Final = 60.0
 
 class Complaints:
     """Writes warnings of what clients do, `MOST` of them in `SPAN` seconds, and counts those beyond."""
-
-    __slots__ = ("_clock", "_logger", "_since", "_unwritten", "_written")
 
     def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._logger = logger
@@ -94,8 +90,6 @@ class Listener:
     seconds that never go back, by which a connection has no more than its part of a turn of the event loop.
     `serves` tells whether a host, as a Host field has it, is served here; None: all are.
     """
-
-    __slots__ = ("bounds", "clients", "serves", "service", "tell", "ticks")
 
     def __init__(
         self,

@@ -69,8 +69,6 @@ class Delivery:
     whose client reads.
     """
 
-    __slots__ = ("_before", "_loop", "_moved", "_timer", "_transport", "seconds")
-
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
         self._transport = transport
         self._loop = loop
@@ -147,8 +145,6 @@ class Refusal:
 
     The caller hands over what still comes, and cancels the `timer` when the connection is lost.
     """
-
-    __slots__ = ("_left", "_transport", "timer")
 
     def __init__(
         self,

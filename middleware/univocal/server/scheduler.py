@@ -36,8 +36,6 @@ class Scheduler:
     `step` works, and returns how many steps that took. 0: nothing is left to do; -1: the rest has to wait.
     """
 
-    __slots__ = ("_go_on", "_handle", "_loop", "_most", "_step", "_ticks", "pace")
-
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,

@@ -21,8 +21,6 @@ from univocal.server.turn import Responder, Turn
 class EngineService:
     """Lets an engine answer, at a glance or by an exchange; `origin` answers what is not stored."""
 
-    __slots__ = ("_hits", "clock", "dates", "engine", "origin", "tell")
-
     def __init__(self, engine: Engine, origin: Origin) -> None:
         self.engine = engine
         self.origin = origin

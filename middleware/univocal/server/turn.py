@@ -205,21 +205,6 @@ class Turn:
     on this connection; where a stream is all that ends, it means nothing.
     """
 
-    __slots__ = (
-        "_has_content",
-        "_responder",
-        "_service",
-        "_stream",
-        "content",
-        "fields",
-        "keep_alive",
-        "max_content",
-        "plan",
-        "received",
-        "refusal",
-        "state",
-    )
-
     def __init__(
         self,
         stream: Stream,

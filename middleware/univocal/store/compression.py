@@ -88,8 +88,6 @@ def coder_of(coding: bytes) -> Coder:
 class Compression:
     """Chooses the form in which a stored response is sent, and has forms made."""
 
-    __slots__ = ("_memory", "_under_way", "_waiting")
-
     def __init__(self, memory: MemoryStore) -> None:
         self._memory = memory
         self._waiting: deque[tuple[Stored, bytes]] = deque()

@@ -45,8 +45,6 @@ def least_used(variants: Sequence[Stored]) -> Stored:
 class Walk:
     """A way through a queue from its newest entry to its oldest, some at a time, past what is removed."""
 
-    __slots__ = ("at",)
-
     def __init__(self, newest: Entry | None) -> None:
         self.at = newest  # None at the end
 
@@ -56,8 +54,6 @@ class Sieve:
 
     Beside the hand there is an endless walk of the bans, and one of each purge.
     """
-
-    __slots__ = ("_hand", "_newest", "_oldest", "_walks", "walked")
 
     def __init__(self) -> None:
         self._newest: Entry | None = None

@@ -63,8 +63,6 @@ class Journal:
     Bounded: what is dropped raises the `horizon`. A response stored before that counts as purged.
     """
 
-    __slots__ = ("_all", "_lengths", "_limit", "_named", "_octets", "_patterns", "horizon", "last", "trimmed")
-
     def __init__(self, horizon: int = 0, limit: int = _LIMIT) -> None:
         self.horizon = self.last = horizon
         self.trimmed = 0

@@ -45,8 +45,6 @@ class PurgeLog:
     Bans are the purges that some stored response may not have been tested against, oldest first.
     """
 
-    __slots__ = ("_cost", "bans", "forgotten", "kept", "lost", "newest", "number")
-
     def __init__(self) -> None:
         self.number = 0  # of the last purge
         self.newest = 0  # of the last ban
@@ -138,8 +136,6 @@ class Lease:
 
 class Leases:
     """The live leases, and what is reserved under them, up to `limit` bytes; purges are in the `log`."""
-
-    __slots__ = ("_live", "_log", "limit", "reserved")
 
     def __init__(self, limit: int, log: PurgeLog) -> None:
         self.reserved = 0

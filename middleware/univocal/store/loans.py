@@ -38,8 +38,6 @@ class Loans:
     Beyond that, the content of which nobody has taken anything for the longest time is recalled.
     """
 
-    __slots__ = ("_lent", "most", "outside")
-
     def __init__(self, most: int) -> None:
         self.most = most
         self._lent: OrderedDict[int, _Lent] = OrderedDict()  # the last to be taken from at the end

@@ -58,8 +58,6 @@ class MemoryStats:
 class _Level:
     """A number of bytes: now, and at most so far."""
 
-    __slots__ = ("most", "now")
-
     def __init__(self) -> None:
         self.now = self.most = 0
 

@@ -20,8 +20,6 @@ class Refusals:
     `name` is the store's; `clock` gives seconds.
     """
 
-    __slots__ = ("_clock", "_last", "_since", "name")
-
     def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.name: Final = name
         self._clock: Final = clock

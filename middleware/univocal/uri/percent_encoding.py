@@ -41,18 +41,6 @@ class DecoderRing:
     Raises ValueError for a ring under which a path would be ambiguous.
     """
 
-    __slots__ = (
-        "_canonical",
-        "_foreign",
-        "_spelling",
-        "bare",
-        "decoded",
-        "escaped",
-        "forms",
-        "plus_is_space",
-        "unicode_escapes",
-    )
-
     def __init__(self, forms: bytes, *, plus_is_space: bool = False, unicode_escapes: bool = False) -> None:
         _refuse_ambiguous(forms)
         self.forms = forms

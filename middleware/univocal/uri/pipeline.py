@@ -86,19 +86,6 @@ class _Step:
 class _Pipeline:
     """A profile's steps bring a target into its one spelling; `plain` matches targets that have it."""
 
-    __slots__ = (
-        "_again",
-        "_declared",
-        "_inspect",
-        "_minds_utf_8",
-        "_refuses_fragment",
-        "_refuses_raw",
-        "_semicolon_begins",
-        "_steps",
-        "_turns",
-        "plain",
-    )
-
     def __init__(self, profile: Profile, declared: Declared) -> None:
         self.plain = _plain(profile)
         self._declared = declared

@@ -198,8 +198,6 @@ def _divisions(text: bytes) -> Iterator[tuple[bytes, bool]]:
 class _Walk:
     """A walk along the segments of a text: where it ends, and the folders that it leaves by a ".."."""
 
-    __slots__ = ("above", "left", "path")
-
     def __init__(self, text: bytes, counts_empty: bool) -> None:
         entered: list[bytes] = []
         self.left: list[bytes] = []

@@ -34,8 +34,6 @@ LONGEST: Final = 255  # bytes of a host that are told of
 class Sites:
     """All sites by host; `default` owns every authority that no other does."""
 
-    __slots__ = ("_exact", "_suffixes", "_tests", "default", "sites")
-
     def __init__(self, sites: Sequence[Site], default: Site | None = None) -> None:
         self.sites = tuple(sites)
         self.default = default

@@ -87,17 +87,6 @@ class Inspector:
     reason any sub-delimiter begins a parameter (RFC 3986 §3.3). With `unicode_escapes`, so is "%uXXXX" read.
     """
 
-    __slots__ = (
-        "_delimiter",
-        "_dot_parameter",
-        "_listed",
-        "_merges",
-        "_octets",
-        "_reads_parameters",
-        "_slash",
-        "_unicode_escapes",
-    )
-
     def __init__(
         self,
         listed: frozenset[str],

@@ -69,8 +69,6 @@ class ChunkReader:
     `read` until `is_over`: then the bytes are those of the trailers.
     """
 
-    __slots__ = ("_contents", "_left", "_open", "is_over")
-
     def __init__(self) -> None:
         self._contents: _Contents | None = None
         self._left = 0  # bytes of the chunk that are to come
@@ -165,8 +163,6 @@ class ChunkReader:
 
 class _Contents:
     """Takes the contents out of whole chunks, by llhttp, which calls no function of Python's."""
-
-    __slots__ = ("_parser", "_parts", "on_body")
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []

@@ -51,8 +51,6 @@ class Flow:
     The connection is read once neither keeps it paused. `write_paused`: the client takes no more for now.
     """
 
-    __slots__ = ("_full", "_transport", "held", "read_paused", "write_paused")
-
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self.held = self._full = False
@@ -85,8 +83,6 @@ class Flow:
 
 class Incoming:
     """A request whose content is being read, and what was seen of it since its client was given time."""
-
-    __slots__ = ("arrived", "paused", "turn")
 
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
@@ -180,8 +176,6 @@ _RESTING: Final = Pace.RESTING
 class _Server:
     """The server that a connection belongs to, as uvicorn describes it."""
 
-    __slots__ = ("config", "is_limited", "keep_alive", "loop", "state")
-
     def __init__(self, config: Any, state: ServerState, loop: asyncio.AbstractEventLoop) -> None:
         self.config = config  # uvicorn.Config
         self.state = state
@@ -201,28 +195,6 @@ class Http1Connection(asyncio.Protocol):
     `life` moves as `MOVES` says. The reader's `phase` says what it reads next. A request is under way as long
     as there are `turns`; the last one's content, if any, may still come.
     """
-
-    __slots__ = (
-        "__weakref__",
-        "_bond",
-        "_delivery",
-        "_flow",
-        "_glance",
-        "_glances",
-        "_incoming",
-        "_reader",
-        "_refusal_reason",
-        "_scheduler",
-        "_server",
-        "_timer",
-        "_writer",
-        "life",
-        "listener",
-        "peer",
-        "rested",
-        "transport",
-        "turns",
-    )
 
     def __init__(
         self,

@@ -47,21 +47,6 @@ class Glance:
     was as long. A head that ends with the same bytes is not parsed; another section takes their place.
     """
 
-    __slots__ = (
-        "_fields",
-        "_length",
-        "_parser",
-        "_plan",
-        "_plan_of",
-        "_section",
-        "_suited",
-        "_suits",
-        "_targets",
-        "_values",
-        "on_header",
-        "on_url",
-    )
-
     def __init__(self, plan_of: PlanOf, suits: Callable[[bytes], bool] | None = None) -> None:
         self._plan_of = plan_of
         self._suits = suits

@@ -54,8 +54,6 @@ class RawTarget:
     the line such a byte stays an error.
     """
 
-    __slots__ = ("_known", "_part", "masked")
-
     def __init__(self, line: bytes, known: int) -> None:
         before = None if known else _BEFORE_TARGET.match(line)
         start = 0 if before is None else before.end()
@@ -130,8 +128,6 @@ class IncomingHead:
     another protocol (RFC 9110 §7.8).
     """
 
-    __slots__ = ("fields", "keep_alive", "method", "octets", "target", "upgrades", "version", "watched")
-
     def __init__(self) -> None:
         self.method = b""
         self.target = b""
@@ -158,8 +154,6 @@ class HeadReader:
     whole, and `take`; or `begin_trailers`, `feed`, `take`. `feed` raises RefusedError; `known` is the head as
     far as it has come.
     """
-
-    __slots__ = ("_is_trailers", "_is_whole", "_line", "_max_target", "_parser", "known")
 
     def __init__(self) -> None:
         self._parser: httptools.HttpRequestParser | None = None

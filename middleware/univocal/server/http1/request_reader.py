@@ -75,8 +75,6 @@ class RequestReader:
     | any      | `stop`, a refusal                | STOPPED                 |
     """
 
-    __slots__ = ("_at", "_before", "_bounds", "_chunks", "_heads", "_left", "_silence", "octets", "phase")
-
     def __init__(self, bounds: Bounds) -> None:
         self._bounds = bounds  # they may change
         self.octets = b""  # that have come, and are not all read

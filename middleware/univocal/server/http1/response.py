@@ -26,8 +26,6 @@ def interim_head(status: int, fields: Fields) -> bytes:
 class _Section:
     """A response's status line and field lines, as they were spelled; the fields are not to be changed."""
 
-    __slots__ = ("fields", "octets", "status")
-
     def __init__(self, status: int, fields: Fields, octets: bytes) -> None:
         self.status = status
         self.fields = fields
@@ -36,8 +34,6 @@ class _Section:
 
 class _Last:
     """The last section that was spelled: responses in a row may be alike."""
-
-    __slots__ = ("section",)
 
     def __init__(self) -> None:
         self.section = _Section(0, [], b"")
@@ -79,8 +75,6 @@ class ResponseWriter:
     connection is its content's (RFC 9112 §6.3, rule 8). `flush` goes before every other use of the transport
     that the client notices.
     """
-
-    __slots__ = ("_batch", "_head", "_is_chunked", "_is_due", "_loop", "_transport", "closes", "unsent")
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport

@@ -108,8 +108,6 @@ _LONG_INDEX: Final = 0x0F
 class FieldDecoder:
     """Decodes for one connection, whose table it keeps. Each call raises HPACKError or IndexError."""
 
-    __slots__ = ("_decoder", "_known", "_most", "_sections")
-
     def __init__(self, max_header_list_size: int) -> None:
         self._most = max_header_list_size
         self._decoder = hpack.Decoder(max_header_list_size)

@@ -123,8 +123,6 @@ def frame_of(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 class FrameReader:
     """Cuts a client's bytes into frames, behind the preface."""
 
-    __slots__ = ("_octets", "_start")
-
     def __init__(self) -> None:
         self._octets = b""
         self._start = -len(PREFACE)  # of the next frame; negative: the preface comes first
@@ -180,8 +178,6 @@ class Credit:
     Requests in vain (cancelled, refused, malformed) have an allowance beside it: `MOST_IN_VAIN` at first, and
     seconds alone bring some back. A hit costs less than a miss that is cancelled, and must not pay for one.
     """
-
-    __slots__ = ("_left", "_left_in_vain", "_since", "_since_in_vain")
 
     MOST_IN_VAIN: Final = 600
     IN_VAIN_A_SECOND: Final = 10

@@ -155,8 +155,6 @@ _RESET: Final = StreamState.RESET
 class Window:
     """A window that this side gives: bytes that may come, and taken ones that are not given back (§5.2)."""
 
-    __slots__ = ("left", "taken")
-
     def __init__(self, size: int) -> None:
         self.left = size
         self.taken = 0
@@ -180,8 +178,6 @@ class Window:
 class Incoming:
     """The content of a request that has not ended; `left` bytes of it are to come, None: nobody knows."""
 
-    __slots__ = ("left", "window")
-
     def __init__(self, left: int | None) -> None:
         self.left = left
         self.window = Window(STREAM_WINDOW)
@@ -189,8 +185,6 @@ class Incoming:
 
 class OpenStream:
     """A stream that is open on one side at least: `window` is what the client lets this side send."""
-
-    __slots__ = ("incoming", "state", "window")
 
     def __init__(self, state: StreamState, window: int, incoming: Incoming | None) -> None:
         self.state = state
@@ -272,29 +266,6 @@ class Session:
     `content`, `end`, `reset` and `consumed` for streams, or `answer` for a request that has just come.
     `take` returns the bytes to write.
     """
-
-    __slots__ = (
-        "_closed",
-        "_credit",
-        "_decoder",
-        "_frames",
-        "_initial_window",
-        "_is_greeted",
-        "_last",
-        "_now",
-        "_out",
-        "_section",
-        "_streams",
-        "_unended",
-        "_window",
-        "error",
-        "fields_since",
-        "highest",
-        "incoming",
-        "is_left",
-        "state",
-        "unwritten",
-    )
 
     def __init__(self, now: float, header_octets: int) -> None:
         self.state = SessionState.OPEN

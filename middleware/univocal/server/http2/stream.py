@@ -65,24 +65,6 @@ class Http2Stream:
     connection calls `receive`, `complete`, `send` and `lose`.
     """
 
-    __slots__ = (
-        "_arrived",
-        "_chunks",
-        "_ended",
-        "_flows",
-        "_is_full",
-        "_sent",
-        "_unread",
-        "_waiting",
-        "_wire",
-        "is_complete",
-        "is_malformed",
-        "number",
-        "peer",
-        "phase",
-        "turn",
-    )
-
     def __init__(
         self, number: int, wire: StreamWire, *, is_complete: bool, is_malformed: bool = False
     ) -> None:
