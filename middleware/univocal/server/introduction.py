@@ -15,10 +15,9 @@ from functools import partial
 from ipaddress import ip_address
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
-from univocal.http.messages import Received
 from univocal.judge.trust import Networks, within
-from univocal.server.listener import COMPLAINTS, Listener
-from univocal.server.peer import INTRODUCED, Refusal
+from univocal.server.listener import Listener, Newcomer
+from univocal.server.peer import INTRODUCED
 from univocal.server.turn import ServerState
 
 End: TypeAlias = tuple[str, int]
@@ -153,9 +152,8 @@ class IntroducedTransport(asyncio.Transport):
 class Introduction(asyncio.Protocol):
     """The beginning of a connection, until it is known who the client is; then `protocol` has it.
 
-    With `proxies`, connections from those networks begin with a PROXY header, and no others do. While it is
-    awaited, this is the Evictable among the listener's clients, for as long as a request's head may take. The
-    protocol below is asyncio's own to call from then on: there is no detour.
+    With `proxies`, connections from those networks begin with a PROXY header, and no others do. The protocol
+    below is asyncio's own to call from then on: there is no detour.
     """
 
     def __init__(
@@ -171,17 +169,15 @@ class Introduction(asyncio.Protocol):
         answers: bool,
     ) -> None:
         self._loop = loop = _loop or asyncio.get_running_loop()
-        self._connections = server_state.connections
         self._protocol = partial(
             protocol, config=config, server_state=server_state, app_state=app_state, _loop=loop
         )
-        self._listener, self._proxies, self._answers = listener, proxies, answers
+        self._server_state, self._listener = server_state, listener
+        self._proxies, self._answers = proxies, answers
         self._received = b""
-        self._client: End | None = None
-        self._refusal: Refusal | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._client: End
+        self._newcomer: Newcomer
         self.transport: asyncio.Transport
-        self.rested = 0.0
 
     @classmethod
     def before(
@@ -204,28 +200,30 @@ class Introduction(asyncio.Protocol):
         name = transport.get_extra_info("peername")
         is_unix = not isinstance(name, tuple)
         self._client = client = UNIX_CLIENT if is_unix else (str(name[0]), int(name[1]))
-        if not within(client[0], self._proxies()):
+        scheme = b"http" if self._answers else b"https"
+        self._newcomer = Newcomer(transport, self._loop, self._server_state, self._listener, scheme)
+        if within(client[0], self._proxies()):
+            self._newcomer.enter(client[0])
+        else:
             self._hand_over(IntroducedTransport(transport, client, None) if is_unix else transport)
-            return
-        self.rested = self._loop.time()
-        self._connections.add(self)
-        self._listener.clients.enter(self, client[0])
-        if timeout := self._listener.bounds.limits.header_timeout:
-            self._timer = self._loop.call_later(timeout, self._late)
 
     def data_received(self, data: bytes) -> None:
-        if self._refusal is not None:
-            self._refusal.pass_over(len(data))
+        newcomer = self._newcomer
+        if newcomer.refusal is not None:
+            newcomer.refusal.pass_over(len(data))
             return
         self._received += data
         try:
             header = read_proxy_header(self._received)
         except ProxyHeaderError as error:
-            self._refuse(str(error))
+            # A connection of a proxy that should introduce its client and does not.
+            complaint = f"Refused a connection of a trusted proxy: {error}"
+            newcomer.refuse(complaint, "bad-proxy-header", answers=self._answers)
+            self._received = b""
             return
         if header is None:
             return
-        self._part()
+        newcomer.part()
         rest, self._received = self._received[header.length :], b""
         client = self._client if header.is_local else header.client
         protocol = self._hand_over(
@@ -235,7 +233,7 @@ class Introduction(asyncio.Protocol):
             protocol.data_received(rest)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self._part()
+        self._newcomer.part()
 
     def _hand_over(self, transport: asyncio.Transport) -> asyncio.Protocol:
         """Hand the connection, whose client is known, to the protocol."""
@@ -243,49 +241,3 @@ class Introduction(asyncio.Protocol):
         self.transport.set_protocol(protocol)
         protocol.connection_made(transport)
         return protocol
-
-    def _part(self) -> None:
-        """Be no longer who stands for this connection."""
-        self._listener.clients.leave(self)
-        self._connections.discard(self)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _refuse(self, why: str) -> None:
-        """End a connection of a proxy that should introduce its client and does not."""
-        COMPLAINTS.note(f"Refused a connection of a trusted proxy: {why}")
-        request_id = self._tell("bad-proxy-header")
-        self._part()
-        self._received = b""
-        if self._answers:
-            self._refusal = Refusal(self.transport, self._loop, ("bad-proxy-header",), request_id)
-            self._timer = self._refusal.timer
-        else:
-            self.transport.abort()
-
-    def _late(self) -> None:
-        self._tell("request-timeout")
-        self.transport.abort()
-
-    def _tell(self, reason: str) -> bytes:
-        """Tell of a connection without a request; returns the name that it has for one."""
-        scheme = b"http" if self._answers else b"https"
-        received = Received(b"", b"", scheme, None if self._client is None else self._client[0])
-        if self._listener.tell is not None:
-            self._listener.tell(received, (reason,))
-        return received.request_id
-
-    # A client among others, while nobody knows who it is (`Evictable`)
-
-    def is_resting(self) -> bool:
-        """Tell that no request is under way."""
-        return True
-
-    def evict(self) -> None:
-        """Close, for another client that has come."""
-        self.transport.abort()
-
-    def shutdown(self) -> None:
-        """Close, as the server ends: uvicorn calls this."""
-        self.transport.abort()

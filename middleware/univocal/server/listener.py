@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 import time
@@ -13,8 +14,8 @@ from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields, Received, values
 from univocal.http.problem import Problem, problem
 from univocal.server.clients import Clients
-from univocal.server.peer import ClientPeer
-from univocal.server.turn import Service
+from univocal.server.peer import ClientPeer, Refusal
+from univocal.server.turn import ServerState, Service
 
 READ_LIMITS: Final = ReadLimits()
 
@@ -150,6 +151,81 @@ class Listener:
         if self.tell is not None and not is_told:
             self.tell(received, tuple(reasons))
         return problem(reasons, request_id=received.request_id)
+
+
+class Newcomer:
+    """A connection before its protocol has it: an `Evictable`, for as long as a request's head may take.
+
+    `refusal` is the answer to a client that gets no protocol.
+    """
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        server_state: ServerState,
+        listener: Listener,
+        scheme: bytes,
+    ) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._connections = server_state.connections
+        self._listener = listener
+        self._scheme = scheme
+        self._address: str | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self.refusal: Refusal | None = None
+        self.rested = loop.time()
+
+    def enter(self, address: str | None, *, introduced: bool = False) -> None:
+        """Stand among the clients, and begin to wait."""
+        self._address = address
+        self._connections.add(self)
+        self._listener.clients.enter(self, address, introduced=introduced)
+        if timeout := self._listener.bounds.limits.header_timeout:
+            self._timer = self._loop.call_later(timeout, self._late)
+
+    def part(self) -> None:
+        """Leave: the connection is lost, or its protocol has it."""
+        self._listener.clients.leave(self)
+        self._connections.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def refuse(self, complaint: str, reason: str, scheme: bytes = b"", *, answers: bool = True) -> None:
+        """End the connection: with a problem by HTTP if it `answers`."""
+        COMPLAINTS.note(complaint)
+        request_id = self._tell(reason, scheme or self._scheme)
+        self.part()
+        if answers:
+            self.refusal = Refusal(self._transport, self._loop, (reason,), request_id)
+            self._timer = self.refusal.timer
+        else:
+            self._transport.abort()
+
+    def _late(self) -> None:
+        self._tell("request-timeout", self._scheme)
+        self._transport.abort()
+
+    def _tell(self, reason: str, scheme: bytes) -> bytes:
+        """Tell of a connection without a request; returns the name that it has for one."""
+        received = Received(b"", b"", scheme, self._address)
+        if self._listener.tell is not None:
+            self._listener.tell(received, (reason,))
+        return received.request_id
+
+    def is_resting(self) -> bool:
+        """A connection without a request makes room for others."""
+        return True
+
+    def evict(self) -> None:
+        """Close, for another client that has come."""
+        self._transport.abort()
+
+    def shutdown(self) -> None:
+        """Close, as the server ends: uvicorn calls this."""
+        self._transport.abort()
 
 
 def _hosts(target: bytes, fields: Fields) -> list[bytes]:

@@ -19,9 +19,9 @@ from types import MappingProxyType
 from typing import Any, Final, cast
 
 from univocal.http.authority import DEFAULT_PORTS, parse_authority
-from univocal.http.messages import ClientCertificate, Received
-from univocal.server.listener import COMPLAINTS, Listener
-from univocal.server.peer import CERTIFICATE, INTRODUCED, SUITS, Refusal
+from univocal.http.messages import ClientCertificate
+from univocal.server.listener import Listener, Newcomer
+from univocal.server.peer import CERTIFICATE, INTRODUCED, SUITS
 from univocal.server.scheduler import A_TURN
 from univocal.server.turn import ServerState
 from univocal.uri.sites import Sites
@@ -169,20 +169,16 @@ class TlsConnection(asyncio.Protocol):
         listener: Listener,
     ) -> None:
         self._loop = loop = _loop or asyncio.get_running_loop()
-        self._connections = server_state.connections
+        self._server_state = server_state
         self._protocols = protocols
         self._named = {"config": config, "server_state": server_state, "app_state": app_state, "_loop": loop}
         self._certificates = certificates()
         self._listener = listener
-        self._timer: asyncio.TimerHandle | None = None
-        self._peer: str | None = None
-        self._socket: asyncio.Transport
+        self._newcomer: Newcomer
         self._transport: TlsTransport
         self._begun = False
         self._hello: bytes | None = b""  # the beginning; None: its server name is known
         self._name = b""
-        self._refusal: Refusal | None = None
-        self.rested = 0.0
 
     @classmethod
     def with_protocols(
@@ -199,37 +195,27 @@ class TlsConnection(asyncio.Protocol):
         return cast("type[asyncio.Protocol]", made)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self._socket = transport
         self._transport = TlsTransport(transport, self._loop, self._listener.ticks)
         peer = transport.get_extra_info("peername")
-        self._peer = str(peer[0]) if isinstance(peer, tuple) else None
-        self.rested = self._loop.time()
-        self._connections.add(self)
-        introduced = bool(transport.get_extra_info(INTRODUCED))
-        self._listener.clients.enter(self, self._peer, introduced=introduced)
-        if self._listener.bounds.limits.header_timeout:
-            self._timer = self._loop.call_later(self._listener.bounds.limits.header_timeout, self._late)
+        self._newcomer = Newcomer(transport, self._loop, self._server_state, self._listener, b"https")
+        self._newcomer.enter(
+            str(peer[0]) if isinstance(peer, tuple) else None,
+            introduced=bool(transport.get_extra_info(INTRODUCED)),
+        )
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._part()
+        self._newcomer.part()
         self._transport.lost(exc)
 
-    def _part(self) -> None:
-        """Be no longer who stands for this connection."""
-        self._listener.clients.leave(self)
-        self._connections.discard(self)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
     def data_received(self, data: bytes) -> None:
-        transport = self._transport
+        transport, newcomer = self._transport, self._newcomer
         if not self._begun:
             self._begun = True
             if data[:1].isalpha():  # RFC 8446 §5.1: a record begins with its type, which is no letter
-                self._refuse_plain()
-        if self._refusal is not None:
-            self._refusal.pass_over(len(data))
+                complaint = "Refused a request: plain HTTP at a port of TLS"
+                newcomer.refuse(complaint, "plain-http", b"http")
+        if newcomer.refusal is not None:
+            newcomer.refusal.pass_over(len(data))
             return
         if self._hello is not None:
             data = self._hello + data
@@ -248,7 +234,7 @@ class TlsConnection(asyncio.Protocol):
 
     def _hand_over(self, transport: TlsTransport) -> None:
         """Hand the connection to the protocol that was agreed on."""
-        self._part()
+        self._newcomer.part()
         agreed = transport.agreed or "http/1.1"
         transport.protocol = protocol = self._protocols[agreed](**self._named)
         transport.suits = self._certificates.suits(transport.context, self._name)
@@ -265,35 +251,6 @@ class TlsConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         if self._transport.protocol is not None:
             self._transport.protocol.resume_writing()
-
-    # A client among others, while it has not said who it is
-
-    def is_resting(self) -> bool:
-        """A handshake is no request: it gives way."""
-        return True
-
-    def evict(self) -> None:
-        """Close, for another client that has come."""
-        self._transport.abort()
-
-    def shutdown(self) -> None:
-        """Close, as the server ends: uvicorn calls this."""
-        self._transport.abort()
-
-    def _refuse_plain(self) -> None:
-        """Answer a client that speaks HTTP without TLS."""
-        COMPLAINTS.note("Refused a request: plain HTTP at a port of TLS")
-        received = Received(b"", b"", b"http", self._peer)
-        if self._listener.tell is not None:
-            self._listener.tell(received, ("plain-http",))
-        self._part()
-        self._refusal = Refusal(self._socket, self._loop, ("plain-http",), received.request_id)
-        self._timer = self._refusal.timer
-
-    def _late(self) -> None:
-        if self._listener.tell is not None:
-            self._listener.tell(Received(b"", b"", b"https", self._peer), ("request-timeout",))
-        self._transport.abort()
 
 
 class TlsTransport(asyncio.Transport):
