@@ -10,8 +10,8 @@ from typing import Final
 from univocal.asgi.client import ScopeClient
 from univocal.asgi.glance import adds_date
 from univocal.asgi.handlers import HandlerCall, Purger
-from univocal.asgi.messages import App, ClientLeftError, Message, Receive, Scope, Send, fields_of
-from univocal.asgi.scope import respell
+from univocal.asgi.messages import App, ClientLeftError, Message, Scope, fields_of
+from univocal.asgi.scope import AsgiRequest, respell
 from univocal.engine.broadcast import CutShortError
 from univocal.engine.engine import Engine
 from univocal.engine.exchange import Exchange
@@ -47,22 +47,16 @@ class Application:
     request that is made once more when the client's task has ended.
     """
 
-    def __init__(
-        self,
-        mounted: Mounted,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        admission: Admission,
-        begun: tuple[float, float],
-    ) -> None:
+    def __init__(self, mounted: Mounted, asked: AsgiRequest, admission: Admission) -> None:
         self.takes_targets: Final = False
         self._admission = admission
         self.max_body = admission.max_body
         self._mounted = mounted
-        self._scope = scope
-        self.client = client = ScopeClient(scope, receive, send, dated=adds_date(receive, send))
-        self.exchange = Exchange(mounted.engine, client, admission, self, _RECEIVED, begun)
+        self._scope = asked.scope
+        self.client = client = ScopeClient(
+            asked.scope, asked.receive, asked.send, dated=adds_date(asked.receive, asked.send)
+        )
+        self.exchange = Exchange(mounted.engine, client, admission, self, _RECEIVED, asked.begun)
         client.exchange = self.exchange
         self.closed = False  # the client's task has ended
         self.error: Exception | None = None  # of a call whose exchange was answered otherwise, or will be

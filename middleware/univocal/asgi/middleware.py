@@ -20,7 +20,7 @@ from univocal.asgi.handlers import HandlerCall, Purges
 from univocal.asgi.handshake import WatchedSend, refuse_handshake
 from univocal.asgi.messages import App, Receive, Scope, Send, with_pairs
 from univocal.asgi.passage import Passage
-from univocal.asgi.scope import below_root, request_line, respell
+from univocal.asgi.scope import AsgiRequest, below_root, request_line, respell
 from univocal.cache.decide import Refuse, Reuse, revalidation
 from univocal.cache.rules import Rules
 from univocal.engine.audience import Listener
@@ -269,7 +269,8 @@ class CacheMiddleware:
         messages = arrival.messages
         if messages is None:
             begun = arrival.begun, arrival.ticks
-            await self._exchange(with_pairs(scope), receive, send, arrival.line, begun, arrival.plan)
+            asked = AsgiRequest(with_pairs(scope), receive, send, arrival.line, begun)
+            await self._exchange(asked, arrival.plan)
             return
         try:
             start, body = messages
@@ -349,7 +350,7 @@ class CacheMiddleware:
         canonical, decision = admission.canonical, admission.decision
         stopped = isinstance(decision, Order) or (_reasons(admission) and not _asks_cache_alone(decision))
         if canonical is None or stopped:
-            await self._exchange(scope, receive, send, line, begun)
+            await self._exchange(AsgiRequest(scope, receive, send, line, begun))
             return
         watched = WatchedSend(send, begun)
         request = admission.request
@@ -359,36 +360,24 @@ class CacheMiddleware:
         finally:
             self.engine.audience.announce(watched.outcome(admission, ()))
 
-    async def _exchange(
-        self,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        line: Received,
-        begun: tuple[float, float],
-        plan: Plan | None = None,
-    ) -> None:
-        admission = self._admit(scope, line, begun[0], plan)
+    async def _exchange(self, asked: AsgiRequest, plan: Plan | None = None) -> None:
+        admission = self._admit(asked.scope, asked.line, asked.begun[0], plan)
         if self._on_refused is not None and may_be_answered(admission):
-            await self._refuse(scope, receive, send, admission, begun)
-            return
-        if self._forwarding is not None:
-            await self._forward(self._forwarding, scope, receive, send, admission, begun)
-        elif plan is not None and self._is_unheard and self.gate.passes(admission, begun[0]):
-            await Passage(self._mounted, scope, receive, send, admission, begun).run()
+            watched = WatchedSend(asked.send, asked.begun)
+            try:
+                await answer_refused(self._on_refused, asked.scope, asked.receive, watched, admission)
+            finally:
+                self.engine.audience.announce(watched.outcome(admission, admission.reasons))
+        elif self._forwarding is not None:
+            await self._forward(self._forwarding, asked, admission)
+        elif plan is not None and self._is_unheard and self.gate.passes(admission, asked.begun[0]):
+            await Passage(self._mounted, asked, admission).run()
         else:
-            await Application(self._mounted, scope, receive, send, admission, begun).answer()
+            await Application(self._mounted, asked, admission).answer()
 
-    async def _forward(
-        self,
-        origin: Forwarding,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        admission: Admission,
-        begun: tuple[float, float],
-    ) -> None:
+    async def _forward(self, origin: Forwarding, asked: AsgiRequest, admission: Admission) -> None:
         """Answer by our own proxy, past ASGI."""
+        scope, receive, send = asked.scope, asked.receive, asked.send
         client = ScopeClient(scope, receive, send, dated=adds_date(receive, send))
         reception = Reception(
             receive,
@@ -397,7 +386,7 @@ class CacheMiddleware:
             limit=admission.max_body,
         )
         client.exchange = exchange = Exchange(
-            self.engine, client, admission, origin, reception.content, begun
+            self.engine, client, admission, origin, reception.content, asked.begun
         )
         try:
             exchange.begin()
@@ -414,17 +403,6 @@ class CacheMiddleware:
             await client.give_up(fault(scope["headers"]))
             error, traceback = exchange.error
             raise error.with_traceback(traceback)
-
-    async def _refuse(
-        self, scope: Scope, receive: Receive, send: Send, admission: Admission, begun: tuple[float, float]
-    ) -> None:
-        """Pass a request that is refused for its URL to the user's application."""
-        assert self._on_refused is not None
-        watched = WatchedSend(send, begun)
-        try:
-            await answer_refused(self._on_refused, scope, receive, watched, admission)
-        finally:
-            self.engine.audience.announce(watched.outcome(admission, admission.reasons))
 
     def _admit(self, scope: Scope, line: Received, now: float, plan: Plan | None = None) -> Admission:
         """Ask the gate; refuse a target, too, that would leave the application's root path."""

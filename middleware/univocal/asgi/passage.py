@@ -7,8 +7,8 @@ from dataclasses import replace
 from univocal.asgi.application import Application, Call, Mounted, head_of
 from univocal.asgi.glance import adds_date
 from univocal.asgi.handlers import HandlerCall
-from univocal.asgi.messages import Message, Receive, Scope, Send
-from univocal.asgi.scope import respell
+from univocal.asgi.messages import Message
+from univocal.asgi.scope import AsgiRequest, respell
 from univocal.cache.facts import Fetched
 from univocal.cache.forms import is_compressible
 from univocal.cache.personal import oddities
@@ -25,21 +25,12 @@ class Passage:
     Only the head is judged. Once it may be stored, or is special, there is an exchange as for any request.
     """
 
-    def __init__(
-        self,
-        mounted: Mounted,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-        admission: Admission,
-        begun: tuple[float, float],
-    ) -> None:
+    def __init__(self, mounted: Mounted, asked: AsgiRequest, admission: Admission) -> None:
         canonical = admission.canonical
         assert canonical is not None
         self._mounted = mounted
-        self._scope, self._receive, self._send = scope, receive, send
-        self._admission, self._begun = admission, begun
-        self._dated = adds_date(receive, send)
+        self._asked, self._admission = asked, admission
+        self._dated = adds_date(asked.receive, asked.send)
         self._number = mounted.engine.gate.tiers.number
         self._handler = HandlerCall(mounted.cache, canonical)
         self._is_asked = self._is_left = self._is_started = False
@@ -49,7 +40,7 @@ class Passage:
     async def run(self) -> None:
         """Call the application; raises its errors."""
         request = self._admission.request
-        scope = respell(self._scope, self._admission, request.method, request.fields)
+        scope = respell(self._asked.scope, self._admission, request.method, request.fields)
         try:
             await self._handler.run(self._mounted.app(scope, self._hear, self._say))
         except Exception as error:
@@ -77,10 +68,8 @@ class Passage:
 
     def _take_over(self) -> Call:
         """Go on as an exchange, whose response was asked for when the call began."""
-        admission = replace(self._admission, asked=(self._begun[0], self._number))
-        application = Application(
-            self._mounted, self._scope, self._receive, self._send, admission, self._begun
-        )
+        admission = replace(self._admission, asked=(self._asked.begun[0], self._number))
+        application = Application(self._mounted, self._asked, admission)
         self._application, self._is_started = application, True
         self._call = call = application.take_over(self._handler)
         call.asked, call.told = self._is_asked, self._is_left
@@ -90,7 +79,7 @@ class Passage:
         """The server's own message: a request that is passed by has no content."""
         if self._call is not None:
             return await self._call.receive()
-        message = await self._receive()
+        message = await self._asked.receive()
         if message["type"] == "http.request":
             self._is_asked = True
             return message
@@ -110,7 +99,7 @@ class Passage:
                 call = self._take_over()
         elif call is None and not self._is_started:
             call = self._take_over()  # an interim response, or one out of turn
-        await (self._send(message) if call is None else call.send(message))
+        await (self._asked.send(message) if call is None else call.send(message))
 
     def _passed_fields(self, message: Message) -> list[tuple[bytes, bytes]] | None:
         """The fields of a response that is passed on; None for one that may be stored, or is special."""
@@ -123,7 +112,7 @@ class Passage:
         if rules.compress and is_compressible(status, response.fields):
             return None
         now = self._mounted.engine.clock()
-        judged = verdict(canonical.key, Fetched(request, response, self._begun[0], now), rules)
+        judged = verdict(canonical.key, Fetched(request, response, self._asked.begun[0], now), rules)
         if not isinstance(judged, Unstorable):
             return None
         odd = NO_NAMES if request.names <= rules.ordinary else oddities(request, rules.ordinary)

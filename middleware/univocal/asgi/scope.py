@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from univocal.asgi.messages import Scope
+from univocal.asgi.messages import Receive, Scope, Send
 from univocal.http.authority import of_socket
 from univocal.http.forward import sender_fields
 from univocal.http.grammar import split_absolute
@@ -27,6 +27,19 @@ _PASSED_EXTENSIONS: Final = frozenset(("tls", INTERIM, EARLY_HINT, "websocket.ht
 
 
 _SCHEMES: Final = {"http": b"http", "https": b"https", "ws": b"http", "wss": b"https"}
+
+
+class AsgiRequest:
+    """A request as the server hands it over, and the time: seconds since the epoch, and ticks."""
+
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, line: Received, begun: tuple[float, float]
+    ) -> None:
+        self.scope = scope
+        self.receive = receive
+        self.send = send
+        self.line = line
+        self.begun = begun
 
 
 def request_line(scope: Mapping[str, Any]) -> Received:

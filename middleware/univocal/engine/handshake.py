@@ -5,14 +5,12 @@ from __future__ import annotations
 import time
 from typing import Protocol, cast
 
-from univocal.engine.engine import Engine
 from univocal.engine.exchange import _MOVES, Exchange, Step
 from univocal.engine.flight import Flight
 from univocal.forward.tunnel import Tunnel
 from univocal.http.messages import Fields, Response
-from univocal.http.roles import Client, Content, Origin
+from univocal.http.roles import Client
 from univocal.http.upgrade import WEBSOCKET, Line, Switching
-from univocal.judge.admission import Admission
 from univocal.judge.cache_status import Handling
 
 
@@ -27,20 +25,7 @@ class SwitchingClient(Client, Protocol):
 class Handshake(Exchange):
     """An exchange that may end as a tunnel; its Outcome is told when that ends."""
 
-    __slots__ = ("_tunnel",)
-
-    # Named arguments: compiled, `super().__init__(*arguments)` passes their tuple as the first of them.
-    def __init__(
-        self,
-        engine: Engine,
-        client: Client,
-        admission: Admission,
-        origin: Origin,
-        content: Content | None = None,
-        begun: tuple[float, float] | None = None,
-    ) -> None:
-        super().__init__(engine, client, admission, origin, content, begun)
-        self._tunnel: Tunnel | None = None
+    _tunnel: Tunnel | None = None
 
     def cancel(self) -> None:
         if self._tunnel is None:

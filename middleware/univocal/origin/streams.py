@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from typing import Final
 
 from univocal.http.messages import Fields, Response
@@ -44,19 +44,18 @@ _SAME: Final[tuple[tuple[type[TransportError], type[httpx.TransportError]], ...]
 
 def as_httpx(error: Exception) -> Exception:
     """The error of httpx for a TransportError, which is its cause; any other error as it is."""
-    for ours, theirs in _SAME:
-        if isinstance(error, ours):
-            other = theirs(str(error))
-            other.__cause__ = error
-            return other
-    return error
+    return _turned(error, _SAME)
 
 
 def as_ours(error: Exception) -> Exception:
     """The TransportError for an error of an httpx transport, which is its cause; any other error as it is."""
-    for ours, theirs in _SAME:
-        if isinstance(error, theirs):
-            other = ours(str(error))
+    return _turned(error, ((theirs, ours) for ours, theirs in _SAME))
+
+
+def _turned(error: Exception, pairs: Iterable[tuple[type[Exception], type[Exception]]]) -> Exception:
+    for from_this, to_that in pairs:
+        if isinstance(error, from_this):
+            other = to_that(str(error))
             other.__cause__ = error
             return other
     return error
