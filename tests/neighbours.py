@@ -23,7 +23,7 @@ from univocal.server.turn import Responder, Service, Turn
 from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Keys, Selector
-from univocal.store.tiers import MemoryTier, Satisfies, TierLease
+from univocal.store.tiers import MemoryTier, Satisfies
 
 HOST = b"en.example"
 FRESH = [(b"cache-control", b"max-age=60")]
@@ -306,21 +306,21 @@ class SlowTier(MemoryTier):
         else:
             call()
 
-    def commit(self, lease: TierLease, stored: Stored) -> bool:
+    def commit(self, lease: Lease, stored: Stored) -> bool:
         self._owe(lease, stored)
         return True
 
-    def drop(self, lease: TierLease, selector: Selector, now: float) -> None:
+    def drop(self, lease: Lease, selector: Selector, now: float) -> None:
         super().drop(lease, selector, now)
         self._owe(lease, selector)
 
-    def _owe(self, lease: TierLease, owed: Stored | Selector) -> None:
+    def _owe(self, lease: Lease, owed: Stored | Selector) -> None:
         assert isinstance(lease, Lease)
         self._owed.setdefault(lease, []).append(owed)
 
     def fill(
         self,
-        lease: TierLease,
+        lease: Lease,
         request: Request,
         judge: Satisfies,
         then: Callable[[bool], None],
@@ -333,7 +333,7 @@ class SlowTier(MemoryTier):
 
         self._hold("fill", found)
 
-    def keeps(self, lease: TierLease, stored: Stored, now: float, then: Callable[[bool], None]) -> None:
+    def keeps(self, lease: Lease, stored: Stored, now: float, then: Callable[[bool], None]) -> None:
         self._hold("keeps", lambda: super(SlowTier, self).keeps(lease, stored, now, then))
 
     def recall(
@@ -342,7 +342,7 @@ class SlowTier(MemoryTier):
         self._hold("recall", lambda: then([*self.memory.lookup(key), *self.elsewhere]))
 
     def invalidate(
-        self, selectors: Iterable[Selector], now: float, lease: TierLease | None, then: Callable[[], None]
+        self, selectors: Iterable[Selector], now: float, lease: Lease | None, then: Callable[[], None]
     ) -> None:
         meant = [*selectors]
 
@@ -358,7 +358,7 @@ class SlowTier(MemoryTier):
         left = (one for one in self.elsewhere if not selector.means(one))
         self.elsewhere[:] = left
 
-    def end(self, lease: TierLease, then: Callable[[], None]) -> None:
+    def end(self, lease: Lease, then: Callable[[], None]) -> None:
         def settle() -> None:
             assert isinstance(lease, Lease)
             for owed in self._owed.pop(lease, []):

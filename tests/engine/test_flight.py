@@ -10,9 +10,9 @@ from univocal.engine.broadcast import WINDOW, CutShortError
 from univocal.engine.flight import _NEXT, Flight, FlightPhase
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Field, values
+from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything
-from univocal.store.tiers import TierLease
 
 UNREACHABLE = RefusedError("origin-unreachable")
 
@@ -829,7 +829,7 @@ def test_behind_another_node_s_hanging_refresh_one_request_asks() -> None:
 class WaitingTier(SlowTier):
     """Another node's fetch was waited for, and stored nothing."""
 
-    def begin(self, key: bytes, now: float, since: int | None = None) -> TierLease:
+    def begin(self, key: bytes, now: float, since: int | None = None) -> Lease:
         lease = super().begin(key, now, since)
         lease.waited = True
         return lease

@@ -102,7 +102,7 @@ def gate_of(runtime):
                 if isinstance(begun, Stored) and (done := complete(begun, target)) is not None:
                     lease = gate.tiers.begin(found.key, NOW - 10)
                     gate.tiers.commit(lease, done)
-                    gate.tiers.release(lease)
+                    gate.tiers.memory.release(lease)
     return gate
 
 
@@ -280,7 +280,7 @@ def store(gate, body=b"content", target=b"/z", host=HOSTS[0]):
     )
     lease = gate.tiers.begin(begun.key, NOW)
     assert gate.tiers.commit(lease, complete(begun, body))
-    gate.tiers.release(lease)
+    gate.tiers.memory.release(lease)
 
 
 def test_a_hit_is_of_what_is_stored_now():

@@ -16,14 +16,13 @@ from univocal.cache.succession import selected
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Request
 from univocal.store.journal import Purge
+from univocal.store.leases import FetchLease, Numbered
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags, Variants
 from univocal.store.roles import (
     BOUND,
     BeyondHorizonError,
     Entries,
-    FetchLease,
-    Numbered,
     Purges,
     StoreUnavailableError,
     Watcher,
@@ -281,7 +280,7 @@ class Laws(RuleBasedStateMachine):
             tier.fill(lease, request, judge, done.set_result, joined=True)
             if await done:
                 tier.end(lease, lambda: None)
-                tier.release(lease)
+                tier.memory.release(lease)
                 return None
             fields = [(b"vary", b"accept"), (b"cache-control", b"max-age=60")]
             fields += [(b"xkey", b" ".join(sorted(tags)))] if tags else []
@@ -314,7 +313,7 @@ class Laws(RuleBasedStateMachine):
         ended = asyncio.get_running_loop().create_future()
         tier.end(fetch.lease, lambda: ended.set_result(None))
         await ended
-        tier.release(fetch.lease)
+        tier.memory.release(fetch.lease)
 
     @rule()
     def look_around(self) -> None:

@@ -180,7 +180,7 @@ async def store(tier: SharedTier, stored: Stored) -> None:
     assert tier.commit(lease, stored)
     tier.end(lease, lambda: ended.set_result(None))
     await ended
-    tier.release(lease)
+    tier.memory.release(lease)
 
 
 def tagged() -> Stored:
@@ -199,7 +199,7 @@ async def filled(tier: SharedTier) -> Sequence[Stored]:
     tier.fill(lease, Request(b"GET", b"/", []), judge, done.set_result, joined=False)
     await done
     tier.end(lease, lambda: None)
-    tier.release(lease)
+    tier.memory.release(lease)
     return served
 
 

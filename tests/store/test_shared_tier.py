@@ -13,9 +13,12 @@ from support import stored_response
 from univocal.cache.stored import Stored
 from univocal.http.messages import Request
 from univocal.store.journal import Purge
+from univocal.store.leases import FetchLease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Selector, Tags
-from univocal.store.roles import BOUND, FetchLease
+from univocal.store.roles import (
+    BOUND,
+)
 from univocal.store.shared import SharedTier
 
 KEY = KEYS[0]
@@ -41,7 +44,7 @@ class One:
         ended = asyncio.get_running_loop().create_future()
         self.tier.end(lease, lambda: ended.set_result(None))
         await ended
-        self.tier.release(lease)
+        self.tier.memory.release(lease)
 
     async def put(self, body: bytes = b"body") -> bool:
         lease = self.tier.begin(KEY, self.now)

@@ -13,7 +13,7 @@ from store.model import ModelEntries, ModelPurges, ModelServer, tier_over
 from support import KEY, NOW, store_long_urls, stored_response
 from univocal.cache.stored import Stored
 from univocal.http.messages import Request
-from univocal.store.leases import MOST_BANS, Lease
+from univocal.store.leases import MOST_BANS
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Pattern
 from univocal.store.shared import SharedTier
@@ -70,11 +70,11 @@ def test_a_purge_spares_the_lease_that_knows_of_it() -> None:
 def test_what_was_reserved_can_be_given_back_in_part() -> None:
     tiers = MemoryTier(MemoryStore(max_object_bytes=100))
     lease = tiers.begin(KEY, NOW)
-    assert tiers.reserve(lease, 100)
-    assert not tiers.reserve(lease, 1)
-    assert tiers.reserve(lease, -40)
-    assert tiers.reserve(lease, 40)
-    tiers.release(lease)
+    assert tiers.memory.reserve(lease, 100)
+    assert not tiers.memory.reserve(lease, 1)
+    assert tiers.memory.reserve(lease, -40)
+    assert tiers.memory.reserve(lease, 40)
+    tiers.memory.release(lease)
     assert tiers.memory.stats.reserved == 0
 
 
@@ -133,8 +133,7 @@ async def test_what_is_not_confirmed_ends_all_the_same() -> None:
     tiers.end(lease, lambda: told.append("ended"))
     await idle()
     assert sorted(told) == ["ended", "invalid"]
-    assert not isinstance(lease, Lease)
-    assert not lease.local.live
+    assert not lease.live
     tiers._owed.clear()
 
 

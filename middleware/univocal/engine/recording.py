@@ -32,8 +32,10 @@ from univocal.http.messages import Response
 from univocal.http.states import moves
 from univocal.http.subclassing import mypyc_attr
 from univocal.judge.admission import Admission
+from univocal.store.leases import Lease
+from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Variants
-from univocal.store.tiers import TierLease, Tiers, is_among
+from univocal.store.tiers import Tiers, is_among
 
 # The bytes that a chunk takes besides its own: content in crumbs takes more than its length.
 _OBJECT: Final = sys.getsizeof(b"") + 8
@@ -46,8 +48,8 @@ class KeptContent:
     `whole` is all of the content once it is complete. `has_room` is true once the lease has reserved any.
     """
 
-    def __init__(self, tiers: Tiers, lease: TierLease | None) -> None:
-        self._tiers = tiers
+    def __init__(self, memory: MemoryStore, lease: Lease | None) -> None:
+        self._memory = memory
         self.lease = lease  # None: nothing can be kept yet
         self.chunks: list[bytes] = []
         self._ahead = 0  # bytes reserved for content that is still to come
@@ -66,7 +68,7 @@ class KeptContent:
         """
         room = length + _OBJECT
         assert self.lease is not None
-        if not self._tiers.reserve(self.lease, room):
+        if not self._memory.reserve(self.lease, room):
             return False
         self._ahead = room
         self.has_room = True
@@ -111,7 +113,7 @@ class KeptContent:
 
     def _reserve(self, nbytes: int, *, unread: bool = False) -> bool:
         assert self.lease is not None
-        return self._tiers.reserve(self.lease, nbytes, unread=unread)
+        return self._memory.reserve(self.lease, nbytes, unread=unread)
 
 
 class State(Enum):
@@ -169,12 +171,12 @@ class Recording:
         self.began, number = admission.asked or (clock(), tiers.number)
         self._shared = shared
         self._since = None if shared else number  # of the last purge before it
-        self.lease: TierLease | None = None
+        self.lease: Lease | None = None
         if self._since is None:
             self.lease = tiers.begin(self._key, self.began)
         self._length = 0  # of the content that is kept, as the head announces it
         self._partial: Response | None = None  # while COMPLETING: the 206's head
-        self.content = KeptContent(tiers, self.lease)
+        self.content = KeptContent(tiers.memory, self.lease)
 
     @property
     def current(self) -> bool:

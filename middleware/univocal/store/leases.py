@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from univocal.cache.stored import Stored
 from univocal.http.subclassing import mypyc_attr
-from univocal.store.purge_selectors import LocalSelector
+from univocal.store.purge_selectors import LocalSelector, Selector
 
 MOST_BANS: Final = 1_000
 # Bytes that the purges since the oldest lease take; a lease older than what was dropped cannot commit.
@@ -115,11 +115,44 @@ def _number(purge: LoggedPurge) -> int:
     return purge.number
 
 
+class Numbered(NamedTuple):
+    """A stored response, and a number up to which no purge means it.
+
+    `has_content` is False for one that was read without its content.
+    """
+
+    number: int
+    stored: Stored
+    has_content: bool = True
+
+
+class FetchLease:
+    """A lease as far as the store behind memory matters to it.
+
+    `token` is drawn at random, and names it: as the cause of a purge, and as the one whose turn it is to
+    fetch, while it `has_turn`.
+    """
+
+    __slots__ = ("has_turn", "holder", "kept", "key", "owed", "seen", "token")
+
+    def __init__(self, key: bytes, token: bytes) -> None:
+        self.key = key
+        self.token = token
+        self.has_turn = False
+        self.holder = b""  # the token of the fetch that has the turn instead, where another has
+        self.seen: Sequence[Numbered] = ()  # the store's responses of this key, as they were read
+        self.owed: list[Stored | Selector] = []  # what the store hears at its end
+        self.kept: Stored | None = None  # what memory has of it
+
+
 @mypyc_attr(acyclic=True)
 class Lease:
-    """The right to commit what is being fetched, unless it is purged meanwhile."""
+    """The right to commit what is being fetched, unless it is purged meanwhile.
 
-    __slots__ = ("began", "key", "known", "live", "passed", "reserved", "spared", "time", "waited")
+    Where a store behind memory has it, too, it is a `fetch` of that store.
+    """
+
+    __slots__ = ("began", "fetch", "key", "known", "live", "passed", "reserved", "spared", "time", "waited")
 
     def __init__(self, key: bytes, began: int, time: float) -> None:
         self.key = key
@@ -127,7 +160,8 @@ class Lease:
         self.time = time
         self.reserved = 0
         self.live = True
-        self.waited = False  # as `NodeLease.waited`
+        self.fetch: FetchLease | None = None
+        self.waited = False  # for another node's fetch, in vain if the store has no answer then
         self.spared = _NOTHING_SPARED  # purges that do not concern it
         # The last purge that was found not to concern it, and what was known of its response by then.
         self.passed = began
@@ -149,6 +183,13 @@ class Leases:
         began = self._log.number if since is None else since
         self._live[began] = self._live.get(began, 0) + 1
         return Lease(key, began, now)
+
+    def begin_anew(self, lease: Lease, now: float) -> None:
+        """Begin a lease once more: no purge until now means what is not fetched yet."""
+        self.release(lease)
+        again = self.begin(lease.key, now)
+        lease.began, lease.time, lease.live = again.began, now, True
+        lease.spared, lease.passed, lease.known = again.spared, again.passed, None
 
     def reserve(self, lease: Lease, nbytes: int, at_most: int, *, unread: bool = False) -> bool:
         """Count `nbytes` more for a lease; False if it, or all together, would have more than they may.

@@ -191,6 +191,10 @@ class MemoryStore:
         """A lease for a fetch that begins, or began at the number `since`; its taker releases it."""
         return self._leases.begin(key, now, since)
 
+    def begin_anew(self, lease: Lease, now: float) -> None:
+        """Begin a lease once more, with nothing reserved: purges until now do not mean what is fetched."""
+        self._leases.begin_anew(lease, now)
+
     def reserve(self, lease: Lease, nbytes: int, *, unread: bool = False) -> bool:
         """Set `nbytes` more aside for content under way; False if it is too large or there is no room now."""
         leases = self._leases

@@ -31,7 +31,7 @@ from typing import ClassVar, Final, NamedTuple, Protocol, TypeAlias
 from univocal.cache.stored import Stored
 from univocal.http.messages import Request
 from univocal.store.journal import Purge
-from univocal.store.leases import Lease
+from univocal.store.leases import FetchLease, Numbered
 from univocal.store.purge_selectors import Selector
 
 # Seconds within which a purge that was confirmed on one node is in force on all others.
@@ -46,54 +46,12 @@ class BeyondHorizonError(Exception):
     """Some of the purges that were asked for are not known any longer."""
 
 
-class Numbered(NamedTuple):
-    """A stored response, and a number up to which no purge means it.
-
-    `has_content` is False for one that was read without its content.
-    """
-
-    number: int
-    stored: Stored
-    has_content: bool = True
-
-
 class Holding(NamedTuple):
     """The responses that a store holds, the bytes that they take, and the most of these."""
 
     responses: int
     bytes: int
     max_bytes: int
-
-
-class FetchLease:
-    """A fetch of a key, as the store behind memory knows it.
-
-    `token` is drawn at random, and names it: as the cause of a purge, and as the one whose turn it is to
-    fetch, while it `has_turn`.
-    """
-
-    __slots__ = ("has_turn", "holder", "key", "token")
-
-    def __init__(self, key: bytes, token: bytes) -> None:
-        self.key = key
-        self.token = token
-        self.has_turn = False
-        self.holder = b""  # the token of the fetch that has the turn instead, where another has
-
-
-class NodeLease:
-    """The right to store what is being fetched, here and in the store, unless a purge means it meanwhile."""
-
-    __slots__ = ("fetch", "kept", "key", "local", "owed", "seen", "waited")
-
-    def __init__(self, key: bytes, local: Lease, fetch: FetchLease) -> None:
-        self.key = key
-        self.local = local
-        self.fetch = fetch
-        self.seen: Sequence[Numbered] = ()  # the store's responses of this key, as they were read
-        self.owed: list[Stored | Selector] = []  # what the store hears at its end
-        self.kept: Stored | None = None  # what memory has of it
-        self.waited = False  # for another node's fetch, in vain if the store has no answer then
 
 
 class Watcher(Protocol):

@@ -22,7 +22,7 @@ from univocal.http.messages import Request
 from univocal.store.codec import usable_until
 from univocal.store.eviction import Entry
 from univocal.store.journal import Journal, Purge
-from univocal.store.leases import Lease
+from univocal.store.leases import FetchLease, Lease, Numbered
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_codec import pieces_of
 from univocal.store.purge_selectors import Everything, Keys, Pattern, Selector, Variants
@@ -30,14 +30,11 @@ from univocal.store.roles import (
     BOUND,
     BeyondHorizonError,
     Entries,
-    FetchLease,
     Holding,
-    NodeLease,
-    Numbered,
     Purges,
     StoreUnavailableError,
 )
-from univocal.store.tiers import Satisfies, TierLease, Tiers, is_among
+from univocal.store.tiers import Satisfies, Tiers, is_among
 
 T = TypeVar("T")
 
@@ -67,7 +64,7 @@ _NOTHING: Final = Request(b"GET", b"", [])
 class _Cause:
     """A purge that this node publishes: the lease that it spares, and what it meant in memory."""
 
-    lease: NodeLease | None
+    lease: Lease | None
     count: int = 0
     walks: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -252,10 +249,9 @@ class SharedTier(Tiers):
     def _carry_out(self, purge: Purge) -> None:
         cause = self._causes.get(purge.cause) if purge.cause else None
         lease = cause.lease if cause is not None else None
-        kept = lease.kept if lease is not None else None
+        kept = _fetch(lease).kept if lease is not None else None
         holds = kept is not None and any(one is kept for one in self.memory.lookup(kept.key))
-        local = lease.local if lease is not None else None
-        slices = self.memory.purging(purge.selector, purge.time, sparing=local)
+        slices = self.memory.purging(purge.selector, purge.time, sparing=lease)
         first = next(slices, None)
         if cause is not None:
             cause.count += first or 0
@@ -265,8 +261,8 @@ class SharedTier(Tiers):
                 cause.walks.append(walk)
             self._hold(walk)
         gone = holds and kept is not None and not any(one is kept for one in self.memory.lookup(kept.key))
-        if gone and kept is not None and local is not None:
-            self.memory.commit(local, kept)  # the purge is about the responses before it
+        if gone and kept is not None and lease is not None:
+            self.memory.commit(lease, kept)  # the purge is about the responses before it
 
     # Within the call
 
@@ -291,40 +287,40 @@ class SharedTier(Tiers):
         until = self._purges.trusted_until()
         return now < until or (since >= until and 0.0 <= now - since <= BOUND)
 
-    def begin(self, key: bytes, now: float, since: int | None = None) -> TierLease:  # noqa: ARG002
+    def begin(self, key: bytes, now: float, since: int | None = None) -> Lease:  # noqa: ARG002
         self._follow()
-        fetch = FetchLease(key, next(self._tokens))
-        return NodeLease(key, self.memory.begin(key, now), fetch)
+        lease = self.memory.begin(key, now)
+        lease.fetch = FetchLease(key, next(self._tokens))
+        return lease
 
-    def holds(self, lease: TierLease, stored: Stored | None = None) -> bool:
+    def holds(self, lease: Lease, stored: Stored | None = None) -> bool:
         self._follow()
-        return self.memory.holds(_of(lease).local, stored)
+        return self.memory.holds(lease, stored)
 
-    def held(self, lease: TierLease) -> Sequence[Stored]:
+    def held(self, lease: Lease) -> Sequence[Stored]:
         known = self.lookup(lease.key, self.clock())
-        return [*known, *(one for one in self._valid(_of(lease).seen) if not is_among(known, one))]
+        return [*known, *(one for one in self._valid(_fetch(lease).seen) if not is_among(known, one))]
 
-    def commit(self, lease: TierLease, stored: Stored) -> bool:
-        ours = _of(lease)
+    def commit(self, lease: Lease, stored: Stored) -> bool:
         self._follow()
         if not self._is_there:
-            return self._keep(ours.local, stored)
+            return self._keep(lease, stored)
         if not self.memory.fits(stored):
-            if not (stored.reusable and self.memory.holds(ours.local, stored)):
+            if not (stored.reusable and self.memory.holds(lease, stored)):
                 return False
             older = Variants(frozenset(((stored.key, stored.vary),)), stored.response_time)
-            self.memory.purge(older, self.clock(), sparing=ours.local)  # the store alone has the new one
-        elif not self.memory.commit(ours.local, stored):
+            self.memory.purge(older, self.clock(), sparing=lease)  # the store alone has the new one
+        elif not self.memory.commit(lease, stored):
             return False
-        ours.kept = stored
-        ours.owed.append(stored)
+        fetch = _fetch(lease)
+        fetch.kept = stored
+        fetch.owed.append(stored)
         return True
 
-    def drop(self, lease: TierLease, selector: Selector, now: float) -> None:
-        ours = _of(lease)
+    def drop(self, lease: Lease, selector: Selector, now: float) -> None:
         self._follow()
-        self.memory.purge(selector, now, sparing=ours.local)
-        ours.owed.append(selector)
+        self.memory.purge(selector, now, sparing=lease)
+        _fetch(lease).owed.append(selector)
 
     def glance(self, key: bytes, now: float) -> Sequence[Stored]:
         seen = self._at_hand(key, now) if self._is_there else None
@@ -334,29 +330,29 @@ class SharedTier(Tiers):
 
     def fill(
         self,
-        lease: TierLease,
+        lease: Lease,
         request: Request,
         judge: Satisfies,
         then: Callable[[bool], None],
         *,
         joined: bool,
     ) -> None:
-        ours = _of(lease)
-        satisfied = self._filled_at_once(ours, judge, joined=joined) if self._is_there else False
+        satisfied = self._filled_at_once(lease, judge, joined=joined) if self._is_there else False
         if satisfied is None:
-            self._spawn(self._fill(ours, request, judge, joined=joined), then, otherwise=False)
+            self._spawn(self._fill(lease, request, judge, joined=joined), then, otherwise=False)
         else:
             then(satisfied)
 
-    def _filled_at_once(self, lease: NodeLease, judge: Satisfies, *, joined: bool) -> bool | None:
+    def _filled_at_once(self, lease: Lease, judge: Satisfies, *, joined: bool) -> bool | None:
         """Show `judge` what the store has at hand, and take the turn; None where that takes a wait."""
         seen = self._at_hand(lease.key, self.clock(), anew=True)
         if seen is None:
             return None
-        lease.seen = seen
+        fetch = _fetch(lease)
+        fetch.seen = seen
         if seen and judge(*self._reliable(lease.key, seen)):
             return True
-        if joined and not self._entries.take(lease.fetch):
+        if joined and not self._entries.take(fetch):
             return None
         self._begin_anew(lease)
         return False
@@ -374,7 +370,7 @@ class SharedTier(Tiers):
         self._take_in(seen)
         return seen
 
-    async def _fill(self, lease: NodeLease, request: Request, judge: Satisfies, *, joined: bool) -> bool:
+    async def _fill(self, lease: Lease, request: Request, judge: Satisfies, *, joined: bool) -> bool:
         """Show `judge` what the store has; where that does not satisfy it, the fetch begins now."""
         with suppress(StoreUnavailableError):
             if await self._satisfied(lease, request, judge, joined=joined):
@@ -383,20 +379,19 @@ class SharedTier(Tiers):
         self._begin_anew(lease)
         return False
 
-    def _begin_anew(self, lease: NodeLease) -> None:
+    def _begin_anew(self, lease: Lease) -> None:
         """Have no purge until now mean what is not fetched yet."""
         self._follow()
-        self.memory.release(lease.local)
-        lease.local = self.memory.begin(lease.key, self.clock())
+        self.memory.begin_anew(lease, self.clock())
 
-    async def _satisfied(self, lease: NodeLease, request: Request, judge: Satisfies, *, joined: bool) -> bool:
+    async def _satisfied(self, lease: Lease, request: Request, judge: Satisfies, *, joined: bool) -> bool:
         """Tell whether the store satisfies `judge`; wait for another node's fetch while it does not."""
-        loop, fetch, pause = asyncio.get_running_loop(), lease.fetch, _FIRST_PAUSE
+        loop, fetch, pause = asyncio.get_running_loop(), _fetch(lease), _FIRST_PAUSE
         until, holder = loop.time() + self._patience, b""
         while True:
             await self._catch_up()
-            wait = await self._read(lease, request, joined=joined)
-            if judge(*self._reliable(lease.key, lease.seen)):
+            wait = await self._read(fetch, request, joined=joined)
+            if judge(*self._reliable(fetch.key, fetch.seen)):
                 return True
             if not joined or fetch.has_turn or loop.time() >= until:
                 return False
@@ -411,19 +406,19 @@ class SharedTier(Tiers):
             await asyncio.sleep(min(pause, wait))
             pause = min(pause * _BACK_OFF, _MOST_PAUSE)
 
-    async def _read(self, lease: NodeLease, request: Request, *, joined: bool) -> float:
-        """Read the lease's key into memory; returns the seconds for which another may still fetch it."""
+    async def _read(self, fetch: FetchLease, request: Request, *, joined: bool) -> float:
+        """Read the key of a fetch into memory; returns the seconds for which another may still fetch it."""
         wait = 0.0
 
         async def read() -> Sequence[Numbered]:
             nonlocal wait
-            if not joined or lease.fetch.has_turn:
-                return await self._entries.lookup(lease.key, self.clock(), request)
-            numbered, wait = await self._entries.lookup_or_begin(lease.fetch, self.clock(), request)
+            if not joined or fetch.has_turn:
+                return await self._entries.lookup(fetch.key, self.clock(), request)
+            numbered, wait = await self._entries.lookup_or_begin(fetch, self.clock(), request)
             return numbered
 
-        lease.seen = await self._renumbered(read)
-        self._take_in(lease.seen)
+        fetch.seen = await self._renumbered(read)
+        self._take_in(fetch.seen)
         return wait
 
     async def _renumbered(self, read: Callable[[], Awaitable[Sequence[Numbered]]]) -> Sequence[Numbered]:
@@ -490,7 +485,7 @@ class SharedTier(Tiers):
             self.memory.commit(lease, stored)
             self.memory.release(lease)
 
-    def keeps(self, lease: TierLease, stored: Stored, now: float, then: Callable[[bool], None]) -> None:
+    def keeps(self, lease: Lease, stored: Stored, now: float, then: Callable[[bool], None]) -> None:
         if self.holds(lease, stored) or is_among(self.lookup(stored.key, now), stored):
             then(True)
         elif not self._is_there:
@@ -520,39 +515,39 @@ class SharedTier(Tiers):
         return self.lookup(key, now)
 
     def invalidate(
-        self, selectors: Iterable[Selector], now: float, lease: TierLease | None, then: Callable[[], None]
+        self, selectors: Iterable[Selector], now: float, lease: Lease | None, then: Callable[[], None]
     ) -> None:
         listed = list(selectors)
         if not listed:
             then()
             return
-        ours = None if lease is None else _of(lease)
 
         async def publish() -> None:
             for selector in listed:
                 with suppress(RefusedError):
-                    await self._publish(selector, now, ours)
+                    await self._publish(selector, now, lease)
 
         self._spawn(publish(), lambda _: then(), otherwise=None)
 
-    def let_go(self, lease: TierLease) -> None:
-        fetch = _of(lease).fetch
+    def let_go(self, lease: Lease) -> None:
+        fetch = _fetch(lease)
         if fetch.has_turn:
             self._spawn(self._entries.end(fetch), lambda _: None, otherwise=None)
 
-    def end(self, lease: TierLease, then: Callable[[], None]) -> None:
-        ours = _of(lease)
-        if ours.owed or ours.fetch.has_turn:
-            self._spawn(self._settle(ours), lambda _: then(), otherwise=None)
+    def end(self, lease: Lease, then: Callable[[], None]) -> None:
+        fetch = _fetch(lease)
+        if fetch.owed or fetch.has_turn:
+            self._spawn(self._settle(lease), lambda _: then(), otherwise=None)
         else:
-            self.memory.end(ours.local)
+            self.memory.end(lease)
             then()
 
-    async def _settle(self, lease: NodeLease) -> None:
+    async def _settle(self, lease: Lease) -> None:
         """Tell the store what came of the response: from here on other nodes have it."""
+        fetch = _fetch(lease)
         try:
-            while lease.owed:
-                match lease.owed.pop(0):
+            while fetch.owed:
+                match fetch.owed.pop(0):
                     case Stored() as stored:
                         await self._store(lease, stored)
                     case selector:
@@ -560,24 +555,24 @@ class SharedTier(Tiers):
                             await self._publish(selector, self.clock(), lease)
         except Exception:
             logger.exception("%s failed", self.name)
-        self.memory.end(lease.local)
-        if lease.fetch.has_turn:
-            await self._entries.end(lease.fetch)
+        self.memory.end(lease)
+        if fetch.has_turn:
+            await self._entries.end(fetch)
 
-    async def _store(self, lease: NodeLease, stored: Stored) -> None:
+    async def _store(self, lease: Lease, stored: Stored) -> None:
         """Store a response with the number up to which no purge means it."""
-        place = frozenset(((stored.key, stored.vary),))
-        older = [one.stored for one in lease.seen if (one.stored.key, one.stored.vary) in place]
+        place, fetch = frozenset(((stored.key, stored.vary),)), _fetch(lease)
+        older = [one.stored for one in fetch.seen if (one.stored.key, one.stored.vary) in place]
         now, private = self.clock(), stored.search is not None
         late = [one.response_time for one in older if private or one.response_time >= stored.response_time]
         if late:  # another clock may be ahead; and what only this node keeps replaces what all have
             with suppress(RefusedError):
                 await self._publish(Variants(place, max(late)), now, lease)
         self._follow()
-        if private or usable_until(stored) <= now or not self.memory.holds(lease.local, stored):
+        if private or usable_until(stored) <= now or not self.memory.holds(lease, stored):
             return
         with suppress(StoreUnavailableError, RefusedError):
-            if await self._entries.commit(lease.fetch, self._followed, stored, now):
+            if await self._entries.commit(fetch, self._followed, stored, now):
                 await self._publish(_before(stored), now, None)
 
     # Purges
@@ -586,7 +581,7 @@ class SharedTier(Tiers):
         return await self._publish(selector, now, None, counts=True)
 
     async def _publish(
-        self, selector: Selector, now: float, lease: NodeLease | None, *, counts: bool = False
+        self, selector: Selector, now: float, lease: Lease | None, *, counts: bool = False
     ) -> int:
         """Purge everywhere; returns the number of responses meant, if that `counts`.
 
@@ -594,7 +589,7 @@ class SharedTier(Tiers):
         """
         if not self._is_there:
             return self._owe(selector, now, lease)
-        token = lease.fetch.token if lease is not None else next(self._tokens)
+        token = _fetch(lease).token if lease is not None else next(self._tokens)
         cause = self._causes.setdefault(token, _Cause(lease))
         covered, least = self._journal.covered(selector), self.memory.least(selector) if counts else 0
         shared = 0
@@ -634,8 +629,8 @@ class SharedTier(Tiers):
             return len(self._valid(await self._renumbered(lambda: self._entries.remove(keys))))
         return sum([len(self._valid(await self._looked_up(key, now, _NOTHING))) for key in keys])
 
-    def _owe(self, selector: Selector, now: float, lease: NodeLease | None) -> int:
-        self.memory.purge(selector, now, sparing=lease.local if lease is not None else None)
+    def _owe(self, selector: Selector, now: float, lease: Lease | None) -> int:
+        self.memory.purge(selector, now, sparing=lease)
         if selector not in self._owed[1:]:  # the first may be on its way
             self._owed.append(selector)
         if len(self._owed) > _MOST_OWED:
@@ -723,8 +718,9 @@ def _before(stored: Stored) -> Variants:
     return Variants(frozenset(((stored.key, stored.vary),)), nextafter(stored.response_time, 0.0))
 
 
-def _of(lease: TierLease) -> NodeLease:
-    return cast("NodeLease", lease)
+def _fetch(lease: Lease) -> FetchLease:
+    """The part of a lease that the store behind memory knows."""
+    return cast("FetchLease", lease.fetch)
 
 
 async def _count_into(cause: _Cause, slices: Iterator[int]) -> None:

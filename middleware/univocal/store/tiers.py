@@ -21,7 +21,6 @@ from univocal.store.eviction import Entry
 from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Selector
-from univocal.store.roles import NodeLease
 
 T = TypeVar("T")
 
@@ -30,10 +29,11 @@ logger: Final = logging.getLogger("univocal")
 Satisfies: TypeAlias = Callable[[Sequence[Stored], Sequence[Stored]], bool]
 """Told which stored responses may be served, and which the origin may be asked about; True: one is served."""
 
+TierLease: TypeAlias = Lease
+"""The name of a lease in tiers that users have written."""
+
 # Asks for no content of what it does not select.
 _NOTHING: Final = Request(b"GET", b"", [])
-
-TierLease: TypeAlias = Lease | NodeLease
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -74,7 +74,7 @@ class Tiers:
         """True if this node knows what was purged elsewhere since then, but for the bound it promises."""
 
     @abstractmethod
-    def begin(self, key: bytes, now: float, since: int | None = None) -> TierLease:
+    def begin(self, key: bytes, now: float, since: int | None = None) -> Lease:
         """A lease for a fetch: its response must not outlive a purge from now on, or `since` that number."""
 
     @property
@@ -86,42 +86,30 @@ class Tiers:
         return None
 
     @abstractmethod
-    def held(self, lease: TierLease) -> Sequence[Stored]:
+    def held(self, lease: Lease) -> Sequence[Stored]:
         """The responses of the lease's key that are stored, as far as is known here, newest first."""
 
     @abstractmethod
-    def commit(self, lease: TierLease, stored: Stored) -> bool:
+    def commit(self, lease: Lease, stored: Stored) -> bool:
         """Store a response unless it was purged since the lease began; all nodes have it at its end.
 
         False if it is known by now that it is not stored.
         """
 
     @abstractmethod
-    def drop(self, lease: TierLease, selector: Selector, now: float) -> None:
+    def drop(self, lease: Lease, selector: Selector, now: float) -> None:
         """Purge what a fetched response makes obsolete; the response's own lease stays good."""
 
-    def holds(self, lease: TierLease, stored: Stored | None = None) -> bool:
+    def holds(self, lease: Lease, stored: Stored | None = None) -> bool:
         """True if no purge since the lease began concerns its key, or the response that came."""
-        return self.memory.holds(local_of(lease), stored)
-
-    def reserve(self, lease: TierLease, nbytes: int, *, unread: bool = False) -> bool:
-        """Set `nbytes` aside for content under way, or give back a negative number of them.
-
-        False if it is too large or there is no room now; there is less for what comes `unread`, ahead of all
-        who read it.
-        """
-        return self.memory.reserve(local_of(lease), nbytes, unread=unread)
-
-    def release(self, lease: TierLease) -> None:
-        """Give back what was reserved under a lease; a second time does nothing."""
-        self.memory.release(local_of(lease))
+        return self.memory.holds(lease, stored)
 
     # With a continuation
 
     @abstractmethod
     def fill(
         self,
-        lease: TierLease,
+        lease: Lease,
         request: Request,
         judge: Satisfies,
         then: Callable[[bool], None],
@@ -134,7 +122,7 @@ class Tiers:
         """
 
     @abstractmethod
-    def keeps(self, lease: TierLease, stored: Stored, now: float, then: Callable[[bool], None]) -> None:
+    def keeps(self, lease: Lease, stored: Stored, now: float, then: Callable[[bool], None]) -> None:
         """Tell whether a response is still stored, on whichever node, softened or not."""
 
     @abstractmethod
@@ -145,7 +133,7 @@ class Tiers:
 
     @abstractmethod
     def invalidate(
-        self, selectors: Iterable[Selector], now: float, lease: TierLease | None, then: Callable[[], None]
+        self, selectors: Iterable[Selector], now: float, lease: Lease | None, then: Callable[[], None]
     ) -> None:
         """Purge on every node what a response to an unsafe request made obsolete (RFC 9111 §4.4).
 
@@ -154,11 +142,11 @@ class Tiers:
         """
 
     @abstractmethod
-    def let_go(self, lease: TierLease) -> None:
+    def let_go(self, lease: Lease) -> None:
         """Release the nodes that wait for the response."""
 
     @abstractmethod
-    def end(self, lease: TierLease, then: Callable[[], None]) -> None:
+    def end(self, lease: Lease, then: Callable[[], None]) -> None:
         """End a lease once all nodes have what was stored under it; `release` gives its room back."""
 
     # For those who can wait
@@ -200,11 +188,6 @@ def tiers_of(store: MemoryStore | Tiers) -> Tiers:
     return store if isinstance(store, Tiers) else MemoryTier(store)
 
 
-def local_of(lease: TierLease) -> Lease:
-    """The lease in memory that is a part of it."""
-    return lease if isinstance(lease, Lease) else lease.local
-
-
 def is_among(variants: Iterable[Stored], stored: Stored) -> bool:
     """Tell whether a response is one of these, softened or not."""
     return any((one.response_time, one.head) == (stored.response_time, stored.head) for one in variants)
@@ -227,25 +210,25 @@ class MemoryTier(Tiers):
     def trusted(self, since: float, now: float) -> bool:  # noqa: ARG002
         return True
 
-    def begin(self, key: bytes, now: float, since: int | None = None) -> TierLease:
+    def begin(self, key: bytes, now: float, since: int | None = None) -> Lease:
         return self.memory.begin(key, now, since)
 
     @property
     def number(self) -> int | None:
         return self.memory.number
 
-    def held(self, lease: TierLease) -> Sequence[Stored]:
+    def held(self, lease: Lease) -> Sequence[Stored]:
         return self.memory.lookup(lease.key)
 
-    def commit(self, lease: TierLease, stored: Stored) -> bool:
-        return self.memory.commit(local_of(lease), stored)
+    def commit(self, lease: Lease, stored: Stored) -> bool:
+        return self.memory.commit(lease, stored)
 
-    def drop(self, lease: TierLease, selector: Selector, now: float) -> None:
-        self.memory.purge(selector, now, sparing=local_of(lease))
+    def drop(self, lease: Lease, selector: Selector, now: float) -> None:
+        self.memory.purge(selector, now, sparing=lease)
 
     def fill(
         self,
-        lease: TierLease,  # noqa: ARG002
+        lease: Lease,  # noqa: ARG002
         request: Request,  # noqa: ARG002
         judge: Satisfies,  # noqa: ARG002
         then: Callable[[bool], None],
@@ -256,7 +239,7 @@ class MemoryTier(Tiers):
 
     def keeps(
         self,
-        lease: TierLease,
+        lease: Lease,
         stored: Stored,
         now: float,  # noqa: ARG002
         then: Callable[[bool], None],
@@ -274,11 +257,10 @@ class MemoryTier(Tiers):
         then(self.memory.lookup(key))
 
     def invalidate(
-        self, selectors: Iterable[Selector], now: float, lease: TierLease | None, then: Callable[[], None]
+        self, selectors: Iterable[Selector], now: float, lease: Lease | None, then: Callable[[], None]
     ) -> None:
-        sparing = None if lease is None else local_of(lease)
         slices = chain.from_iterable(
-            self.memory.purging(selector, now, sparing=sparing) for selector in selectors
+            self.memory.purging(selector, now, sparing=lease) for selector in selectors
         )
         if len([*islice(slices, _AT_ONCE)]) < _AT_ONCE:
             then()
@@ -290,11 +272,11 @@ class MemoryTier(Tiers):
             await asyncio.sleep(0)
         then()
 
-    def let_go(self, lease: TierLease) -> None:
+    def let_go(self, lease: Lease) -> None:
         pass
 
-    def end(self, lease: TierLease, then: Callable[[], None]) -> None:
-        self.memory.end(local_of(lease))
+    def end(self, lease: Lease, then: Callable[[], None]) -> None:
+        self.memory.end(lease)
         then()
 
     async def _purge(self, selector: Selector, now: float) -> int:

@@ -132,7 +132,7 @@ class Store:
         ended = asyncio.get_running_loop().create_future()
         self.tier.end(lease, lambda: ended.set_result(None))
         await ended
-        self.tier.release(lease)
+        self.tier.memory.release(lease)
 
     async def lookup(self, name: bytes, now: float = 0.0, request: Request | None = None) -> Sequence[Stored]:
         """The responses that the shared store has and that may be used; memory has them from now on."""

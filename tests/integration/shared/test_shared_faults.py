@@ -14,10 +14,11 @@ from contextlib import suppress
 import pytest
 
 from univocal.http.errors import RefusedError
+from univocal.store.leases import Lease
 from univocal.store.purge_selectors import Everything, Tags
 from univocal.store.redis import purges
 from univocal.store.redis.commands import ATTACH, CATCH_UP
-from univocal.store.roles import NodeLease, StoreUnavailableError
+from univocal.store.roles import StoreUnavailableError
 
 KEY = b"0123456789abcdef http en.example /wiki/A"
 
@@ -196,7 +197,7 @@ async def test_a_redis_that_hangs_holds_nobody_up(join, made, server, until, nam
     try:
         began = time.monotonic()
         assert await node.read(named("/another")) == []
-        assert isinstance(await node.store.obtain(named("/another"), nothing), NodeLease)
+        assert isinstance(await node.store.obtain(named("/another"), nothing), Lease)
         assert await node.put(made(named("/another")))
         with pytest.raises(RefusedError):
             await node.purge()
@@ -337,11 +338,11 @@ async def test_closing_leaves_a_memory_that_is_bounded(join, made):
 
 async def test_who_waits_for_another_node_is_woken_when_redis_goes(join, server):
     first, second = await join(times={"patience": 30}), await join(times={"patience": 30})
-    assert isinstance(await first.store.obtain(KEY, nothing), NodeLease)
+    assert isinstance(await first.store.obtain(KEY, nothing), Lease)
     waiting = asyncio.create_task(second.store.obtain(KEY, nothing))
     await asyncio.sleep(0.05)
     server.kill()
-    assert isinstance(await asyncio.wait_for(waiting, 2.0), NodeLease)
+    assert isinstance(await asyncio.wait_for(waiting, 2.0), Lease)
 
 
 async def test_no_socket_is_left(join, server, until):

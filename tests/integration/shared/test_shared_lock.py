@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 
+from univocal.store.leases import Lease
 from univocal.store.purge_selectors import Tags
 from univocal.store.redis import entries
-from univocal.store.roles import NodeLease
 
 KEY = b"0123456789abcdef http en.example /wiki/A"
 
@@ -55,7 +55,7 @@ async def test_nobody_waits_in_line_for_what_is_not_stored(join):
 
     async def fetched(node):
         lease = await node.store.obtain(KEY, nothing)
-        assert isinstance(lease, NodeLease)
+        assert isinstance(lease, Lease)
         asked.append(1)
         if len(asked) == 15:
             everybody.set()
@@ -72,15 +72,15 @@ async def test_nobody_waits_in_line_for_what_is_not_stored(join):
 async def test_a_dead_node_blocks_nobody_for_long(join, monkeypatch):
     monkeypatch.setattr(entries, "_TURN", 200)
     first, second = await join(), await join(times={"patience": 30})
-    assert isinstance(await first.store.obtain(KEY, nothing), NodeLease)
+    assert isinstance(await first.store.obtain(KEY, nothing), Lease)
     began = time.monotonic()
-    assert isinstance(await second.store.obtain(KEY, nothing), NodeLease)
+    assert isinstance(await second.store.obtain(KEY, nothing), Lease)
     assert 0.1 < time.monotonic() - began < 10
     monkeypatch.undo()
     # Nor does who waits wait longer than it wants to.
     third = await join(times={"patience": 0.1})
     began = time.monotonic()
-    assert isinstance(await third.store.obtain(KEY, nothing), NodeLease)
+    assert isinstance(await third.store.obtain(KEY, nothing), Lease)
     assert time.monotonic() - began < 5  # a turn is ten seconds
 
 
@@ -92,7 +92,7 @@ async def test_an_unsatisfying_result_is_not_awaited_again(join, made):
     assert not any(task.done() for task in waiting)
     await nodes[0].store.commit(lease, made())
     got = await asyncio.wait_for(asyncio.gather(*waiting), 3.0)
-    assert all(isinstance(one, NodeLease) for one in got)
+    assert all(isinstance(one, Lease) for one in got)
 
 
 async def test_a_url_purge_ends_the_turn_and_waiters_fetch_anew(join, made):
@@ -103,7 +103,7 @@ async def test_a_url_purge_ends_the_turn_and_waiters_fetch_anew(join, made):
     assert not waiting.done()
     await first.purge()
     new = await asyncio.wait_for(waiting, 1.0)
-    assert isinstance(new, NodeLease)
+    assert isinstance(new, Lease)
     assert not await first.store.commit(old, made(body=b"old"))
     assert await second.store.commit(new, made(body=b"new"))
     assert await first.read() == await second.read() == [b"new"]
@@ -142,7 +142,7 @@ async def test_leases_that_are_not_alone_neither_wait_nor_block(join, made):
     first, second = await join(), await join()
     lease = await first.store.begin(KEY)
     other = await second.store.obtain(KEY, nothing)
-    assert isinstance(other, NodeLease)
+    assert isinstance(other, Lease)
     assert await first.store.commit(lease, made(body=b"1"))
     assert await second.store.commit(other, made(body=b"2"))
     assert await first.read() == [b"2"]
@@ -164,7 +164,7 @@ async def test_whoever_gives_up_leaves_no_turn_behind(join, server):
         await first.store.release(lease)
         began = time.monotonic()
         lease = await second.store.obtain(KEY, nothing)
-        assert isinstance(lease, NodeLease)
+        assert isinstance(lease, Lease)
         assert time.monotonic() - began < 4  # the patience of a node is five seconds
         await second.store.release(lease)
     assert server.names("*:t:*") == []

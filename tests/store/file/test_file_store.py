@@ -36,9 +36,12 @@ from univocal.store.file.directory import Directory, new_in_memory
 from univocal.store.file.entries import FileEntries
 from univocal.store.file.purges import FilePurges
 from univocal.store.file.rows import EntryTable
+from univocal.store.leases import FetchLease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags, Variants
-from univocal.store.roles import FetchLease, StoreUnavailableError
+from univocal.store.roles import (
+    StoreUnavailableError,
+)
 from univocal.store.shared import SharedTier
 
 T = TypeVar("T")
@@ -82,7 +85,7 @@ async def store(tier: SharedTier, *responses: Stored) -> None:
         ends.append((lease, ended))
     for lease, ended in ends:
         await ended
-        tier.release(lease)
+        tier.memory.release(lease)
 
 
 async def served(tier: SharedTier, path: str, *, joined: bool = False) -> list[bytes]:
@@ -101,7 +104,7 @@ async def served(tier: SharedTier, path: str, *, joined: bool = False) -> list[b
     tier.fill(lease, REQUEST, judge, done.set_result, joined=joined)
     await done
     tier.end(lease, lambda: None)
-    tier.release(lease)
+    tier.memory.release(lease)
     return found
 
 

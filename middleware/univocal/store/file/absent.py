@@ -14,11 +14,10 @@ from univocal.cache.stored import Stored
 from univocal.http.messages import Request
 from univocal.store.file.ownership import InUseError
 from univocal.store.journal import Purge
+from univocal.store.leases import FetchLease, Numbered
 from univocal.store.purge_selectors import Selector
 from univocal.store.roles import (
     Entries,
-    FetchLease,
-    Numbered,
     Purges,
     StoreUnavailableError,
     Watcher,

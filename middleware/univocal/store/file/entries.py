@@ -20,16 +20,15 @@ from univocal.http.messages import Request
 from univocal.store.file.directory import Directory
 from univocal.store.file.recent import Described, Recent
 from univocal.store.file.rows import LOGGED, PATIENCE, EntryTable, Lift, Put, damage_of
+from univocal.store.leases import FetchLease, Numbered
 from univocal.store.purge_codec import decode_purge
 from univocal.store.purge_selectors import Keys, Selector, Variants
 from univocal.store.refusals import Refusals
 from univocal.store.roles import (
     BeyondHorizonError,
     Entries,
-    FetchLease,
     Holding,
     Judge,
-    Numbered,
     StoreReport,
     StoreUnavailableError,
     unreported,

@@ -31,6 +31,7 @@ from univocal.store.codec import (
 from univocal.store.file.content import SCHEMA, UNIT, Content, units_of
 from univocal.store.file.recent import UNKNOWN, Described, State
 from univocal.store.file.ring import Ring
+from univocal.store.leases import Numbered
 from univocal.store.purge_selectors import (
     Everything,
     Keys,
@@ -42,7 +43,9 @@ from univocal.store.purge_selectors import (
     located,
     url_of,
 )
-from univocal.store.roles import Numbered, StoreUnavailableError
+from univocal.store.roles import (
+    StoreUnavailableError,
+)
 
 # Seconds for which another process may be writing.
 PATIENCE: Final = 2.0

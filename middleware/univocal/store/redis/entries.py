@@ -13,6 +13,7 @@ from univocal.cache.stored import Stored
 from univocal.cache.vary import matches
 from univocal.http.messages import Request
 from univocal.store.codec import decode, encode, encode_softened, usable_until, variant
+from univocal.store.leases import FetchLease, Numbered
 from univocal.store.purge_selectors import Keys, Selector
 from univocal.store.redis.commands import (
     BEGIN,
@@ -34,7 +35,11 @@ from univocal.store.redis.commands import (
 )
 from univocal.store.redis.pipe import Word
 from univocal.store.refusals import Refusals
-from univocal.store.roles import Entries, FetchLease, Judge, Numbered, StoreUnavailableError
+from univocal.store.roles import (
+    Entries,
+    Judge,
+    StoreUnavailableError,
+)
 
 # More bytes than these are not given unless they are asked for: whoever sends a selecting field of another
 # value each time, for which nothing is stored, moves no more of a large entry than this.
