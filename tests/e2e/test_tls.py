@@ -494,6 +494,15 @@ def test_check_warns_of_names_that_no_certificate_has(
     assert (told in ended.stderr) if said else (ended.stderr == "")
 
 
+def test_check_warns_of_an_expired_certificate(univocal: Fixture, folder: Path, authority: Authority) -> None:
+    authority.issue("old", "DNS:a.example", days=-1)
+    site = "[[sites]]\nhosts = ['a.example']\nupstream = 'http://127.0.0.1:9'\n"
+    file, old = folder / "univocal.toml", authority.folder / "old"
+    file.write_text(f"[server]\ntls_cert = '{old}.pem'\ntls_key = '{old}.key'\n{site}")
+    ended = univocal("check", "--config", str(file))
+    assert (ended.returncode, ended.stderr.count("the certificate has expired")) == (0, 1)
+
+
 def test_an_expired_certificate_replaces_no_good_one(
     proxy: Fixture, connect: Fixture, folder: Path, authority: Authority
 ) -> None:

@@ -24,10 +24,11 @@ def expiries(configuration: Configuration, source: str) -> list[dict[str, Any]]:
     tables = [("", configuration.server.tls_cert)]
     tables += [(site.hosts[0], site.tls_cert) for site in configuration.sites]
     files = [(site, Path(source).parent / name) for site, name in tables if name]
-    return [{"site": site, "expires": _expiry_of_file(file)} for site, file in files]
+    return [{"site": site, "expires": expiry_of_file(file)} for site, file in files]
 
 
-def _expiry_of_file(file: Path) -> int | None:
+def expiry_of_file(file: Path) -> int | None:
+    """The end of the validity of the certificate in a file, as `expiry_of` has it; None if there is none."""
     try:
         return _expiry_then(file, file.stat().st_mtime_ns)
     except (OSError, ValueError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +18,7 @@ from univocal.uri.readings import spelled_alike
 from univocal_app.config.sites import is_tested, next_hops
 from univocal_app.config.tables import Configuration, PolicyTable
 from univocal_app.config.values import Address
-from univocal_app.run.expiry import names_of
+from univocal_app.run.expiry import expiry_of_file, names_of
 from univocal_app.run.reading import files_of, placed
 
 _AT_ONCE: Final = 16  # names, each in a thread
@@ -101,13 +102,22 @@ def doubtful(configuration: Configuration, source: str) -> list[ConfigurationErr
         warn(
             key, value, 'a value for all clients, or `bypass = ["*"]` in the `cache` table beside it', mistake
         )
+    warnings += _of_certificates(configuration, source)
+    return placed(warnings, files_of(source))
+
+
+def _of_certificates(configuration: Configuration, source: str) -> Iterator[ConfigurationError]:
+    """A warning for each certificate that has expired, or has no name for a site that it is for."""
     for key, certificate, hosts in _served_by(configuration):
-        names = names_of(Path(source).parent / certificate)
+        file = Path(source).parent / certificate
+        names, expires = names_of(file), expiry_of_file(file)
         others = [host for host in hosts if names.isdisjoint((host, "*." + host.partition(".")[2]))]
         if others:
             mistake = f"the certificate has no name for {', '.join(others[:3])}: clients will refuse it"
-            warn(key, certificate, "a certificate for these names", mistake)
-    return placed(warnings, files_of(source))
+            yield ConfigurationError(source, key, certificate, "a certificate for these names", mistake)
+        if expires is not None and expires <= time.time():
+            mistake = "the certificate has expired: clients will refuse it"
+            yield ConfigurationError(source, key, certificate, "a certificate that is valid now", mistake)
 
 
 def _unsent(configuration: Configuration) -> Iterator[tuple[str, str]]:
