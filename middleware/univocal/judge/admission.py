@@ -268,6 +268,9 @@ class Gate:
         decision = decide(request, held, rules, now)
         if canonical.loose:
             return held, _unstored(decision)
+        # No flight asks for what only-if-cached refuses: another process may have stored it.
+        if isinstance(decision, Refuse) and (behind := self.tiers.glance(canonical.key, now)):
+            held, decision = behind, decide(request, behind, rules, now)
         if self.failures.any:
             decision = self._spared(decision, request, rules, now)
         if not isinstance(decision, Forward):

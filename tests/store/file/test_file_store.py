@@ -18,9 +18,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import httpx
 import pytest
 
 from support import stored_response
+from univocal import CacheMiddleware
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.http.errors import ConfigurationError, RefusedError
@@ -106,6 +108,25 @@ async def served(tier: SharedTier, path: str, *, joined: bool = False) -> list[b
     tier.end(lease, lambda: None)
     tier.memory.release(lease)
     return found
+
+
+async def test_only_if_cached_finds_what_another_process_has_stored(opened: Open) -> None:
+    async def page(scope: Any, receive: Any, send: Any) -> None:
+        fields = [(b"cache-control", b"max-age=60")]
+        await send({"type": "http.response.start", "status": 200, "headers": fields})
+        await send({"type": "http.response.body", "body": b"content"})
+
+    first, second = [httpx.ASGITransport(CacheMiddleware(page, store=await opened())) for _ in range(2)]
+    async with httpx.AsyncClient(transport=first) as one, httpx.AsyncClient(transport=second) as other:
+        await one.get("http://a.example/")
+        for number in range(3):  # from the second on, its event loop reads
+            await other.get(f"http://a.example/{number}")
+        asked, late = {"Cache-Control": "only-if-cached"}, time.monotonic() + 5
+        while (answer := await other.get("http://a.example/", headers=asked)).status_code != 200:
+            assert time.monotonic() < late
+            await asyncio.sleep(0.01)
+        assert answer.text == "content"
+        assert (await other.get("http://a.example/none", headers=asked)).status_code == 504
 
 
 async def test_what_one_process_stores_the_others_have(opened: Open) -> None:
