@@ -194,3 +194,18 @@ def test_a_reload_meanwhile_asks_again() -> None:
     assert (len(house.server.asked), house.origin.asked) == (2, [])
     house.server.last.answers(fields=[(b"x-user", b"anna")])
     assert len(house.origin.asked) == 1
+
+
+def test_a_refresh_in_the_background_is_its_users_own() -> None:
+    house = Guarded(names=())
+    stale = [(b"cache-control", b"max-age=1, stale-while-revalidate=600")]
+    allowed(house, b"/a", COOKIE, user=b"")
+    house.origin.last.answers(b"anna's", fields=stale)
+    house.clock.now += 5
+    assert allowed(house, b"/a", COOKIE, (b"range", b"bytes=0-1"), user=b"").body == b"an"
+    assert len(house.origin.asked) == 2
+    assert COOKIE in house.sent()
+    assert b"range" not in dict(house.sent())
+    house.origin.last.answers(b"anna's, again", fields=stale)
+    assert allowed(house, b"/a", COOKIE, user=b"").body == b"anna's, again"
+    assert allowed(house, b"/a", (b"cookie", b"session=bert"), user=b"").status == 0

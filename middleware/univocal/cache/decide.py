@@ -352,10 +352,11 @@ def revalidation(request: Request, stored: Stored, rules: Rules) -> tuple[Reques
     """The request and the decision with which a response served stale is fetched again in the background.
 
     The request is our own: of the client's fields it has the selecting and the ordinary ones. So what comes
-    holds for all whom the stored response answers, and no client provokes it.
+    holds for all whom the stored response answers, and no client provokes it. A response that is kept for
+    one user is fetched again with that user's own fields.
     """
-    carried = (rules.ordinary | {name for name, _ in stored.vary}) - READS
-    fields = [field for field in request.fields if field[0] in carried]
+    carried = rules.ordinary | {name for name, _ in stored.vary} | (request.names if request.user else set())
+    fields = [field for field in request.fields if field[0] in carried - READS]
     usable = stored.stale_usable or stored.stale_if_error > 0
     return replace(request, method=b"GET", fields=fields), _ask(
         stored, "stale", True, stored if usable else None
