@@ -32,17 +32,7 @@ async def seen(front, target, method="GET"):
 @pytest.mark.parametrize("http", SERVERS)
 async def test_every_server_shows_the_bytes_of_an_ordinary_target(serve, http):
     front = await serve(seeing, http=http)
-    for target in (
-        b"/",
-        b"/a%28b%29",
-        b"/a%2fb/%2F",
-        b"/a/../b",
-        b"/a?b=%28",
-        b"//a",
-        b"/%",
-        b"/a;b",
-        b"/a%00",
-    ):
+    for target in b"/ /a%28b%29 /a%2fb/%2F /a/../b /a?b=%28 //a /% /a;b /a%00".split():
         assert await seen(front, target) == target
 
 

@@ -64,16 +64,7 @@ def reason(gate, target, method=b"GET"):
 @pytest.mark.parametrize(
     "target",
     [
-        *(
-            b"/admin",
-            b"/admin/",
-            b"/admin/x",
-            b"//admin/x",
-            b"///admin",
-            b"/./admin",
-            b"/ADMIN/x",
-            b"/%41dmin",
-        ),
+        *b"/admin /admin/ /admin/x //admin/x ///admin /./admin /ADMIN/x /%41dmin".split(),
         *(b"/admin%2Fx", b"/%2Fadmin", b"/x/..%2Fadmin", b"/x/..%5Cadmin", b"/%5Cadmin", b"/admin%5Cx"),
         *(b"/admin;x/y", b"/admin;/y", b"/admin;jsessionid=1/y", b"//admin;x/y", b"/x/..;/admin"),
         *(b"/;x%2Fy/admin", b"/;/admin", b"/ADMIN/%25FF", b"/%2561dmin", b"/%25%32%46admin"),

@@ -213,32 +213,8 @@ def verdicts() -> Callable[[Report], dict[str, str]]:
 
 # Random spellings
 
-PUTS = [
-    b"/",
-    b"/.",
-    b"/%2e",
-    b"/zq/..",
-    b"/zq/%2E.",
-    b"//..",
-    b"/zq//..",
-    b";x=1",
-    b"%2F",
-    b"%2f..",
-    b"/..;",
-    b"/..",
-]
-ENDS = [
-    b"/",
-    b"?",
-    b"index.html",
-    b"/index.html",
-    b"?utm_source=x",
-    b";jsessionid=1",
-    b"/.",
-    b"/..",
-    b"//",
-    b"&a=1",
-]
+PUTS = b"/ /. /%2e /zq/.. /zq/%2E. //.. /zq//.. ;x=1 %2F %2f.. /..; /..".split()
+ENDS = b"/ ? index.html /index.html ?utm_source=x ;jsessionid=1 /. /.. // &a=1".split()
 
 
 def respelled(target: bytes, chance: random.Random) -> bytes:
