@@ -2,10 +2,9 @@
 
 import pytest
 
-from univocal import CacheMiddleware, ConfigurationError, Profile, Site, Sites, builtin_profiles
+from univocal import CacheMiddleware, Profile, Site, Sites
 
 LINK = '<http://en.example/a(b)>; rel="canonical"'
-OBSERVING = Profile.load('extends = "mediawiki"\n[reject]\nsequences = ["backslash"]\nmode = "observe"\n')
 
 
 @pytest.fixture
@@ -17,28 +16,6 @@ def told(application, client_of, clock):
         return client_of(CacheMiddleware(application, None, sites=Sites([site]), clock=clock))
 
     return build
-
-
-@pytest.mark.parametrize(
-    ("profile", "method", "target", "reaches"),
-    [
-        ("mediawiki", "POST", "/%28", b"/("),
-        ("mediawiki", "PUT", "/%28", b"/("),
-        ("mediawiki", "OPTIONS", "/%28", b"/("),
-        ("mediawiki", "GET", "/(", b"/("),
-        (Profile.load("reject.sequences = []"), "GET", "/a#b", b"/a"),
-        # Clients would not send these as they are told: they would be redirected for ever.
-        (Profile.load('path.decode = "|"'), "GET", "/%7C%61", b"/|a"),
-        (Profile.load('path.decode = "5C"'), "GET", "/%5C%61", b"/\\a"),
-        (Profile.load('path.dot_segments = "keep"'), "GET", "/%61/../b", b"/a/../b"),
-        (Profile.load('query.ring = "nginx-uri"'), "GET", "/?a=%27", b"/?a='"),
-        (OBSERVING, "GET", "/%61\\b", b"/%61\\b"),
-    ],
-)
-async def test_anything_else_is_served(told, application, profile, method, target, reaches):
-    answer = await told(301, profile)(target, method)
-    assert answer.status == 200
-    assert application.targets == [reaches]
 
 
 async def test_a_declared_charset_is_no_reason_to_redirect(told):
@@ -67,12 +44,3 @@ async def test_an_error_and_an_unsafe_request_have_no_link(told, application):
     assert (await client("/a%28b%29", "POST"))["link"] == ""
     application.status = 500
     assert (await client("/a%28b%29"))["link"] == ""
-
-
-NONE = pytest.param(None, marks=pytest.mark.pure("compiled code refuses None by its type"))
-
-
-@pytest.mark.parametrize("canonical", [302, 200, True, "redirect", NONE, ""])
-def test_any_other_value_is_refused(canonical):
-    with pytest.raises(ConfigurationError, match="serve, link, 301 or 308"):
-        Site.of("a", builtin_profiles()["asgi"], canonical=canonical)

@@ -1,7 +1,6 @@
 """Simultaneous misses of one key: one request to the application, and nobody worse off for having waited."""
 
 import asyncio
-import traceback
 
 import pytest
 
@@ -256,30 +255,6 @@ async def test_an_application_that_raises_raises_for_everyone(cached, idle, kind
     gate.set()
     assert [type(error) for error in await together(waiting)] == [kind] * 5
     assert application.count == 5  # what one request provoked says nothing of the others
-
-
-async def test_an_error_for_many_grows_no_longer(cached, idle):
-    gate = asyncio.Event()
-
-    async def application(scope, receive, send):
-        await gate.wait()
-        raise LookupError("the page")
-
-    client = cached(app=application)
-    depths = []
-
-    async def ask():
-        try:
-            await client("/a")
-        except LookupError as error:
-            depths.append(len(traceback.extract_tb(error.__traceback__)))
-
-    waiting = [asyncio.create_task(ask()) for _ in range(10)]
-    await idle()
-    gate.set()
-    await together(waiting)
-    assert len(depths) == 10
-    assert max(depths) <= min(depths) + 2
 
 
 async def test_an_error_in_the_middle_of_the_content_reaches_everyone(cached, idle):

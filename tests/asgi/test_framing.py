@@ -2,8 +2,6 @@
 
 import pytest
 
-POSTED = [("content-type", "text/plain")]
-
 
 @pytest.mark.parametrize(("said", "told"), [("05", "5"), ("0005", "5"), ("5", "5")])
 async def test_the_application_is_told_a_plain_length(cached, application, said, told):

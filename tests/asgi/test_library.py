@@ -60,12 +60,6 @@ async def test_the_application_purges_what_it_names(warm, urls, named, count, go
         assert ("hit" in (await client(target)).handling) == (target not in gone)
 
 
-async def test_a_soft_purge_marks_stale(warm):
-    client, _ = warm
-    assert await client.app.purge(URL, soft=True) == 1
-    assert "fwd=stale" in (await client("/a")).handling
-
-
 async def test_what_names_no_purge_is_an_error(warm):
     client, outcomes = warm
     for urls, named, error, told in (
@@ -160,16 +154,6 @@ async def test_a_disabled_cache_passes_everything_but_attacks(cached, applicatio
     assert [each.status for each in heard] == [200, 200, 400, 403, 200, 200]
 
 
-async def test_what_is_fetched_while_it_is_purged_is_not_stored(cached, application):
-    client, application.gate = cached(), asyncio.Event()
-    asking = asyncio.create_task(client("/a"))
-    await application.reached(1)
-    await client.app.purge(URL)
-    application.gate.set()
-    await asking
-    assert (await client("/a")).body == b"answer 2"
-
-
 async def test_a_profile_in_a_file(application, client_of, clock, tmp_path):
     file = tmp_path / "mine.toml"
     file.write_text('extends = "rfc3986"\n[path]\nmerge_slashes = true\n[cache]\nttl = 60\n')
@@ -217,16 +201,6 @@ def test_canonicalize_refuses(url, reason):
     with pytest.raises(RefusedError) as refused:
         canonicalize(url, builtin_profiles()["mediawiki"])
     assert refused.value.reason == reason
-
-
-def test_canonicalize_is_idempotent():
-    profile = builtin_profiles()["mediawiki"]
-    with_user = canonicalize("http://%7Eme:%c3%a9@EN.example:80/wiki/%28?a", profile)
-    assert with_user == canonicalize(with_user, profile) == "http://~me:%C3%A9@en.example/wiki/(?a"
-    assert canonicalize("http://a@b@en.example/@c", profile) == "http://a%40b@en.example/@c"
-    assert canonicalize("http://@en.example?a@b", profile) == "http://en.example/?a@b"
-    once = canonicalize("http://EN.example/wiki/Ä%2F(b)?a=%C3%84", profile)
-    assert once == canonicalize(once, profile) == "http://en.example/wiki/%C3%84/(b)?a=%C3%84"
 
 
 def test_canonicalize_takes_a_profile_by_its_name():

@@ -9,7 +9,6 @@ import pytest
 from univocal import CacheMiddleware, ProfileError, Rules
 from univocal.http.forward import request_fields
 from univocal.judge.profiles import builtin_profiles
-from univocal.uri.pipeline import canonical_target
 from univocal.uri.profile import Profile, parse
 
 CYRILLIC = """
@@ -23,16 +22,6 @@ trust_encoding_fields = true
 
 def profile_of(text: str) -> Profile:
     return parse({"own": text}, builtin_profiles())["own"]
-
-
-async def test_an_untrusted_declaration_changes_nothing_and_goes_no_further(
-    application: Any, client_of: Any
-) -> None:
-    ask = client_of(CacheMiddleware(application, profile="rfc3986"))
-    await ask("/%CF%F0", fields=[("uri-path-encoding", "UTF-8"), ("uri-query-encoding", "windows-1251")])
-    assert application.targets == [b"/%CF%F0"]
-    names = {name for name, _ in application.scopes[0]["headers"]}
-    assert not names & {b"uri-path-encoding", b"uri-query-encoding"}
 
 
 @pytest.mark.parametrize(
@@ -63,16 +52,6 @@ class ReverseProxyOf:
         await self._app(scope | {"headers": fields}, receive, send)
 
 
-def test_names_are_compared_in_the_origin_s_charset() -> None:
-    charset = '[charset]\npath = "windows-1251"\nquery = "windows-1251"\norigin = "legacy"'
-    kept = profile_of(f'extends = "rfc3986"\n[query]\nallow = ["имя"]\n{charset}')
-    dropped = profile_of(f'extends = "rfc3986"\n[query]\ndrop = ["имя"]\n{charset}')
-    index = profile_of(f'extends = "rfc3986"\n[path]\nindex_names = ["имя"]\n{charset}')
-    assert canonical_target(b"/?%E8%EC%FF=1", kept) == b"/?%E8%EC%FF=1"
-    assert canonical_target(b"/?%E8%EC%FF=1&a", dropped) == b"/?a"
-    assert canonical_target(b"/a/%E8%EC%FF", index) == b"/a/"
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -84,13 +63,6 @@ def test_names_are_compared_in_the_origin_s_charset() -> None:
 def test_a_profile_that_nobody_can_read_is_one_message(text: str) -> None:
     with pytest.raises(ProfileError):
         profile_of(text)
-
-
-async def test_a_language_in_a_django_cookie_is_not_shared(cached, application):
-    client = cached("django")
-    await client("/a")
-    assert "hit" in (await client("/a", fields=[("cookie", "theme=dark")])).handling
-    assert "fwd=bypass" in (await client("/a", fields=[("cookie", "django_language=de")])).handling
 
 
 # A profile's rules

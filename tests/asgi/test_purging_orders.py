@@ -1,6 +1,5 @@
 """What a purge means: beginnings, many URLs, tag fields without tags, what is derived from a URL."""
 
-import asyncio
 import json
 
 import pytest
@@ -83,24 +82,6 @@ def asked(target):
 
 
 # Many URLs
-
-
-async def test_many_urls_let_others_go_on(store):
-    client = await store("", "/1", "/2500")
-    turns, running = 0, True
-
-    async def others():
-        nonlocal turns
-        while running:
-            turns += 1
-            await asyncio.sleep(0)
-
-    beside = asyncio.create_task(others())
-    answer = await by_name(client, urls=[f"http://en.example/{number}" for number in range(5000)])
-    running = False
-    await beside
-    assert answer == {"purged": 2, "by": "urls", "value": "5000"}
-    assert turns >= 100  # at least once for every hundred that are read, and for every hundred removed
 
 
 @pytest.mark.parametrize("wrong", ["/b", "http://en.example/%00", "http://en.example/\ud800", 1])
@@ -227,18 +208,6 @@ async def test_a_dialect_of_tags_is_spoken(cached, application, field, method, p
     assert ("hit" in (await client("/b")).handling) is not everything
 
 
-async def test_api_platform_names_iris_and_magento_names_identities(cached, application):
-    application.fields = [OPEN_PAGE, (b"cache-tags", b"/books/1,/books"), (b"x-magento-tags", b"cat_p_7,FPC")]
-    client = cached()
-    for method, field, value in [
-        ("BAN", "apiplatform-ban-regex", r"(^|\,)/books/1($|\,)"),
-        ("BAN", "apiplatform-ban-regex", r"((^|\,)\/books($|\,))|((^|\,)\/authors\/\-3($|\,))"),
-        ("PURGE", "x-magento-tags-pattern", "((^|,)cat_p_7(,|$))"),
-    ]:
-        await client("/a")
-        assert json.loads((await client("/", method, [(field, value)])).body)["purged"] == 1
-
-
 @pytest.mark.parametrize(
     ("fields", "gone"),
     [
@@ -266,39 +235,3 @@ async def test_a_ban_by_fields_is_searched_in_url_and_host(cached, fields, gone)
         await client(target)
     assert (await client("/", "BAN", fields)).status == 200
     assert [target for target in targets if "hit" not in (await client(target)).handling] == gone
-
-
-@pytest.mark.parametrize(
-    ("method", "field", "value"),
-    [
-        ("PURGE", "x-pool", "cms"),
-        ("PURGE", "x-url", "/a"),
-        ("PURGE", "x-host", "en.example"),
-        ("BAN", "x-content-type", "image/png"),
-        ("PURGE", "x-acquia-purge-tags", "a"),
-        ("PURGE", "x-vc-purge-host", "a"),
-        ("PURGE", "ykey-purge", "a"),
-        ("BAN", "x-match", "a"),
-        ("PURGE", "x-invalidate-tag", "a"),
-        ("PURGE", "x-magento-tags-pattern", "cat_[0-9]+"),
-        ("BAN", "x-cache-tags", "a.*"),
-    ],
-)
-async def test_a_purge_in_an_unknown_dialect_is_refused_by_name(cached, method, field, value):
-    client = cached()
-    await client("/a")
-    answer = await client("/a", method, [(field, value)])
-    assert (answer.status, answer.problem["reason"]) == (400, "unknown-purge-field")
-    assert answer.problem["detail"].endswith(f"The field is {field}.")
-    assert "hit" in (await client("/a")).handling
-    twice = await client("/a%00", "PURGE", [("x-pool", "cms")])
-    assert twice.problem["reasons"] == ["control-character", "unknown-purge-field"]
-
-
-@pytest.mark.parametrize(
-    "field", ["x-purge-token", "x-request-id", "user-agent", "surrogate-capability", "x-purge-method"]
-)
-async def test_other_fields_of_a_purge_name_nothing(cached, field):
-    client = cached()
-    await client("/a")
-    assert json.loads((await client("/a", "PURGE", [(field, "default")])).body)["purged"] == 1

@@ -1,7 +1,5 @@
 """Patterns beyond the most that may be kept: who asks for one waits, and nobody else does."""
 
-import asyncio
-
 import pytest
 
 from support import store_long_urls
@@ -26,20 +24,6 @@ async def full(cached):
     assert store.purge(Keys(frozenset(others)), 0.0) == len(others)
     assert store.stats.bans == MOST_BANS
     return client
-
-
-async def test_others_are_answered_while_a_purge_waits_for_room(full):
-    purges = [
-        asyncio.create_task(full(f"/page/1{n}.*y", "PURGE", [("x-purge-method", "regex")])) for n in (1, 2)
-    ]
-    answered = 0
-    while not all(purge.done() for purge in purges):
-        assert "hit" in (await full("/page/7")).handling
-        answered += 1
-        await asyncio.sleep(0)
-    assert [purge.result().status for purge in purges] == [200, 200]
-    assert answered > 10
-    assert full.app.store.stats.bans <= MOST_BANS
 
 
 async def test_no_response_goes_that_was_not_meant(full):

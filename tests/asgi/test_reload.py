@@ -4,30 +4,12 @@ import asyncio
 
 from univocal import Rules, Runtime
 from univocal.judge.profiles import builtin_profiles
-from univocal.uri.profile import parse
 
 KNOWN = builtin_profiles()
 
 
 def runtime(profile, rules=None):
     return Runtime.everywhere(KNOWN[profile], rules or Rules())
-
-
-async def test_a_changed_profile_ignores_the_old_ones_keys(cached):
-    client = cached("rfc3986")
-    await client("/a")
-    client.app.gate.runtime = runtime("mediawiki")
-    assert "hit" not in (await client("/a")).handling
-    client.app.gate.runtime = runtime("rfc3986")
-    assert "hit" in (await client("/a")).handling
-
-
-async def test_the_digest_is_of_what_matters(cached):
-    client = cached("rfc3986")
-    await client("/a")
-    text = 'summary = "the same by another name"\nextends = "rfc3986"'
-    client.app.gate.runtime = Runtime.everywhere(parse({"renamed": text}, KNOWN)["renamed"], Rules())
-    assert "hit" in (await client("/a")).handling
 
 
 async def test_a_request_under_way_keeps_its_configuration(cached, application):
@@ -39,13 +21,6 @@ async def test_a_request_under_way_keeps_its_configuration(cached, application):
     application.gate.set()
     assert "stored" in (await asking).handling
     assert "hit" in (await client("/a")).handling
-
-
-async def test_rules_that_changed_hold_for_the_next_request(cached, application):
-    client = cached("rfc3986")
-    await client("/a")
-    client.app.gate.runtime = runtime("rfc3986", Rules(bypass=("/a",)))
-    assert (await client("/a")).handling == {"fwd=bypass"}
 
 
 async def test_nothing_stays_behind_of_what_is_over(cached, application, idle):

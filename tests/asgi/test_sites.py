@@ -13,7 +13,6 @@ from univocal import (
     Profile,
     ProfileError,
     RefusedError,
-    Rules,
     Site,
     Sites,
     builtin_profiles,
@@ -37,44 +36,6 @@ def shop_file(tmp_path):
     return file
 
 
-@pytest.mark.parametrize(
-    ("url", "canonical"),
-    [
-        ("http://WIKI.example:80/a%2fb", "http://wiki.example/a/b"),
-        ("https://wiki.example./a%28b", "https://wiki.example/a(b"),
-        ("http://wiki.example:81/a%2fb", "http://wiki.example:81/a/b"),
-        ("http://wiki.example/api/a%2fb", "http://wiki.example/api/a%2Fb"),
-        ("http://wiki.example/%61pi/a%2fb", "http://wiki.example/api/a%2Fb"),
-        ("http://wiki.example/apis/a%2fb", "http://wiki.example/apis/a/b"),
-        ("http://one.shop.example//a?utm_x=1&b", "http://one.shop.example/a?b"),
-        ("http://a.b.shop.example//a", "http://a.b.shop.example/a"),
-        ("http://b\u00fccher.example/a/../b", "http://xn--bcher-kva.example/a/../b"),
-        ("http://B\u00dcCHER.example:80/", "http://xn--bcher-kva.example/"),
-        ("http://xn--bcher-kva.example/.", "http://xn--bcher-kva.example/."),
-        ("http://api.shop.example/v1/a;b", "http://api.shop.example/v1/a"),
-        ("http://api.shop.example//a?utm_x=1", "http://api.shop.example/a"),  # as its pattern has it
-        ("https://port.example:8443/./", "https://port.example:8443/./"),
-        ("https://port.example/%28./", "https://port.example/(./"),
-        ("http://other.example/a%2fb%28", "http://other.example/a/b("),  # asgi
-        (b"http://wiki.example/\xc3\xa9\xff", "http://wiki.example/%C3%A9%FF"),
-        ("http://wiki.example/\u00e9\udcff", "http://wiki.example/%C3%A9%FF"),
-    ],
-)
-async def test_each_host_and_prefix_has_its_profile(url, canonical, application, client_of):
-    sites = Sites.of(SITES, "asgi")
-    assert sites.canonicalize(url) == sites.canonicalize(canonical) == canonical
-    cache = CacheMiddleware(application, sites=SITES)
-    scheme, _, rest = canonical.partition("://")
-    host, slash, path = rest.partition("/")
-    octets = url.encode("utf-8", "surrogateescape") if isinstance(url, str) else url
-    target = b"/" + octets.split(b"/", 3)[3]
-    answer = await client_of(cache, host)(target, scheme=scheme)
-    assert answer.status == 200
-    assert application.targets == [(slash + path).encode()]
-    assert "hit" in (await client_of(cache, host)((slash + path).encode(), scheme=scheme)).handling
-    assert await cache.purge(url if isinstance(url, str) else canonical) == 1
-
-
 async def test_hosts_that_are_not_named_have_the_profile(application, client_of):
     client = client_of(CacheMiddleware(application, "servlet", sites={"wiki.example": "mediawiki"}))
     assert (await client("/a;b")).status == 200
@@ -82,55 +43,11 @@ async def test_hosts_that_are_not_named_have_the_profile(application, client_of)
     assert application.targets == [b"/a", b"/a;b"]
 
 
-@pytest.mark.parametrize("profile", ["asgi", None])
-async def test_a_star_and_bare_paths_are_for_unnamed_hosts(application, client_of, profile):
-    sites = {
-        "*": "servlet",
-        "/api/": "restbase",
-        "*/v2/": "s3",
-        "wiki.example": "mediawiki",
-        "a.example/b/": "s3",
-    }
-    cache = CacheMiddleware(application, profile, sites=sites)
-    for host, target, reached in (
-        ("en.example", "/a;b", b"/a"),
-        ("en.example", "/api/a;b", b"/api/a;b"),
-        ("en.example:81", "/v2/./", b"/v2/./"),
-        ("wiki.example", "/api/a%2fb", b"/api/a/b"),
-        ("a.example", "/a;b", b"/a"),
-        ("a.example", "/b/./", b"/b/./"),
-    ):
-        assert (await client_of(cache, host)(target)).status == 200
-        assert application.targets[-1] == reached
-    assert (await client_of(cache)("/%61pi/..;/a")).problem["reason"] == "dot-segment-parameter"
-
-
 async def test_paths_alone_leave_the_rest_to_the_profile(application, client_of):
     client = client_of(CacheMiddleware(application, "servlet", sites={"/api/": "restbase"}))
     for target in ("/a;b", "/api/a;b"):
         await client(target)
     assert application.targets == [b"/a", b"/api/a;b"]
-
-
-async def test_a_site_has_rules_of_its_own(application, client_of):
-    application.fields = []
-    sites = Sites(
-        [
-            Site.of("a.example", "django", routes={"/b/": "static"}, rules=Rules(ttl=60, bypass=["/c"])),
-            Site.of("b.example", "static"),
-        ]
-    )
-    for rules in (None, Rules(bypass=["/b/a"])):
-        cache = CacheMiddleware(application, sites=sites, rules=rules)
-        for host, target, hit in (
-            ("a.example", "/a", True),
-            ("a.example", "/b/a", True),
-            ("a.example", "/c", False),
-            ("b.example", "/a", rules is None),
-        ):
-            client = client_of(cache, host)
-            await client(target)
-            assert ("hit" in (await client(target)).handling) is hit
 
 
 async def test_without_a_profile_other_hosts_are_misdirected(application, client_of):
@@ -141,14 +58,6 @@ async def test_without_a_profile_other_hosts_are_misdirected(application, client
         assert (answer.status, answer.problem["reason"]) == (421, "unknown-host")
     assert (await client("/a", "PURGE")).status == 421
     assert application.count == 1
-
-
-async def test_a_spelling_that_changes_its_prefix_is_refused(application, client_of):
-    client = client_of(CacheMiddleware(application, sites=SITES), "wiki.example")
-    for target in ("/api%2fa", "/a%2f../api/b"):
-        answer = await client(target)
-        assert (answer.status, answer.problem["reason"]) == (400, "crosses-route")
-    assert application.count == 0
 
 
 async def test_a_websocket_is_read_by_its_hosts_profile():
@@ -183,15 +92,6 @@ async def test_prefixes_are_what_clients_see_below_a_mount(client_of):
     assert (await client("/shop/api/a%2fb")).body == b"/shop/api/a%2Fb"
     assert (await client("/shop/a%2fb")).body == b"/shop/a/b"
     assert (await client("/shop/api/%2e%2e/%2e%2e/x")).status == 400
-
-
-async def test_each_profile_brings_its_rules_unless_there_are_rules(application, client_of):
-    application.fields = []
-    host = "one.shop.example"
-    for rules, hit in ((None, True), (Rules(), False)):
-        client = client_of(CacheMiddleware(application, sites=SITES, rules=rules), host)
-        await client("/a")
-        assert ("hit" in (await client("/a")).handling) == hit
 
 
 async def test_profiles_are_files_names_and_objects(shop_file, application, client_of):
