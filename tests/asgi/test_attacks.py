@@ -72,6 +72,15 @@ async def test_another_method_is_claimed_past_the_cache(cached, application, nam
     assert second not in seen
 
 
+@pytest.mark.parametrize(("fields", "calls"), [([], 1), ([("x-http-method-override", "DELETE")], 2)])
+async def test_what_answers_another_method_than_post_is_not_stored(cached, application, fields, calls):
+    application.fields = [(b"cache-control", b"max-age=60"), (b"content-location", b"/a")]
+    client = cached()
+    await client("/a", "POST", fields=fields)
+    await client("/a")
+    assert application.count == calls
+
+
 async def test_a_strangers_claims_change_neither_host_nor_scheme_nor_client(cached, application):
     claims = [
         ("x-forwarded-host", "evil.example"),
@@ -119,6 +128,24 @@ async def test_no_path_collides_with_a_variants_key(cached, application):
         assert "hit" not in (await client(target, fields=[("accept-language", "en")])).handling
 
 
+@given(
+    first=st.tuples(st.binary(max_size=12), st.sampled_from([b"a", b"b", b"a:81"]), st.booleans()),
+    second=st.tuples(st.binary(max_size=12), st.sampled_from([b"a", b"b", b"a:81"]), st.booleans()),
+)
+def test_keys_are_injective(first, second):
+    from univocal.uri.sites import resolve
+    from univocal.uri.target import Canonical
+
+    sites = Runtime.everywhere(KNOWN["rfc3986"], Rules()).sites
+    found = [
+        resolve(b"/" + path, [host], b"https" if secure else b"http", sites)
+        for path, host, secure in (first, second)
+    ]
+    if all(isinstance(each, Canonical) for each in found):
+        one, other = ((each.scheme, each.authority, each.target) for each in found)
+        assert (found[0].key == found[1].key) is (one == other)
+
+
 async def test_profiles_that_read_targets_otherwise_share_no_stored_response(clock, application, client_of):
     from univocal import MemoryStore
 
@@ -128,6 +155,29 @@ async def test_profiles_that_read_targets_otherwise_share_no_stored_response(clo
         assert ("hit" in (await client("/a")).handling) is (profile.digest in readings)
         readings.add(profile.digest)
     assert len(readings) > 10
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("/a", "/a/"),
+        ("//a", "/a"),
+        ("/A", "/a"),
+        ("/a", "/a?"),
+        ("/\ufb00", "/ff"),
+        ("/e\u0301", "/\u00e9"),
+        ("/a;b", "/a"),
+        ("/a?b=1&a=2", "/a?a=2&b=1"),
+        ("/a%2Fb", "/a/b"),
+        ("/a%25", "/a%2525"),
+        ("/a?utm_content=x;callback=evil", "/a?utm_content=x"),
+    ],
+)
+async def test_twins_stay_two(cached, application, one, other):
+    client = cached("rfc3986")
+    await client(one)
+    await client(other)
+    assert application.count == 2
 
 
 # Poison
@@ -252,6 +302,15 @@ async def test_a_static_path_makes_no_account_cacheable(cached, application, ans
     client = cached("rfc3986")
     assert (await client(target, fields=[("cookie", "who=victim")])).body == b"who=victim"
     assert (await client(target)).body == b"nobody"
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+async def test_a_redirect_without_a_lifetime_is_not_kept(cached, application, status):
+    application.status, application.fields = status, [(b"location", b"/evil")]
+    client = cached()
+    await client("/a")
+    application.fields = [(b"location", b"/good")]
+    assert (await client("/a"))["location"] == "/good"
 
 
 async def test_one_clients_error_is_not_the_next_ones(cached, application):

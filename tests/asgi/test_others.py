@@ -20,6 +20,19 @@ async def together(application, *asked):
     return await asyncio.gather(*tasks)
 
 
+async def test_fields_that_must_not_be_stored_are_not_shared(cached, application):
+    application.fields = [
+        (b"cache-control", b'max-age=60, private="x-user, set-cookie"'),
+        (b"x-user", b"leader"),
+        (b"set-cookie", b"session=LEADER"),
+    ]
+    ask = cached(rules=None)
+    leader, follower = await together(application, ask("/a"), ask("/a"))
+    assert leader["x-user"] == "leader"
+    if "collapsed" in follower.handling:
+        assert (follower["x-user"], follower["set-cookie"]) == ("", "")
+
+
 async def test_a_clients_requests_are_bounded_at_the_asgi_door_too(cached, application):
     limits = Limits(max_requests_per_client=2)
     ask = cached(runtime=Runtime.everywhere(builtin_profiles()["asgi"], Rules(), limits=limits))
@@ -53,3 +66,14 @@ async def test_what_slow_clients_still_read_counts(cached, client_of, applicatio
     stuck.set()
     await asyncio.gather(*tasks)
     assert store.stats.lent == 0
+
+
+async def test_a_304_that_nobody_asked_for_is_an_error(cached, application, clock):
+    application.fields = [(b"cache-control", b"max-age=1, must-revalidate"), (b"etag", b'"a"')]
+    ask = cached()
+    await ask("/a")
+    clock.now += 5
+    application.script = lambda scope: (304, [(b"etag", b'"b"')], b"")
+    refused = await ask("/a")
+    assert (refused.status, refused.problem["reason"]) == (502, "origin-bad-response")
+    assert application.count == 3

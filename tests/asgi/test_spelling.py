@@ -1,5 +1,7 @@
 """One spelling at the door: what the application is told, and what is refused."""
 
+import json
+
 import pytest
 
 from univocal import CacheMiddleware, ConfigurationError, Rules, Runtime
@@ -18,6 +20,14 @@ SPELLINGS = {
     "upload": ["/commons/3/37/S_(y).svg", "/commons%2f3/37/S_%28y%29.svg"],
     "rfc3986": ["/a/c(d)", "/%61/c(d)", "/a/b/../c(d)", "/a/./c(%64)"],
 }
+
+
+@pytest.mark.parametrize("profile", SPELLINGS)
+async def test_many_spellings_make_one_request(cached, application, profile):
+    client = cached(profile)
+    for spelling in SPELLINGS[profile]:
+        assert (await client(spelling)).body == b"answer 1"
+    assert application.count == 1
 
 
 @pytest.mark.parametrize("profile", SPELLINGS)
@@ -117,6 +127,38 @@ async def test_the_received_target_goes_before_the_servers_reading(cached, appli
 # What is refused
 
 
+async def test_two_hosts_are_none(cached):
+    assert (await cached()("/a", fields=[("host", "en.example")])).problem["reason"] == "bad-host"
+
+
+@pytest.mark.parametrize(
+    "target", ["/%00<script>", "/a#secret", "/..;/secret/%2e%2e", "http://secret@en.example/", "secret"]
+)
+async def test_a_refusal_never_echoes_what_was_sent(cached, target):
+    answer = await cached("servlet")(target)
+    assert answer.status == 400
+    assert b"secret" not in answer.body
+    assert b"script" not in answer.body
+    assert not any(b"secret" in value for _, value in answer.fields)
+
+
+async def test_a_refusal_has_the_shape_of_rfc_9457(cached):
+    answer = await cached()("/a%00")
+    assert json.loads(answer.body).keys() == {"type", "title", "status", "detail", "reason", "reasons"}
+    assert answer["cache-control"] == "no-store"
+
+
+async def test_a_target_too_long_is_414(cached):
+    answer = await cached()("/" + "a" * 8192)
+    assert (answer.status, answer.problem["reason"]) == (414, "target-too-long")
+    assert (await cached()("/" + "a" * 8191)).status == 200
+
+
+async def test_too_many_fields_are_431(cached):
+    answer = await cached()("/a", fields=[(f"x-{number}", "1") for number in range(100)])
+    assert (answer.status, answer.problem["reason"]) == (431, "fields-too-large")
+
+
 @pytest.mark.parametrize("declared", [[("content-length", "6")], []])
 async def test_content_too_large_is_413(clock, application, client_of, declared):
     runtime = Runtime.everywhere(builtin_profiles()["asgi"], Rules(), limits=Limits(max_body=5))
@@ -160,3 +202,14 @@ def sited(application, clock, client_of):
     ]
     runtime = Runtime(Sites(sites), {}, cache_status="key")
     return client_of(CacheMiddleware(application, runtime=runtime, clock=clock))
+
+
+async def test_an_alias_is_served_as_the_host_it_stands_for(sited, application):
+    await sited("/a", host="www.en.example")
+    assert "hit" in (await sited("/a")).handling
+    assert application.fields_seen()["host"] == "en.example"
+
+
+async def test_a_host_that_is_not_ours_is_misdirected(sited):
+    answer = await sited("/a", host="elsewhere.example")
+    assert (answer.status, answer.problem["reason"]) == (421, "unknown-host")
