@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import sys
 import tracemalloc
 
 import pytest
 
-from support import NOW
+from support import NOW, stored_response
 from univocal.cache.rules import Rules
-from univocal.cache.stored import Stored
+from univocal.cache.stored import Stored, filled
 from univocal.cache.storing import complete, may_store
 from univocal.http.messages import Fields, Request, Response
 from univocal.store.memory import MemoryStore
@@ -65,3 +66,11 @@ def test_head_and_body_are_counted_whole() -> None:
     assert one.cost > sys.getsizeof(one.head) + sys.getsizeof(one.body) + sys.getsizeof(
         one.key
     ) + sys.getsizeof(one)
+
+
+def test_a_response_with_content_keeps_all_else() -> None:
+    one = stored_response((b"etag", b'"a"'), name=b"0123456789abcdef http en.example /", body=b"")
+    other = filled(one, b"content")
+    for each in dataclasses.fields(Stored):
+        expected = {"body": b"content", "used": 0.0, "forms": None}.get(each.name, getattr(one, each.name))
+        assert getattr(other, each.name) == expected

@@ -21,10 +21,10 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOMS = ("http", "uri", "cache", "origin", "store", "forward", "judge", "engine", "asgi", "server")
 # These run as they are: mypyc has no asynchronous generators and no classes that extend Mapping, foreign
-# transports are awaited, other stores wait for Redis or for a disk and extend their roles, and the mark of
-# what may be subclassed is our own. Users subclass the ASGI applications, and frameworks inspect their
-# __call__. Settings of an application may be lists for tuples, and mistakes in them are named: compiled, both
-# are a TypeError.
+# transports are awaited, other stores wait for Redis or for room on a disk and extend their roles, and
+# the mark of what may be subclassed is our own. Users subclass the ASGI applications, and frameworks
+# inspect their __call__. Settings of an application may be lists for tuples, and mistakes in them are
+# named: compiled, both are a TypeError.
 INTERPRETED = (
     "asgi/handlers.py",
     "asgi/messages.py",
@@ -37,9 +37,8 @@ INTERPRETED = (
     "origin/streams.py",
     "origin/timeouts.py",
     "origin/transport.py",
+    "store/file/absent.py",
     "store/roles.py",
-    "store/shared.py",
-    "store/file/*.py",
     "store/redis/*.py",
 )
 # The program counts and logs each request.

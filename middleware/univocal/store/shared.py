@@ -324,7 +324,10 @@ class SharedTier(Tiers):
 
     def glance(self, key: bytes, now: float) -> Sequence[Stored]:
         seen = self._at_hand(key, now) if self._is_there else None
-        return self._reliable(key, seen)[0] if seen else ()
+        if not seen:
+            return ()
+        held = self.lookup(key, now)
+        return held if held and len(seen) == 1 else self._reliable(key, seen)[0]
 
     # With a continuation
 

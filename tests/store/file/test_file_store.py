@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import resource
 import shutil
 import signal
 import sqlite3
@@ -437,6 +438,26 @@ async def test_a_store_stays_within_its_bytes_and_keeps_used_entries(opened: Ope
     assert await served(other, "0") == []
 
 
+async def test_evictions_are_counted_before_anybody_hears_of_a_batch(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier, loop, told = await opened(disk_bytes=2 << 20), asyncio.get_running_loop(), list[int]()
+    real = loop.call_soon_threadsafe
+
+    def tells(*arguments: Any, **options: Any) -> Any:
+        if threading.current_thread().name == "univocal-writer":
+            told.append(tier.evictions)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", tells)
+    for number in range(40):
+        await store(tier, response(str(number), bytes(100_000)))
+        holding = await tier.holding()
+        assert holding is not None
+        assert holding.responses + told[-1] == number + 1
+    assert tier.evictions > 0
+
+
 def bytes_in(directory: Path) -> int:
     total = 0
     for file in directory.glob("**/*"):
@@ -555,7 +576,8 @@ async def warm(tier: SharedTier) -> None:
 @pytest.fixture
 def no_disk_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long a read takes, the next ones are tried within the call."""
-    monkeypatch.setattr("univocal.store.file.entries._SLOW", float("inf"))
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    monkeypatch.setattr(resource, "getrusage", lambda _: usage)
 
 
 @pytest.mark.usefixtures("no_disk_is_slow")
@@ -667,29 +689,32 @@ async def test_an_unexpected_fault_of_one_write_stops_no_later_one(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = await opened(), await opened()
+    real, writer = time.monotonic, "univocal-writer"
     with monkeypatch.context() as patched:
-        patched.setattr(EntryTable, "begin", lambda _: 1 // 0)
+        patched.setattr(
+            time, "monotonic", lambda: real() if threading.current_thread().name != writer else 1 // 0
+        )
         await asyncio.wait_for(store(first, response("a")), 5)
     await asyncio.wait_for(store(first, response("b")), 5)
     assert await served(second, "b") == [b"content"]
 
 
 @pytest.mark.parametrize("fault", [RuntimeError("fault"), SystemExit(1)], ids=["an error", "an end"])
-@pytest.mark.parametrize("name", ["time.sleep", "EntryTable.begin"])
+@pytest.mark.parametrize("name", ["sleep", "monotonic"], ids=["before a batch", "in a batch"])
 async def test_a_writing_thread_that_ends_is_begun_again(
     opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: Any, name: str
 ) -> None:
     """Those who wait for it hear of its end, also another process that waits for the turn."""
     first, second = await opened(), await opened()
-    real = time.sleep
+    real = getattr(time, name)
 
-    def ends(*_: object) -> None:
+    def ends(*arguments: float) -> Any:
         if threading.current_thread().name == "univocal-writer":
             raise fault
-        real(0.01)
+        return real(*arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(f"univocal.store.file.entries.{name}", ends)
+        patched.setattr(time, name, ends)
         lease = first.begin(key("a"), time.time())
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         first.fill(lease, REQUEST, lambda *_: False, done.set_result, joined=True)
@@ -702,7 +727,7 @@ async def test_a_writing_thread_that_ends_is_begun_again(
         assert await asyncio.wait_for(waiting, 1) == []
     await asyncio.wait_for(store(first, response("b")), 5)
     assert await served(second, "b") == [b"content"]
-    if isinstance(fault, SystemExit) or name == "time.sleep":
+    if isinstance(fault, SystemExit) or name == "sleep":
         assert caplog.text.count("the writing thread ended") >= 1
     await asyncio.wait_for(first.aclose(), 5)
 
@@ -1029,16 +1054,13 @@ async def test_a_removed_directory_costs_nobody_else_a_descriptor(opened: Open, 
         os.close(other)
 
 
-async def test_a_large_response_is_written_only_where_nothing_waits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_large_response_is_written_only_where_nothing_waits(tmp_path: Path) -> None:
     """What waits to be written is bounded; one response above the bound is not refused for good."""
-    results, stands, go_on, begin = list[str](), threading.Event(), threading.Event(), EntryTable.begin
+    results, stands, go_on = list[str](), threading.Event(), threading.Event()
 
-    def held(rows: EntryTable) -> None:
+    def held(_: EntryTable) -> None:
         stands.set()
         go_on.wait()
-        begin(rows)
 
     def commit(path: str, size: int) -> Awaitable[bool]:
         stored = response(path, bytes(size))
@@ -1046,19 +1068,17 @@ async def test_a_large_response_is_written_only_where_nothing_waits(
             entries.commit(FetchLease(stored.key, path.encode()), 0, stored, time.time())
         )
 
-    monkeypatch.setattr(EntryTable, "begin", held)
     directory = Directory(tmp_path / "store", is_durable=False)
     entries = FileEntries(directory, 64 << 20, lambda _, result, __: results.append(result))
     try:
-        await asyncio.sleep(0)
-        first = commit("first", 100)
-        await asyncio.to_thread(stands.wait)  # the writer has it
+        first = asyncio.ensure_future(entries._write(held, 0))
+        assert await asyncio.to_thread(stands.wait, 5)  # the writer has it
         alone, beside, small = commit("alone", 9 << 20), commit("beside", 9 << 20), commit("small", 100)
         await asyncio.sleep(0)
         assert results == ["full", "full"]
         go_on.set()
         await asyncio.gather(first, alone, beside, small)
-        assert sorted(results) == ["full", "full", "ok", "ok"]
+        assert sorted(results) == ["full", "full", "ok"]
         assert await entries.lookup(key("alone"), time.time())
         assert not await entries.lookup(key("beside"), time.time())
         results.clear()

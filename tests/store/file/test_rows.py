@@ -9,17 +9,18 @@ from contextlib import suppress
 from pathlib import Path
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from store.file.test_file_store import key, response
-from univocal.store.file.content import Content
 from univocal.store.file.recent import Described
 from univocal.store.file.ring import Ring
 from univocal.store.file.rows import EntryTable, Put
 
 LIMIT = 220 << 10  # of which the database takes some 60 KiB, and its log as much: contents soon make room
 LOG = 64 << 10
+FSTAT = os.fstat
 
 puts = st.lists(
     st.tuples(st.sampled_from("abcdef"), st.integers(3_000, 30_000), st.booleans()), min_size=1, max_size=4
@@ -34,10 +35,10 @@ batches = st.lists(
 class Process:
     """A table with a ring of its own, as each process has them."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, limit: int) -> None:
         self.ring = Ring(directory / "journal", 4096, is_durable=False)
         self.table = EntryTable(
-            directory / "entries-1.db", is_durable=False, limit=LIMIT, log=LOG, ring=self.ring
+            directory / "entries-1.db", is_durable=False, limit=limit, log=LOG, ring=self.ring
         )
 
     def close(self) -> None:
@@ -46,14 +47,21 @@ class Process:
         self.ring.close()
 
 
+def timeless(file: int) -> os.stat_result:
+    """The status of a file whose time of change says nothing."""
+    return os.stat_result(tuple(FSTAT(file))[:10], {"st_ctime_ns": 0})
+
+
+@pytest.mark.parametrize("times", [1, 16], ids=["in one region", "in several"])
 @given(batches)
 def test_a_known_row_gives_its_content_or_none(
+    times: int,
     batches: list[tuple[int, list[tuple[str, int, bool]], str]],
 ) -> None:
     """Between any two writes of other processes, be they confirmed, dropped or broken off."""
-    # No clock helps: the writings' number alone tells them.
-    with tempfile.TemporaryDirectory() as name, patch.object(Content, "changed", 0):
-        reader, *writers = (Process(Path(name)) for _ in range(3))
+    # No clock helps: the writings' numbers alone tell them.
+    with tempfile.TemporaryDirectory() as name, patch.object(os, "fstat", timeless):
+        reader, *writers = (Process(Path(name), times * LIMIT) for _ in range(3))
         known = dict[bytes, Described]()
 
         def look() -> None:
@@ -74,7 +82,7 @@ def test_a_known_row_gives_its_content_or_none(
                 if evicts:
                     table.evict(20)
                 with suppress(OSError):
-                    table.put(Put.of(1, response(path, os.urandom(size)), time.time()))
+                    table.put(Put.of(1, response(path, os.urandom(times * size)), time.time()))
                 look()
             if end == "ends":
                 table.commit()
@@ -82,7 +90,7 @@ def test_a_known_row_gives_its_content_or_none(
                 table.roll_back()
             else:
                 writers[number].close()
-                writers[number] = Process(Path(name))
+                writers[number] = Process(Path(name), times * LIMIT)
             look()
         for each in (reader, *writers):
             each.close()

@@ -10,7 +10,7 @@ import errno
 import os
 import sqlite3
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +24,8 @@ CREATE TABLE IF NOT EXISTS content (one INTEGER PRIMARY KEY CHECK (one = 1), uni
 INSERT OR IGNORE INTO content VALUES (1, 0);
 """
 _EXTENT: Final = struct.Struct("<QQ")  # the first unit, and how many there are
+# Units of a region.
+_REGION: Final = 1 << 10
 # Extents of one content.
 _MOST: Final = 16
 # Has a read fail that would wait for the disk. Not every system has it, nor every file system.
@@ -35,12 +37,20 @@ _Extent = tuple[int, int]
 class Content:
     """The file at `path`, in the database's transactions. Raises OSError, sqlite3.Error.
 
-    `is_in_memory`: no read of it waits.
+    `announce` is called with the regions that are written from now on. `is_in_memory`: no read of it waits.
     """
 
-    def __init__(self, path: Path, sql: sqlite3.Connection, *, is_in_memory: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        sql: sqlite3.Connection,
+        announce: Callable[[set[int]], None] | None = None,
+        *,
+        is_in_memory: bool,
+    ) -> None:
         self._file = open_file(path)
         self._sql: Final = sql
+        self._announce: Final = announce
         self._flags: int | None = 0 if is_in_memory else _AT_ONCE
         self._buffer = bytearray()  # as large as the largest extent that was read at once
         self._units = self._most = 0
@@ -112,6 +122,8 @@ class Content:
         """Grow the file by so many units in this transaction."""
         self._most = most
         if self.size > max(most, 0) * UNIT:
+            if self._announce is not None:
+                self._announce(set())
             self.truncate()
 
     def write(self, content: bytes) -> bytes | None:
@@ -119,6 +131,8 @@ class Content:
         extents = self._take(-(-len(content) // UNIT))
         if extents is None:
             return None
+        if self._announce is not None:
+            self._announce({region for extent in extents for region in _regions(*extent)})
         at = 0
         for first, units in extents:
             piece = memoryview(content)[at : at + units * UNIT]
@@ -228,6 +242,19 @@ class Content:
 
 def _extents(place: bytes) -> Iterator[_Extent]:
     return _EXTENT.iter_unpack(place)
+
+
+def _regions(first: int, units: int) -> range:
+    return range(first // _REGION, (first + units - 1) // _REGION + 1)
+
+
+def regions_of(place: bytes) -> range:
+    """The regions that a place is in: those between two extents are counted, too."""
+    extents = list(_extents(place))
+    if not extents:
+        return range(0)
+    begin, end = min(extents)[0], max(first + units for first, units in extents)
+    return _regions(begin, end - begin)
 
 
 def units_of(place: bytes) -> int:

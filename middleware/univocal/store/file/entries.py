@@ -509,9 +509,9 @@ class FileEntries(Entries):
             raise
         if any(work.size for work in batch):
             self._refusals.stored()
-        _tell(batch, None)
         self._evicted += rows.evicted
         rows.evicted = 0
+        _tell(batch, None)
         self._carried_out += [work.settles for work in batch if work.settles]
         self._settle(rows)
 

@@ -12,7 +12,7 @@ from univocal.cache.stored import Stored
 _KNOWN: Final = 10.0
 # Bytes that all of them may take, and those of one besides its content and its names.
 _LIMIT: Final = 16 << 20
-_COST: Final = 1_600
+_COST: Final = 1_300
 
 State: TypeAlias = tuple[int, int]
 UNKNOWN: Final[State] = -1, -1
@@ -22,7 +22,7 @@ UNKNOWN: Final[State] = -1, -1
 class Described:
     """A row: the response without the content that stands at a place beside the database.
 
-    `whole_at`: the state of all contents, see ring.py, in which that was found whole.
+    `regions`: where that is. `whole_at`: their state, see ring.py, in which it was found whole.
     """
 
     id: int
@@ -32,6 +32,7 @@ class Described:
     seal: bytes
     length: int
     place: bytes
+    regions: range
     whole_at: State = UNKNOWN
 
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from univocal.store.file.own_files import open_file
+from univocal.store.file.recent import UNKNOWN, State
 from univocal.store.roles import BeyondHorizonError, StoreUnavailableError
 
 CAPACITY: Final = 4 << 20
@@ -33,7 +34,10 @@ _MAGIC: Final = int.from_bytes(b"univocJ2", "little")
 _RECORD: Final = struct.Struct("<QQ8s")
 _SKIPPED: Final = 2**64 - 1  # for a length: the next record is at the ring's beginning
 # The places of the head's numbers.
-_NAME, _SIZE, _FIRST, _LAST, _GENERATION, _LOST, _FLOOR, _WRITES = range(8)
+_NAME, _SIZE, _FIRST, _LAST, _GENERATION, _LOST, _FLOOR, _WRITES, _CHANGED, _STRANGERS, _REGIONS = range(11)
+_NUMBERS: Final = 512
+# Regions of the contents that have a number: others share theirs.
+_COUNTED: Final = _NUMBERS - _REGIONS
 # In a length: the purge has been carried out on all entries.
 _SETTLED: Final = 1 << 62
 _FLAGS: Final = struct.Struct("<Q")
@@ -78,7 +82,7 @@ class Ring:
                 os.ftruncate(self._file, length)
                 os.posix_fallocate(self._file, 0, length)
                 self._map = mmap.mmap(self._file, length)
-                self._head = memoryview(self._map)[:64].cast("Q")
+                self._head = memoryview(self._map)[: 8 * _NUMBERS].cast("Q")
                 self.is_new = not self._is_whole()
                 if self.is_new:
                     self._begin()
@@ -189,35 +193,63 @@ class Ring:
 
     # Contents that stand beside the database
     #
-    # A content that was found whole needs no second look while the number of the last writing is the same and
-    # even. For `begin_writing` makes the number odd before the first byte is written, and no number comes
-    # again. A reader that (1) sees an even number, (2) reads a content and finds it whole, (3) reads it later
-    # and (4) then sees the same number, has read the same bytes: nobody was writing at (1), and nobody has
-    # begun to until (4). The place may belong to another response by then: the row that was read named one
-    # that may be served unless a purge means it, as memory's may. A process that is killed while it writes
-    # leaves an odd number, with which each read looks for itself until another has written. To cut the file
-    # short changes no byte: a read gets fewer. Any other program that writes into it changes the
-    # time of its last change.
+    # A content that was found whole needs no second look while the numbers of its regions are the same and
+    # even. Before the first byte is written there, a region gets an odd number, and no number comes again. A
+    # reader that (1) sees even numbers, (2) reads a content and finds it whole, (3) reads it later, (4) then
+    # sees the same numbers, has read the same bytes: nobody was writing there at (1), and nobody has begun to
+    # until (4). The place may belong to another response by then: the row that was read named one that may be
+    # served unless a purge means it, as memory's may. A process that is killed while it writes leaves odd
+    # numbers, with which each read looks for itself until another has written there. To cut the file short
+    # changes no byte: a read gets fewer. Any other program that writes into it changes the time of its last
+    # change, which is compared unless univocal is writing.
 
     @property
-    def writes(self) -> int:
-        """The number of the last writing: odd while it is under way."""
-        return self._head[_WRITES]
+    def changed(self) -> int:
+        """When univocal has changed the file last, in ns; any other time tells of another program."""
+        return self._head[_CHANGED]
 
-    def begin_writing(self) -> int:
-        """Record that contents are written from now on; returns the number.
+    @property
+    def is_writing(self) -> bool:
+        """True while contents are being written."""
+        return self._head[_WRITES] & 1 != 0
 
-        Raises StoreUnavailableError.
+    def state(self, regions: Iterable[int]) -> State:
+        """Two numbers that change with some regions: of their last writing, and of other programs' writings.
+
+        `UNKNOWN` while univocal writes there.
+        """
+        last, head = 0, self._head
+        for region in regions:
+            number: int = head[_REGIONS + region % _COUNTED]
+            if number & 1:
+                return UNKNOWN
+            last = max(last, number)
+        return last, head[_STRANGERS]
+
+    def begin_writing(self, changed: int) -> int:
+        """Record that contents are written from now on; returns the number. Raises StoreUnavailableError.
+
+        `changed`: when the file was changed last, in ns, as the system says.
         """
         with self.alone():
+            if changed != self._head[_CHANGED]:
+                self._head[_STRANGERS] += 1
             number = self._head[_WRITES] = max(self._head[_WRITES] + 1, time.time_ns()) | 1
             return number
 
-    def end_writing(self, number: int) -> None:
-        """Record that they are written, unless others are. Raises StoreUnavailableError."""
+    def write_in(self, regions: Iterable[int], number: int) -> None:
+        """Record that the writing of this number is in some regions, too. Raises StoreUnavailableError."""
         with self.alone():
-            if self._head[_WRITES] == number:
-                self._head[_WRITES] = number + 1
+            for region in regions:
+                self._head[_REGIONS + region % _COUNTED] = number
+
+    def end_writing(self, regions: Iterable[int], number: int, changed: int) -> None:
+        """Record that all of it is written. Raises StoreUnavailableError."""
+        with self.alone():
+            for place in [_WRITES, *(_REGIONS + region % _COUNTED for region in regions)]:
+                if self._head[place] == number:
+                    self._head[place] = number + 1
+            self._head[_CHANGED] = changed
 
     def append(self, payload: bytes, weight: int = 0, patience: float = 0.0) -> int:
         """Add a purge, which all processes know of when this returns; returns its number.

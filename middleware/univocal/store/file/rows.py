@@ -28,7 +28,7 @@ from univocal.store.codec import (
     usable_until,
     variant,
 )
-from univocal.store.file.content import SCHEMA, UNIT, Content, units_of
+from univocal.store.file.content import SCHEMA, UNIT, Content, regions_of, units_of
 from univocal.store.file.recent import UNKNOWN, Described, State
 from univocal.store.file.ring import Ring
 from univocal.store.leases import Numbered
@@ -173,7 +173,9 @@ class EntryTable:
         ring: Ring | None = None,
     ) -> None:
         self.limit, self._log, self._patience = limit, log, patience
-        self._ring, self._writing = ring, 0  # the number of the writing under way
+        self._ring: Final = ring
+        self._writing = 0  # the number of the writing under way
+        self._written: set[int] = set()  # its regions
         self._refused = 0  # bytes of contents that found no room in the last batch
         self.evicted = 0  # rows that made room for others
         self._slice: Final = min(SLICE, log // LOGGED)
@@ -192,7 +194,7 @@ class EntryTable:
             if self._value("PRAGMA user_version") != _VERSION:
                 self._begin_anew()
             content = path.with_suffix(".content")
-            self._content: Final = Content(content, self._sql, is_in_memory=not is_durable)
+            self._content: Final = Content(content, self._sql, self._announce, is_in_memory=not is_durable)
             self._files: Final = [path, path.with_name(path.name + "-wal"), content]
             self._places: Final = [_place(each) for each in self._files]
         except BaseException as error:
@@ -248,7 +250,9 @@ class EntryTable:
             if _digest(key, described, seal) == digest and (place or _sealed(in_row) == seal):
                 stored = decode(key, described, None if place else in_row)
                 if stored is not None:
-                    read.append(Described(identity, touched, number, stored, seal, length, place))
+                    read.append(
+                        Described(identity, touched, number, stored, seal, length, place, regions_of(place))
+                    )
         return read
 
     def whole(self, row: Described, *, waits: bool) -> Stored | None:
@@ -258,18 +262,24 @@ class EntryTable:
         """
         if not row.place:
             return filled(row.stored, row.stored.body)
-        body = self._content.read(row.place, row.length, waits=waits)
-        if row.whole_at != self._state():  # see ring.py
-            state = self._state()
-            body = self._content.read(row.place, row.length, waits=waits)
-            if _sealed(body) != row.seal:
-                return None
-            row.whole_at = UNKNOWN if state[0] & 1 else state
+        content = self._content
+        if row.whole_at != UNKNOWN:
+            body = content.read(row.place, row.length, waits=waits)
+            if row.whole_at == self._state(row) and len(body) == row.length:  # see ring.py
+                return filled(row.stored, body)
+        state = self._state(row)
+        body = content.read(row.place, row.length, waits=waits)
+        if _sealed(body) != row.seal:
+            return None
+        row.whole_at = state
         return filled(row.stored, body)
 
-    def _state(self) -> State:
-        """Two numbers that change with the contents: that of writings, and a time that the system keeps."""
-        return 1 if self._ring is None else self._ring.writes, self._content.changed
+    def _state(self, row: Described) -> State:
+        """The state of a row's regions: a content that was whole is, while this is the same and known."""
+        ring = self._ring
+        if ring is None or (self._content.changed != ring.changed and not ring.is_writing):
+            return UNKNOWN
+        return ring.state(row.regions)
 
     def described(self, key: bytes) -> list[Numbered]:
         """The responses of a key without content."""
@@ -413,26 +423,33 @@ class EntryTable:
     def commit(self) -> None:
         """End a batch."""
         self._content.end()
-        self._sql.execute("COMMIT")
         self._end_writing()
+        self._sql.execute("COMMIT")
 
     def roll_back(self) -> None:
         """Drop a batch."""
+        self._end_writing()
         if self._sql.in_transaction:
             self._sql.execute("ROLLBACK")
-        self._end_writing()
 
-    def _begin_writing(self) -> None:
-        if self._ring is not None and not self._writing:
-            self._writing = self._ring.begin_writing()
+    def _announce(self, regions: set[int]) -> None:
+        """Have readers look at what they find in some regions. Raises StoreUnavailableError."""
+        if self._ring is None:
+            return
+        if not self._writing:
+            self._writing = self._ring.begin_writing(self._content.changed)
+        others = regions - self._written
+        if others:
+            self._written |= others
+            self._ring.write_in(others, self._writing)
 
     def _end_writing(self) -> None:
-        number, self._writing = self._writing, 0
+        """Have readers rely on what they find whole: nothing more is written in this transaction."""
+        number, regions = self._writing, self._written
+        self._writing, self._written = 0, set()
         if self._ring is not None and number:
-            with suppress(
-                StoreUnavailableError
-            ):  # until the next one, each content that is read is looked at
-                self._ring.end_writing(number)
+            with suppress(StoreUnavailableError):  # until another writing each content is looked at
+                self._ring.end_writing(regions, number, self._content.changed)
 
     def put(self, row: Put) -> bool:
         """Write a response, unless a newer one is there; True if one was in its place.
@@ -455,7 +472,6 @@ class EntryTable:
 
     def _placed(self, body: bytes) -> bytes:
         """Write a content, with room that others make for it; returns its place."""
-        self._begin_writing()
         for _ in range(_ATTEMPTS):
             place = self._content.write(body)
             if place is not None:
