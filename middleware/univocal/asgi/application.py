@@ -30,6 +30,29 @@ _DISCONNECT: Final = "http.disconnect"
 _RECEIVED: Final = NO_CONTENT  # the application receives it itself
 
 
+class UnstorableHead:
+    """The head of a response that its own fields forbid to store, and the fields that the client gets."""
+
+    def __init__(self, admission: Admission, message: Message, fields: Fields) -> None:
+        self._runtime, self._rules = admission.runtime, admission.rules
+        self._status: int = message["status"]
+        # Copies: an application may change its own.
+        self._received = [(bytes(name), bytes(value)) for name, value in message.get("headers", ())]
+        self.fields = fields
+
+    @property
+    def octets(self) -> int:
+        """The bytes of all fields."""
+        return sum([len(name) + len(value) for name, value in self.fields])
+
+    def is_of(self, admission: Admission, message: Message) -> bool:
+        """Tell whether another response, judged by the same rules, has the same head."""
+        is_same = self._rules is admission.rules and self._runtime is admission.runtime
+        return (
+            is_same and self._status == message["status"] and bool(self._received == message.get("headers"))
+        )
+
+
 class Mounted:
     """An ASGI application that a cache is mounted around, and all that its requests share."""
 
@@ -38,6 +61,7 @@ class Mounted:
         self.engine = engine
         self.cache = cache
         self.refreshes = refreshes
+        self.heads: dict[bytes, UnstorableHead] = {}  # the last one of a key
 
 
 class Application:

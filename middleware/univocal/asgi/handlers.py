@@ -103,11 +103,10 @@ class HandlerCall:
     __slots__ = (
         "_again",
         "_canonical",
+        "_instructions",
         "_loop",
         "_purger",
-        "_response",
         "ended",
-        "instructions",
         "streamed",
     )
 
@@ -116,8 +115,7 @@ class HandlerCall:
         self.streamed = False  # the response has no length, and has come in several messages to its end
         self._purger = purger
         self._canonical = canonical
-        self.instructions = Instructions()  # for the response; tags may be added until its end
-        self._response: Response | None = None
+        self._instructions: Instructions | None = None
         self._again: list[Order] = []
         self._loop = asyncio.get_running_loop()
 
@@ -141,10 +139,21 @@ class HandlerCall:
             if self._again:
                 await self._purge_again()
 
+    @property
+    def is_silent(self) -> bool:
+        """Tell whether handlers have said nothing of the response yet."""
+        return self._instructions is None
+
+    @property
+    def instructions(self) -> Instructions:
+        """The words of handlers about the response; tags may be added until its end."""
+        if self._instructions is None:
+            self._instructions = Instructions()
+        return self._instructions
+
     def response(self, status: int, fields: Fields) -> Response:
         """The head of the response that the application has made."""
-        self._response = Response(status, fields, instructions=self.instructions)
-        return self._response
+        return Response(status, fields, instructions=self.instructions)
 
     # Said by handlers
 

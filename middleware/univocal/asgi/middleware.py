@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from univocal.asgi.application import Application, Mounted
 from univocal.asgi.client import Reception, ScopeClient
-from univocal.asgi.glance import Arrival, adds_date
+from univocal.asgi.glance import adds_date, at_a_glance
 from univocal.asgi.handlers import HandlerCall, Purges
 from univocal.asgi.handshake import WatchedSend, refuse_handshake
 from univocal.asgi.messages import App, Receive, Scope, Send, with_pairs
@@ -265,20 +265,22 @@ class CacheMiddleware:
             await doors.get(scope["type"], self.app)(scope, receive, send)
             return
         engine = self.engine
-        arrival = Arrival(scope, receive, send, engine)
-        messages = arrival.messages
-        if messages is None:
-            begun = arrival.begun, arrival.ticks
-            asked = AsgiRequest(with_pairs(scope), receive, send, arrival.line, begun)
-            await self._exchange(asked, arrival.plan)
+        arrival = at_a_glance(scope, receive, send, engine)
+        if isinstance(arrival, tuple):
+            start, content = arrival
+            await send(start)
+            await send(content)
+            return
+        if arrival.messages is None or arrival.hit is None:
+            begun, plan = (arrival.begun, arrival.ticks), arrival.plan
+            scope = scope if plan is not None else with_pairs(scope)
+            await self._exchange(AsgiRequest(scope, receive, send, arrival.line, begun), plan)
             return
         try:
-            start, body = messages
-            await send(start)
-            await send(body)
+            for message in arrival.messages:
+                await send(message)
         finally:
-            if arrival.ticks and arrival.hit is not None:
-                engine.audience.announce_hit(arrival.hit, arrival.line, arrival.begun, arrival.ticks)
+            engine.audience.announce_hit(arrival.hit, arrival.line, arrival.begun, arrival.ticks)
 
     async def purge(
         self,
@@ -360,20 +362,25 @@ class CacheMiddleware:
         finally:
             self.engine.audience.announce(watched.outcome(admission, ()))
 
-    async def _exchange(self, asked: AsgiRequest, plan: Plan | None = None) -> None:
+    def _exchange(self, asked: AsgiRequest, plan: Plan | None = None) -> Awaitable[None]:
         admission = self._admit(asked.scope, asked.line, asked.begun[0], plan)
         if self._on_refused is not None and may_be_answered(admission):
-            watched = WatchedSend(asked.send, asked.begun)
-            try:
-                await answer_refused(self._on_refused, asked.scope, asked.receive, watched, admission)
-            finally:
-                self.engine.audience.announce(watched.outcome(admission, admission.reasons))
-        elif self._forwarding is not None:
-            await self._forward(self._forwarding, asked, admission)
-        elif plan is not None and self._is_unheard and self.gate.passes(admission, asked.begun[0]):
-            await Passage(self._mounted, asked, admission).run()
-        else:
-            await Application(self._mounted, asked, admission).answer()
+            return self._refuse(self._on_refused, asked, admission)
+        if self._forwarding is not None:
+            return self._forward(self._forwarding, asked, admission)
+        if plan is not None and self._is_unheard:
+            number = self.gate.passes(admission, asked.begun[0])
+            if number is not None:
+                return Passage(self._mounted, asked, admission, number).run()
+        return Application(self._mounted, asked, admission).answer()
+
+    async def _refuse(self, app: App, asked: AsgiRequest, admission: Admission) -> None:
+        """Pass a request that is refused for its URL to the user's application."""
+        watched = WatchedSend(asked.send, asked.begun)
+        try:
+            await answer_refused(app, asked.scope, asked.receive, watched, admission)
+        finally:
+            self.engine.audience.announce(watched.outcome(admission, admission.reasons))
 
     async def _forward(self, origin: Forwarding, asked: AsgiRequest, admission: Admission) -> None:
         """Answer by our own proxy, past ASGI."""
@@ -405,10 +412,13 @@ class CacheMiddleware:
             raise error.with_traceback(traceback)
 
     def _admit(self, scope: Scope, line: Received, now: float, plan: Plan | None = None) -> Admission:
-        """Ask the gate; refuse a target, too, that would leave the application's root path."""
+        """Ask the gate; refuse a target, too, that would leave the application's root path.
+
+        A request with a plan has none.
+        """
         admission = self.gate.admit(line, scope["headers"], now, plan)
         canonical = admission.canonical
-        if canonical is not None and not below_root(scope, canonical):
+        if plan is None and canonical is not None and not below_root(scope, canonical):
             return admission.refused(("above-root",))
         decision = admission.decision
         if not self._background and isinstance(decision, Reuse) and decision.revalidate_in_background:

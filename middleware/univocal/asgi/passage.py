@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import replace
+from typing import Final
 
-from univocal.asgi.application import Application, Call, Mounted, head_of
+from univocal.asgi.application import Application, Call, Mounted, UnstorableHead, head_of
 from univocal.asgi.glance import adds_date
 from univocal.asgi.handlers import HandlerCall
 from univocal.asgi.messages import Message
@@ -12,11 +14,16 @@ from univocal.asgi.scope import AsgiRequest, respell
 from univocal.cache.facts import Fetched
 from univocal.cache.forms import is_compressible
 from univocal.cache.personal import oddities
-from univocal.cache.storing import Unstorable, passed_by, verdict
+from univocal.cache.storing import DIRECTED, Unstorable, passed_by, verdict
 from univocal.engine.broadcast import CutShortError
-from univocal.http.messages import NO_NAMES
+from univocal.http.messages import NO_NAMES, Fields, Response
+from univocal.http.remembering import remember
 from univocal.judge.admission import Admission
 from univocal.judge.cache_status import Handling, cache_status
+from univocal.uri.target import Canonical
+
+_MOST: Final = 1024  # heads that are remembered, and how many bytes one may have, with its key
+_LONGEST: Final = 2048
 
 
 class Passage:
@@ -25,13 +32,12 @@ class Passage:
     Only the head is judged. Once it may be stored, or is special, there is an exchange as for any request.
     """
 
-    def __init__(self, mounted: Mounted, asked: AsgiRequest, admission: Admission) -> None:
+    def __init__(self, mounted: Mounted, asked: AsgiRequest, admission: Admission, number: int) -> None:
         canonical = admission.canonical
         assert canonical is not None
         self._mounted = mounted
         self._asked, self._admission = asked, admission
-        self._dated = adds_date(asked.receive, asked.send)
-        self._number = mounted.engine.gate.tiers.number
+        self._number = number  # of the last purge before the call
         self._handler = HandlerCall(mounted.cache, canonical)
         self._is_asked = self._is_left = self._is_started = False
         self._application: Application | None = None
@@ -88,38 +94,58 @@ class Passage:
             self._application.client.leave()
         return message
 
-    async def _say(self, message: Message) -> None:
+    def _say(self, message: Message) -> Awaitable[None]:
+        """The server's own `send`, or that of the exchange: nothing is awaited between."""
         call = self._call
-        if call is None and not self._is_started and message["type"] == "http.response.start":
-            fields = self._passed_fields(message)
+        if call is None and not self._is_started:
+            fields = self._passed_fields(message) if message["type"] == "http.response.start" else None
             if fields is not None:
                 self._is_started = True
                 message = {"type": "http.response.start", "status": message["status"], "headers": fields}
-            else:
+            else:  # it may be stored or is special, an interim response, or one out of turn
                 call = self._take_over()
-        elif call is None and not self._is_started:
-            call = self._take_over()  # an interim response, or one out of turn
-        await (self._asked.send(message) if call is None else call.send(message))
+        return self._asked.send(message) if call is None else call.send(message)
 
-    def _passed_fields(self, message: Message) -> list[tuple[bytes, bytes]] | None:
+    def _passed_fields(self, message: Message) -> Fields | None:
         """The fields of a response that is passed on; None for one that may be stored, or is special."""
-        admission, status = self._admission, message["status"]
-        if 300 <= status < 400 or status == 401:
-            return None
-        response = self._handler.response(status, head_of(message))
+        mounted, admission, status = self._mounted, self._admission, message["status"]
         canonical, rules, request = admission.canonical, admission.rules, admission.request
         assert canonical is not None
-        if rules.compress and is_compressible(status, response.fields):
+        if 300 <= status < 400 or status == 401:
             return None
+        known = mounted.heads.get(canonical.key) if self._handler.is_silent else None
+        if known is not None and known.is_of(admission, message):
+            fields = known.fields.copy()
+        else:
+            judged = self._judged_fields(canonical, message)
+            if judged is None:
+                return None
+            fields = judged
+        odd = NO_NAMES if request.names <= rules.ordinary else oddities(request, rules.ordinary)
+        until = mounted.engine.clock() + passed_by(rules, status)
+        mounted.engine.gate.tiers.memory.pass_by(canonical.key, until, odd)
+        return fields
+
+    def _judged_fields(self, canonical: Canonical, message: Message) -> Fields | None:
+        """The same, of a head that is judged now."""
+        admission, status, is_silent = self._admission, message["status"], self._handler.is_silent
+        fields = head_of(message)
+        if admission.rules.compress and is_compressible(status, fields):
+            return None
+        response = Response(status, fields) if is_silent else self._handler.response(status, fields)
         now = self._mounted.engine.clock()
-        judged = verdict(canonical.key, Fetched(request, response, self._asked.begun[0], now), rules)
+        fetched = Fetched(admission.request, response, self._asked.begun[0], now)
+        judged = verdict(canonical.key, fetched, admission.rules)
         if not isinstance(judged, Unstorable):
             return None
-        odd = NO_NAMES if request.names <= rules.ordinary else oddities(request, rules.ordinary)
-        memory = self._mounted.engine.gate.tiers.memory
-        memory.pass_by(canonical.key, now + passed_by(rules, status), odd)
         handling = Handling.of_forward("uri-miss", False, judged.reason)
-        told = cache_status(handling, canonical, admission.runtime.cache_status)
-        if not self._dated:
-            return [*response.fields, *told]
-        return [*[field for field in response.fields if field[0] != b"date"], *told]
+        mode = admission.runtime.cache_status
+        passed = [*fields, *cache_status(handling, canonical, mode)]
+        if b"date" in dict(fields):
+            dated = adds_date(self._asked.receive, self._asked.send)
+            return [field for field in passed if field[0] != b"date"] if dated else passed
+        if is_silent and mode != "key" and judged.reason in DIRECTED:
+            known = UnstorableHead(admission, message, passed)
+            if known.octets + len(canonical.key) <= _LONGEST:
+                remember(self._mounted.heads, canonical.key, known, _MOST)
+        return passed

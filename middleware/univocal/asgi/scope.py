@@ -45,14 +45,21 @@ class AsgiRequest:
 def request_line(scope: Mapping[str, Any]) -> Received:
     """The request line of an http or websocket scope, as near to the received one as the server shows it."""
     plain = scope if isinstance(scope, dict) else dict(scope)
-    # ASGI lets servers leave these out: daphne's WebSockets have no scheme.
-    client, scheme = plain.get("client"), plain.get("scheme", "http")
+    return line_of(plain, *addressed(plain))
+
+
+def addressed(scope: dict[str, Any]) -> tuple[bytes, bytes]:
+    """The received target of a scope, and its scheme, which ASGI lets servers leave out."""
+    scheme = scope.get("scheme", "http")
+    return _target(scope), b"http" if scheme == "http" else _SCHEMES.get(scheme) or scheme.encode("latin-1")
+
+
+def line_of(plain: dict[str, Any], target: bytes, scheme: bytes) -> Received:
+    """The request line of a scope that is `addressed` so."""
+    client = plain.get("client")
     method: str = plain.get("method", "GET")
     line = Received(
-        b"GET" if method == "GET" else method.encode("latin-1"),
-        _target(plain),
-        _SCHEMES.get(scheme) or scheme.encode("latin-1"),
-        client[0] if client else None,
+        b"GET" if method == "GET" else method.encode("latin-1"), target, scheme, client[0] if client else None
     )
     version: str = plain.get("http_version", "1.1")
     if version != "1.1":

@@ -20,7 +20,6 @@ from univocal.cache.vary import chosen_by, matches, of_user, without_origin
 from univocal.http.fields import first, without
 from univocal.http.forward import METHOD_OVERRIDES
 from univocal.http.messages import NO_NAMES, Fields, Request
-from univocal.http.subclassing import mypyc_attr
 
 # Each request makes one of these: they have an `__init__` of their own, as messages have. Nothing changes
 # them: type checkers and the compiled form refuse an assignment.
@@ -138,8 +137,9 @@ def decide(request: Request, variants: Sequence[Stored], rules: Rules, now: floa
     if request.user:
         variants = of_user(variants, request.user)
     if rules.reads.isdisjoint(request.names):  # the policy reads none of them but the selecting ones
-        passes = rules.bypass and rules.bypasses_path(request.target)
-        return _BYPASS if passes else _answer(request, variants, _NO_DIRECTIVES, now)
+        if rules.bypass and rules.bypasses_path(request.target):
+            return _BYPASS
+        return _answer(request, variants, _NO_DIRECTIVES, now) if variants else _UNKNOWN
     honoured = rules.client_directives == "honour"
     directives = request_directives(request.fields) if honoured else _NO_DIRECTIVES
     decision = _bypass(request, rules) or _answer(request, variants, directives, now)
@@ -216,20 +216,17 @@ def select(request: Request, variants: Sequence[Stored]) -> Stored | None:
     return fallback
 
 
-@mypyc_attr(acyclic=True)
-class LateRequest:
-    """A request that is put together only if a stored response depends on it."""
+def is_selected(stored: Stored, *, personal: bool) -> bool:
+    """Tell whether the fields of a plain GET decide if a stored response answers it (§4.1).
 
-    __slots__ = ()
-
-    def request(self) -> Request:
-        """The request as it is compared with stored responses."""
-        raise NotImplementedError
+    `personal` are the request's fields that identify its client.
+    """
+    return bool(stored.vary) and (personal or stored.vary not in _UNASKED)
 
 
 def at_once(
     variants: Sequence[Stored],
-    late: LateRequest,
+    request: Request | None,
     now: float,
     *,
     personal: bool,
@@ -237,18 +234,17 @@ def at_once(
 ) -> Stored | None:
     """The stored response that answers a plain GET as it is; None where `decide` has more to look at.
 
-    It asks for the request only where the selecting header fields matter (§4.1). `personal` are the request's
-    fields that identify its client, and fields of the `keyed` names select what answers.
+    The request may be None if the first of them `is_selected` by no field. Fields of the `keyed` names select
+    what answers, too.
     """
     if keyed:
         variants = chosen_by(variants, keyed)
-    built: Request | None = None
     presented: dict[bytes, bytes | None] | None = None
     for stored in variants:
-        if stored.vary and (personal or stored.vary not in _UNASKED):
-            if built is None:
-                built, presented = late.request(), {}
-            if not matches(stored, built, presented):
+        if stored.vary and is_selected(stored, personal=personal):
+            assert request is not None
+            presented = {} if presented is None else presented
+            if not matches(stored, request, presented):
                 continue
         whole = stored.part is None and not stored.bodiless
         return stored if whole and stored.fresh_until > now and not stored.no_cache else None

@@ -36,6 +36,9 @@ _UNDERSTOOD: Final = frozenset(
     {*range(200, 207), 300, 301, 302, 303, 307, 308, *range(400, 418), 421, 422, 426, 451, *range(500, 506)}
 )
 
+DIRECTED: Final = frozenset(("must-understand", "no-store", "private"))
+"""The reasons that a response's own fields give, whatever was asked for and whenever it came."""
+
 _READING: Final = frozenset({b"GET", b"HEAD"})
 
 # Looked for as numbers: looking for bytes in bytes takes CPython an exception that nobody sees.

@@ -112,7 +112,9 @@ class Request:
         verbatim: bytes = b"",
         ordinary: frozenset[bytes] | None = None,
         user: bytes = b"",
+        names: frozenset[bytes] | None = None,
     ) -> None:
+        """`names` are those of the fields, where they are known."""
         self.method = method
         self.target = target
         self.fields = fields
@@ -120,7 +122,7 @@ class Request:
         self.verbatim = verbatim
         self.ordinary = ordinary
         self.user = user
-        self.names = frozenset([name for name, _ in fields])
+        self.names = frozenset([name for name, _ in fields]) if names is None else names
 
 
 @mypyc_attr(acyclic=True)

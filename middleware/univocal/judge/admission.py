@@ -155,7 +155,7 @@ class Gate:
         entered: Entered | None = None,
     ) -> Admission:
         """Judge a request: its sender, its target, the decision about it. Touches nothing but memory."""
-        runtime = self.runtime
+        runtime, given = self.runtime, fields
         if plan is not None and not plan.forwarded:
             peer = Peer([fields[plan.host][1]], received.scheme, received.client)
         else:
@@ -191,12 +191,17 @@ class Gate:
         tags = path_tags(canonical.target, profile) if profile.tags else NO_NAMES
         kept, tag = admitted(fields, canonical, plan, received.method, rules.keyed), b""
         kept, tag = take_affinity(kept, settings.sticky) if settings.sticky else (kept, tag)
-        if rules.accept_encoding == "reduce" and received.method in {b"GET", b"HEAD"}:
+        encodes = plan is None or plan.encoding >= 0
+        if encodes and rules.accept_encoding == "reduce" and received.method in {b"GET", b"HEAD"}:
             kept = reduce_codings(kept)
         if settings.edits.request is not None:
             kept = settings.edits.request.expose(kept)
+        is_as_planned = fields is given and settings.edits.request is None and not settings.sticky
+        names = plan.kept_names(kept) if plan is not None and is_as_planned else None
         verbatim = canonical.verbatim
-        request = Request(received.method, canonical.target, kept, tags, verbatim, rules.ordinary, only)
+        request = Request(
+            received.method, canonical.target, kept, tags, verbatim, rules.ordinary, only, names
+        )
         if rules.takes_cookies:
             request = strip_cookies(request, rules)
         held, decision = self._decide(received, canonical, request, rules, now)
@@ -318,22 +323,25 @@ class Gate:
             return replace(decision, revalidate_in_background=False)
         return reuse_on_error(decision, request, rules, failure.status or 503, now) or decision
 
-    def passes(self, admission: Admission, now: float) -> bool:
-        """Tell whether the last answer to such a request could not be stored, and nothing else is to be done.
+    def passes(self, admission: Admission, now: float) -> int | None:
+        """The number of the last purge, if a request needs the cache no sooner than its response has a head.
 
-        With memory alone, such a request needs nothing of the cache until its response has a head.
+        The last answer to such a request could not be stored, nothing else is to be done, and there is memory
+        alone; else None.
         """
         canonical, decision, runtime = admission.canonical, admission.decision, admission.runtime
         if canonical is None or not isinstance(decision, Forward) or not decision.may_store:
-            return False
+            return None
         rules, request = admission.rules, admission.request
-        if decision.reason != "uri-miss" or decision.passes_conditions or self.tiers.number is None:
-            return False
+        if decision.reason != "uri-miss" or decision.passes_conditions:
+            return None
         odd = NO_NAMES if request.names <= rules.ordinary else oddities(request, rules.ordinary)
         if not self.tiers.memory.passes_by(canonical.key, now, odd):
-            return False
+            return None
         leads = canonical.redirect or canonical.respelled or runtime.https_port
-        return not (leads or admission.settings.changes_messages or runtime.limits.max_requests_per_client)
+        if leads or admission.settings.changes_messages or runtime.limits.max_requests_per_client:
+            return None
+        return self.tiers.number
 
     def flight_name(self, admission: Admission, now: float) -> Hashable | None:
         """Name what requests have in common that wait for one answer; None: this one waits for no other.
@@ -537,9 +545,14 @@ def admitted(
 
     Fields that are `keyed` go on, whatever they claim.
     """
-    if plan is None or not plan.clean or keyed:
-        fields = end_to_end(fields, method, keyed)
-    kept = [(b"host", canonical.authority), *[field for field in fields if field[0] not in _OURS]]
+    place = -1 if plan is None or keyed or not plan.clean else plan.host
+    if 0 <= place < len(fields) and fields[place][0] == b"host":  # where the plan says, and the only one
+        kept = [(b"host", canonical.authority), *fields[:place], *fields[place + 1 :]]
+    else:
+        fields = (
+            fields if plan is not None and plan.clean and not keyed else end_to_end(fields, method, keyed)
+        )
+        kept = [(b"host", canonical.authority), *[field for field in fields if field[0] not in _OURS]]
     kept += encoding_fields(canonical)
     return kept
 

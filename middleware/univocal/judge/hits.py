@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
-from univocal.cache.decide import LateRequest, at_once
+from univocal.cache.decide import at_once, is_selected
 from univocal.cache.forms import codings_among, forms_of, reduce_codings
 from univocal.cache.personal import PERSONAL
 from univocal.cache.rules import Rules
@@ -103,6 +103,14 @@ class HitFields(NamedTuple):
     lines: bytes
 
 
+Answer: TypeAlias = tuple[Stored | None, bytes, int, HitFields | None, Tally | None]
+"""A stored response, its head as it is sent, its age, its fields, its tally; None for all: none answers.
+
+It is a tuple, of which compiled code makes no object.
+"""
+_NONE: Final[Answer] = (None, b"", 0, None, None)
+
+
 class Hits:
     """Finds the stored response for an ordinary request.
 
@@ -119,10 +127,6 @@ class Hits:
     def find(self, received: Received, plan: Plan, values: Sequence[bytes], now: float) -> Hit | None:
         """The fresh stored response for a GET with these field values; None: take the long way."""
         runtime = self._gate.runtime
-        if runtime is not self._runtime:
-            self._runtime = runtime
-            self._located.clear()
-            self._order.clear()
         host, scheme, client = values[plan.host], received.scheme, received.client
         forwarded = plan.forwarded and not received.introduced
         if forwarded and not within(client, runtime.trusted):
@@ -133,29 +137,45 @@ class Hits:
             if len(peer.hosts) != 1:
                 return None
             host, scheme, client = peer.hosts[0], peer.scheme, peer.client
+        stored, head, age, hit_fields, tally = self.answer(received.target, host, scheme, plan, values, now)
+        if stored is None or hit_fields is None or tally is None:
+            return None
+        return Hit(stored, head, age, client, hit_fields, tally, plan, values)
+
+    def answer(
+        self, target: bytes, host: bytes, scheme: bytes, plan: Plan, values: Sequence[bytes], now: float
+    ) -> Answer:
+        """The parts of the same `Hit`, for a request whose host and scheme are believed."""
+        runtime = self._gate.runtime
+        if runtime is not self._runtime:
+            self._runtime = runtime
+            self._located.clear()
+            self._order.clear()
         there = self._located.get((host, scheme))
-        located = None if there is None else there.get(received.target)
+        located = None if there is None else there.get(target)
         behind: Sequence[Stored] = ()  # what a store behind memory has
         if located is None:
-            found = self._locate(received.target, host, scheme, now)
+            found = self._locate(target, host, scheme, now)
             if found is None:
-                return None
+                return _NONE
             located, behind = found
         if (plan.cookie and located.looks_at_cookies) or len(values) > located.max_fields:
-            return None
+            return _NONE
 
         personal = plan.personal and not located.is_impersonal(plan)
         held = behind or self._gate.tiers.revisit(located.entry, now) or self._look_up(located, now)
         held = held or (behind := self._gate.tiers.glance(located.key, now))
-        late = _LateRequest(located, plan, values)
-        stored = at_once(held, late, now, personal=personal, keyed=located.keyed)
+        request = None
+        if located.keyed or (held and held[0].vary and is_selected(held[0], personal=personal)):
+            request = located.request(plan, values)
+        stored = at_once(held, request, now, personal=personal, keyed=located.keyed)
         if stored is None or (located.strips_tags and any(stored.line(name) is not None for name in TAGGING)):
-            return None
+            return _NONE
         head, form = stored.head, stored
         if located.compress:
             head, form = self._form(stored, plan, values, located.compress)
         if len(form.body) > _LARGEST:
-            return None
+            return _NONE
         stored.used = now
         age = max(0, int(now - stored.born))  # the clock may have been set back
         ttl = int(stored.fresh_until - stored.born - age)
@@ -165,7 +185,7 @@ class Hits:
             hit_fields = _hit_fields(ttl, located.canonical, runtime.cache_status, detail)
             located.ttl, located.hit_fields = -1 if behind else ttl, hit_fields
         head = head if located.shown is None else located.shown.apply_to_head(head)
-        return Hit(form, head, age, client, hit_fields, located, plan, values)
+        return form, head, age, hit_fields, located
 
     def _look_up(self, located: _Located, now: float) -> Sequence[Stored]:
         """The stored responses of a target whose entry, if it had any, has left the store."""
@@ -279,22 +299,6 @@ class _Located(Tally):
         fields = reduce_codings(fields) if self.reduces else fields
         fields = fields if self.edits is None else self.edits.expose(fields)
         return Request(b"GET", self.canonical.target, without(fields, self.dropped), ordinary=self.ordinary)
-
-
-@mypyc_attr(acyclic=True)
-class _LateRequest(LateRequest):
-    """An ordinary request, whose fields are put together only if a stored response depends on them."""
-
-    __slots__ = ("_located", "_plan", "_values")
-
-    def __init__(self, located: _Located, plan: Plan, values: Sequence[bytes]) -> None:
-        self._located = located
-        self._plan = plan
-        self._values = values
-
-    def request(self) -> Request:
-        """The request as it is compared with stored responses."""
-        return self._located.request(self._plan, self._values)
 
 
 def _dropped(rules: Rules, edits: FieldEdits | None) -> frozenset[bytes]:

@@ -33,6 +33,7 @@ class Plan:
     """The names of an ordinary request's fields, in lower case, and what follows from them."""
 
     names: tuple[bytes, ...]
+    name_set: frozenset[bytes]
     host: int  # where Host stands
     connection: int  # where Connection stands, -1: nowhere
     forwarded: bool  # they say that somebody else made the request
@@ -49,6 +50,7 @@ class Plan:
     def __init__(self, names: tuple[bytes, ...]) -> None:
         """Read names, all different and in lower case, of which one is Host."""
         self.names = names
+        self.name_set = frozenset(names)
         self.host = names.index(b"host")
         self.connection = _place(names, b"connection")
         self.forwarded = speaks_for_another(set(names))
@@ -65,6 +67,10 @@ class Plan:
     def suits(self, values: Sequence[bytes]) -> bool:
         """Tell whether a request with these values is ordinary: Connection may say keep-alive, no more."""
         return self.connection < 0 or values[self.connection].lower() == b"keep-alive"
+
+    def kept_names(self, kept: Fields) -> frozenset[bytes] | None:
+        """The names of a request's fields that go on, if they are all of its own; else None."""
+        return self.name_set if self.clean and len(kept) == len(self.names) else None
 
     def fields(self, values: Sequence[bytes]) -> Fields:
         """The header fields with these values, without the whitespace behind them (RFC 9112 §5.1)."""
