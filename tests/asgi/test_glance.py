@@ -98,3 +98,34 @@ async def test_a_scope_that_is_no_dictionary_is_answered(application, clock):
         await app(UserDict(scope_of(b"/a", "GET", "en.example", ())), cycle.receive, cycle.send)
     assert b"univocal; hit; ttl=60" in [value for _, value in cycle.sent[-2]["headers"]]
     assert application.count == 1
+
+
+FIELDS = [(b"accept-language", b"en"), (b"user-agent", b"a")]
+
+
+@pytest.mark.parametrize(
+    ("fields", "language"),
+    [
+        (FIELDS, b"en"),
+        ([(b"accept-language", b"de"), (b"user-agent", b"a")], b"de"),
+        ([(b"accept-languagf", b"en"), (b"user-agent", b"a")], b""),
+        ([(b"Accept-Language", b"en"), (b"user-agent", b"a")], b"en"),
+        ([(b"accept-language", b"en")], b"en"),
+        ([*FIELDS, (b"dnt", b"1")], b"en"),
+        ([(b"user-agent", b"a"), (b"accept-language", b"fr")], b"fr"),
+        ([[b"accept-language", b"de"], [b"user-agent", b"a"]], b"de"),
+    ],
+)
+async def test_a_section_that_differs_from_the_last_is_read_again(clock, fields, language):
+    async def telling(scope, receive, send):
+        content = dict(scope["headers"]).get(b"accept-language", b"")
+        vary = [(b"cache-control", b"max-age=60"), (b"vary", b"accept-language")]
+        await send({"type": "http.response.start", "status": 200, "headers": vary})
+        await send({"type": "http.response.body", "body": content})
+
+    app, cycle = CacheMiddleware(telling, clock=clock), Cycle()
+    for section in (FIELDS, FIELDS, fields, fields, FIELDS):
+        scope = scope_of(b"/a", "GET", "en.example", ())
+        scope["headers"] = [(b"host", b"en.example"), *section]
+        await app(scope, cycle.receive, cycle.send)
+    assert [each["body"] for each in cycle.sent[1::2]] == [b"en", b"en", language, language, b"en"]

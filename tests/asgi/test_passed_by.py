@@ -251,3 +251,34 @@ async def test_listeners_hear_of_passed_requests(passed):
     told.clear()
     await client("/a")
     assert [(one.status, one.bytes, one.handling.fwd) for one in told] == [(200, 4, "uri-miss")]
+
+
+@pytest.mark.parametrize(
+    ("head", "handling"),
+    [
+        (start(), {"fwd=uri-miss", "detail=no-store"}),
+        (start(404), {"fwd=uri-miss", "detail=no-store"}),
+        (start(fields=[(b"cache-control", b"private")]), {"fwd=uri-miss", "detail=private"}),
+        (start(fields=[*CLOSED, (b"vary", b"cookie")]), {"fwd=uri-miss", "detail=no-store"}),
+        (start(fields=[(b"Cache-Control", b"no-store")]), {"fwd=uri-miss", "detail=no-store"}),
+        (start(fields=OPEN), {"fwd=uri-miss", "stored"}),
+    ],
+)
+async def test_each_head_is_told_as_it_came(passed, head, handling):
+    client, app = await passed([start(), body(b"page")])
+    for _ in range(2):
+        await client("/a")
+    app.messages = [head, body(b"page")]
+    answer = await client("/a")
+    told = [field for field in answer.fields if field[0] != b"cache-status"]
+    assert (answer.status, answer.handling) == (head["status"], handling)
+    assert told == [(name.lower(), value) for name, value in head["headers"]]
+
+
+async def test_fields_that_an_application_changes_in_place_are_read_again(passed):
+    fields = [[b"cache-control", b"no-store"]]
+    client, _ = await passed([start(fields=fields), body(b"page")])
+    for _ in range(2):
+        await client("/a")
+    fields[0][1] = b"max-age=60"
+    assert (await client("/a")).handling == {"fwd=uri-miss", "stored"}

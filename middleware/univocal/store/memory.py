@@ -119,8 +119,7 @@ class MemoryStore:
 
     def lookup(self, key: bytes) -> Sequence[Stored]:
         """The stored responses of a key, newest first."""
-        entry = self._entries.get(key)
-        held: Sequence[Stored] = () if entry is None else self.revisit(entry)
+        held = self.revisit(self._entries.get(key, NO_ENTRY))
         return self._lookup_alike(key) if not held and self._index.paths else held
 
     def entry(self, key: bytes) -> Entry:
