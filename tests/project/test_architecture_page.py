@@ -22,7 +22,8 @@ from project.test_architecture import (
     for_each,
 )
 from univocal.engine.exchange import Step
-from univocal.engine.flight import FlightPhase, Landing
+from univocal.engine.flight import FlightPhase
+from univocal.engine.landing import Landing
 from univocal.engine.recording import _NEXT, State
 from univocal.http.errors import REASONS
 

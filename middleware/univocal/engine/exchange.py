@@ -21,7 +21,8 @@ from univocal.cache.validation import CLIENT_CONDITIONS
 from univocal.engine.broadcast import WINDOW, CutShortError, Reader
 from univocal.engine.coding import CodedContent
 from univocal.engine.engine import Engine
-from univocal.engine.flight import Flight, Relayed, Renewed, Shared
+from univocal.engine.flight import Flight
+from univocal.engine.landing import Relayed, Renewed, Shared
 from univocal.engine.outcome import Account
 from univocal.engine.purge import Purged, carry_out
 from univocal.http.accept import prefers_html

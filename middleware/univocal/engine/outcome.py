@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from univocal.cache.decide import Decision, Refuse, Reuse
 from univocal.cache.personal import telling
-from univocal.engine.flight import Landing, Relayed, Renewed
+from univocal.engine.landing import Landing, Relayed, Renewed
 from univocal.engine.purge import Purged
 from univocal.engine.recording import Recording
 from univocal.http.errors import Failure
