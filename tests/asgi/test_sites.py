@@ -26,6 +26,8 @@ SITES = {
     "b\u00fccher.example": "s3",
     "api.shop.example/v1/": "servlet",
     "port.example:8443": "s3",
+    "*:9443": "s3",
+    "wiki.example:9443": "mediawiki",
 }
 
 
@@ -34,6 +36,15 @@ def shop_file(tmp_path):
     file = tmp_path / "shop.toml"
     file.write_text(SHOP)
     return file
+
+
+@pytest.mark.parametrize(
+    ("host", "path"),
+    [("one.shop.example:9443", "./a"), ("wiki.example:9443", "a"), ("wiki.example", "a")],
+)
+def test_a_port_has_a_site_for_all_its_hosts(host, path):
+    # The profile s3, unlike mediawiki, keeps dot segments.
+    assert Sites.of(SITES, "asgi").canonicalize(f"https://{host}/./a") == f"https://{host}/{path}"
 
 
 async def test_hosts_that_are_not_named_have_the_profile(application, client_of):

@@ -208,6 +208,7 @@ def test_defaults_are_those_of_the_contract() -> None:
         (SITE + "profile = 3", "sites[0].profile", 3, "a text"),
         (SITE + "alias_answer = 302", "sites[0].alias_answer", 302, "'serve', 301 or 308"),
         (SITE + "canonical = 302", "sites[0].canonical", 302, "'serve', 301, 308 or 'link'"),
+        (SITE + "redirect = { to = '/', status = 200 }", "sites[0].redirect.status", 200, "301, 302"),
         (SITE + "[sites.cache]\nmax_bytes = 1", "sites[0].cache.max_bytes", 1, "ttl, ttl_by_status"),
         *(
             (f"[origin]\nhealth = {{ {settings} }}\n" + SITE, f"origin.health{key}", found, allowed)

@@ -56,6 +56,69 @@ def test_redirects_keep_a_received_target(serve: Fixture, origin: Any, ask: Fixt
     assert origin.lines == [f"GET {target} HTTP/1.1".encode()]
 
 
+REDIRECTS = """upstream = "@"
+redirect = "https://new.example{path}{query}"
+[[sites.routes]]
+path = "=/a"
+redirect = "/a/{query}"
+[[sites.routes]]
+path = "/old/"
+redirect = { to = "http://{host}:8443/x/{rest}", status = 308 }
+[[sites.routes]]
+path = "~^/users/([0-9]+)$"
+redirect = { to = "/u?id={1}", status = 302 }
+[[sites.routes]]
+path = "/in/"
+redirect = "/out"
+access = { deny = ["127.0.0.1"] }
+[[sites.routes]]
+path = "/kept/"
+upstream = "@"
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "location"),
+    [
+        ("/b%2E?c=%31", 301, "https://new.example/b.?c=1"),
+        ("//evil.example", 301, "https://new.example//evil.example"),
+        ("/a?b", 301, "http://en.example/a/?b"),
+        ("/old//evil.example?q", 308, "http://en.example:8443/x//evil.example"),
+        ("/users/42", 302, "http://en.example/u?id=42"),
+        ("/users/x", 301, "https://new.example/users/x"),
+        ("/%75sers/7", 302, "http://en.example/u?id=7"),
+        ("/in/x", 403, None),
+        ("/a/%00", 400, None),
+        ("/kept/x", 200, None),
+    ],
+)
+def test_a_redirect_sends_clients_elsewhere(
+    serve: Fixture, origin: Any, ask: Fixture, target: str, status: int, location: str | None
+) -> None:
+    proxy = serve(REDIRECTS)
+    for method in ("GET", "POST", "GET"):
+        answer = ask(proxy, target, "en.example", method)
+        assert (answer.status, answer.value("Location")) == (status, location)
+    assert bool(origin.lines) is (status == 200)
+
+
+def test_what_is_stored_is_not_answered_where_a_redirect_is(
+    start: Fixture, origin: Any, ask: Fixture, tmp_path: Path, univocal: Fixture
+) -> None:
+    file = tmp_path / "univocal.toml"
+    text = '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nworkers = 2\n'
+    text += f'[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"\n'
+    file.write_text(text)
+    program = start("serve", "--config", str(file))
+    assert [ask(program.proxy, "/a", "en.example").status for _ in range(3)] == [200] * 3
+    file.write_text(f'{text}redirect = "https://new.example{{path}}"\n')
+    ended = univocal("reload", "--admin", f"http://127.0.0.1:{program.admin[1]}")
+    assert "sites[0].redirect" in ended.stdout
+    assert [ask(program.proxy, "/a", "en.example").status for _ in range(3)] == [301] * 3
+    purged = json.loads(ask(program.proxy, "/a", "en.example", "PURGE").body)
+    assert purged == {"purged": 1, "key": "http://en.example/a"}
+
+
 def test_a_prefix_is_replaced_and_escaped_again(serve: Fixture, origin: Any, ask: Fixture) -> None:
     proxy = serve('profile = "nginx"\nupstream = "@"\n[[sites.routes]]\npath = "/foo"\nupstream = "@/bar"\n')
     ask(proxy, "/foo/%5B-%5D", "en.example")

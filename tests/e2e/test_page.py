@@ -256,7 +256,7 @@ def test_a_phone_shows_what_happens_without_scrolling_sideways(
 
 def test_what_became_one_is_the_heart_of_the_page(running: Any, browser: Browser, ask: Fixture) -> None:
     opened(browser, running)
-    assert "each page was asked for by one spelling" in shown(browser, "folding")
+    assert shown(browser, "folding") == "None yet."
     for target in (*SPELLED, "/wiki/A%28b)", "/wiki/Other"):
         ask(running.proxy, target, "en.example")
     browser.until("document.getElementById('folding').innerText.startsWith('2 misses saved, at least')")
@@ -539,6 +539,17 @@ def test_a_key_is_read_decoded_and_copied_exactly(running: Any, browser: Browser
         "return data.getData('text/plain'); })()"
     )
     assert copied == EXACT
+
+
+def test_a_key_breaks_between_its_words(running: Any, browser: Browser, ask: Fixture) -> None:
+    ask(running.proxy, "/wiki/" + "_".join(["Steve_Fuller_the_sociologist"] * 6), "en.example")
+    opened(browser, running)
+    lines = browser.evaluate(
+        "[...document.querySelector('#top .long').childNodes].filter((each) => each.data).map((each) => {"
+        "const range = new Range(); range.selectNodeContents(each); return range.getClientRects().length; })"
+    )
+    assert len(lines) > 20
+    assert set(lines) == {1}
 
 
 @pytest.mark.parametrize(

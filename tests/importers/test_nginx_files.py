@@ -86,6 +86,37 @@ def test_a_server_of_another_socket_has_its_own_listener():
     ]
 
 
+@pytest.mark.parametrize(
+    ("servers", "hosts"),  # ports and a name of each; "!" refuses. Hosts of each site
+    [
+        # The default server of a port has all hosts there that no server names with it.
+        ("80 a.example, 8081 a.example", "a.example, a.example:8081 *:8081"),
+        ("80 a.example, 8081 _", "a.example, *:8081"),
+        ("80 a.example, 8081 _!", "a.example"),
+        ("80 a.example, 8081 _, 8081 b.example", "a.example, *:8081, b.example b.example:8081"),
+        ("80 a.example, 8081 _, 80 8081 b.example", "a.example, *:8081, b.example b.example:8081"),
+        # An expression stands with no port: other hosts of that port are refused.
+        ("80 a.example, 8081 a.example, 8081 ~^b", "a.example, a.example:8081, ~^b"),
+        # A server that refuses at one socket serves nothing at another.
+        ("80 z.example, 80 a.example!, 8081 a.example", "z.example, a.example:8081 *:8081, a.example"),
+        ("80 a.example, 443 a.example", "a.example"),  # clients leave these ports out
+    ],
+)
+def test_a_host_at_two_sockets_has_a_site_at_each(servers, hosts):
+    text = ""
+    for server in servers.split(", "):
+        *ports, name = server.removesuffix("!").split()
+        listens = "".join(f"listen {port}; " for port in ports)
+        inside = "return 444;" if server.endswith("!") else PASS
+        text += f"server {{ {listens} server_name {name}; {inside} }} "
+    assert ", ".join(" ".join(site["hosts"]) for site in imported(text).sites) == hosts
+
+
+def test_a_server_that_only_refuses_listens():
+    result = imported("server { listen 8081; listen 443 ssl; server_name a.example; return 444; }")
+    assert (result.sites[0]["hosts"], result.server["listen"]) == (["a.example"], "0.0.0.0:8081")
+
+
 def test_the_first_server_of_a_name_has_it():
     for refusal in ("return 444;", "return 503;", "deny all;"):
         result = imported(
@@ -235,9 +266,38 @@ def test_a_stripped_prefix_is_an_upstream_with_a_path():
     rewrite = "rewrite ^/api/(.*)$ /v1/$1 break;"
     result = imported(f"server {{ {PASS} location /api/ {{ {rewrite} proxy_pass http://127.0.0.1:2; }} }}")
     assert result.sites[0]["routes"] == [
-        {"path": "/api/", "upstream": "http://127.0.0.1:2/v1/", "forward": "canonical"}
+        {"path": "/api/", "upstream": "http://127.0.0.1:2/v1/", "forward": "canonical"},
+        {"path": "=/api", "redirect": "/api/{query}"},
     ]
     assert questions(result) == []
+
+
+@pytest.mark.parametrize(
+    ("location", "routes"),
+    [
+        ("/dav { return 301 /remote.php/dav$is_args$args; }", {"/dav*": "/remote.php/dav{query}"}),
+        ("/new/ { return 302 https://new.example$request_uri; }",
+         {"/new/": {"to": "https://new.example{path}{query}", "status": 302}}),
+        ("= / { return 301 $scheme://$host/a/?$args; }", {"=/": "/a/{query}"}),
+        ("~ ^/u/([0-9]+)$ { return 308 https://$http_host:8443/u?id=$1; }",
+         {"~^/u/([0-9]+)$": {"to": "https://{host}:8443/u?id={1}", "status": 308}}),
+        ("= /a { return http://b.example; }", {"=/a": {"to": "http://b.example", "status": 302}}),
+        # nginx sends a path without its last slash on.
+        ("/b/ { proxy_pass http://127.0.0.1:2; }", {"=/b": "/b/{query}"}),
+        ("/b/ { proxy_pass http://127.0.0.1:2; } location = /b { proxy_pass http://127.0.0.1:3; }", {}),
+        ("/b/ { proxy_pass http://127.0.0.1:2; } location /b { proxy_pass http://127.0.0.1:3; }", {}),
+        # Other variables, and what refuses or comes before it, have no equal.
+        ("= /a { return 301 https://$server_name/; }", {}),
+        ("= /a { if ($arg_x) { return 403; } return 301 /b; }", {}),
+        ("= /a { rewrite ^ /c break; return 301 /b; }", {}),
+        ("= /a { return 301 //b.example/; }", {}),
+        ("= /a { return 301 https://b.example$1; }", {}),
+    ],
+)  # fmt: skip
+def test_redirects_are_written(location, routes):
+    (site,) = imported(f"server {{ {PASS} location {location} }}").sites
+    written = {route["path"]: route["redirect"] for route in site["routes"] if "redirect" in route}
+    assert written == routes
 
 
 def test_requests_under_way_are_bounded_as_connections_are():

@@ -142,7 +142,7 @@ def test_directives_that_guard_nothing_close_nothing(directive):
         ("location /private/ { root /srv; }", [b"/private/x"], [b"/", b"/private"]),
         ("location /v/ { proxy_pass http://$backend; }", [b"/v/"], [b"/"]),
         ("location /v/ { proxy_pass http://a/%2e/; deny all; }", [b"/v/"], [b"/"]),
-        ("location /old/ { return 301 /new/; }", [b"/old/x"], [b"/new/"]),
+        ("location /old/ { set $x y; return 301 /new/; }", [b"/old/x"], [b"/new/"]),
         ("location @login { auth_request /a; proxy_pass http://b; }", [], [b"/"]),
         ("location /a { proxy_pass http://b; } location = /a { deny all; }", [b"/a"], [b"/"]),
     ],
@@ -276,7 +276,7 @@ def test_nothing_around_other_prefixes_is_closed(locations):
     ("inside", "expected"),
     [
         ("root /srv;", {}),
-        ("return 301 /x;", {}),
+        ("set $x y; return 301 /x;", {}),
         ("try_files $uri $uri/ =404;", {}),
         ("deny all; root /srv;", CLOSED),
         ("return 403;", CLOSED),
@@ -449,7 +449,7 @@ def test_a_location_with_fields_of_its_own_inherits_none():
     inside += "location /b/ { proxy_set_header X-Other c; proxy_pass http://b; }"
     (written,) = imported(site("proxy_set_header X-Tenant en;", inside)).sites
     assert "request" not in written
-    assert [route["request"] for route in written["routes"]] == [
+    assert [route["request"] for route in written["routes"] if "redirect" not in route] == [
         {"set": {"X-Tenant": "en"}},
         {"set": {"X-Other": "c"}},
     ]

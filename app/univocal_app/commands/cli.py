@@ -114,6 +114,7 @@ def serve(
             "--config",
             metavar="FILE",
             envvar="UNIVOCAL_CONFIG",
+            readable=False,  # it is read below: an error of it is one line
             help="The configuration file, a univocal.toml.",
         ),
     ] = None,
@@ -256,7 +257,10 @@ def _typed(context: typer.Context, name: str) -> bool:
 @documented
 def check(
     config: Annotated[
-        Path, typer.Option("--config", metavar="FILE", help="The configuration file, a univocal.toml.")
+        Path,
+        typer.Option(
+            "--config", metavar="FILE", readable=False, help="The configuration file, a univocal.toml."
+        ),
     ],
 ) -> None:
     """Check a configuration file, with its profiles, addresses and log; serve nothing."""

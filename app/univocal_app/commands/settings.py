@@ -13,7 +13,8 @@ from univocal_app.config.tables import COMMAND_LINE, Configuration, validate
 from univocal_app.config.values import Address, Place, parse_address, parse_place
 
 Config = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="The configuration file, a univocal.toml.")
+    Path | None,
+    typer.Option("--config", metavar="FILE", readable=False, help="The configuration file, a univocal.toml."),
 ]
 Listen = Annotated[
     list[str] | None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -13,7 +13,7 @@ from univocal.cache.rules import SETTINGS, Rules
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.http.field_edits import NO_EDITS, RouteEdits
 from univocal.http.field_edits import edits_of as field_edits
-from univocal.store.patterns import compiled
+from univocal.store.patterns import compiled, grouping
 from univocal.uri.profile import Profile
 from univocal.uri.site import STAR, Matches, Route, Site
 from univocal.uri.sites import Sites
@@ -131,6 +131,8 @@ class SiteReader:
 def _route(
     route: RouteTable, profile: Profile, name: str, upstream: UpstreamSetting, site: SiteTable
 ) -> Route:
+    redirect = route.redirect or (site.redirect if route.upstream is None else None)
+    to = redirect.to if redirect is not None else ""
     return Route(
         prefix=route.path.encode(),
         profile=profile,
@@ -139,6 +141,9 @@ def _route(
         forward=route.forward or site.forward,
         final=route.final,
         expression=_expression(route.path) if route.path.startswith("~") else None,
+        redirect=to.encode(),
+        redirect_status=redirect.status if redirect is not None and to else 0,
+        group=_group(route.path) if "{1}" in to and route.path.startswith("~") else None,
         redirects=route.redirects or site.redirects,
         cookie_path=route.cookie_path or site.cookie_path,
     )
@@ -150,6 +155,19 @@ def _expression(path: str) -> tuple[Matches, Matches]:
         return compiled(path[1:]).search, compiled(f"(?i){path[1:]}").search
     except ValueError as error:
         raise ConfigurationError("routes", "path", path, f"an expression of RE2 ({error})") from None
+
+
+def _group(path: str) -> Callable[[bytes], bytes]:
+    """The first group of an expression's match; empty where there is none. Raises ConfigurationError."""
+    expression = grouping(path[1:])
+    if not expression.groups:
+        raise ConfigurationError("routes", "redirect", "{1}", f"a group in the expression {path}")
+
+    def group(text: bytes) -> bytes:
+        match = expression.search(text)
+        return match[1] or b"" if match else b""
+
+    return group
 
 
 def is_tested(host: str) -> bool:

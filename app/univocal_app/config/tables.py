@@ -295,6 +295,18 @@ class AccessTable(Table):
     reading: Literal["every", "canonical"] = "every"
 
 
+class RedirectTable(Table):
+    """`redirect`: where clients are sent, "" for none, and the status; the text alone is `to`."""
+
+    to: str
+    status: Annotated[Literal[301, 302, 303, 307, 308], BeforeValidator(redirection)] = 301
+
+
+Redirect = Annotated[
+    RedirectTable | None, BeforeValidator(lambda value: {"to": value} if isinstance(value, str) else value)
+]
+
+
 class RouteTable(Table):
     """`[[sites.routes]]`: what differs for the paths that begin alike."""
 
@@ -303,6 +315,7 @@ class RouteTable(Table):
     profile: str | None = None  # the site's
     upstream: OriginServers | None = None  # the site's
     forward: Literal["canonical", "received"] | None = None  # the site's
+    redirect: Redirect = None  # the site's, without an upstream of its own
     redirects: Literal["map", "keep"] | None = None  # the site's
     cookie_path: Literal["map", "keep"] | None = None  # the site's
     error_pages: str = ""
@@ -329,6 +342,7 @@ class SiteTable(Table):
     profile: str = "rfc3986"
     upstream: OriginServers
     forward: Literal["canonical", "received"] = "canonical"
+    redirect: Redirect = None
     redirects: Literal["map", "keep"] = "map"
     cookie_path: Literal["map", "keep"] = "keep"
     origin_host: OriginHost = "site"

@@ -36,7 +36,9 @@ def import_profile(
     file: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE", help="A VCL or C file, a remap.config, an nginx.conf, or - for standard input."
+            metavar="FILE",
+            readable=False,
+            help="A VCL or C file, a remap.config, an nginx.conf, or - for standard input.",
         ),
     ],
     source: Annotated[

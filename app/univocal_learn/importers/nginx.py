@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.profile import parse
+from univocal_app.config.sites import is_tested
 from univocal_learn.importers.imported import Imported, Note, Source, Table
 from univocal_learn.importers.nginx_directives import TAKEN, closes, is_refusal
 from univocal_learn.importers.nginx_files import directives_of
@@ -27,6 +28,8 @@ from univocal_learn.importers.nginx_servers import (
     certificate_of,
     client_ca_of,
     listener_tables,
+    plain_sockets,
+    port_of,
     servers_of_hosts,
 )
 from univocal_learn.importers.nginx_settings import BlockSettings, authorities_of, zones_of
@@ -199,7 +202,7 @@ class _Import:
         return name
 
     def _origin_host(self, server: Server, reading: LocationReading) -> str:
-        forwarding = [(route, host) for route, host in reading.routes if not route.is_closed]
+        forwarding = [(route, host) for route, host in reading.routes if route.is_forwarded]
         hosts = [host for _, host in sorted(forwarding, key=lambda pair: pair[0].path != "/")]
         meant = {host: _HOSTS.get(host, host) for host in hosts}
         for other in [host for host in meant if meant[host] != meant[hosts[0]]]:
@@ -221,24 +224,56 @@ class _Import:
         for name in server.patterns:
             text = f"server_name {name}: no host of a site, which is a name, *.name, name.* or an expression"
             self._notes.append(Note(server.line, text, file=server.directive.file))
-        named = ((host if host.startswith("~") else host.lower(), host) for host in server.exact)
-        own = [host for name, host in named if server in owners.named.get(name, [])]
         answering = {each: owner for each, owner in owners.defaults.items() if moving[id(owner)] is None}
         serving = [owner for owner in answering.values() if not _refuses(owner)]
         is_everywhere = all(answering.get(address, server) is server for address in server.addresses)
         is_default = bool(serving) and serving[0] is server and is_everywhere
+        elsewhere = owners.ports_apart(self._picked, serving[0] if serving else None)
+        apart = {port: each for port, each in elsewhere.items() if not _refuses(each)}
+        own = self._named_hosts(server, owners, moving, apart)
+        whole = [f"*:{port}" for port, each in apart.items() if each is server]
         lost = self._lost_to(server, moving)
-        if any(each is server for each in serving) and (lost or not is_default):
+        is_elsewhere = any(
+            owner is server and port_of(address) not in apart
+            for address, owner in answering.items()
+            if not _refuses(owner)
+        )
+        if (is_elsewhere and not is_default) or (is_default and lost):
             text = "hosts that no server names have another server at another socket: refused here (421)"
             if is_default:
                 names = ", ".join(lost)
                 text = f"server_name {names}: no site has these hosts: those that nobody names are refused"
                 is_default = False
             self._notes.append(Note(server.line, text, is_open_question=True, file=server.directive.file))
-        hosts = own
+        hosts = [*own, *whole]
+        if ports := sorted({port for host in hosts if (port := _apart(host)[1])}):
+            text = f"hosts are named with port {', '.join(ports)}: without it in Host they are refused (421)"
+            self._notes.append(Note(server.line, text, file=server.directive.file))
         if is_default and not hosts:
             return ["*"], True
         return hosts, is_default
+
+    def _named_hosts(
+        self,
+        server: Server,
+        owners: Owners,
+        moving: dict[int, str | None],
+        apart: Mapping[str, Server],
+    ) -> list[str]:
+        """The hosts that a server names; with a port where another server has them at another socket."""
+        hosts = list[str]()
+        for host in server.exact:
+            name = host if host.startswith("~") else host.lower()
+            sharing = [each for each in owners.named.get(name, []) if moving[id(each)] is None]
+            if server not in sharing:
+                continue
+            first, ports = sharing[0], owners.ports_of(name, server)
+            if is_tested(name) or not ports or first is server:
+                hosts.append(host)
+            if not is_tested(name):
+                own = (port in apart or (first is not server and port not in first.ports) for port in ports)
+                hosts += [f"{host}:{port}" for port, is_own in zip(ports, own, strict=True) if is_own]
+        return hosts
 
     def _lost_to(self, server: Server, moving: dict[int, str | None]) -> list[str]:
         """The names of hosts that no site can name and that would be a server's, if it had all others."""
@@ -300,7 +335,7 @@ class _Import:
                     ),
                 )
             )
-            its = (each for server, each in certificates if site["hosts"][0] in server.exact)
+            its = (each for server, each in certificates if _apart(site["hosts"][0])[0] in server.exact)
             if (mine := next(its, {})) and mine != default:
                 self._writer.replace(site, {**site, **mine})
         if redirecting and not moves:
@@ -312,6 +347,9 @@ class _Import:
             for server in self._picked
             for each in server.block
         )
+        if not named:  # of servers that only refuse
+            own = frozenset(each._replace(is_default=False) for each in plain_sockets(self._picked))
+            named.append(("", own))
         tables = listener_tables(named, default)
         if any(isinstance(each, dict) for each in [*tables.get("listen", ()), *tables.get("listen_tls", ())]):
             text = "each listener refuses (421) the hosts of others; nginx gives them to its default server"
@@ -354,6 +392,12 @@ class _Import:
         ]
         fewest = {"max_requests_per_client": min(counts)} if counts else {}
         return {"max_body": largest, **fewest}
+
+
+def _apart(host: str) -> tuple[str, str]:
+    """A site's host without its port, and the port; empty without one."""
+    name, colon, port = ("", "", "") if is_tested(host) else host.rpartition(":")
+    return (name, port) if colon and port.isdigit() else (host, "")
 
 
 def _refuses(server: Server) -> bool:

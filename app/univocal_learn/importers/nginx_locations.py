@@ -15,6 +15,7 @@ from univocal_learn.importers.imported import Note, Table
 from univocal_learn.importers.networks import CLOSED
 from univocal_learn.importers.nginx_directives import CONTENT, TAKEN, closes, is_refusal, reason
 from univocal_learn.importers.nginx_patterns import covers, expression
+from univocal_learn.importers.nginx_redirects import redirect_of
 from univocal_learn.importers.nginx_settings import BlockSettings, refuses_all
 from univocal_learn.importers.nginx_syntax import Directive, note
 from univocal_learn.importers.sites import NOWHERE, Mapped, Setting, literal_beginning
@@ -107,7 +108,8 @@ class LocationReading:
     def nowhere(self, path: str, line: int) -> Mapped:
         """The route of requests that nginx answers by itself: without a guard of all that it matches."""
         access = self.own_access
-        return Mapped(path, NOWHERE, "canonical", line, tables={"access": access} if access else {})
+        tables = {"access": access} if access else {}
+        return Mapped(path, NOWHERE, "canonical", line, tables=tables, is_nowhere=True)
 
     def close(
         self, path: str, line: int, *, is_implied: bool = False, is_final: bool = False, star: str = ""
@@ -260,21 +262,16 @@ def _location(location: Directive, reading: LocationReading) -> None:
     block = location.block or []
     moving = [each for each in block if each.name == "rewrite" and not _is_stripped(each, block, path)]
     below = [each for each in moving if is_prefix and _is_below(each, path)]
+    redirect = redirect_of(block, has_group=modifier in {"~", "~*"})
     closers = [*closing(block, is_location=True), *(each for each in moving if each not in below)]
+    closers = [each for each in closers if not (redirect and each.name == "return")]
     inner = reading.inside(block, closers, base=path if is_prefix else reading.base)
-    mapped = _content(location, path if is_prefix or modifier == "=" else "", inner, reading)
-    closing_ones, below_ones, moving_ones = ({id(each) for each in some} for some in (closers, below, moving))
-    for directive in block:
-        if id(directive) in below_ones:
-            _rewrite(directive, inner)
-        elif directive.name == "try_files" and mapped is not None and id(directive) not in closing_ones:
-            pass  # it is said what becomes of it
-        elif directive.name not in {"location", *TAKEN} and (
-            (directive.name != "rewrite" or id(directive) in moving_ones)
-            and not inner.settings.takes(directive)
-        ):
-            is_closing = id(directive) in closing_ones
-            reading.notes.append(left_out(directive, is_closing=is_closing))
+    if redirect:
+        mapped = _redirected(location, path, inner, redirect)
+    else:
+        mapped = _content(location, path if is_prefix or modifier == "=" else "", inner, reading)
+    answering = "return" if redirect else "try_files" if mapped is not None else ""
+    _say_rest(block, below, moving, closers, answering, inner, reading)
     if is_prefix:
         _prefix(location, path, mapped, inner, is_final=modifier == "^~")
     elif modifier == "=":
@@ -293,6 +290,40 @@ def _for_clients(location: Directive, reading: LocationReading) -> Directive:
         return location
     internal = [each for each in location.block or [] if each.name == "internal"]
     return replace(location, block=internal or location.block)
+
+
+def _say_rest(
+    block: list[Directive],
+    below: list[Directive],
+    moving: list[Directive],
+    closers: list[Directive],
+    answering: str,
+    inner: LocationReading,
+    reading: LocationReading,
+) -> None:
+    """Refuse what rewrites match `below` a location, and note what has no equal; `answering` is said."""
+    below_ones, moving_ones, closing_ones = ({id(each) for each in some} for some in (below, moving, closers))
+    for directive in block:
+        is_closing = id(directive) in closing_ones
+        if id(directive) in below_ones:
+            _rewrite(directive, inner)
+        elif directive.name == answering and not is_closing:
+            pass  # it is said what becomes of it
+        elif directive.name not in {"location", *TAKEN} and (
+            (directive.name != "rewrite" or id(directive) in moving_ones)
+            and not inner.settings.takes(directive)
+        ):
+            reading.notes.append(left_out(directive, is_closing=is_closing))
+
+
+def _redirected(
+    location: Directive, path: str, inner: LocationReading, redirect: Table
+) -> tuple[Mapped, str] | None:
+    """The route of a location that redirects: its answers are not stored, and have no other settings."""
+    access = inner.settings.access(inner.notes)
+    tables = {"access": access} if access else {}
+    spelled = _spelled(path, inner.profile) if path.startswith("/") else path
+    return Mapped(spelled, None, "canonical", location.line, tables=tables, redirect=redirect), inner.host
 
 
 def _kind(modifier: str) -> str:
@@ -454,8 +485,13 @@ def _ends(
         # Elsewhere nginx leaves the path without the slash to another location.
         if is_guarded and any(each.name.endswith("_pass") for each in location.block or []):
             inner.close(path[:-1], location.line, is_implied=True)
-        if mapped is not None:
-            inner.note(location, f"nginx sends {path[:-1]} to {path} with 301; here it is not of this route")
+        elif mapped is not None and not mapped[0].redirect:
+            # The last slash of a path is one of its readings, so what holds for one holds for both.
+            tables = {key: table for key, table in mapped[0].tables.items() if key in {"access", "cache"}}
+            own = Mapped(
+                f"={_spelled(path[:-1], inner.profile)}", None, "canonical", location.line, tables=tables
+            )
+            inner.add(replace(own, is_implied=True, redirect={"redirect": f"{path}{{query}}"}))
         return
     if mapped is None:
         inner.close(path, location.line, is_implied=True, star="*")

@@ -67,6 +67,11 @@ class Server:
         return frozenset(each.address for each in self.sockets)
 
     @property
+    def ports(self) -> list[str]:
+        """The ports of its sockets, each once."""
+        return list(dict.fromkeys(map(port_of, sorted(self.addresses))))
+
+    @property
     def exact(self) -> list[str]:
         """The hosts that it names, as a site has them."""
         hosts = list[str]()
@@ -159,11 +164,43 @@ def _socket(listen: Directive, *, is_tls: bool) -> Socket:
     return Socket(f"{'127.0.0.1' if host == 'localhost' else host}:{port}", *flags, proxied)
 
 
+def port_of(address: str) -> str:
+    """The port of an address, which clients name in Host; empty where they do not."""
+    port = "" if address.startswith("unix:") else address.rpartition(":")[2]
+    return "" if port in {"80", "443"} else port
+
+
+def plain_sockets(servers: Sequence[Server]) -> Iterator[Socket]:
+    """The sockets without TLS of these servers."""
+    yield from (each for server in servers for each in server.sockets if not each.is_tls)
+
+
 class Owners(NamedTuple):
     """The servers of each host, one at each socket, and by address those of hosts that no server names."""
 
     named: dict[str, list[Server]]
     defaults: dict[str, Server]
+    taken: dict[tuple[str, str], Server]  # of each address and host
+
+    def ports_apart(self, servers: Sequence[Server], main: Server | None) -> dict[str, Server]:
+        """The ports where another server than `main` has the hosts that nobody names, and that server.
+
+        A port is left out where a server has names that stand with no port, or answers by a redirect alone.
+        """
+        apart = dict[str, Server]()
+        for port in dict.fromkeys(port for server in servers for port in server.ports if port):
+            here = [server for server in servers if port in server.ports]
+            defaults = {id(own): own for address, own in self.defaults.items() if port_of(address) == port}
+            if len(defaults) == 1 and all(not each.unnamed and each.moves_to() is None for each in here):
+                own = next(iter(defaults.values()))
+                if own is not main:
+                    apart[port] = own
+        return apart
+
+    def ports_of(self, host: str, server: Server) -> list[str]:
+        """The ports at which a server has a host."""
+        own = [address for address in server.addresses if self.taken.get((address, host)) is server]
+        return [port for port in dict.fromkeys(map(port_of, sorted(own))) if port]
 
 
 def servers_of_hosts(servers: Sequence[Server], notes: list[Note]) -> Owners:
@@ -185,7 +222,7 @@ def servers_of_hosts(servers: Sequence[Server], notes: list[Note]) -> Owners:
             if any(each.is_default and each.address == address for each in server.sockets)
         ]
         defaults[address] = (named or here)[0]
-    return Owners(owners, defaults)
+    return Owners(owners, defaults, taken)
 
 
 def _own(

@@ -35,6 +35,7 @@ class Mapped:
     origin: Table = field(default_factory=dict)  # settings of connections
     tables: Mapping[str, Any] = field(default_factory=dict)  # access, request, response, cache, redirects
     is_closed: bool = False
+    is_nowhere: bool = False  # its upstream stands for none
     is_implied: bool = False  # it gives way to a route of this path that the file has
     is_final: bool = False  # it goes before expressions
     holds_below: bool = False  # a closed one closes longer routes, too
@@ -42,6 +43,7 @@ class Mapped:
     instead: tuple[Mapped, ...] = ()  # the routes that are written where univocal has no such path
     kind: str = ""  # of a path that univocal may not have, in words
     profile: str = ""  # one of the further profiles of the import; "": the first
+    redirect: Table = field(default_factory=dict)  # the setting, where clients are sent elsewhere
 
     def guarded(self) -> Mapped:
         """The same route, with access for nobody beside its own rules."""
@@ -51,13 +53,19 @@ class Mapped:
     def closed(self) -> Mapped:
         """The same path, with access for nobody, and so forwarded nowhere."""
         return replace(
-            self, upstream=None, forward="canonical", origin={}, tables={"access": CLOSED}, is_closed=True
+            self,
+            upstream=None,
+            forward="canonical",
+            origin={},
+            tables={"access": CLOSED},
+            is_closed=True,
+            redirect={},
         )
 
     @property
     def is_forwarded(self) -> bool:
         """True if an origin server gets its requests."""
-        return not self.is_closed and self.upstream not in (None, NOWHERE)
+        return self.upstream is not None and not (self.is_closed or self.is_nowhere)
 
     @property
     def is_stored(self) -> bool:
@@ -101,12 +109,12 @@ class SiteWriter:
         Hosts of which nothing is forwarded are kept for nobody else; `close_unwritten` writes them. `extra`
         are further settings of the site.
         """
-        if not any(route.is_forwarded for route in routes):
+        if not any(route.is_forwarded or route.redirect for route in routes):
             self._unwritten.append((line, self._hosts(line, hosts)))
             return None
         hosts = self._hosts(line, hosts)
         kept = self._routes(routes, hosts or ["*"])
-        if not hosts or not any(route.is_forwarded for route in kept.values()):
+        if not hosts or not any(route.is_forwarded or route.redirect for route in kept.values()):
             self.notes.append(Note(line, "no site is written: nothing of it could be taken over"))
             if hosts:
                 self._unwritten.append((line, hosts))
@@ -156,7 +164,7 @@ class SiteWriter:
         shared = _shared([root, *kept.values()]) if root else {}
         site |= shared
         routes = [self._route(route, site, shared) for route in kept.values()]
-        own = _differing(root.tables, shared) if root else {}
+        own = {**_differing(root.tables, shared), **root.redirect} if root else {}
         if own:
             # A site's tables would hold for its other routes, too.
             routes.insert(0, {"path": "/", **own})
@@ -195,7 +203,8 @@ class SiteWriter:
             possible = list(self._possible(route, hosts))
             is_apart = is_apart or (not possible and route.is_apart)
             for each in possible:
-                if each.is_implied and f"{each.path}*" in kept:
+                prefix = each.path.removeprefix("=")
+                if each.is_implied and not {f"{prefix}*", prefix}.isdisjoint(kept):
                     continue
                 if each.path not in kept:
                     kept[each.path] = each
@@ -231,7 +240,9 @@ class SiteWriter:
         is_path = not self._refused({"hosts": hosts, "upstream": NOWHERE, "routes": [closed]})
         if route.is_closed:
             return route.closed() if is_path else None
-        table: dict[str, Any] = {"path": route.path, "upstream": route.upstream, "forward": route.forward}
+        table: dict[str, Any] = {"path": route.path, "forward": route.forward, **route.redirect}
+        if route.upstream is not None:
+            table["upstream"] = route.upstream
         tried = {"hosts": hosts, "upstream": NOWHERE, "routes": [table | dict(route.tables)]}
         reason = self._refused(tried)
         if not reason:
@@ -248,7 +259,7 @@ class SiteWriter:
         if route.upstream is None:
             # An expression with the site's upstream would replace its path.
             nowhere = {"upstream": NOWHERE, "forward": "canonical"} if route.path.startswith("~") else {}
-            return {"path": route.path, **final, **nowhere, **own}
+            return {"path": route.path, **final, **nowhere, **route.redirect, **own}
         table: dict[str, Any] = {"path": route.path, **final, "upstream": route.upstream}
         if route.profile != site.get("profile", ""):
             table["profile"] = route.profile

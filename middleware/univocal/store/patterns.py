@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from univocal.store.purge_selectors import Pattern
 
@@ -34,13 +34,9 @@ def compiled(expression: str, *, soft: bool = False) -> Pattern:
         raise ValueError("patterns need RE2: pip install 'univocal[re2]'") from None
     if not expression or len(expression) > LONGEST:
         raise ValueError(f"a pattern must have 1 to {LONGEST} characters")
-    options = re2.Options()
-    options.log_errors = False
     lines = expression.split("\n", 1)
-    options.max_mem = MEMORY // len(lines)
+    options = _options(MEMORY // len(lines))
     options.never_capture = True
-    # Stubs of RE2, where they are installed, lack this name.
-    options.encoding = re2.Options.Encoding.LATIN1  # type: ignore[attr-defined, unused-ignore]
     try:
         regexps = [re2.compile(line.encode("latin-1"), options) for line in lines]
     except UnicodeEncodeError:
@@ -54,6 +50,24 @@ def compiled(expression: str, *, soft: bool = False) -> Pattern:
     search = _in_parts(*searches) if len(searches) == 2 else searches[0]
     most = STEPS // steps
     return Pattern(expression, lambda url: len(url) > most or search(url) is not None, soft, steps)
+
+
+def grouping(expression: str) -> Any:
+    """RE2's object for an expression that `compiled` accepts, with its groups."""
+    import re2  # noqa: PLC0415  an extra
+
+    return re2.compile(expression.encode("latin-1"), _options(MEMORY))
+
+
+def _options(memory: int) -> Any:
+    import re2  # noqa: PLC0415  an extra
+
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = memory
+    # Stubs of RE2, where they are installed, lack this name.
+    options.encoding = re2.Options.Encoding.LATIN1  # type: ignore[attr-defined, unused-ignore]
+    return options
 
 
 def _in_parts(

@@ -22,6 +22,18 @@ _PATHS: Final = (
     "a prefix such as '/a/', one path such as '=/a', a glob such as '*.png' or an expression '~^/a'"
 )
 
+# A path, or a URL whose authority nothing follows that could be part of a host.
+_LOCATION: Final = re.compile(
+    rb"(?:https?://(?:\{host\}|[\w.-]+|\[[\da-fA-F:.]+\])(?::\d+)?(?=[/?]|\{path\}|\{query\}|\Z)|(?=/(?!/)))"
+    rb"(?:[!-z|~]|\{(?:path|query|rest|host|1)\})*"
+)
+_LOCATIONS: Final = (
+    "a path, or http:// or https://, a host or {host}, and a path, "
+    "with {path}, {query}, {rest}, {host} and {1} in it"
+)
+_NAMED: Final = re.compile(rb"\{\w+\}")
+_OF_A_PORT: Final = re.compile(rb":[0-9]*\Z")
+
 Matches: TypeAlias = Callable[[bytes], bool]
 """A test of a path, in time linear in its length."""
 
@@ -43,6 +55,9 @@ class Route:
     request's host and the part of it that the site's "*" matches. With `forward` "received", which excludes
     an `upstream_path`, the origin server gets the received target. The canonical one is the key nevertheless.
     `redirects` and `cookie_path` say whether URLs, and cookies' paths, are mapped back in its responses.
+    With a `redirect_status`, clients are sent to `redirect`, a path or an absolute URL. `{path}` and
+    `{query}` in it are the canonical ones. `{rest}` is what follows the prefix, `{host}` the host,
+    and `{1}` what the expression's `group` gives.
     """
 
     prefix: bytes
@@ -53,6 +68,9 @@ class Route:
     redirects: Literal["map", "keep"] = "map"
     cookie_path: Literal["map", "keep"] = "keep"
     final: bool = False
+    redirect: bytes = b""
+    redirect_status: int = 0
+    group: Callable[[bytes], bytes] | None = field(default=None, repr=False, compare=False)
     expression: tuple[Matches, Matches] | None = field(default=None, repr=False, compare=False)
     _matches: Matches | None = field(init=False, repr=False, compare=False)  # of a glob or an expression
     _means: Matches = field(init=False, repr=False, compare=False)  # of a reading
@@ -66,6 +84,11 @@ class Route:
             # The origin would get bytes in a charset that nobody tells it.
             allowed = '"canonical" where the profile has a [charset]'
             raise ConfigurationError("routes", "forward", self.forward, allowed)
+        if self.redirect_status and not _LOCATION.fullmatch(self.redirect):
+            raise ConfigurationError("routes", "redirect", self.redirect.decode("latin-1"), _LOCATIONS)
+        if STAR in self.redirect and self.group is None:
+            allowed = "no {1}, which is the first group of a route's expression"
+            raise ConfigurationError("routes", "redirect", self.redirect.decode("latin-1"), allowed)
         self._check_paths()
         exact, means = _tests(self)
         object.__setattr__(self, "_matches", exact)
@@ -127,6 +150,19 @@ class Route:
         """
         return self._means(reading) or (self._matches is not None and self._means(reading.rstrip(b"/")))
 
+    def location(self, scheme: bytes, authority: bytes, path: bytes, query: bytes) -> bytes:
+        """The absolute URL to which clients of a canonical path and query are sent."""
+        begin = self.begin
+        values = {
+            PLACE: path,
+            b"{query}": query,
+            b"{rest}": path[len(begin) :] if path.startswith(begin) else b"",
+            HOST: _OF_A_PORT.sub(b"", authority),
+            STAR: self.group(path) if self.group is not None else b"",
+        }
+        filled = _NAMED.sub(lambda named: values[named[0]], self.redirect)
+        return b"%b://%b%b" % (scheme, authority, filled) if filled.startswith(b"/") else filled
+
     def filled(self, host: bytes, star: bytes) -> bytes:
         """The path of the upstream for a request to `host`, in which "*" matched `star`."""
         path = self.upstream_path
@@ -176,7 +212,7 @@ class Site:
             texts = [path.decode("latin-1") for path in paths]
             raise ConfigurationError(f"site {self.name}", "routes", texts, "distinct paths, '/' among them")
         object.__setattr__(self, "root", ordered[-1])
-        exact = [host for host in self.hosts if not host.startswith("*.")]
+        exact = [host for host in self.hosts if not host.startswith(("*.", "*:"))]
         for route in ordered:
             if exact and STAR in route.upstream_path:
                 allowed = f"no {{1}}, since {exact[0]!r} has no '*'"
@@ -209,7 +245,7 @@ class Site:
         names = (hosts,) if isinstance(hosts, str) else tuple(hosts)
         source = f"site {names[0]}" if names else "site"
         for key, value, allowed in (
-            ("hosts", names, "a host name or address, with or without a port, or *.name"),
+            ("hosts", names, "a host name or address, with or without a port, *.name, or *:port"),
             ("scheme", scheme, "keep, http or https"),
             ("alias_answer", alias_answer, "serve, 301 or 308"),
             ("canonical", canonical, "serve, link, 301 or 308"),

@@ -39,6 +39,7 @@ class Sites:
         self.default = default
         self._exact: dict[Authority, tuple[Site, Authority | None]] = {}
         self._suffixes: dict[Authority, tuple[Site, Authority | None]] = {}
+        self._ports: dict[int, Site] = {}  # of "*:port"
         tests = [(host, test, site) for site in self.sites for host, test in site.tests.items()]
         tests.sort(key=_rank_of_test)
         self._tests = tuple([(test, site) for _, test, site in tests])
@@ -48,6 +49,10 @@ class Sites:
                 if host in site.tests:
                     with objections:
                         _claim(host, site, claimed)
+                    continue
+                if host.startswith("*:"):
+                    with objections:
+                        self._own_port(site, host)
                     continue
                 wildcard = host.startswith("*.")
                 with objections:
@@ -128,17 +133,31 @@ class Sites:
             raise ConfigurationError(f"site {site.name}", key, text, _UNCLAIMED)
         table[authority] = (site, real)
 
+    def _own_port(self, site: Site, text: str) -> None:
+        """Have a site own all hosts at a port that no other entry names with it."""
+        authority = _authority(f"all{text[1:]}")
+        if authority is None or authority[1] is None:
+            raise ConfigurationError(f"site {site.name}", "hosts", text, _HOSTS)
+        port = _configured(site, "hosts", f"all{text[1:]}")[1]
+        if port is None or port in self._ports:
+            raise ConfigurationError(f"site {site.name}", "hosts", text, _UNCLAIMED)
+        self._ports[port] = site
+
     @property
     def ports(self) -> list[int]:
         """The ports with which hosts are named, each once."""
-        return sorted({port for _, port in (*self._exact, *self._suffixes) if port is not None})
+        named = [port for _, port in (*self._exact, *self._suffixes) if port is not None]
+        return sorted({*named, *self._ports})
 
     def locate(self, host: bytes, port: int) -> tuple[Site, tuple[bytes, int]] | None:
         """The site that owns `host` and the authority it is served as: its own, or hosts[0] for an alias.
 
         Exact names go before patterns, longer patterns before shorter ones, entries with a port before those
-        without. Names that have a test come last.
+        without. Names that have a test come last. Where a site has all hosts at a port, "*:port", no entry
+        without that port counts.
         """
+        if self._ports and port in self._ports:
+            return self._locate_at(host, port)
         entry = self._exact.get((host, port)) or self._exact.get((host, None))
         if not entry and (dot := self._star(host, port)) >= 0:
             suffix = host[dot + 1 :]
@@ -150,6 +169,18 @@ class Sites:
             if test(host):
                 return tested, (host, port)
         return (self.default, (host, port)) if self.default else None
+
+    def _locate_at(self, host: bytes, port: int) -> tuple[Site, tuple[bytes, int]]:
+        """The site that owns a host at a port of which one site has all other hosts."""
+        entry = self._exact.get((host, port))
+        dot = host.find(b".")
+        while entry is None and dot >= 0:
+            entry = self._suffixes.get((host[dot + 1 :], port))
+            dot = host.find(b".", dot + 1)
+        if entry is None:
+            return self._ports[port], (host, port)
+        site, real = entry
+        return site, (host, port) if real is None else (real[0], real[1] or port)
 
     def _star(self, host: bytes, port: int) -> int:
         """The length of what "*" stands for in the longest pattern that owns `host`; -1 if none does."""
@@ -440,8 +471,11 @@ def _of_site(
     if _UNSPEAKABLE.search(came):
         return rejected("control-character")
     respelled = site.canonical != "serve" and whole != target and _is_settled(target, declared, site, route)
-    path = split(target)[0]
+    path, query = split(target)
     canonical = Canonical(scheme, authority, target, key, site, route, observed, redirect, came, respelled)
+    if route.redirect_status and not redirect and target != b"*":
+        canonical.redirect = route.redirect_status
+        canonical.leads_to = route.location(scheme, authority, path, query)
     canonical.loose = _UNEVEN.search(path) is not None and is_loose(path, route.profile.loose)
     if len(site.routes) > 1:
         lies_in, chosen = site.lying_in(site.view(path), canonical.readings)
@@ -495,7 +529,7 @@ _remembered: Final = lru_cache(maxsize=4096)(_resolve)
 
 
 _HOST: Final = "a host name or address, with or without a port"
-_HOSTS: Final = f"{_HOST}, or *.name"
+_HOSTS: Final = f"{_HOST}, *.name, or *:port"
 
 
 def _authority(text: str) -> Authority | None:

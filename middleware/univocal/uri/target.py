@@ -29,12 +29,12 @@ class Canonical:
 
     `key` is injective: none of the four parts that it joins holds a blank. If `observed` is not empty,
     `target` is the received one and the request goes past the cache. `redirect` is 0, or the status with
-    which an alias is sent to `own_url`. `verbatim` is what the origin gets where a route forwards targets as
-    they came: an answer to it answers no other spelling. `respelled` is True where the site's `canonical`
-    tells clients of the one spelling, and the target came in another. `upstream_path` is the route's, for
-    this authority. `also` are other routes in which the target lies by some reading; `chosen` are those of
-    them that such a reading chooses. A `loose` target is spelled so that some server takes it for another
-    path: no response to it is stored.
+    which an alias is sent to `own_url`, and a client of a route that redirects to `leads_to`. `verbatim`
+    is what the origin gets where a route forwards targets as they came: an answer to it answers no other
+    spelling. `respelled` is True where the site's `canonical` tells clients of the one spelling, and the
+    target came in another. `upstream_path` is the route's, for this authority. `also` are other routes in
+    which the target lies by some reading; `chosen` are those of them that such a reading chooses. A
+    `loose` target is spelled so that some server takes it for another path: no response to it is stored.
     """
 
     scheme: bytes
@@ -51,6 +51,7 @@ class Canonical:
     also: tuple[Route, ...] = field(init=False, repr=False, compare=False)
     chosen: tuple[Route, ...] = field(init=False, repr=False, compare=False)
     loose: bool = field(init=False, repr=False, compare=False)
+    leads_to: bytes = field(init=False, repr=False, compare=False)
     _readings: Readings | None = field(init=False, repr=False, compare=False)
 
     def __init__(
@@ -81,6 +82,7 @@ class Canonical:
         self.also = ()
         self.chosen = ()
         self.loose = False
+        self.leads_to = b""
         self._readings = None
 
     @property

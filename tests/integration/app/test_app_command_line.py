@@ -154,6 +154,28 @@ def test_usage_errors_have_status_2_and_one_message(
     assert said in " ".join(ended.stderr.replace("│", " ").split())
 
 
+@pytest.mark.parametrize("command", ["serve", "check", "explain http://a/", "profiles import --from nginx"])
+def test_an_unreadable_file_is_said_in_one_line(
+    command: str, univocal: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "univocal.toml"
+    file.write_text("")
+    whole = Path.open
+
+    def opened(path: Path, *arguments: Any, **options: Any) -> Any:
+        if path == file:
+            raise PermissionError(13, "Permission denied")
+        return whole(path, *arguments, **options)
+
+    # Root reads every file.
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    monkeypatch.setattr(Path, "open", opened)
+    ended = univocal(*command.split(), *([] if "import" in command else ["--config"]), str(file))
+    assert ended.returncode == 2
+    assert ended.stderr.count("\n") == 1, ended.stderr
+    assert ended.stderr.startswith(f"univocal: {file}: ")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -163,6 +185,22 @@ def test_usage_errors_have_status_2_and_one_message(
             "sites[0].profile: there is no profile 'nope'",
         ),
         ("[[sites]]\nhosts = ['a b']\nupstream = 'http://a'", "sites[0].hosts: found 'a b'"),
+        *(
+            (
+                f"[[sites]]\nhosts = ['a']\nupstream = 'http://a'\nredirect = '{text}'",
+                f"sites[0].redirect: found {text!r}; allowed: {allowed}",
+            )
+            for text, allowed in (
+                ("new.example", "a path, or http://"),
+                ("//new.example/", "a path, or http://"),
+                # Part of the path would be part of the host.
+                ("https://new.example{rest}", "a path, or http://"),
+                ("https://{path}/", "a path, or http://"),
+                ("/a b", "a path, or http://"),
+                ("/{client}", "a path, or http://"),
+                ("/{1}", "no {1}, which is the first group"),
+            )
+        ),
         (
             "profiles = ['./none']\n[[sites]]\nhosts = ['a']\nupstream = 'http://a'",
             "profiles[0]: found './none'",

@@ -234,7 +234,7 @@ function spelledList({ key, spellings, count }) {
 function showFolding(told) {
   renew("folding", told, () => (told.saved
     ? [element("b", counted(told.saved, "miss", "misses")), ` saved, at least: ${counted(told.spellings, "spelling")} came for ${counted(told.keys, "page")}.`]
-    : ["None yet: each page was asked for by one spelling."]));
+    : ["None yet."]));
 }
 
 function showSpellings(folded) {
@@ -393,9 +393,9 @@ function namedButton(url, text) {
   return button;
 }
 
-// A text; a long one shows three lines, and all of it on hover.
+// A text that breaks between words; a long one: three lines, all on hover.
 function long(text) {
-  const made = element("span", text);
+  const made = element("span", null, ...text.split(/(?<=[_.&])/).flatMap((part) => [part, element("wbr", "")]));
   if (text.length > LONG) classed("long", made).title = text;
   return made;
 }
@@ -575,7 +575,6 @@ async function look() {
   showNumbers(stats, origins);
   if (step === at("span").value) showCharts(longer ?? stats);
   showOrigins(origins);
-  // These are more work.
   if (round % 2 === 0) {
     const [folding, refused, failures] = await Promise.all([ask("/-/spellings"), ask(`/-/top?by=refused&n=${TOP}`), ask("/-/failures"), showTop()]);
     showFailed(failures);

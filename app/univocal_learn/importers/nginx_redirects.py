@@ -1,0 +1,49 @@
+"""nginx's `return` of a redirect as the setting `redirect`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from univocal_learn.importers.nginx_directives import closes
+from univocal_learn.importers.nginx_syntax import Directive
+
+_MOVED: Final = frozenset({"301", "302", "303", "307", "308"})
+_OWN: Final = re.compile(r"\$\{?scheme\}?://\$\{?(?:http_)?host\}?(?=[/$?]|\Z)")
+# nginx's variables by what univocal calls them; "?$args" stands for the query, too.
+_NAMES: Final = {
+    "request_uri": "{path}{query}",
+    "uri": "{path}",
+    "document_uri": "{path}",
+    "host": "{host}",
+    "http_host": "{host}",
+    "1": "{1}",
+}
+_QUERY: Final = re.compile(r"(?:\?|\$\{?is_args\}?)\$\{?(?:args|query_string)\}?")
+_VARIABLE: Final = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
+# Directives that nginx looks at before a `return`, or in its order.
+_BEFORE: Final = frozenset({"if", "rewrite", "set", "break"})
+
+
+def redirect_of(block: Sequence[Directive], *, has_group: bool) -> dict[str, Any]:
+    """The setting of a location that does nothing but redirect; empty if univocal does not say it.
+
+    `has_group`: the location is an expression, whose first group "$1" means.
+    """
+    returns = [each for each in block if each.name == "return"]
+    if len(returns) != 1 or not returns[0].arguments or any(each.name in _BEFORE for each in block):
+        return {}
+    if any(closes(each) or each.name in {"deny", "location"} for each in block if each is not returns[0]):
+        return {}
+    *status, url = returns[0].arguments
+    is_moved = status[0] in _MOVED if status else url.startswith(("http://", "https://", "$scheme"))
+    if len(status) > 1 or not is_moved or set(_VARIABLE.sub("", url)) & {"{", "}"}:
+        return {}
+    to = _OWN.sub("", url, count=1)
+    to = _QUERY.sub("{query}", to or "/")
+    to = _VARIABLE.sub(lambda named: _NAMES.get(named[1] or named[2], "\0"), to)
+    if "\0" in to or ("{1}" in to and not has_group):
+        return {}
+    code = int((status or ["302"])[0])
+    return {"redirect": to if code == 301 else {"to": to, "status": code}}
