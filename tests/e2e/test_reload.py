@@ -548,6 +548,9 @@ path = "/api/"
 upstream = "{0}/${{TOKEN}}/"
 [sites.routes.request]
 set = {{ "X-Route" = "plain-s3cret" }}
+[[sites.routes]]
+path = "/${{TOKEN}}/"
+upstream = "{0}"
 """
 SECRETS = ("s3cret-of-the-environment", "plain-s3cret")
 

@@ -80,7 +80,7 @@ def proxies_of(
     for number, site in enumerate(configuration.sites):
         place = f"sites[{number}]"
         tables = _origin_tables(configuration, place, site)
-        paths = _paths(place, site)
+        paths = _paths(configuration, place, site)
         for name, upstream in next_hops(place, site).items():
             recipe = recipes[name]
             if recipe.upstream in running.proxies:
@@ -126,7 +126,7 @@ def recipes_of(configuration: Configuration, source: str) -> dict[str, Recipe]:
     for number, site in enumerate(configuration.sites):
         place = f"sites[{number}]"
         tables = _origin_tables(configuration, place, site)
-        paths = _paths(place, site)
+        paths = _paths(configuration, place, site)
         for name, upstream in next_hops(place, site).items():
             table = tables[name].merged
             files = [digest_of(source, getattr(table, key)) for key in _FILES]
@@ -164,9 +164,15 @@ def most_connections(configuration: Configuration) -> int:
     return total
 
 
-def _paths(place: str, site: SiteTable) -> dict[str, str]:
-    """The path of each route of a site, by the name that its upstream has; no path is that of `access`."""
-    routes = {f"{place}.routes[{index}]": route.path for index, route in enumerate(site.routes)}
+def _paths(configuration: Configuration, place: str, site: SiteTable) -> dict[str, str]:
+    """The path of each route of a site, by the name that its upstream has; no path is that of `access`.
+
+    Variables are shown by their names.
+    """
+    written, routes = dict(configuration.as_written), dict[str, str]()
+    for index, route in enumerate(site.routes):
+        name = f"{place}.routes[{index}]"
+        routes[name] = written.get((*path_of(name), "path"), route.path)
     return routes | {name: f"access of {name.removeprefix(place)}" for name in authorities(place, site)}
 
 
@@ -207,7 +213,7 @@ def places_of(configuration: Configuration) -> list[dict[str, str]]:
 def listed(configuration: Configuration, proxies: Mapping[str, ReverseProxy]) -> Iterator[Listed]:
     """The origin servers behind `proxies`, in the order of the configuration."""
     for number, site in enumerate(configuration.sites):
-        paths = _paths(f"sites[{number}]", site)
+        paths = _paths(configuration, f"sites[{number}]", site)
         for place, setting in upstreams(f"sites[{number}]", site).items():
             urls = _shown(configuration, place, setting)
             written = {server.url: url for server, url in zip(setting.servers, urls, strict=True)}
