@@ -159,6 +159,11 @@ TOGETHER = [
         *(miss(*STALE), wait(100), ask_all("1", "2"), answers(status="503 No"), all_got("1", "2")),
     ),
     row(
+        "a failed refresh counts until another variant is answered",
+        *(miss(*STALE, "Vary: X"), wait(100), asks(), goes(), answers(status="503 No"), got(), hit()),
+        *(miss(*STALE, "Vary: X", asked=["X: 1"]), miss(*STALE, "Vary: X", content=b"new")),
+    ),
+    row(
         "a POST during a GET",
         *(asks(name="get"), asks(method="POST", name="post"), answers(FRESH, content=b"old")),
         *(

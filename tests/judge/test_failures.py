@@ -23,3 +23,16 @@ def test_failures_of_one_moment_count_once() -> None:
         failures.note(stored, NO_NAMES, 0, NOW)
     assert failures.of(stored, NO_NAMES, NOW + 0.9) is not None
     assert failures.of(stored, NO_NAMES, NOW + 1) is None
+
+
+def test_an_answer_for_another_variant_ends_a_failure() -> None:
+    failures, stored, other = Failures(), stored_response(), stored_response(name=b"another key")
+    for each in (stored, other):
+        for moment in range(3):
+            failures.note(each, NO_NAMES, 503, NOW + 10 * moment)
+    failures.answered(stored.key)
+    assert failures.of(stored, NO_NAMES, NOW + 20) is None
+    assert failures.of(other, NO_NAMES, NOW + 20) is not None
+    failures.note(stored, NO_NAMES, 503, NOW + 20)  # the first one again
+    assert failures.of(stored, NO_NAMES, NOW + 20.9) is not None
+    assert failures.of(stored, NO_NAMES, NOW + 21) is None

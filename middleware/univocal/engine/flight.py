@@ -176,13 +176,13 @@ class Flight:
         self._content = content
         self._over = over
         self._phase = FlightPhase.BEGUN
-        self._pending: list[
-            bytes | Exception | None
-        ] = []  # what came while the store was asked; None: the end
+        # What came while the store was asked; None: the end.
+        self._pending: list[bytes | Exception | None] = []
         self._under_way: UnderWay | None = None
         self._head: Response | None = None  # of the response to an unsafe request
         self._instead: Admission | None = None  # asked once what is under way has ended
         self._spare = _SPARE
+        self._is_answer = False  # what comes is no failure of the origin server, unless it is cut short
         self._tried: list[Failure] | None = None  # others are served stale meanwhile
         self._reconsidered = False  # it was asked once more, without a condition or a range of ours
         self.detail = ""
@@ -481,6 +481,7 @@ class Flight:
         tiers.invalidate(selectors, now, lease, store_again)
 
     def _record_head(self, response: Response) -> None:
+        self._is_answer = response.status < 500 and response.status != 429
         if self.recording is None:
             self._started(response)
         else:
@@ -490,7 +491,7 @@ class Flight:
         if self._phase in _ENDED:
             return
         self._phase = _MOVES[self._phase, FlightPhase.ANSWERING]
-        if response.status >= 500 or response.status == 429:
+        if not self._is_answer:
             self._note_failure(response.status)
         recording = self.recording
         state = State.PASSED_ON if recording is None else recording.state
@@ -677,6 +678,9 @@ class Flight:
         if self._tried is not None:
             for failure in self._tried:
                 failure.tries = False
+        failures, canonical = self._flights.gate.failures, self.admission.canonical
+        if failures.any and self._is_answer and error is None and canonical is not None:
+            failures.answered(canonical.key)
         recording, single_reader = self.recording, self.single_reader
         if error is not None and recording is not None:
             recording.fail()
