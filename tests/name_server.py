@@ -10,7 +10,7 @@ import dns.flags
 import dns.message
 import dns.rcode
 import dns.rrset
-from dns.asyncresolver import Resolver
+from dns.resolver import Resolver
 
 from support import serving
 

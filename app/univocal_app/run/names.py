@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ from typing import Any, Final
 from univocal.http.errors import ConfigurationError
 from univocal.http.field_edits import names_clients
 from univocal.origin.addresses import origin_url
-from univocal.origin.resolving import is_name, is_service, service_of
+from univocal.origin.resolving import find_service, is_name, is_service
 from univocal.uri.readings import spelled_alike
 from univocal_app.config.sites import is_tested, next_hops
 from univocal_app.config.tables import Configuration, PolicyTable
@@ -33,7 +32,7 @@ def unresolved(
 
     def reason_of(name: str) -> str:
         try:
-            asyncio.run(service_of(name)) if is_service(name) else resolve(name, None)
+            find_service(name) if is_service(name) else resolve(name, None)
         except (OSError, UnicodeError) as error:
             return getattr(error, "strerror", None) or str(error)
         return ""

@@ -6,7 +6,9 @@ import asyncio
 import math
 import re
 import socket
+import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from ipaddress import ip_address
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -20,6 +22,7 @@ Resolve: TypeAlias = Callable[[str, int], Awaitable[list[AddressInfo]]]
 
 SOONEST: Final = 1.0  # seconds between two questions, where an address has not been reached
 MOST: Final = 64  # addresses of one name
+_LONGEST: Final = 5.0  # seconds that the targets of a service are asked for: a thread that asks delays an end
 
 _STREAM: Final = socket.SOCK_STREAM
 
@@ -62,36 +65,40 @@ class Service(NamedTuple):
 Find: TypeAlias = Callable[[str], Awaitable[Service]]
 
 
-async def service_of(name: str, resolver: Any = None) -> Service:
-    """The servers that the SRV records of a name say, by the resolver, else by those of the system.
+async def service_of(name: str) -> Service:
+    """The servers that the SRV records of a name say, by the system's name servers. Raises OSError.
 
-    A record of weight 0 counts as 1. Raises OSError, if no record has an address.
+    A thread asks: a socket of the event loop could stay behind where the question is given up.
     """
-    from dns.asyncresolver import Resolver  # noqa: PLC0415 - an extra
-    from dns.exception import DNSException  # noqa: PLC0415
+    return await asyncio.to_thread(find_service, name)
 
-    resolver = resolver or Resolver()
 
-    async def addresses_of(target: Any) -> list[str]:
-        try:
-            return sorted((await resolver.resolve_name(target)).addresses())
-        except DNSException:
-            return []
+def find_service(name: str) -> Service:
+    """The same, while nothing else goes on. A record of weight 0 counts as 1.
 
+    Raises OSError, if no record has an address.
+    """
+    from dns.exception import DNSException  # noqa: PLC0415 - an extra
+    from dns.resolver import Resolver  # noqa: PLC0415
+
+    resolver, until = Resolver(), time.monotonic() + _LONGEST
     try:
-        answer = await resolver.resolve(name, "SRV", search=True)
+        answer = resolver.resolve(name, "SRV", search=True, lifetime=_LONGEST)
     except DNSException as error:
         raise OSError(f"{name}: {error}") from None
     records = sorted(answer, key=lambda each: (each.priority, each.target, each.port))[:MOST]
     ranks = sorted({each.priority for each in records})
+    addresses = dict[Any, list[str]]()
     found = dict[str, Share]()
-    for each, addresses in zip(
-        records, await asyncio.gather(*(addresses_of(each.target) for each in records)), strict=True
-    ):
-        for address in addresses:
+    for each in records:
+        if each.target not in addresses:
+            addresses[each.target], left = [], max(0.0, until - time.monotonic())
+            with suppress(DNSException):
+                addresses[each.target] = sorted(resolver.resolve_name(each.target, lifetime=left).addresses())
+        for address in addresses[each.target]:
             share = Share(max(1, each.weight), ranks.index(each.priority))
             found.setdefault(written(address, each.port), share)
-    if not found:
+    if not found or answer.rrset is None:
         raise OSError(f"{name}: no record has an address")
     return Service(found, answer.rrset.ttl)
 

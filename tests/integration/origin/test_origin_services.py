@@ -30,7 +30,7 @@ HERE = {("here.example", "A"): ["127.0.0.1"], ("there.example", "A"): ["127.0.0.
 def names(monkeypatch):
     with name_server() as server:
         server.records.update(HERE)
-        monkeypatch.setattr("dns.asyncresolver.Resolver", server.resolver)
+        monkeypatch.setattr("dns.resolver.Resolver", server.resolver)
         yield server
 
 
@@ -168,7 +168,7 @@ async def test_a_service_without_servers_is_unreachable(names, service):
 async def test_a_target_has_all_of_its_addresses(names):
     names.records[SRV] = [record(80), record(81, target="nowhere.example")]
     names.records["here.example", "AAAA"] = ["::1"]
-    found = await service_of("_http._tcp.app.example", names.resolver())
+    found = await service_of("_http._tcp.app.example")
     assert found.shares.keys() == {"127.0.0.1:80", "[::1]:80"}
     assert found.seconds == 60
 
