@@ -127,5 +127,9 @@ def test_the_reference_shows_the_defaults(root: Path) -> None:
     assert configuration == defaults
     assert own.keys() == default.keys()
     differing = {name for name in own if own[name] != default[name]}
-    assert differing == {"hosts", "max_body", "routes"}
-    assert own["max_body"] == defaults["server"]["max_body"]  # which it is without a value of its own
+    assert differing == {"access", "hosts", "max_body", "redirect", "routes", "tls_client_ca"}
+    # What is shown is the server's, which it is without a value of its own, or stands for none.
+    assert own["max_body"] == defaults["server"]["max_body"]
+    assert own["tls_client_ca"] == defaults["server"]["tls_client_ca"]
+    assert own["redirect"]["to"] == ""
+    assert {**own["access"], "limits": None} == default["access"]
