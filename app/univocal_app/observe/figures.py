@@ -10,7 +10,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from univocal.cache.decide import Reuse
 from univocal.engine.outcome import Outcome
@@ -18,7 +18,6 @@ from univocal.http.errors import REASONS, Failure
 from univocal.http.messages import Fields
 from univocal.http.roles import OriginRequest
 from univocal.store.memory import MemoryStore
-from univocal.store.shared import SharedTier
 from univocal_app.observe.counts import Counts, Name, numbers_of
 from univocal_app.observe.families import (
     ANSWERABLE,
@@ -69,6 +68,22 @@ _REASON: Final = {reason: place for place, reason in enumerate(REASONS)}
 _GAUGES: Final = {MAX_BYTES, *(name for name, family in FAMILIES.items() if family.kind == "gauge")}
 
 
+class StoreBehind(Protocol):
+    """What is told of the store behind memory."""
+
+    @property
+    def connected(self) -> bool:
+        """True while its purges are heard."""
+
+    @property
+    def behind(self) -> float:
+        """Seconds for which they have not been heard."""
+
+    @property
+    def evictions(self) -> int:
+        """Responses that this process has removed there."""
+
+
 class Figures:
     """The numbers that a process counts; with `commons` in a file, for all processes there.
 
@@ -78,7 +93,7 @@ class Figures:
     def __init__(
         self,
         store: MemoryStore,
-        shared: SharedTier | None = None,
+        shared: StoreBehind | None = None,
         commons: Commons | None = None,
         connections: Callable[[], Mapping[str, int]] = dict,
         origins: Callable[[], Mapping[tuple[str, str], bool]] = dict,
