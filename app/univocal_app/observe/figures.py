@@ -69,7 +69,7 @@ _GAUGES: Final = {MAX_BYTES, *(name for name, family in FAMILIES.items() if fami
 
 
 class StoreBehind(Protocol):
-    """What is told of the store behind memory."""
+    """The store behind memory, as far as figures tell of it."""
 
     @property
     def connected(self) -> bool:
