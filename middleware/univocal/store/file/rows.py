@@ -357,6 +357,7 @@ class EntryTable:
         before = self._value("PRAGMA page_count")
         for _ in range(_MOST_ROUNDS):
             rows = self._sql.execute(_OLDEST, (self._slice,)).fetchall()
+            self._shorten_log()  # which the pages that are given back have made longer
             if not rows or self._log_size > self._log:
                 break
             self._evict_alone(rows)
