@@ -176,7 +176,7 @@ class Flight:
         self._content = content
         self._over = over
         self._phase = FlightPhase.BEGUN
-        # What came while the store was asked; None: the end.
+        # Content and errors that came while the store was asked; None stands for the end.
         self._pending: list[bytes | Exception | None] = []
         self._under_way: UnderWay | None = None
         self._head: Response | None = None  # of the response to an unsafe request

@@ -134,8 +134,8 @@ class Gate:
     """Judges requests by a runtime and what is stored; a reload sets `runtime` anew.
 
     `rates` are those of this process, until somebody sets those that several processes share.
-    With the `plan` of an ordinary request, nothing that its field names rule out is looked for. By the
-    runtime `verified` the client of a request has access.
+    With the `plan` of an ordinary request, nothing that its field names rule out is looked for. A request
+    that has `entered` has met the challenge of this runtime.
     """
 
     def __init__(self, runtime: Runtime, tiers: Tiers) -> None:

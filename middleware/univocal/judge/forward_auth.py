@@ -152,7 +152,7 @@ class Question:
         self._peer = peer
         self._canonical = canonical
         self.now = now
-        # What tells this client from others: Authorization, Cookie, and any field that browsers do not send.
+        # Authorization, Cookie and any field that browsers do not send tell this client from others.
         self.credentials = [b"%b:%b" % field for field in fields if field[0] not in ORDINARY]
         client = (peer.client or "").encode("utf-8", "replace")
         asked = [received.method, canonical.url, client, received.upgrade, *self.credentials]

@@ -40,7 +40,7 @@ is_service: Final = re.compile(r"_[^.]+\._(?:tcp|udp)\.").match
 """Matches the name of a service, which SRV records explain."""
 
 SERVICES: Final = "a URL without srv+, or the library dnspython: pip install 'univocal[srv]'"
-"""What is allowed where the library is missing."""
+"""The choices that are left where the library is missing."""
 
 
 def lacks_services() -> bool:

@@ -256,7 +256,7 @@ class Upkeep:
         # By what is configured, the members that are asked in its place.
         self._members: dict[_Member, list[_Member]] = {each: [each] for each in balance.members}
         self._names = {each: each.server.name for each in balance.members}
-        # What is configured, of which each address has its share.
+        # The configured shares, of which each address has its part.
         self._shares = {each: Share(each.weight, each.rank) for each in balance.members}
         self._found = dict[_Member, Share]()
         self._watches: list[NameWatch] = []
