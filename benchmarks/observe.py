@@ -130,7 +130,8 @@ async def connected(house: House, pages: int) -> asyncio.Protocol:
     config.load()
     with socket.socket() as unused:
         protocol = house.front(Bound(unused)).protocol
-    connection = protocol(config, ServerState(), {})  # type: ignore[call-arg,misc]
+    assert isinstance(protocol, type)
+    connection = protocol(config, ServerState(), {})  # type: ignore[call-arg]
     transport = Nowhere()
     connection.connection_made(transport)
     for page in range(pages):

@@ -86,7 +86,7 @@ def parser_httptools(request: bytes) -> Callable[[], object]:
 
 def ready_exact(request: bytes) -> Callable[[], object]:
     (protocol,) = protocols(Ready, 1)
-    return lambda: protocol.data_received(request)  # type: ignore[attr-defined]
+    return lambda: protocol.data_received(request)
 
 
 def synchronous(make: Callable[[bytes], Callable[[], object]]) -> Callable[[bytes], Awaitable[float]]:
@@ -106,7 +106,7 @@ def through_asgi(cls: type) -> Callable[[bytes], Awaitable[float]]:
         begun = time.perf_counter()
         for _ in range(REQUESTS // CONNECTIONS):
             for protocol in made:
-                protocol.data_received(request)  # type: ignore[attr-defined]
+                protocol.data_received(request)
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         spent = time.perf_counter() - begun

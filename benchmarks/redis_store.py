@@ -141,7 +141,6 @@ async def served(tier: SharedTier, key: bytes) -> bool:
     tier.fill(lease, request, lambda held, _: bool(held), done.set_result, joined=False)
     has = await done
     tier.end(lease, lambda: None)
-    tier.release(lease)
     return has
 
 

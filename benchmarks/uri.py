@@ -85,7 +85,7 @@ def targets(seed: int) -> list[bytes]:
 
 def split(profile: Profile, received: Iterable[bytes]) -> tuple[list[bytes], list[bytes]]:
     """The targets that are canonical, and those that are to be respelled."""
-    canonical, others = [], []
+    canonical, others = list[bytes](), list[bytes]()
     for target in received:
         result = canonical_target(target, profile)
         if not isinstance(result, Rejected):
@@ -160,11 +160,11 @@ def rows(
         yield row(f"univocal {name}", partial(canonical_target, profile=profile), lists[name], rounds, calls)
     wiki = profiles["mediawiki"]
     yield row("univocal mediawiki, whole request", resolving(wiki), lists["mediawiki"], rounds, calls)
-    absolute = tuple(
+    canonical, respelled = (
         [f"http://en.example{target.decode()}" for target in each] for each in lists["mediawiki"]
     )
     for name, function in others().items():
-        yield row(name, function, absolute, rounds, calls)
+        yield row(name, function, (canonical, respelled), rounds, calls)
 
 
 def row(
