@@ -282,6 +282,48 @@ def test_one_listener_takes_a_proxy_header_and_another_none(
         assert status in exchange((target.hostname, target.port), head).partition(b"\r\n")[0]
 
 
+OWN = """trusted_proxies = {all}
+max_body = 10
+listen = ["{any}", {{ address = "{any}", trusted_proxies = {own}, max_body = 5 }}]
+listen_tls = [{{ address = "{any}", trusted_proxies = {own}, max_body = 5 }}]
+"""
+
+
+@pytest.mark.parametrize("workers", ["", "workers = 2\n"])
+def test_a_listener_has_proxies_and_a_largest_body_of_its_own(
+    serve: Fixture, authority: Authority, tmp_path: Path, workers: str
+) -> None:
+    """Of misses and hits, by either version of HTTP, before a reload and after it."""
+    nobody, here = {"all": [], "own": ["127.0.0.1"]}, {"all": ["127.0.0.1"], "own": []}
+    running = serve(OWN.format(any=ANY, **nobody) + workers + pair(authority))
+    plain, own, tls = urls(running)
+    admin = "http://{}:{}/-/".format(*running.admin)
+    names = ("-H", "X-Forwarded-For: 192.0.2.1", "-H", "X-Request-Id: kept")
+
+    def ask() -> None:
+        for url, most in ((plain, 10), (own, 5), (tls, 5)):
+            for version in ("--http1.1", *(["--http2"] if url is tls else [])):
+                for _ in range(2):
+                    assert curl(version, *EN, *names, f"{url}{version}")[0] == 200
+                for size, status in ((most, 200), (most + 1, 413)):
+                    assert curl(version, *EN, *names, "-d", "x" * size, f"{url}post")[0] == status
+
+    ask()
+    file = tmp_path / "univocal.toml"
+    file.write_text(file.read_text().replace(OWN.format(any=ANY, **nobody), OWN.format(any=ANY, **here)))
+    changed = ["server.listen", "server.listen_tls", "server.trusted_proxies"]
+    assert json.loads(curl("-X", "POST", f"{admin}reload")[2])["changed"] == changed
+    ask()
+    listener = json.loads(curl(f"{admin}config")[2])["server"]["listen"][1]
+    assert listener == {"address": ANY, "trusted_proxies": [], "max_body": 5}
+    assert running.end() == 0
+    lines = [json.loads(line) for line in running.out.splitlines() if "/post" not in line]
+    told = [(line["client"], line["request_id"] == "kept") for line in lines]
+    stranger, known = ("127.0.0.1", False), ("192.0.2.1", True)
+    assert told == [stranger] * 2 + [known] * 6 + [known] * 2 + [stranger] * 6
+    assert {line["cache"] for line in lines} == {"uri-miss", "hit"}
+
+
 def test_an_introduced_client_has_its_own_rights(serve: Fixture) -> None:
     """It is no trusted proxy, and the loopback address of the proxy gives it none."""
     running = serve(PROXIED)
@@ -396,6 +438,11 @@ def test_a_listener_with_sites_has_them_for_itself(serve: Fixture, origin: Any, 
         ('listen = [{ address = "there", sites = ["en.example"] }]', "server.listen[0].address"),
         ('listen = [{ address = "127.0.0.1:0", sites = "en.example" }]', "server.listen[0].sites"),
         ('listen = [{ address = "127.0.0.1:0", proxy_protocol = 1 }]', "server.listen[0].proxy_protocol"),
+        ('listen = [{ address = "127.0.0.1:0", max_body = "1 XB" }]', "server.listen[0].max_body"),
+        (
+            'listen = [{ address = "127.0.0.1:0", trusted_proxies = ["a"] }]',
+            "server.listen[0].trusted_proxies",
+        ),
         ('admin = [{ address = "127.0.0.1:0", proxy_protocol = true }]', "server.admin"),
     ],
 )

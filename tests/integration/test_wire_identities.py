@@ -15,7 +15,6 @@ from univocal.forward.upstream import Upstream
 from univocal.judge.trust import networks
 from univocal.origin.server import OriginServer
 from univocal.origin.transport import OriginTransport
-from univocal.server.clients import Clients
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import Listener
 from univocal.server.service import EngineService
@@ -115,8 +114,8 @@ async def house(serve: Any) -> Any:
             app = CacheMiddleware(proxy, rules=rules, trusted_proxies=trusted, listeners=[outcomes.append])
             if door == "asgi":
                 return domain, await serve(app), outcomes
-            clients = Clients(trusted=lambda: networks(trusted))
-            listener = Listener(EngineService(app.engine, proxy.forwarding), clients=clients)
+            listener = Listener(EngineService(app.engine, proxy.forwarding))
+            listener.proxies = lambda: networks(trusted)
             return domain, await serve(app, http=Http1Connection.of(listener)), outcomes
 
         yield start

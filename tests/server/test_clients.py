@@ -6,18 +6,19 @@ import logging
 
 import pytest
 
-from univocal.judge.trust import networks
 from univocal.server.clients import Clients, ConnectionLimits
 
 
 class Connection:
     """A connection, at rest since a time or under way."""
 
-    def __init__(self, clients: Clients, rested: float, address: str | None = "192.0.2.1") -> None:
+    def __init__(
+        self, clients: Clients, rested: float, address: str | None = "192.0.2.1", *, is_proxy: bool = False
+    ) -> None:
         self.clients = clients
         self.rested = rested
         self.busy = self.gone = False
-        self.objection = clients.enter(self, address)
+        self.objection = clients.enter(self, address, is_proxy=is_proxy)
 
     def is_resting(self) -> bool:
         return not self.busy
@@ -119,17 +120,19 @@ def test_what_is_remembered_of_those_who_left_is_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "objections"),
+    ("address", "is_proxy", "objections"),
     [
-        ("192.0.2.1", ["", "", "too-many-requests"]),
-        ("2001:db8::1", ["", "", "too-many-requests"]),
-        ("10.0.0.1", ["", "", ""]),  # a trusted proxy stands for many
-        (None, ["", "", ""]),
+        ("192.0.2.1", False, ["", "", "too-many-requests"]),
+        ("2001:db8::1", False, ["", "", "too-many-requests"]),
+        ("10.0.0.1", True, ["", "", ""]),  # it stands for many
+        (None, False, ["", "", ""]),
     ],
 )
-def test_each_client_has_so_many_connections(address: str | None, objections: list[str]) -> None:
-    clients = Clients(ConnectionLimits(0, 2), lambda: networks(["10.0.0.0/8"]))
-    each = [Connection(clients, number, address) for number in range(3)]
+def test_each_client_has_so_many_connections(
+    address: str | None, is_proxy: bool, objections: list[str]
+) -> None:
+    clients = Clients(ConnectionLimits(0, 2))
+    each = [Connection(clients, number, address, is_proxy=is_proxy) for number in range(3)]
     assert [one.objection for one in each] == objections
     other = Connection(clients, 4, "198.51.100.7")
     assert other.objection == ""

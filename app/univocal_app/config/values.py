@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import re
-from typing import Annotated, Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, SerializationInfo
 
@@ -20,16 +21,30 @@ from univocal.store.address import directory_of
 from univocal.store.redis import url as address
 
 
+class Own(NamedTuple):
+    """The settings that a listener has of its own; None: as the server's setting says."""
+
+    sites: tuple[str, ...] = ()  # that this listener serves, and none without them does; (): the others
+    proxy_protocol: bool | None = None
+    trusted_proxies: tuple[str, ...] | None = None
+    max_body: int | None = None
+
+    def written(self) -> dict[str, list[str] | bool | int]:
+        """The settings as a table has them beside `address`."""
+        given = {key: value for key, value in self._asdict().items() if value not in {None, ()}}
+        given |= {} if self.trusted_proxies is None else {"trusted_proxies": self.trusted_proxies}
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in given.items()}
+
+
 class Address(NamedTuple):
     """The address that a listener binds; port 0 asks the system for a free one."""
 
     host: str
     port: int
-    sites: tuple[str, ...] = ()  # that this listener serves, and none without them does; (): the others
-    proxy_protocol: bool | None = None  # None: as the server's setting says
+    own: Own = Own()
 
     def __repr__(self) -> str:
-        own = "".join(f", {key}={value!r}" for key, value in own_settings(self).items())
+        own = "".join(f", {key}={value!r}" for key, value in self.own.written().items())
         return f"Address(host={self.host!r}, port={self.port!r}{own})"
 
     def __str__(self) -> str:
@@ -40,8 +55,7 @@ class SocketPath(NamedTuple):
     """The Unix socket that a listener makes, by its absolute path."""
 
     path: str
-    sites: tuple[str, ...] = ()
-    proxy_protocol: bool | None = None
+    own: Own = Own()
 
     def __str__(self) -> str:
         return f"unix://{self.path}"
@@ -49,13 +63,6 @@ class SocketPath(NamedTuple):
 
 Place: TypeAlias = Address | SocketPath
 """Where a listener is."""
-
-
-def own_settings(place: Place) -> dict[str, list[str] | bool]:
-    """The settings that a listener has of its own, as a table has them beside `address`."""
-    sites: dict[str, list[str] | bool] = {"sites": list(place.sites)} if place.sites else {}
-    introduced = place.proxy_protocol
-    return sites if introduced is None else {**sites, "proxy_protocol": introduced}
 
 
 class Weighted(NamedTuple):
@@ -154,33 +161,33 @@ def parse_places(value: object) -> tuple[Place, ...]:
 
 
 def _listener(value: object, place: str) -> Place:
-    """A listener of several: an address, or a table with `address` and the `sites` that it serves."""
+    """A listener of several: an address, or a table with `address` and settings of its own."""
     if not isinstance(value, dict):
         try:
             return parse_place(value)
         except ValueError as error:
             raise SettingError(place, value, str(error)) from None
     for key in value:
-        if key not in {"address", "sites", "proxy_protocol"}:
-            raise SettingError(f"{place}.{key}", value[key], "the keys address, sites, proxy_protocol")
+        if key not in _OWN and key != "address":
+            raise SettingError(f"{place}.{key}", value[key], f"the keys address, {', '.join(_OWN)}")
     try:
         address = parse_place(value.get("address"))
     except ValueError as error:
         raise SettingError(f"{place}.address", value.get("address"), str(error)) from None
-    sites = value.get("sites", [])
-    if not isinstance(sites, list) or not all(isinstance(each, str) for each in sites):
-        raise SettingError(f"{place}.sites", sites, "an array of hosts of sites")
-    introduced = value.get("proxy_protocol")
-    if not isinstance(introduced, bool | None):
-        raise SettingError(f"{place}.proxy_protocol", introduced, "true or false")
-    return address._replace(sites=tuple(sites), proxy_protocol=introduced)
+    own: dict[str, Any] = {}
+    for key in _OWN.keys() & value.keys():
+        try:
+            own[key] = _OWN[key](value[key])
+        except ValueError as error:
+            raise SettingError(f"{place}.{key}", value[key], str(error)) from None
+    return address._replace(own=Own(**own))
 
 
-def _written_places(places: tuple[Place, ...]) -> str | list[str | dict[str, str | bool | list[str]]]:
-    if len(places) == 1 and not own_settings(places[0]):
+def _written_places(places: tuple[Place, ...]) -> str | list[str | dict[str, str | int | list[str]]]:
+    if len(places) == 1 and not places[0].own.written():
         return str(places[0])
     return [
-        {"address": str(place), **own} if (own := own_settings(place)) else str(place) for place in places
+        {"address": str(place), **own} if (own := place.own.written()) else str(place) for place in places
     ]
 
 
@@ -190,6 +197,32 @@ def network(value: object) -> str:
         if isinstance(value, str):
             return str(ipaddress.ip_network(value))
     raise ValueError('an address or a network without host bits, such as "192.0.2.7" or "10.0.0.0/8"')
+
+
+def _hosts(value: object) -> tuple[str, ...]:
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return tuple(value)
+    raise ValueError("an array of hosts of sites")
+
+
+def _switch(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise ValueError("true or false")
+
+
+def _networks(value: object) -> tuple[str, ...]:
+    if isinstance(value, list):
+        return tuple(map(network, value))
+    raise ValueError('an array of networks, such as ["10.0.0.0/8"]')
+
+
+_OWN: Final[Mapping[str, Callable[[object], object]]] = {
+    "sites": _hosts,
+    "proxy_protocol": _switch,
+    "trusted_proxies": _networks,
+    "max_body": size,
+}
 
 
 def parse_upstream(value: object) -> UpstreamSetting:

@@ -143,7 +143,7 @@ class House:
         """The proxy on one of its sockets."""
         server, gate, listener = self.configuration.server, self.proxy.gate, self.listener
         serves = serving(bound, lambda: self.configuration.server, lambda: gate.runtime.sites)
-        listener = listener if serves is None else listener.beside(serves)
+        listener = listener.beside(bound.name, lambda: gate.runtime.proxies(bound.name), serves)
         protocol = Http1Connection.of(listener)
         if self.certificates is not None and bound.is_tls:
             current, protocols = self.certificates.current, {"http/1.1": protocol}
@@ -152,11 +152,9 @@ class House:
 
                 protocols["h2"] = Http2Connection.of(listener)
             protocol = TlsConnection.with_protocols(current, protocols, listener)
-        own = bound.proxy_protocol
+        own = bound.own.proxy_protocol
         if server.proxy_protocol if own is None else own:
-            protocol = Introduction.before(
-                protocol, listener, lambda: gate.runtime.trusted, answers=not bound.is_tls
-            )
+            protocol = Introduction.before(protocol, listener, listener.proxies, answers=not bound.is_tls)
         elif bound.is_unix:
             protocol = Introduction.before(protocol, listener)
         return Served(self.proxy, bound.socket, protocol)
@@ -349,5 +347,4 @@ def _listener(configuration: Configuration, proxy: CacheMiddleware, origins: Ori
         proxy.engine.audience.announce(Outcome.refused(received, reasons, time.time(), sites))
 
     service = EngineService(proxy.engine, origins.forwarding)
-    clients = Clients(connection_limits(configuration), lambda: proxy.gate.runtime.trusted)
-    return Listener(service, read_limits(configuration), refused, clients)
+    return Listener(service, read_limits(configuration), refused, Clients(connection_limits(configuration)))

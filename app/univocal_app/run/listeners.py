@@ -15,7 +15,7 @@ from univocal.http.authority import DEFAULT_PORTS, parse_authority
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.uri.sites import Sites
 from univocal_app.config.tables import Configuration, ServerTable
-from univocal_app.config.values import Address, Place, SocketPath, own_settings
+from univocal_app.config.values import Address, Own, Place, SocketPath
 
 BACKLOG: Final = 2048
 MODE: Final = 0o666  # of a Unix socket, as nginx has it: its directory says who may connect
@@ -24,12 +24,15 @@ _PATIENCE: Final = 1.0  # seconds that a listener of another program has to take
 
 
 class Bound(NamedTuple):
-    """A listening socket, whether its clients speak TLS, and the settings that it has of its own."""
+    """A listening socket, whether its clients speak TLS, and the settings that it has of its own.
+
+    `name` is the setting that it was bound for, such as "listen[0]"; empty: systemd has bound it.
+    """
 
     socket: socket.socket
     is_tls: bool = False
-    sites: tuple[str, ...] = ()
-    proxy_protocol: bool | None = None
+    own: Own = Own()
+    name: str = ""
 
     @property
     def is_unix(self) -> bool:
@@ -73,21 +76,27 @@ def serving(
         authority = parse_authority(host)
         if authority is None:
             return True
-        named = frozenset(bound.sites) or apart(server())
+        named = frozenset(bound.own.sites) or apart(server())
         for port in {authority[1] or port for port in DEFAULT_PORTS.values()}:
             located = sites().locate(authority[0], port)
             if located is not None:
                 is_named = not named.isdisjoint((located[0].name, *located[0].hosts))
-                if is_named is not bool(bound.sites):
+                if is_named is not bool(bound.own.sites):
                     return False
         return True
 
     return serves
 
 
+def listeners_of(server: ServerTable) -> dict[str, Own]:
+    """The settings that clients' listeners have of their own, by the names of `Bound`."""
+    places = {"listen": server.listen, "listen_tls": server.listen_tls}
+    return {f"{key}[{i}]": place.own for key, each in places.items() for i, place in enumerate(each)}
+
+
 def apart(server: ServerTable) -> frozenset[str]:
     """The hosts of sites that only some listeners serve."""
-    return frozenset(name for place in (*server.listen, *server.listen_tls) for name in place.sites)
+    return frozenset(name for own in listeners_of(server).values() for name in own.sites)
 
 
 @contextmanager
@@ -107,11 +116,11 @@ def listening(
             if sockets := passed.get(name, ()):
                 bound[name] += [Bound(stack.enter_context(each)) for each in sockets]
                 continue
-            for place in setting:
+            for number, place in enumerate(setting):
                 made = stack.enter_context(bind(place, sources[name], f"server.{name}"))
                 if isinstance(place, SocketPath):
                     stack.callback(_remove, place.path, os.lstat(place.path).st_ino)
-                bound[name].append(Bound(made, False, place.sites, place.proxy_protocol))
+                bound[name].append(Bound(made, False, place.own, f"{name}[{number}]"))
         plain_is_tls = bool(server.tls_cert) and not bound["listen_tls"]
         front = [each._replace(is_tls=plain_is_tls) for each in bound["listen"]]
         front += [each._replace(is_tls=True) for each in bound["listen_tls"]]
@@ -140,11 +149,11 @@ def _unknown_sites(configuration: Configuration, source: str) -> Iterator[Config
     hosts = {host for site in configuration.sites for host in site.hosts}
     for key, places in (("listen", server.listen), ("listen_tls", server.listen_tls)):
         for number, place in enumerate(places):
-            for name in place.sites:
+            for name in place.own.sites:
                 if name not in hosts:
                     at, allowed = f"server.{key}[{number}].sites", "a host of a site, as the site writes it"
                     yield ConfigurationError(source, at, name, allowed)
-    if any(map(own_settings, server.admin)):
+    if any(place.own != Own() for place in server.admin):
         written = [*map(str, server.admin)]
         yield ConfigurationError(source, "server.admin", written, "listeners without settings of their own")
 

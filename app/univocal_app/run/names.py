@@ -18,6 +18,7 @@ from univocal_app.config.sites import is_tested, next_hops
 from univocal_app.config.tables import Configuration, PolicyTable
 from univocal_app.config.values import Address
 from univocal_app.run.expiry import expiry_of_file, names_of
+from univocal_app.run.listeners import listeners_of
 from univocal_app.run.reading import files_of, placed
 
 _AT_ONCE: Final = 16  # names, each in a thread
@@ -76,20 +77,20 @@ def doubtful(configuration: Configuration, source: str) -> list[ConfigurationErr
                 f"{network} is everybody: every client may purge, and use the admin listener if it reaches it"
             )
             warn(f"purge.allow[{number}]", network, "networks of your own", mistake)
-    introduced = [
-        server.proxy_protocol,
-        *(each.proxy_protocol for each in (*server.listen, *server.listen_tls)),
-    ]
-    if any(introduced) and not server.trusted_proxies:
+    for own in set(listeners_of(server).values()):
+        introduced = server.proxy_protocol if own.proxy_protocol is None else own.proxy_protocol
+        proxies = server.trusted_proxies if own.trusted_proxies is None else own.trusted_proxies
+        if proxies or not introduced:
+            continue
         mistake = (
             "no proxy is trusted, so every connection with a PROXY header is refused: see `trusted_proxies`"
         )
         warn("server.proxy_protocol", True, "true beside trusted_proxies", mistake)
-    own = {str(each) for each in (*server.listen, *server.listen_tls) if isinstance(each, Address)}
+    ours = {str(each) for each in (*server.listen, *server.listen_tls) if isinstance(each, Address)}
     for number, site in enumerate(configuration.sites):
         for place, upstream in next_hops(f"sites[{number}]", site).items():
             for origin in upstream.servers:
-                if origin.url.partition("://")[2] in own:
+                if origin.url.partition("://")[2] in ours:
                     mistake = (
                         f"{origin.url} is a listener of this program: its requests would come back to it"
                     )

@@ -119,13 +119,20 @@ async def adopt(house: House, prepared: Prepared) -> None:
 def _fixed(held: Configuration, wanted: Configuration, source: str) -> Iterator[ConfigurationError]:
     for key, why in FIXED.items():
         old, new = value_at(held, key), value_at(wanted, key)
-        if old != new:
+        if _bound(old) != _bound(new):
             allowed = f"{_told(old)} until a restart: {why} at a reload"
             yield ConfigurationError(source, key, _told(new), allowed)
     there, new_file = held.server.tls_cert, wanted.server.tls_cert
     if bool(there) != bool(new_file):
         allowed = f"{'a file' if there else 'none'}: only a restart adds or removes TLS"
         yield ConfigurationError(source, "server.tls_cert", new_file, allowed)
+
+
+def _bound(value: object) -> object:
+    """The part of a setting that no reload changes: of a listener, all but what its requests go by."""
+    if not isinstance(value, tuple):
+        return value
+    return [each._replace(own=each.own._replace(trusted_proxies=None, max_body=None)) for each in value]
 
 
 def _told(value: object) -> str:

@@ -24,7 +24,7 @@ from univocal.uri.sites import Sites
 from univocal_app.config.sites import SiteReader, edits_of, rules
 from univocal_app.config.tables import COMMAND_LINE, Configuration, SiteTable
 from univocal_app.run.error_page_files import pages_of
-from univocal_app.run.listeners import HTTPS
+from univocal_app.run.listeners import HTTPS, listeners_of
 from univocal_app.run.origins import next_hops_of
 from univocal_app.run.restrictions import restrictions_of
 
@@ -96,6 +96,10 @@ def runtime_of(
     each = rules(configuration.cache, configuration.sites, profiles, edits, named)
     _check_libraries(configuration, each, source)
     server, trusted = configuration.server, networks(configuration.server.trusted_proxies)
+    owns = listeners_of(server)
+    trusted_at = MappingProxyType(
+        {name: networks(own.trusted_proxies) for name, own in owns.items() if own.trusted_proxies is not None}
+    )
     return Runtime(
         sites=sites,
         rules=MappingProxyType(each),
@@ -104,9 +108,15 @@ def runtime_of(
         restrictions=MappingProxyType(restrictions),
         access=Access(networks(configuration.purge.allow), token),
         trusted=trusted,
+        trusted_at=trusted_at,
+        max_body_at=MappingProxyType(
+            {name: own.max_body for name, own in owns.items() if own.max_body is not None}
+        ),
         forwarded=server.forwarded,
         max_bodies=MappingProxyType(_max_bodies(configuration.sites)),
-        request_ids=RequestIds(server.request_id.encode(), trusted) if server.request_id else None,
+        request_ids=RequestIds(server.request_id.encode(), trusted, trusted_at)
+        if server.request_id
+        else None,
         limits=server.fill(Limits),
         cache_status=server.cache_status,
         upgrades=frozenset(name.encode() for name in server.upgrades),

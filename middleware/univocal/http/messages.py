@@ -51,6 +51,7 @@ class Received:
     # Of the client's connection; None where that is not one client's.
     bond: Bond | None = field(repr=False, compare=False)
     certificate: ClientCertificate | None = field(repr=False, compare=False)
+    listener: str  # the name of the listener whose settings hold; empty: it has none of its own
 
     def __init__(
         self,
@@ -65,7 +66,9 @@ class Received:
         introduced: bool = False,
         bond: Bond | None = None,
         certificate: ClientCertificate | None = None,
+        listener: str = "",
     ) -> None:
+        self.listener = listener
         self.bond = bond
         self.certificate = certificate
         self.request_id = b""

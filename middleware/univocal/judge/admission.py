@@ -106,7 +106,7 @@ class Admission:
         self.held = held
         self.user = user
         self.settings = settings
-        self.max_body = runtime.limits.max_body if settings is NO_SETTINGS else settings.max_body
+        self.max_body = runtime.max_body_of(received, settings)
 
     def refused(self, reasons: Sequence[str]) -> Admission:
         """The same request, refused."""
@@ -184,7 +184,7 @@ class Gate:
         edits = settings.edits
         is_own = grant or edits.named_request is not None or edits.named_response is not None
         settings = _filled(settings, canonical, peer, received, user, grant) if is_own else settings
-        if plan is None and 0 < settings.max_body < (content_length(fields) or 0):
+        if plan is None and 0 < runtime.max_body_of(received, settings) < (content_length(fields) or 0):
             return _refused(received, fields, runtime, peer, ("body-too-large",))
         rules = runtime.protected(settings.rules, canonical)
         profile = canonical.route.profile
@@ -257,7 +257,7 @@ class Gate:
 
     def sender(self, received: Received, fields: Fields) -> Peer:
         """The sender of a request, as far as it is believed."""
-        trusted, family = self.runtime.trusted, self.runtime.forwarded
+        trusted, family = self.runtime.proxies_before(received), self.runtime.forwarded
         peer = believe(received, fields, trusted, family)
         if not (peer.known or received.introduced):
             self.likely_proxies.note(received.client, lambda: fields, trusted, family)
@@ -515,7 +515,8 @@ def _fault(received: Received, fields: Fields, runtime: Runtime, plan: Plan | No
     if limits.max_fields and len(fields) > limits.max_fields:
         return "fields-too-large"
     # A route may allow more.
-    if plan is None and not runtime.max_bodies and 0 < limits.max_body < (content_length(fields) or 0):
+    most = 0 if plan is not None or runtime.max_bodies else runtime.max_body_of(received, NO_SETTINGS)
+    if 0 < most < (content_length(fields) or 0):
         return "body-too-large"
     return ""
 

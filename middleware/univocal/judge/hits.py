@@ -128,15 +128,16 @@ class Hits:
         """The fresh stored response for a GET with these field values; None: take the long way."""
         runtime = self._gate.runtime
         host, scheme, client = values[plan.host], received.scheme, received.client
-        forwarded = plan.forwarded and not received.introduced
-        if forwarded and not within(client, runtime.trusted):
-            fields = partial(plan.fields, values)
-            self._gate.likely_proxies.note(client, fields, runtime.trusted, runtime.forwarded)
-        elif forwarded:
-            peer = self._gate.sender(received, plan.fields(values))
-            if len(peer.hosts) != 1:
-                return None
-            host, scheme, client = peer.hosts[0], peer.scheme, peer.client
+        if plan.forwarded:
+            trusted = runtime.proxies_before(received)
+            if within(client, trusted):
+                peer = self._gate.sender(received, plan.fields(values))
+                if len(peer.hosts) != 1:
+                    return None
+                host, scheme, client = peer.hosts[0], peer.scheme, peer.client
+            elif not received.introduced:
+                fields = partial(plan.fields, values)
+                self._gate.likely_proxies.note(client, fields, trusted, runtime.forwarded)
         stored, head, age, hit_fields, tally = self.answer(received.target, host, scheme, plan, values, now)
         if stored is None or hit_fields is None or tally is None:
             return None

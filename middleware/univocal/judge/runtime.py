@@ -15,13 +15,14 @@ from univocal.http.errors import ConfigurationError
 from univocal.http.field_edits import NO_EDITS, RouteEdits
 from univocal.http.framing import split_target
 from univocal.http.globs import compile_globs
+from univocal.http.messages import Received
 from univocal.http.problem import Problem
 from univocal.http.roles import NextHop
 from univocal.http.upgrade import WEBSOCKET
 from univocal.judge.access import Restriction
 from univocal.judge.profiles import profile_rules
 from univocal.judge.request_ids import RequestIds
-from univocal.judge.trust import LOOPBACK, Family, Networks, networks
+from univocal.judge.trust import LOOPBACK, Family, Networks, networks, proxies_before
 from univocal.uri.profile import Profile
 from univocal.uri.readings import Readings, spelled_alike
 from univocal.uri.site import Route, Site
@@ -88,7 +89,7 @@ class RouteSettings:
     pages: ErrorPages | None = None
     next_hop: NextHop | None = None  # None: the application behind has its own
     sticky: bytes = b""  # the cookie that keeps clients at one origin server; empty: none does
-    max_body: int = 0  # bytes of a request's content; 0: no limit
+    max_body: int | None = None  # bytes of a request's content, 0: no limit; None: the listener's
 
     @property
     def looks_at_cookies(self) -> bool:
@@ -132,8 +133,11 @@ class Runtime:
     upstreams: Mapping[str, NextHop] = field(default_factory=lambda: MappingProxyType({}))
     # By the names that `rules` has, of routes that ask their site's upstream by times of their own.
     next_hops: Mapping[tuple[str, bytes], NextHop] = field(default_factory=lambda: MappingProxyType({}))
-    # By the names that `rules` has, the bytes of a request's content; without one, those of `limits`.
+    # By the names that `rules` has, the bytes of a request's content; without one, the listener's.
     max_bodies: Mapping[str | tuple[str, bytes], int] = field(default_factory=lambda: MappingProxyType({}))
+    # By the names of listeners that have settings of their own, in the place of `trusted` and of `limits`.
+    trusted_at: Mapping[str, Networks] = field(default_factory=lambda: MappingProxyType({}))
+    max_body_at: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     request_ids: RequestIds | None = None  # None: requests have no names
     _routes: dict[tuple[str, bytes], RouteSettings] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -153,9 +157,23 @@ class Runtime:
                 pages=self.pages.get(place) or self.pages.get(site.name) or self.pages.get(""),
                 next_hop=next_hop,
                 sticky=b"" if next_hop is None else next_hop.cookie,
-                max_body=self.max_bodies.get(place, self.max_bodies.get(site.name, self.limits.max_body)),
+                max_body=self.max_bodies.get(place, self.max_bodies.get(site.name)),
             )
         return settings
+
+    def proxies(self, listener: str) -> Networks:
+        """The proxies that are trusted at a listener: their forwarded fields are believed."""
+        return self.trusted_at.get(listener, self.trusted)
+
+    def proxies_before(self, received: Received) -> Networks:
+        """The proxies that are trusted to have sent a request."""
+        return proxies_before(received, self.trusted, self.trusted_at)
+
+    def max_body_of(self, received: Received, settings: RouteSettings) -> int:
+        """The bytes of content that a request may have, by its route, else by its listener; 0: no limit."""
+        if settings.max_body is not None:
+            return settings.max_body
+        return self.max_body_at.get(received.listener, self.limits.max_body)
 
     def rules_of(self, canonical: Canonical) -> Rules:
         """The rules for what is at a canonical target: its route's, else its site's.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
@@ -102,6 +102,14 @@ def within(address: str | None, allowed: Networks) -> bool:
     return any((mapped or parsed) in network for network in allowed)
 
 
+def proxies_before(received: Received, trusted: Networks, at: Mapping[str, Networks]) -> Networks:
+    """The proxies that are trusted to have sent a request: its listener's own, else all listeners'.
+
+    A PROXY header introduces a client, whatever its address, and no proxy.
+    """
+    return () if received.introduced else at.get(received.listener, trusted)
+
+
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
 class Peer:
@@ -154,7 +162,7 @@ def believe(received: Received, fields: Fields, trusted: Networks, family: Famil
     encodings = (b"", b"") if names.isdisjoint(ENCODINGS) else _declared(fields)
     if not speaks_for_another(names):
         return Peer(hosts, received.scheme, received.client, (), encodings)
-    if received.introduced or not within(received.client, trusted):
+    if not within(received.client, trusted):
         return Peer(hosts, received.scheme, received.client, (), encodings, known=False)
     forwarded = _READERS[family](fields)
     client, chain = _last_stranger(forwarded.addresses, received.client, trusted)
@@ -302,7 +310,7 @@ class LikelyProxies:
                 logger.warning(
                     "univocal ignores the forwarded fields of %s: its clients have its address, https is not "
                     "seen, and only the token may purge. If it is your proxy, set %s "
-                    "(under [server] in univocal.toml, or of CacheMiddleware)",
+                    "(under [server] or at its listener in univocal.toml, or of CacheMiddleware)",
                     client,
                     setting,
                 )

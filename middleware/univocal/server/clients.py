@@ -10,13 +10,10 @@ from __future__ import annotations
 import heapq
 import logging
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from univocal.http.bonds import Bond
 from univocal.http.client_counts import ClientCounts, client_name
-from univocal.judge.trust import Networks, within
 
 logger: Final = logging.getLogger("univocal")
 
@@ -48,15 +45,10 @@ class Evictable(Protocol):
 
 
 class Clients:
-    """The connections to one listener; `trusted` are proxies, which stand for many clients each."""
+    """The connections of clients, and those of proxies, which stand for many clients each."""
 
-    def __init__(
-        self,
-        limits: ConnectionLimits = ConnectionLimits(),
-        trusted: Callable[[], Networks] = tuple,
-    ) -> None:
+    def __init__(self, limits: ConnectionLimits = ConnectionLimits()) -> None:
         self.limits = limits
-        self._trusted = trusted
         self._connections: dict[Evictable, str] = {}  # and the name of each client, if it counts
         self._of = ClientCounts()
         self._noted: list[tuple[float, int, Evictable]] = []
@@ -66,15 +58,8 @@ class Clients:
     def __len__(self) -> int:
         return len(self._connections)
 
-    def bond_of(self, address: str | None, *, introduced: bool = False) -> Bond | None:
-        """A bond for a client's connection; None for a proxy's, and where no client is known."""
-        is_proxy = address is None or (not introduced and within(address, self._trusted()))
-        return None if is_proxy else Bond()
-
-    def enter(self, connection: Evictable, address: str | None, *, introduced: bool = False) -> str:
+    def enter(self, connection: Evictable, address: str | None, *, is_proxy: bool = False) -> str:
         """Take in a connection, in another's place if there are too many.
-
-        A client that a PROXY header has `introduced` is no proxy, whatever its address.
 
         Returns the reason for which its request will be refused, "" for none; ask `objection` by then.
         """
@@ -82,8 +67,7 @@ class Clients:
         if 0 < limits.connections <= len(self._connections):
             self._say("max_connections", limits.connections, "those longest without a request give way")
             self._make_room(connection.rested)
-        counted = limits.per_client > 0 and (introduced or not within(address, self._trusted()))
-        name = client_name(address) if counted else ""
+        name = client_name(address) if limits.per_client > 0 and not is_proxy else ""
         self._connections[connection] = name
         if name:
             self._of.add(name)

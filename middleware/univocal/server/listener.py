@@ -13,6 +13,7 @@ from univocal.http.framing import ReadLimits, faults, field_octets
 from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields, Received, values
 from univocal.http.problem import Problem, problem
+from univocal.judge.trust import Networks, within
 from univocal.server.clients import Clients
 from univocal.server.peer import ClientPeer, Refusal
 from univocal.server.turn import ServerState, Service
@@ -89,7 +90,8 @@ class Listener:
 
     `tell` hears of each request that no responder gets: all that is known of it, and the reasons. `ticks` are
     seconds that never go back, by which a connection has no more than its part of a turn of the event loop.
-    `serves` tells whether a host, as a Host field has it, is served here; None: all are.
+    `serves` tells whether a host, as a Host field has it, is served here; None: all are. `proxies` are those
+    that are trusted here. Requests carry the `name`, by which the listener's own settings are found.
     """
 
     def __init__(
@@ -106,12 +108,20 @@ class Listener:
         self.bounds = Bounds(limits)
         self.ticks = ticks
         self.serves: Callable[[bytes], bool] | None = None
+        self.proxies: Callable[[], Networks] = tuple
+        self.name = ""
 
-    def beside(self, serves: Callable[[bytes], bool]) -> Listener:
-        """A listener for other hosts, which shares all else with this one."""
+    def beside(
+        self, name: str, proxies: Callable[[], Networks], serves: Callable[[bytes], bool] | None
+    ) -> Listener:
+        """A listener with settings of its own, which shares all else with this one."""
         other = Listener(self.service, tell=self.tell, clients=self.clients, ticks=self.ticks)
-        other.bounds, other.serves = self.bounds, serves
+        other.bounds, other.serves, other.proxies, other.name = self.bounds, serves, proxies, name
         return other
+
+    def is_proxy(self, address: str | None, *, introduced: bool) -> bool:
+        """Tell whether a peer is trusted; a client that a PROXY header introduced is not."""
+        return not introduced and within(address, self.proxies())
 
     def faults(
         self,
@@ -181,8 +191,9 @@ class Newcomer:
         """Stand among the clients, and begin to wait."""
         self._address = address
         self._connections.add(self)
-        self._listener.clients.enter(self, address, introduced=introduced)
-        if timeout := self._listener.bounds.limits.header_timeout:
+        listener = self._listener
+        listener.clients.enter(self, address, is_proxy=listener.is_proxy(address, introduced=introduced))
+        if timeout := listener.bounds.limits.header_timeout:
             self._timer = self._loop.call_later(timeout, self._late)
 
     def part(self) -> None:

@@ -612,6 +612,11 @@ SITE = '[[sites]]\nhosts = ["a.example"]\nupstream = "http://127.0.0.1:9"\n'
         ('[server]\nlisten = "127.0.0.1:9"\n' + SITE, "http://127.0.0.1:9 is a listener of this program"),
         ("[server]\nproxy_protocol = true\ntrusted_proxies = []\n" + SITE, "no proxy is trusted"),
         ("[server]\nproxy_protocol = true\n" + SITE, ""),
+        (
+            '[server]\nlisten = [{ address = "127.0.0.1:0", proxy_protocol = true, trusted_proxies = [] }]\n'
+            + SITE,
+            "no proxy is trusted",
+        ),
         (SITE, ""),
     ],
 )

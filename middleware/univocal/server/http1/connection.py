@@ -240,8 +240,9 @@ class Http1Connection(asyncio.Protocol):
         self._delivery = Delivery(transport, server.loop, listener.bounds.limits.send_timeout)
         server.state.connections.add(self)
         self.rested = server.loop.time()
-        self._refusal_reason = listener.clients.enter(self, peer.address, introduced=peer.introduced)
-        self._bond = listener.clients.bond_of(peer.address, introduced=peer.introduced)
+        is_proxy = listener.is_proxy(peer.address, introduced=peer.introduced)
+        self._refusal_reason = listener.clients.enter(self, peer.address, is_proxy=is_proxy)
+        self._bond = None if peer.address is None or is_proxy else Bond()
         self._timer.set(listener.bounds.limits.header_timeout or None)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
@@ -462,6 +463,7 @@ class Http1Connection(asyncio.Protocol):
             introduced=peer.introduced,
             bond=self._bond,
             certificate=peer.certificate,
+            listener=self.listener.name,
         )
 
     def _objections(self) -> Sequence[str]:
@@ -538,6 +540,7 @@ class Http1Connection(asyncio.Protocol):
             introduced=peer.introduced,
             bond=self._bond,
             certificate=peer.certificate,
+            listener=listener.name,
         )
         begun = service.clock()
         hit = service.at_a_glance(received, read.plan, read.values, begun)

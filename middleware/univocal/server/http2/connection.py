@@ -100,9 +100,8 @@ class Http2Connection(asyncio.Protocol):
         self._delivery = Delivery(transport, self._loop, self._limits.send_timeout)
         self.rested = self._loop.time()
         self._server_state.connections.add(self)
-        self._refusal_reason = self._listener.clients.enter(
-            self, self.peer.address, introduced=self.peer.introduced
-        )
+        is_proxy = self._listener.is_proxy(self.peer.address, introduced=self.peer.introduced)
+        self._refusal_reason = self._listener.clients.enter(self, self.peer.address, is_proxy=is_proxy)
         self._timer.set(self._limits.header_timeout or self._keep_alive)
         self.flush_soon()
 
@@ -265,6 +264,7 @@ class Http2Connection(asyncio.Protocol):
             b"2",
             introduced=peer.introduced,
             certificate=peer.certificate,
+            listener=self._listener.name,
         )
         if is_complete and head.method == b"GET" and self._at_a_glance(number, head, received, now):
             return
