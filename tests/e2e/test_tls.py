@@ -503,20 +503,36 @@ def test_check_warns_of_an_expired_certificate(univocal: Fixture, folder: Path, 
     assert (ended.returncode, ended.stderr.count("the certificate has expired")) == (0, 1)
 
 
+@pytest.mark.parametrize("workers", ["", "workers = 2"])
+@pytest.mark.parametrize("is_told", [False, True])
 def test_an_expired_certificate_replaces_no_good_one(
-    proxy: Fixture, connect: Fixture, folder: Path, authority: Authority
+    proxy: Fixture,
+    univocal: Fixture,
+    connect: Fixture,
+    folder: Path,
+    authority: Authority,
+    is_told: bool,
+    workers: str,
 ) -> None:
-    running = proxy()
+    """Neither where its file is found changed, nor by a reload, of which nothing comes into force then."""
+    running = proxy(workers)
     authority.issue("old", "DNS:en.example", days=-1)
     for kind in ("key", "pem"):
-        shutil.copy(authority.folder / f"old.{kind}", folder / f"server.{kind}")
-    said = ""
-    while "changed certificates are unusable" not in said:
-        said = running.process.stderr.readline()
-        assert said
+        shutil.copy(authority.folder / f"old.{kind}", folder / f"{'a' if is_told else 'server'}.{kind}")
+    if is_told:
+        ended = univocal("reload", "--admin", "{}:{}".format(*running.admin))
+        said = ended.stderr
+        assert ended.returncode != 0
+        assert "sites[1].tls_cert: the certificate has expired" in said
+    else:
+        said = ""
+        while "changed certificates are unusable" not in said:
+            said = running.process.stderr.readline()
+            assert said
     assert "has expired" in said
-    with connect(running) as connection:
-        assert subject(connection) == "plain.example"
+    for name, last in (("en.example", "plain.example"), ("a.example", "a.example")):
+        with connect(running, name) as connection:
+            assert subject(connection) == last
 
 
 def test_every_bad_pair_is_told(univocal: Fixture, folder: Path) -> None:

@@ -211,7 +211,7 @@ class CertificateFiles:
         """Use the certificates of `contexts`, which were made from `configuration`, for new connections."""
         self._configuration, self._sites, self._files = configuration, sites, contexts.files
         self._read = self._seen = self._stamp()
-        self._expires = self._ends()
+        self._expires = self._ends(configuration)
         self._use(contexts)
 
     def _use(self, contexts: Contexts) -> None:
@@ -230,30 +230,34 @@ class CertificateFiles:
         self._read = stamp
         try:
             contexts = contexts_of(self._configuration, self._source)
-            self._refuse_expired()
+            self.check(self._configuration)
         except ConfigurationError as error:
             logger.warning("changed certificates are unusable, the old ones stay in use: %s", error)
         else:
             assert contexts is not None  # by the same configuration
             keys = [key for key, content in contexts.contents.items() if self.contents.get(key) != content]
             self._use(contexts)
+            self._expires = self._ends(self._configuration)
             if keys:  # else the files were touched, no more
                 logger.warning("changed certificates are in use: %s", ", ".join(keys))
 
-    def _ends(self) -> dict[str, float]:
+    def _ends(self, configuration: Configuration) -> dict[str, float]:
         """When the certificate of each site expires, as far as that can be read."""
-        listed = expiries(self._configuration, self._source)
+        listed = expiries(configuration, self._source)
         return {each["site"]: each["expires"] or inf for each in listed}
 
-    def _refuse_expired(self) -> None:
-        """Raise ConfigurationError for a certificate that has expired, where the one in force has not."""
-        now = time.time()
-        expires = self._ends()
-        for site, seconds in expires.items():
-            if seconds <= now < self._expires.get(site, inf):
-                name = site or "all other names"
-                raise ConfigurationError(self._source, "", site, "", f"the one of {name} has expired")
-        self._expires = expires
+    def check(self, configuration: Configuration) -> None:
+        """Raise ConfigurationError for each certificate that has expired, where the one in force has not."""
+        now, objections = time.time(), Objections()
+        files = {"": ("server", configuration.server.tls_cert)}
+        files |= {each.hosts[0]: (f"sites[{i}]", each.tls_cert) for i, each in enumerate(configuration.sites)}
+        for site, expires in self._ends(configuration).items():
+            if expires <= now < self._expires.get(site, self._expires[""]):
+                place, file = files[site]
+                key, allowed = f"{place}.tls_cert", "a certificate that is valid now"
+                mistake = "the certificate has expired, and the one in force has not"
+                objections.errors.append(ConfigurationError(self._source, key, file, allowed, mistake))
+        objections.conclude()
 
     def watch(self) -> None:
         """Look every few seconds, in the event loop that runs."""

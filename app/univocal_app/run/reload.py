@@ -68,6 +68,8 @@ def prepare(house: House, configuration: Configuration) -> Prepared:
         runtime = runtime_of(configuration, source, proxies, house.https_port)
     with objections:
         certificates = contexts_of(configuration, source)
+        if house.certificates is not None:
+            house.certificates.check(configuration)
     with objections:
         outlet = _outlet(held, configuration, source)
     prepared = Prepared(configuration, runtime, proxies, recipes, contents, certificates, outlet)
