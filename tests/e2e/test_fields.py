@@ -169,6 +169,17 @@ def test_errors_and_redirects_have_the_response_fields(program: Program, ask: Fi
     ] * 4
 
 
+def test_a_refusal_has_the_fields_of_its_route(program: Program, ask: Fixture) -> None:
+    routes = """routes = [
+    { path = "/a/", access = { deny = ["0.0.0.0/0"] }, response = { set = { X-R = "a" } } },
+    { path = "/", max_body = 1, response = { set = { X-R = "/" } } }]\n"""
+    proxy = program.begin(EVERYWHERE + SITE + routes)
+    answers = [ask(proxy, "/a/b", "a.example"), ask(proxy, "/a/%zz%00", "a.example")]
+    answers += [ask(proxy, "/%zz%00", "a.example"), ask(proxy, "/", "a.example", "POST", body="ab")]
+    assert [each.status for each in answers] == [403, 400, 400, 413]
+    assert [fields(each, "X-R") for each in answers] == [["a"], ["a"], ["/"], ["/"]]
+
+
 def test_a_304_has_the_response_fields(program: Program, origin: Any, ask: Fixture) -> None:
     origin.fields = 'Cache-Control: max-age=60\r\nETag: "1"'
     proxy = program.begin(EVERYWHERE + SITE)

@@ -860,7 +860,8 @@ class Exchange:
         admission, peer = self.admission, self.admission.peer
         if admission.canonical is not None:
             return admission.settings.edits.response
-        edits = admission.runtime.edits_of_site(peer.hosts, peer.scheme)
+        target = admission.received.target
+        edits = admission.runtime.edits_of_refused(peer.hosts, peer.scheme, target)
         return for_request(edits, facts_of(admission.received, peer)).response
 
     def _finish(self) -> None:

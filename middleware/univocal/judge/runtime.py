@@ -197,10 +197,10 @@ class Runtime:
             return replace(rules, ttl=0, ttl_by_status={}, heuristic=False)
         return rules
 
-    def edits_of_site(self, hosts: Sequence[bytes], scheme: bytes) -> RouteEdits:
-        """The changes for a request that has no target; `hosts` name its site."""
-        site, _ = self.sites.owner(hosts, scheme)
-        return self.edits.get(site) or self.edits.get("", NO_EDITS)
+    def edits_of_refused(self, hosts: Sequence[bytes], scheme: bytes, target: bytes) -> RouteEdits:
+        """The changes for a request that has no canonical target: those of its path as it came."""
+        site, prefix = self.sites.place(hosts, scheme, target)
+        return self.edits.get((site, prefix)) or self.edits.get(site) or self.edits.get("", NO_EDITS)
 
     def restrictions_of(self, canonical: Canonical) -> list[Restriction]:
         """The bounds on the access to each route in which a canonical target lies, else to its site."""
