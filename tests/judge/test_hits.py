@@ -16,6 +16,8 @@ from univocal.cache.tags import TAGGING
 from univocal.engine.audience import Audience
 from univocal.http.fields import without
 from univocal.http.messages import Received, Response
+from univocal.judge import admission as admission_module
+from univocal.judge import hits as hits_module
 from univocal.judge.admission import Gate
 from univocal.judge.cache_status import Handling, cache_status
 from univocal.judge.hits import Hits
@@ -27,7 +29,7 @@ from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Pattern, Prefix
 from univocal.store.tiers import tiers_of
 from univocal.uri.site import Route, Site
-from univocal.uri.sites import Sites
+from univocal.uri.sites import Sites, resolve
 
 NOW = 1_790_000_000.0  # September 2026
 PROFILES = builtin_profiles()
@@ -259,6 +261,22 @@ def test_misses_displace_nothing_that_is_remembered():
     for target in (b"/a", b"/1", b"/2"):
         hits.find(Received(b"GET", target), plan, [b"a.example"], NOW)
     assert len(hits._order) == 1
+
+
+@pytest.mark.pure("a function is replaced")
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_target_too_long_to_be_remembered_is_judged_once(monkeypatch, stored):
+    target, plan, judged = b"/a" + b"%2f" * 2_000, plan_of((b"Host",)), []
+    gate = gate_of(everywhere("nginx"))
+    if stored:
+        store(gate, target=target)
+    for module in (hits_module, admission_module):
+        monkeypatch.setattr(module, "resolve", lambda *each: judged.append(each) or resolve(*each))
+    assert Hits(gate).find(Received(b"GET", target), plan, [b"a.example"], NOW) is None
+    assert isinstance(
+        gate.admit(Received(b"GET", target), [(b"host", b"a.example")], NOW).decision, Reuse
+    ) is (stored)
+    assert len(judged) == 1
 
 
 def store(gate, body=b"content", target=b"/z", host=HOSTS[0]):

@@ -32,7 +32,7 @@ from univocal.judge.request_ids import RequestIds
 from univocal.judge.runtime import RouteSettings
 from univocal.judge.trust import within
 from univocal.store.eviction import NO_ENTRY, Entry
-from univocal.uri.sites import resolve
+from univocal.uri.sites import MEMORABLE, resolve
 from univocal.uri.target import Canonical
 
 # The latest targets are remembered, so many of at most so many bytes: some 10 MB, whatever clients ask for.
@@ -211,7 +211,8 @@ class Hits:
         With it comes what a store behind memory has of it, if memory has nothing.
         """
         runtime, tiers = self._runtime, self._gate.tiers
-        if runtime.limits.forbid(target):
+        # A target that is too long to be remembered would be judged a second time by the long way.
+        if runtime.limits.forbid(target) or len(target) > MEMORABLE:
             return None
         resolved = resolve(target, (host,), scheme, runtime.sites)
         if not isinstance(resolved, Canonical):

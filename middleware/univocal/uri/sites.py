@@ -293,7 +293,7 @@ def resolve(
             return resolved
         target, hosts = b"*", [absolute.authority]
     declared = declared_charsets(encodings) if encodings[0] or encodings[1] else _UNDECLARED
-    if len(target) > _MEMORABLE or len(hosts[0]) > _MEMORABLE:
+    if len(target) > MEMORABLE or len(hosts[0]) > MEMORABLE:
         return _resolve(target, hosts[0], scheme, sites, declared)
     return _remembered(target, hosts[0], scheme, sites, declared)
 
@@ -380,7 +380,7 @@ def url_octets(url: str | bytes) -> bytes | None:
         return None
 
 
-_MEMORABLE: Final = 1024
+MEMORABLE: Final = 1024
 _UNDECLARED: Final = ("", "")
 
 _UNEVEN: Final = re.compile(rb"//|[%;\\]|/\.")  # no path without these is loose
