@@ -290,7 +290,7 @@ listen_tls = [{{ address = "{any}", trusted_proxies = {own}, max_body = 5 }}]
 
 
 @pytest.mark.parametrize("workers", ["", "workers = 2\n"])
-def test_a_listener_has_proxies_and_a_largest_body_of_its_own(
+def test_a_listener_has_its_own_proxies_and_largest_body(
     serve: Fixture, authority: Authority, tmp_path: Path, workers: str
 ) -> None:
     """Of misses and hits, by either version of HTTP, before a reload and after it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeAlias
 
 from univocal.cache.decide import Decision, Forward, Refuse, Reuse, Validate, decide, reuse_on_error
@@ -31,7 +31,7 @@ from univocal.judge.forward_auth import Grant
 from univocal.judge.orders import PURGES, Order, derived, order_of
 from univocal.judge.plan import Plan
 from univocal.judge.runtime import NO_SETTINGS, RouteSettings, Runtime
-from univocal.judge.trust import LikelyProxies, Peer, believe
+from univocal.judge.trust import LikelyProxies, Peer, believe, proxies_before
 from univocal.store.purge_selectors import Keys, Selector, Tags
 from univocal.store.tiers import Tiers
 from univocal.uri.pipeline import Rejected
@@ -69,7 +69,6 @@ class Admission:
     held: Sequence[Stored]  # the responses stored for its key, as it was judged
     user: bytes  # whose password has opened the way to the target; empty: nobody's
     settings: RouteSettings  # of the target's route; `rules` has those of other readings' routes, too
-    max_body: int = field(init=False, repr=False, compare=False)  # bytes of content; 0: no limit
 
     def __init__(
         self,
@@ -106,7 +105,11 @@ class Admission:
         self.held = held
         self.user = user
         self.settings = settings
-        self.max_body = runtime.max_body_of(received, settings)
+
+    @property
+    def max_body(self) -> int:
+        """The bytes of content that the request may have; 0: no limit."""
+        return self.runtime.max_body_of(self.received, self.settings)
 
     def refused(self, reasons: Sequence[str]) -> Admission:
         """The same request, refused."""
@@ -257,7 +260,8 @@ class Gate:
 
     def sender(self, received: Received, fields: Fields) -> Peer:
         """The sender of a request, as far as it is believed."""
-        trusted, family = self.runtime.proxies_before(received), self.runtime.forwarded
+        runtime = self.runtime
+        trusted, family = proxies_before(received, runtime.trusted, runtime.trusted_at), runtime.forwarded
         peer = believe(received, fields, trusted, family)
         if not (peer.known or received.introduced):
             self.likely_proxies.note(received.client, lambda: fields, trusted, family)
@@ -514,10 +518,6 @@ def _fault(received: Received, fields: Fields, runtime: Runtime, plan: Plan | No
         return "target-too-long"
     if limits.max_fields and len(fields) > limits.max_fields:
         return "fields-too-large"
-    # A route may allow more.
-    most = 0 if plan is not None or runtime.max_bodies else runtime.max_body_of(received, NO_SETTINGS)
-    if 0 < most < (content_length(fields) or 0):
-        return "body-too-large"
     return ""
 
 

@@ -22,7 +22,7 @@ from univocal.http.upgrade import WEBSOCKET
 from univocal.judge.access import Restriction
 from univocal.judge.profiles import profile_rules
 from univocal.judge.request_ids import RequestIds
-from univocal.judge.trust import LOOPBACK, Family, Networks, networks, proxies_before
+from univocal.judge.trust import LOOPBACK, Family, Networks, networks
 from univocal.uri.profile import Profile
 from univocal.uri.readings import Readings, spelled_alike
 from univocal.uri.site import Route, Site
@@ -164,10 +164,6 @@ class Runtime:
     def proxies(self, listener: str) -> Networks:
         """The proxies that are trusted at a listener: their forwarded fields are believed."""
         return self.trusted_at.get(listener, self.trusted)
-
-    def proxies_before(self, received: Received) -> Networks:
-        """The proxies that are trusted to have sent a request."""
-        return proxies_before(received, self.trusted, self.trusted_at)
 
     def max_body_of(self, received: Received, settings: RouteSettings) -> int:
         """The bytes of content that a request may have, by its route, else by its listener; 0: no limit."""

@@ -39,8 +39,9 @@ class EngineService:
         engine, received = self.engine, turn.received
         begun = engine.clock(), time.perf_counter()
         admission = engine.gate.admit(received, turn.fields, begun[0], turn.plan)
-        turn.max_content = admission.max_body
         content = turn.content or NO_CONTENT
+        if turn.content is not None:
+            turn.max_content = admission.max_body
         if received.upgrade:
             return Handshake(engine, turn, admission, self.origin, content, begun)
         return Exchange(engine, turn, admission, self.origin, content, begun)
