@@ -260,10 +260,10 @@ class Gate:
 
     def sender(self, received: Received, fields: Fields) -> Peer:
         """The sender of a request, as far as it is believed."""
-        runtime = self.runtime
-        trusted, family = proxies_before(received, runtime.trusted, runtime.trusted_at), runtime.forwarded
-        peer = believe(received, fields, trusted, family)
+        trusted, family, at = self.runtime.trusted, self.runtime.forwarded, self.runtime.trusted_at
+        peer = believe(received, fields, trusted, family, at)
         if not (peer.known or received.introduced):
+            trusted = proxies_before(received, trusted, at)
             self.likely_proxies.note(received.client, lambda: fields, trusted, family)
         return peer
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from random import getrandbits
-from types import MappingProxyType
 from typing import Final
 
 from univocal.http.forward import AS_CGI_READS
 from univocal.http.messages import Fields, Received
 from univocal.judge.plan import Plan
-from univocal.judge.trust import Networks, proxies_before, within
+from univocal.judge.trust import NOBODY, Networks, proxies_before, within
 
 # No character that a field, a line of the log, JSON or HTML would escape.
 _KEPT: Final = re.compile(rb"[A-Za-z0-9._~:+/=@-]{1,128}").fullmatch
@@ -24,9 +23,7 @@ class RequestIds:
     digits by chance.
     """
 
-    def __init__(
-        self, name: bytes, trusted: Networks, at: Mapping[str, Networks] = MappingProxyType({})
-    ) -> None:
+    def __init__(self, name: bytes, trusted: Networks, at: Mapping[str, Networks] = NOBODY) -> None:
         self.name: Final = name.lower()
         self._read: Final = self.name.translate(AS_CGI_READS)
         self._trusted: Final = trusted

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from univocal.http.errors import ConfigurationError
@@ -21,6 +22,7 @@ logger: Final = logging.getLogger("univocal")
 
 Networks: TypeAlias = tuple[IPv4Network | IPv6Network, ...]
 LOOPBACK: Final = ("127.0.0.0/8", "::1/128")
+NOBODY: Final[Mapping[str, Networks]] = MappingProxyType({})  # the proxies of single listeners: none has any
 
 # RFC 7239 §4; a value that should have been quoted, as `for=192.0.2.1:80`, is read all the same.
 _FORWARDED_PAIR: Final = re.compile(
@@ -147,8 +149,16 @@ class _Members(NamedTuple):
     schemes: list[bytes]
 
 
-def believe(received: Received, fields: Fields, trusted: Networks, family: Family = "x-forwarded") -> Peer:
+def believe(
+    received: Received,
+    fields: Fields,
+    trusted: Networks,
+    family: Family = "x-forwarded",
+    at: Mapping[str, Networks] = NOBODY,
+) -> Peer:
     """The request's authority, scheme and client; of a trusted peer's fields, those of `family` count.
+
+    `trusted` and `at` are as in `proxies_before`.
 
     The last value of each field counts, since the trusted peer wrote it. Of the chain of addresses, the last
     that is not itself trusted counts, and none before it: strangers may have written those. Of `Forwarded`
@@ -162,6 +172,7 @@ def believe(received: Received, fields: Fields, trusted: Networks, family: Famil
     encodings = (b"", b"") if names.isdisjoint(ENCODINGS) else _declared(fields)
     if not speaks_for_another(names):
         return Peer(hosts, received.scheme, received.client, (), encodings)
+    trusted = proxies_before(received, trusted, at)
     if not within(received.client, trusted):
         return Peer(hosts, received.scheme, received.client, (), encodings, known=False)
     forwarded = _READERS[family](fields)
