@@ -298,34 +298,6 @@ def test_content_waits_for_a_password_s_verdict(serve: Fixture, users: Path, ori
     assert origin.seen[0].startswith(b"POST /a ")
 
 
-@pytest.mark.parametrize(
-    ("access", "text", "said"),
-    [
-        ('basic = "none"', "", "sites[0].access.basic: found"),
-        ("private = true", "", "sites[0].access.private: found True; allowed: false without `basic`"),
-        (
-            'basic = "users"',
-            "anna:$apr1$x$y",
-            "line 1'; allowed: lines of a name, a colon and a hash by bcrypt",
-        ),
-        ('basic = "users"', "anna:{SHA}x", "/users anna\n"),
-        ('rate = "fast"', "", "sites[0].access.rate: found 'fast'; allowed: requests and their time"),
-        ('allow = ["nowhere"]', "", "sites[0].access.allow[0]: found 'nowhere'"),
-        ("alow = []", "", "sites[0].access.alow: unknown key. Did you mean `allow`?"),
-    ],
-)
-def test_a_mistake_is_told_with_its_line(
-    univocal: Fixture, tmp_path: Path, access: str, text: str, said: str
-) -> None:
-    file = tmp_path / "univocal.toml"
-    file.write_text(f"{SITE.format('http://127.0.0.1:9')}[sites.access]\n{access}\n")
-    (tmp_path / "users").write_text(text)
-    ended = univocal("check", "--config", str(file))
-    assert ended.returncode == 2
-    assert ended.stderr.startswith(f"univocal: {file}:5: ")
-    assert said in ended.stderr
-
-
 # Every reading of a path
 
 GUARDED = """
@@ -368,17 +340,6 @@ def test_a_profile_is_observed_and_a_guard_is_not(serve: Fixture, origin: Any, t
         assert get(target).status in {400, 403}, target
     assert origin.seen == []
     assert get("/shop/a;b/%2e%2e/c").status == 200
-
-
-def test_routes_with_one_reading_are_warned_of(univocal: Fixture, tmp_path: Path) -> None:
-    file = tmp_path / "univocal.toml"
-    routes = "".join(f'[[sites.routes]]\npath = "{path}"\n' for path in ("/a/", "/A/", "/b/"))
-    file.write_text(f"{SITE.format('http://127.0.0.1:9')}{routes}")
-    checked = univocal("check", "--config", str(file))
-    assert checked.returncode == 0
-    assert "sites[0].routes[1].path" in checked.stderr
-    assert "'/a/' has the same reading" in checked.stderr
-    assert "'/b/'" not in checked.stderr
 
 
 def test_a_ban_of_a_loose_path_means_its_plain_reading(serve: Fixture) -> None:

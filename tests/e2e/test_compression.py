@@ -168,14 +168,3 @@ def test_a_site_switches_it_off(serve: Fixture, ask: Fixture) -> None:
     proxy = serve(more="[sites.cache]\ncompress = []\n").proxy
     answers = [ask(proxy, "/", "a.example", fields=accepting("gzip")) for _ in range(2)]
     assert {(each.body, each.value("Vary")) for each in answers} == {(TEXT, None)}
-
-
-@pytest.mark.parametrize("value", ['["deflate"]', '["br", "br"]', '"br"'])
-def test_a_coding_that_there_is_not_is_refused(univocal: Fixture, tmp_path: Path, value: str) -> None:
-    file = tmp_path / "univocal.toml"
-    file.write_text(
-        f'[cache]\ncompress = {value}\n[[sites]]\nhosts = ["a"]\nupstream = "http://127.0.0.1:1"\n'
-    )
-    ended = univocal("check", "--config", str(file))
-    assert ended.returncode == 2
-    assert "cache.compress" in ended.stderr

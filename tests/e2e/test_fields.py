@@ -233,26 +233,6 @@ def test_a_validation_has_the_request_fields(program: Program, origin: Any, ask:
     assert all(b"\r\nx-tenant: en\r\n" in head.lower() for head in origin.seen)
 
 
-@pytest.mark.parametrize(
-    ("table", "place"),
-    [
-        ('[response]\nset = { "Content-Length" = "3" }', "response.set.Content-Length"),
-        ('[request]\nremove = ["X", "Host"]', "request.remove[1]"),
-        ('[sites.response]\nset = { "Cache-Status" = "mine" }', "sites[0].response.set.Cache-Status"),
-        ('[sites.request]\nset = { "X" = "a\\r\\nY: b" }', "sites[0].request.set.X"),
-        ('[sites.request]\nset = { "X" = "a" }\nremove = ["x"]', "sites[0].request.set.X"),
-        ('[sites.request]\nset = { "X Y" = "a" }', "sites[0].request.set.X Y"),
-    ],
-)
-def test_fields_that_cannot_be_are_named(univocal: Fixture, tmp_path: Path, table: str, place: str) -> None:
-    file = tmp_path / "univocal.toml"
-    before, after = ("", table) if table.startswith("[sites") else (table + "\n", "")
-    file.write_text(before + SITE.replace("@", "http://127.0.0.1:1") + after)
-    ended = univocal("check", "--config", str(file))
-    assert ended.returncode == 2
-    assert place in ended.stderr
-
-
 STATIC = """
 [[sites.routes]]
 path = "/static/"
@@ -393,20 +373,3 @@ def test_a_stored_response_depends_on_no_client(program: Program, origin: Any, a
     assert miss.value("X-Rid") != hit.value("X-Rid")
     program.reload(NAMED.replace('"X-Client" = "{client}"', '"X-Client" = "of {host}"'))
     assert ask(proxy, "/a", "a.example").value("X-Client") == "of a.example"
-
-
-def test_check_refuses_unknown_names_and_warns_of_fields_left_out(univocal: Fixture, tmp_path: Path) -> None:
-    file = tmp_path / "univocal.toml"
-    text = HEAD + NAMED.replace("@", "http://127.0.0.1:1")
-    file.write_text(text.replace("{client}", "{clinet}"))
-    ended = univocal("check", "--config", str(file))
-    assert ended.returncode == 2
-    assert "request.set.X-Real-IP" in ended.stderr
-    assert "{client}" in ended.stderr
-    file.write_text(text)
-    ended = univocal("check", "--config", str(file))
-    assert ended.returncode == 0
-    assert "request.set.X-Real-IP" in ended.stdout + ended.stderr
-    file.write_text(text + "[cache]\nbypass = ['*']\n")
-    ended = univocal("check", "--config", str(file))
-    assert "X-Real-IP" not in ended.stdout + ended.stderr

@@ -203,13 +203,3 @@ def test_control_characters_stay_refused_beside_them(serve: Fixture, origin: Any
     status, content = raw(proxy, target)
     assert (status, json.loads(content)["reason"]) == (400, "control-character")
     assert origin.lines == []
-
-
-def test_received_goes_with_no_path_on_the_upstream(univocal: Fixture, tmp_path: Path) -> None:
-    file = tmp_path / "univocal.toml"
-    site = '[[sites]]\nhosts = ["en.example"]\nupstream = "http://127.0.0.1:9/v1/"\nforward = "received"\n'
-    file.write_text(site)
-    ended = univocal("check", "--config", str(file))
-    assert ended.returncode == 2
-    assert "sites[0].forward" in ended.stderr
-    assert "received" in ended.stderr

@@ -215,32 +215,6 @@ def test_a_reload_puts_another_server_in_force(
     assert shown["sites"][0]["access"]["forward"] == f"{authority.url}/nowhere"
 
 
-@pytest.mark.parametrize(
-    ("access", "said"),
-    [
-        ('forward = "auth"', "the URL of an authorization server"),
-        ('forward = "http://a.example/ b"', "the URL of an authorization server"),
-        ('forward = "http://127.0.0.1:1/"\nforward_fields = ["Host"]', "any field but"),
-        ('forward = "http://127.0.0.1:1/"\nforward_fields = ["X-Forwarded-For"]', "any field but"),
-        ('forward = "http://127.0.0.1:1/"\nprivate = false', "always kept by user"),
-        ('forward_fields = ["X-User"]', "nobody has a name"),
-        ("private = true", "nobody has a name"),
-        ('limits = { rate = "1/s" }', "nobody has a name"),
-        ('forward = "http://127.0.0.1:1/"\nlimits = { rate = "1/s" }', "nobody has a name"),
-        ('basic = ""\nlimits = { rate = "fast" }', "requests and their time"),
-    ],
-)
-def test_check_refuses_what_does_not_go_together(
-    univocal: Fixture, tmp_path: Path, access: str, said: str
-) -> None:
-    file = tmp_path / "univocal.toml"
-    site = '[[sites]]\nhosts = ["en.example"]\nupstream = "http://127.0.0.1:1"\n'
-    file.write_text(f"{site}[sites.access]\n{access}\n")
-    checked = univocal("check", "--config", str(file))
-    assert checked.returncode == 2
-    assert said in checked.stderr + checked.stdout
-
-
 def test_a_rate_goes_by_user(serve: Fixture, authority: Authority) -> None:
     get = serve(guarded(authority, 'limits = { rate = "2/h", by = "user" }\n'), server="workers = 2\n")
     assert [get("/a", BERT).status for _ in range(3)] == [200, 200, 429]

@@ -430,30 +430,6 @@ def test_a_listener_with_sites_has_them_for_itself(serve: Fixture, origin: Any, 
         assert curl(outside + "a", "-H", "Host: admin.example")[0] == 421
 
 
-@pytest.mark.parametrize(
-    ("listen", "key"),
-    [
-        ('listen = [{ address = "127.0.0.1:0", sites = ["nobody.example"] }]', "server.listen[0].sites"),
-        ('listen = [{ address = "127.0.0.1:0", site = [] }]', "server.listen[0].site"),
-        ('listen = [{ address = "there", sites = ["en.example"] }]', "server.listen[0].address"),
-        ('listen = [{ address = "127.0.0.1:0", sites = "en.example" }]', "server.listen[0].sites"),
-        ('listen = [{ address = "127.0.0.1:0", proxy_protocol = 1 }]', "server.listen[0].proxy_protocol"),
-        ('listen = [{ address = "127.0.0.1:0", max_body = "1 XB" }]', "server.listen[0].max_body"),
-        (
-            'listen = [{ address = "127.0.0.1:0", trusted_proxies = ["a"] }]',
-            "server.listen[0].trusted_proxies",
-        ),
-        ('admin = [{ address = "127.0.0.1:0", proxy_protocol = true }]', "server.admin"),
-    ],
-)
-def test_a_wrong_listener_is_named(univocal: Fixture, tmp_path: Path, listen: str, key: str) -> None:
-    file = tmp_path / "univocal.toml"
-    file.write_text(f"[server]\n{listen}\n{SITE.format('http://127.0.0.1:9')}")
-    ended = univocal("check", "--config", str(file))
-    assert ended.returncode == 2
-    assert f"{key}: " in ended.stderr
-
-
 def test_listen_option_opens_no_site_of_other_listeners(start: Fixture, origin: Any, tmp_path: Path) -> None:
     file = tmp_path / "univocal.toml"
     file.write_text(

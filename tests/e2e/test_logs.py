@@ -52,16 +52,6 @@ def test_a_template_writes_what_it_names(serve: Fixture, ask: Fixture) -> None:
     assert running.out == '200 uri-miss http://a.example/a "a\\x22b\\x5C"\n'
 
 
-def test_an_unknown_name_in_a_template_fails_at_the_start(univocal: Fixture, tmp_path: Path) -> None:
-    file = tmp_path / "univocal.toml"
-    file.write_text(HEAD + "access_log_format = '{clinet}'\n" + SITE.replace("@", "http://127.0.0.1:1"))
-    for command in ("check", "serve"):
-        ended = univocal(command, "--config", str(file))
-        assert ended.returncode == 2
-        assert "server.access_log_format" in ended.stderr
-        assert "client" in ended.stderr
-
-
 def test_an_all_down_502_names_the_origin_server(serve: Fixture, ask: Fixture) -> None:
     down = (
         SITE.replace("@", "http://127.0.0.1:1")
@@ -155,21 +145,6 @@ def test_a_reload_reads_the_pages_again(
     ended = univocal("reload", "--admin", f"{host}:{port}")
     assert "server.error_pages" in ended.stdout
     assert ask(running.proxy, "/", "a.example", fields=HTML).body == b"new"
-
-
-@pytest.mark.parametrize(
-    ("name", "size"), [("600.html", 1), ("400-nonsense.html", 1), ("502.html", (1 << 20) + 1)]
-)
-def test_pages_that_cannot_be_are_named(
-    univocal: Fixture, pages: Path, tmp_path: Path, name: str, size: int
-) -> None:
-    (pages / name).write_bytes(b"x" * size)
-    file = tmp_path / "univocal.toml"
-    file.write_text(HEAD + 'error_pages = "pages"\n' + GONE)
-    ended = univocal("check", "--config", str(file))
-    assert ended.returncode == 2
-    assert "server.error_pages" in ended.stderr
-    assert name in ended.stderr
 
 
 @pytest.mark.skipif(shutil.which("logrotate") is None, reason="needs logrotate (Debian package logrotate)")

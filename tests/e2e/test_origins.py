@@ -173,15 +173,6 @@ def test_a_backup_answers_while_no_other_is_up(begin: Fixture, applications: lis
         until(lambda: {get(proxy.proxy).body for _ in range(5)} == {"main"})
 
 
-def test_backups_alone_are_refused(
-    univocal: Fixture, tmp_path: Path, applications: list[Application]
-) -> None:
-    write(tmp_path / "univocal.toml", [backup(applications[0])])
-    ended = univocal("check", "--config", str(tmp_path / "univocal.toml"))
-    assert ended.returncode == 2
-    assert "sites[0].upstream[0].backup" in ended.stderr
-
-
 # Draining
 
 
@@ -518,19 +509,6 @@ def test_a_route_has_retries_of_its_own(begin: Fixture, applications: list[Appli
     assert sum(each.requests for each in applications) == 1
     assert get(proxy.proxy, "/slow/a").status == 504
     assert sum(each.requests for each in applications) == 4
-
-
-@pytest.mark.parametrize("setting", ['choice = "hash"', "max_idle = 1", 'health = { path = "/" }'])
-def test_what_is_no_matter_of_one_request_needs_an_upstream(
-    univocal: Fixture, tmp_path: Path, setting: str
-) -> None:
-    more = PATIENT.replace('read_timeout = "20s"', setting)
-    write(tmp_path / "univocal.toml", "http://127.0.0.1:1", more=more)
-    ended = univocal("check", "--config", str(tmp_path / "univocal.toml"))
-    assert ended.returncode == 2
-    assert "sites[0].routes[0].origin: " in ended.stderr
-    assert setting.partition(" ")[0] in ended.stderr
-    assert "read_timeout" in ended.stderr
 
 
 # In the program's own interpreter: the name servers of a test, in place of those of /etc/resolv.conf.

@@ -438,71 +438,6 @@ def test_a_bad_pair_leaves_the_old_one_and_is_told(proxy: Fixture, connect: Fixt
     assert until(renewed)
 
 
-@pytest.mark.parametrize(
-    ("server", "site", "key", "said"),
-    [
-        ("tls_cert = 'none.pem'", "", "server.tls_cert", "No such file"),
-        ("tls_cert = 'server.pem'", "", "server.tls_cert", "a file with a certificate in PEM"),
-        ("tls_cert = 'server.pem'\ntls_key = 'a.key'", "", "server.tls_cert", "key values mismatch"),
-        ("tls_key = 'server.key'", "", "server.tls_key", "none without tls_cert"),
-        ("", "tls_cert = 'wiki.pem'", "sites[0].tls_cert", "none without server.tls_cert"),
-        ("tls_cert = 'wiki.pem'", "tls_key = 'a.key'", "sites[0].tls_key", "none without tls_cert"),
-        ("tls_cert = 'wiki.pem'", "tls_cert = 'a.pem'", "sites[0].tls_cert", "a file with a certificate"),
-        ("tls_cert = 3", "", "server.tls_cert", "text"),
-        ("tls_cert = 'a.pem'\ntls_key = 'none.key'", "", "server.tls_key", "can be read (No such file"),
-        (
-            "tls_cert = 'a.pem'\ntls_key = 'a.pem'",
-            "",
-            "server.tls_key",
-            "key in PEM (none is in it)",
-        ),
-    ],
-)
-def test_files_that_cannot_be(
-    univocal: Fixture, folder: Path, server: str, site: str, key: str, said: str
-) -> None:
-    file = folder / "univocal.toml"
-    file.write_text(
-        f"[server]\nlisten = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\n{server}\n"
-        f"[[sites]]\nhosts = ['en.example']\nupstream = 'http://127.0.0.1:9'\n{site}\n"
-    )
-    done = univocal("serve" if said == "No such file" else "check", "--config", str(file))
-    assert done.returncode == 2
-    line = next(line for line in done.stderr.splitlines() if key in line)
-    assert f"{file}:" in line.replace(", line ", ":")
-    assert said.lower() in " ".join(done.stderr.split()).lower()
-
-
-@pytest.mark.parametrize(
-    ("host", "said"),
-    [
-        ("en.example", ""),
-        ("other.example", "univocal.toml:2: server.tls_cert: the certificate has no name for other.example"),
-        ("*.en.example", "no name for *.en.example"),
-    ],
-)
-@pytest.mark.parametrize("own", [False, True])
-def test_check_warns_of_names_that_no_certificate_has(
-    univocal: Fixture, folder: Path, host: str, said: str, own: bool
-) -> None:
-    file, pair = folder / "univocal.toml", "tls_cert = '{0}.pem'\ntls_key = '{0}.key'\n"
-    site = f"[[sites]]\nhosts = ['{host}']\nupstream = 'http://127.0.0.1:9'\n"
-    file.write_text(f"[server]\n{pair.format('a' if own else 'server')}{site}{pair.format('server') * own}")
-    ended = univocal("check", "--config", str(file))
-    assert ended.returncode == 0
-    told = said.replace("2: server", "7: sites[0]") if own else said
-    assert (told in ended.stderr) if said else (ended.stderr == "")
-
-
-def test_check_warns_of_an_expired_certificate(univocal: Fixture, folder: Path, authority: Authority) -> None:
-    authority.issue("old", "DNS:a.example", days=-1)
-    site = "[[sites]]\nhosts = ['a.example']\nupstream = 'http://127.0.0.1:9'\n"
-    file, old = folder / "univocal.toml", authority.folder / "old"
-    file.write_text(f"[server]\ntls_cert = '{old}.pem'\ntls_key = '{old}.key'\n{site}")
-    ended = univocal("check", "--config", str(file))
-    assert (ended.returncode, ended.stderr.count("the certificate has expired")) == (0, 1)
-
-
 @pytest.mark.parametrize("workers", ["", "workers = 2"])
 @pytest.mark.parametrize("is_told", [False, True])
 def test_an_expired_certificate_replaces_no_good_one(
@@ -533,27 +468,6 @@ def test_an_expired_certificate_replaces_no_good_one(
     for name, last in (("en.example", "plain.example"), ("a.example", "a.example")):
         with connect(running, name) as connection:
             assert subject(connection) == last
-
-
-def test_every_bad_pair_is_told(univocal: Fixture, folder: Path) -> None:
-    file = folder / "univocal.toml"
-    file.write_text(
-        "[server]\ntls_cert = 'none.pem'\n[[sites]]\nhosts = ['a.example']\nupstream = 'http://127.0.0.1:9'\n"
-        "tls_cert = 'a.pem'\ntls_key = 'server.key'\n"
-    )
-    done = univocal("check", "--config", str(file))
-    assert done.returncode == 2
-    assert "server.tls_cert" in done.stderr
-    assert "sites[0].tls_cert" in done.stderr
-
-
-def test_good_files_pass_the_check(univocal: Fixture, folder: Path) -> None:
-    file = folder / "univocal.toml"
-    file.write_text(
-        "[server]\nlisten = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\n"
-        "tls_cert = 'server.pem'\ntls_key = 'server.key'\n" + SITES.format(url="http://127.0.0.1:9")
-    )
-    assert univocal("check", "--config", str(file)).returncode == 0
 
 
 def test_several_workers_show_the_same_certificates(proxy: Fixture, connect: Fixture, redis: Any) -> None:
@@ -706,27 +620,3 @@ def test_without_tls_no_client_shows_a_certificate(
         assert ask(plain, "/a", "en.example", "GET", fields).status == 403
     assert ask(plain, "/a", "plain.example").status == 200
     assert len(origin.seen) == 1
-
-
-@pytest.mark.parametrize(
-    ("server", "site", "said"),
-    [
-        ("", "tls_client_ca = 'ca.pem'", "none without server.tls_cert"),
-        ("tls_client_ca = 'ca.pem'", "", "none without server.tls_cert"),
-        ("tls_cert = 'server.pem'\ntls_key = 'server.key'\ntls_client_ca = 'none.pem'", "", "No such file"),
-        (
-            "tls_cert = 'server.pem'\ntls_key = 'server.key'",
-            "tls_client_ca = 'univocal.toml'",
-            "issue clients' ones",
-        ),
-    ],
-)
-def test_check_refuses_an_authority_that_cannot_be(
-    univocal: Fixture, folder: Path, server: str, site: str, said: str
-) -> None:
-    file = folder / "univocal.toml"
-    upstream = 'hosts = ["en.example"]\nupstream = "http://127.0.0.1:1"'
-    file.write_text(f"[server]\n{server}\n[[sites]]\n{upstream}\n{site}\n")
-    checked = univocal("check", "--config", str(file))
-    assert checked.returncode == 2
-    assert said in checked.stdout + checked.stderr

@@ -422,14 +422,6 @@ def opened(process: int) -> set[str]:
     return names
 
 
-def test_workers_share_what_they_store_without_a_server(univocal: Fixture, tmp_path: Path) -> None:
-    file = tmp_path / "univocal.toml"
-    file.write_text(
-        '[server]\nworkers = 4\n[[sites]]\nhosts = ["*"]\nupstream = "http://127.0.0.1:9"\n', encoding="utf-8"
-    )
-    assert univocal("check", "--config", str(file)).returncode == 0
-
-
 def test_a_signal_during_a_slow_start_ends_without_a_traceback(origin: Any, tmp_path: Path) -> None:
     """The store does not answer, so that the start waits for it."""
     file = tmp_path / "univocal.toml"
