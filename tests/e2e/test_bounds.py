@@ -260,20 +260,6 @@ def test_a_client_that_resets_frees_its_origin_at_once(
     assert line["status"] == 0
 
 
-@methods
-def test_a_half_closed_client_is_answered(
-    serve: Fixture, connect: Fixture, origin: Origin, request_: bytes
-) -> None:
-    running = serve()
-    client = connect(running.proxy, request_)
-    client.shutdown(socket.SHUT_WR)
-    eventually(lambda: origin.asked)
-    time.sleep(0.6)  # longer than between two looks at it
-    origin.go.set()
-    assert answer(client)[0] == 200
-    assert client.recv(1) == b""
-
-
 @pytest.mark.parametrize(
     ("listeners", "request_", "status"),
     [
@@ -295,32 +281,6 @@ def test_a_half_closed_client_gets_what_is_answered_at_once(
         client.shutdown(socket.SHUT_WR)
         assert answer(client)[0] == status
         assert client.recv(1) == b""
-
-
-def test_a_half_closed_client_waits_no_longer_than_read_timeout(
-    start: Fixture, connect: Fixture, origin: Origin, tmp_path: Path
-) -> None:
-    file = tmp_path / "univocal.toml"
-    file.write_text(
-        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n[origin]\nread_timeout = 1\n'
-        f'[[sites]]\nhosts = ["*"]\nupstream = "http://127.0.0.1:{origin.server_address[1]}"\n'
-    )
-    running = start("serve", "--config", str(file))
-    client = connect(running.proxy, GET % (b"/held", b""))
-    client.shutdown(socket.SHUT_WR)
-    assert refused(client) == (504, "origin-timeout")
-    eventually(lambda: origin.left)
-
-
-def test_half_closed_clients_give_way_to_others(serve: Fixture, connect: Fixture, origin: Origin) -> None:
-    running = serve(max_connections=4)
-    held = [connect(running.proxy, GET % (b"/held?%d" % number, b"")) for number in range(4)]
-    eventually(lambda: origin.asked == 4)
-    for client in held:
-        client.shutdown(socket.SHUT_WR)
-    time.sleep(0.2)
-    assert answer(connect(running.proxy, GET % (b"/", b"")))[0] == 200
-    eventually(lambda: origin.left)
 
 
 def test_a_client_that_stays_gets_its_answer(serve: Fixture, connect: Fixture, origin: Origin) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import http.client
-import socket
 import socketserver
 import threading
 import time
@@ -100,26 +99,6 @@ def test_large_content_is_compressed_meanwhile(serve: Fixture, origin: Any, ask:
         time.sleep(0.02)
     assert brotli.decompress(answer.body) == large
     assert len(origin.seen) == 1
-
-
-STREAM = "Content-Type: application/json\r\nCache-Control: private"
-
-
-@pytest.mark.parametrize(
-    ("version", "framing"), [("1.0", "connection: close"), ("1.1", "transfer-encoding: chunked")]
-)
-def test_a_stream_is_compressed_for_every_version(serve: Fixture, version: str, framing: str) -> None:
-    large = TEXT * 200
-    with socket.create_connection(serve(large, STREAM).proxy, timeout=20) as connection:
-        connection.sendall(f"GET / HTTP/{version}\r\nHost: a.example\r\n{accepting('gzip')}\r\n".encode())
-        response = http.client.HTTPResponse(connection)
-        response.begin()
-        content = response.read()
-    head = f"{response.headers}".lower()
-    assert framing in head
-    assert "content-length" not in head
-    assert len(content) < len(large) / 10
-    assert gzip.decompress(content) == large
 
 
 def test_a_slow_stream_reaches_its_client_as_it_comes(start: Fixture, tmp_path: Path) -> None:

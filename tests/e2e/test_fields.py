@@ -180,15 +180,6 @@ def test_a_refusal_has_the_fields_of_its_route(program: Program, ask: Fixture) -
     assert [fields(each, "X-R") for each in answers] == [["a"], ["a"], ["/"], ["/"]]
 
 
-def test_a_304_has_the_response_fields(program: Program, origin: Any, ask: Fixture) -> None:
-    origin.fields = 'Cache-Control: max-age=60\r\nETag: "1"'
-    proxy = program.begin(EVERYWHERE + SITE)
-    ask(proxy, "/", "a.example")
-    answer = ask(proxy, "/", "a.example", fields='If-None-Match: "1"\r\n')
-    assert answer.status == 304
-    assert fields(answer, "X-Level") == ["server"]
-
-
 def test_a_reload_changes_what_is_stored_and_shown_at_once(
     program: Program, origin: Any, ask: Fixture
 ) -> None:
@@ -222,15 +213,6 @@ def test_an_operators_credentials_keep_responses_shared(program: Program, origin
         assert ask(proxy, "/", "a.example", fields=theirs).body == b"answer 1"
     assert re.findall(rb"(?i)\r\nauthorization: ([^\r]*)", origin.seen[0]) == [b"Basic b3Vy"]
     assert re.findall(rb"(?i)\r\nx-script-name: ([^\r]*)", origin.seen[0]) == [b"/app"]
-
-
-def test_a_validation_has_the_request_fields(program: Program, origin: Any, ask: Fixture) -> None:
-    origin.fields = 'Cache-Control: no-cache\r\nETag: "1"'
-    proxy = program.begin(SITE + '[sites.request]\nset = { "X-Tenant" = "en" }\nremove = ["If-None-Match"]\n')
-    ask(proxy, "/", "a.example")
-    ask(proxy, "/", "a.example")
-    assert b'\r\nif-none-match: "1"' in origin.seen[1].lower()
-    assert all(b"\r\nx-tenant: en\r\n" in head.lower() for head in origin.seen)
 
 
 STATIC = """
@@ -268,16 +250,6 @@ def test_cookies_of_other_methods_go_on(program: Program, origin: Any, ask: Fixt
     answer = ask(proxy, "/static/login", "a.example", "POST", fields="Cookie: a=1\r\nContent-Length: 0\r\n")
     assert fields(answer, "Set-Cookie") == ["session=new"]
     assert b"\r\ncookie: a=1" in origin.seen[0].lower()
-
-
-def test_each_key_of_a_routes_cache_goes_before_the_sites(
-    program: Program, origin: Any, ask: Fixture
-) -> None:
-    origin.fields = "X-None: 1"
-    route = '[sites.cache]\nttl = 60\n[[sites.routes]]\npath = "/api/"\n[sites.routes.cache]\nttl = 0\n'
-    proxy = program.begin(SITE + route)
-    assert len({ask(proxy, "/page", "a.example").body for _ in range(2)}) == 1
-    assert len({ask(proxy, "/api/x", "a.example").body for _ in range(2)}) == 2
 
 
 def test_hits_of_one_connection_lose_their_cookies(program: Program, origin: Any, ask: Fixture) -> None:

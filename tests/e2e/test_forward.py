@@ -142,17 +142,6 @@ def test_a_template_never_lets_anything_into_the_request_line(
     assert [line.split(b" ")[1] for line in origin.lines] == ([sent] if sent else [])
 
 
-def test_one_site_serves_all_hosts_of_a_pattern(serve: Fixture, origin: Any, ask: Fixture) -> None:
-    proxy = serve('profile = "restbase"\nupstream = "@/{host}/v1/"\n', host="*.wiki.example")
-    for host in ("en.wiki.example", "de.wiki.example"):
-        assert ask(proxy, "/page/A%2fB%28", host).status == 200
-    assert ask(proxy, "/page/A%2fB%28", "wiki.example").status == 421
-    assert [line.split(b" ")[1] for line in origin.lines] == [
-        b"/en.wiki.example/v1/page/A%2FB(",
-        b"/de.wiki.example/v1/page/A%2FB(",
-    ]
-
-
 def raw(address: tuple[str, int], target: bytes, method: bytes = b"GET") -> tuple[int, bytes]:
     """The status and the content of an answer to a target that is sent as it is."""
     with socket.create_connection(address, timeout=20) as client:
@@ -172,34 +161,3 @@ def test_bytes_beyond_ascii_are_keyed_and_sent_as_their_escapes(
     assert [line.split(b" ")[1] for line in origin.lines] == [b"/%C3%A9?%FF"]
     status, content = raw(proxy, spelling, b"PURGE")
     assert (status, json.loads(content)) == (200, {"purged": 1, "key": "http://en.example/%C3%A9?%FF"})
-
-
-def test_another_spelling_is_redirected_though_a_response_is_stored(
-    serve: Fixture, origin: Any, ask: Fixture
-) -> None:
-    proxy = serve('upstream = "@"\nprofile = "mediawiki"\ncanonical = 308\n')
-    for _ in range(2):
-        stored, other = (ask(proxy, target, "en.example") for target in ("/a(b)?c", "/%61%28b)?c"))
-        assert (stored.status, other.status, other.value("Location")) == (200, 308, "/a(b)?c")
-        assert ask(proxy, "/%61", "en.example", "POST").status == 200
-    assert [line.split(b" ")[1] for line in origin.lines].count(b"/a(b)?c") == 1
-
-
-def test_a_profile_refuses_bytes_beyond_ascii(serve: Fixture, origin: Any, tmp_path: Path) -> None:
-    profiles = tmp_path / "profiles"
-    profiles.mkdir()
-    (profiles / "strict.toml").write_text('extends = "mediawiki"\n[path]\nraw = "refuse"\n')
-    proxy = serve('upstream = "@"\nprofile = "strict"\n', top='profiles = ["profiles"]\n')
-    for method in (b"GET", b"PURGE"):
-        status, content = raw(proxy, b"/\xc3\xa9", method)
-        assert (status, json.loads(content)["reason"]) == (400, "bad-target")
-    assert raw(proxy, b"/%C3%A9")[0] == 200
-    assert len(origin.lines) == 1
-
-
-@pytest.mark.parametrize("target", [b"/\xc3\xa9\x01", b"/\xff\x7f", b"/\xff\t"])
-def test_control_characters_stay_refused_beside_them(serve: Fixture, origin: Any, target: bytes) -> None:
-    proxy = serve('upstream = "@"\nprofile = "mediawiki"\n')
-    status, content = raw(proxy, target)
-    assert (status, json.loads(content)["reason"]) == (400, "control-character")
-    assert origin.lines == []

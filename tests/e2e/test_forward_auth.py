@@ -134,16 +134,6 @@ def test_stored_responses_answer_their_user_alone(serve: Fixture, origin: Any, a
     assert get("/a", BERT).body not in first.values()
 
 
-def test_the_server_s_verdict_is_about_one_url(serve: Fixture, origin: Any, authority: Authority) -> None:
-    get = serve(guarded(authority, "forward_ttl = 60\n"))
-    assert get("/a", BERT).status == 200
-    for spelling in ("/admin", "/%61dmin", "/a/../admin"):
-        refused = get(spelling, BERT)
-        assert (refused.status, refused.body) == (403, b"not you")
-    assert get("/admin", ANNA).status == 200
-    assert len(origin.seen) == 2
-
-
 @pytest.mark.parametrize(
     "target", ["/private/a", "/%70rivate/a", "/x/../private/a", "/private%2Fa", "/PRIVATE/a"]
 )
@@ -178,24 +168,6 @@ def test_a_handshake_is_guarded(serve: Fixture, origin: Any, authority: Authorit
     assert get("/a", *shake, ANNA).status == 200  # from an origin server that knows none
     assert b"upgrade: websocket" in origin.seen[0].lower()
     assert all("upgrade" not in fields for *_, fields, _ in authority.seen)
-
-
-def test_without_the_server_nobody_has_access(serve: Fixture, origin: Any, ask: Fixture) -> None:
-    access = f'forward = "http://127.0.0.1:{free_port()}/"\nforward_fields = ["X-User"]\nforward_ttl = 60\n'
-    get = serve(access, "[sites.origin]\nread_timeout = 0.3\nconnect_timeout = 0.3\n")
-    for method in ("GET", "GET", "HEAD", "POST"):
-        refused = get("/a", ANNA, method=method)
-        assert refused.status == 503
-        assert method == "HEAD" or b'"authorization-unavailable"' in refused.body
-    assert origin.seen == []
-
-
-def test_a_silent_server_is_a_refusal(serve: Fixture, origin: Any) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        access = f'forward = "http://127.0.0.1:{listening.getsockname()[1]}/"\n'
-        get = serve(access, "[sites.origin]\nread_timeout = 0.3\n")
-        assert get("/a", ANNA).status == 503
-    assert origin.seen == []
 
 
 def test_a_reload_puts_another_server_in_force(

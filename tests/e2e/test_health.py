@@ -129,40 +129,6 @@ def test_who_is_ill_gets_nothing_until_it_is_well(serve: Fixture, origins: Fixtu
     assert f"{first.url} is up, as its health checks say: status 200" in running.err
 
 
-def test_with_all_servers_down_only_stored_responses_are_served(
-    serve: Fixture, origins: Fixture, ask: Fixture
-) -> None:
-    only = origins("only")
-    running = serve(only)
-    assert ask(running.proxy, "/stored", "en.example").body == b"only"
-    only.status = 500
-    soon(lambda: ask(running.proxy, "/x", "en.example").status == 502)
-    served = only.served
-    refused = ask(running.proxy, "/x", "en.example", "POST", body="content")
-    assert json.loads(refused.body)["reason"] == "origin-unreachable"
-    assert ask(running.proxy, "/stored", "en.example").body == b"only"
-    assert only.served == served
-    running.end()
-    assert '"down"' in running.out
-
-
-def test_the_combined_log_names_origin_servers_that_are_down(
-    start: Fixture, origins: Fixture, ask: Fixture, tmp_path: Path
-) -> None:
-    only = origins("only")
-    only.status = 500
-    file = tmp_path / "univocal.toml"
-    file.write_text(
-        '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log_format = "combined"\n'
-        "[origin]\nhealth = { path = '/healthz', interval = 0.1 }\n"
-        f'[[sites]]\nhosts = ["en.example"]\nupstream = "{only.url}"\n'
-    )
-    running = start("serve", "--config", str(file))
-    soon(lambda: ask(running.proxy, "/x", "en.example").status == 502)
-    running.end()
-    assert f'"origin {only.url} at -: down: every origin server is down' in running.out
-
-
 @pytest.mark.parametrize(
     ("place", "own", "is_checked"),
     [

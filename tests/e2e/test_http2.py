@@ -77,39 +77,6 @@ def test_curl_asks_by_either_version(curl: Fixture, origin: Any) -> None:
     assert b"via: 2 univocal\r\n" in origin.seen[0]
 
 
-def test_targets_are_exact(curl: Fixture, origin: Any) -> None:
-    for target, line in (
-        ("/a%2fb%28c%29?q=%7e", b"GET /a%2Fb%28c%29?q=~ HTTP/1.1"),
-        ("//b//c;d", b"GET //b//c;d HTTP/1.1"),
-        ("/%2e%2e/x", b"GET /x HTTP/1.1"),
-        ("/%252e", b"GET /%252e HTTP/1.1"),
-    ):
-        assert curl(target, "--http2")[0] == "200"
-        assert origin.lines[-1] == line
-
-
-def test_what_is_refused_and_what_has_content(curl: Fixture, origin: Any, tmp_path: Path) -> None:
-    (tmp_path / "form").write_bytes(b"x" * 200_000)
-    status, version, content = curl("/", "--http2", "-H", "Host: en.example:99999")
-    assert (status, version, '"bad-host"' in content) == ("400", "2", True)
-    status, version, content = curl("/", "--http2", "-H", "Host: other.example", name="a.example")
-    assert (status, version, '"unknown-host"' in content) == ("421", "2", True)
-    assert curl("/p", "--http2", "--data-binary", f"@{tmp_path}/form")[:2] == ("200", "2")
-    assert b"content-length: 200000\r\n" in origin.seen[-1].lower()
-    assert curl("/p", "--http2", "--head")[:2] == ("200", "2")
-    assert curl("/p", "--http2", "-X", "PURGE")[:2] == ("200", "2")
-
-
-def test_a_slow_reader_gets_everything(curl: Fixture, origin: Any, tmp_path: Path) -> None:
-    content = os.urandom(2_000_000)
-    origin.answer = lambda _: b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(content), content)
-    file = tmp_path / "content"
-    # More than the five seconds after which an idle connection is closed.
-    status, version, _ = curl("/slow", "--http2", "--limit-rate", "250k", "-o", str(file))
-    assert (status, version) == ("200", "2")
-    assert file.read_bytes() == content
-
-
 async def test_httpx_asks_for_many_at_once_over_one_connection(
     proxy: Any, authority: Authority, origin: Any
 ) -> None:

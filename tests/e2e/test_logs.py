@@ -108,16 +108,6 @@ def test_error_pages_are_for_those_who_like_html(serve: Fixture, ask: Fixture, p
     assert b"<h1>" in ask(running.proxy, "/%00", "a.example", fields=HTML).body  # univocal's own page
 
 
-def test_a_sites_page_goes_before_the_servers(
-    serve: Fixture, ask: Fixture, pages: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "502.html").write_text("mine")
-    running = serve('error_pages = "pages"\n', GONE + 'error_pages = "own"\n')
-    assert ask(running.proxy, "/", "a.example", fields=HTML).body == b"mine"
-    assert ask(running.proxy, "/a%2Fb", "a.example", fields=HTML).body == b"<h1>slash</h1>"
-
-
 def test_a_route_has_pages_of_its_own(
     serve: Fixture, ask: Fixture, pages: Path, univocal: Fixture, tmp_path: Path
 ) -> None:

@@ -56,24 +56,6 @@ def test_a_purge_by_any_spelling_removes_it(start: Fixture, origin: Any, ask: Fi
         assert json.loads(purged.body) == {"purged": 1, "key": "http://en.example/wiki/A/B(c)"}
 
 
-def test_what_is_refused_never_reaches_the_origin(start: Fixture, origin: Any, ask: Fixture) -> None:
-    proxy = start("serve", "--upstream", origin.url, "--profile", "servlet", *PORTS).proxy
-    refused = {
-        "/a/..;/admin": "dot-segment-parameter",
-        "/a/%2e%2e/admin": "encoded-dot-segment",
-        "/a%2fb": "encoded-slash",
-        "/a%00": "control-character",
-        "/a#b": "fragment",
-        "/%c0%ae": "bad-utf-8",
-        "/a\\b": "backslash",
-    }
-    for target, reason in refused.items():
-        answer = ask(proxy, target, "en.example")
-        assert (answer.status, json.loads(answer.body)["reason"]) == (400, reason)
-        assert answer.value("content-type") == "application/problem+json"
-    assert origin.seen == []
-
-
 SITES = """
 [[sites]]
 hosts = ["en.example", "*.wiki.example"]
@@ -129,41 +111,6 @@ def test_a_site_has_its_own_rules(start: Fixture, configured: Fixture, origin: A
     proxy = start("serve", "--config", str(configured(SITES.format(origin=origin.url)))).proxy
     assert [ask(proxy, "/", "old.example").body for _ in range(2)] == [b"answer 1", b"answer 1"]
     assert [ask(proxy, "/", "en.example").body for _ in range(2)] == [b"answer 2", b"answer 3"]
-
-
-def test_who_may_purge(start: Fixture, configured: Fixture, origin: Any, ask: Fixture) -> None:
-    purge = '[purge]\nallow = ["192.0.2.1"]\ntoken_env = "SECRET"\n'
-    text = f'{purge}[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"'
-    running = start("serve", "--config", str(configured(text)), SECRET="s3cret")
-    tokens = [("", 403), ("Authorization: Bearer guess\r\n", 403), ("Authorization: Bearer s3cret\r\n", 200)]
-    for fields, status in tokens:
-        assert ask(running.proxy, "/", "en.example", "PURGE", fields).status == status
-        posted = ask(running.admin, "/-/purge", "localhost", "POST", fields, '{"all": true}')
-        assert posted.status == status
-
-
-@pytest.mark.parametrize(
-    "listeners", [{"via": "proxy"}, {"via": "admin"}, {"via": "proxy", "admin": "admin"}]
-)
-def test_purging_from_the_command_line(
-    start: Fixture, origin: Any, ask: Fixture, univocal: Fixture, listeners: dict[str, str]
-) -> None:
-    origin.fields = "Cache-Control: max-age=60\r\nSurrogate-Key: all odd"
-    running = start("serve", "--upstream", origin.url, "--profile", "mediawiki", *PORTS)
-    via = ["--{}=http://{}:{}".format(name, *getattr(running, place)) for name, place in listeners.items()]
-    for options, count in (
-        (["http://en.example/wiki/A%2fB"], 1),
-        (["--prefix", "http://en.example/wik%69/"], 2),
-        (["--prefix", "https://en.example:443/w/"], 1),
-        (["--tag", "odd"], 3),
-        (["--tag", "even"], 0),
-        (["--soft", "http://en.example/wiki/A/B", "http://en.example/w/C"], 2),
-    ):
-        for target in ("/wiki/A/B", "/wiki/D", "/w/C"):
-            ask(running.proxy, target, "en.example")
-        ended = univocal("purge", *options, *via)
-        assert ended.returncode == 0
-        assert ended.stderr.startswith(f"{count} stored response{'s' * (count != 1)}; ")
 
 
 def test_requests_beyond_the_limits_are_refused(

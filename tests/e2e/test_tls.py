@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import shutil
 import signal
 import socket
@@ -137,52 +136,6 @@ def test_the_scheme_is_in_the_key(proxy: Fixture, connect: Fixture, ask: Fixture
     assert ask(running.admin, "/-/explain?url=https://en.example/wiki/A", "127.0.0.1").status == 200
 
 
-EXACT = [
-    (get(b"/a%2fb%28c%29?x=%7e"), b"GET /a%2Fb%28c%29?x=~ HTTP/1.1"),
-    (get(b"/a?"), b"GET /a? HTTP/1.1"),
-    (get(b"/%2e/a/../b//c;d"), b"GET /b//c;d HTTP/1.1"),
-    (get(b"https://en.example/%41"), b"GET /A HTTP/1.1"),
-    (b"OPTIONS * HTTP/1.1\r\nHost: en.example\r\n\r\n", b"OPTIONS * HTTP/1.1"),
-    (b"POST /p HTTP/1.1\r\nHost: en.example\r\nContent-Length: 3\r\n\r\nabc", b"POST /p HTTP/1.1"),
-]
-
-
-def test_targets_are_exact(proxy: Fixture, connect: Fixture, origin: Any) -> None:
-    origin.fields = "Cache-Control: no-store"
-    running = proxy()
-    for step in (1000, 7):  # at once, and in many records
-        origin.seen.clear()
-        with connect(running) as connection:
-            for octets, _ in EXACT:
-                pieces = [octets[start : start + step] for start in range(0, len(octets), step)]
-                for piece in pieces[:-1]:
-                    connection.sendall(piece)
-                assert answer(connection, pieces[-1])[0].startswith(b"HTTP/1.1 200 ")
-        assert origin.lines == [line for _, line in EXACT]
-
-
-REFUSED = [
-    (get(b"http://en.example/"), 421, b"unknown-host"),
-    (get(b"/", "unknown.example"), 421, b"unknown-host"),
-    (get(b"/", "en.example", "Host: a.example"), 400, b"bad-host"),
-    (b"GET /\x01 HTTP/1.1\r\nHost: en.example\r\n\r\n", 400, b"control-character"),
-    (
-        b"POST / HTTP/1.1\r\nHost: en.example\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
-        400,
-        b"bad-framing",
-    ),
-]
-
-
-def test_what_is_refused_is_refused_alike(proxy: Fixture, connect: Fixture, origin: Any) -> None:
-    running = proxy()
-    for octets, status, reason in REFUSED:
-        with connect(running) as connection:
-            head, content = answer(connection, octets)
-        assert (int(head.split()[1]), b'"%b"' % reason in content) == (status, True), octets
-    assert origin.seen == []
-
-
 NAMED = [
     # the name that the client gives, the certificate that it is shown, the host that it asks for, the status
     ("en.example", "plain.example", "en.example", 200),
@@ -246,99 +199,12 @@ def test_large_answers_and_many_clients(proxy: Fixture, connect: Fixture, origin
         assert all(pool.map(fetch, range(16)))
 
 
-def test_a_client_that_reads_slowly_gets_everything(proxy: Fixture, connect: Fixture, origin: Any) -> None:
-    content = os.urandom(3_000_000)
-    origin.answer = lambda _: b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(content), content)
-    with connect(proxy("send_timeout = 1")) as connection:
-        connection.sendall(get(b"/", "en.example", "Connection: close"))
-        received = b""
-        while part := connection.recv(30_000):
-            received += part
-            time.sleep(0.02)  # two seconds and more for all of it: longer than send_timeout
-    assert received.partition(b"\r\n\r\n")[2] == content
-
-
-def test_a_client_that_reads_nothing_is_given_up(
-    proxy: Fixture, connect: Fixture, origin: Any, ask: Fixture
-) -> None:
-    content = bytes(30_000_000)
-    origin.answer = lambda _: b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(content), content)
-    running = proxy("send_timeout = 0.5")
-
-    def connected() -> str | None:
-        return ask(running.admin, "/metrics", "127.0.0.1").body.partition(b'{side="client"} ')[2][:1].decode()
-
-    with connect(running) as connection:
-        connection.sendall(get(b"/"))
-        assert until(lambda: connected() == "1")
-        assert until(lambda: connected() == "0")
-
-
-def test_a_half_closed_client_is_answered(proxy: Fixture, connect: Fixture, origin: Any) -> None:
-    origin.answer = lambda _: time.sleep(0.3) or b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-    running = proxy()
-    with connect(running) as connection:
-        connection.sendall(get(b"/"))
-        socket.socket.shutdown(connection, socket.SHUT_WR)  # of TCP alone, as load balancers do
-        assert answer(connection)[1] == b"ok"
-        assert connection.recv(1) == b""
-
-
-def ended(connection: socket.socket) -> bool:
-    """Wait until the other end has reset or closed a connection of which nothing is read meanwhile."""
-    poll = select.poll()
-    poll.register(connection, select.POLLRDHUP | select.POLLHUP | select.POLLERR)
-    return bool(poll.poll(TIMEOUT * 1000))
-
-
-@pytest.mark.parametrize("octets", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["nothing", "a beginning"])
-def test_a_handshake_has_as_long_as_a_head(proxy: Fixture, ask: Fixture, octets: bytes) -> None:
-    running = proxy("header_timeout = 0.5")
-    with socket.create_connection(running.proxy, timeout=TIMEOUT) as silent:
-        silent.sendall(octets)
-        assert ended(silent)
-    metrics = ask(running.admin, "/metrics", "127.0.0.1").body.decode()
-    assert 'univocal_refused_total{reason="request-timeout",site=""} 1.0' in metrics
-    assert 'univocal_connections{side="client"} 0.0' in metrics
-
-
-def test_handshakes_give_way_to_clients(proxy: Fixture, connect: Fixture) -> None:
-    running = proxy("max_connections = 20")
-    silent = [socket.create_connection(running.proxy, timeout=TIMEOUT) for _ in range(40)]
-    try:
-        with connect(running) as connection:
-            assert answer(connection, get(b"/"))[0].startswith(b"HTTP/1.1 200 ")
-        assert ended(silent[0])
-    finally:
-        for each in silent:
-            each.close()
-
-
 def test_a_client_without_tls_is_told_so(proxy: Fixture, ask: Fixture) -> None:
     running = proxy()
     with socket.create_connection(running.proxy, timeout=TIMEOUT) as plain:
         plain.sendall(get(b"/"))
         assert plain.recv(100).startswith(b"HTTP/1.1 400 ")
     assert ask(running.admin, "/-/ready", "127.0.0.1").status == 200  # the admin listener is without TLS
-
-
-def test_a_server_name_that_is_none_ends_the_handshake_alone(
-    proxy: Fixture, connect: Fixture, authority: Authority
-) -> None:
-    running, outgoing = proxy(), ssl.MemoryBIO()
-    hello = authority.client().wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="four.example")
-    with pytest.raises(ssl.SSLWantReadError):
-        hello.do_handshake()
-    octets = outgoing.read()
-    for name in (b"\xff\xfe\x80\n.example", b"a...exampl\r\n", b"127.0.0.1:80"):
-        assert len(name) == len(b"four.example")
-        with socket.create_connection(running.proxy, timeout=TIMEOUT) as odd:
-            odd.sendall(octets.replace(b"four.example", name))
-            assert odd.recv(1)  # an alert, or the server's certificate
-    with connect(running) as connection:
-        assert answer(connection, get(b"/"))[0].startswith(b"HTTP/1.1 200 ")
-    assert running.end() == 0
-    assert "UnicodeDecodeError" not in running.err  # nor "Traceback", as ever
 
 
 @pytest.mark.parametrize("shaken", [True, False], ids=["idle", "in a handshake"])

@@ -11,13 +11,12 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from socket import SHUT_WR, create_connection, create_server
 from typing import Any
 
 import pytest
 from websockets.asyncio import client as asyncio_client
 from websockets.asyncio import server as asyncio_server
-from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 from websockets.sync.server import ServerConnection, serve
 from websockets.typing import Subprotocol
@@ -107,42 +106,6 @@ def test_a_closing_code_and_its_reason_pass(running: Any) -> None:
         assert (socket.close_code, socket.close_reason) == (4001, "as you like")
 
 
-def test_a_handshake_that_the_application_refuses(running: Any) -> None:
-    with pytest.raises(InvalidStatus) as refused:
-        at(running, "/private")
-    assert refused.value.response.status_code == 403
-    assert refused.value.response.body == b"not you\n"
-    assert refused.value.response.headers["Cache-Status"] == "univocal; fwd=bypass"
-
-
-def test_a_handshake_that_univocal_refuses(running: Any, application: tuple[str, Any]) -> None:
-    with pytest.raises(InvalidStatus) as refused:
-        at(running, "/%00")
-    assert refused.value.response.status_code == 400
-    assert application[1] == []
-
-
-@pytest.mark.parametrize(
-    ("server", "site"), [("upgrades = []", ""), ("", '[sites.origin]\ntransport = "httpx"')]
-)
-def test_where_upgrades_are_not_passed_on_there_is_no_websocket(
-    configured: Callable[..., Any], application: tuple[str, Any], server: str, site: str
-) -> None:
-    with pytest.raises(InvalidStatus) as refused:
-        at(configured(f"http://{application[0]}", server, site))
-    assert refused.value.response.status_code == 426  # by the application, which was asked for a page
-
-
-def test_a_handshake_for_a_host_that_nobody_serves(
-    configured: Callable[..., Any], application: tuple[str, Any]
-) -> None:
-    running = configured(f"http://{application[0]}")
-    with pytest.raises(InvalidStatus) as refused:
-        connect(f"ws://localhost:{running.proxy[1]}/chat", proxy=None)
-    assert refused.value.response.status_code == 421
-    assert application[1] == []
-
-
 async def test_over_tls_on_both_sides(configured: Callable[..., Any], tmp_path: Any) -> None:
     """In one thread: TLS of Python 3.11 loses what one thread sends while another receives."""
     authority = Authority(tmp_path)
@@ -223,35 +186,3 @@ def test_at_sigterm_a_websocket_gets_1001(running: Any) -> None:
         assert socket.close_code == 1001
     running.process.communicate(timeout=30)
     assert running.process.returncode == 0
-
-
-@pytest.mark.parametrize("first", ["client", "origin"])
-def test_a_half_that_ends_leaves_the_other(start: Callable[..., Any], first: str) -> None:
-    with create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(20)
-        upstream = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        running = start("serve", "--upstream", upstream, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
-        with create_connection(running.proxy, timeout=20) as client:
-            client.sendall(
-                b"GET /chat HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-                b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-            )
-            origin = listener.accept()[0]
-            with origin:
-                origin.settimeout(20)
-                assert origin.recv(65536).startswith(b"GET /chat HTTP/1.1\r\n")
-                origin.sendall(
-                    b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n"
-                    b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"
-                )
-                assert client.recv(65536).startswith(b"HTTP/1.1 101 ")
-                one, other = (client, origin) if first == "client" else (origin, client)
-                one.shutdown(SHUT_WR)
-                assert other.recv(10) == b""
-                for _ in range(3):
-                    other.sendall(b"more")
-                    assert one.recv(4) == b"more"
-                other.close()
-                assert one.recv(10) == b""
-    assert running.end() == 0
-    assert [json.loads(line)["status"] for line in running.out.splitlines()] == [101]
