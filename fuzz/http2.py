@@ -61,7 +61,7 @@ from tests.http2_client import (
     window_update,
 )
 from univocal.http.messages import Response
-from univocal.server.http2.head import head_of
+from univocal.server.http2.fields import head_of
 from univocal.server.http2.session import MOST_STREAMS, STREAM_WINDOW, Session, SessionState, StreamState
 
 RESERVED = 2**31

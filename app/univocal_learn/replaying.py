@@ -12,7 +12,7 @@ from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import complete, may_store
 from univocal.http.messages import Request, Response
-from univocal.http.remembering import remember
+from univocal.http.tables import remember
 from univocal.store.memory import MemoryStore
 from univocal.uri.pipeline import Rejected
 from univocal.uri.profile import Profile

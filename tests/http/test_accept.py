@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.http.accept import LONGEST, prefers_html, quality
+from univocal.http.fields import LONGEST_ACCEPT, prefers_html, quality
 
 FIREFOX = b"text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
 CHROMIUM = FIREFOX[:-3] + b"0.8,application/signed-exchange;v=b3;q=0.7"
@@ -38,8 +38,8 @@ CHROMIUM = FIREFOX[:-3] + b"0.8,application/signed-exchange;v=b3;q=0.7"
         (b"text/html;q=2", False),
         (b"text/html;q=nan", False),
         (b"text/html x", False),
-        (b"text/html".ljust(LONGEST), True),
-        (b"text/html".ljust(LONGEST + 1), False),
+        (b"text/html".ljust(LONGEST_ACCEPT), True),
+        (b"text/html".ljust(LONGEST_ACCEPT + 1), False),
     ],
 )
 def test_who_prefers_html(accept: bytes, html: bool) -> None:

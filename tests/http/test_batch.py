@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from univocal.http.batch import batch_of
+from univocal.http.timer import batch_of
 
 
 class Loop:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from univocal.http.error_pages import ErrorPages, page_fault
+from univocal.http.problem import ErrorPages, page_fault
 
 PAGES = ErrorPages(
     {"400-encoded-slash.html": b"slash", "400.html": b"bad", "4xx.html": b"yours", "5xx.html": b"ours"}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.http.globs import compile_globs
+from univocal.http.grammar import compile_globs
 
 
 @pytest.mark.parametrize(

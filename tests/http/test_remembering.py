@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from univocal.http.remembering import remember
+from univocal.http.tables import remember
 
 
 def test_a_table_never_has_more_entries_than_allowed() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from univocal.http.states import moves
+from univocal.http.tables import moves
 
 
 def test_a_state_moves_only_to_its_allowed_successors() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from univocal.origin.response_head import ORDINARY, whole_head
+from univocal.origin.response_reader import ORDINARY, whole_head
 
 OK = b"HTTP/1.1 200 OK\r\n"
 

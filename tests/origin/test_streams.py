@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from univocal.http.messages import Response
-from univocal.origin.streams import HIGH_WATER, AwaitedAnswer, IteratedContent, StreamedContent
+from univocal.origin.transport import HIGH_WATER, AwaitedAnswer, IteratedContent, StreamedContent
 
 
 class Asked:

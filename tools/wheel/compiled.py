@@ -33,8 +33,6 @@ INTERPRETED = (
     "cache/rules.py",
     "http/subclassing.py",
     "judge/profiles.py",
-    "origin/foreign.py",
-    "origin/streams.py",
     "origin/timeouts.py",
     "origin/transport.py",
     "store/file/absent.py",

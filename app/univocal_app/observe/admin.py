@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from univocal.asgi.messages import send_problem
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.scope import request_line
-from univocal.http.accept import prefers_html
+from univocal.http.fields import prefers_html
 from univocal.judge.orders import may_purge
 from univocal.judge.runtime import Access
 from univocal.judge.trust import networks

@@ -12,10 +12,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from univocal.http.accept import prefers_html
 from univocal.http.errors import RefusedError
+from univocal.http.fields import prefers_html
+from univocal.http.messages import PHRASES
 from univocal.http.problem import Problem, fault, page, problem
-from univocal.http.status import PHRASES
 
 FRESH: Final = {"cache-control": "no-store"}
 

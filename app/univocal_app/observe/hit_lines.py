@@ -6,7 +6,7 @@ from typing import Final
 
 from univocal.engine.outcome import Outcome
 from univocal.http.messages import Received
-from univocal.http.remembering import remember
+from univocal.http.tables import remember
 from univocal.judge.hits import Hit, Tally
 from univocal_app.observe.log_lines import (
     PAGES,

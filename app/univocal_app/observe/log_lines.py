@@ -15,7 +15,7 @@ from univocal.engine.outcome import Outcome
 from univocal.engine.purge import Purged
 from univocal.http.errors import Failure
 from univocal.http.messages import Received
-from univocal.http.remembering import remember
+from univocal.http.tables import remember
 from univocal.uri.target import Canonical
 from univocal_app.observe.handled import cache_word
 

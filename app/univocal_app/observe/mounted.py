@@ -22,9 +22,9 @@ from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.scope import CANONICAL, request_line
 from univocal.engine.outcome import Outcome, Times
 from univocal.engine.purge import carry_out
-from univocal.http.accept import prefers_html
 from univocal.http.authority import parse_authority
 from univocal.http.errors import RefusedError
+from univocal.http.fields import prefers_html
 from univocal.http.messages import values
 from univocal.judge.orders import may_purge, ordered
 from univocal.judge.trust import Peer

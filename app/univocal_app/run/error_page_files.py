@@ -8,8 +8,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from univocal.http.error_pages import ErrorPages, page_fault
 from univocal.http.errors import ConfigurationError, Objections
+from univocal.http.problem import ErrorPages, page_fault
 from univocal_app.config.tables import Configuration
 
 Name: TypeAlias = str | tuple[str, bytes]

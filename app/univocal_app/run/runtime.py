@@ -10,9 +10,9 @@ from types import MappingProxyType
 from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.cache.personal import ORDINARY
 from univocal.cache.rules import Rules
-from univocal.http.error_pages import ErrorPages
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.http.framing import ReadLimits
+from univocal.http.problem import ErrorPages
 from univocal.judge.access import Restriction
 from univocal.judge.profiles import built_in, read_profiles
 from univocal.judge.request_ids import RequestIds

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from univocal.http.error_pages import page_fault
+from univocal.http.problem import page_fault
 from univocal_learn.importers.imported import Note
 from univocal_learn.importers.nginx_syntax import Directive, note
 

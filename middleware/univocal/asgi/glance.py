@@ -13,8 +13,8 @@ from univocal.cache.stored import Stored, head_fields
 from univocal.engine.engine import Engine
 from univocal.http.framing import is_authority
 from univocal.http.messages import Fields, Received
-from univocal.http.remembering import remember
 from univocal.http.subclassing import mypyc_attr
+from univocal.http.tables import remember
 from univocal.judge.hits import Hit, HitFields
 from univocal.judge.plan import Plan, plan_of
 

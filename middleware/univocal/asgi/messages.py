@@ -1,27 +1,21 @@
-"""The words of ASGI: types of messages and of the calls that carry them, and a problem as messages."""
+"""The words of ASGI: types of messages and of the calls that carry them, and a refusal as messages."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from typing import Final
 
 from starlette.types import ASGIApp as App
 from starlette.types import Message, Receive, Scope, Send
 
+from univocal.engine.outcome import Outcome, Times
 from univocal.http.messages import Fields
 from univocal.http.problem import Problem, problem
+from univocal.judge.admission import Admission
+from univocal.judge.cache_status import Handling
 
-__all__ = [
-    "App",
-    "ClientLeftError",
-    "Message",
-    "Receive",
-    "Scope",
-    "Send",
-    "fields_of",
-    "send_problem",
-    "send_whole",
-    "with_pairs",
-]
+__all__ = ["App", "Message", "Receive", "Scope", "Send"]
 
 
 class ClientLeftError(OSError):
@@ -57,3 +51,60 @@ async def send_whole(send: Send, answer: Problem) -> None:
     """Send a complete response."""
     await send({"type": "http.response.start", "status": answer.status, "headers": list(answer.fields)})
     await send({"type": "http.response.body", "body": answer.body, "more_body": False})
+
+
+DENIAL: Final = "websocket.http.response"  # the ASGI extension by which a handshake gets an HTTP response
+
+
+def denial(send: Send) -> Send:
+    """A `send` by which an http response refuses a handshake."""
+
+    async def refuse(message: Message) -> None:
+        await send({**message, "type": message["type"].replace("http", "websocket.http", 1)})
+
+    return refuse
+
+
+async def refuse_handshake(scope: Scope, send: Send, reasons: Sequence[str]) -> None:
+    """Refuse a handshake: with the answer that a GET gets where the server can send it, else with its own."""
+    if DENIAL in scope.get("extensions", {}):
+        await send_problem(denial(send), reasons, scope)
+    else:
+        await send({"type": "websocket.close", "code": 1008})
+
+
+class WatchedSend:
+    """A `send` that notes what the client is told: a status, and the bytes of messages or content."""
+
+    def __init__(self, send: Send, begun: tuple[float, float]) -> None:
+        self._send = send
+        self._begun, self._ticks = begun
+        self._first = 0.0
+        self._status = self._octets = 0
+
+    async def __call__(self, message: Message) -> None:
+        """Send a message."""
+        match message["type"]:
+            case "websocket.accept":
+                self._start(101)
+            case "websocket.close" if not self._status:
+                self._start(403)  # ASGI: the server's own refusal
+            case "websocket.http.response.start" | "http.response.start":
+                self._start(message["status"])
+            case "websocket.http.response.body" | "http.response.body":
+                self._octets += len(message.get("body", b""))
+            case "websocket.send":
+                text: str | None = message.get("text")
+                self._octets += len(message["bytes"] if text is None else text.encode())
+        await self._send(message)
+
+    def _start(self, status: int) -> None:
+        self._status, self._first = status, time.perf_counter()
+
+    def outcome(self, admission: Admission, refused: Sequence[str]) -> Outcome:
+        """The outcome of the handshake, or of the WebSocket that it opened; `refused` are the reasons."""
+        now = time.perf_counter()
+        handling = Handling(detail=refused[0]) if refused else Handling(fwd="bypass")
+        times = Times(self._begun, (self._first or now) - self._ticks, now - self._ticks)
+        reasons = tuple(refused) or admission.reasons
+        return Outcome.of(admission, handling, self._status, self._octets, times, reasons)

@@ -13,13 +13,11 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from univocal.asgi.application import Application, Mounted
+from univocal.asgi.application import Application, Mounted, Passage
 from univocal.asgi.client import Reception, ScopeClient
 from univocal.asgi.glance import adds_date, at_a_glance
 from univocal.asgi.handlers import HandlerCall, Purges
-from univocal.asgi.handshake import WatchedSend, refuse_handshake
-from univocal.asgi.messages import App, Receive, Scope, Send, with_pairs
-from univocal.asgi.passage import Passage
+from univocal.asgi.messages import App, Receive, Scope, Send, WatchedSend, refuse_handshake, with_pairs
 from univocal.asgi.scope import AsgiRequest, below_root, request_line, respell
 from univocal.cache.decide import Refuse, Reuse, revalidation
 from univocal.cache.rules import Rules

@@ -9,8 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from univocal.asgi.client import Reception, ScopeClient
-from univocal.asgi.handshake import DENIAL, denial
-from univocal.asgi.messages import Message, Receive, Scope, Send, with_pairs
+from univocal.asgi.messages import DENIAL, Message, Receive, Scope, Send, denial, with_pairs
 from univocal.asgi.scope import CANONICAL
 from univocal.forward.upstream import Forwarding, Upstream
 from univocal.http.fields import without

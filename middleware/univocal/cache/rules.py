@@ -11,8 +11,7 @@ from univocal.cache.personal import ORDINARY, PERSONAL
 from univocal.http.errors import ConfigurationError
 from univocal.http.fields import ENCODINGS, cookie_names, first, without
 from univocal.http.forward import HOP_BY_HOP, METHOD_OVERRIDES, speaks_for_another
-from univocal.http.globs import compile_globs
-from univocal.http.grammar import is_token
+from univocal.http.grammar import compile_globs, is_token
 from univocal.http.messages import Fields, Request, values
 
 # The request fields that the policy reads whatever the rules: a GET or HEAD with none of them is plain, and

@@ -7,8 +7,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
 from univocal.cache.no_vary_search import NoVarySearch, split_key
-from univocal.http.messages import Fields
-from univocal.http.status import reason_phrase
+from univocal.http.messages import Fields, reason_phrase
 from univocal.http.subclassing import mypyc_attr
 
 # The selecting header fields of the request that got a response, normalized; None for one it did not have.

@@ -25,17 +25,16 @@ from univocal.engine.flight import Flight
 from univocal.engine.landing import Relayed, Renewed, Shared
 from univocal.engine.outcome import Account
 from univocal.engine.purge import Purged, carry_out
-from univocal.http.accept import prefers_html
-from univocal.http.affinity import affinity_cookie
 from univocal.http.client_counts import client_name
 from univocal.http.errors import RefusedError
 from univocal.http.field_edits import FieldEdits, for_request
-from univocal.http.fields import without
+from univocal.http.fields import prefers_html, without
+from univocal.http.forward import affinity_cookie
 from univocal.http.grammar import is_token
 from univocal.http.messages import Fields, Request, Response, values
 from univocal.http.problem import Problem, problem
 from univocal.http.roles import Client, Content, Due, Origin
-from univocal.http.states import moves
+from univocal.http.tables import moves
 from univocal.judge.access import Challenge, Entered
 from univocal.judge.admission import Admission, facts_of
 from univocal.judge.cache_status import Handling, cache_status

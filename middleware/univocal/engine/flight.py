@@ -31,7 +31,7 @@ from univocal.http.errors import RefusedError, lacks_memory
 from univocal.http.fields import without
 from univocal.http.messages import NO_NAMES, Fields, Response
 from univocal.http.roles import CallLater, Content, Due, Origin, OriginRequest, UnderWay
-from univocal.http.states import moves
+from univocal.http.tables import moves
 from univocal.judge.admission import Admission, Apart, Gate, obsolete
 from univocal.judge.failures import Failure
 from univocal.judge.own_spelling import OWN_SPELLING, REDIRECTS, OwnSpellings, named_spelling, respelled

@@ -29,8 +29,8 @@ from univocal.cache.validation import combine, freshen
 from univocal.cache.vary import selection_beside, selection_without
 from univocal.http.fields import coding_of, content_length, entity_tag, first
 from univocal.http.messages import Response
-from univocal.http.states import moves
 from univocal.http.subclassing import mypyc_attr
+from univocal.http.tables import moves
 from univocal.judge.admission import Admission
 from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore

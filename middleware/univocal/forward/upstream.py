@@ -1,34 +1,247 @@
-"""One upstream of a route: here alone a received request becomes one that is sent."""
+"""One upstream of a route: here alone a received request becomes one that is sent.
+
+It goes to one origin server of several, and to another where that one does not answer.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
-from univocal.forward.attempt import Attempt
-from univocal.http.affinity import affinity_name
-from univocal.http.errors import RefusedError
-from univocal.http.fields import cookie_names
+from univocal.http.errors import Failure, RefusedError
+from univocal.http.fields import cookie_names, imf_fixdate
 from univocal.http.forward import (
     MOST_PASSES,
     VIA,
+    affinity_name,
     forwards_left,
     passage_of,
     request_fields,
     request_has_content,
+    response_fields,
+    sets_cookie,
     times_here,
 )
 from univocal.http.messages import Fields, Response
 from univocal.http.problem import ALLOWED
+from univocal.http.references import ReferenceMap
 from univocal.http.roles import Answer, OriginRequest, UnderWay, Watch
+from univocal.http.upgrade import Switching, switching_fields, upgrade_fields
 from univocal.origin.balance import Balance, Balancing, Member
-from univocal.origin.server import OriginServer
+from univocal.origin.request_head import IDEMPOTENT
+from univocal.origin.server import OriginServer, Pending
 from univocal.origin.timeouts import Timeouts
 from univocal.origin.upkeep import HealthRule, Upkeep
 
 _monotonic: Final = time.monotonic
+# An origin server's failures: `overloaded` is none of its doing, and `bad-target` is the request's fault.
+_FAILURES: Final = frozenset({"origin-unreachable", "origin-timeout", "origin-bad-response"})
+
+
+class Attempt:
+    """An `UnderWay` towards the flight, and the `Answer` to origin servers; fields go on by RFC 9110 §7.6.
+
+    A request is sent again, to another origin server, if nothing of it was sent. An idempotent request is
+    also sent again if none of its content was sent and no byte of a response has come (RFC 9110 §9.2.2).
+    `Balancing.retries` limits the retries of a request (1 by default), `origin/balance.py` those of all.
+    """
+
+    def __init__(
+        self,
+        balance: Balance[OriginServer],
+        request: OriginRequest,
+        answer: Answer,
+        watch: Watch | None,
+        begun: float = 0.0,
+        timeouts: Timeouts | None = None,
+        retries: int | None = None,
+    ) -> None:
+        self._timeouts = timeouts  # of the request; None: the origin server's
+        self._retries = retries  # None: the balance's
+        self._begun = begun  # by the monotonic clock, with the origin server that is asked
+        self._balance = balance
+        self._request = request
+        self._answer = answer
+        self._watch = watch
+        self._member: Member[OriginServer] | None = None  # that is asked, until the end
+        self._pending: Pending | None = None
+        self._tried: tuple[Member[OriginServer], ...] = ()
+        self._started = False  # the response's head has come
+        self._sent = False  # to one that failed: the request may be what it failed of
+        self.write = answer.write
+
+    def ask(self, member: Member[OriginServer] | None) -> None:
+        """Ask an origin server that the balance gave; None if all are down."""
+        if member is None:
+            self._answer.fail(_all_down(self._balance))
+            return
+        self._member = member
+        server, request = member.server, self._request
+        fields, upgrade = request.fields, request.received.upgrade
+        if request.own_host:
+            fields = [(b"host", server.authority), *fields[1:]]
+        if upgrade and server.switches:
+            fields = [*fields, *upgrade_fields(upgrade)]
+        if self._watch is not None:
+            fields = self._watch.sending(server.url, fields)
+        target = server.mapped(request.target)
+        pending = server.ask(
+            request.method,
+            target,
+            fields,
+            request.content,
+            self,
+            self._moved,
+            request.bond,
+            self._timeouts,
+        )
+        if self._asks(member):  # else it is over, or went on to another, within the call
+            self._pending = pending
+
+    # Called by the flight.
+
+    def pause(self) -> None:
+        if self._pending is not None:
+            self._pending.pause()
+
+    def resume(self) -> None:
+        if self._pending is not None:
+            self._pending.resume()
+
+    def cancel(self) -> None:
+        pending = self._pending
+        if self._member is not None:
+            self._release(self._member)
+        if pending is not None:
+            pending.cancel()
+
+    # Called by origin servers.
+
+    def interim(self, status: int, fields: Fields) -> None:
+        self._answer.interim(status, response_fields(fields, status=status))
+
+    def start(self, response: Response) -> None:
+        if response.status == 101:
+            passed: Response = self._switched(response)
+        elif response.forwarded is not None:
+            passed = Response(response.status, response.forwarded)
+        else:
+            # RFC 9110 §6.6.1: a recipient with a clock appends a Date to a response without one.
+            date = _date(int(time.time()))
+            fields = response_fields(response.fields, status=response.status, date=date)
+            passed = Response(response.status, fields)
+            if b"date" in [name for name, _ in response.fields]:
+                response.forwarded = fields
+        member = self._member
+        assert member is not None
+        references = self._request.references
+        if references is not None and not references.names.isdisjoint([name for name, _ in passed.fields]):
+            passed.fields = self._mapped(references, passed.fields, member.server)
+        passed.server = member.name
+        self._started = True
+        now = _monotonic()
+        passed.seconds = now - self._begun
+        self._balance.answered(member, now)
+        if self._watch is not None:
+            self._watch.answered(member.server.url, response.status)
+        keeps = self._request.keeps
+        if keeps is not None and (not keeps or sets_cookie(passed.fields, keeps)):
+            passed.origin_tag = member.tag
+        self._answer.start(passed)
+
+    def finish(self) -> None:
+        member = self._member
+        if member is not None:
+            self._member = self._pending = None
+            self._balance.ended(self, member)
+            bond = self._request.bond
+            if bond is not None and bond.holds:
+                bond.tags[self._balance] = member.tag
+        self._answer.finish()
+
+    def fail(self, error: Exception) -> None:
+        member, pending = self._member, self._pending
+        assert member is not None
+        refused, now = error if isinstance(error, RefusedError) else None, _monotonic()
+        if refused is not None:
+            refused.seconds = now - self._begun
+        if refused is not None and refused.reason in _FAILURES and not self._started:
+            why = refused.reason if refused.failure is None else refused.failure.reason
+            if why != "head-too-large":  # by a setting of ours
+                self._balance.failed(member, now, why)
+        if self._watch is not None and refused is not None and refused.failure is not None:
+            self._watch.failed(refused.failure)
+        self._release(member)
+        if refused is not None and refused.failure is not None:
+            if not self._started and (not refused.provoked or self._may_be_repeated(pending)):
+                self._sent = self._sent or refused.provoked
+                self._tried += (member,)
+                another = self._balance.another(self, self._request.key, now, self._tried, self._retries)
+                if another is not None:
+                    self._begun = now
+                    self.ask(another)
+                    return
+            refused.provoked = refused.provoked or self._sent
+        self._answer.fail(error)
+
+    # Its own.
+
+    def _mapped(self, references: ReferenceMap, fields: Fields, server: OriginServer) -> Fields:
+        """The fields of a response for clients; the origin server may know itself by each of these hosts."""
+        hosts = {each.server.authority for each in self._balance.members}
+        if not self._request.own_host:
+            hosts.add(self._request.fields[0][1].lower())
+        return references.mapped(fields, hosts, server.scheme, server.path)
+
+    def _switched(self, response: Response) -> Switching:
+        """A 101 that answers what was asked, as it goes on."""
+        if not isinstance(response, Switching):
+            raise RefusedError("origin-bad-response")  # it came by no connection that can be given away
+        request = self._request
+        fields = switching_fields(request.received.upgrade, request.fields, response.fields)
+        return Switching(response.status, fields, response.line)
+
+    def _asks(self, member: Member[OriginServer]) -> bool:
+        # By itself: in `ask` the attribute is known to be no None, and compiled code insists on that.
+        return self._member is member
+
+    def _may_be_repeated(self, pending: Pending | None) -> bool:
+        has_content = self._request.content is not None
+        begun = (
+            has_content if pending is None else pending.came or pending.took
+        )  # None: it failed within the call
+        return not begun and self._request.method in IDEMPOTENT
+
+    def _moved(self, address: str) -> None:
+        """Another address of the same name has accepted a connection before this one (RFC 8305)."""
+        before = self._member
+        assert before is not None
+        for member in self._balance.members:
+            if member.server.address == address and member.server.url == before.server.url:
+                self._balance.moved(self, before, member, _monotonic())
+                self._member = member
+                return
+
+    def _release(self, member: Member[OriginServer]) -> None:
+        self._member = self._pending = None
+        self._balance.ended(self, member)
+        if self._watch is not None and not self._started:
+            self._watch.answered(member.server.url, 0)
+
+
+_date: Final = lru_cache(maxsize=2)(imf_fixdate)
+
+
+def _all_down(balance: Balance[OriginServer]) -> RefusedError:
+    refused = RefusedError("origin-unreachable")
+    urls = ", ".join(dict.fromkeys(member.server.url for member in balance.members))
+    refused.failure = Failure(
+        urls, "", "down", "every origin server is down, as its health checks say, or draining"
+    )
+    return refused
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

@@ -1,18 +1,18 @@
-"""The body of a refusal: problem details (RFC 9457), the same from either door, or a page for a browser."""
+"""The body of a refusal: problem details (RFC 9457), the same from either door, or a page."""
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 
-from univocal.http.accept import prefers_html
-from univocal.http.errors import REASONS, by_rank
-from univocal.http.messages import Fields
-from univocal.http.status import PHRASES
+from univocal.http.errors import REASONS, by_rank, status_of
+from univocal.http.fields import prefers_html
+from univocal.http.messages import PHRASES, Fields
 
 _JSON: Final = b"application/problem+json"
 _PAGE_END: Final = b"</main>\n</body>"
@@ -107,7 +107,7 @@ def _details(status: int, detail: str, reasons: Sequence[str]) -> Problem:
         f'{{"type": "about:blank", "title": "{PHRASES[status]}", "status": {status}, "detail": "{detail}", '
         f'"reason": "{reasons[0]}", "reasons": [{listed}]}}\n'
     )
-    return _whole(status, _JSON, body)
+    return _whole(status, _JSON, body.encode("ascii"))
 
 
 def _varying(answer: Problem) -> Problem:
@@ -137,14 +137,18 @@ def page(status: int, detail: str, reasons: Sequence[str] = ()) -> Problem:
         f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
         f"<h1>{title}</h1>\n<p>{detail}</p>\n{named}</main>\n</body>\n</html>\n"
     )
-    answer = _varying(_whole(status, b"text/html; charset=utf-8", body))
-    answer.fields.extend(
-        ((b"content-security-policy", _POLICY), (b"x-content-type-options", b"nosniff")),
-    )
+    answer = _html(status, body.encode("ascii"))
+    answer.fields.append((b"content-security-policy", _POLICY))
     return answer
 
 
-def _whole(status: int, media_type: bytes, body: str) -> Problem:
+def _html(status: int, body: bytes) -> Problem:
+    answer = _varying(_whole(status, b"text/html; charset=utf-8", body))
+    answer.fields.append((b"x-content-type-options", b"nosniff"))
+    return answer
+
+
+def _whole(status: int, media_type: bytes, body: bytes) -> Problem:
     fields = [
         (b"content-type", media_type),
         (b"content-length", b"%d" % len(body)),
@@ -152,10 +156,43 @@ def _whole(status: int, media_type: bytes, body: str) -> Problem:
         (b"cache-control", b"no-store"),
         *([(b"allow", ALLOWED)] if status == 405 else []),
     ]
-    return Problem(status, fields, body.encode("ascii"))
+    return Problem(status, fields, body)
 
 
 # For a fault of this program: it is no reason for which a request is refused.
 _FAULT: Final = (500, "The request could not be answered.", ("internal-error",))
 FAULT: Final = _details(*_FAULT)
 _PAGE_OF_A_FAULT: Final = page(*_FAULT)
+
+
+PAGE_NAME: Final = re.compile(r"([45](?:[0-9]{2}|xx))(?:-([a-z0-9-]+))?\.html")
+"""The name of a page's file: its status or class of statuses, and perhaps the reason."""
+
+
+class ErrorPages:
+    """Pages by their file names: `400-encoded-slash.html` goes before `400.html`, before `4xx.html`."""
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        self.files: Final = dict(files)
+
+    def page(self, reasons: Sequence[str]) -> Problem | None:
+        """The page for these reasons, with the problem's status; None if there is none."""
+        reason = by_rank(reasons)[0]
+        status = status_of(reason)
+        for name in (f"{status}-{reason}.html", f"{status}.html", f"{status // 100}xx.html"):
+            content = self.files.get(name)
+            if content is not None:
+                return _html(status, content)
+        return None
+
+
+def page_fault(name: str) -> str:
+    """The names allowed in the place of this one of a page's file; "" if it may be."""
+    match = PAGE_NAME.fullmatch(name)
+    if match is None:
+        return "a name such as 502.html, 5xx.html or 400-encoded-slash.html"
+    if match[2] is None:
+        return ""
+    known = sorted(reason for reason in REASONS if str(status_of(reason)) == match[1])
+    allowed = ", ".join(f"{match[1]}-{reason}.html" for reason in known)
+    return "" if match[2] in known else allowed or "a page of a status with reasons"

@@ -16,12 +16,11 @@ from univocal.cache.stored import Stored
 from univocal.cache.storing import shares_with_credentials
 from univocal.cache.validation import CLIENT_CONDITIONS, invalidates
 from univocal.cache.vary import selecting_fields, selection
-from univocal.http.affinity import take_affinity
 from univocal.http.bonds import authenticates_connection
 from univocal.http.errors import RefusedError, by_rank, status_of
 from univocal.http.field_edits import for_request, granting
 from univocal.http.fields import ENCODINGS, combined, content_length, first
-from univocal.http.forward import end_to_end, times_here
+from univocal.http.forward import end_to_end, take_affinity, times_here
 from univocal.http.framing import is_ambiguous
 from univocal.http.messages import NO_NAMES, Fields, Received, Request, Response
 from univocal.http.subclassing import mypyc_attr

@@ -8,7 +8,7 @@ from typing import Final, Literal
 from univocal.cache.decide import Reuse
 from univocal.http.grammar import quoted
 from univocal.http.messages import Fields
-from univocal.http.remembering import remember
+from univocal.http.tables import remember
 from univocal.uri.target import Canonical
 
 

@@ -15,7 +15,7 @@ from univocal.http.fields import first
 from univocal.http.forward import request_has_content
 from univocal.http.grammar import split_absolute
 from univocal.http.messages import Response, values
-from univocal.http.remembering import remember
+from univocal.http.tables import remember
 from univocal.judge.admission import Admission, joined, refer
 from univocal.uri.query import split
 from univocal.uri.target import Canonical, origin_target

@@ -15,7 +15,7 @@ from univocal.cache.rules import READS
 from univocal.http.fields import ENCODINGS
 from univocal.http.forward import end_to_end, speaks_for_another
 from univocal.http.messages import Fields
-from univocal.http.remembering import remember
+from univocal.http.tables import remember
 
 # Fields that take the long way: the policy reads them, or the message is not over with its head, or the
 # connection is to become something else.

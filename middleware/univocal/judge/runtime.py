@@ -10,13 +10,12 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from univocal.cache.rules import DEFAULTS, Rules
-from univocal.http.error_pages import ErrorPages
 from univocal.http.errors import ConfigurationError
 from univocal.http.field_edits import NO_EDITS, RouteEdits
 from univocal.http.framing import split_target
-from univocal.http.globs import compile_globs
+from univocal.http.grammar import compile_globs
 from univocal.http.messages import Received
-from univocal.http.problem import Problem
+from univocal.http.problem import ErrorPages, Problem
 from univocal.http.roles import NextHop
 from univocal.http.upgrade import WEBSOCKET
 from univocal.judge.access import Restriction

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final, Protocol
 
-from univocal.http.batch import batch_of
 from univocal.http.bonds import Bond
 from univocal.http.roles import Answer, Content
-from univocal.http.timer import Timer
+from univocal.http.timer import Timer, batch_of
 from univocal.http.upgrade import Switched
 from univocal.origin.failures import (
     ClosedError,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
-from univocal.http.states import moves
+from univocal.http.tables import moves
 
 A_TURN: Final = 0.002
 """Seconds that one connection has of a turn of the event loop."""

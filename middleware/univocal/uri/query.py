@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
-from univocal.http.globs import compile_globs
-from univocal.http.grammar import RESERVED, UNRESERVED, unescape
+from univocal.http.grammar import RESERVED, UNRESERVED, compile_globs, unescape
 from univocal.uri.charset import Charset
 from univocal.uri.percent_encoding import DecoderRing
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
 from univocal.http.errors import ConfigurationError
-from univocal.http.globs import compile_globs
+from univocal.http.grammar import compile_globs
 from univocal.uri.profile import Profile, ProfileName, chosen_profile
 from univocal.uri.readings import Readings, spelled_alike
 from univocal.uri.segments import is_under, merge_leading_slashes, routing_view

@@ -17,8 +17,8 @@ from univocal.server.http2.fields import (
     block_of_head,
     block_of_hit,
     block_of_status,
+    head_of,
 )
-from univocal.server.http2.head import head_of
 
 NAMES = st.sampled_from([b":method", b":path", b"x", b"cookie", b"accept", b"a-name"])
 VALUES = st.sampled_from([b"GET", b"/", b"", b"1", b"y" * 40, b"z" * 130, b"\xff"])

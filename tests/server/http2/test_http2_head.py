@@ -3,7 +3,7 @@
 import pytest
 
 from http2_client import GET
-from univocal.server.http2.head import head_of, is_trailer_section
+from univocal.server.http2.fields import head_of, is_trailer_section
 
 HOST = (b"host", b"en.example")
 

@@ -10,9 +10,8 @@ from collections.abc import Collection
 from functools import lru_cache
 from typing import Final
 
-from univocal.http.batch import batch_of
-from univocal.http.messages import Fields
-from univocal.http.status import reason_phrase
+from univocal.http.messages import Fields, reason_phrase
+from univocal.http.timer import batch_of
 
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 

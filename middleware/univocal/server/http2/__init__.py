@@ -4,9 +4,8 @@ From the socket up:
 
 - `frames` cuts bytes into frames and counts their cost.
 - `session` keeps the states of streams and the windows, and says what each frame means.
-- `fields` decodes and encodes them; `head` judges a request's.
-- `stream` is one exchange.
-- `connection` has the methods that asyncio calls, the writing and the timeouts.
+- `fields` decodes, judges and encodes their sections.
+- `connection` has the methods that asyncio calls, the writing and the timeouts, and each stream's exchange.
 
 Only this package imports hpack.
 """

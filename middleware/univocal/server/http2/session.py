@@ -16,8 +16,8 @@ from typing import Final, TypeAlias
 
 from hpack.exceptions import HPACKError, OversizedHeaderListError
 
-from univocal.http.states import moves
-from univocal.server.http2.fields import NO_TABLE, FieldDecoder, block_of_status
+from univocal.http.tables import moves
+from univocal.server.http2.fields import NO_TABLE, FieldDecoder, Head, block_of_status, is_trailer_section
 from univocal.server.http2.frames import (
     ACK,
     CONTINUATION,
@@ -42,7 +42,6 @@ from univocal.server.http2.frames import (
     frame_header,
     frame_of,
 )
-from univocal.server.http2.head import Head, is_trailer_section
 
 MOST_STREAMS: Final = 100
 """Streams at the same time: SETTINGS_MAX_CONCURRENT_STREAMS."""
