@@ -320,10 +320,6 @@ class DirectHarness(Harness):
         content = turn.content or NO_CONTENT
         return Exchange(self.engine, turn, self._admit(b"POST"), self, content, (0.0, 0.0))
 
-    def plan(self, names: tuple[bytes, ...], values: tuple[bytes, ...]) -> Plan | None:
-        """The plan for a GET with these fields."""
-        return self.service.plan(names, values)
-
     def at_a_glance(
         self,
         received: Received,

@@ -15,8 +15,6 @@ from univocal.engine.outcome import Outcome
 from univocal.http.messages import Field, Fields, Received, Request, Response, values
 from univocal.http.roles import Answer, Content, OriginRequest
 from univocal.judge.admission import Admission, Gate
-from univocal.judge.hits import Hit
-from univocal.judge.plan import Plan
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Limits, Runtime
 from univocal.server.turn import Responder, Service, Turn
@@ -260,7 +258,8 @@ class Watched:
     """A service (`Service`) that keeps the turns it answers; without `glances` it answers by turns alone."""
 
     def __init__(self, service: Service, *, glances: bool = True) -> None:
-        self.service, self.glances = service, glances
+        self.service = service
+        self.at_a_glance = service.at_a_glance if glances else None
         self.clock, self.dates, self.tell = service.clock, service.dates, service.tell
         self.turns: list[Turn] = []
 
@@ -270,14 +269,6 @@ class Watched:
     def respond(self, turn: Turn) -> Responder:
         self.turns.append(turn)
         return self.service.respond(turn)
-
-    def plan(self, names: tuple[bytes, ...], values: tuple[bytes, ...]) -> Plan | None:
-        return self.service.plan(names, values)
-
-    def at_a_glance(
-        self, received: Received, plan: Plan, values: tuple[bytes, ...], now: float
-    ) -> Hit | None:
-        return self.service.at_a_glance(received, plan, values, now) if self.glances else None
 
 
 class SlowTier(MemoryTier):

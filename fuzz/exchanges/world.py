@@ -38,8 +38,6 @@ from univocal.forward.upstream import Forwarding, Upstream
 from univocal.http.framing import ReadLimits
 from univocal.http.messages import Fields, Received
 from univocal.judge.admission import Gate
-from univocal.judge.hits import Hit
-from univocal.judge.plan import Plan
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
 from univocal.origin.balance import Balance
@@ -148,7 +146,7 @@ class _Service:
 
     def __init__(self, service: EngineService, responders: list[Responder]) -> None:
         self._service, self._responders = service, responders
-        self.clock, self.tell = service.clock, service.tell
+        self.clock, self.at_a_glance, self.tell = service.clock, service.at_a_glance, service.tell
 
     def upgrade(self, received: Received, fields: Fields) -> bytes:
         return self._service.upgrade(received, fields)
@@ -157,14 +155,6 @@ class _Service:
         responder = self._service.respond(turn)
         self._responders.append(responder)
         return responder
-
-    def plan(self, names: tuple[bytes, ...], values: tuple[bytes, ...]) -> Plan | None:
-        return self._service.plan(names, values)
-
-    def at_a_glance(
-        self, received: Received, plan: Plan, values: tuple[bytes, ...], now: float
-    ) -> Hit | None:
-        return self._service.at_a_glance(received, plan, values, now)
 
 
 def address(client: int) -> str:
@@ -506,7 +496,7 @@ def played(world: World) -> Iterator[None]:
         # In the module itself: compiled code has its own reference to it. The event loop goes by `monotonic`.
         stack.enter_context(patch("time.time", world.clock))
         stack.enter_context(patch("time.perf_counter", world.clock))
-        stack.enter_context(patch("univocal.forward.attempt.time", world.clock))
+        stack.enter_context(patch("univocal.forward.upstream.time", world.clock))
         # So that little content is much; compiled code has its own copies, and goes by its own bounds.
         stack.enter_context(patch("univocal.engine.flight.Broadcast", partial(Broadcast, window=120)))
         stack.enter_context(patch("univocal.engine.broadcast.FAR_BEHIND", 400))

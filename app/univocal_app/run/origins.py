@@ -6,13 +6,13 @@ import json
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from univocal.asgi.reverse_proxy import ReverseProxy
-from univocal.forward.upstream import PatientUpstream, Upstream
+from univocal.forward.upstream import Upstream
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.http.roles import NextHop
 from univocal.origin.addresses import origin_url, unix_socket
@@ -111,8 +111,8 @@ def next_hops_of(
         for index, route in enumerate(site.routes):
             if route.upstream is None and route.origin.model_fields_set and place in proxies:
                 table = tables[f"{place}.routes[{index}]"].merged
-                hops[site.hosts[0], route.path.encode()] = PatientUpstream(
-                    proxies[place].upstream, _timeouts(table), table.retries
+                hops[site.hosts[0], route.path.encode()] = replace(
+                    proxies[place].upstream, timeouts=_timeouts(table), retries=table.retries
                 )
     return hops
 

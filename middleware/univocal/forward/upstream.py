@@ -32,7 +32,7 @@ from univocal.http.roles import Answer, OriginRequest, UnderWay, Watch
 from univocal.http.upgrade import Switching, switching_fields, upgrade_fields
 from univocal.origin.balance import Balance, Balancing, Member
 from univocal.origin.request_head import IDEMPOTENT
-from univocal.origin.server import OriginServer, Pending
+from univocal.origin.server import NeverSent, OriginServer, Pending
 from univocal.origin.timeouts import Timeouts
 from univocal.origin.upkeep import HealthRule, Upkeep
 
@@ -51,18 +51,15 @@ class Attempt:
 
     def __init__(
         self,
-        balance: Balance[OriginServer],
+        upstream: Upstream,
         request: OriginRequest,
         answer: Answer,
         watch: Watch | None,
-        begun: float = 0.0,
-        timeouts: Timeouts | None = None,
-        retries: int | None = None,
+        begun: float,
     ) -> None:
-        self._timeouts = timeouts  # of the request; None: the origin server's
-        self._retries = retries  # None: the balance's
+        self._upstream = upstream
+        self._balance = upstream.balance
         self._begun = begun  # by the monotonic clock, with the origin server that is asked
-        self._balance = balance
         self._request = request
         self._answer = answer
         self._watch = watch
@@ -96,7 +93,7 @@ class Attempt:
             self,
             self._moved,
             request.bond,
-            self._timeouts,
+            self._upstream.timeouts,
         )
         if self._asks(member):  # else it is over, or went on to another, within the call
             self._pending = pending
@@ -179,7 +176,8 @@ class Attempt:
             if not self._started and (not refused.provoked or self._may_be_repeated(pending)):
                 self._sent = self._sent or refused.provoked
                 self._tried += (member,)
-                another = self._balance.another(self, self._request.key, now, self._tried, self._retries)
+                retries = self._upstream.retries
+                another = self._balance.another(self, self._request.key, now, self._tried, retries)
                 if another is not None:
                     self._begun = now
                     self.ask(another)
@@ -249,13 +247,16 @@ class Upstream:
     """The origin servers of a route, and the Host field that they are sent.
 
     An empty `host` is the request's own, None is each origin server's. Clients with the `cookie` stay at one
-    of them; b"": none do.
+    of them; b"": none do. A route may have `timeouts` and `retries` of its own, in place of each origin
+    server's and the balance's: it asks a copy.
     """
 
     balance: Balance[OriginServer]
     host: bytes | None = b""
     upkeep: Upkeep | None = None
     cookie: bytes = b""
+    timeouts: Timeouts | None = None
+    retries: int | None = None
 
     @classmethod
     def of(
@@ -331,13 +332,10 @@ class Upstream:
         request: OriginRequest,
         answer: Answer,
         watch: Watch | None = None,
-        timeouts: Timeouts | None = None,
-        retries: int | None = None,
     ) -> UnderWay:
         """Send a request as RFC 9110 §7.6 has it, its target byte for byte; the response goes to `answer`.
 
-        The fields that `edits` set come last: nobody removes them. `timeouts` and `retries` are those of
-        this request, in place of the upstream's.
+        The fields that `edits` set come last: nobody removes them.
         """
         received, fields = request.received, request.fields
         passage = passage_of(tuple([name for name, _ in fields]))
@@ -370,7 +368,7 @@ class Upstream:
         request.own_host = self.host is None
         request.keeps = self._keeps(request.fields) if self.cookie else None
         now = _monotonic()
-        attempt = Attempt(self.balance, request, answer, watch, now, timeouts, retries)
+        attempt = Attempt(self, request, answer, watch, now)
         tag, bond = request.origin_tag, request.bond
         if not tag and bond is not None and bond.holds:
             tag = bond.tags.get(self.balance, b"")
@@ -383,45 +381,11 @@ class Upstream:
         return b"" if session in cookie_names(fields) else session
 
 
-@dataclass(frozen=True, slots=True)
-class PatientUpstream:
-    """An upstream as a route asks it that has timeouts and retries of its own: a `NextHop`.
-
-    State and connections are the upstream's.
-    """
-
-    upstream: Upstream
-    timeouts: Timeouts
-    retries: int
-
-    @property
-    def cookie(self) -> bytes:
-        """The upstream's cookie that keeps clients at one origin server."""
-        return self.upstream.cookie
-
-    def send(self, request: OriginRequest, answer: Answer, watch: Watch | None = None) -> UnderWay:
-        """Send a request by these times."""
-        return self.upstream.send(request, answer, watch, self.timeouts, self.retries)
-
-
-class _Answered:
-    """A request that nobody is asked for any more."""
-
-    def pause(self) -> None:
-        """Hold nothing back."""
-
-    def resume(self) -> None:
-        """Hold nothing back."""
-
-    def cancel(self) -> None:
-        """Give nothing up."""
-
-
 def _answer_here(answer: Answer) -> UnderWay:
     """Be the final recipient of an OPTIONS or TRACE whose Max-Forwards ran out (RFC 9110 §7.6.2)."""
     answer.start(Response(200, [(b"content-length", b"0"), (b"allow", ALLOWED)]))
     answer.finish()
-    return _Answered()
+    return NeverSent()
 
 
 def _refuse_here(answer: Answer) -> UnderWay:
@@ -429,7 +393,7 @@ def _refuse_here(answer: Answer) -> UnderWay:
     refused = RefusedError("origin-unreachable")
     refused.provoked = True
     answer.fail(refused)
-    return _Answered()
+    return NeverSent()
 
 
 class Forwarding:

@@ -164,16 +164,15 @@ def request_fields(
     authority: bytes | None = None,
     forwarded_for: Sequence[bytes] = (),
     via: bytes = VIA,
-    trailers: bool = False,
     passage: Passage | None = None,
     screened: bool = False,
 ) -> Fields:
     """The fields with which a received request is forwarded (RFC 9110 §7.6, RFC 7239).
 
     `host` is the Host field sent; `authority` what the client asked for (default: `host`). `client` is the
-    peer's address, `forwarded_for` the addresses before it that a trusted proxy vouched for. `trailers`
-    says that the caller relays the response's trailers. `passage` is the fields', if the caller has it.
-    `screened` fields have been through `end_to_end`. Content whose length is unknown stays chunked.
+    peer's address, `forwarded_for` the addresses before it that a trusted proxy vouched for. `passage`
+    is the fields', if the caller has it. `screened` fields have been through `end_to_end`. Content whose
+    length is unknown stays chunked. Trailers are not relayed: TE goes no further.
     """
     if passage is not None and passage.is_plain:
         dropped = passage.nearest if screened else passage.dropped
@@ -181,15 +180,13 @@ def request_fields(
             dropped |= connection_options(fields)
         forwarded = [(b"host", host), *[field for field in fields if field[0] not in dropped]]
     else:
-        forwarded = _weighed(fields, host, method, trailers=trailers, screened=screened)
+        forwarded = _weighed(fields, host, method, screened=screened)
     forwarded += sender_fields(host if authority is None else authority, client, scheme, forwarded_for)
     forwarded.append((b"via", via))  # RFC 9110 §7.6.3
     return forwarded
 
 
-def _weighed(
-    fields: Sequence[Field], host: bytes, method: bytes, *, trailers: bool, screened: bool
-) -> Fields:
+def _weighed(fields: Sequence[Field], host: bytes, method: bytes, *, screened: bool) -> Fields:
     """The fields of a received request that go on, behind the Host field that is sent."""
     named = dict(fields)
     if b"content-length" in named or b"expect" in named:
@@ -205,24 +202,13 @@ def _weighed(
         # RFC 9112 §6.3: Transfer-Encoding overrides Content-Length, and the coding is this hop's own.
         forwarded = [field for field in forwarded if field[0] != b"content-length"]
         forwarded.append((b"transfer-encoding", b"chunked"))
-    if trailers and b"te" in named and _accepts_trailers(fields):
-        # RFC 9110 §10.1.4: whoever sends TE names it in Connection.
-        forwarded += [(b"te", b"trailers"), (b"connection", b"te")]
     return forwarded
 
 
-def response_fields(
-    fields: Sequence[Field],
-    *,
-    status: int = 200,
-    date: bytes | None = None,
-    via: bytes = VIA,
-    trailers: bool = False,
-) -> Fields:
+def response_fields(fields: Sequence[Field], *, status: int = 200, date: bytes | None = None) -> Fields:
     """The fields with which a received response is forwarded; `date` is used where Date is missing.
 
-    `trailers` says that the caller relays the trailers that the Trailer field announces. Raises RefusedError
-    if the Content-Length is no number, or two.
+    Raises RefusedError if the Content-Length is no number, or two.
     """
     named = dict(fields)
     length = named.get(b"content-length", b"1")
@@ -236,14 +222,12 @@ def response_fields(
     dropped = HOP_BY_HOP.intersection(named)
     if b"connection" in dropped:
         dropped |= connection_options(fields)
-    if trailers:
-        dropped -= {b"trailer"}
     if status == 204 or status < 200:
         dropped |= {b"content-length"}  # RFC 9110 §8.6: a server MUST NOT send it in these
     forwarded = [field for field in fields if field[0] not in dropped] if dropped else list(fields)
     if date is not None and b"date" not in named:
         forwarded.append((b"date", date))  # RFC 9110 §6.6.1
-    forwarded.append((b"via", via))
+    forwarded.append((b"via", VIA))
     return forwarded
 
 
@@ -405,13 +389,6 @@ def _claims(name: bytes) -> bool:
 
 
 _short_is_untrusted: Final = lru_cache(maxsize=1024)(_claims)
-
-
-def _accepts_trailers(fields: Sequence[Field]) -> bool:
-    codings = [value for name, value in fields if name == b"te"]
-    return any(
-        coding.strip(b" \t").lower() == b"trailers" for value in codings for coding in value.split(b",")
-    )
 
 
 def sender_fields(

@@ -14,6 +14,7 @@ from univocal.cache.personal import ORDINARY
 from univocal.cache.rules import READS
 from univocal.http.fields import ENCODINGS
 from univocal.http.forward import end_to_end, speaks_for_another
+from univocal.http.framing import is_authority
 from univocal.http.messages import Fields
 from univocal.http.tables import remember
 
@@ -101,3 +102,14 @@ def _plan(spelled: tuple[bytes, ...]) -> Plan | None:
 
 def _place(names: tuple[bytes, ...], name: bytes) -> int:
     return names.index(name) if name in names else -1
+
+
+def ordinary_plan(names: tuple[bytes, ...], values: tuple[bytes, ...]) -> Plan | None:
+    """The plan for a GET with these fields; None if it is out of the ordinary, or is refused.
+
+    It depends on nothing but these. The names are as they came.
+    """
+    plan = plan_of(names)
+    if plan is None or not plan.suits(values):
+        return None
+    return plan if is_authority(values[plan.host]) else None

@@ -185,7 +185,7 @@ class OriginServer:
             )
         except TransportError as error:
             answer.fail(self._failure(error))
-            return _NeverSent()
+            return NeverSent()
 
     def retire(self) -> None:
         """Close every connection as soon as its request has ended; those that still ask are answered."""
@@ -213,7 +213,7 @@ class OriginServer:
         return origin_failure(error, self.url, address)
 
 
-class _NeverSent:
+class NeverSent:
     """A request that is over before it began (a `Pending`)."""
 
     came: Final = False

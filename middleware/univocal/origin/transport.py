@@ -6,7 +6,6 @@ One pushes and the other is awaited: answers are futures, and content is an asyn
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, Final
@@ -34,7 +33,6 @@ from univocal.origin.failures import (
     WriteError,
     WriteTimeoutError,
 )
-from univocal.origin.resolving import Resolve, resolved
 from univocal.origin.timeouts import Timeouts
 
 # Both trees, the special before the general.
@@ -245,26 +243,8 @@ class OriginTransport(httpx.AsyncBaseTransport):
     A `ReverseProxy` or an `OriginServer` takes its `origin_connections`, and none of httpx's objects.
     """
 
-    def __init__(
-        self,
-        *,
-        ssl_context: ssl.SSLContext | None = None,
-        uds: str | None = None,
-        max_connections: int = 1000,
-        max_idle: int | None = None,
-        idle_timeout: float = 4.0,
-        max_head: int = 64 * 1024,
-        resolve: Resolve = resolved,
-    ) -> None:
-        self.origin_connections = OriginConnections(
-            ssl_context=ssl_context,
-            uds=uds,
-            max_connections=max_connections,
-            max_idle=max_idle,
-            idle_timeout=idle_timeout,
-            max_head=max_head,
-            resolve=resolve,
-        )
+    def __init__(self, **settings: Any) -> None:
+        self.origin_connections = OriginConnections(**settings)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Give the response to `request` as soon as its head is there.

@@ -23,11 +23,10 @@ from univocal.http.messages import EARLY_HINT, EXTENSION, INTERIM, Fields, Recei
 from univocal.http.problem import Problem
 from univocal.http.upgrade import WEBSOCKET, requested_upgrade
 from univocal.judge.hits import Hit
-from univocal.judge.plan import Plan
 from univocal.server.clients import Clients
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import READ_LIMITS, Listener
-from univocal.server.turn import Responder, ServerState, Turn
+from univocal.server.turn import Find, Responder, ServerState, Tell, Turn
 
 logger: Final = logging.getLogger("uvicorn.error")
 access_logger: Final = logging.getLogger("uvicorn.access")
@@ -57,7 +56,8 @@ class AsgiService:
         self._app_state = app_state
         self._tells = access_logger.hasHandlers()
         self.clock = time.time
-        self.tell: Callable[[Hit, Received, float, float], None] = _tell_nobody
+        self.at_a_glance: Find | None = None
+        self.tell: Tell = _tell_nobody
         self.dates = False  # uvicorn's default fields have one, or are to have none
 
     def respond(self, turn: Turn) -> Responder:
@@ -80,20 +80,6 @@ class AsgiService:
         if protocol and (received.target[:1] != b"/" or b"#" in received.target):
             raise RefusedError("fragment" if b"#" in received.target else "bad-target")
         return protocol
-
-    def plan(self, names: tuple[bytes, ...], values: tuple[bytes, ...]) -> Plan | None:  # noqa: ARG002
-        """An application is called for each request."""
-        return None
-
-    def at_a_glance(
-        self,
-        received: Received,  # noqa: ARG002
-        plan: Plan,  # noqa: ARG002
-        values: tuple[bytes, ...],  # noqa: ARG002
-        now: float,  # noqa: ARG002
-    ) -> Hit | None:
-        """Nothing is stored here."""
-        return None
 
     def _web_socket(self) -> Any:
         config = self._config

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from univocal.engine.engine import Engine
 from univocal.engine.exchange import Exchange
 from univocal.engine.handshake import Handshake
-from univocal.http.framing import is_authority
 from univocal.http.messages import Fields, Received
 from univocal.http.pipe import NO_CONTENT
 from univocal.http.roles import Origin
 from univocal.http.upgrade import requested_upgrade
-from univocal.judge.hits import Hit, Hits
-from univocal.judge.plan import Plan, plan_of
-from univocal.server.turn import Responder, Turn
+from univocal.server.turn import Find, Responder, Tell, Turn
 
 
 class EngineService:
@@ -26,8 +22,8 @@ class EngineService:
         self.origin = origin
         self.clock = engine.clock
         self.dates = True
-        self._hits: Hits = engine.hits
-        self.tell: Callable[[Hit, Received, float, float], None] = engine.audience.announce_hit
+        self.at_a_glance: Find | None = engine.hits.find
+        self.tell: Tell = engine.audience.announce_hit
 
     def upgrade(self, received: Received, fields: Fields) -> bytes:
         """The protocol that a request asks to switch to, if it is one of those that are passed on."""
@@ -45,16 +41,3 @@ class EngineService:
         if received.upgrade:
             return Handshake(engine, turn, admission, self.origin, content, begun)
         return Exchange(engine, turn, admission, self.origin, content, begun)
-
-    def plan(self, names: tuple[bytes, ...], values: tuple[bytes, ...]) -> Plan | None:
-        """The plan for a GET with these fields; None if it is out of the ordinary, or is refused."""
-        plan = plan_of(names)
-        if plan is None or not plan.suits(values):
-            return None
-        return plan if is_authority(values[plan.host]) else None
-
-    def at_a_glance(
-        self, received: Received, plan: Plan, values: tuple[bytes, ...], now: float
-    ) -> Hit | None:
-        """The hit for an ordinary GET."""
-        return self._hits.find(received, plan, values, now)

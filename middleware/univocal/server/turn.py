@@ -6,7 +6,7 @@ between these neighbours, and all calls are plain and return at once:
     Connection   begin · receive · complete · resume · end · fail      calls of the turn
     Stream       interim · start · write · finish · cut · pause · resume    what the turn writes to
     Responder    begin · resume · cancel · refuse · give_up            who answers: an Exchange, an ASGI cycle
-    Service      respond · plan · at_a_glance · tell                   what makes responders for a listener
+    Service      respond · upgrade · at_a_glance · tell                what makes responders for a listener
 
 In this order, `a*` any number of times:
 
@@ -32,7 +32,7 @@ from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 from operator import itemgetter
 from types import TracebackType
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from univocal.engine.handshake import Handshake
 from univocal.http.errors import lacks_memory
@@ -165,14 +165,20 @@ _ANSWERED: Final = TurnState.ANSWERED
 _GONE: Final = TurnState.GONE
 
 
+Find: TypeAlias = Callable[[Received, Plan, tuple[bytes, ...], float], Hit | None]
+Tell: TypeAlias = Callable[[Hit, Received, float, float], None]
+
+
 class Service(Protocol):
     """The one that answers the requests of a listener: an engine, or an ASGI application."""
 
     clock: Callable[[], float]  # seconds since the epoch
     dates: bool  # a response without a Date gets one (RFC 9110 §6.6.1)
-    tell: Callable[
-        [Hit, Received, float, float], None
-    ]  # hears of a hit that was sent: see `Audience.announce_hit`
+    # A stored response for an ordinary GET with such a plan, at such a time: see `judge.hits`. The long way
+    # gives the same answer. None: nothing is stored.
+    at_a_glance: Find | None
+    # Hears of a hit that was sent: see `Audience.announce_hit`.
+    tell: Tell
 
     def upgrade(self, received: Received, fields: Fields) -> bytes:
         """The protocol that a request asks to switch to, b"" where it gets none. Raises RefusedError."""
@@ -180,20 +186,6 @@ class Service(Protocol):
 
     def respond(self, turn: Turn) -> Responder:
         """Make the one who answers a turn, whose time has come."""
-        ...
-
-    def plan(self, names: tuple[bytes, ...], values: tuple[bytes, ...]) -> Plan | None:
-        """The plan for a GET without content and with these fields; the names are as they came.
-
-        A Turn with this plan saves the gate what the names rule out. None: the request is out of the
-        ordinary, and is to be judged (`Listener.faults`) like any other. It depends on nothing but these.
-        """
-        ...
-
-    def at_a_glance(
-        self, received: Received, plan: Plan, values: tuple[bytes, ...], now: float
-    ) -> Hit | None:
-        """A stored response for an ordinary GET with such a plan: see `univocal.judge.hits`."""
         ...
 
 

@@ -318,10 +318,7 @@ async def test_a_fault_of_ours_is_an_answer_without_a_traceback(connect, caplog)
     client = connect()
 
     class Faulty:
-        clock, dates = staticmethod(lambda: 0.0), True
-
-        def plan(self, *_):
-            return None
+        clock, dates, at_a_glance = staticmethod(lambda: 0.0), True, None
 
         def respond(self, _):
             raise ZeroDivisionError

@@ -19,6 +19,7 @@ from univocal.http.problem import FAULT, Problem
 from univocal.http.timer import NEVER, Timer
 from univocal.http.upgrade import Line, Switched
 from univocal.judge.hits import Hit
+from univocal.judge.plan import ordinary_plan
 from univocal.server.http1.glance import Glance, Glimpse
 from univocal.server.http1.llhttp import IncomingHead
 from univocal.server.http1.request_reader import END, RequestPhase, RequestReader
@@ -511,8 +512,10 @@ class Http1Connection(asyncio.Protocol):
         to be read like any others.
         """
         listener = self.listener
+        find = listener.service.at_a_glance
         if (
-            len(data) > listener.bounds.longest_glance
+            find is None
+            or len(data) > listener.bounds.longest_glance
             or self.turns
             or self._reader.phase is not _BETWEEN
             or self.life is not _OPEN
@@ -526,7 +529,7 @@ class Http1Connection(asyncio.Protocol):
         ticks = _perf_counter()
         service, peer = listener.service, self.peer
         if read is None:
-            glance = self._glance or Glance(service.plan, peer.suits)
+            glance = self._glance or Glance(ordinary_plan, peer.suits)
             read = glance.read(data)
             # Its parser may wait for more of a message that it does not take.
             self._glance = None if read is None else glance
@@ -543,7 +546,7 @@ class Http1Connection(asyncio.Protocol):
             listener=listener.name,
         )
         begun = service.clock()
-        hit = service.at_a_glance(received, read.plan, read.values, begun)
+        hit = find(received, read.plan, read.values, begun)
         if hit is not None:
             self._send(hit)
             service.tell(hit, received, begun, ticks)

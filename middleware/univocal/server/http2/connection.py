@@ -21,6 +21,7 @@ from univocal.http.tables import moves
 from univocal.http.timer import NEVER, Timer
 from univocal.http.upgrade import Line
 from univocal.judge.hits import Hit
+from univocal.judge.plan import ordinary_plan
 from univocal.server.http2.fields import Head, block_of, block_of_hit
 from univocal.server.http2.frames import LONGEST, ErrorCode
 from univocal.server.http2.session import (
@@ -507,11 +508,11 @@ class Http2Connection(asyncio.Protocol):
         if suits is not None and not (names[:1] == (b"host",) and suits(contents[0])):
             return False
         ticks, service = time.perf_counter(), listener.service
-        plan = service.plan(names, contents)
-        if plan is None:
+        plan, find = ordinary_plan(names, contents), service.at_a_glance
+        if plan is None or find is None:
             return False
         begun = service.clock()
-        hit = service.at_a_glance(received, plan, contents, begun)
+        hit = find(received, plan, contents, begun)
         if hit is not None and self._reply(number, hit, now):
             service.tell(hit, received, begun, ticks)
             return True
