@@ -6,7 +6,8 @@ import httpx
 import pytest
 
 from univocal.http.messages import Response
-from univocal.origin.transport import HIGH_WATER, AwaitedAnswer, IteratedContent, StreamedContent
+from univocal.origin.foreign import HIGH_WATER, StreamedContent
+from univocal.origin.transport import AwaitedAnswer, IteratedContent
 
 
 class Asked:

@@ -10,6 +10,7 @@ from univocal.http.fields import content_length_value
 from univocal.http.grammar import TOKEN_OCTETS
 from univocal.http.messages import Fields
 from univocal.origin.failures import InvalidRequestError
+from univocal.origin.response_reader import AnsweredRequest
 
 _TARGET: Final = bytes(octet for octet in range(256) if octet > 0x20 and octet != 0x7F)
 _TELLING: Final = frozenset(
@@ -25,14 +26,14 @@ _REMEMBERED: Final = 4096
 IDEMPOTENT: Final = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE", b"PUT", b"DELETE"})
 
 
-class RequestHead:
+class RequestHead(AnsweredRequest):
     """The bytes of a head, the length of the content that follows, and the way to treat the request.
 
     The length is in bytes; None: the content is chunked. With `authenticates` it has credentials for all of
     its connection.
     """
 
-    __slots__ = ("authenticates", "expects_continue", "idempotent", "is_head", "length", "upgrades", "wire")
+    __slots__ = ("authenticates", "idempotent", "length", "wire")
 
     def __init__(
         self,
@@ -44,13 +45,11 @@ class RequestHead:
         is_head: bool,
         authenticates: bool = False,
     ) -> None:
+        super().__init__(expects_continue, upgrades, is_head)
+        self.authenticates = authenticates
         self.wire = wire
         self.length = length
-        self.expects_continue = expects_continue  # RFC 9110 §10.1.1
-        self.upgrades = upgrades
         self.idempotent = idempotent
-        self.is_head = is_head
-        self.authenticates = authenticates
 
 
 class _Section:
