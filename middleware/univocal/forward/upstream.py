@@ -14,6 +14,7 @@ from typing import Final
 from univocal.http.errors import Failure, RefusedError
 from univocal.http.fields import cookie_names, imf_fixdate
 from univocal.http.forward import (
+    IDEMPOTENT,
     MOST_PASSES,
     VIA,
     affinity_name,
@@ -31,7 +32,6 @@ from univocal.http.references import ReferenceMap
 from univocal.http.roles import Answer, OriginRequest, UnderWay, Watch
 from univocal.http.upgrade import Switching, switching_fields, upgrade_fields
 from univocal.origin.balance import Balance, Balancing, Member
-from univocal.origin.request_head import IDEMPOTENT
 from univocal.origin.server import NeverSent, OriginServer, Pending
 from univocal.origin.timeouts import Timeouts
 from univocal.origin.upkeep import HealthRule, Upkeep

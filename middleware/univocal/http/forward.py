@@ -49,6 +49,8 @@ METHOD_OVERRIDES: Final = frozenset(
 # Fields that pages of a framework send with a POST, and that name another URL in a GET.
 _FOR_UNSAFE: Final = METHOD_OVERRIDES | {b"x-sveltekit-pathname", b"x-sveltekit-search"}
 _READING: Final = frozenset({b"GET", b"HEAD"})
+# RFC 9110 §9.2.2: sending such a request twice has the effect of sending it once.
+IDEMPOTENT: Final = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE", b"PUT", b"DELETE"})
 _ZERO: Final = 0x30
 
 # The fields by which an intermediary tells for whom it asks, and by which scheme it was asked. Nobody has a

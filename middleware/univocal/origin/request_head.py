@@ -7,6 +7,7 @@ from typing import Final
 
 from univocal.http.bonds import authenticates_connection
 from univocal.http.fields import content_length_value
+from univocal.http.forward import IDEMPOTENT
 from univocal.http.grammar import TOKEN_OCTETS
 from univocal.http.messages import Fields
 from univocal.origin.failures import InvalidRequestError
@@ -21,9 +22,6 @@ _NUL: Final = 0
 
 # Clients use few combinations of names: they are remembered, of heads below so many bytes.
 _REMEMBERED: Final = 4096
-
-# RFC 9110 §9.2.2: sending such a request twice has the effect of sending it once.
-IDEMPOTENT: Final = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE", b"PUT", b"DELETE"})
 
 
 class RequestHead(AnsweredRequest):
