@@ -5,45 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from types import FunctionType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-from univocal.asgi.messages import Message, Receive, Scope, Send
-from univocal.asgi.scope import addressed, line_of
+from univocal.asgi.messages import Receive, Scope, Send, with_pairs
+from univocal.asgi.scope import AsgiRequest, Messages, addressed, line_of
 from univocal.cache.stored import Stored, head_fields
 from univocal.engine.engine import Engine
 from univocal.http.framing import is_authority
-from univocal.http.messages import Fields, Received
+from univocal.http.messages import Fields
 from univocal.http.subclassing import mypyc_attr
 from univocal.http.tables import remember
-from univocal.judge.hits import Hit, HitFields
+from univocal.judge.hits import HitFields
 from univocal.judge.plan import Plan, plan_of
 
 # Heads of more bytes are split into fields for each hit, and header sections of more are read each time.
 _LONGEST: Final = 2048
 _MOST: Final = 1024  # heads whose fields are remembered, and clients
 
-Messages: TypeAlias = tuple[Message, Message]
-"""The head of a response and its content, as ASGI sends them."""
 
-
-@mypyc_attr(acyclic=True)
-class Arrival:
-    """A request as it came: its line, the time, and the stored response that answers it as it is, if any.
-
-    `begun` is in seconds since the epoch, `ticks` what the performance counter said then. An ordinary request
-    has a `plan`, and its fields are pairs with names in lower case.
-    """
-
-    def __init__(self, begun: float, ticks: float, line: Received) -> None:
-        self.begun = begun
-        self.ticks = ticks
-        self.line = line
-        self.hit: Hit | None = None
-        self.messages: Messages | None = None  # of the hit
-        self.plan: Plan | None = None
-
-
-def at_a_glance(scope: Scope, receive: Receive, send: Send, engine: Engine) -> Messages | Arrival:
+def at_a_glance(scope: Scope, receive: Receive, send: Send, engine: Engine) -> Messages | AsgiRequest:
     """The messages of a hit of which nobody is told, or the request as it came.
 
     Messages are new, and so is the list of fields: who stands between may change them in place.
@@ -53,7 +33,8 @@ def at_a_glance(scope: Scope, receive: Receive, send: Send, engine: Engine) -> M
     ticks = time.perf_counter() if is_told else 0.0
     target, scheme = addressed(plain)
     if plain.get("method", "GET") != "GET" or plain.get("root_path"):
-        return Arrival(begun, ticks or time.perf_counter(), line_of(plain, target, scheme))
+        line = line_of(plain, target, scheme)
+        return AsgiRequest(with_pairs(scope), receive, send, line, (begun, ticks or time.perf_counter()))
     section = _section(plain["headers"], plain.get("client"))
     plan, values = section.plan, section.values
     is_heard = is_told or (plan is not None and plan.forwarded)
@@ -64,15 +45,13 @@ def at_a_glance(scope: Scope, receive: Receive, send: Send, engine: Engine) -> M
             return _messages(stored, head, age, hit_fields, dated=adds_date(receive, send))
     line = line_of(plain, target, scheme)
     hit = engine.hits.find(line, plan, values, begun) if plan is not None and is_heard else None
-    arrival = Arrival(begun, ticks or time.perf_counter(), line)
+    if plan is None or not (section.is_plain and is_authority(values[plan.host])):
+        scope, plan = with_pairs(scope), None
+    asked = AsgiRequest(scope, receive, send, line, (begun, ticks or time.perf_counter()), plan)
     if hit is not None:
-        arrival.hit = hit
-        arrival.messages = _messages(
-            hit.stored, hit.head, hit.age, hit.hit_fields, dated=adds_date(receive, send)
-        )
-    elif plan is not None and section.is_plain and is_authority(values[plan.host]):
-        arrival.plan = plan
-    return arrival
+        asked.hit, dated = hit, adds_date(receive, send)
+        asked.messages = _messages(hit.stored, hit.head, hit.age, hit.hit_fields, dated=dated)
+    return asked
 
 
 def _messages(stored: Stored, head: bytes, age: int, hit_fields: HitFields, *, dated: bool) -> Messages:

@@ -263,22 +263,20 @@ class CacheMiddleware:
             await doors.get(scope["type"], self.app)(scope, receive, send)
             return
         engine = self.engine
-        arrival = at_a_glance(scope, receive, send, engine)
-        if isinstance(arrival, tuple):
-            start, content = arrival
+        asked = at_a_glance(scope, receive, send, engine)
+        if isinstance(asked, tuple):
+            start, content = asked
             await send(start)
             await send(content)
             return
-        if arrival.messages is None or arrival.hit is None:
-            begun, plan = (arrival.begun, arrival.ticks), arrival.plan
-            scope = scope if plan is not None else with_pairs(scope)
-            await self._exchange(AsgiRequest(scope, receive, send, arrival.line, begun), plan)
+        if asked.messages is None or asked.hit is None:
+            await self._exchange(asked)
             return
         try:
-            for message in arrival.messages:
+            for message in asked.messages:
                 await send(message)
         finally:
-            engine.audience.announce_hit(arrival.hit, arrival.line, arrival.begun, arrival.ticks)
+            engine.audience.announce_hit(asked.hit, asked.line, *asked.begun)
 
     async def purge(
         self,
@@ -360,13 +358,13 @@ class CacheMiddleware:
         finally:
             self.engine.audience.announce(watched.outcome(admission, ()))
 
-    def _exchange(self, asked: AsgiRequest, plan: Plan | None = None) -> Awaitable[None]:
-        admission = self._admit(asked.scope, asked.line, asked.begun[0], plan)
+    def _exchange(self, asked: AsgiRequest) -> Awaitable[None]:
+        admission = self._admit(asked.scope, asked.line, asked.begun[0], asked.plan)
         if self._on_refused is not None and may_be_answered(admission):
             return self._refuse(self._on_refused, asked, admission)
         if self._forwarding is not None:
             return self._forward(self._forwarding, asked, admission)
-        if plan is not None and self._is_unheard:
+        if asked.plan is not None and self._is_unheard:
             number = self.gate.passes(admission, asked.begun[0])
             if number is not None:
                 return Passage(self._mounted, asked, admission, number).run()

@@ -6,15 +6,17 @@ Servers hand over different things; the bytes that were received are preferred w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import quote, unquote
 
-from univocal.asgi.messages import Receive, Scope, Send
+from univocal.asgi.messages import Message, Receive, Scope, Send
 from univocal.http.authority import of_socket
 from univocal.http.forward import sender_fields
 from univocal.http.grammar import split_absolute
 from univocal.http.messages import EARLY_HINT, EXTENSION, INTERIM, Field, Fields, Received
 from univocal.judge.admission import Admission
+from univocal.judge.hits import Hit
+from univocal.judge.plan import Plan
 from univocal.uri.target import Canonical
 
 CANONICAL: Final = (
@@ -29,17 +31,34 @@ _PASSED_EXTENSIONS: Final = frozenset(("tls", INTERIM, EARLY_HINT, "websocket.ht
 _SCHEMES: Final = {"http": b"http", "https": b"https", "ws": b"http", "wss": b"https"}
 
 
+Messages: TypeAlias = tuple[Message, Message]
+"""The head of a response and its content, as ASGI sends them."""
+
+
 class AsgiRequest:
-    """A request as the server hands it over, and the time: seconds since the epoch, and ticks."""
+    """A request as the server hands it over, and the time: seconds since the epoch, and ticks.
+
+    An ordinary request has a `plan`, and its fields are pairs with names in lower case. A `hit` answers it as
+    it is, by these `messages`.
+    """
 
     def __init__(
-        self, scope: Scope, receive: Receive, send: Send, line: Received, begun: tuple[float, float]
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        line: Received,
+        begun: tuple[float, float],
+        plan: Plan | None = None,
     ) -> None:
         self.scope = scope
         self.receive = receive
         self.send = send
         self.line = line
         self.begun = begun
+        self.plan = plan
+        self.hit: Hit | None = None
+        self.messages: Messages | None = None
 
 
 def request_line(scope: Mapping[str, Any]) -> Received:
