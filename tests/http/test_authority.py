@@ -24,6 +24,7 @@ from univocal.http.authority import DEFAULT_PORTS, Authority, a_labels, parse_au
         (b"user@en.example", None),
         (b"en%2eexample", None),
         (b"::1", None),
+        (b"[1.2.3.4::]", None),  # RFC 3986 §3.2.2: IPv4 stands at the end alone
         (b"", None),
         (b"a" * 301, None),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from ipaddress import IPv6Address
 from typing import Final, TypeAlias
 
 import idna
@@ -18,8 +19,6 @@ LONGEST_AUTHORITY: Final = 300  # bytes: a longer one names no host
 _AUTHORITY: Final = re.compile(
     rb"(?:(?P<name>[a-z0-9_-]+(?:\.[a-z0-9_-]+)*)\.?|\[(?P<ipv6>[0-9a-f:.]+)\])(?::(?P<port>[0-9]*))?"
 )
-
-_IPV4: Final = re.compile(rb"(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])(?:\.(?!$)|$)){4}")
 
 
 # IDNA 2003 rewrites these ("ss" for the first) and IDNA 2008 keeps them: two names in the DNS (UTS 46 §2.3).
@@ -71,33 +70,15 @@ def parse_authority(text: bytes) -> Authority | None:
 
 def _ipv6(text: bytes) -> bytes | None:
     """The bracketed literal as RFC 5952 spells it, or None if `text` is no IPv6 address."""
-    head, gap, tail = text.partition(b"::")
-    left, right = _groups(head), _groups(tail)
-    if left is None or right is None:
+    try:
+        packed = IPv6Address(text.decode("ascii")).packed
+    except ValueError:
         return None
-    missing = 8 - len(left) - len(right)
-    if (missing < 1) if gap else (missing != 0):
-        return None
-    groups = [*left, *[0] * missing, *right]
-    spelled = b":".join(b"%x" % group for group in groups)
+    # Python itself writes addresses that have IPv4 in them in two ways, by its version.
+    spelled = b":".join([b"%x" % int.from_bytes(packed[place : place + 2]) for place in range(0, 16, 2)])
     runs = re.findall(rb"(?:(?<=:)|^)0(?::0)+(?=:|$)", spelled)
     if runs:
         longest = max(runs, key=len)
         before, _, after = (b":%b:" % spelled).partition(b":%b:" % longest)
         spelled = before.lstrip(b":") + b"::" + after.rstrip(b":")
     return b"[%b]" % spelled
-
-
-def _groups(text: bytes) -> list[int] | None:
-    """The 16-bit groups of a part of an IPv6 address, of which the last two may be written as IPv4."""
-    if not text:
-        return []
-    *groups, last = text.split(b":")
-    if _IPV4.fullmatch(last):
-        a, b, c, d = (int(octet) for octet in last.split(b"."))
-        groups += [b"%x" % (a << 8 | b), b"%x" % (c << 8 | d)]
-    else:
-        groups.append(last)
-    if not all(re.fullmatch(rb"[0-9a-f]{1,4}", group) for group in groups):
-        return None
-    return [int(group, 16) for group in groups]

@@ -313,7 +313,7 @@ class Handover:
         received = self._turn.received
         lines = [b"%b: %b\r\n" % field for field in self._turn.fields]
         handshake = b"%b %b HTTP/1.1\r\n%b\r\n" % (received.method, received.target, b"".join(lines))
-        protocol, line = self._make(), self._turn.give_away(None)
+        protocol, line = self._make(), self._turn.switch(None)
         switched = line.switch(protocol)
         line.connection_lost(None)  # it is that protocol's alone
         protocol.connection_made(switched.transport)

@@ -7,7 +7,8 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from functools import partial
+from typing import Any, Final, cast
 
 from univocal.http.framing import ReadLimits, faults, field_octets
 from univocal.http.grammar import split_absolute
@@ -15,7 +16,7 @@ from univocal.http.messages import Fields, Received, values
 from univocal.http.problem import Problem, problem
 from univocal.judge.trust import Networks, within
 from univocal.server.clients import Clients
-from univocal.server.peer import ClientPeer, Refusal
+from univocal.server.peer import ClientPeer, Delivery, Refusal, peer_of
 from univocal.server.turn import ServerState, Service
 
 READ_LIMITS: Final = ReadLimits()
@@ -161,6 +162,66 @@ class Listener:
         if self.tell is not None and not is_told:
             self.tell(received, tuple(reasons))
         return problem(reasons, request_id=received.request_id)
+
+
+class ClientConnection(asyncio.Protocol):
+    """The part of a client's connection that does not depend on the version of HTTP: an `Evictable`."""
+
+    transport: asyncio.Transport
+    peer: ClientPeer
+
+    def __init__(
+        self,
+        listener: Listener,
+        config: Any,
+        server_state: ServerState,
+        app_state: dict[str, Any],  # noqa: ARG002 - a service's, if anybody's
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self.listener = listener
+        self._config = config  # uvicorn.Config
+        self._state = server_state
+        self._loop = _loop or asyncio.get_running_loop()
+        # uvicorn's 0 is no time, not all time.
+        self._keep_alive: float = max(config.timeout_keep_alive, 0.001)
+        self._delivery: Delivery
+        self._is_proxy = False
+        self._refusal_reason = ""  # the reason for which this is one connection too many
+        self.rested = 0.0  # the loop's time since which no request is under way, if none is
+
+    @classmethod
+    def of(cls, listener: Listener) -> type[asyncio.Protocol]:
+        """The connections of a listener, as uvicorn's `http` setting and `TlsConnection` take them."""
+        return cast("type[asyncio.Protocol]", partial(cls, listener))
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        listener = self.listener
+        self.transport = transport
+        self.peer = peer = peer_of(transport, listener.serves)
+        self._delivery = Delivery(transport, self._loop, listener.bounds.limits.send_timeout)
+        self._state.connections.add(self)
+        self.rested = self._loop.time()
+        self._is_proxy = listener.is_proxy(peer.address, introduced=peer.introduced)
+        self._refusal_reason = listener.clients.enter(self, peer.address, is_proxy=self._is_proxy)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self._state.connections.discard(self)
+        self.listener.clients.leave(self)
+        self._delivery.stop()
+
+    def _objections(self) -> tuple[str, ...]:
+        """The reasons for which the connection is not for any request."""
+        if self._refusal_reason:
+            self._refusal_reason = self.listener.clients.objection(self)
+        return (self._refusal_reason,) if self._refusal_reason else ()
+
+    def is_resting(self) -> bool:
+        """Tell whether no request is under way."""
+        raise NotImplementedError
+
+    def evict(self) -> None:
+        """Close, for another client that has come."""
+        raise NotImplementedError
 
 
 class Newcomer:

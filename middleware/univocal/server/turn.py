@@ -390,11 +390,7 @@ class Turn:
             responder = self._responder
             self.fail(None if responder is None or responder.error is None else responder.error[0])
 
-    def switch(self, fields: Fields) -> Line:
-        """Send a 101, behind which the connection is another protocol's (see engine.handshake)."""
-        return self.give_away(fields)
-
-    def give_away(self, fields: Fields | None) -> Line:
-        """Give the connection to another protocol; None: that sends a 101 of its own."""
+    def switch(self, fields: Fields | None) -> Line:
+        """Send a 101, behind which the connection is another protocol's; None: that will send its own."""
         self.state = _STARTED
         return self._stream.upgrade(fields)

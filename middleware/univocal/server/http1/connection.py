@@ -7,8 +7,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Collection, Sequence
-from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from univocal.http.authority import of_socket
 from univocal.http.bonds import Bond
@@ -24,8 +23,8 @@ from univocal.server.http1.glance import Glance, Glimpse
 from univocal.server.http1.llhttp import IncomingHead
 from univocal.server.http1.request_reader import END, RequestPhase, RequestReader
 from univocal.server.http1.response import JOINED, ResponseWriter, interim_head
-from univocal.server.listener import COMPLAINTS, Listener
-from univocal.server.peer import LINGER, LINGER_BYTES, ClientPeer, Delivery, is_gone, peer_of
+from univocal.server.listener import COMPLAINTS, ClientConnection, Listener
+from univocal.server.peer import LINGER, LINGER_BYTES, is_gone
 from univocal.server.scheduler import Pace, Scheduler
 from univocal.server.turn import RequestContent, ServerState, Turn, TurnState
 
@@ -174,18 +173,7 @@ _WAITING: Final = TurnState.WAITING
 _RESTING: Final = Pace.RESTING
 
 
-class _Server:
-    """The server that a connection belongs to, as uvicorn describes it."""
-
-    def __init__(self, config: Any, state: ServerState, loop: asyncio.AbstractEventLoop) -> None:
-        self.config = config  # uvicorn.Config
-        self.state = state
-        self.loop = loop
-        self.keep_alive: float = max(config.timeout_keep_alive, 0.001)  # uvicorn's 0 is no time, not all time
-        self.is_limited: bool = config.limit_concurrency is not None
-
-
-class Http1Connection(asyncio.Protocol):
+class Http1Connection(ClientConnection):
     """Reads requests, gives each its turn, and frames their responses: a `Stream` for the turn that is first.
 
     asyncio calls `connection_made`, then `data_received`, `pause_writing` and `resume_writing` in any order,
@@ -202,57 +190,39 @@ class Http1Connection(asyncio.Protocol):
         listener: Listener,
         config: Any,
         server_state: ServerState,
-        app_state: dict[str, Any],  # noqa: ARG002 - a service's, if anybody's
+        app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        loop = _loop or asyncio.get_running_loop()
-        self._server = _Server(config, server_state, loop)
-        self.listener = listener
+        super().__init__(listener, config, server_state, app_state, _loop)
+        loop = self._loop
+        self._is_limited: bool = config.limit_concurrency is not None
         self._reader = RequestReader(listener.bounds)
         self._timer = Timer(loop, self._late)
-        self._delivery: Delivery
         self._flow: Flow
         self._writer: ResponseWriter
         self._glance: Glance | None = None
         self._glances = True  # heads may be read at a glance; else that was tried
         self._incoming: Incoming | None = None
-        self._refusal_reason = ""  # the reason for which this is one connection too many
         self._scheduler = Scheduler(loop, listener.ticks, _AT_ONCE, self._step, self._work_on)
         self.life: ConnectionState = _OPEN
-        self.peer: ClientPeer
         self._bond: Bond | None = None
-        self.rested = 0.0  # the loop's time since which no request is under way, if none is
-        self.transport: asyncio.Transport
         self.turns: deque[Turn] = deque()  # that are not answered: one at a time, the first first
-
-    @classmethod
-    def of(cls, listener: Listener) -> type[asyncio.Protocol]:
-        """The connections of a listener, as uvicorn's `http` setting takes them."""
-        return cast("type[asyncio.Protocol]", partial(cls, listener))
 
     # Called by asyncio and uvicorn
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        listener, server = self.listener, self._server
-        self.transport = transport
-        self.peer = peer = peer_of(transport, listener.serves)
+        super().connection_made(transport)
+        listener = self.listener
         self._flow = Flow(transport)
-        self._writer = ResponseWriter(transport, server.loop)
-        self._delivery = Delivery(transport, server.loop, listener.bounds.limits.send_timeout)
-        server.state.connections.add(self)
-        self.rested = server.loop.time()
-        is_proxy = listener.is_proxy(peer.address, introduced=peer.introduced)
-        self._refusal_reason = listener.clients.enter(self, peer.address, is_proxy=is_proxy)
-        self._bond = None if peer.address is None or is_proxy else Bond()
+        self._writer = ResponseWriter(transport, self._loop)
+        self._bond = None if self.peer.address is None or self._is_proxy else Bond()
         self._timer.set(listener.bounds.limits.header_timeout or None)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+    def connection_lost(self, exc: Exception | None) -> None:
         self._move(_LOST)
-        self.listener.clients.leave(self)
-        self._server.state.connections.discard(self)
+        super().connection_lost(exc)
         self._timer.close()
         self._scheduler.stop()
-        self._delivery.stop()
         self._reader.stop()
         turns, self._incoming = [*self.turns], None
         self.turns.clear()
@@ -308,8 +278,8 @@ class Http1Connection(asyncio.Protocol):
             return
         self.turns[-1].keep_alive = False
         if self.turns[0].received.upgrade:
-            seconds = self._server.config.timeout_graceful_shutdown or 0
-            self._server.loop.call_later(max(0, seconds - FAREWELL), self.turns[0].send_away)
+            seconds = self._config.timeout_graceful_shutdown or 0
+            self._loop.call_later(max(0, seconds - FAREWELL), self.turns[0].send_away)
 
     # A client among others (`Evictable`)
 
@@ -467,13 +437,10 @@ class Http1Connection(asyncio.Protocol):
             listener=self.listener.name,
         )
 
-    def _objections(self) -> Sequence[str]:
-        """The reasons for which the connection is not for any request."""
-        if self._refusal_reason:
-            self._refusal_reason = self.listener.clients.objection(self)
-            if self._refusal_reason:
-                return (self._refusal_reason,)
-        state, limit = self._server.state, self._server.config.limit_concurrency
+    def _objections(self) -> tuple[str, ...]:
+        if self._refusal_reason and (reasons := super()._objections()):
+            return reasons
+        state, limit = self._state, self._config.limit_concurrency
         if limit is None or max(len(state.connections), len(state.tasks)) < limit:
             return ()
         COMPLAINTS.note("Exceeded concurrency limit.")
@@ -493,7 +460,7 @@ class Http1Connection(asyncio.Protocol):
             self._writer.flush()
             self.transport.close()
         elif is_over:
-            self._timer.set(self._server.keep_alive)
+            self._timer.set(self._keep_alive)
 
     # Hits, at a glance
 
@@ -522,7 +489,7 @@ class Http1Connection(asyncio.Protocol):
             or self._refusal_reason
             or self._flow.write_paused
             or self.transport.is_closing()
-            or self._server.is_limited
+            or self._is_limited
             or (self._bond is not None and self._bond.holds)
         ):
             return False
@@ -557,7 +524,7 @@ class Http1Connection(asyncio.Protocol):
         return True
 
     def _send(self, hit: Hit) -> None:
-        stored, server = hit.stored, self._server
+        stored = hit.stored
         if self._writer.unsent:
             self._writer.flush()
         last = b"age: %d\r\n%b\r\n" % (hit.age, hit.hit_fields.lines)
@@ -565,8 +532,8 @@ class Http1Connection(asyncio.Protocol):
             self.transport.writelines((hit.head + last, stored.body))
         else:
             self.transport.write(b"".join((hit.head, last, stored.body)))
-        server.state.total_requests += 1
-        self.rested = self._timer.set(server.keep_alive)
+        self._state.total_requests += 1
+        self.rested = self._timer.set(self._keep_alive)
 
     # Refusals, and the end
 
@@ -601,7 +568,7 @@ class Http1Connection(asyncio.Protocol):
                 self.close()  # cut short, as the client can see
                 return
         self._move(Refusing())
-        fields = [*self._server.state.default_headers, *answer.fields]
+        fields = [*self._state.default_headers, *answer.fields]
         refusal = Problem(answer.status, fields, answer.body)
         nobody = Received(b"", b"")  # whatever its method and version are, the connection ends behind it
         self.turns.append(Turn(self, self.listener.service, nobody, [], keep_alive=False, refusal=refusal))
@@ -666,7 +633,7 @@ class Http1Connection(asyncio.Protocol):
         elif isinstance(life, Ended):
             self._look_after(life.since)
         elif self._scheduler.pace is Pace.WAITING:
-            self._timer.set(self._server.keep_alive)  # requests have come that are still to be read
+            self._timer.set(self._keep_alive)  # requests have come that are still to be read
         elif phase is _BETWEEN:
             self.close()  # nothing was asked
         # It is the client that waits, for us to read or to ask.
@@ -723,9 +690,9 @@ class Http1Connection(asyncio.Protocol):
 
     def finish(self) -> None:
         turn = self.turns.popleft()
-        server, transport = self._server, self.transport
+        transport = self.transport
         self._writer.end()
-        server.state.total_requests += 1
+        self._state.total_requests += 1
         if turn.refusal is not None:
             self._linger()
             return
@@ -741,9 +708,9 @@ class Http1Connection(asyncio.Protocol):
         if self._flow.read_paused:
             self._flow.resume_reading()
         if not self.turns and self._incoming is None and self._reader.phase is _BETWEEN:
-            self.rested = self._timer.set(server.keep_alive)
+            self.rested = self._timer.set(self._keep_alive)
         else:
-            self.rested = server.loop.time()
+            self.rested = self._loop.time()
         if self._scheduler.pace is _RESTING:
             self._work()
 

@@ -8,8 +8,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterable
 from enum import Enum
-from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from univocal.http.errors import by_rank
 from univocal.http.fields import without
@@ -34,8 +33,7 @@ from univocal.server.http2.session import (
     StreamLost,
     WindowOpened,
 )
-from univocal.server.listener import COMPLAINTS, Listener
-from univocal.server.peer import ClientPeer, Delivery, peer_of
+from univocal.server.listener import COMPLAINTS, ClientConnection, Listener
 from univocal.server.scheduler import Pace, Scheduler
 from univocal.server.turn import RequestContent, ServerState, Turn
 
@@ -270,7 +268,7 @@ _CHUNKED: Final = (b"transfer-encoding", b"chunked")
 _TIMEOUT: Final = ("request-timeout",)
 
 
-class Http2Connection(asyncio.Protocol):
+class Http2Connection(ClientConnection):
     """A connection to a listener, made by uvicorn or by `TlsConnection`, and the Evictable that it is there.
 
     The order of calls is asyncio's; `shutdown` is uvicorn's, and lets what is under way finish. Streams call
@@ -283,23 +281,18 @@ class Http2Connection(asyncio.Protocol):
     blame. Floods of frames end by another rule: `Credit` in `frames.py`, which `Session` spends.
     """
 
-    transport: asyncio.Transport
     session: Session
-    peer: ClientPeer
 
     def __init__(
         self,
         listener: Listener,
         config: Any,
         server_state: ServerState,
-        app_state: dict[str, Any],  # noqa: ARG002 - an ASGI application's
+        app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self._listener = listener
+        super().__init__(listener, config, server_state, app_state, _loop)
         self._limits = listener.bounds.limits  # those that the client was told
-        self._server_state = server_state
-        self._loop = _loop or asyncio.get_running_loop()
-        self._keep_alive = max(config.timeout_keep_alive, 0.001)  # uvicorn's 0 is no time, not all time
         self._streams: dict[int, Http2Stream] = {}
         self._gathered: dict[Http2Stream, list[ContentCame]] = {}  # content of the frames that are read
         self.scheduler = Scheduler(self._loop, listener.ticks, _AT_ONCE, self._read_frame, self._read_on)
@@ -309,31 +302,16 @@ class Http2Connection(asyncio.Protocol):
         self._ready: dict[Http2Stream, None] = {}  # streams that may send, in order
         self._flushes: asyncio.Handle | None = None  # later in this turn of the event loop
         self._is_blocked = False  # the transport takes no more for now
-        self._refusal_reason = ""  # the reason for which this is one connection too many
-        self.rested = 0.0
-
-    @classmethod
-    def of(cls, listener: Listener) -> type[asyncio.Protocol]:
-        """The connections of a listener, as `TlsConnection` takes them."""
-        return cast("type[asyncio.Protocol]", partial(cls, listener))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self.transport = transport
-        self.peer = peer_of(transport, self._listener.serves)
-        self.session = Session(self._loop.time(), _header_octets(self._limits))
-        self._delivery = Delivery(transport, self._loop, self._limits.send_timeout)
-        self.rested = self._loop.time()
-        self._server_state.connections.add(self)
-        is_proxy = self._listener.is_proxy(self.peer.address, introduced=self.peer.introduced)
-        self._refusal_reason = self._listener.clients.enter(self, self.peer.address, is_proxy=is_proxy)
+        super().connection_made(transport)
+        self.session = Session(self.rested, _header_octets(self._limits))
         self._timer.set(self._limits.header_timeout or self._keep_alive)
         self.flush_soon()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self._server_state.connections.discard(self)
-        self._listener.clients.leave(self)
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
         self.scheduler.stop()
-        self._delivery.stop()
         for timer in (self._timer, self._content_timer, self._window_timer):
             timer.close()
         self._lose_streams()
@@ -474,7 +452,7 @@ class Http2Connection(asyncio.Protocol):
             session.reset(number, ErrorCode.REFUSED_STREAM)
             session.charge(0 if session.state is SessionState.PARTED else _IN_VAIN, now)
             return
-        if self._listener.bounds.limits is not self._limits:
+        if self.listener.bounds.limits is not self._limits:
             session.leave()  # what it was told holds no longer: its next connection is told anew
         if self._streams:
             session.ask_to_leave()
@@ -498,7 +476,7 @@ class Http2Connection(asyncio.Protocol):
 
     def _at_a_glance(self, number: int, head: Head, received: Received, now: float) -> bool:
         """Answer an ordinary GET; False: it is none, and nothing was done."""
-        listener, names, contents = self._listener, head.names, head.values
+        listener, names, contents = self.listener, head.names, head.values
         if head.reasons or self._refusal_reason or head.target[:1] != b"/":
             return False
         bounds = listener.bounds
@@ -529,7 +507,7 @@ class Http2Connection(asyncio.Protocol):
             self._write()
         if self._is_blocked or not self.session.answer(number, stored.status, block, stored.body):
             return False
-        self._server_state.total_requests += 1
+        self._state.total_requests += 1
         self.rested = now
         return True
 
@@ -549,26 +527,24 @@ class Http2Connection(asyncio.Protocol):
             expects = any(value.lower() == b"100-continue" for value in values(fields, b"expect"))
             content = RequestContent(stream, expects_continue=expects)
             if self._content_timer.when == NEVER:
-                self._content_timer.set(self._listener.bounds.limits.content_timeout or None)
+                self._content_timer.set(self.listener.bounds.limits.content_timeout or None)
         if head.is_malformed:
             self.session.charge(_IN_VAIN, now)
-        stream.turn = Turn(stream, self._listener.service, received, fields, content=content, refusal=refusal)
+        stream.turn = Turn(stream, self.listener.service, received, fields, content=content, refusal=refusal)
         stream.turn.begin()
 
     def _refusal(self, head: Head, received: Received) -> Problem | None:
         """The answer to a request that no responder gets."""
         reasons = list(head.reasons)
         if not head.is_malformed:
-            reasons += self._listener.faults(received, head.fields, self.peer)
-        if self._refusal_reason:
-            self._refusal_reason = self._listener.clients.objection(self)
-            reasons += filter(None, (self._refusal_reason,))
+            reasons += self.listener.faults(received, head.fields, self.peer)
+        reasons += self._objections()
         if not reasons:
             return None
         hosts = values(head.fields, b"host")
         received.host = hosts[0] if len(hosts) == 1 else b""
-        received.target = received.target[: self._listener.bounds.limits.max_target or None]
-        return self._listener.refuse(received, by_rank(reasons))
+        received.target = received.target[: self.listener.bounds.limits.max_target or None]
+        return self.listener.refuse(received, by_rank(reasons))
 
     def _open(self, number: int, *, is_complete: bool, is_malformed: bool = False) -> Http2Stream:
         stream = Http2Stream(number, self, is_complete=is_complete, is_malformed=is_malformed)
@@ -596,7 +572,7 @@ class Http2Connection(asyncio.Protocol):
             if stream.send():
                 ready[stream] = None
             elif stream.awaits_window and stream not in ready and self._window_timer.when == NEVER:
-                self._window_timer.set(self._listener.bounds.limits.send_timeout or None)
+                self._window_timer.set(self.listener.bounds.limits.send_timeout or None)
             if self.session.unwritten >= _BATCH:
                 self._write()
         self._write()
@@ -612,7 +588,7 @@ class Http2Connection(asyncio.Protocol):
         """Forget a stream whose response is over."""
         self._streams.pop(stream.number, None)
         self._ready.pop(stream, None)
-        self._server_state.total_requests += 1
+        self._state.total_requests += 1
         self.rested = self._loop.time()
         if self._refusal_reason:
             self.session.part()  # one connection too many: this was its last word
@@ -650,7 +626,7 @@ class Http2Connection(asyncio.Protocol):
         """End a connection on which nothing was asked, or not all of it."""
         self._timer.clear()
         if self.session.fields_since is not None:
-            self._listener.refuse(self._nothing(), _TIMEOUT)
+            self.listener.refuse(self._nothing(), _TIMEOUT)
         elif self._streams:
             return
         self._lose_streams(_TIMEOUT)
@@ -659,7 +635,7 @@ class Http2Connection(asyncio.Protocol):
     def _look_at_content(self) -> None:
         """End streams whose content does not come."""
         self._content_timer.clear()
-        seconds = self._listener.bounds.limits.content_timeout
+        seconds = self.listener.bounds.limits.content_timeout
         for stream in list(self._streams.values()):
             if stream.is_slow(int(MIN_RATE * seconds)) and not self._is_blocked:
                 self._give_up(stream)
@@ -673,7 +649,7 @@ class Http2Connection(asyncio.Protocol):
             if stream.is_stuck() and not self._is_blocked:
                 self._give_up(stream)
         if any(stream.awaits_window for stream in self._streams.values()):
-            self._window_timer.set(self._listener.bounds.limits.send_timeout or None)
+            self._window_timer.set(self.listener.bounds.limits.send_timeout or None)
 
     def _give_up(self, stream: Http2Stream) -> None:
         """End a stream whose client does not go on; say why, if nothing was answered."""
@@ -683,14 +659,14 @@ class Http2Connection(asyncio.Protocol):
             return
         turn.end(_TIMEOUT)
         refusal = problem(_TIMEOUT, turn.fields, request_id=turn.received.request_id)
-        stream.turn = Turn(stream, self._listener.service, turn.received, turn.fields, refusal=refusal)
+        stream.turn = Turn(stream, self.listener.service, turn.received, turn.fields, refusal=refusal)
         stream.turn.begin()
 
     def _break_off(self) -> None:
         """End a connection in which there was an error (§5.4.1)."""
         error = self.session.error
         if error == ErrorCode.ENHANCE_YOUR_CALM:
-            self._listener.refuse(self._nothing(), ("too-many-requests",))
+            self.listener.refuse(self._nothing(), ("too-many-requests",))
         COMPLAINTS.note(f"Ended an HTTP/2 connection: {error.name if error else error}")
         self._lose_streams()
         self._close_transport()
