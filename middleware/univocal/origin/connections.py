@@ -196,20 +196,12 @@ class OriginConnections:
                 _, connection = await loop.create_unix_connection(
                     factory, place, ssl=context, server_hostname=name
                 )
-                return connection
-            if sock is None:
-                addresses = await self._resolve(place, endpoint.number)
-                if len(addresses) == 1:
-                    address, port = addresses[0][4][:2]
-                    self._tried[endpoint] = address_text(addresses[0])
-                    _, connection = await loop.create_connection(
-                        factory, address, port, ssl=context, server_hostname=name
-                    )
-                    return connection
-                sock = await self._first(endpoint, addresses)
-            _, connection = await loop.create_connection(
-                factory, sock=sock, ssl=context, server_hostname=name
-            )
+            else:
+                if sock is None:
+                    sock = await self._first(endpoint, await self._resolve(place, endpoint.number))
+                _, connection = await loop.create_connection(
+                    factory, sock=sock, ssl=context, server_hostname=name
+                )
             return connection
 
     async def _first(self, endpoint: Endpoint, addresses: list[AddressInfo]) -> socket.socket:

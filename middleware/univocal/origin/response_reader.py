@@ -15,6 +15,7 @@ import httptools
 
 from univocal.http.bonds import authenticates_connection
 from univocal.http.fields import LENGTH_DIGITS
+from univocal.http.framing import field_octets
 from univocal.http.messages import Fields, Response, values
 from univocal.http.roles import Answer
 from univocal.http.tables import moves
@@ -24,6 +25,7 @@ from univocal.http.upgrade import Line, Switching
 ORDINARY: Final = tuple(b"HTTP/1.%d %d" % (minor, hundreds) for minor in (1, 0) for hundreds in (2, 3, 4, 5))
 
 _EMPTY_LINES: Final = re.compile(rb"(?:\r?\n)*")
+_BLANK_LINES: Final = re.compile(rb"\n\r?\n")
 _BEGINNING: Final = b"HTTP/1."
 _LATER_VERSION: Final = re.compile(rb"HTTP/1\.[2-9](?= )")
 _LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length:([^\r\n]*)")
@@ -50,13 +52,13 @@ class PartialHead:
     def joined(self, data: bytes) -> bytes | None:
         """All bytes so far, `data` being the latest; None while the head cannot be whole.
 
-        All of them are looked at again only when they have doubled, or may be whole.
+        All of them are looked at again only when they have doubled, or an empty line has come.
         """
         if not self.held:
             return data
         before = len(self.held)
         self.held += data
-        if len(self.held) < 2 * self._looked and not _may_end(self.held, before):
+        if len(self.held) < 2 * self._looked and _BLANK_LINES.search(self.held, max(before - 2, 0)) is None:
             return None
         data = bytes(self.held)
         self.held.clear()
@@ -71,22 +73,6 @@ class PartialHead:
 def _empty_lines(octets: bytes) -> int:
     """The bytes of the empty lines with which `octets` begin."""
     return _EMPTY_LINES.match(octets).end()  # type: ignore[union-attr]
-
-
-def _may_end(octets: bytearray, before: int) -> bool:
-    """Tell whether what stands behind the first `before` bytes may make a head whole, or show a fault.
-
-    That is the end of the first line, an empty line, or a line end of the other kind.
-    """
-    line_end = octets.find(b"\n")
-    if line_end < 0 or line_end >= before:
-        return line_end >= 0
-    tail = octets[max(before - 3, line_end - 1) :]
-    if tail[0] == 0x0A:
-        del tail[0]  # without its CR
-    if octets[line_end - 1] != 0x0D:
-        return b"\n\n" in octets[before - 1 :] or b"\r" in tail
-    return b"\n\r\n" in octets[before - 2 :] or tail.count(b"\n") != tail.count(b"\r\n")
 
 
 def whole_head(octets: bytes) -> tuple[bytes, int] | None:
@@ -427,7 +413,7 @@ class ResponseReader:
             return
         fields, parser = self._fields, self._parser
         reading.progress = True
-        if reading.barren > self._max_head and _size(fields) > self._max_head:
+        if reading.barren > self._max_head and field_octets(fields) > self._max_head:
             reading.fail(HEAD_TOO_LARGE)
             return
         status = parser.get_status_code()
@@ -544,8 +530,3 @@ class ResponseReader:
         if self._content and not values(self.reading.head, b"transfer-encoding"):
             return not data.endswith(self._content)
         return data.endswith(b"\r\n\r\n\r\n")
-
-
-def _size(fields: Fields) -> int:
-    """The bytes of field lines."""
-    return sum(len(name) + len(value) + 4 for name, value in fields)

@@ -254,7 +254,10 @@ class TlsConnection(asyncio.Protocol):
 
 
 class TlsTransport(asyncio.Transport):
-    """The transport of the protocol behind: what it writes is encrypted at once and waits in `below`."""
+    """The transport of the protocol behind: what it writes is encrypted at once and waits in `below`.
+
+    It has what our protocols and a tunnel call.
+    """
 
     def __init__(
         self,
@@ -436,23 +439,11 @@ class TlsTransport(asyncio.Transport):
         if self._incoming.pending or self._tls.pending():
             self._loop.call_soon(self.read)
 
-    def is_reading(self) -> bool:
-        return not (self._paused or self._closing)
-
     def get_write_buffer_size(self) -> int:
         return self._below.get_write_buffer_size()
 
-    def get_write_buffer_limits(self) -> tuple[int, int]:
-        return self._below.get_write_buffer_limits()
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        self._below.set_write_buffer_limits(high, low)
-
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self.protocol = protocol
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        return cast("asyncio.BaseProtocol", self.protocol)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         match name:
