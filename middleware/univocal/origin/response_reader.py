@@ -25,7 +25,6 @@ from univocal.http.upgrade import Line, Switching
 ORDINARY: Final = tuple(b"HTTP/1.%d %d" % (minor, hundreds) for minor in (1, 0) for hundreds in (2, 3, 4, 5))
 
 _EMPTY_LINES: Final = re.compile(rb"(?:\r?\n)*")
-_BLANK_LINES: Final = re.compile(rb"\n\r?\n")
 _BEGINNING: Final = b"HTTP/1."
 _LATER_VERSION: Final = re.compile(rb"HTTP/1\.[2-9](?= )")
 _LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length:([^\r\n]*)")
@@ -52,13 +51,13 @@ class PartialHead:
     def joined(self, data: bytes) -> bytes | None:
         """All bytes so far, `data` being the latest; None while the head cannot be whole.
 
-        All of them are looked at again only when they have doubled, or an empty line has come.
+        All of them are looked at again only when they have doubled, or may be whole.
         """
         if not self.held:
             return data
         before = len(self.held)
         self.held += data
-        if len(self.held) < 2 * self._looked and _BLANK_LINES.search(self.held, max(before - 2, 0)) is None:
+        if len(self.held) < 2 * self._looked and not _may_end(self.held, before):
             return None
         data = bytes(self.held)
         self.held.clear()
@@ -73,6 +72,22 @@ class PartialHead:
 def _empty_lines(octets: bytes) -> int:
     """The bytes of the empty lines with which `octets` begin."""
     return _EMPTY_LINES.match(octets).end()  # type: ignore[union-attr]
+
+
+def _may_end(octets: bytearray, before: int) -> bool:
+    """Tell whether what stands behind the first `before` bytes may make a head whole, or show a fault.
+
+    That is the end of the first line, an empty line, or a line end of the other kind.
+    """
+    line_end = octets.find(b"\n")
+    if line_end < 0 or line_end >= before:
+        return line_end >= 0
+    tail = octets[max(before - 3, line_end - 1) :]
+    if tail[0] == 0x0A:
+        del tail[0]  # without its CR
+    if octets[line_end - 1] != 0x0D:
+        return b"\n\n" in octets[before - 1 :] or b"\r" in tail
+    return b"\n\r\n" in octets[before - 2 :] or tail.count(b"\n") != tail.count(b"\r\n")
 
 
 def whole_head(octets: bytes) -> tuple[bytes, int] | None:

@@ -149,7 +149,7 @@ class IntroducedTransport(asyncio.Transport):
         return self._ends[name] if name in self._ends else self._below.get_extra_info(name, default)
 
 
-class Introduction(asyncio.Protocol):
+class Introduction(Newcomer):
     """The beginning of a connection, until it is known who the client is; then `protocol` has it.
 
     With `proxies`, connections from those networks begin with a PROXY header, and no others do. The protocol
@@ -168,16 +168,11 @@ class Introduction(asyncio.Protocol):
         proxies: Callable[[], Networks],
         answers: bool,
     ) -> None:
-        self._loop = loop = _loop or asyncio.get_running_loop()
-        self._protocol = partial(
-            protocol, config=config, server_state=server_state, app_state=app_state, _loop=loop
-        )
-        self._server_state, self._listener = server_state, listener
+        super().__init__(config, server_state, app_state, _loop, listener, b"http" if answers else b"https")
+        self._protocol = protocol
         self._proxies, self._answers = proxies, answers
         self._received = b""
         self._client: End
-        self._newcomer: Newcomer
-        self.transport: asyncio.Transport
 
     @classmethod
     def before(
@@ -196,21 +191,18 @@ class Introduction(asyncio.Protocol):
         return cast("type[asyncio.Protocol]", made)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self.transport = transport
+        self.below = transport
         name = transport.get_extra_info("peername")
         is_unix = not isinstance(name, tuple)
         self._client = client = UNIX_CLIENT if is_unix else (str(name[0]), int(name[1]))
-        scheme = b"http" if self._answers else b"https"
-        self._newcomer = Newcomer(transport, self._loop, self._server_state, self._listener, scheme)
         if within(client[0], self._proxies()):
-            self._newcomer.enter(client[0])
+            self.enter(client[0])
         else:
             self._hand_over(IntroducedTransport(transport, client, None) if is_unix else transport)
 
     def data_received(self, data: bytes) -> None:
-        newcomer = self._newcomer
-        if newcomer.refusal is not None:
-            newcomer.refusal.pass_over(len(data))
+        if self.refusal is not None:
+            self.refusal.pass_over(len(data))
             return
         self._received += data
         try:
@@ -218,26 +210,26 @@ class Introduction(asyncio.Protocol):
         except ProxyHeaderError as error:
             # A connection of a proxy that should introduce its client and does not.
             complaint = f"Refused a connection of a trusted proxy: {error}"
-            newcomer.refuse(complaint, "bad-proxy-header", answers=self._answers)
+            self.refuse(complaint, "bad-proxy-header", answers=self._answers)
             self._received = b""
             return
         if header is None:
             return
-        newcomer.part()
+        self.part()
         rest, self._received = self._received[header.length :], b""
         client = self._client if header.is_local else header.client
         protocol = self._hand_over(
-            IntroducedTransport(self.transport, client, header.server, introduced=not header.is_local)
+            IntroducedTransport(self.below, client, header.server, introduced=not header.is_local)
         )
         if rest:
             protocol.data_received(rest)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self._newcomer.part()
+        self.part()
 
     def _hand_over(self, transport: asyncio.Transport) -> asyncio.Protocol:
         """Hand the connection, whose client is known, to the protocol."""
-        protocol = self._protocol()
-        self.transport.set_protocol(protocol)
+        protocol = self._protocol(**self._named)
+        self.below.set_protocol(protocol)
         protocol.connection_made(transport)
         return protocol

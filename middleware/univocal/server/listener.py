@@ -224,22 +224,26 @@ class ClientConnection(asyncio.Protocol):
         raise NotImplementedError
 
 
-class Newcomer:
+class Newcomer(asyncio.Protocol):
     """A connection before its protocol has it: an `Evictable`, for as long as a request's head may take.
 
     `refusal` is the answer to a client that gets no protocol.
     """
 
+    below: asyncio.Transport  # the socket's
+
     def __init__(
         self,
-        transport: asyncio.Transport,
-        loop: asyncio.AbstractEventLoop,
+        config: Any,
         server_state: ServerState,
+        app_state: dict[str, Any],
+        loop: asyncio.AbstractEventLoop | None,
         listener: Listener,
         scheme: bytes,
     ) -> None:
-        self._transport = transport
-        self._loop = loop
+        self._loop = loop = loop or asyncio.get_running_loop()
+        # The arguments of the protocol that is to have it.
+        self._named = {"config": config, "server_state": server_state, "app_state": app_state, "_loop": loop}
         self._connections = server_state.connections
         self._listener = listener
         self._scheme = scheme
@@ -271,14 +275,14 @@ class Newcomer:
         request_id = self._tell(reason, scheme or self._scheme)
         self.part()
         if answers:
-            self.refusal = Refusal(self._transport, self._loop, (reason,), request_id)
+            self.refusal = Refusal(self.below, self._loop, (reason,), request_id)
             self._timer = self.refusal.timer
         else:
-            self._transport.abort()
+            self.below.abort()
 
     def _late(self) -> None:
         self._tell("request-timeout", self._scheme)
-        self._transport.abort()
+        self.below.abort()
 
     def _tell(self, reason: str, scheme: bytes) -> bytes:
         """Tell of a connection without a request; returns the name that it has for one."""
@@ -293,11 +297,11 @@ class Newcomer:
 
     def evict(self) -> None:
         """Close, for another client that has come."""
-        self._transport.abort()
+        self.below.abort()
 
     def shutdown(self) -> None:
         """Close, as the server ends: uvicorn calls this."""
-        self._transport.abort()
+        self.below.abort()
 
 
 def _hosts(target: bytes, fields: Fields) -> list[bytes]:

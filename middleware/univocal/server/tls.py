@@ -150,7 +150,7 @@ def _escape(match: re.Match[str]) -> str:
 _RECORD: Final = 16 * 1024
 
 
-class TlsConnection(asyncio.Protocol):
+class TlsConnection(Newcomer):
     """A client's connection: a handshake, then one of `protocols`, by the name that ALPN agreed on.
 
     Without such a name it is "http/1.1". Until the handshake is complete, `clients` may evict it,
@@ -168,13 +168,9 @@ class TlsConnection(asyncio.Protocol):
         protocols: Mapping[str, Callable[..., Any]],
         listener: Listener,
     ) -> None:
-        self._loop = loop = _loop or asyncio.get_running_loop()
-        self._server_state = server_state
+        super().__init__(config, server_state, app_state, _loop, listener, b"https")
         self._protocols = protocols
-        self._named = {"config": config, "server_state": server_state, "app_state": app_state, "_loop": loop}
         self._certificates = certificates()
-        self._listener = listener
-        self._newcomer: Newcomer
         self._transport: TlsTransport
         self._begun = False
         self._hello: bytes | None = b""  # the beginning; None: its server name is known
@@ -197,25 +193,25 @@ class TlsConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = TlsTransport(transport, self._loop, self._listener.ticks)
         peer = transport.get_extra_info("peername")
-        self._newcomer = Newcomer(transport, self._loop, self._server_state, self._listener, b"https")
-        self._newcomer.enter(
+        self.below = transport
+        self.enter(
             str(peer[0]) if isinstance(peer, tuple) else None,
             introduced=bool(transport.get_extra_info(INTRODUCED)),
         )
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._newcomer.part()
+        self.part()
         self._transport.lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        transport, newcomer = self._transport, self._newcomer
+        transport = self._transport
         if not self._begun:
             self._begun = True
             if data[:1].isalpha():  # RFC 8446 §5.1: a record begins with its type, which is no letter
                 complaint = "Refused a request: plain HTTP at a port of TLS"
-                newcomer.refuse(complaint, "plain-http", b"http")
-        if newcomer.refusal is not None:
-            newcomer.refusal.pass_over(len(data))
+                self.refuse(complaint, "plain-http", b"http")
+        if self.refusal is not None:
+            self.refusal.pass_over(len(data))
             return
         if self._hello is not None:
             data = self._hello + data
@@ -234,7 +230,7 @@ class TlsConnection(asyncio.Protocol):
 
     def _hand_over(self, transport: TlsTransport) -> None:
         """Hand the connection to the protocol that was agreed on."""
-        self._newcomer.part()
+        self.part()
         agreed = transport.agreed or "http/1.1"
         transport.protocol = protocol = self._protocols[agreed](**self._named)
         transport.suits = self._certificates.suits(transport.context, self._name)
@@ -439,11 +435,17 @@ class TlsTransport(asyncio.Transport):
         if self._incoming.pending or self._tls.pending():
             self._loop.call_soon(self.read)
 
+    def is_reading(self) -> bool:
+        return not (self._paused or self._closing)
+
     def get_write_buffer_size(self) -> int:
         return self._below.get_write_buffer_size()
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self.protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return cast("asyncio.BaseProtocol", self.protocol)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         match name:

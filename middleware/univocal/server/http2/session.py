@@ -191,17 +191,6 @@ class OpenStream:
         self.incoming = incoming
 
 
-class Section:
-    """A section of fields that goes on in CONTINUATION frames (§6.10)."""
-
-    __slots__ = ("ends", "octets", "stream")
-
-    def __init__(self, stream: int, octets: bytes, *, ends: bool) -> None:
-        self.stream = stream
-        self.octets = octets
-        self.ends = ends  # the stream
-
-
 # Events
 
 
@@ -278,7 +267,7 @@ class Session:
         self._frames = FrameReader()
         self._credit = Credit(now)
         self._decoder = FieldDecoder(2 * header_octets)
-        self._section: Section | None = None
+        self._section: Frame | None = None  # a HEADERS frame that goes on in CONTINUATION frames (§6.10)
         self._streams: dict[int, OpenStream] = {}
         self._closed: dict[int, StreamState] = {}  # the latest of them
         self._unended: dict[int, None] = {}  # answered requests whose last content or END_STREAM may come
@@ -365,7 +354,7 @@ class Session:
             self._check_fields(number, ends=flags & END_STREAM > 0)
         if flags & END_HEADERS:
             return self._read_section(number, octets, ends=flags & END_STREAM > 0)
-        self._section = Section(number, octets, ends=flags & END_STREAM > 0)
+        self._section = Frame(HEADERS, flags, number, octets)
         return _NOTHING
 
     def _check_fields(self, number: int, *, ends: bool) -> None:
@@ -380,12 +369,12 @@ class Session:
             if opened is None or (opened.incoming is not None and not ends):
                 raise ConnectionFaultError(ErrorCode.PROTOCOL_ERROR)
 
-    def _read_on(self, section: Section, frame: Frame) -> Event:
-        section.octets += frame.payload
+    def _read_on(self, section: Frame, frame: Frame) -> Event:
+        section.payload += frame.payload
         if not frame.flags & END_HEADERS:
             return _NOTHING
         self._section = None
-        return self._read_section(section.stream, section.octets, ends=section.ends)
+        return self._read_section(section.stream, section.payload, ends=section.flags & END_STREAM > 0)
 
     def _read_section(self, number: int, octets: bytes, *, ends: bool) -> Event:
         if number <= self.highest:
