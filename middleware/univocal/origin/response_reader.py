@@ -214,10 +214,6 @@ class KnownHead:
         self.version = reading.version
         self.grants = reading.grants
 
-    def begins(self, data: bytes) -> bool:
-        """Tell whether `data` is this head and its content."""
-        return len(data) == self.size and data.startswith(self.octets)
-
 
 class LastHead:
     """The head of the last response of a connection: its length if all of its content came with it, or 0.
@@ -289,7 +285,7 @@ class ResponseReader:
         reading, last, begins = self.reading, self._last, not self.reading.began
         known = last.known
         reading.began, reading.progress = True, False
-        if begins and known is not None and known.begins(data) and self._recall(known, data):
+        if begins and known is not None and self._recall(known, data):
             return
         reading.barren += len(data)
         whole = data.startswith(ORDINARY) and data.find(_BLANK_LINE) >= 0
@@ -329,8 +325,10 @@ class ResponseReader:
             self._stopped(error)
 
     def _recall(self, known: KnownHead, data: bytes) -> bool:
-        """Tell of a response whose head is the known one; False: what came answers no such request."""
+        """Tell of a response whose head is the known one; False: it has another, or another content."""
         reading = self.reading
+        if len(data) != known.size or not data.startswith(known.octets):
+            return False
         if reading.stage is not _HEAD or self._request.is_head:
             return False
         reading.stage, reading.progress = _MOVES[_HEAD, _CONTENT], True
