@@ -19,10 +19,9 @@ from univocal.http.messages import Response
 from univocal.judge.admission import Gate
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Limits, Runtime
-from univocal.server.clients import Clients
+from univocal.server.clients import SUITS, Clients
 from univocal.server.http2.connection import Http2Connection
 from univocal.server.listener import Listener
-from univocal.server.peer import SUITS
 from univocal.server.service import EngineService
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of

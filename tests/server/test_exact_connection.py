@@ -9,8 +9,8 @@ import uvicorn
 
 from univocal.http.framing import ReadLimits
 from univocal.server.asgi_service import ExactProtocol
+from univocal.server.clients import LINGER, LINGER_BYTES
 from univocal.server.listener import PIECE
-from univocal.server.peer import LINGER, LINGER_BYTES
 from univocal.server.scheduler import A_TURN
 
 HOST = b"Host: a.example\r\n"

@@ -116,8 +116,8 @@ _ORDINARY: Final = frozenset(
     b"upgrade-insecure-requests user-agent".split()
 )
 
-# Fields of requests that have content, that have TE, or that may be for another method.
-_WEIGHED: Final = _FOR_UNSAFE | {b"content-length", b"expect", b"te", b"transfer-encoding"}
+# Fields of requests that have content, or that may be for another method.
+_WEIGHED: Final = _FOR_UNSAFE | {b"content-length", b"expect", b"transfer-encoding"}
 
 # CGI and WSGI write every field name in capitals with "_" for "-" (some servers for any other sign, too),
 # so that to the application such a spelling is the field itself.
@@ -132,6 +132,7 @@ class Passage:
         self.counts = b"max-forwards" in names
         self.passed = b"via" in names
         self.connects = b"connection" in names
+        self.is_chunked = b"transfer-encoding" in names
         # It has no content. The names and Connection decide which fields go on, whatever the method is.
         self.is_plain = _WEIGHED.isdisjoint(names)
         untrusted = frozenset([name for name in names if name not in _ORDINARY and _is_untrusted(name)])
@@ -176,34 +177,21 @@ def request_fields(
     is the fields', if the caller has it. `screened` fields have been through `end_to_end`. Content whose
     length is unknown stays chunked. Trailers are not relayed: TE goes no further.
     """
-    if passage is not None and passage.is_plain:
-        dropped = passage.nearest if screened else passage.dropped
-        if passage.connects:
-            dropped |= connection_options(fields)
-        forwarded = [(b"host", host), *[field for field in fields if field[0] not in dropped]]
-    else:
-        forwarded = _weighed(fields, host, method, screened=screened)
-    forwarded += sender_fields(host if authority is None else authority, client, scheme, forwarded_for)
-    forwarded.append((b"via", via))  # RFC 9110 §7.6.3
-    return forwarded
-
-
-def _weighed(fields: Sequence[Field], host: bytes, method: bytes, *, screened: bool) -> Fields:
-    """The fields of a received request that go on, behind the Host field that is sent."""
-    named = dict(fields)
-    if b"content-length" in named or b"expect" in named:
+    passage = passage or passage_of(tuple([name for name, _ in fields]))
+    dropped = passage.nearest if screened else passage.dropped
+    if not passage.is_plain:
         fields = framed_anew(fields)
-    dropped = {b"host"} | HOP_BY_HOP.intersection(named)
-    if odd := named.keys() - _ORDINARY:
-        untrusted = _untrusted(odd, method)
-        dropped |= {name for name in untrusted if _tells_the_sender(name[:64])} if screened else untrusted
-    if b"connection" in named:
+        if method not in _READING:
+            dropped -= _FOR_UNSAFE
+    if passage.connects:
         dropped |= connection_options(fields)
     forwarded = [(b"host", host), *[field for field in fields if field[0] not in dropped]]
-    if b"transfer-encoding" in named:
+    if passage.is_chunked:
         # RFC 9112 §6.3: Transfer-Encoding overrides Content-Length, and the coding is this hop's own.
         forwarded = [field for field in forwarded if field[0] != b"content-length"]
         forwarded.append((b"transfer-encoding", b"chunked"))
+    forwarded += sender_fields(host if authority is None else authority, client, scheme, forwarded_for)
+    forwarded.append((b"via", via))  # RFC 9110 §7.6.3
     return forwarded
 
 

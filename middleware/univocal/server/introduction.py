@@ -16,8 +16,8 @@ from ipaddress import ip_address
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from univocal.judge.trust import Networks, within
+from univocal.server.clients import INTRODUCED
 from univocal.server.listener import Listener, Newcomer
-from univocal.server.peer import INTRODUCED
 from univocal.server.turn import ServerState
 
 End: TypeAlias = tuple[str, int]

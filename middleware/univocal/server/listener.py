@@ -15,8 +15,7 @@ from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields, Received, values
 from univocal.http.problem import Problem, problem
 from univocal.judge.trust import Networks, within
-from univocal.server.clients import Clients
-from univocal.server.peer import ClientPeer, Delivery, Refusal, peer_of
+from univocal.server.clients import ClientPeer, Clients, Delivery, Refusal, peer_of
 from univocal.server.turn import ServerState, Service
 
 READ_LIMITS: Final = ReadLimits()

@@ -20,8 +20,8 @@ from typing import Any, Final, cast
 
 from univocal.http.authority import DEFAULT_PORTS, parse_authority
 from univocal.http.messages import ClientCertificate
+from univocal.server.clients import CERTIFICATE, INTRODUCED, SUITS
 from univocal.server.listener import Listener, Newcomer
-from univocal.server.peer import CERTIFICATE, INTRODUCED, SUITS
 from univocal.server.scheduler import A_TURN
 from univocal.server.turn import ServerState
 from univocal.uri.sites import Sites

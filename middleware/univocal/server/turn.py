@@ -43,7 +43,7 @@ from univocal.http.problem import Problem, fault, problem
 from univocal.http.upgrade import Line
 from univocal.judge.hits import Hit
 from univocal.judge.plan import Plan
-from univocal.server.peer import ClientPeer
+from univocal.server.clients import ClientPeer
 
 
 class ServerState(Protocol):
