@@ -17,7 +17,16 @@ from univocal.asgi.application import Application, Mounted, Passage
 from univocal.asgi.client import Reception, ScopeClient
 from univocal.asgi.glance import adds_date, at_a_glance
 from univocal.asgi.handlers import HandlerCall, Purges
-from univocal.asgi.messages import App, Receive, Scope, Send, WatchedSend, refuse_handshake, with_pairs
+from univocal.asgi.messages import (
+    App,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    WatchedSend,
+    refuse_handshake,
+    with_pairs,
+)
 from univocal.asgi.scope import AsgiRequest, below_root, request_line, respell
 from univocal.cache.decide import Refuse, Reuse, revalidation
 from univocal.cache.rules import Rules
@@ -27,13 +36,14 @@ from univocal.engine.exchange import Exchange
 from univocal.engine.outcome import Outcome, Times
 from univocal.engine.purge import Purged, carry_out
 from univocal.http.client_counts import client_name
-from univocal.http.errors import ConfigurationError, RefusedError
-from univocal.http.forward import framed_anew
+from univocal.http.errors import ConfigurationError, RefusedError, status_of
+from univocal.http.fields import without
+from univocal.http.forward import HOP_BY_HOP, end_to_end, framed_anew
 from univocal.http.messages import Received
 from univocal.http.problem import fault, problem
 from univocal.http.upgrade import WEBSOCKET
 from univocal.judge.admission import Admission, Gate
-from univocal.judge.orders import Order, entries_of, ordered
+from univocal.judge.orders import PURGES, Order, entries_of, ordered
 from univocal.judge.plan import Plan
 from univocal.judge.runtime import Access, Runtime
 from univocal.judge.trust import LOOPBACK, Family, Networks, family_named, networks
@@ -48,11 +58,6 @@ from univocal.uri.sites import Sites
 
 if TYPE_CHECKING:
     from univocal.forward.upstream import Forwarding
-from univocal.asgi.messages import Message
-from univocal.http.errors import status_of
-from univocal.http.fields import without
-from univocal.http.forward import HOP_BY_HOP, end_to_end
-from univocal.judge.orders import PURGES
 
 REFUSED: Final = "univocal.refused"
 """The ASGI extension that tells of a refusal: {"status", "reason", "reasons", "target"}."""

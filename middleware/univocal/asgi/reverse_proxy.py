@@ -10,25 +10,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from univocal.asgi.client import Reception, ScopeClient
 from univocal.asgi.messages import DENIAL, Message, Receive, Scope, Send, denial, with_pairs
-from univocal.asgi.scope import CANONICAL
+from univocal.asgi.scope import CANONICAL, request_line
 from univocal.forward.upstream import Forwarding, Upstream
-from univocal.http.fields import without
+from univocal.http.errors import RefusedError
+from univocal.http.fields import first, without
 from univocal.http.messages import Fields, Response, values
-from univocal.http.roles import OriginRequest, Watch
+from univocal.http.problem import fault, problem
+from univocal.http.references import ReferenceMap
+from univocal.http.roles import Content, OriginRequest, UnderWay, Watch
 from univocal.http.upgrade import WEBSOCKET, Switching
 from univocal.origin.server import OriginServer, Transport
 from univocal.origin.timeouts import Timeouts
-from univocal.uri.target import Canonical
+from univocal.uri.target import Canonical, origin_target, reference_map
 
 if TYPE_CHECKING:
     from univocal.origin.websocket import Closed, OriginSocket
-from univocal.asgi.scope import request_line
-from univocal.http.errors import RefusedError
-from univocal.http.fields import first
-from univocal.http.problem import fault, problem
-from univocal.http.references import ReferenceMap
-from univocal.http.roles import Content, UnderWay
-from univocal.uri.target import origin_target, reference_map
 
 
 def relayed_request(
