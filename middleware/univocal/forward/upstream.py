@@ -72,10 +72,10 @@ class Attempt:
 
     def ask(self, member: Member[OriginServer] | None) -> None:
         """Ask an origin server that the balance gave; None if all are down."""
-        self._member = member
         if member is None:
             self._answer.fail(_all_down(self._balance))
             return
+        self._member = member
         server, request = member.server, self._request
         fields, upgrade = request.fields, request.received.upgrade
         if request.own_host:
@@ -94,7 +94,7 @@ class Attempt:
             request.bond,
             self._upstream.timeouts,
         )
-        if self._member is member:  # else it is over, or went on to another, within the call
+        if self._asks(member):  # else it is over, or went on to another, within the call
             self._pending = pending
 
     # Called by the flight.
@@ -200,6 +200,10 @@ class Attempt:
         request = self._request
         fields = switching_fields(request.received.upgrade, request.fields, response.fields)
         return Switching(response.status, fields, response.line)
+
+    def _asks(self, member: Member[OriginServer]) -> bool:
+        # By itself: in `ask` the attribute is known to be no None, and compiled code insists on that.
+        return self._member is member
 
     def _may_be_repeated(self, pending: Pending | None) -> bool:
         has_content = self._request.content is not None
