@@ -466,7 +466,7 @@ class Http2Connection(ClientConnection):
             b"2",
             introduced=peer.introduced,
             certificate=peer.certificate,
-            listener=self._listener.name,
+            listener=self.listener.name,
         )
         if is_complete and head.method == b"GET" and self._at_a_glance(number, head, received, now):
             return
