@@ -145,7 +145,11 @@ server {{
     if ($host = a.example) {{ return 301 https://$host$request_uri; }}
     listen 80; server_name a.example; return 404;
 }}
-server {{ listen 80; server_name www.a.example; return 301 https://a.example$request_uri; }}
+server {{ listen 80; server_name www.a.example *.b.example; return 301 https://a.example$request_uri; }}
+server {{
+    listen 80; server_name c.example; location /.well-known/acme-challenge/ {{ root /acme; }}
+    location / {{ return 301 https://a.example$request_uri; }}
+}}
 """
 
 
@@ -153,8 +157,14 @@ def test_certificates_redirects_and_aliases_are_written(tmp_path):
     for name in ("cert.pem", "key.pem"):
         (tmp_path / name).write_text("")
     result = imported(CERTBOT.format(PASS), str(tmp_path / "nginx.conf"))
-    (site,) = result.sites
-    assert (site["hosts"], site["aliases"], site["alias_answer"]) == (["a.example"], ["www.a.example"], 301)
+    site, moved = result.sites
+    names = ["www.a.example", "c.example"]
+    assert (site["hosts"], site["aliases"], site["alias_answer"]) == (["a.example"], names, 301)
+    assert (moved["hosts"], moved["routes"][0]["redirect"]) == (
+        ["*.b.example"],
+        "https://a.example{path}{query}",
+    )
+    assert any("acme-challenge/: univocal sends" in each.text for each in result.notes)
     assert result.server["listen"] == "0.0.0.0:80"
     assert result.server["listen_tls"] == "0.0.0.0:443"
     assert result.server["https_redirect"]
@@ -226,13 +236,16 @@ def test_hashes_that_univocal_cannot_check_close(tmp_path):
         ("proxy_cache c; proxy_cache_bypass $http_pragma;", {}),
         ("proxy_cache c; proxy_no_cache $http_authorization;", {"bypass": ["*"]}),
         ("proxy_cache c; proxy_no_cache $skip;", {"bypass": ["*"]}),
+        ("proxy_cache c; proxy_no_cache $mapped; proxy_cache_bypass $mapped;", {"bypass_cookies": ["a"]}),
+        ("proxy_cache c; proxy_no_cache $constant;", {"bypass": ["*"]}),
         ("proxy_cache c; proxy_cache_key $host$request_uri;", {}),
         ("proxy_cache c; proxy_cache_key $host$request_uri$cookie_user;", {"bypass_cookies": ["user"]}),
         ("proxy_cache c; proxy_cache_key $host$request_uri$http_x_user;", {"bypass": ["*"]}),
     ],
 )  # fmt: skip
 def test_rules_of_caching_keep_people_apart(directives, cache):
-    (site,) = imported(f"server {{ {directives} {PASS} }}").sites
+    maps = "map $cookie_a $mapped { default 1; '' 0; } map $cookie_a $constant { default 0; '' 0; }"
+    (site,) = imported(f"{maps} server {{ {directives} {PASS} }}").sites
     assert site.get("cache", {}) == cache
 
 
@@ -305,6 +318,7 @@ def test_requests_under_way_are_bounded_as_connections_are():
     result = imported(f"http {{ {zone} server {{ limit_conn a 5; {PASS} }} }}")
     assert result.server["max_requests_per_client"] == 5
     assert questions(result) == []
+    assert any("for all requests of a client" in each.text for each in result.notes)
 
 
 def test_expires_and_an_added_field_are_one_cache_control():

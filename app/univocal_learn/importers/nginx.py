@@ -11,6 +11,7 @@ from univocal.judge.profiles import builtin_profiles
 from univocal.uri.profile import parse
 from univocal_app.config.sites import is_tested
 from univocal_learn.importers.imported import Imported, Note, Source, Table
+from univocal_learn.importers.nginx_caching import cookies_of_maps
 from univocal_learn.importers.nginx_directives import TAKEN, closes, is_refusal
 from univocal_learn.importers.nginx_files import directives_of
 from univocal_learn.importers.nginx_locations import (
@@ -88,6 +89,7 @@ class _Import:
         ]
         if any(each.name in _OF_A_SERVER for each in self._directives):
             outside = []  # they are read as those of the one server
+        cookies_of_maps(self._directives)
         settings = BlockSettings(zones).inside(http, outside)
         trusted = self._trusted(settings)
         settings = replace(settings, believed=trusted)
@@ -102,6 +104,8 @@ class _Import:
         moved = [server for server in self._picked if moving[id(server)] is not None]
         aliases = {id(server): host for server in moved if (host := moving[id(server)])}
         for server in moved:
+            text = "univocal sends these requests to the site's own origin server"
+            self._notes += [note(each, text) for each in server.kept]
             if id(server) in aliases:
                 self._add_aliases(server, aliases[id(server)])
         server_table = {
@@ -302,9 +306,20 @@ class _Import:
                 made["alias_answer"] = 301
                 self._writer.replace(site, made)
                 self._sockets = [(made if own is site else own, sockets) for own, sockets in self._sockets]
+                self._add_moved(server, host, [each for each in server.exact if each not in names], made)
                 return
         text = f"it sends clients to {host}, which no site here has: these hosts are refused (421)"
         self._notes.append(Note(server.line, text, is_open_question=True, file=server.directive.file))
+
+    def _add_moved(self, server: Server, host: str, rest: list[str], to: Table) -> None:
+        """Have the names of a server that are no aliases as a site of their own, which redirects."""
+        hosts = [name for name in rest if name not in to["hosts"]]
+        url = {"redirect": f"https://{host}{{path}}{{query}}"}
+        route = Mapped("/", None, "canonical", server.line, redirect=url)
+        site = self._writer.add(server.line, hosts, [route], "site") if hosts else None
+        if site is not None:
+            own = next(sockets for each, sockets in self._sockets if each is to)
+            self._sockets.append((site, own))
 
     def _listeners(self, redirecting: list[Server]) -> dict[str, Any]:
         """Where univocal listens, with certificates where they are here, and the redirect to https."""
@@ -386,11 +401,15 @@ class _Import:
                 if table.get("max_body") == largest:
                     del table["max_body"]
         counts = [
-            int(each.arguments[1])
+            (int(each.arguments[1]), each)
             for each in _all(self._directives, "limit_conn")
             if len(each.arguments) == 2 and each.arguments[0] in zones and each.arguments[1].isdigit()
         ]
-        fewest = {"max_requests_per_client": min(counts)} if counts else {}
+        least, limit = min(counts, key=lambda count: count[0], default=(0, None))
+        fewest = {"max_requests_per_client": least} if limit is not None else {}
+        if limit is not None and not any(limit is each for each in self._everywhere):
+            text = "max_requests_per_client holds for all requests of a client, not for this place alone"
+            self._notes.append(note(limit, text))
         return {"max_body": largest, **fewest}
 
 

@@ -73,6 +73,33 @@ def cache_table(caching: Caching, notes: list[Note], *, is_guarded: bool) -> Tab
     return {**ttl, **grace, **({"bypass_cookies": sorted(cookies)} if cookies else {})}
 
 
+def cookies_of_maps(directives: Sequence[Directive]) -> None:
+    """Have conditions of caching name the cookie that a map asks for, in the place of the map's variable."""
+    every = list(_each(directives))
+    cookies = {each.arguments[1]: each.arguments[0] for each in every if _asks_for_a_cookie(each)}
+    for directive in every:
+        if directive.name in {"proxy_no_cache", "proxy_cache_bypass"}:
+            directive.arguments = [cookies.get(argument, argument) for argument in directive.arguments]
+
+
+def _each(directives: Sequence[Directive]) -> Iterator[Directive]:
+    for directive in directives:
+        yield directive
+        yield from _each(directive.block or [])
+
+
+def _asks_for_a_cookie(directive: Directive) -> bool:
+    """Tell whether a directive is a map whose value is false where a cookie is absent, and true elsewhere."""
+    if (
+        directive.name != "map"
+        or len(directive.arguments) != 2
+        or not _COOKIE.fullmatch(directive.arguments[0])
+    ):
+        return False
+    values = {each.name: each.arguments in (["0"], [""]) for each in directive.block or []}
+    return values.pop("", False) and "default" in values and not any(values.values())
+
+
 def _conditions(caching: Caching) -> Iterator[Directive]:
     yield from caching.listed("proxy_no_cache")
     yield from caching.listed("proxy_cache_bypass")

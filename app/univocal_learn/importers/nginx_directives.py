@@ -157,7 +157,8 @@ def _in_lua(*phases: str) -> list[str]:
 
 
 _WHY: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("rewrite", "if", "set", "map", "try_files", "break"), _REWRITES),
+    **dict.fromkeys(("rewrite", "if", "set", "try_files", "break"), _REWRITES),
+    "map": "no setting has maps: the notes name the directives in which its variable counts",
     **dict.fromkeys(("return", "root", "alias", "index", "autoindex", "fastcgi_pass", "uwsgi_pass"), _SERVES),
     **dict.fromkeys(("scgi_pass", "grpc_pass", "memcached_pass", "random_index", "empty_gif"), _SERVES),
     **dict.fromkeys(("auth_request", "auth_jwt", "internal", "limit_except", "ssl_verify_client"), _GUARDS),

@@ -106,6 +106,12 @@ class Server:
         others = {host for _, host in known}
         return others.pop() if len(known) == 1 and not others & own else None
 
+    @property
+    def kept(self) -> list[Directive]:
+        """The locations of a server that redirects all else: those of ACME challenges."""
+        locations = [each for each in self.block if each.name == "location" and each.arguments != ["/"]]
+        return [] if any(each.name == "return" for each in self.block) else locations
+
     def _answers(self) -> list[Directive]:
         """The directives that answer every request, where nothing else does."""
         returns = [each for each in self.block if each.name == "return"]
