@@ -72,6 +72,22 @@ def test_a_password_is_asked_for(serve: Fixture, users: Path, origin: Any) -> No
     assert origin.seen == []
 
 
+@pytest.mark.parametrize("guard", ['basic = "users"', 'deny = ["127.0.0.1"]', 'rate = "1/h burst 1"'])
+def test_an_alias_leads_on_before_a_guard_asks(serve: Fixture, users: Path, origin: Any, guard: str) -> None:
+    get = serve(f'aliases = ["www.en.example"]\nalias_answer = 301\n[sites.access]\n{guard}\n')
+    for fields in ((), (basic("anna", "cat"),), ("Cache-Control: only-if-cached",)):
+        moved = get("http://www.en.example/a?b", *fields)
+        assert (moved.status, moved.value("location")) == (301, "http://en.example/a?b")
+    upgrade = (
+        "Connection: Upgrade",
+        "Upgrade: websocket",
+        "Sec-WebSocket-Key: a",
+        "Sec-WebSocket-Version: 13",
+    )
+    assert get("http://www.en.example/a", *upgrade).status in {301, 401, 403, 429}
+    assert origin.seen == []
+
+
 def test_what_is_stored_serves_all_who_pass(serve: Fixture, users: Path, origin: Any) -> None:
     get = serve('[sites.access]\nbasic = "users"\n')
     assert get("/a", basic("anna", "cat")).status == 200

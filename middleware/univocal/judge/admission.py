@@ -180,8 +180,10 @@ class Gate:
             access = self._enter(received, fields, peer, canonical, entered)
             if isinstance(access, Denial):
                 refused = _refused(received, fields, runtime, peer, (access.reason,))
-                # Content comes while a challenge is met.
-                return replace(refused, denial=access, settings=settings)
+                # Content comes while a challenge is met. An alias leads on to where the guard asks.
+                leads = canonical.redirect and not canonical.leads_to
+                known = canonical if leads else None
+                return replace(refused, denial=access, settings=settings, canonical=known)
             fields, user, only, grant = access
         edits = settings.edits
         is_own = grant or edits.named_request is not None or edits.named_response is not None
