@@ -34,6 +34,8 @@ class LogStream(Protocol):
 
     def flush(self) -> None: ...
 
+    def fileno(self) -> int: ...
+
     def close(self) -> None: ...
 
 
@@ -144,10 +146,23 @@ class AccessLog:
             self._stream.flush()
         except (OSError, ValueError):
             if 0 < written < len(lines) and lines[written - 1 : written] != b"\n":
-                # Whole lines are lost: should there be room again, this one ends first.
-                rest = lines[written : lines.index(b"\n", written) + 1]
-                self._waiting, self._octets = [rest], len(rest)
+                # Whole lines are lost: should there be room again, this one ends first. In a file of ours it
+                # begins anew then, since another process may write before.
+                begun = lines.rfind(b"\n", 0, written) + 1
+                rest = lines[begun if self._took_back(written - begun) else written :].partition(b"\n")[0]
+                self._waiting, self._octets = [rest + b"\n"], len(rest) + 1
             raise
+
+    def _took_back(self, octets: int) -> bool:
+        """Remove the bytes that were written last, while no other process writes; False: they stay."""
+        if self._file is None:
+            return False
+        try:
+            number = self._stream.fileno()
+            os.ftruncate(number, os.fstat(number).st_size - octets)
+        except OSError:  # no regular file
+            return False
+        return True
 
     def reopen(self) -> None:
         """Write what waits, and open the file anew; where that fails, the old one goes on."""

@@ -495,6 +495,28 @@ async def test_a_cut_line_is_ended_when_room_returns(
     assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]  # it fails, and it is back
 
 
+async def test_a_cut_line_in_a_file_leaves_others_whole(tmp_path: Path) -> None:
+    """Of two processes that write to it, the other one may be the first to find room."""
+    file = tmp_path / "a.log"
+
+    class Full(io.FileIO):
+        takes = iter((300, 0))
+
+        def write(self, octets: Any) -> int:
+            taken = next(self.takes, -1)
+            if taken == 0:
+                raise OSError(28, "No space left on device")
+            return super().write(octets if taken == -1 else octets[:taken])
+
+    with Full(file, "ab") as full, io.FileIO(file, "ab") as other:
+        first, second = (AccessLog(each, as_json, file=str(file)) for each in (full, other))
+        for log, number in ((first, 201), (first, 202), (second, 203), (first, 204)):
+            log(numbered(number))
+            if number > 201:
+                log.flush()
+        assert [json.loads(line)["status"] for line in file.read_text().splitlines()] == [203, 201, 204]
+
+
 async def test_a_stream_that_would_block_is_one_that_fails(caplog: pytest.LogCaptureFixture) -> None:
     class Blocking(io.BytesIO):
         def write(self, _: Any) -> Any:

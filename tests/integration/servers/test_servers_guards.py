@@ -224,6 +224,17 @@ def test_a_profile_folds_file_names_as_its_server_does(server, built_in):
     assert bytes(folded) or profile.name == "rack"
 
 
+@pytest.mark.parametrize("server", ["Fastify"], indirect=True)
+def test_fastify_has_two_files_where_a_url_is_one(server, built_in):
+    """RFC 3986 §6.2.2.1: the case of an escape means nothing. Such a file's own URL is "/u%252cb"."""
+    for name in ("u%2Cb", "u%2cb"):
+        (server.files / name).write_text(name)
+    for target, name in ((b"/u%2Cb", b"u%2Cb"), (b"/u%2cb", b"u%2cb"), (b"/u%252cb", b"u%2cb")):
+        assert server.client.one(target).body == name
+    canonical = [canonical_target(each, built_in["fastify"]) for each in (b"/u%2cb", b"/u%252cb")]
+    assert canonical == [b"/u%2Cb", b"/u%252cb"]
+
+
 # The gate
 
 
