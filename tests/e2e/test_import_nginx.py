@@ -454,6 +454,7 @@ KINDS = (
         ("synapse", 1, set[str]()),
         ("wordpress", 0, set[str]()),
         ("sentry", 1, set[str]()),
+        ("shop", 1, set[str]()),
     ],
 )
 def test_files_of_well_known_programs_serve_what_nginx_serves(
@@ -463,6 +464,7 @@ def test_files_of_well_known_programs_serve_what_nginx_serves(
     text = (PUBLIC / f"{name}.conf").read_text()
     port, secure = free_port(), free_port()
     Authority(tmp_path).issue("cert", "DNS:*.example")
+    (tmp_path / "users").write_text("ann:$2y$05$1SYVX0xjFJTuyaOr8eG9AOy/hQyPtP0Ji1qGP3ppbWu.jHRBYGgZ6\n")
     for word, value in {"HOME": tmp_path, "PORT": port, "SECURE": secure, "ORIGIN": echo}.items():
         text = text.replace(word, str(value))
     conf = CONFIGURATION.format(home=tmp_path, servers=text)
