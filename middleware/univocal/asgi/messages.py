@@ -9,7 +9,7 @@ from typing import Final
 from starlette.types import ASGIApp as App
 from starlette.types import Message, Receive, Scope, Send
 
-from univocal.engine.outcome import Outcome, Times
+from univocal.engine.outcome import Account, Outcome
 from univocal.http.messages import Fields
 from univocal.http.problem import Problem, problem
 from univocal.judge.admission import Admission
@@ -78,33 +78,30 @@ class WatchedSend:
 
     def __init__(self, send: Send, begun: tuple[float, float]) -> None:
         self._send = send
-        self._begun, self._ticks = begun
-        self._first = 0.0
-        self._status = self._octets = 0
+        self._account = Account(begun, ())
 
     async def __call__(self, message: Message) -> None:
         """Send a message."""
         match message["type"]:
             case "websocket.accept":
                 self._start(101)
-            case "websocket.close" if not self._status:
+            case "websocket.close" if not self._account.status:
                 self._start(403)  # ASGI: the server's own refusal
             case "websocket.http.response.start" | "http.response.start":
                 self._start(message["status"])
             case "websocket.http.response.body" | "http.response.body":
-                self._octets += len(message.get("body", b""))
+                self._account.octets += len(message.get("body", b""))
             case "websocket.send":
                 text: str | None = message.get("text")
-                self._octets += len(message["bytes"] if text is None else text.encode())
+                self._account.octets += len(message["bytes"] if text is None else text.encode())
         await self._send(message)
 
     def _start(self, status: int) -> None:
-        self._status, self._first = status, time.perf_counter()
+        self._account.status, self._account.first = status, time.perf_counter()
 
     def outcome(self, admission: Admission, refused: Sequence[str]) -> Outcome:
         """The outcome of the handshake, or of the WebSocket that it opened; `refused` are the reasons."""
-        now = time.perf_counter()
-        handling = Handling(detail=refused[0]) if refused else Handling(fwd="bypass")
-        times = Times(self._begun, (self._first or now) - self._ticks, now - self._ticks)
-        reasons = tuple(refused) or admission.reasons
-        return Outcome.of(admission, handling, self._status, self._octets, times, reasons)
+        account = self._account
+        account.handling = Handling(detail=refused[0]) if refused else Handling(fwd="bypass")
+        account.reasons = tuple(refused) or admission.reasons
+        return account.outcome(admission)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from types import TracebackType
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from univocal.cache.decide import Forward, Refuse, Reuse, Validate, reuse_on_error
 from univocal.cache.forms import forms_of, ranged, streamed, with_vary
@@ -25,6 +25,7 @@ from univocal.engine.flight import Flight
 from univocal.engine.landing import Relayed, Renewed, Shared
 from univocal.engine.outcome import Account
 from univocal.engine.purge import Purged, carry_out
+from univocal.forward.tunnel import Tunnel
 from univocal.http.client_counts import client_name
 from univocal.http.errors import RefusedError
 from univocal.http.field_edits import FieldEdits, for_request
@@ -35,12 +36,12 @@ from univocal.http.messages import Fields, Request, Response, values
 from univocal.http.problem import Problem, problem
 from univocal.http.roles import Client, Content, Due, Origin
 from univocal.http.tables import moves
+from univocal.http.upgrade import WEBSOCKET, Line, Switching
 from univocal.judge.access import Challenge, Entered
 from univocal.judge.admission import Admission, facts_of
 from univocal.judge.cache_status import Handling, cache_status
-from univocal.judge.dialects import unknown_field
 from univocal.judge.forward_auth import Answered, Grant, Question, Ruling
-from univocal.judge.orders import Order
+from univocal.judge.orders import Order, unknown_field
 from univocal.store.loans import Loan
 from univocal.store.memory import MemoryStore
 from univocal.uri.target import Canonical, reference
@@ -926,3 +927,57 @@ def _with_link(fields: Fields, admission: Admission, canonical: Canonical) -> Fi
 def _announces_canonical(admission: Admission, canonical: Canonical) -> bool:
     """Tell whether the client is told of the canonical URL: it asks for a page by another spelling."""
     return canonical.respelled and admission.request.method in FETCHED and not admission.received.upgrade
+
+
+class SwitchingClient(Client, Protocol):
+    """A client whose connection can become another protocol's."""
+
+    def switch(self, fields: Fields) -> Line:
+        """Send a 101, and give the connection away."""
+        ...
+
+
+class Handshake(Exchange):
+    """An exchange that may end as a tunnel; its Outcome is told when that ends."""
+
+    _tunnel: Tunnel | None = None
+
+    def cancel(self) -> None:
+        if self._tunnel is None:
+            super().cancel()
+        else:
+            self._tunnel.close()  # the end follows when the origin server has taken what was sent
+
+    def send_away(self) -> None:
+        """End the tunnel, if there is one, since this server goes down."""
+        if self._tunnel is not None:
+            self._tunnel.send_away()
+
+    def ended(self, error: BaseException | None) -> None:
+        super().ended(error if self._tunnel is None else None)  # a tunnel has no end but its connections'
+
+    def _end(self) -> None:
+        if self._tunnel is not None:
+            self._tunnel.close()
+            self._account.octets = self._tunnel.octets
+        super()._end()
+
+    def _relay(self, flight: Flight, response: Response) -> None:
+        if not isinstance(response, Switching):
+            super()._relay(flight, response)
+            return
+        runtime = self.admission.runtime
+        self._step = _MOVES[self._step, Step.RELAYING]
+        account, reader = self._account, self._wait.reader
+        account.handling = Handling(fwd="bypass")
+        account.status, account.first = response.status, time.perf_counter()
+        assert reader is not None
+        reader.resume()  # it hears of the end
+        near = cast("SwitchingClient", self._client).switch([*response.fields, *self._cache_status()])
+        self._tunnel = Tunnel(
+            near,
+            response.line,
+            self._engine.call_later,
+            silence=runtime.limits.upgrade_timeout,
+            frames=self.admission.received.upgrade.lower() == WEBSOCKET,
+        )

@@ -194,46 +194,6 @@ class Outcome:
         return self.noted.referrer
 
     @staticmethod
-    def of(
-        admission: Admission,
-        handling: Handling,
-        status: int,
-        octets: int,
-        times: Times,
-        reasons: tuple[str, ...],
-        failure: Failure | None = None,
-        purged: Purged | None = None,
-        server: str = "",
-        origin_seconds: float = 0.0,
-    ) -> Outcome:
-        """The outcome of a request that was admitted; `octets` of content were sent."""
-        received, canonical, peer = admission.received, admission.canonical, admission.peer
-        decision = admission.decision
-        site, host = canonical.site.name if canonical else "", ""
-        if reasons:
-            owner, host = admission.runtime.sites.owner(peer.hosts, peer.scheme)
-            site = site or owner
-        return Outcome(
-            site=site,
-            host=host,
-            noted=NotedFields.of(admission.request.fields, admission.user),
-            received=received,
-            canonical=canonical,
-            decision=None if received.method in PURGES or isinstance(decision, Order) else decision,
-            status=status,
-            bytes=octets,
-            times=times,
-            client=peer.client,
-            handling=handling,
-            reasons=reasons,
-            failure=failure,
-            purged=purged,
-            server=server,
-            origin_seconds=origin_seconds,
-            personal=_telling(admission) if handling.unstorable in _PERSONAL else NO_NAMES,
-        )
-
-    @staticmethod
     def of_hit(hit: Hit, received: Received, begun: float, seconds: float, alike: int = 1) -> Outcome:
         """The outcome of an ordinary hit that began at `begun`, in seconds since the epoch.
 
@@ -313,11 +273,6 @@ class Outcome:
         )
 
 
-def _telling(admission: Admission) -> frozenset[bytes]:
-    rules = admission.rules
-    return telling(admission.request.names, rules.ordinary, tells_cookies=rules.tells_cookies)
-
-
 _UNHANDLED: Final = Handling()
 
 
@@ -358,16 +313,33 @@ class Account:
         if self.recording is not None and not self.recording.stored:
             # The response was too large, it was cut, or a purge met it.
             handling = replace(handling, stored=False, unstorable=self.recording.unstorable)
-        times = Times(self.begun, (self.first or now) - self.ticks, now - self.ticks)
-        return Outcome.of(
-            admission,
-            handling,
-            self.status,
-            self.octets,
-            times,
-            self.reasons,
-            self.failure,
-            self.purged,
-            self.server,
-            self.origin_seconds,
+        received, canonical, peer = admission.received, admission.canonical, admission.peer
+        decision, reasons = admission.decision, self.reasons
+        site, host = canonical.site.name if canonical else "", ""
+        if reasons:
+            owner, host = admission.runtime.sites.owner(peer.hosts, peer.scheme)
+            site = site or owner
+        return Outcome(
+            site=site,
+            received=received,
+            canonical=canonical,
+            decision=None if received.method in PURGES or isinstance(decision, Order) else decision,
+            status=self.status,
+            bytes=self.octets,
+            times=Times(self.begun, (self.first or now) - self.ticks, now - self.ticks),
+            client=peer.client,
+            handling=handling,
+            reasons=reasons,
+            noted=NotedFields.of(admission.request.fields, admission.user),
+            host=host,
+            failure=self.failure,
+            purged=self.purged,
+            server=self.server,
+            origin_seconds=self.origin_seconds,
+            personal=_telling(admission) if handling.unstorable in _PERSONAL else NO_NAMES,
         )
+
+
+def _telling(admission: Admission) -> frozenset[bytes]:
+    rules = admission.rules
+    return telling(admission.request.names, rules.ordinary, tells_cookies=rules.tells_cookies)

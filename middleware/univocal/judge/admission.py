@@ -428,12 +428,10 @@ def _filled(
     grant: Grant | None = None,
 ) -> RouteSettings:
     """The settings with the changes of fields for this request alone."""
-    edits = settings.edits
-    if edits.named_request is not None or edits.named_response is not None:
-        edits = for_request(edits, facts_of(received, peer, canonical, user))
+    edits = for_request(settings.edits, facts_of(received, peer, canonical, user))
     if grant is not None and grant.fields:
         edits = granting(edits, grant.fields)
-    return settings if edits is settings.edits else replace(settings, edits=edits)
+    return replace(settings, edits=edits)
 
 
 def _alone(decision: Decision, method: bytes) -> Decision:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 
 from univocal.engine.engine import Engine
-from univocal.engine.exchange import Exchange
-from univocal.engine.handshake import Handshake
+from univocal.engine.exchange import Exchange, Handshake
 from univocal.http.messages import Fields, Received
 from univocal.http.pipe import NO_CONTENT
 from univocal.http.roles import Origin

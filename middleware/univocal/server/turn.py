@@ -34,7 +34,7 @@ from operator import itemgetter
 from types import TracebackType
 from typing import Any, Final, Protocol, TypeAlias
 
-from univocal.engine.handshake import Handshake
+from univocal.engine.exchange import Handshake
 from univocal.http.errors import lacks_memory
 from univocal.http.fields import imf_fixdate
 from univocal.http.messages import Field, Fields, Received
