@@ -26,7 +26,7 @@ import univocal
 from benchmarks.contents import BROWSER
 from univocal import CacheMiddleware, MemoryStore, Rules
 from univocal_app.config.tables import validate
-from univocal_app.run.assemble import assemble
+from univocal_app.run.assemble import House
 from univocal_app.run.listeners import Bound
 from univocal_app.run.serve import Serving
 
@@ -138,7 +138,7 @@ async def through_the_listener() -> dict[str, Counted]:
     origin = await asyncio.start_server(answer, "127.0.0.1", 0)
     port = origin.sockets[0].getsockname()[1]
     site = {"hosts": ["*"], "upstream": f"http://127.0.0.1:{port}", "profile": "rfc3986"}
-    house = assemble(validate({"server": {"access_log": "/dev/null"}, "sites": [site]}, "calls"), "calls")
+    house = House(validate({"server": {"access_log": "/dev/null"}, "sites": [site]}, "calls"), "calls")
     with socket.create_server(("127.0.0.1", 0)) as bound:
         serving = Serving([house.front(Bound(bound))], house.start, house.aclose)
         ready = asyncio.Event()

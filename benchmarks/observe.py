@@ -39,7 +39,7 @@ from univocal_app.config.tables import validate
 from univocal_app.observe.accesslog import open_log
 from univocal_app.observe.figures import Figures
 from univocal_app.processes.commons import Commons
-from univocal_app.run.assemble import House, assemble
+from univocal_app.run.assemble import House
 from univocal_app.run.listeners import Bound
 
 HERE = "benchmarks/observe.py"
@@ -146,7 +146,7 @@ async def hit(pages: int, calls: int) -> tuple[float, float]:
     server = await asyncio.get_running_loop().create_server(Page, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     site = {"hosts": ["*"], "upstream": f"http://127.0.0.1:{port}"}
-    house = assemble(validate({"server": {"access_log": "off"}, "sites": [site]}, HERE), HERE)
+    house = House(validate({"server": {"access_log": "off"}, "sites": [site]}, HERE), HERE)
     connection, audience = await connected(house, pages), house.proxy.engine.audience
     drawn = random.Random(1)
     requests = [get(min(int(drawn.paretovariate(1.0)), pages) - 1) for _ in range(calls)]

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Final
 
+from univocal.http import errors
 from univocal.uri.profile import Profile
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")  # a key without quotation marks
@@ -87,3 +88,11 @@ def stamped(level: str, text: str, seconds: float | None = None) -> str:
     moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at))
     before = f"{moment}.{int(at * 1000) % 1000:03d}Z {level} univocal: "
     return "\n".join(before + line for line in text.splitlines() or [""])
+
+
+def version_text() -> str:
+    """The program's name, its version, and whether the library is compiled or pure."""
+    from importlib.metadata import version  # noqa: PLC0415 - slow, and for this alone
+
+    form = "pure" if errors.__file__.endswith(".py") else "compiled"
+    return f"univocal {version('univocal')} ({form})"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from univocal_app.config.changes import FIXED, changes, value_at
 from univocal_app.config.tables import Configuration, validate
+from univocal_app.run.reload import FIXED, changes, value_at
 
 SITE = {"hosts": ["en.example"], "upstream": "http://127.0.0.1:1"}
 OTHER = {"hosts": ["de.example"], "upstream": "http://127.0.0.1:2"}

@@ -19,8 +19,8 @@ from univocal.http.errors import RefusedError
 from univocal.http.messages import Received
 from univocal.judge.access import OwnRates, Rate, Restriction, rate_of, verdict
 from univocal.judge.trust import Peer, networks
-from univocal_app.run import user_files
-from univocal_app.run.user_files import UserFile
+from univocal_app.run import restrictions
+from univocal_app.run.restrictions import UserFile
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ async def test_requests_with_one_password_wait_for_one_verdict(
     users: UserFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = list[bytes]()
-    monkeypatch.setattr(user_files, "_is_right", lambda password, _: asked.append(password) or True)
+    monkeypatch.setattr(restrictions, "_is_right", lambda password, _: asked.append(password) or True)
     right = credentials("anna", "cat")
     assert await asyncio.gather(*(users.verify(right) for _ in range(20))) == [True] * 20
     assert asked == [b"cat"]
@@ -208,7 +208,7 @@ async def test_an_unknown_name_costs_as_much_and_has_no_access(
     users: UserFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = list[bytes]()
-    monkeypatch.setattr(user_files, "_is_right", lambda password, _: asked.append(password) or True)
+    monkeypatch.setattr(restrictions, "_is_right", lambda password, _: asked.append(password) or True)
     assert await users.verify(credentials("bert", "cat")) is False
     assert asked == [b"cat"]
 

@@ -18,7 +18,6 @@ from univocal.http.messages import Received
 from univocal.judge.cache_status import Handling
 from univocal_app.observe.families import BOUNDS
 from univocal_app.observe.figures import Figures
-from univocal_app.observe.metrics import Metrics
 from univocal_app.observe.series import FINE_BOUNDS
 from univocal_app.observe.stats import Stats
 from univocal_app.processes.commons import Commons
@@ -71,7 +70,7 @@ OUTCOMES = st.lists(
 
 def told(figures: Figures, name: str) -> float:
     """The sum of a metric over all its labels."""
-    text = Metrics(figures).exposition()[0].decode()
+    text = figures.exposition()[0].decode()
     return sum(float(value) for value in re.findall(rf"(?m)^{name}(?:\{{[^}}]*\}})? (\S+)$", text))
 
 
@@ -170,7 +169,7 @@ def test_figures_of_many_sites_stay_in_their_seconds() -> None:
 def test_a_confirmed_response_is_revalidated(handling: Handling, label: str) -> None:
     figures = Figures(MemoryStore())
     figures(outcome(handling=handling))
-    text = Metrics(figures).exposition()[0].decode()
+    text = figures.exposition()[0].decode()
     assert f'univocal_requests_total{{cache="{label}",site="en.example",status="2xx"}} 1.0' in text
 
 

@@ -18,14 +18,12 @@ from univocal.http.messages import Received
 from univocal.judge.hits import Hit, Tally
 from univocal.judge.plan import plan_of
 from univocal.judge.request_ids import RequestIds
-from univocal_app.observe import hit_lines
 from univocal_app.observe.accesslog import AccessLog, Outlet
-from univocal_app.observe.hit_lines import hit_lines_of, seconds_text
-from univocal_app.observe.log_lines import LONGEST, PAGES, form_of
+from univocal_app.observe.log_lines import LONGEST, PAGES, HitLines, form_of, seconds_text
 
 FORMS = {each: form_of(each) for each in ("json", "combined", "cached", "{target} {client} {user_agent}")}
 # Remembered for the whole of the tests, as a server does.
-LINES = {each: hit_lines_of(form) for each, form in FORMS.items()}
+LINES = {each: HitLines(form) for each, form in FORMS.items()}
 NAMES = b"host", b"user-agent", b"referer"
 NOW = 1_700_000_000.25
 HOSTILE = b'/a"\\\x1b[2J\r\n\x00\xff{url}'
@@ -139,8 +137,7 @@ def test_the_combined_line_of_a_hit() -> None:
 
 @pytest.mark.parametrize("form", ["json", "combined", "cached"])
 def test_many_pages_and_clients_take_bounded_memory(form: str) -> None:
-    (hit, received), lines = HITS[0], hit_lines_of(FORMS[form])
-    assert isinstance(lines, hit_lines.QuickHitLines)
+    (hit, received), lines = HITS[0], HitLines(FORMS[form])
     for number in range(2 * PAGES + 1):
         other = dataclasses.replace(hit, client=f"192.0.2.{number}", tally=Tally(hit.canonical))
         lines.line(other, received, NOW, 1e-5)
@@ -150,8 +147,7 @@ def test_many_pages_and_clients_take_bounded_memory(form: str) -> None:
 
 
 def test_what_is_long_is_not_remembered() -> None:
-    (hit, _), lines = HITS[0], hit_lines_of(FORMS["json"])
-    assert isinstance(lines, hit_lines.QuickHitLines)
+    (hit, _), lines = HITS[0], HitLines(FORMS["json"])
     received = Received(b"GET", b"/" + b"\xff" * 1000)
     lines.line(dataclasses.replace(hit, client="x" * 1000), received, NOW, 1e-5)
     assert not lines._pages

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client.process_collector import ProcessCollector
 
 from univocal_app.observe.families import CPU, FAMILIES
-from univocal_app.observe.process_figures import process_figures
+from univocal_app.observe.figures import process_figures
 
 
 def test_the_figures_are_those_of_prometheus_client() -> None:

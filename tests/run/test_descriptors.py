@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from univocal_app.run.descriptors import raise_limit, share
+from univocal_app.run.listeners import raise_limit, share
 
 
 @pytest.mark.parametrize(

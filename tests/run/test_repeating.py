@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from univocal_app.run.repeating import Repeating
+from univocal_app.run.serve import Repeating
 
 
 class Later:

@@ -21,7 +21,7 @@ from univocal_app.observe.families import EVICTIONS
 from univocal_app.processes.commons import Commons
 from univocal_app.processes.lifeline import hold
 from univocal_app.run import worker as module
-from univocal_app.run.assemble import House, assemble
+from univocal_app.run.assemble import House
 from univocal_app.run.worker import Worker
 from univocal_app.run.worker_client import read_objection, read_row
 
@@ -35,7 +35,7 @@ class Parent:
     """The parent, and a worker that listens to it."""
 
     def __init__(self, directory: Path) -> None:
-        self.house: House = assemble(CONFIGURATION, "test", Commons(directory, "1"))
+        self.house: House = House(CONFIGURATION, "test", Commons(directory, "1"))
         self.ended = self.beats = 0
         self.worker = Worker(self.house, self._end)
         transport = httpx.ASGITransport(app=self.worker.application)  # type: ignore[arg-type]
@@ -105,7 +105,7 @@ async def test_it_ends_with_its_parent(parent: Parent) -> None:
 async def test_its_figures_are_written_before_it_reports(parent: Parent) -> None:
     parent.house.proxy.engine.audience.announce(outcome())
     assert await parent.orders("/look") == []
-    (numbers,) = parent.house.metrics.figures.each()
+    (numbers,) = parent.house.figures.each()
     assert numbers[EVICTIONS,] == [0]
     assert "univocal_sent_bytes" in {name for name, *_ in numbers}
 

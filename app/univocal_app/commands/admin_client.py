@@ -43,18 +43,15 @@ class AdminClient:
 
     def get(self, path: str) -> Any:
         """The JSON of an answer. Raises AdminError."""
-        try:
-            with self._ask("GET", path) as response:
-                return json.loads(response.read())
-        except (OSError, http.client.HTTPException) as error:
-            raise self._silent(error) from None
-        except ValueError:
-            raise AdminError(f"{self.url}{path} did not answer with JSON") from None
+        return self._json("GET", path)
 
     def post(self, path: str, document: object) -> Any:
         """Send JSON; the JSON of the answer. Raises AdminError."""
+        return self._json("POST", path, json.dumps(document).encode())
+
+    def _json(self, method: str, path: str, content: bytes | None = None) -> Any:
         try:
-            with self._ask("POST", path, json.dumps(document).encode()) as response:
+            with self._ask(method, path, content) as response:
                 return json.loads(response.read())
         except (OSError, http.client.HTTPException) as error:
             raise self._silent(error) from None

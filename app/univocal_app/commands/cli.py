@@ -17,16 +17,14 @@ from pydantic import BaseModel
 from univocal.http.errors import ConfigurationError, Objections
 from univocal_app.commands.lazy import LazyCommands, documented
 from univocal_app.commands.settings import Admin, Listen, everywhere, place, usage
-from univocal_app.commands.version import version_text
 from univocal_app.config.tables import COMMAND_LINE, Configuration
 from univocal_app.config.values import Place
-from univocal_app.run.descriptors import share_of
-from univocal_app.run.listeners import apart, listening
+from univocal_app.run.listeners import apart, listening, share_of
 from univocal_app.run.names import alike, doubtful, unresolved
 from univocal_app.run.program import Program, WorkersError, alone
 from univocal_app.run.reading import Check, read, usable
 from univocal_app.run.systemd import NAMES, Notices, passed_sockets
-from univocal_app.terminal import stamped
+from univocal_app.terminal import stamped, version_text
 
 PREFIX: Final = "UNIVOCAL_"
 READ: Final = frozenset(PREFIX + name for name in ("UPSTREAM", "PROFILE", "LISTEN", "ADMIN", "CONFIG"))

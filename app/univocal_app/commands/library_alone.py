@@ -11,9 +11,8 @@ from univocal.http.errors import UnivocalError
 from univocal.judge.profiles import builtin_profiles, profile_at
 from univocal.uri.sites import Sites
 from univocal_app.commands.service_files import SERVICE_FILES
-from univocal_app.commands.version import version_text
 from univocal_app.observe.explain import explain
-from univocal_app.terminal import describe, table
+from univocal_app.terminal import describe, table, version_text
 
 _ADVICE: Final = "pip install 'univocal[proxy]'"
 

@@ -7,13 +7,16 @@ import os
 import re
 import socket
 import ssl
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 from urllib.parse import urlsplit
 
 import typer
 
 from univocal_app.config.tables import PurgeTable, ServerTable
+
+Answer = TypeVar("Answer")
 
 TIMEOUT: Final = 30.0  # seconds: twice as long as a stream of events is silent
 
@@ -88,45 +91,41 @@ class Server:
         A kept connection that fails is opened again: the server may have closed it, and a purge may be
         carried out twice (RFC 9110 §9.2.2).
         """
-        is_kept = self._kept.sock is not None
-        try:
-            return self._ask(method, target, fields, content)
-        except (ConnectionError, http.client.HTTPException):
-            if not is_kept:
-                raise
-        return self._ask(method, target, fields, content)
+        fields = fields | {"Content-Length": str(len(content))}
+        return self._asked(
+            lambda response: (response.status, response.read()), method, target, fields, content
+        )
 
     def fetch(self, target: str, fields: dict[str, str], most: int) -> tuple[int, str, bytes]:
         """Status, Cache-Status and at most so many first bytes of the answer to a GET. Raises as `ask`."""
-        is_kept = self._kept.sock is not None
-        try:
-            return self._fetch(target, fields, most)
-        except (ConnectionError, http.client.HTTPException):
-            if not is_kept:
-                raise
-        return self._fetch(target, fields, most)
 
-    def _fetch(self, target: str, fields: dict[str, str], most: int) -> tuple[int, str, bytes]:
-        try:
-            response = self._send("GET", target, fields)
+        def read(response: http.client.HTTPResponse) -> tuple[int, str, bytes]:
             content = response.read(most)
             while response.read(65536):
                 pass  # it is stored once it has come whole
             return response.status, response.getheader("Cache-Status", ""), content
-        except (OSError, http.client.HTTPException):
-            self._kept.close()
-            raise
 
-    def _ask(self, method: str, target: str, fields: dict[str, str], content: bytes) -> tuple[int, bytes]:
+        return self._asked(read, "GET", target, fields)
+
+    def _asked(
+        self,
+        read: Callable[[http.client.HTTPResponse], Answer],
+        method: str,
+        target: str,
+        fields: dict[str, str],
+        content: bytes = b"",
+    ) -> Answer:
+        is_kept = self._kept.sock is not None
         try:
-            response = self._send(method, target, fields | {"Content-Length": str(len(content))}, content)
-            return response.status, response.read()
-        except (OSError, http.client.HTTPException):
+            return read(self._send(method, target, fields, content))
+        except (OSError, http.client.HTTPException) as error:
             self._kept.close()
-            raise
+            if not (is_kept and isinstance(error, ConnectionError | http.client.HTTPException)):
+                raise
+        return self._asked(read, method, target, fields, content)
 
     def _send(
-        self, method: str, target: str, fields: dict[str, str], content: bytes = b""
+        self, method: str, target: str, fields: dict[str, str], content: bytes
     ) -> http.client.HTTPResponse:
         if self._kept.sock is None:
             self._open(self._kept)

@@ -18,7 +18,7 @@ from univocal.uri.profile import Profile
 from univocal.uri.site import STAR, Matches, Route, Site
 from univocal.uri.sites import Sites
 from univocal_app.config.mistakes import unknown_profile
-from univocal_app.config.tables import FieldsTable, PolicyTable, RouteTable, SiteTable
+from univocal_app.config.tables import Configuration, FieldsTable, Name, RouteTable, SiteTable
 from univocal_app.config.values import UpstreamSetting, authorization_server
 
 # The settings of `[origin]` that are about one request: a route may have them beside its site's upstream.
@@ -221,62 +221,55 @@ def _granted(table: SiteTable) -> dict[bytes, bytes | None]:
 
 
 def rules(
-    everywhere: PolicyTable,
-    tables: Sequence[SiteTable],
+    configuration: Configuration,
     profiles: Mapping[str, Profile],
-    edits: Mapping[str | tuple[str, bytes], RouteEdits] = MappingProxyType({}),
+    edits: Mapping[Name, RouteEdits] = MappingProxyType({}),
     our_fields: Iterable[bytes] = (),
-) -> dict[str | tuple[str, bytes], Rules]:
+) -> dict[Name, Rules]:
     """The rules of each site by its name, and of each route that differs from its site by its prefix, too.
 
     A route's own settings come first, then its site's, then the profile's, then those for all sites, then the
     defaults. The fields that `edits` set in requests are ordinary ones, and so are `our_fields`.
     """
-    for_all = everywhere.model_dump(exclude_unset=True, include=set(SETTINGS))
-    made: dict[str | tuple[str, bytes], Rules] = {}
-
-    def add(name: str | tuple[str, bytes], settings: Mapping[str, object]) -> None:
-        site = name if isinstance(name, str) else name[0]
-        changed = edits.get(name) or edits.get(site, NO_EDITS)
+    for_all = configuration.cache.model_dump(exclude_unset=True, include=set(SETTINGS))
+    made: dict[Name, Rules] = {}
+    for each in configuration.tables():
+        site, route, name = each.site, each.route, each.name
+        profile, own = site.profile, site.cache.model_dump(exclude_unset=True)
+        if route is not None:
+            profile = route.profile or profile
+            if profile == site.profile and not route.cache.model_fields_set and name not in edits:
+                continue
+            own |= route.cache.model_dump(exclude_unset=True)
+        changed = edits.get(name) or edits.get(site.hosts[0], NO_EDITS)
         own_fields = frozenset(our_fields).union(() if changed.request is None else changed.request.names)
+        settings = {**for_all, **profiles[profile].cache, **own}
         made[name] = replace(Rules.read(settings), own_fields=own_fields)
-
-    for table in tables:
-        name, own = table.hosts[0], table.cache.model_dump(exclude_unset=True)
-        add(name, {**for_all, **profiles[table.profile].cache, **own})
-        for route in table.routes:
-            place = name, route.path.encode()
-            routes_own = route.cache.model_dump(exclude_unset=True)
-            if route.profile not in {None, table.profile} or routes_own or place in edits:
-                cache = profiles[route.profile or table.profile].cache
-                add(place, {**for_all, **cache, **own, **routes_own})
     return made
 
 
-def edits_of(
-    request: FieldsTable, response: FieldsTable, tables: Sequence[SiteTable]
-) -> dict[str | tuple[str, bytes], RouteEdits]:
+def edits_of(configuration: Configuration) -> dict[Name, RouteEdits]:
     """The changes of fields by the names that `rules` has, "" for requests to no site; empty if none changes.
 
     For each field a route goes before its site, and this before all sites.
     """
-    made: dict[str | tuple[str, bytes], RouteEdits] = {}
-    levels = [(request, response)]
-    _add(made, "", {}, levels)
-    for table in tables:
-        name, site = table.hosts[0], [*levels, (table.request, table.response)]
-        granted = _granted(table)
-        _add(made, name, granted, site)
-        for route in table.routes:
-            if route.request.model_fields_set or route.response.model_fields_set:
-                levels_of_route = [*site, (route.request, route.response)]
-                _add(made, (name, route.path.encode()), granted, levels_of_route)
+    made: dict[Name, RouteEdits] = {}
+    everywhere = configuration.request, configuration.response
+    _add(made, "", {}, [everywhere])
+    for each in configuration.tables():
+        site, route, name = each.site, each.route, each.name
+        levels = [everywhere, (site.request, site.response)]
+        if route is not None:
+            if not (route.request.model_fields_set or route.response.model_fields_set):
+                continue
+            levels.append((route.request, route.response))
+        _add(made, name, _granted(site), levels)
     return made if any(edits != NO_EDITS for edits in made.values()) else {}
 
 
 def _add(
-    made: dict[str | tuple[str, bytes], RouteEdits],
-    name: str | tuple[str, bytes],
+    made: dict[Name, RouteEdits],
+    name: Name,
     granted: dict[bytes, bytes | None],
     levels: Sequence[tuple[FieldsTable, FieldsTable]],
 ) -> None:

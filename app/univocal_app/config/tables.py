@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -25,33 +25,9 @@ from univocal.http.field_edits import request_fault, response_fault, value_fault
 from univocal.judge.trust import Family
 from univocal.origin.balance import Choice
 from univocal.origin.upkeep import HealthRule, statuses
+from univocal_app.config import values
 from univocal_app.config.mistakes import mistakes
 from univocal_app.config.places import Place
-from univocal_app.config.values import (
-    MASK,
-    WHOLE,
-    Address,
-    AuthorizationUrl,
-    Duration,
-    DurationOrNone,
-    ForwardedField,
-    HostName,
-    Listen,
-    Network,
-    OriginHost,
-    OriginServers,
-    Prefix,
-    RateText,
-    RequestId,
-    Size,
-    Statuses,
-    Sticky,
-    Store,
-    Target,
-    UpgradeName,
-    Variable,
-    redirection,
-)
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -84,52 +60,52 @@ class Table(BaseModel):
 class ServerTable(Table):
     """`[server]`: the listeners, their bounds and deadlines, and what is told of exchanges."""
 
-    listen: Listen = (Address("127.0.0.1", 8080),)
-    admin: Annotated[Listen, Field(min_length=1)] = (Address("127.0.0.1", 8081),)
-    listen_tls: Listen = ()
+    listen: values.Listen = (values.Address("127.0.0.1", 8080),)
+    admin: Annotated[values.Listen, Field(min_length=1)] = (values.Address("127.0.0.1", 8081),)
+    listen_tls: values.Listen = ()
     https_redirect: bool = False
     proxy_protocol: bool = False
     workers: Annotated[int, Field(ge=1)] = 1
-    trusted_proxies: list[Network] = ["127.0.0.1/32", "::1/128"]
+    trusted_proxies: list[values.Network] = ["127.0.0.1/32", "::1/128"]
     forwarded: Family = "x-forwarded"
-    admin_hosts: list[HostName] = ["localhost"]
-    admin_read: list[Network] = []
-    admin_read_token_env: Literal[""] | Variable = ""
+    admin_hosts: list[values.HostName] = ["localhost"]
+    admin_read: list[values.Network] = []
+    admin_read_token_env: Literal[""] | values.Variable = ""
     cache_status: Literal["plain", "key", "off"] = "plain"
     access_log: Annotated[str, Field(min_length=1)] = "stdout"
     access_log_format: Annotated[str, Field(min_length=1)] = "json"
     error_pages: str = ""
     otel: bool = False
-    max_body: Size = 0
-    max_target: Size = 8192
+    max_body: values.Size = 0
+    max_target: values.Size = 8192
     max_segments: Annotated[int, Field(ge=0)] = 512
     max_fields: Annotated[int, Field(ge=0)] = 100
-    max_field_bytes: Size = 65536
-    header_timeout: Duration = 15
-    content_timeout: Duration = 60
-    send_timeout: Duration = 60
+    max_field_bytes: values.Size = 65536
+    header_timeout: values.Duration = 15
+    content_timeout: values.Duration = 60
+    send_timeout: values.Duration = 60
     max_connections: Annotated[int, Field(ge=0)] = 0
     max_connections_per_client: Annotated[int, Field(ge=0)] = 0
     max_requests_per_client: Annotated[int, Field(ge=0)] = 0
-    upgrades: list[UpgradeName] = ["websocket"]
-    upgrade_timeout: Duration = 300
-    request_id: RequestId = "X-Request-Id"
+    upgrades: list[values.UpgradeName] = ["websocket"]
+    upgrade_timeout: values.Duration = 300
+    request_id: values.RequestId = "X-Request-Id"
     trace: bool = False
     tls_cert: str = ""
     tls_key: str = ""
     tls_client_ca: str = ""
     http2: bool = False
-    drain: DurationOrNone = 0
-    shutdown_timeout: DurationOrNone = 10
+    drain: values.DurationOrNone = 0
+    shutdown_timeout: values.DurationOrNone = 10
 
 
 class HealthTable(Table):
     """`health` of `[origin]`: how origin servers are checked; durations in seconds."""
 
-    path: Target
-    interval: Duration = 5
-    timeout: Duration = 2
-    status: Statuses = "200-399"
+    path: values.Target
+    interval: values.Duration = 5
+    timeout: values.Duration = 2
+    status: values.Statuses = "200-399"
     rises: Annotated[int, Field(ge=1)] = 2
     falls: Annotated[int, Field(ge=1)] = 3
 
@@ -142,18 +118,18 @@ class HealthTable(Table):
 class OriginTable(Table):
     """`[origin]`: connections to origin servers, and the choice among them; durations in seconds."""
 
-    connect_timeout: Duration = 5
-    read_timeout: Duration = 60
+    connect_timeout: values.Duration = 5
+    read_timeout: values.Duration = 60
     max_connections: Annotated[int, Field(ge=1)] = 1000
     max_idle: Annotated[int, Field(ge=0)] = 1000
-    max_head_bytes: Annotated[Size, Field(ge=1024)] = 64 * 2**10
+    max_head_bytes: Annotated[values.Size, Field(ge=1024)] = 64 * 2**10
     choice: Choice = "least-requests"
-    sticky: Sticky = ""
+    sticky: values.Sticky = ""
     retries: Annotated[int, Field(ge=0)] = 1
     retry_budget: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.2
     fails: Annotated[int, Field(ge=1)] = 3
-    eject: Duration = 10
-    resolve: Duration = 5
+    eject: values.Duration = 10
+    resolve: values.Duration = 5
     health: Annotated[HealthTable | None, BeforeValidator(lambda value: None if value == {} else value)] = (
         None  # {}: no checks
     )
@@ -194,27 +170,27 @@ else:
 class RedisTable(Table):
     """`[cache.redis]`: how Redis is asked, where it is the store."""
 
-    timeout: Duration = 1  # of one command
+    timeout: values.Duration = 1  # of one command
     connections: Annotated[int, Field(ge=1, le=1_000)] = 32  # to each server, at most
-    heartbeat: Duration = 0.5
+    heartbeat: values.Duration = 0.5
 
 
 class CacheTable(PolicyTable):
     """`[cache]`: where responses are kept, and the policy of every site."""
 
-    store: Store = "memory"
-    detached_ttl: Duration = 5
-    max_bytes: Size = 256 * 2**20
-    max_object_bytes: Size = 16 * 2**20
-    disk_bytes: Size = 2**30
+    store: values.Store = "memory"
+    detached_ttl: values.Duration = 5
+    max_bytes: values.Size = 256 * 2**20
+    max_object_bytes: values.Size = 16 * 2**20
+    disk_bytes: values.Size = 2**30
     redis: RedisTable = RedisTable.defaults()
 
 
 class PurgeTable(Table):
     """`[purge]`: who may purge."""
 
-    allow: list[Network] = ["127.0.0.0/8", "::1/128"]
-    token_env: Variable = "UNIVOCAL_PURGE_TOKEN"  # noqa: S105 - its name, not its value
+    allow: list[values.Network] = ["127.0.0.0/8", "::1/128"]
+    token_env: values.Variable = "UNIVOCAL_PURGE_TOKEN"  # noqa: S105 - its name, not its value
 
 
 class FieldsTable(Table):
@@ -276,21 +252,21 @@ def _object_to(place: str, value: str, allowed: str) -> None:
 class LimitsTable(Table):
     """`limits` of `[sites.access]`: a rate by the name of the user."""
 
-    rate: Annotated[RateText, Field(min_length=1)]
+    rate: Annotated[values.RateText, Field(min_length=1)]
     by: Literal["user"] = "user"
 
 
 class AccessTable(Table):
     """`[sites.access]`: the clients that have access; networks, passwords, rates."""
 
-    allow: list[Network] = []
-    deny: list[Network] = []
+    allow: list[values.Network] = []
+    deny: list[values.Network] = []
     basic: str = ""
-    rate: RateText = ""
+    rate: values.RateText = ""
     private: bool = False
-    forward: AuthorizationUrl = ""
-    forward_fields: list[ForwardedField] = []
-    forward_ttl: DurationOrNone = 0
+    forward: values.AuthorizationUrl = ""
+    forward_fields: list[values.ForwardedField] = []
+    forward_ttl: values.DurationOrNone = 0
     limits: LimitsTable | None = None
     reading: Literal["every", "canonical"] = "every"
 
@@ -299,7 +275,7 @@ class RedirectTable(Table):
     """`redirect`: where clients are sent, "" for none, and the status; the text alone is `to`."""
 
     to: str
-    status: Annotated[Literal[301, 302, 303, 307, 308], BeforeValidator(redirection)] = 301
+    status: Annotated[Literal[301, 302, 303, 307, 308], BeforeValidator(values.redirection)] = 301
 
 
 Redirect = Annotated[
@@ -310,16 +286,16 @@ Redirect = Annotated[
 class RouteTable(Table):
     """`[[sites.routes]]`: what differs for the paths that begin alike."""
 
-    path: Prefix
+    path: values.Prefix
     final: bool = False
     profile: str | None = None  # the site's
-    upstream: OriginServers | None = None  # the site's
+    upstream: values.OriginServers | None = None  # the site's
     forward: Literal["canonical", "received"] | None = None  # the site's
     redirect: Redirect = None  # the site's, without an upstream of its own
     redirects: Literal["map", "keep"] | None = None  # the site's
     cookie_path: Literal["map", "keep"] | None = None  # the site's
     error_pages: str = ""
-    max_body: Size | None = None  # the site's
+    max_body: values.Size | None = None  # the site's
     origin: OriginTable = OriginTable.defaults()
     cache: PolicyTable = PolicyTable.defaults()
     request: RequestTable = RequestTable.defaults()
@@ -333,27 +309,50 @@ class SiteTable(Table):
     hosts: Annotated[list[str], Field(min_length=1)]
     aliases: list[str] = []
     default: bool = False
-    alias_answer: Annotated[Literal["serve", 301, 308], BeforeValidator(redirection)] = "serve"
-    canonical: Annotated[Literal["serve", 301, 308, "link"], BeforeValidator(redirection)] = "serve"
+    alias_answer: Annotated[Literal["serve", 301, 308], BeforeValidator(values.redirection)] = "serve"
+    canonical: Annotated[Literal["serve", 301, 308, "link"], BeforeValidator(values.redirection)] = "serve"
     scheme: Literal["keep", "http", "https"] = "keep"
     tls_cert: str = ""
     tls_key: str = ""
     tls_client_ca: str | None = None  # the server's
     profile: str = "rfc3986"
-    upstream: OriginServers
+    upstream: values.OriginServers
     forward: Literal["canonical", "received"] = "canonical"
     redirect: Redirect = None
     redirects: Literal["map", "keep"] = "map"
     cookie_path: Literal["map", "keep"] = "keep"
-    origin_host: OriginHost = "site"
+    origin_host: values.OriginHost = "site"
     origin: OriginTable = OriginTable.defaults()
     cache: PolicyTable = PolicyTable.defaults()
     request: RequestTable = RequestTable.defaults()
     response: ResponseTable = ResponseTable.defaults()
     error_pages: str = ""
-    max_body: Size | None = None  # the server's
+    max_body: values.Size | None = None  # the server's
     access: AccessTable = AccessTable.defaults()
     routes: list[RouteTable] = []
+
+
+Name: TypeAlias = str | tuple[str, bytes]
+"""The name of what holds for a site, its first host, or for a route of it: with the route's path."""
+
+
+class Placed(NamedTuple):
+    """The table of a site, or that of a route of it, and its place in the file."""
+
+    place: str  # sites[0], or sites[0].routes[1]
+    site: SiteTable
+    route: RouteTable | None = None
+
+    @property
+    def table(self) -> SiteTable | RouteTable:
+        """The one that is here."""
+        return self.route or self.site
+
+    @property
+    def name(self) -> Name:
+        """The name of what it says."""
+        host = self.site.hosts[0]
+        return host if self.route is None else (host, self.route.path.encode())
 
 
 class Configuration(Table):
@@ -369,6 +368,13 @@ class Configuration(Table):
     response: ResponseTable = ResponseTable.defaults()
     sites: Annotated[list[SiteTable], Field(min_length=1)]
     _as_written: list[tuple[Place, str]] = PrivateAttr(default_factory=list)
+
+    def tables(self) -> Iterator[Placed]:
+        """Each site, followed by its routes."""
+        for number, site in enumerate(self.sites):
+            yield Placed(f"sites[{number}]", site)
+            for index, route in enumerate(site.routes):
+                yield Placed(f"sites[{number}].routes[{index}]", site, route)
 
     def with_written(self, written: Iterable[tuple[Place, str]]) -> Self:
         """The same configuration, which knows its strings with variables as they are written."""
@@ -396,7 +402,7 @@ def validate(settings: Mapping[str, Any], source: str) -> Configuration:
 
 def settings_of(configuration: Configuration) -> dict[str, Any]:
     """The settings that `validate` makes the same configuration of; passwords are among them."""
-    return configuration.model_dump(mode="json", exclude_unset=True, context=WHOLE)
+    return configuration.model_dump(mode="json", exclude_unset=True, context=values.WHOLE)
 
 
 def shown(configuration: Configuration) -> dict[str, Any]:
@@ -415,13 +421,10 @@ def shown(configuration: Configuration) -> dict[str, Any]:
                 break
             holder, name, value = value, part, value[part]
         holder[name] = text
-    for table in (
-        document,
-        *document["sites"],
-        *(route for site in document["sites"] for route in site["routes"]),
-    ):
+    routes = [route for site in document["sites"] for route in site["routes"]]
+    for table in (document, *document["sites"], *routes):
         for fields in (table["request"], table["response"]):
             for kind in ("set", "add"):
                 if kind in (fields or {}):
-                    fields[kind] = dict.fromkeys(fields[kind], MASK)
+                    fields[kind] = dict.fromkeys(fields[kind], values.MASK)
     return document

@@ -418,18 +418,6 @@ def _written_store(url: str, info: SerializationInfo) -> str:
     return url if info.context == WHOLE else masked(url)
 
 
-class Only:
-    """A setting of which this version knows one value."""
-
-    def __init__(self, value: str | int, why: str) -> None:
-        self.value, self.why = value, why
-
-    def __call__(self, value: object) -> str | int:
-        if type(value) is type(self.value) and value == self.value:
-            return self.value
-        raise ValueError(f"{self.value!r} ({self.why})")
-
-
 Size: TypeAlias = Annotated[int, PlainValidator(size)]
 Network: TypeAlias = Annotated[str, PlainValidator(network)]
 Listen: TypeAlias = Annotated[

@@ -16,8 +16,7 @@ from univocal.engine.outcome import Outcome
 from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Received
 from univocal.judge.hits import Hit
-from univocal_app.observe.hit_lines import hit_lines_of
-from univocal_app.observe.log_lines import Form, TemplateError, form_of
+from univocal_app.observe.log_lines import Form, HitLines, TemplateError, form_of
 from univocal_app.processes.commons import Commons
 
 logger: Final = logging.getLogger("univocal.access")
@@ -78,7 +77,7 @@ class AccessLog:
         self._file = file
         self._stream, self._form = stream, form
         self._failed: float | None = None  # since when, by the monotonic clock, the stream takes nothing
-        self._hits = hit_lines_of(form)
+        self._hits = HitLines(form)
         self.purges_only, self._alone = purges_only, alone
         self._waiting, self._octets, self._patient = list[bytes](), 0, True  # whole lines, and their bytes
         self._timer: asyncio.TimerHandle | None = None
@@ -183,7 +182,7 @@ class AccessLog:
         self.flush()
         Outlet(self._stream, self._form, self.purges_only, self._file).close()
         self._stream, self._form, self.purges_only, self._file = outlet
-        self._hits, self._failed = hit_lines_of(self._form), None
+        self._hits, self._failed = HitLines(self._form), None
 
     def finish(self) -> None:
         """Write what waits, and from now on each line at once: no event loop is there for long."""

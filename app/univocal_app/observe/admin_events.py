@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 from univocal.engine.audience import Listener
 from univocal.engine.outcome import Outcome
 from univocal.http.errors import RefusedError
-from univocal_app.observe.admin_problems import FRESH, bad_request, refusal
+from univocal_app.observe.admin_problems import FRESH, bad_request
 from univocal_app.observe.events import Event, Follower, Wanted, event_of
 
 FOLLOWERS: Final = 16  # at the same time: half of the admin listener's connections
@@ -79,7 +79,7 @@ class Events:
         if request.method == "HEAD":
             return Response(headers=_FIELDS)
         if len(self._followers) >= FOLLOWERS or self._closed:
-            return refusal(RefusedError("overloaded"), request)
+            raise RefusedError("overloaded")
         follower = Follower(wanted)
         self._join(follower)
         try:

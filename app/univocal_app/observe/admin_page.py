@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Container
 from functools import cache, partial
 from importlib.resources import files
-from typing import Final
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
+from univocal.asgi.messages import send_problem
+from univocal.http.fields import prefers_html
+from univocal.http.messages import Fields
 from univocal_app.observe.admin_problems import FRESH
 
 ASSETS: Final = "/-/page/"
+READ: Final = frozenset(("GET", "HEAD"))
 _DOCUMENT: Final = "page.html"
 _KINDS: Final = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 _ASSETS: Final = ("page.css", "page.js", "charts.js", "keys.js", "marks.js", "stages.js")
@@ -50,6 +56,42 @@ def _content(name: str) -> bytes:
 
 def _kind(name: str) -> str:
     return _KINDS[name.rpartition(".")[2]]
+
+
+def asked_fields(scope: Any) -> Fields:
+    """The fields by which a request's right is judged: a link on another site leads here, too.
+
+    That site reads nothing of what its reader is shown.
+    """
+    fields = list(scope["headers"])
+    if scope["method"] in READ and (b"sec-fetch-mode", b"navigate") in fields:
+        return [field for field in fields if field[0] != b"sec-fetch-site"]
+    return fields
+
+
+class Permitted:
+    """Refuses a request (403) whose sender `may` not, but for `everybodys` paths.
+
+    The page's files are everybody's: they are those of the package. With them a browser asks its reader for
+    the token, which it cannot send when it asks for a document.
+    """
+
+    def __init__(
+        self, app: ASGIApp, may: Callable[[Any], Awaitable[bool]], everybodys: Container[str] = ()
+    ) -> None:
+        self._app, self._may, self._everybodys = app, may, everybodys
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        if path in self._everybodys or path.startswith(ASSETS) or await self._may(scope):
+            await self._app(scope, receive, send)
+        elif path in {"", "/"} and scope["method"] in READ and prefers_html(scope["headers"]):
+            await locked()(scope, receive, send)
+        else:
+            await send_problem(send, ("purge-forbidden",), scope)
 
 
 async def _answer(content: bytes, kind: str, _: Request) -> Response:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from univocal.http.errors import RefusedError
@@ -69,4 +69,19 @@ async def _fault(request: Request, _: Exception) -> Response:
     return _response(fault(request.scope["headers"]))
 
 
-HANDLERS: Final = {HTTPException: _no_such, Exception: _fault}
+async def _refuse(request: Request, refused: Exception) -> Response:
+    assert isinstance(refused, RefusedError)
+    return refusal(refused, request)
+
+
+async def _leave(_: Request, __: Exception) -> Response:
+    """Answer nobody: the client has left."""
+    return Response()
+
+
+HANDLERS: Final = {
+    HTTPException: _no_such,
+    RefusedError: _refuse,
+    ClientDisconnect: _leave,
+    Exception: _fault,
+}

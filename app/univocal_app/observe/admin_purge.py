@@ -7,7 +7,6 @@ import json
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
@@ -20,9 +19,8 @@ from univocal.asgi.scope import request_line
 from univocal.engine.outcome import Outcome, Times
 from univocal.engine.purge import Purged, carry_out, foresee
 from univocal.http.errors import RefusedError
-from univocal.http.messages import EXTENSION, Fields
+from univocal.http.messages import EXTENSION
 from univocal.judge.orders import PURGES, may_purge, ordered
-from univocal.judge.trust import Peer
 from univocal_app.observe.admin_hosts import Hosts
 from univocal_app.observe.admin_problems import FRESH, bad_request, refusal
 from univocal_app.observe.explain import Url
@@ -46,60 +44,34 @@ class PurgeMethods:
 async def purge(proxy: CacheMiddleware, hosts: Hosts, request: Request) -> Response:
     """Carry out what the request's content names, if its sender may; the proxy's listeners hear of it."""
     begun, ticks = time.time(), time.perf_counter()
-    said, fields = request_line(request.scope), list(request.scope["headers"])
-    peer = proxy.gate.sender(said, fields)
-    purge_request = _PurgeRequest(proxy, hosts, peer, fields)
+    gate, said, fields = proxy.gate, request_line(request.scope), list(request.scope["headers"])
+    peer, purged, reasons = gate.sender(said, fields), None, tuple[str, ...]()
     try:
-        response = await purge_request.answer(request)
-        status, octets = response.status_code, len(response.body)
-    except ClientDisconnect:  # before it had said what to purge
-        response, status, octets = Response(), 0, 0
-    seconds = time.perf_counter() - ticks
-    times = Times(begun, seconds, seconds)
-    outcome = Outcome.of_purge(
-        said, purge_request.purged, status, octets, times, peer.client, purge_request.reasons
-    )
-    proxy.engine.audience.announce(outcome)
-    return response
-
-
-@dataclass
-class _PurgeRequest:
-    """One request, and what becomes of it."""
-
-    proxy: CacheMiddleware
-    hosts: Hosts
-    peer: Peer
-    fields: Fields
-    purged: Purged | None = None
-    reasons: tuple[str, ...] = ()
-
-    async def answer(self, request: Request) -> Response:
-        try:
-            purged = await self._purge(request)
-        except RefusedError as refused:
-            self.reasons = refused.reasons
-            return refusal(refused, request)
-        except (ValueError, RecursionError) as error:
-            return bad_request(str(error), request)
-        return Response(purged.body(), media_type="application/json", headers=FRESH)
-
-    async def _purge(self, request: Request) -> Purged:
-        gate = self.proxy.gate
-        if not may_purge(self.peer, self.fields, gate.runtime, self.hosts.names):
+        if not may_purge(peer, fields, gate.runtime, hosts.names):
             raise RefusedError("purge-forbidden")
-        if not self.hosts.has(request.scope):
+        if not hosts.has(request.scope):
             raise RefusedError("unknown-host")
         document = await content_of(request)
         again = _to_refetch(document)
-        order = await ordered(document, gate.runtime)
-        self.purged = Purged(order)
-        self.purged = await carry_out(order, self.proxy.tiers, time.time())
+        purged = Purged(await ordered(document, gate.runtime))
+        purged = await carry_out(purged.order, proxy.tiers, time.time())
         if again:
-            task = asyncio.get_running_loop().create_task(_refetch(self.proxy, again))
-            self.proxy.engine.tasks.add(task)
-            task.add_done_callback(self.proxy.engine.tasks.discard)
-        return self.purged
+            task = asyncio.get_running_loop().create_task(_refetch(proxy, again))
+            proxy.engine.tasks.add(task)
+            task.add_done_callback(proxy.engine.tasks.discard)
+        response = Response(purged.body(), media_type="application/json", headers=FRESH)
+    except RefusedError as refused:
+        response, reasons = refusal(refused, request), refused.reasons
+    except (ValueError, RecursionError) as error:
+        response = bad_request(str(error), request)
+    except ClientDisconnect:  # before it had said what to purge
+        response = None
+    status, octets = (0, 0) if response is None else (response.status_code, len(response.body))
+    seconds = time.perf_counter() - ticks
+    times = Times(begun, seconds, seconds)
+    outcome = Outcome.of_purge(said, purged, status, octets, times, peer.client, reasons)
+    proxy.engine.audience.announce(outcome)
+    return response or Response()
 
 
 def _to_refetch(document: dict[str, object]) -> list[str]:
@@ -156,12 +128,8 @@ async def preview(proxy: CacheMiddleware, request: Request) -> Response:
     """Tell how many stored responses the purge that the request's content names would mean."""
     try:
         order, count = await foresee(await content_of(request), proxy.gate.runtime, proxy.tiers)
-    except RefusedError as refused:
-        return refusal(refused, request)
     except (ValueError, RecursionError) as error:
         return bad_request(str(error), request)
-    except ClientDisconnect:
-        return Response()
     selectors = (order.selector, *order.also)
     exact = {} if all(map(proxy.tiers.counts, selectors)) else {"exact": False}
     return JSONResponse({"would_purge": count, **exact, **order.members}, headers=FRESH)

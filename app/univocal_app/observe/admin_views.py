@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -15,21 +18,25 @@ from univocal.asgi.middleware import CacheMiddleware
 from univocal.engine.audience import Listener
 from univocal.engine.purge import foresee
 from univocal.http.errors import RefusedError
-from univocal.store.purge_selectors import Keys
+from univocal.http.grammar import split_absolute
+from univocal.store.purge_selectors import Keys, url_of
 from univocal.store.roles import Holding
 from univocal.store.tiers import Tiers
-from univocal_app.observe.admin_problems import FRESH, bad_request, refusal
+from univocal_app.observe.admin_problems import FRESH, bad_request
+from univocal_app.observe.admin_purge import preview
 from univocal_app.observe.explain import explain
 from univocal_app.observe.failures import Failures
 from univocal_app.observe.origin_states import OriginStates
 from univocal_app.observe.purge_misses import FEW as NEIGHBOURS
 from univocal_app.observe.purge_misses import Neighbour, neighbours
-from univocal_app.observe.spellings import Spellings
+from univocal_app.observe.spellings import Counted, Spellings
 from univocal_app.observe.stats import SPANS, Stats
 from univocal_app.observe.top import MEASURES, Top
 
 MOST: Final = 1000  # of `n`
 FEW: Final = 20  # where no `n` is given
+
+View: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 async def _nothing_held() -> None:
@@ -57,6 +64,20 @@ class Views:
     def listeners(self) -> list[Listener]:
         """Those of them that count."""
         return [self.top, self.spellings, self.failures]
+
+    def endpoints(self, proxy: CacheMiddleware) -> list[tuple[str, str, View]]:
+        """The paths of the page's questions about what `proxy` stores, each with its method."""
+        return [
+            ("/-/stats", "GET", self.answer_stats),
+            ("/-/top", "GET", self.answer_top),
+            ("/-/origins", "GET", self.answer_origins),
+            ("/-/failures", "GET", self.answer_failures),
+            ("/-/spellings", "GET", partial(self.answer_spellings, proxy)),
+            ("/-/purge-misses", "GET", partial(self.answer_purge_misses, proxy.tiers)),
+            ("/-/purge/preview", "POST", partial(preview, proxy)),
+            ("/-/explain", "GET", partial(explained, proxy)),
+            ("/-/discover", "GET", Discovering(self.spellings).answer),
+        ]
 
     async def answer_stats(self, request: Request) -> Response:
         """The numbers since the start and by second; with `step=15` by 15 seconds, of an hour."""
@@ -96,8 +117,6 @@ class Views:
             return JSONResponse(await self.top.folding(FEW), headers=FRESH)
         try:
             order, stored = await foresee({"url": url}, proxy.gate.runtime, proxy.tiers)
-        except RefusedError as refused:
-            return refusal(refused, request)
         except ValueError as error:
             return bad_request(str(error), request)
         assert order.canonical is not None
@@ -146,3 +165,43 @@ async def explained(proxy: CacheMiddleware, request: Request) -> Response:
     except ValueError as error:
         return bad_request(str(error), request)
     return Response(explanation.as_json() + "\n", media_type="application/json", headers=FRESH)
+
+
+# A search takes seconds of a processor, and modules that the proxy has no other use for.
+_DISCOVER: Final = "-P", "-X", "utf8", "-m", "univocal_app", "discover", "--json", "--format", "counted", "-"
+_PATIENCE: Final = 120.0  # seconds
+
+
+class Discovering:
+    """The endpoint: it answers with what `univocal discover --json` prints, and applies nothing.
+
+    The search is a process, one at a time: clients that ask meanwhile get the same answer.
+    """
+
+    def __init__(self, spellings: Spellings) -> None:
+        self._spellings = spellings
+        self._search: asyncio.Task[bytes] | None = None
+
+    async def answer(self, _: Request) -> Response:
+        """The answer to one request."""
+        if self._search is None or self._search.done():
+            self._search = asyncio.create_task(self._discover())
+        document = await asyncio.shield(self._search)
+        return Response(document, media_type="application/json", headers=FRESH)
+
+    async def _discover(self) -> bytes:
+        return await asyncio.to_thread(_discovered, await self._spellings.gathered())
+
+
+def _discovered(counted: list[Counted]) -> bytes:
+    lines = b"".join(b"%d http://%b%b\n" % (count, _authority(key), target) for key, target, count in counted)
+    command = sys.executable, *_DISCOVER
+    ended = subprocess.run(command, input=lines, capture_output=True, timeout=_PATIENCE, check=False)  # noqa: S603
+    if ended.returncode not in {0, 1}:  # 1: no rules were found
+        raise RuntimeError(ended.stderr.decode("utf-8", "backslashreplace"))
+    return ended.stdout
+
+
+def _authority(key: bytes) -> bytes:
+    absolute = split_absolute(url_of(key))
+    return absolute.authority if absolute is not None else b""

@@ -22,19 +22,18 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from univocal_app.observe.families import BOUNDS, FAMILIES, ORIGIN_BOUNDS, ORIGIN_SECONDS, SECONDS, Family
-from univocal_app.observe.series import FINE_BOUNDS
+from univocal_app.observe import families, series
 
 # The values of the labels, and the numbers of each process.
 _Each: TypeAlias = tuple[Sequence[str], list[Sequence[float]]]
 
-BUCKETS: Final = [floatToGoString(bound) for bound in (*BOUNDS, math.inf)]  # type: ignore[no-untyped-call]
+BUCKETS: Final = [floatToGoString(bound) for bound in (*families.BOUNDS, math.inf)]  # type: ignore[no-untyped-call]
 _ORIGIN_BUCKETS: Final = [
     floatToGoString(bound)  # type: ignore[no-untyped-call]
-    for bound in (*ORIGIN_BOUNDS, math.inf)
+    for bound in (*families.ORIGIN_BOUNDS, math.inf)
 ]
 # Of the sums up to each fine bound, those that are exposed.
-_EXPOSED: Final = [FINE_BOUNDS.index(bound) for bound in BOUNDS] + [len(FINE_BOUNDS)]
+_EXPOSED: Final = [series.FINE_BOUNDS.index(bound) for bound in families.BOUNDS] + [len(series.FINE_BOUNDS)]
 
 
 def exposition(each: Callable[[str], Iterator[_Each]], accept: str) -> tuple[bytes, str]:
@@ -54,7 +53,7 @@ class _Families(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The families of metrics, as prometheus_client writes them."""
-        for name, family in FAMILIES.items():
+        for name, family in families.FAMILIES.items():
             each = list(self._each(name))
             match family.kind:
                 case "counter":
@@ -74,26 +73,26 @@ def _build() -> dict[str, str]:
     return {"version": version("univocal"), "python": platform.python_version()}
 
 
-def _counter(name: str, family: Family, samples: Iterable[_Each]) -> Metric:
+def _counter(name: str, family: families.Family, samples: Iterable[_Each]) -> Metric:
     counter = CounterMetricFamily(name, family.documentation, labels=family.labels)
     for values, each in samples:
         counter.add_metric(values, family.of_several(value for (value,) in each))
     return counter
 
 
-def _histogram(name: str, family: Family, samples: Iterable[_Each]) -> Metric:
+def _histogram(name: str, family: families.Family, samples: Iterable[_Each]) -> Metric:
     histogram = HistogramMetricFamily(name, family.documentation, labels=family.labels)
     for values, each in samples:
         total, *numbers = map(sum, zip(*each, strict=True))
         sums = list(accumulate(numbers))
-        if name == SECONDS:
+        if name == families.SECONDS:
             sums = [sums[place] for place in _EXPOSED]
-        bounds = _ORIGIN_BUCKETS if name == ORIGIN_SECONDS else BUCKETS
+        bounds = _ORIGIN_BUCKETS if name == families.ORIGIN_SECONDS else BUCKETS
         histogram.add_metric(values, list(zip(bounds, sums, strict=True)), total)
     return histogram
 
 
-def _gauge(name: str, family: Family, samples: Iterable[_Each]) -> Metric:
+def _gauge(name: str, family: families.Family, samples: Iterable[_Each]) -> Metric:
     gauge = GaugeMetricFamily(name, family.documentation, labels=family.labels)
     for values, each in samples:
         if living := [value for (value,) in each if not math.isnan(value)]:

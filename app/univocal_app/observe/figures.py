@@ -6,9 +6,12 @@ Each of several processes of one program counts in a file of a directory, which 
 from __future__ import annotations
 
 import math
+import os
+import resource
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -18,54 +21,43 @@ from univocal.http.errors import REASONS, Failure
 from univocal.http.messages import Fields
 from univocal.http.roles import OriginRequest
 from univocal.store.memory import MemoryStore
+from univocal_app.observe import families, series
 from univocal_app.observe.counts import Counts, Name, numbers_of
-from univocal_app.observe.families import (
-    ANSWERABLE,
-    BEHIND,
-    BOUNDS,
-    BYTES,
-    COLLAPSED,
-    CONNECTED,
-    CONNECTIONS,
-    CPU,
-    CUT,
-    ENTRIES,
-    EVICTIONS,
-    FAILED,
-    FAMILIES,
-    OCTETS,
-    ORIGIN_BOUNDS,
-    ORIGIN_ERRORS,
-    ORIGIN_REQUESTS,
-    ORIGIN_SECONDS,
-    ORIGIN_STATE,
-    ORIGIN_UP,
-    PURGES,
-    REFUSED,
-    REQUESTS,
-    SECONDS,
-    STORE_COMMANDS,
-    STORE_SECONDS,
-)
 from univocal_app.observe.handled import REFUSALS, cache_word, cut_for, failed_for, may_hit
-from univocal_app.observe.process_figures import process_figures
-from univocal_app.observe.series import (
-    COARSE,
-    FINE,
-    FINE_BOUNDS,
-    FOLDED,
-    MAX_BYTES,
-    REASONED,
-    SHARED_EVICTIONS,
-    STALE,
-    Series,
-)
 from univocal_app.processes.commons import Commons
+
+_PAGE: Final = resource.getpagesize()  # bytes
+_TICKS: Final = os.sysconf("SC_CLK_TCK")  # a second
+
+
+def process_figures() -> dict[str, float]:
+    """CPU seconds, bytes of memory, descriptors, and the start in Unix seconds; none without /proc."""
+    try:
+        with open("/proc/self/stat", "rb") as stat:
+            # After the name of the program, which is in parentheses and may have blanks.
+            fields = stat.read().rpartition(b")")[2].split()
+        with open("/proc/stat", "rb") as system:
+            booted = next(float(line.split()[1]) for line in system if line.startswith(b"btime "))
+        descriptors = len(os.listdir("/proc/self/fd"))
+    except (OSError, StopIteration):
+        return {}
+    return {
+        families.CPU: (float(fields[11]) + float(fields[12])) / _TICKS,
+        "process_virtual_memory_bytes": float(fields[20]),
+        "process_resident_memory_bytes": float(fields[21]) * _PAGE,
+        families.STARTED: booted + float(fields[19]) / _TICKS,
+        "process_open_fds": descriptors,
+        "process_max_fds": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+    }
+
 
 _STALE: Final = frozenset({"stale-while-revalidate", "stale-if-error", "disconnected"})
 _REASON: Final = {reason: place for place, reason in enumerate(REASONS)}
 # The kinds of numbers that are no more when their process is not.
-_GAUGES: Final = {MAX_BYTES, *(name for name, family in FAMILIES.items() if family.kind == "gauge")}
+_GAUGES: Final = {
+    series.MAX_BYTES,
+    *(name for name, family in families.FAMILIES.items() if family.kind == "gauge"),
+}
 
 
 class StoreBehind(Protocol):
@@ -109,19 +101,20 @@ class Figures:
         self._serves = commons is None or not commons.leads  # clients, whose responses are stored
         self._leads = commons is None or commons.leads
         self._counts = Counts(None if commons is None else _file(commons.directory, commons.process))
-        for name in (ENTRIES, OCTETS, MAX_BYTES):  # which a thread may look at
+        for name in (families.ENTRIES, families.OCTETS, series.MAX_BYTES):  # which a thread may look at
             self._counts.place((name,))
         # The numbers that others that had this process's name have counted before.
         self._evicted, self._cpu, self._shared_evicted = (
-            self._counts.cells[self._counts.place((name,))] for name in (EVICTIONS, CPU, SHARED_EVICTIONS)
+            self._counts.cells[self._counts.place((name,))]
+            for name in (families.EVICTIONS, families.CPU, series.SHARED_EVICTIONS)
         )
         # By site, handling and class of status: the places of the requests, of those that a cache could
         # answer, of the bytes and the seconds.
         self._places: dict[tuple[str, str, int], tuple[int, int, int, int]] = {}
         # Likewise by site, origin server and class of status, of requests to it; the seconds by site.
         self._origin_places: dict[tuple[str, str, int], tuple[int, int]] = {}
-        self._folded = self._counts.place((FOLDED,))
-        self._series = [Series(self._counts, span) for span in (FINE, COARSE)]
+        self._folded = self._counts.place((series.FOLDED,))
+        self._series = [series.Series(self._counts, span) for span in (series.FINE, series.COARSE)]
         self._second = -1
 
     def __call__(self, outcome: Outcome) -> None:
@@ -132,25 +125,25 @@ class Figures:
         if outcome.decision is not None:
             self._requested(outcome)
         elif outcome.bytes:  # the answer to a purge, which asks for no resource
-            self._add(BYTES, outcome.site, by=outcome.bytes)
+            self._add(families.BYTES, outcome.site, by=outcome.bytes)
         if outcome.reasons:
             self._explained(outcome)
         if outcome.purged is not None and outcome.purged.count is not None:
-            self._add(PURGES, outcome.purged.order.by)
+            self._add(families.PURGES, outcome.purged.order.by)
 
     def _explained(self, outcome: Outcome) -> None:
         """Count the reasons for an answer: of a failure and of a cut response the first one."""
         site, first = outcome.site, outcome.reasons[0]
         if cut_for(outcome):
-            self._add(CUT, site, first)
+            self._add(families.CUT, site, first)
             return
         if failed_for(outcome):
-            self._add(FAILED, site, first)
+            self._add(families.FAILED, site, first)
         for reason in outcome.reasons:
             if reason in REFUSALS:
-                self._add(REFUSED, site, reason)
+                self._add(families.REFUSED, site, reason)
         if outcome.status >= 400 and first in _REASON:
-            reasons = self._counts.place((REASONED, site), len(REASONS))
+            reasons = self._counts.place((series.REASONED, site), len(REASONS))
             self._counts.cells[reasons + _REASON[first]] += 1
 
     def _requested(self, outcome: Outcome) -> None:
@@ -164,21 +157,21 @@ class Figures:
         cells[requests] += count
         cells[sent] += outcome.bytes * count
         cells[buckets] += seconds * count
-        cells[buckets + 1 + bisect_left(FINE_BOUNDS, seconds)] += count
+        cells[buckets + 1 + bisect_left(series.FINE_BOUNDS, seconds)] += count
         if may_hit(outcome):
             cells[answerable] += count
         if outcome.canonical is not None and _is_folded(outcome.received.target, outcome.canonical.target):
             cells[self._folded] += count
         if handling.collapsed:
-            self._add(COLLAPSED, outcome.site)
+            self._add(families.COLLAPSED, outcome.site)
         decision = outcome.decision
         if type(decision) is Reuse and decision.reason in _STALE:
-            self._add(STALE)
+            self._add(series.STALE)
 
     def _begin(self, second: int) -> None:
         self._look_at_store()
-        for series in self._series:
-            series.begin(second)
+        for each in self._series:
+            each.begin(second)
         self._second = second
 
     def each(self) -> Iterator[dict[Name, Sequence[float]]]:
@@ -189,6 +182,31 @@ class Figures:
             return
         for file in sorted(self._directory.glob("*.counts")):
             yield dict(numbers_of(file))
+
+    def exposition(self, accept: str = "") -> tuple[bytes, str]:
+        """All figures and their media type: Prometheus's text format, or OpenMetrics if Accept names that."""
+        from univocal_app.observe.exposition import exposition  # noqa: PLC0415  start without prometheus_client
+
+        self.look()
+        return exposition(partial(_of, self._gathered()), accept)
+
+    def numbers(self, name: str) -> Iterator[tuple[dict[str, str], float]]:
+        """The numbers of a counter or a gauge, each with its labels, of all processes, as `look` left them.
+
+        A thread of its own may ask, as it changes nothing.
+        """
+        family = families.FAMILIES[name]
+        for values, each in _of(self._gathered(), name):
+            if living := [value for (value,) in each if not math.isnan(value)]:
+                yield dict(zip(family.labels, values, strict=True)), family.of_several(living)
+
+    def _gathered(self) -> dict[Name, list[Sequence[float]]]:
+        """The numbers under each name, of each process that has some, those that have ended included."""
+        gathered: dict[Name, list[Sequence[float]]] = {}
+        for numbers in self.each():
+            for name, values in numbers.items():
+                gathered.setdefault(name, []).append(values)
+        return gathered
 
     def forget(self, process: str) -> None:
         """Handle the end of another process: its counts stay, its stored responses are gone."""
@@ -215,26 +233,26 @@ class Figures:
         cells[requests] += 1
         if seconds is not None:
             cells[buckets] += seconds
-            cells[buckets + 1 + bisect_left(ORIGIN_BOUNDS, seconds)] += 1
+            cells[buckets + 1 + bisect_left(families.ORIGIN_BOUNDS, seconds)] += 1
 
     def commanded(self, command: str, result: str, seconds: float) -> None:
         """Count a command to the store behind memory."""
-        self._add(STORE_COMMANDS, command, result)
-        buckets = self._counts.place((STORE_SECONDS, command), 2 + len(BOUNDS))
+        self._add(families.STORE_COMMANDS, command, result)
+        buckets = self._counts.place((families.STORE_SECONDS, command), 2 + len(families.BOUNDS))
         self._counts.cells[buckets] += seconds
-        self._counts.cells[buckets + 1 + bisect_left(BOUNDS, seconds)] += 1
+        self._counts.cells[buckets + 1 + bisect_left(families.BOUNDS, seconds)] += 1
 
     def _origin_place(self, site: str, origin: str, hundreds: int) -> tuple[int, int]:
         place = self._counts.place
         numbers = self._origin_places[site, origin, hundreds] = (
-            place((ORIGIN_REQUESTS, site, origin, f"{hundreds}xx" if hundreds else "none")),
-            place((ORIGIN_SECONDS, site), 2 + len(ORIGIN_BOUNDS)),
+            place((families.ORIGIN_REQUESTS, site, origin, f"{hundreds}xx" if hundreds else "none")),
+            place((families.ORIGIN_SECONDS, site), 2 + len(families.ORIGIN_BOUNDS)),
         )
         return numbers
 
     def failed(self, site: str, failure: Failure) -> None:
         """Count a request that an origin server did not answer, or not to the end."""
-        self._add(ORIGIN_ERRORS, site, failure.origin, failure.reason)
+        self._add(families.ORIGIN_ERRORS, site, failure.origin, failure.reason)
 
     def _add(self, *name: str, by: int = 1) -> None:
         place = self._counts.place(name)
@@ -243,10 +261,12 @@ class Figures:
     def _place(self, site: str, handled: str, hundreds: int) -> tuple[int, int, int, int]:
         place = self._counts.place
         numbers = self._places[site, handled, hundreds] = (
-            place((REQUESTS, site, handled, f"{hundreds}xx" if hundreds else "none")),
-            place((ANSWERABLE, site)),
-            place((BYTES, site)),
-            place((SECONDS, handled), 2 + len(FINE_BOUNDS)),  # the sum of all before the numbers of each
+            place((families.REQUESTS, site, handled, f"{hundreds}xx" if hundreds else "none")),
+            place((families.ANSWERABLE, site)),
+            place((families.BYTES, site)),
+            place(
+                (families.SECONDS, handled), 2 + len(series.FINE_BOUNDS)
+            ),  # the sum of all before the numbers of each
         )
         return numbers
 
@@ -254,37 +274,37 @@ class Figures:
         """Read what is not counted here; `each` does it for its own process alone."""
         self._look_at_store()
         if self._shared is not None:
-            self._set(CONNECTED, self._shared.connected)
-            self._set(BEHIND, self._shared.behind)
-            self._set(SHARED_EVICTIONS, self._shared_evicted + self._shared.evictions)
+            self._set(families.CONNECTED, self._shared.connected)
+            self._set(families.BEHIND, self._shared.behind)
+            self._set(series.SHARED_EVICTIONS, self._shared_evicted + self._shared.evictions)
         for side, number in self._connections().items():
-            self._set(CONNECTIONS, number, side)
+            self._set(families.CONNECTIONS, number, side)
         if self._leads:  # or several would tell of one state
             self._look_at_origins()
         for name, value in process_figures().items():
-            self._set(name, value + (self._cpu if name == CPU else 0))
+            self._set(name, value + (self._cpu if name == families.CPU else 0))
 
     def _look_at_origins(self) -> None:
         up = self._origins()
-        for name, *labels in [name for name, _ in self._counts if name[0] == ORIGIN_UP]:
+        for name, *labels in [name for name, _ in self._counts if name[0] == families.ORIGIN_UP]:
             if tuple(labels) not in up:  # any more
                 self._set(name, math.nan, *labels)
         for (site, origin), is_up in up.items():
-            self._set(ORIGIN_UP, is_up, site, origin)
+            self._set(families.ORIGIN_UP, is_up, site, origin)
         conditions = self._conditions()
-        for name, *labels in [name for name, _ in self._counts if name[0] == ORIGIN_STATE]:
+        for name, *labels in [name for name, _ in self._counts if name[0] == families.ORIGIN_STATE]:
             if tuple(labels) not in conditions:
                 self._set(name, 0 if tuple(labels[:2]) in up else math.nan, *labels)
         for condition in conditions:
-            self._set(ORIGIN_STATE, 1, *condition)
+            self._set(families.ORIGIN_STATE, 1, *condition)
 
     def _look_at_store(self) -> None:
         stats = self._store.stats
-        self._set(ENTRIES, stats.responses)
-        self._set(OCTETS, stats.bytes)
+        self._set(families.ENTRIES, stats.responses)
+        self._set(families.OCTETS, stats.bytes)
         if self._serves:
-            self._set(MAX_BYTES, self._store.max_bytes)
-        self._set(EVICTIONS, self._evicted + stats.evictions)
+            self._set(series.MAX_BYTES, self._store.max_bytes)
+        self._set(families.EVICTIONS, self._evicted + stats.evictions)
 
     def _set(self, name: str, value: float, *labels: str) -> None:
         place = self._counts.place((name, *labels))
@@ -314,6 +334,15 @@ class OriginWatch:
         """Count a failure, which comes before the word that no head came."""
         self._timed_out = failure.reason == "timeout"
         self._figures.failed(self._site, failure)
+
+
+def _of(
+    gathered: dict[Name, list[Sequence[float]]], family: str
+) -> Iterator[tuple[Name, list[Sequence[float]]]]:
+    """The values of the labels of a family, with the numbers of each process."""
+    for (name, *labels), each in gathered.items():
+        if name == family:
+            yield tuple(labels), each
 
 
 def _is_folded(target: bytes, canonical: bytes) -> bool:

@@ -16,6 +16,7 @@ from univocal.engine.purge import Purged
 from univocal.http.errors import Failure
 from univocal.http.messages import Received
 from univocal.http.tables import remember
+from univocal.judge.hits import Hit, Tally
 from univocal.uri.target import Canonical
 from univocal_app.observe.handled import cache_word
 
@@ -363,3 +364,117 @@ def clf(second: int) -> str:
         moment.tm_mon - 1
     ]
     return f"{moment.tm_mday:02d}/{month}/{time.strftime('%Y:%H:%M:%S', moment)} +0000"
+
+
+LONGEST_ADDRESS: Final = 64  # characters of a client's address that is remembered
+LONGEST_PAGE: Final = 1024  # characters of a page's part of a line that is remembered
+
+
+class PageParts:
+    """The parts of a line that the hits of one stored response by one spelling have in common.
+
+    They hold for one `status`, for one number of bytes (`octets`), and for one `version` of HTTP.
+    """
+
+    __slots__ = ("after", "before", "octets", "status", "version")
+
+    def __init__(self, status: int, octets: int, version: bytes, before: str, after: str) -> None:
+        self.status, self.octets, self.version = status, octets, version
+        self.before, self.after = before, after
+
+
+class HitLines:
+    """Makes the line of a hit as `form` makes it of the hit's Outcome.
+
+    It makes once the parts that the hits of one page, one client or one moment have in common.
+    """
+
+    def __init__(self, form: Form) -> None:
+        self._form = form
+        self._is_json, self._is_cached = form is as_json, form is as_cached
+        self._is_joined = form in (as_json, as_combined, as_cached)
+        self._pages: dict[Tally, PageParts] = {}
+        self._addresses: dict[str, str] = {}
+        self._at = -1  # the moment that `_moment` tells
+        self._moment = ""
+
+    def line(self, hit: Hit, received: Received, begun: float, seconds: float) -> bytes:
+        """The line, with its end; `begun` is in seconds since the epoch."""
+        plan, values = hit.plan, hit.values
+        if not self._is_joined or plan.credentials >= 0:
+            return self._form(Outcome.of_hit(hit, received, begun, seconds))
+        page, address = self._page(hit, received), self._address(hit.client)
+        if not self._is_json:
+            if int(begun) != self._at:
+                self._at = int(begun)
+                self._moment = f' - - [{clf(self._at)}] "'
+            agent = "-" if plan.agent < 0 else written_values[values[plan.agent]]
+            referrer = "-" if plan.referrer < 0 else written_values[values[plan.referrer]]
+            end = f"{seconds_text(seconds)} -\n" if self._is_cached else "\n"
+            line = f'{address}{self._moment}{page.before}{referrer}" "{agent}"{page.after}{end}'
+            return line.encode("ascii")
+        millisecond = int(begun * 1000)
+        if millisecond != self._at:
+            self._at, self._moment = millisecond, f'{{"time":"{iso(millisecond)}","client":'
+        agent = "null" if plan.agent < 0 else json_agents[values[plan.agent]]
+        referrer = "null" if plan.referrer < 0 else json_referrers[values[plan.referrer]]
+        name, request_ids = "", hit.tally.request_ids
+        if request_ids is not None:
+            name = f',"request_id":"{request_ids.planned(received, plan, values).decode("ascii")}"'
+        return (
+            f"{self._moment}{address}{page.before}{seconds_text(seconds)}"
+            f'{page.after}{agent},"referrer":{referrer}{name},{USUAL}}}\n'
+        ).encode("ascii")
+
+    def _page(self, hit: Hit, received: Received) -> PageParts:
+        page, status, octets, version = (
+            self._pages.get(hit.tally),
+            hit.stored.status,
+            len(hit.stored.body),
+            received.version,
+        )
+        if page is not None and page.octets == octets and page.status == status and page.version == version:
+            return page
+        if self._is_json:
+            named = json_named(received, hit.canonical, hit.canonical.site.name)
+            before = f'{named},"status":{status},"bytes":{octets},"seconds":'
+            after = f',"protocol":{json_version(version)},"user_agent":'
+        else:
+            before, host = (
+                f'{request_text(received)}" {status} {octets} "',
+                hit.canonical.authority.decode("ascii"),
+            )
+            after = f" {host_text(host)} hit " if self._is_cached else ""
+        page = PageParts(status, octets, version, before, after)
+        if len(before) + len(after) <= LONGEST_PAGE:
+            remember(self._pages, hit.tally, page, PAGES)
+        return page
+
+    def _address(self, client: str | None) -> str:
+        text = None if client is None else self._addresses.get(client)
+        if text is not None:
+            return text
+        if self._is_json:
+            text = json_address(client)
+        else:
+            text = address_text(client).encode("ascii", "backslashreplace").decode("ascii")
+        if client is not None and len(client) <= LONGEST_ADDRESS:
+            remember(self._addresses, client, text, PAGES)
+        return text
+
+
+_MICROSECONDS: Final = [f"0.{number:06d}" for number in range(1000)]
+
+
+def seconds_text(seconds: float) -> str:
+    """Six digits behind the point, as `format` rounds them, which takes longer."""
+    micros = seconds * 1e6
+    if 0.0 < micros < 999.0:
+        whole = int(micros)
+        rest = micros - whole
+        # The product may be off by its last bit, so what lies near the middle is left to `format`.
+        if rest < 0.499:
+            return _MICROSECONDS[whole]
+        if rest > 0.501:
+            return _MICROSECONDS[whole + 1]
+    return f"{seconds:.6f}"

@@ -2,43 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
+from starlette.middleware import Middleware
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from univocal.asgi.messages import send_problem
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.scope import CANONICAL, request_line
 from univocal.engine.outcome import Outcome, Times
 from univocal.engine.purge import carry_out
 from univocal.http.authority import parse_authority
-from univocal.http.errors import RefusedError
-from univocal.http.fields import prefers_html
 from univocal.http.messages import values
 from univocal.judge.orders import may_purge, ordered
 from univocal.judge.trust import Peer
-from univocal_app.observe.admin_discover import Discovering
-from univocal_app.observe.admin_page import ASSETS, locked, page_routes
-from univocal_app.observe.admin_problems import FRESH, HANDLERS, bad_request, refusal
-from univocal_app.observe.admin_purge import content_of, preview
-from univocal_app.observe.admin_views import Views, explained
+from univocal_app.observe.admin_page import Permitted, asked_fields, page_routes
+from univocal_app.observe.admin_problems import FRESH, HANDLERS, bad_request
+from univocal_app.observe.admin_purge import content_of
+from univocal_app.observe.admin_views import View, Views
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import Stats
 from univocal_app.observe.top import Top
-
-_READ = frozenset(("GET", "HEAD"))
 
 
 def mounted(cache: CacheMiddleware, allow: Callable[[Any], Any] | None = None) -> ASGIApp:
@@ -50,53 +42,38 @@ def mounted(cache: CacheMiddleware, allow: Callable[[Any], Any] | None = None) -
     figures, spellings = Figures(cache.store), Spellings()
     views = Views(Stats(figures, cache.engine.clock), Top(spellings), spellings, list)
     cache.engine.audience.counters += [figures, *views.listeners]
-    endpoints: list[tuple[str, str, Callable[[Request], Any]]] = [
-        ("/-/stats", "GET", views.answer_stats),
-        ("/-/top", "GET", views.answer_top),
-        ("/-/origins", "GET", views.answer_origins),
-        ("/-/failures", "GET", views.answer_failures),
-        ("/-/spellings", "GET", partial(views.answer_spellings, cache)),
-        ("/-/purge-misses", "GET", partial(views.answer_purge_misses, cache.tiers)),
-        ("/-/explain", "GET", partial(explained, cache)),
-        ("/-/discover", "GET", Discovering(spellings).answer),
+    endpoints: list[tuple[str, str, View]] = [
         ("/-/config", "GET", _no_configuration),
         ("/-/purge", "POST", partial(_purge, cache)),
-        ("/-/purge/preview", "POST", partial(preview, cache)),
+        *views.endpoints(cache),
     ]
     routes = [Route(path, endpoint, methods=[method]) for path, method, endpoint in endpoints]
-    app = Starlette(routes=[*routes, *page_routes()], exception_handlers=HANDLERS)
-    return _Guarded(app, cache, allow)
+    middleware = [Middleware(Permitted, may=_Rights(cache, allow)), Middleware(_Settled, cache=cache)]
+    return Starlette(routes=[*routes, *page_routes()], middleware=middleware, exception_handlers=HANDLERS)
 
 
-class _Guarded:
-    """Refuses whoever may not see the page (403); the files of the package are everybody's."""
+class _Settled:
+    """Lets everything that has ended be counted before a request looks at the counts."""
 
-    def __init__(self, app: ASGIApp, cache: CacheMiddleware, allow: Callable[[Any], Any] | None) -> None:
-        self._app, self._cache, self._allow = app, cache, allow
+    def __init__(self, app: ASGIApp, cache: CacheMiddleware) -> None:
+        self._app, self._audience = app, cache.engine.audience
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        root = scope.get("root_path", "")
-        path = scope["path"].removeprefix(root)
-        if path.startswith(ASSETS) or await self._may(scope):
-            self._cache.engine.audience.settle()
-            if "univocal_app.observe.exposition" not in sys.modules:  # requests are answered meanwhile
-                await asyncio.to_thread(import_module, "univocal_app.observe.exposition")
-            await self._app(scope, receive, send)
-        elif path in {"", "/"} and scope["method"] in _READ and prefers_html(scope["headers"]):
-            await locked()(scope, receive, send)
-        else:
-            await send_problem(send, ("purge-forbidden",), scope)
+        self._audience.settle()
+        await self._app(scope, receive, send)
 
-    async def _may(self, scope: Any) -> bool:
+
+class _Rights:
+    """The rights to see the page: those that `allow` gives; without it, those of PURGE."""
+
+    def __init__(self, cache: CacheMiddleware, allow: Callable[[Any], Any] | None) -> None:
+        self._cache, self._allow = cache, allow
+
+    async def __call__(self, scope: Any) -> bool:
         if self._allow is not None:
             allowed = self._allow(scope)
             return bool(await allowed if inspect.isawaitable(allowed) else allowed)
-        gate, fields = self._cache.gate, list(scope["headers"])
-        if scope["method"] in _READ and (b"sec-fetch-mode", b"navigate") in fields:
-            fields = [field for field in fields if field[0] != b"sec-fetch-site"]
+        gate, fields = self._cache.gate, asked_fields(scope)
         host = values(fields, b"host")[:1]
         names = [each.rpartition(b":")[0] or each for each in host if self._is_own(fields)]
         peer = _sender(self._cache, scope)
@@ -136,12 +113,8 @@ async def _purge(cache: CacheMiddleware, request: Request) -> Response:
     try:
         order = await ordered(await content_of(request), cache.gate.runtime)
         purged = await carry_out(order, cache.tiers, cache.engine.clock())
-    except RefusedError as refused:
-        return refusal(refused, request)
     except (ValueError, RecursionError) as error:
         return bad_request(str(error), request)
-    except ClientDisconnect:
-        return Response()
     seconds = time.perf_counter() - ticks
     cache.engine.audience.announce(Outcome.ordered(purged, Times(begun, seconds, seconds)))
     return Response(purged.body(), media_type="application/json", headers=FRESH)

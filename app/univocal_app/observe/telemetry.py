@@ -6,6 +6,7 @@ client sends none, a trace begins here. Nothing imports this module while `serve
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -13,16 +14,15 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from opentelemetry.context import Context
-from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation
-from opentelemetry.trace import (
-    Span,
-    SpanContext,
-    SpanKind,
-    Status,
-    StatusCode,
-    TracerProvider,
-    set_span_in_context,
-)
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
@@ -32,8 +32,8 @@ from univocal.http.fields import first
 from univocal.http.messages import Fields, Received
 from univocal.http.roles import OriginRequest, Watch
 from univocal_app.observe.families import FAMILIES
+from univocal_app.observe.figures import Figures
 from univocal_app.observe.handled import cache_word
-from univocal_app.observe.metrics import Metrics
 
 MOST: Final = 10_000  # exchanges under way that are remembered with their spans
 PATIENCE: Final = 3.0  # seconds in which what is left is sent at the end
@@ -46,16 +46,16 @@ _propagator: Final = TraceContextTextMapPropagator()
 class Telemetry:
     """A listener that makes spans of outcomes, and who watches requests to origin servers.
 
-    `metrics` counts these as well; with `tells`, what it counts is told as OpenTelemetry's metrics, too, of
+    `figures` counts these as well; with `tells`, what it counts is told as OpenTelemetry's metrics, too, of
     all processes. Names are those of OpenTelemetry's semantic conventions for HTTP; the rest begin with
     "univocal.".
     """
 
     def __init__(
-        self, spans: TracerProvider, meters: MeterProvider, metrics: Metrics, *, tells: bool = True
+        self, spans: TracerProvider, meters: MeterProvider, figures: Figures, *, tells: bool = True
     ) -> None:
         self._providers = spans, meters
-        self._metrics = metrics
+        self._figures = figures
         self.tracer = spans.get_tracer("univocal")
         meter = meters.get_meter("univocal")
         self._seconds = meter.create_histogram(
@@ -67,7 +67,7 @@ class Telemetry:
         # The spans of exchanges that were forwarded; an outcome ends its own.
         self._forwarded: OrderedDict[int, tuple[Received, Span]] = OrderedDict()
         if tells:
-            _tell(meter, metrics)
+            _tell(meter, figures)
 
     def __call__(self, outcome: Outcome) -> None:
         received, times = outcome.received, outcome.times
@@ -98,7 +98,7 @@ class Telemetry:
         if not request.background:
             span = self._span_of(received, context)
             context = set_span_in_context(span, context)
-        return _Watch(self, self._metrics.figures.watch(request), context, _name(request.method))
+        return _Watch(self, self._figures.watch(request), context, _name(request.method))
 
     def _span_of(self, received: Received, context: Context) -> Span:
         """The span of the exchange that this request began."""
@@ -114,11 +114,25 @@ class Telemetry:
     def close(self) -> None:
         """Send what is left, within some seconds."""
         for provider in self._providers:
-            shutdown = getattr(provider, "shutdown", None)
-            if shutdown is not None:
-                thread = threading.Thread(target=shutdown, daemon=True)
-                thread.start()
-                thread.join(PATIENCE)
+            thread = threading.Thread(target=provider.shutdown, daemon=True)
+            thread.start()
+            thread.join(PATIENCE)
+
+
+def exported(figures: Figures, *, tells: bool) -> Telemetry:
+    """Telemetry as the environment says: the SDK reads OTEL_EXPORTER_OTLP_ENDPOINT and its like."""
+    instance = {"service.instance.id": str(os.getpid())}
+    named = {} if "OTEL_SERVICE_NAME" in os.environ else {"service.name": "univocal"}
+    resource = Resource.create(named | instance)
+    spans = TracerProvider(resource=resource, shutdown_on_exit=False)
+    if _wanted("TRACES"):
+        spans.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    readers = [PeriodicExportingMetricReader(OTLPMetricExporter())] if _wanted("METRICS") else []
+    return Telemetry(spans, MeterProvider(readers, resource, shutdown_on_exit=False), figures, tells=tells)
+
+
+def _wanted(signal: str) -> bool:
+    return os.environ.get(f"OTEL_{signal}_EXPORTER", "otlp") != "none"
 
 
 class _Watch:
@@ -223,7 +237,7 @@ def _nanoseconds(seconds: float) -> int:
     return int(seconds * 1e9)
 
 
-def _tell(meter: Meter, metrics: Metrics) -> None:
+def _tell(meter: Meter, figures: Figures) -> None:
     """Tell what is counted under names that become those of `/metrics` again where Prometheus gets them."""
     for name, family in FAMILIES.items():
         if not name.startswith("univocal_") or family.kind not in {"counter", "gauge"}:
@@ -231,11 +245,11 @@ def _tell(meter: Meter, metrics: Metrics) -> None:
         create = (
             meter.create_observable_counter if family.kind == "counter" else meter.create_observable_gauge
         )
-        create(name.replace("_", ".", 1), [_observed(metrics, name)], description=family.documentation)
+        create(name.replace("_", ".", 1), [_observed(figures, name)], description=family.documentation)
 
 
-def _observed(metrics: Metrics, name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
+def _observed(figures: Figures, name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
     def observe(_: CallbackOptions) -> Iterable[Observation]:
-        return [Observation(value, labels) for labels, value in metrics.numbers(name)]
+        return [Observation(value, labels) for labels, value in figures.numbers(name)]
 
     return observe

@@ -9,10 +9,9 @@ from urllib.parse import unquote
 
 from univocal.engine.outcome import Outcome
 from univocal.store.purge_selectors import url_of
-from univocal_app.observe.frequent import Frequent
 from univocal_app.observe.handled import refused_for
 from univocal_app.observe.purge_misses import PurgeMisses
-from univocal_app.observe.spellings import Spellings
+from univocal_app.observe.spellings import Frequent, Spellings
 from univocal_app.observe.survey import Survey, summed
 from univocal_app.processes.commons import Row
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.reverse_proxy import Origins
+from univocal.engine.audience import Listener as Heard
 from univocal.engine.outcome import Outcome
 from univocal.http.framing import ReadLimits
 from univocal.http.messages import Received
-from univocal.judge.runtime import Runtime
+from univocal.http.roles import OriginRequest, Watch
 from univocal.origin.upkeep import StateChange, log_change
 from univocal.server.asgi_service import ExactProtocol
 from univocal.server.clients import Clients, ConnectionLimits
@@ -23,17 +23,14 @@ from univocal.server.listener import Listener
 from univocal.server.service import EngineService
 from univocal.server.tls import TlsConnection
 from univocal.store.memory import MemoryStore
-from univocal.store.shared import SharedTier
-from univocal.uri.sites import Sites
 from univocal_app.config.tables import Configuration
-from univocal_app.observe.accesslog import AccessLog, open_log
+from univocal_app.observe.accesslog import open_log
 from univocal_app.observe.admin import admin
 from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.failures import Failures
 from univocal_app.observe.figures import Figures
-from univocal_app.observe.metrics import Metrics
 from univocal_app.observe.origin_states import Listed, OriginStates, conditions_of, states_of
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import Stats
@@ -42,10 +39,8 @@ from univocal_app.observe.top import Top
 from univocal_app.processes.commons import Commons
 from univocal_app.processes.shared_rates import SharedRates
 from univocal_app.processes.states import Place, SharedStates
-from univocal_app.run.certificate_files import CertificateFiles, contexts_of
-from univocal_app.run.descriptors import ADMIN, connection_limits
-from univocal_app.run.expiry import expiries
-from univocal_app.run.listeners import HTTPS, Bound, serving
+from univocal_app.run.certificate_files import PERIOD, CertificateFiles, contexts_of, expiries
+from univocal_app.run.listeners import ADMIN, HTTPS, Bound, connection_limits, serving
 from univocal_app.run.origins import (
     Running,
     contents_of,
@@ -54,12 +49,10 @@ from univocal_app.run.origins import (
     proxies_of,
     recipes_of,
 )
-from univocal_app.run.repeating import Repeating
 from univocal_app.run.restrictions import user_files
 from univocal_app.run.runtime import read_limits, runtime_of
-from univocal_app.run.serve import Patience, Served
+from univocal_app.run.serve import Patience, Repeating, Served
 from univocal_app.run.stores import store_of
-from univocal_app.run.telemetry_sdk import telemetry_of
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -68,42 +61,109 @@ if TYPE_CHECKING:
 
 LOOK: Final = 5.0  # seconds
 SHARED: Final = 1.0  # seconds between two looks at what other processes know of origin servers
-PERIOD: Final = 3.0  # seconds between two looks at the files of users
 
 
-@dataclass
 class House:
     """All that `univocal serve` serves: the proxy and its admin listener.
 
     `configuration` is the one in force, of the file `source`; see run.reload. `running` are the ways to the
-    origin servers, by their recipes.
+    origin servers, by their recipes. Plain HTTP is sent to the listener at `https_port`. One of several
+    processes has `commons`. Raises ConfigurationError.
     """
 
-    source: str
-    configuration: Configuration
-    running: Running
-    contents: Mapping[str, str]  # of files that settings about origin servers name, see run.origins
-    proxy: CacheMiddleware
-    origins: Origins
-    metrics: Metrics
-    views: Views
-    survey: Survey
-    events: Events
-    log: AccessLog
+    figures: Figures
     listener: Listener
-    shared: SharedTier | None = None
-    certificates: CertificateFiles | None = None
-    telemetry: Telemetry | None = None
-    https_port: int = HTTPS  # of the listener to which plain HTTP is sent
-    states: SharedStates | None = None  # of the origin servers, where several processes ask them
-    tells: bool = True  # of new states of origin servers, in the log
-    drained: frozenset[str] = frozenset()  # origin servers that operators have taken out
+    telemetry: Telemetry | None
 
-    def __post_init__(self) -> None:
-        self.looking = Repeating(LOOK, self.look)
-        self.watching = Repeating(PERIOD, self.watch_users)
-        self.sharing = Repeating(SHARED, self.share_states)
+    def __init__(
+        self,
+        configuration: Configuration,
+        source: str,
+        commons: Commons | None = None,
+        https_port: int = HTTPS,
+    ) -> None:
+        self.source, self.configuration, self.https_port = source, configuration, https_port
+        self.drained: frozenset[str] = frozenset()  # origin servers that operators have taken out
+        self.tells = commons is None or commons.leads  # of new states of origin servers, in the log
+        self.states = None if commons is None else SharedStates(commons)  # of the origin servers, for all
+        store = store_of(configuration, source, commons, self._commanded)
+        self.shared = None if isinstance(store, MemoryStore) else store
+        memory = store if isinstance(store, MemoryStore) else store.memory
+        recipes, proxies = recipes_of(configuration, source), proxies_of(configuration, source)
+        self.running = Running.of(recipes, proxies)
+        self.contents: Mapping[str, str] = dict(contents_of(configuration, source))  # see run.origins
+        runtime = runtime_of(configuration, source, proxies, https_port)
+        self.origins = Origins(proxies, self._watch)
+        self.figures = Figures(
+            memory,
+            self.shared,
+            commons,
+            lambda: {"client": len(self.listener.clients), "origin": self.origins.connections},
+            lambda: states_of(self._servers()),
+            lambda: conditions_of(self._servers()),
+        )
+        self.survey = Survey()
+        spellings = Spellings(self.survey)
+        self.views = Views(
+            Stats(self.figures),
+            Top(spellings, self.survey),
+            spellings,
+            lambda: places_of(self.configuration),
+            OriginStates(self._servers, self.survey),
+            Failures(self.survey),
+            lambda: expiries(self.configuration, self.source),
+            *([] if self.shared is None else [self.shared.holding]),
+        )
+        counters: list[Heard] = [self.figures, *self.views.listeners]
+        self.proxy = CacheMiddleware(self.origins, runtime=runtime, store=store, counters=counters)
+        if commons is not None:
+            self.proxy.gate.rates = SharedRates(commons.directory / "rates")
+        audience, server = self.proxy.engine.audience, configuration.server
+        service = EngineService(self.proxy.engine, self.origins.forwarding)
+        clients = Clients(connection_limits(configuration))
+        self.listener = Listener(service, read_limits(configuration), self._refused, clients)
+        self.telemetry = self._exported() if server.otel else None
+        if self.telemetry is not None:
+            audience.listeners.append(self.telemetry)
+        self.events = Events(audience.listeners)
+        contexts = contexts_of(configuration, source)
+        self.certificates = (
+            None if contexts is None else CertificateFiles(configuration, source, runtime.sites, contexts)
+        )
+        self.log = open_log(server.access_log, server.access_log_format, source, commons)
+        self.seat_log()
+        self._repeating = [Repeating(PERIOD, self.watch_users)]
+        if self.states is not None:
+            self._repeating.append(Repeating(SHARED, self.share_states))
+        if self.certificates is not None:
+            self._repeating.append(Repeating(PERIOD, self.certificates.look))
+        if self.telemetry is not None:  # whose thread sends what was looked at last
+            self._repeating.append(Repeating(LOOK, self.look))
         self.attend()
+
+    def _exported(self) -> Telemetry:
+        from univocal_app.observe.telemetry import exported  # noqa: PLC0415 - slow to import, and an extra
+
+        return exported(self.figures, tells=self.tells)
+
+    def _commanded(self, command: str, result: str, seconds: float) -> None:
+        self.figures.commanded(command, result, seconds)
+
+    def _watch(self, request: OriginRequest) -> Watch:
+        return (self.telemetry or self.figures).watch(request)
+
+    def _refused(self, received: Received, reasons: tuple[str, ...]) -> None:
+        """Tell of a request that is refused before it is one of the proxy's."""
+        runtime = self.proxy.gate.runtime
+        if runtime.request_ids is not None:
+            runtime.request_ids.identify(received, [])
+        refused = Outcome.refused(received, reasons, time.time(), runtime.sites)
+        self.proxy.engine.audience.announce(refused)
+
+    def _servers(self) -> Iterable[Listed]:
+        """The origin servers that there are now, in the states that any process has found."""
+        self.share_states()
+        return listed(self.configuration, self.origins.proxies)
 
     def attend(self) -> None:
         """Hear of the origin servers' states, and have those drained that operators have taken out."""
@@ -165,7 +225,7 @@ class House:
         def in_force() -> Configuration:
             return self.configuration
 
-        app = admin(self.proxy, in_force, self.metrics, self.views, self.events, life or Life())
+        app = admin(self.proxy, in_force, self.figures, self.views, self.events, life or Life())
         return self.serve_admin(app, bound)
 
     def serve_admin(self, app: Starlette, bound: Bound) -> Served:
@@ -195,7 +255,7 @@ class House:
         """Write down all that has ended by now, and how this process is."""
         self.share_states()
         self.proxy.engine.audience.settle()
-        self.metrics.figures.look()
+        self.figures.look()
 
     def watch_users(self) -> None:
         """Read the files of users again that have changed."""
@@ -204,7 +264,7 @@ class House:
 
     def forget(self, process: str) -> None:
         """Handle the end of another process."""
-        self.metrics.figures.forget(process)
+        self.figures.forget(process)
 
     async def start(self) -> None:
         """Look after the origin servers, and connect to the shared store, before clients are answered.
@@ -212,25 +272,18 @@ class House:
         Without the store, go on alone.
         """
         self.origins.begin()
-        self.watching.begin()
-        if self.states is not None:
-            self.share_states()
-            self.sharing.begin()
-        if self.certificates is not None:
-            self.certificates.watch()
+        self.share_states()
+        for each in self._repeating:
+            each.begin()
         if self.shared is not None:
             await self.shared.start()
         if self.telemetry is not None:
-            self.look()  # again and again, for the thread that sends the metrics
-            self.looking.begin()
+            self.look()
 
     async def aclose(self) -> None:
         """Close the connections to origin servers and to the shared store, and write the log to its end."""
-        self.looking.end()
-        self.watching.end()
-        self.sharing.end()
-        if self.certificates is not None:
-            self.certificates.end()
+        for each in self._repeating:
+            each.end()
         try:
             await self.origins.aclose()
             if self.shared is not None:
@@ -242,109 +295,5 @@ class House:
                 await asyncio.to_thread(self.telemetry.close)
 
 
-def assemble(
-    configuration: Configuration, source: str, commons: Commons | None = None, https_port: int = HTTPS
-) -> House:
-    """Build the proxy; one of several processes has `commons`. Raises ConfigurationError."""
-
-    def commanded(command: str, result: str, seconds: float) -> None:
-        figures.commanded(command, result, seconds)
-
-    memory, shared = _parts_of(store_of(configuration, source, commons, commanded))
-    recipes, proxies = recipes_of(configuration, source), proxies_of(configuration, source)
-    runtime = runtime_of(configuration, source, proxies, https_port)
-    # The metrics tell of the connections, too, which come later.
-    origins = Origins(proxies, lambda request: (telemetry or figures).watch(request))  # noqa: PLW0108
-
-    def connections() -> dict[str, int]:
-        return {"client": len(listener.clients), "origin": origins.connections}
-
-    def servers() -> Iterable[Listed]:
-        house.share_states()
-        return listed(house.configuration, origins.proxies)
-
-    figures = _figures(memory, shared, commons, connections, servers)
-    metrics, survey = Metrics(figures), Survey()
-    spellings, states = Spellings(survey), OriginStates(servers, survey)
-    views = Views(
-        Stats(figures),
-        Top(spellings, survey),
-        spellings,
-        lambda: places_of(house.configuration),
-        states,
-        Failures(survey),
-        lambda: expiries(house.configuration, house.source),
-        *([] if shared is None else [shared.holding]),
-    )
-    proxy = _proxy(origins, runtime, shared or memory, [figures, *views.listeners], commons)
-    listener = _listener(configuration, proxy, origins)
-    telemetry = telemetry_of(configuration, source, metrics, commons)
-    if telemetry is not None:
-        proxy.engine.audience.listeners.append(telemetry)
-    events = Events(proxy.engine.audience.listeners)
-    files = _certificates(configuration, source, runtime.sites)
-    written = source, configuration, Running.of(recipes, proxies), dict(contents_of(configuration, source))
-    observers, log = (metrics, views, survey, events), _log_of(configuration, source, commons)
-    house = House(*written, proxy, origins, *observers, log, listener, shared, files, telemetry, https_port)
-    if commons is not None:
-        house.states, house.tells = SharedStates(commons), commons.leads
-        house.attend()
-    house.seat_log()
-    return house
-
-
 def _say_nothing(_: StateChange) -> None:
     """Leave the line to the process that has the admin listener."""
-
-
-def _certificates(configuration: Configuration, source: str, sites: Sites) -> CertificateFiles | None:
-    contexts = contexts_of(configuration, source)
-    return CertificateFiles(configuration, source, sites, contexts) if contexts else None
-
-
-def _figures(
-    memory: MemoryStore,
-    shared: SharedTier | None,
-    commons: Commons | None,
-    connections: Callable[[], Mapping[str, int]],
-    servers: Callable[[], Iterable[Listed]],
-) -> Figures:
-    """The counts of a process; `servers` gives the origin servers that there are then."""
-    return Figures(
-        memory, shared, commons, connections, lambda: states_of(servers()), lambda: conditions_of(servers())
-    )
-
-
-def _proxy(
-    origins: Origins,
-    runtime: Runtime,
-    store: MemoryStore | SharedTier,
-    counters: Sequence[Callable[[Outcome], None]],
-    commons: Commons | None,
-) -> CacheMiddleware:
-    proxy = CacheMiddleware(origins, runtime=runtime, store=store, counters=counters)
-    if commons is not None:
-        proxy.gate.rates = SharedRates(commons.directory / "rates")
-    return proxy
-
-
-def _parts_of(store: MemoryStore | SharedTier) -> tuple[MemoryStore, SharedTier | None]:
-    return (store, None) if isinstance(store, MemoryStore) else (store.memory, store)
-
-
-def _log_of(configuration: Configuration, source: str, commons: Commons | None) -> AccessLog:
-    server = configuration.server
-    return open_log(server.access_log, server.access_log_format, source, commons)
-
-
-def _listener(configuration: Configuration, proxy: CacheMiddleware, origins: Origins) -> Listener:
-    """The parts that the connections of the proxy's clients share."""
-
-    def refused(received: Received, reasons: tuple[str, ...]) -> None:
-        sites, request_ids = proxy.gate.runtime.sites, proxy.gate.runtime.request_ids
-        if request_ids is not None:
-            request_ids.identify(received, [])
-        proxy.engine.audience.announce(Outcome.refused(received, reasons, time.time(), sites))
-
-    service = EngineService(proxy.engine, origins.forwarding)
-    return Listener(service, read_limits(configuration), refused, Clients(connection_limits(configuration)))

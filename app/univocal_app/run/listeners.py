@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import resource
 import socket
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,9 +15,11 @@ from typing import Final, NamedTuple
 
 from univocal.http.authority import DEFAULT_PORTS, parse_authority
 from univocal.http.errors import ConfigurationError, Objections
+from univocal.server.clients import ConnectionLimits
 from univocal.uri.sites import Sites
 from univocal_app.config.tables import Configuration, ServerTable
 from univocal_app.config.values import Address, Own, Place, SocketPath
+from univocal_app.run.origins import most_connections
 
 BACKLOG: Final = 2048
 MODE: Final = 0o666  # of a Unix socket, as nginx has it: its directory says who may connect
@@ -249,3 +253,56 @@ def _no_place(place: Place, source: str, key: str, error: OSError) -> Configurat
     if isinstance(place, SocketPath):
         allowed = f"a path at which this user may make a socket ({reason})"
     return ConfigurationError(source, key, str(place), allowed)
+
+
+# Connections to the admin listener, and what is no connection: files, listeners, the shared store.
+ADMIN: Final = 32
+_OTHERS: Final = 32
+_UNLIMITED: Final = 1 << 20
+
+
+class Share(NamedTuple):
+    """The descriptors of one process: for connections of clients, for those to origin servers, and all."""
+
+    clients: int
+    origins: int
+    limit: int
+
+    def __str__(self) -> str:
+        return (
+            f"at most {self.clients} connections of clients and {self.origins} to origin servers "
+            f"({self.limit} descriptors)"
+        )
+
+
+def raise_limit() -> int:
+    """Raise the soft limit of this process to the hard one; returns the limit in force."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # some systems allow less than they say
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        soft = hard
+    return _UNLIMITED if soft == resource.RLIM_INFINITY else soft
+
+
+def share(limit: int, origins: int, wanted: int, workers: int = 1) -> Share:
+    """Divide a process's descriptors: to origin servers there are `origins` connections at most.
+
+    Clients get the rest, at least a half, or the `wanted` number, which all workers have together. 0 wants as
+    many as possible.
+    """
+    rest = max(limit - ADMIN - _OTHERS, 2)
+    kept = min(origins, rest // 2)
+    room = rest - kept
+    return Share(min(room, -(-wanted // workers)) if wanted else room, kept, limit)
+
+
+def share_of(configuration: Configuration) -> Share:
+    """The connections that a process may have, whose descriptors are made as many as the system allows."""
+    server = configuration.server
+    return share(raise_limit(), most_connections(configuration), server.max_connections, server.workers)
+
+
+def connection_limits(configuration: Configuration) -> ConnectionLimits:
+    """The bounds on the connections of a process's clients."""
+    per_client = configuration.server.max_connections_per_client
+    return ConnectionLimits(share_of(configuration).clients, per_client)

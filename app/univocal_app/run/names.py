@@ -17,7 +17,7 @@ from univocal.uri.readings import spelled_alike
 from univocal_app.config.sites import is_tested, next_hops
 from univocal_app.config.tables import Configuration, PolicyTable
 from univocal_app.config.values import Address
-from univocal_app.run.expiry import expiry_of_file, names_of
+from univocal_app.run.certificate_files import expiry_of_file, names_of
 from univocal_app.run.listeners import listeners_of
 from univocal_app.run.reading import files_of, placed
 
@@ -124,18 +124,14 @@ def _unsent(configuration: Configuration) -> Iterator[tuple[str, str]]:
     """The key of each request field that names its client, where responses may be stored, and its value."""
     everywhere: PolicyTable = configuration.cache
     places = [("request", configuration.request, [everywhere])]
-    for number, site in enumerate(configuration.sites):
-        place = f"sites[{number}]"
-        places.append((f"{place}.request", site.request, [everywhere, site.cache]))
-        for index, route in enumerate(site.routes):
-            caches = [everywhere, site.cache, route.cache]
-            places.append((f"{place}.routes[{index}].request", route.request, caches))
+    for each in configuration.tables():
+        caches = [everywhere, each.site.cache, each.table.cache]
+        places.append((f"{each.place}.request", each.table.request, caches))
     for place, table, caches in places:
-        bypass = [each.written()["bypass"] for each in caches if "bypass" in each.model_fields_set]
+        bypass = [cache.written()["bypass"] for cache in caches if "bypass" in cache.model_fields_set]
         if "*" not in (bypass or [[]])[-1]:
-            yield from (
-                (f"{place}.set.{key}", each) for key, each in table.set.items() if names_clients(each)
-            )
+            named = ((key, value) for key, value in table.set.items() if names_clients(value))
+            yield from ((f"{place}.set.{key}", value) for key, value in named)
 
 
 def _served_by(configuration: Configuration) -> Iterator[tuple[str, str, list[str]]]:

@@ -22,7 +22,7 @@ from univocal.origin.resolving import SERVICES, lacks_services
 from univocal.origin.server import OriginServer, Transport
 from univocal.origin.timeouts import Timeouts
 from univocal_app.config.places import path_of
-from univocal_app.config.sites import authorities, is_tested, next_hops, upstreams
+from univocal_app.config.sites import authorities, is_tested, next_hops
 from univocal_app.config.tables import Configuration, OriginTable, SiteTable
 from univocal_app.config.values import MASK, UpstreamSetting, origin_host
 from univocal_app.observe.origin_states import Listed
@@ -77,25 +77,20 @@ def proxies_of(
     running = running or Running()
     contexts = dict[_Trust, ssl.SSLContext]()
     recipes = recipes_of(configuration, source)
-    for number, site in enumerate(configuration.sites):
-        place = f"sites[{number}]"
-        tables = _origin_tables(configuration, place, site)
-        paths = _paths(configuration, place, site)
-        for name, upstream in next_hops(place, site).items():
-            recipe = recipes[name]
-            if recipe.upstream in running.proxies:
-                proxies[name] = running.proxies[recipe.upstream]
-                continue
-            transports = [running.transports.get(each) for each in recipe.servers]
-            own = [(place, site.origin), (name, tables[name].own)]
-            places = {key: f"{where}.origin" for where, each in own for key in each.model_fields_set}
-            way = _Way(tables[name].merged, source, places, contexts)
-            with objections:
-                is_access = name.endswith(".access")
-                own_host = "upstream" if is_access else site.origin_host
-                path = paths.get(name, "")
-                way.check_services(f"{name}.forward" if is_access else f"{name}.upstream", upstream)
-                proxies[name] = ReverseProxy(way.upstream(upstream, site, own_host, path, transports))
+    for hop in _hops(configuration):
+        name, site, recipe = hop.name, hop.site, recipes[hop.name]
+        if recipe.upstream in running.proxies:
+            proxies[name] = running.proxies[recipe.upstream]
+            continue
+        transports = [running.transports.get(each) for each in recipe.servers]
+        own = [(hop.place, site.origin), (name, hop.own)]
+        places = {key: f"{where}.origin" for where, each in own for key in each.model_fields_set}
+        way = _Way(hop.merged, source, places, contexts)
+        with objections:
+            own_host = "upstream" if hop.is_access else site.origin_host
+            way.check_services(f"{name}.forward" if hop.is_access else f"{name}.upstream", hop.setting)
+            upstream = way.upstream(hop.setting, site, own_host, hop.path or "", transports)
+            proxies[name] = ReverseProxy(upstream)
     objections.conclude()
     return proxies
 
@@ -123,30 +118,23 @@ def recipes_of(configuration: Configuration, source: str) -> dict[str, Recipe]:
     The number of the site is no part of it: another before it changes nothing.
     """
     recipes = dict[str, Recipe]()
-    for number, site in enumerate(configuration.sites):
-        place = f"sites[{number}]"
-        tables = _origin_tables(configuration, place, site)
-        paths = _paths(configuration, place, site)
-        for name, upstream in next_hops(place, site).items():
-            table = tables[name].merged
-            files = [digest_of(source, getattr(table, key)) for key in _FILES]
-            whose = [site.hosts[0], paths.get(name)]
-            named = [_name(site.hosts).decode(), upstream.written(), site.origin_host]
-            way = table.model_dump(mode="json", exclude=_BALANCING)
-            recipes[name] = Recipe(
-                json.dumps([whose, named, table.model_dump(mode="json"), files]),
-                tuple(json.dumps([whose, url, way, files]) for url, *_ in upstream.servers),
-            )
+    for hop in _hops(configuration):
+        table, site, setting = hop.merged, hop.site, hop.setting
+        files = [digest_of(source, getattr(table, key)) for key in _FILES]
+        whose = [site.hosts[0], hop.path]
+        named = [_name(site.hosts).decode(), setting.written(), site.origin_host]
+        way = table.model_dump(mode="json", exclude=_BALANCING)
+        recipes[hop.name] = Recipe(
+            json.dumps([whose, named, table.model_dump(mode="json"), files]),
+            tuple(json.dumps([whose, url, way, files]) for url, *_ in setting.servers),
+        )
     return recipes
 
 
 def contents_of(configuration: Configuration, source: str) -> Iterator[tuple[str, str]]:
     """The key of each setting about origin servers that names a file, and the digest of what is in it."""
     tables = [("origin", configuration.origin)]
-    for number, site in enumerate(configuration.sites):
-        tables.append((f"sites[{number}].origin", site.origin))
-        routes = enumerate(site.routes)
-        tables += [(f"sites[{number}].routes[{index}].origin", route.origin) for index, route in routes]
+    tables += [(f"{each.place}.origin", each.table.origin) for each in configuration.tables()]
     for place, table in tables:
         for key in _FILES:
             if name := getattr(table, key):
@@ -155,13 +143,32 @@ def contents_of(configuration: Configuration, source: str) -> Iterator[tuple[str
 
 def most_connections(configuration: Configuration) -> int:
     """The number of connections that there may be to all origin servers together."""
-    total = 0
+    return sum(hop.merged.max_connections * len(hop.setting.servers) for hop in _hops(configuration))
+
+
+class _Hop(NamedTuple):
+    """A server that requests lead to: an upstream of a site, or an authorization server."""
+
+    name: str  # where in the file its table stands
+    setting: UpstreamSetting
+    place: str  # where the site stands
+    site: SiteTable
+    path: str | None  # of its route, if it has one
+    merged: OriginTable  # all settings that hold
+    own: OriginTable  # those that its site or its route says itself
+
+    @property
+    def is_access(self) -> bool:
+        """True of an authorization server."""
+        return self.name.endswith(".access")
+
+
+def _hops(configuration: Configuration) -> Iterator[_Hop]:
     for number, site in enumerate(configuration.sites):
         place = f"sites[{number}]"
-        tables = _origin_tables(configuration, place, site)
-        for name, upstream in next_hops(place, site).items():
-            total += tables[name].merged.max_connections * len(upstream.servers)
-    return total
+        tables, paths = _origin_tables(configuration, place, site), _paths(configuration, place, site)
+        for name, setting in next_hops(place, site).items():
+            yield _Hop(name, setting, place, site, paths.get(name), *tables[name])
 
 
 def _paths(configuration: Configuration, place: str, site: SiteTable) -> dict[str, str]:
@@ -203,27 +210,26 @@ def _origin_tables(configuration: Configuration, place: str, site: SiteTable) ->
 def places_of(configuration: Configuration) -> list[dict[str, str]]:
     """Each site with the URL of each of its origin servers."""
     return [
-        {"site": site.hosts[0], "url": url}
-        for number, site in enumerate(configuration.sites)
-        for place, upstream in upstreams(f"sites[{number}]", site).items()
-        for url in _shown(configuration, place, upstream)
+        {"site": hop.site.hosts[0], "url": url}
+        for hop in _hops(configuration)
+        if not hop.is_access
+        for url in _shown(configuration, hop)
     ]
 
 
 def listed(configuration: Configuration, proxies: Mapping[str, ReverseProxy]) -> Iterator[Listed]:
     """The origin servers behind `proxies`, in the order of the configuration."""
-    for number, site in enumerate(configuration.sites):
-        paths = _paths(configuration, f"sites[{number}]", site)
-        for place, setting in upstreams(f"sites[{number}]", site).items():
-            urls = _shown(configuration, place, setting)
-            written = {server.url: url for server, url in zip(setting.servers, urls, strict=True)}
-            for member in proxies[place].upstream.balance.members:
-                yield Listed(place, site.hosts[0], written[member.server.url], member, paths.get(place, "/"))
+    for hop in _hops(configuration):
+        if not hop.is_access:
+            shown = zip(hop.setting.servers, _shown(configuration, hop), strict=True)
+            written = {server.url: url for server, url in shown}
+            for member in proxies[hop.name].upstream.balance.members:
+                yield Listed(hop.name, hop.site.hosts[0], written[member.server.url], member, hop.path or "/")
 
 
-def _shown(configuration: Configuration, place: str, setting: UpstreamSetting) -> list[str]:
+def _shown(configuration: Configuration, hop: _Hop) -> list[str]:
     """The URLs of an upstream as they are shown; a path that names a variable may be a secret."""
-    upstream = (*path_of(place), "upstream")
+    upstream, setting = (*path_of(hop.name), "upstream"), hop.setting
     if setting.path and any(path[: len(upstream)] == upstream for path, _ in configuration.as_written):
         return [f"{server.url}/{MASK}" for server in setting.servers]
     return setting.urls

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from univocal_app.config.tables import Configuration
-from univocal_app.observe.admin_drain import Drains
-from univocal_app.observe.admin_life import Life
-from univocal_app.run.assemble import House, assemble
+from univocal_app.observe.admin_life import Drains, Life
+from univocal_app.run.assemble import House
 from univocal_app.run.listeners import Listeners, https_port
 from univocal_app.run.reload import Read, Reload
 from univocal_app.run.serve import Serving, run
@@ -45,7 +44,7 @@ class Program:
 def alone(program: Program) -> None:
     """Serve both listeners by this one process. Raises ConfigurationError."""
     listeners = program.listeners
-    house = assemble(program.configuration, program.source, https_port=https_port(listeners.front))
+    house = House(program.configuration, program.source, https_port=https_port(listeners.front))
     reload = Reload(house, program.read, program.tell, program.notices)
     life = Life(leaving=lambda: serving.is_leaving, reload=reload, drains=Drains(partial(_drain, house)))
     serving = Serving(

@@ -16,19 +16,11 @@ from univocal_app.run.listeners import check_listeners, check_place
 from univocal_app.run.origins import proxies_of
 from univocal_app.run.runtime import runtime_of
 from univocal_app.run.stores import check_store
-from univocal_app.run.telemetry_sdk import check_telemetry
 
 Check: TypeAlias = Callable[[Configuration, str], object]
 
 ATTEMPTS: Final = 4  # to validate a file, each without what the one before objected to
-_CHECKS: Final[tuple[Check, ...]] = (
-    runtime_of,
-    check_store,
-    proxies_of,
-    contexts_of,
-    check_telemetry,
-    check_listeners,
-)
+_CHECKS: Final[tuple[Check, ...]] = (runtime_of, check_store, proxies_of, contexts_of, check_listeners)
 
 
 def read(file: Path, *more: Check) -> Configuration:

@@ -11,27 +11,98 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
+
+from pydantic import BaseModel
 
 from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.http.errors import ConfigurationError, Objections, UnivocalError
 from univocal.judge.runtime import Runtime
 from univocal.store.purge_selectors import Profiles
 from univocal.uri.site import Site
-from univocal_app.config.changes import FIXED, changes, value_at
-from univocal_app.config.tables import Configuration
+from univocal_app.config.tables import (
+    AccessTable,
+    Configuration,
+    FieldsTable,
+    OriginTable,
+    PolicyTable,
+    RouteTable,
+    SiteTable,
+)
 from univocal_app.config.values import masked
 from univocal_app.observe.accesslog import Outlet, check_log, outlet_of
 from univocal_app.observe.admin_life import NotTakenError
 from univocal_app.run.assemble import House
 from univocal_app.run.certificate_files import Contexts, contexts_of
-from univocal_app.run.descriptors import connection_limits
-from univocal_app.run.error_page_files import page_contents
+from univocal_app.run.listeners import connection_limits
 from univocal_app.run.origins import Recipe, Running, contents_of, proxies_of, recipes_of
 from univocal_app.run.reading import Check, files_of, placed
-from univocal_app.run.runtime import read_limits, runtime_of
+from univocal_app.run.runtime import page_contents, read_limits, runtime_of
 from univocal_app.run.stores import memory_bounds
 from univocal_app.run.systemd import Notices
+
+# The settings that hold from the start of the program to its end, and why.
+FIXED: Final[Mapping[str, str]] = {
+    "server.listen": "the listeners stay",
+    "server.admin": "the listeners stay",
+    "server.listen_tls": "the listeners stay",
+    "server.proxy_protocol": "the listeners stay",
+    "server.http2": "the listeners stay",
+    "server.workers": "the workers stay",
+    "server.otel": "what sends traces stays",
+    "cache.store": "the store stays",
+    "cache.disk_bytes": "the store stays",
+}
+
+
+def changes(before: Configuration, after: Configuration) -> list[str]:
+    """The dotted keys of all settings that differ, in the order of the tables.
+
+    A site, or a route, that only one of the two has is told as a whole: `sites[1]`.
+    """
+    return list(_differences("", before, after))
+
+
+def value_at(configuration: Configuration, key: str) -> object:
+    """The value of a setting of a table that is there once, by its dotted key."""
+    value: Any = configuration
+    for name in key.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def _differences(place: str, before: BaseModel, after: BaseModel) -> Iterator[str]:
+    for name in type(before).model_fields:
+        key = f"{place}.{name}" if place else name
+        old, new = getattr(before, name), getattr(after, name)
+        if isinstance(old, BaseModel) and isinstance(new, BaseModel):
+            # A site's own setting goes before the one for all, the default as well.
+            own = isinstance(before, SiteTable | RouteTable) and isinstance(
+                old, OriginTable | PolicyTable | FieldsTable | AccessTable
+            )
+            yield from _said(key, old, new) if own else _differences(key, old, new)
+        elif _tables(old) and _tables(new):
+            for number in range(max(len(old), len(new))):
+                each = f"{key}[{number}]"
+                if number < min(len(old), len(new)):
+                    yield from _differences(each, old[number], new[number])
+                else:
+                    yield each
+        elif old != new:
+            yield key
+
+
+def _said(place: str, before: BaseModel, after: BaseModel) -> Iterator[str]:
+    """The keys that only one of two tables has, and those of different values."""
+    old, new = (table.model_dump(exclude_unset=True) for table in (before, after))
+    for name in type(before).model_fields:
+        if (name in old) != (name in new) or old.get(name) != new.get(name):
+            yield f"{place}.{name}"
+
+
+def _tables(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(each, BaseModel) for each in value)
+
 
 logger: Final = logging.getLogger("univocal")
 
@@ -164,13 +235,11 @@ def _named(configuration: Configuration, runtime: Runtime) -> Iterator[tuple[str
 
 def _profiles(configuration: Configuration, runtime: Runtime) -> Iterator[tuple[str, str]]:
     """The key of each setting that names a profile, and the digest of all that the profile says."""
-    sites = {site.name: site for site in _sites(runtime)}
-    for number, table in enumerate(configuration.sites):
-        routes = {route.prefix: route.profile for route in sites[table.hosts[0]].routes}
-        places = {f"sites[{number}]": "/"}
-        places |= {f"sites[{number}].routes[{index}]": route.path for index, route in enumerate(table.routes)}
-        for place, path in places.items():
-            yield f"{place}.profile", sha256(repr(routes[path.encode()].settings).encode()).hexdigest()
+    profiles = {(site.name, route.prefix): route.profile for site in _sites(runtime) for route in site.routes}
+    for each in configuration.tables():
+        path = b"/" if each.route is None else each.route.path.encode()
+        settings = repr(profiles[each.site.hosts[0], path].settings)
+        yield f"{each.place}.profile", sha256(settings.encode()).hexdigest()
 
 
 Read: TypeAlias = Callable[[Check], Configuration]

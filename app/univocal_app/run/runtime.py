@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
+from typing import Final
 
 from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.cache.personal import ORDINARY
 from univocal.cache.rules import Rules
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.http.framing import ReadLimits
-from univocal.http.problem import ErrorPages
+from univocal.http.problem import ErrorPages, page_fault
 from univocal.judge.access import Restriction
 from univocal.judge.profiles import built_in, read_profiles
 from univocal.judge.request_ids import RequestIds
@@ -22,11 +26,69 @@ from univocal.store.compression import missing_library
 from univocal.uri.profile import Profile
 from univocal.uri.sites import Sites
 from univocal_app.config.sites import SiteReader, edits_of, rules
-from univocal_app.config.tables import COMMAND_LINE, Configuration, SiteTable
-from univocal_app.run.error_page_files import pages_of
+from univocal_app.config.tables import COMMAND_LINE, Configuration, Name, SiteTable
 from univocal_app.run.listeners import HTTPS, listeners_of
 from univocal_app.run.origins import next_hops_of
 from univocal_app.run.restrictions import restrictions_of
+
+_LARGEST: Final = 1 << 20  # bytes of a page
+_MOST: Final = 100  # pages of a directory
+
+
+def pages_of(configuration: Configuration, source: str) -> dict[Name, ErrorPages]:
+    """The pages by the names of sites and routes, "" for requests to no site.
+
+    A route's page goes before its site's, and that before the server's.
+
+    Directories are relative to the file `source`. Raises ConfigurationError.
+    """
+    files, objections = dict[Name, dict[str, bytes]](), Objections()
+    with objections:
+        files[""] = _files(configuration.server.error_pages, source, "server.error_pages")
+    for each in configuration.tables():
+        with objections:
+            own = _files(each.table.error_pages, source, f"{each.place}.error_pages")
+            around = files.get(each.site.hosts[0] if each.route else "", {})
+            if own or each.route is None:
+                files[each.name] = {**around, **own}
+    objections.conclude()
+    return {name: ErrorPages(named) for name, named in files.items() if named}
+
+
+def page_contents(
+    configuration: Configuration, pages: Mapping[Name, ErrorPages]
+) -> Iterator[tuple[str, str]]:
+    """The key of each setting that names a directory, and the digest of the pages that are shown by it."""
+    names: list[tuple[str, str, Name]] = [("server", configuration.server.error_pages, "")]
+    names += [(each.place, each.table.error_pages, each.name) for each in configuration.tables()]
+    for key, directory, name in names:
+        if directory and name in pages:
+            files = {file: content.hex() for file, content in pages[name].files.items()}
+            yield f"{key}.error_pages", sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+
+
+def _files(directory: str, source: str, key: str) -> dict[str, bytes]:
+    if not directory:
+        return {}
+    place = Path(source).parent / directory
+    try:
+        files = sorted(file for file in place.iterdir() if file.suffix == ".html")
+        if len(files) > _MOST:
+            raise ConfigurationError(source, key, directory, f"a directory of at most {_MOST} pages")
+        return {file.name: _content(file, source, key) for file in files}
+    except OSError as error:
+        allowed = f"a directory of pages such as 502.html that can be read ({error.strerror})"
+        raise ConfigurationError(source, key, directory, allowed) from None
+
+
+def _content(file: Path, source: str, key: str) -> bytes:
+    if allowed := page_fault(file.name):
+        raise ConfigurationError(source, key, file.name, allowed)
+    with file.open("rb") as stream:
+        content = stream.read(_LARGEST + 1)
+    if len(content) > _LARGEST:
+        raise ConfigurationError(source, key, file.name, f"a page of at most {_LARGEST} bytes")
+    return content
 
 
 def profiles_of(configuration: Configuration, source: str) -> Mapping[str, Profile]:
@@ -84,17 +146,19 @@ def runtime_of(
     sites = Sites([])
     with objections:
         sites = SiteReader(source, profiles).read(configuration.sites)
-    pages = dict[str | tuple[str, bytes], ErrorPages]()
+    pages = dict[Name, ErrorPages]()
     with objections:
         pages = pages_of(configuration, source)
-    restrictions: dict[str | tuple[str, bytes], Restriction] = {}
+    restrictions: dict[Name, Restriction] = {}
     with objections:
         restrictions = restrictions_of(configuration, source, proxies)
     objections.conclude()
-    edits = edits_of(configuration.request, configuration.response, configuration.sites)
+    edits = edits_of(configuration)
     named = {configuration.server.request_id.lower().encode()} - {b""} - ORDINARY
-    each = rules(configuration.cache, configuration.sites, profiles, edits, named)
+    each = rules(configuration, profiles, edits, named)
     _check_libraries(configuration, each, source)
+    bodies = ((table.name, table.table.max_body) for table in configuration.tables())
+    max_bodies = {name: most for name, most in bodies if most is not None}
     server, trusted = configuration.server, networks(configuration.server.trusted_proxies)
     owns = listeners_of(server)
     trusted_at = MappingProxyType(
@@ -113,7 +177,7 @@ def runtime_of(
             {name: own.max_body for name, own in owns.items() if own.max_body is not None}
         ),
         forwarded=server.forwarded,
-        max_bodies=MappingProxyType(_max_bodies(configuration.sites)),
+        max_bodies=MappingProxyType(max_bodies),
         request_ids=RequestIds(server.request_id.encode(), trusted, trusted_at)
         if server.request_id
         else None,
@@ -124,20 +188,6 @@ def runtime_of(
         next_hops=MappingProxyType(next_hops_of(configuration, proxies)),
         upstreams=MappingProxyType({name: proxy.upstream for name, proxy in proxies.items()}),
     )
-
-
-def _max_bodies(tables: Sequence[SiteTable]) -> dict[str | tuple[str, bytes], int]:
-    """The bytes of a request body for each site and route that says so, by the names that `rules` has."""
-    made: dict[str | tuple[str, bytes], int] = {}
-    for table in tables:
-        name = table.hosts[0]
-        made |= {} if table.max_body is None else {name: table.max_body}
-        made |= {
-            (name, route.path.encode()): route.max_body
-            for route in table.routes
-            if route.max_body is not None
-        }
-    return made
 
 
 def read_limits(configuration: Configuration) -> ReadLimits:
@@ -152,11 +202,12 @@ def _token(variable: str) -> bytes:
     return token.encode()
 
 
-def _check_libraries(
-    configuration: Configuration, rules: Mapping[str | tuple[str, bytes], Rules], source: str
-) -> None:
-    """Raise ConfigurationError with every place that names a coding whose library is not installed."""
+def _check_libraries(configuration: Configuration, rules: Mapping[Name, Rules], source: str) -> None:
+    """Raise ConfigurationError with every place that needs a library which is not installed."""
     objections = Objections()
+    if configuration.server.otel and _lacks_telemetry():
+        allowed = "false, or true after pip install 'univocal[otel]'"
+        objections.errors.append(ConfigurationError(source, "server.otel", True, allowed))
     missing = {coding: missing_library(coding) for each in rules.values() for coding in each.compress}
     for key, codings in _codings(configuration):
         for number, coding in enumerate(codings):
@@ -170,12 +221,17 @@ def _check_libraries(
     objections.conclude()
 
 
+def _lacks_telemetry() -> bool:
+    try:
+        return None in [find_spec(f"opentelemetry.{name}") for name in ("sdk", "exporter.otlp.proto.http")]
+    except ModuleNotFoundError:  # what is around it
+        return True
+
+
 def _codings(configuration: Configuration) -> Iterator[tuple[str, list[str]]]:
-    tables = [("cache", configuration.cache.model_dump(exclude_unset=True))]
-    for number, site in enumerate(configuration.sites):
-        tables.append((f"sites[{number}].cache", site.cache.model_dump(exclude_unset=True)))
-        for index, route in enumerate(site.routes):
-            place = f"sites[{number}].routes[{index}].cache"
-            tables.append((place, route.cache.model_dump(exclude_unset=True)))
+    tables = [
+        ("cache", configuration.cache),
+        *((f"{each.place}.cache", each.table.cache) for each in configuration.tables()),
+    ]
     for place, table in tables:
-        yield f"{place}.compress", table.get("compress", [])
+        yield f"{place}.compress", table.written().get("compress", [])

@@ -19,11 +19,10 @@ from univocal.http.errors import ConfigurationError
 from univocal_app.config.tables import Configuration, validate
 from univocal_app.processes.commons import Commons, Row
 from univocal_app.processes.lifeline import hold
-from univocal_app.run.assemble import House, assemble
+from univocal_app.run.assemble import House
 from univocal_app.run.listeners import Bound, https_port
 from univocal_app.run.reload import Prepared, adopt, prepare
-from univocal_app.run.repeating import Repeating
-from univocal_app.run.serve import Serving, run
+from univocal_app.run.serve import Repeating, Serving, run
 from univocal_app.run.worker_client import objections, row_line
 
 BEAT: Final = 1.0  # seconds between two signs of life
@@ -46,7 +45,7 @@ class Task:
         """Serve until the parent says so, or is gone; it asks at the listening socket `asked`."""
         _call_itself(f"univocal: worker {name}")
         commons = Commons(self.directory, name, self.store)
-        house = assemble(self.configuration, self.source, commons, https_port(self.front))
+        house = House(self.configuration, self.source, commons, https_port(self.front))
         worker = Worker(house, lambda: serving.end())  # noqa: PLW0108 - it comes later
 
         async def start() -> None:

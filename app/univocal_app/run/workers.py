@@ -20,12 +20,11 @@ from univocal.http.errors import ConfigurationError, Objections
 from univocal.store.file.byte_locks import ByteLocks
 from univocal.store.file.directory import new_in_memory
 from univocal_app.config.tables import Configuration, settings_of
-from univocal_app.observe.admin_drain import Drains
-from univocal_app.observe.admin_life import Life, NotTakenError
+from univocal_app.observe.admin_life import Drains, Life, NotTakenError
 from univocal_app.observe.events import Event
 from univocal_app.processes.commons import PARENT, Commons, Row
 from univocal_app.processes.lifeline import Lifeline, hold
-from univocal_app.run.assemble import House, assemble
+from univocal_app.run.assemble import House
 from univocal_app.run.listeners import Bound, https_port
 from univocal_app.run.program import Program, WorkersError
 from univocal_app.run.reload import Reload
@@ -58,7 +57,7 @@ def supervise(program: Program) -> None:
     with _figures() as directory, _memory_of_all(program.configuration) as store:
         source, listeners = program.source, program.listeners
         configuration, commons = program.configuration, Commons(directory, PARENT, store)
-        house = assemble(configuration, source, commons, https_port(listeners.front))
+        house = House(configuration, source, commons, https_port(listeners.front))
         task, count = partial(_task, house, listeners.front, directory, store), configuration.server.workers
         workers = Workers(count, task, directory, house.forget, house.events.relay)
         house.survey.others = house.events.reporters = workers

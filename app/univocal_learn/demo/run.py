@@ -18,7 +18,7 @@ from starlette.routing import Route
 from univocal_app.commands.settings import address
 from univocal_app.config.tables import COMMAND_LINE, validate
 from univocal_app.config.values import Address
-from univocal_app.run.assemble import assemble
+from univocal_app.run.assemble import House
 from univocal_app.run.listeners import Bound, address_of, bind
 from univocal_app.run.serve import Served, Serving, run
 from univocal_learn.demo.logged import write_files
@@ -67,7 +67,7 @@ def _demo(listen: Address, admin: Address, directory: Path, *, visited: bool) ->
     )
     write_files(directory)
     page.router.routes.append(Route("/", _answer(as_page(at))))
-    house = assemble(validate(settings(at, addresses), COMMAND_LINE), COMMAND_LINE)
+    house = House(validate(settings(at, addresses), COMMAND_LINE), COMMAND_LINE)
     listeners = [*origins.values(), house.front(Bound(front)), house.back(Bound(back))]
     visitors = Visitors(at.proxy)
 

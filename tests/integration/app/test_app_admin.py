@@ -16,7 +16,6 @@ from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.log_lines import as_json
-from univocal_app.observe.metrics import Metrics
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import Stats
 from univocal_app.observe.top import Top
@@ -57,7 +56,6 @@ async def house(heard: list[Outcome], monkeypatch: pytest.MonkeyPatch) -> Any:
     configuration = validate(SETTINGS, "univocal.toml")
     store = MemoryStore()
     figures = Figures(store)
-    metrics = Metrics(figures)
     spellings = Spellings()
     views = Views(Stats(figures), Top(spellings), spellings, list)
     runtime = runtime_of(configuration, "univocal.toml")
@@ -70,7 +68,7 @@ async def house(heard: list[Outcome], monkeypatch: pytest.MonkeyPatch) -> Any:
     assert proxy.store.stats.entries == 4
     heard.clear()
     return proxy, admin(
-        proxy, lambda: configuration, metrics, views, Events(proxy.engine.audience.listeners), Life()
+        proxy, lambda: configuration, figures, views, Events(proxy.engine.audience.listeners), Life()
     )
 
 

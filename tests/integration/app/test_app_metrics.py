@@ -33,9 +33,8 @@ from univocal_app.config.tables import validate
 from univocal_app.observe.counts import STEP
 from univocal_app.observe.families import BOUNDS, FAMILIES, REQUESTS, SECONDS, written
 from univocal_app.observe.figures import Figures, OriginWatch
-from univocal_app.observe.metrics import Metrics
 from univocal_app.processes.commons import Commons
-from univocal_app.run.assemble import assemble
+from univocal_app.run.assemble import House
 
 
 def outcome(
@@ -122,7 +121,7 @@ def counters(metrics: Figures) -> list[str]:
 
 
 def text_of(figures: Figures) -> str:
-    return Metrics(figures).exposition()[0].decode()
+    return figures.exposition()[0].decode()
 
 
 @given(st.lists(OUTCOMES, max_size=20))
@@ -304,7 +303,7 @@ def test_processes_are_told_as_one(tmp_path: Path) -> None:
 def test_openmetrics_for_whoever_asks(accept: str, media_type: str, end: str) -> None:
     metrics = Figures(MemoryStore())
     metrics(outcome(reasons=("bad-host",)))
-    text, told_type = Metrics(metrics).exposition(accept)
+    text, told_type = metrics.exposition(accept)
     assert told_type.startswith(media_type)
     assert text.decode().endswith(end)
     parse = openmetrics if end != "\n" else prometheus
@@ -377,10 +376,10 @@ def test_the_reference_has_them_all() -> None:
 
 async def test_hits_that_wait_are_counted_before_the_program_ends() -> None:
     sites = [{"hosts": ["en.example"], "upstream": "http://127.0.0.1:1"}]
-    house = assemble(validate({"server": {"access_log": "off"}, "sites": sites}, "f"), "f")
+    house = House(validate({"server": {"access_log": "off"}, "sites": sites}, "f"), "f")
 
     def hits() -> list[float]:
-        return [value for _, value in house.metrics.numbers(REQUESTS)]
+        return [value for _, value in house.figures.numbers(REQUESTS)]
 
     told: list[float] = []
     sending: Any = SimpleNamespace(close=lambda: told.extend(hits()))

@@ -19,7 +19,6 @@ from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.figures import Figures
-from univocal_app.observe.metrics import Metrics
 from univocal_app.observe.purge_misses import Missed, PurgeMisses, neighbours
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import Stats
@@ -47,7 +46,7 @@ def house() -> tuple[CacheMiddleware, Any]:
     views = Views(Stats(figures), Top(spellings), spellings, [])
     proxy = CacheMiddleware(origin, runtime=RUNTIME, store=store, listeners=[figures, *views.listeners])
     return proxy, admin(
-        proxy, lambda: CONFIGURATION, Metrics(figures), views, Events(proxy.engine.audience.listeners), Life()
+        proxy, lambda: CONFIGURATION, figures, views, Events(proxy.engine.audience.listeners), Life()
     )
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from univocal_app.config.tables import validate
 from univocal_app.config.values import Address
-from univocal_app.run.assemble import House, assemble
+from univocal_app.run.assemble import House
 from univocal_app.run.listeners import Bound, bind
 
 RESET = struct.pack("ii", 1, 0)
@@ -148,7 +148,7 @@ async def site(serve: Any) -> AsyncIterator[Begin]:
                     "upstream": [f"http://127.0.0.1:{server.port}" for server in servers],
                 }],
             }  # fmt: skip
-            house = assemble(validate(settings, "univocal.toml"), "univocal.toml")
+            house = House(validate(settings, "univocal.toml"), "univocal.toml")
             stack.push_async_callback(house.aclose)
             with bind(Address("127.0.0.1", 0), "", "") as unused:
                 front = await serve(house.proxy, house.front(Bound(unused)).protocol)
@@ -384,7 +384,7 @@ async def test_metrics_tell_what_came_of_each(site: Begin) -> None:
         await two.get(f"/{number}")
     await two.servers[0].die()
     assert await two.names(2) == "bb"
-    told = set(two.house.metrics.exposition()[0].decode().splitlines())
+    told = set(two.house.figures.exposition()[0].decode().splitlines())
     one, other = (f'origin="http://127.0.0.1:{server.port}"' for server in two.servers)
     assert {
         f'univocal_origin_requests_total{{{one},site="en.example",status="5xx"}} 2.0',

@@ -29,9 +29,7 @@ from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.figures import Figures
-from univocal_app.observe.frequent import Frequent
-from univocal_app.observe.metrics import Metrics
-from univocal_app.observe.spellings import LONGEST, MOST, Spellings
+from univocal_app.observe.spellings import LONGEST, MOST, Frequent, Spellings
 from univocal_app.observe.stats import Stats
 from univocal_app.observe.survey import Survey
 from univocal_app.observe.top import Top
@@ -141,7 +139,7 @@ def house() -> tuple[CacheMiddleware, Any]:
     runtime = runtime_of(CONFIGURATION, "univocal.toml")
     proxy = CacheMiddleware(page, runtime=runtime, store=store, listeners=[figures, *views.listeners])
     return proxy, admin(
-        proxy, lambda: CONFIGURATION, Metrics(figures), views, Events(proxy.engine.audience.listeners), Life()
+        proxy, lambda: CONFIGURATION, figures, views, Events(proxy.engine.audience.listeners), Life()
     )
 
 

@@ -25,10 +25,9 @@ from univocal.http.errors import ConfigurationError
 from univocal.judge.request_ids import RequestIds
 from univocal_app.config.tables import validate
 from univocal_app.observe.figures import Figures
-from univocal_app.observe.metrics import Metrics
 from univocal_app.observe.telemetry import MOST, Telemetry
-from univocal_app.run import telemetry_sdk as module
-from univocal_app.run.telemetry_sdk import telemetry_of
+from univocal_app.run import runtime as module
+from univocal_app.run.runtime import runtime_of
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
@@ -45,14 +44,14 @@ class Stage:
         self.exporter, self.reader = InMemorySpanExporter(), InMemoryMetricReader()
         spans = TracerProvider(sampler=sampler)
         spans.add_span_processor(SimpleSpanProcessor(self.exporter))
-        self.metrics = Metrics(Figures(MemoryStore()))
-        self.telemetry = Telemetry(spans, MeterProvider([self.reader]), self.metrics)
+        self.figures = Figures(MemoryStore())
+        self.telemetry = Telemetry(spans, MeterProvider([self.reader]), self.figures)
         proxy = ReverseProxy("http://127.0.0.1:9000", httpx.MockTransport(self.answer))
         self.app = CacheMiddleware(
             Origins({"": proxy}, self.telemetry.watch),
             profile="mediawiki",
             listeners=[self.telemetry],
-            counters=[self.metrics.figures],
+            counters=[self.figures],
         )
 
     async def answer(self, request: httpx.Request) -> httpx.Response:
@@ -221,7 +220,7 @@ async def test_metrics_are_those_that_prometheus_gets_and_two_histograms(stage: 
     for target in ("/wiki/A", "/wiki/A", "/wiki/%00"):
         await stage.ask(target)
     stage.app.engine.audience.settle()
-    stage.metrics.figures.look()
+    stage.figures.look()
     requests = {
         (point.attributes["cache"], point.attributes["status"]): point.value
         for point in stage.told("univocal.requests")
@@ -239,8 +238,7 @@ async def test_metrics_are_those_that_prometheus_gets_and_two_histograms(stage: 
 SITES = {"sites": [{"hosts": ["en.example"], "upstream": "http://127.0.0.1:1"}]}
 
 
-def test_it_is_off_and_not_even_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert telemetry_of(validate(SITES, "test"), "test", Metrics(Figures(MemoryStore()))) is None
+def test_it_is_off_and_not_even_imported() -> None:
     code = "import sys, univocal_app.run.workers, univocal_app.commands.cli; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert not [name for name in loaded.split() if name.startswith("opentelemetry")]
@@ -249,7 +247,5 @@ def test_it_is_off_and_not_even_imported(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_without_the_extra_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_spec", lambda _: None)
     with pytest.raises(ConfigurationError, match=r"pip install 'univocal\[otel\]'") as refused:
-        telemetry_of(
-            validate({**SITES, "server": {"otel": True}}, "test"), "test", Metrics(Figures(MemoryStore()))
-        )
+        runtime_of(validate({**SITES, "server": {"otel": True}}, "test"), "test")
     assert refused.value.key == "server.otel"

@@ -26,7 +26,6 @@ from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.failures import FEW, Failures
 from univocal_app.observe.figures import Figures
-from univocal_app.observe.metrics import Metrics
 from univocal_app.observe.series import COARSE, FINE
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import Stats
@@ -68,7 +67,7 @@ def house_of(store: MemoryStore, clock: Clock) -> tuple[CacheMiddleware, Any]:
         origin, runtime=runtime, store=store, counters=[figures, *views.listeners], clock=clock
     )
     return proxy, admin(
-        proxy, lambda: CONFIGURATION, Metrics(figures), views, Events(proxy.engine.audience.listeners), Life()
+        proxy, lambda: CONFIGURATION, figures, views, Events(proxy.engine.audience.listeners), Life()
     )
 
 

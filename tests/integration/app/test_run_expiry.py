@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from univocal_app.config.tables import validate
-from univocal_app.run.expiry import expiries, expiry_of
+from univocal_app.run.certificate_files import expiries, expiry_of
 
 # As OpenSSL writes them: UTCTime until 2049, GeneralizedTime from 2050 on.
 TIMES = [("20300102030405Z", 1893553445), ("20510102030405Z", 2556241445)]
