@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -10,6 +11,8 @@ from univocal.cache.stored import Stored
 
 # The part of a key's variants that may be waiting for their first use.
 _UNTRIED: Final = 1 / 4
+# Ghosts at most: some 2 MB.
+_MOST_GHOSTS: Final = 10_000
 
 
 class Entry:
@@ -117,3 +120,27 @@ class Sieve:
         """Go on to the next newer entry."""
         if self.walked is not None:
             self.walked = self.walked.newer
+
+
+class Ghosts:
+    """The keys of responses that were read elsewhere and not kept, the last bytes of them.
+
+    A key that comes back would still have been here, had it been kept (2Q: Johnson and Shasha, VLDB 1994).
+    """
+
+    def __init__(self) -> None:
+        self._costs: OrderedDict[bytes, int] = OrderedDict()
+        self._octets = 0
+
+    def returns(self, key: bytes, cost: int, most: int) -> bool:
+        """Tell whether a key comes back before others of so many bytes; else it is a ghost from now on."""
+        costs = self._costs
+        before = costs.pop(key, 0)
+        self._octets -= before
+        if before:
+            return True
+        costs[key] = cost
+        self._octets += cost
+        while self._octets > most or len(costs) > _MOST_GHOSTS:
+            self._octets -= costs.popitem(last=False)[1]
+        return False

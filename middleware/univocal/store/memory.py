@@ -13,7 +13,7 @@ from typing import Final, SupportsIndex
 from univocal.cache.no_vary_search import NoVarySearch, split_key
 from univocal.cache.stored import Stored, softened
 from univocal.http.errors import ConfigurationError
-from univocal.store.eviction import NO_ENTRY, Entry, Sieve, Walk, least_used
+from univocal.store.eviction import NO_ENTRY, Entry, Ghosts, Sieve, Walk, least_used
 from univocal.store.leases import Lease, Leases, PurgeLog
 from univocal.store.loans import Loan, Loans
 from univocal.store.purge_selectors import Everything, LocalSelector, Pattern, Tags
@@ -97,7 +97,7 @@ class MemoryStore:
         self._log = PurgeLog()
         self._leases, self._loans = Leases(share, self._log), Loans(share)
         self._entries: dict[bytes, Entry] = {}
-        self._sieve = Sieve()
+        self._sieve, self._ghosts = Sieve(), Ghosts()
         self._index = Index()
         self._round = 0  # the number of the ban up to which the sweep under way tests
         self._bytes = self._responses = self._evictions = 0
@@ -153,6 +153,14 @@ class MemoryStore:
     def fits(self, stored: Stored) -> bool:
         """Tell whether a response is small enough to be kept here."""
         return stored.cost <= min(self.max_object_bytes, self.max_bytes)
+
+    def is_worth_keeping(self, stored: Stored) -> bool:
+        """Tell whether a response that another store has is better kept here, too.
+
+        One that is read once displaces none that is hit.
+        """
+        cost = stored.cost
+        return self._bytes + cost <= self.max_bytes or self._ghosts.returns(stored.key, cost, self.max_bytes)
 
     async def resize(self, max_bytes: int, max_object_bytes: int) -> None:
         """Change the bounds; excess responses are evicted in slices, between which others are served."""

@@ -322,12 +322,14 @@ class SharedTier(Tiers):
         self.memory.purge(selector, now, sparing=lease)
         _fetch(lease).owed.append(selector)
 
-    def glance(self, key: bytes, now: float) -> Sequence[Stored]:
-        seen = self._at_hand(key, now) if self._is_there else None
-        if not seen:
+    def glance(self, key: bytes, now: float, *, keeps: bool = False) -> Sequence[Stored]:
+        if not (self._is_there and self._relies(now)):
             return ()
-        held = self.lookup(key, now)
-        return held if held and len(seen) == 1 else self._reliable(key, seen)[0]
+        seen = self._at_hand(key, now)
+        valid = self._valid(seen) if seen else []
+        if valid and (keeps or self.memory.is_worth_keeping(valid[0])):
+            self._take_in(seen or ())
+        return valid
 
     # With a continuation
 
@@ -353,15 +355,17 @@ class SharedTier(Tiers):
             return None
         fetch = _fetch(lease)
         fetch.seen = seen
-        if seen and judge(*self._reliable(lease.key, seen)):
-            return True
+        if seen:
+            self._take_in(seen)
+            if judge(*self._reliable(lease.key, seen)):
+                return True
         if joined and not self._entries.take(fetch):
             return None
         self._begin_anew(lease)
         return False
 
     def _at_hand(self, key: bytes, now: float, *, anew: bool = False) -> Sequence[Numbered] | None:
-        """The store's responses of a key, valid by now, which memory takes in; None if that takes a wait."""
+        """The store's responses of a key, numbered by now; None if that takes a wait."""
         if not self._follow():
             return None
         trimmed = self._journal.trimmed
@@ -369,9 +373,7 @@ class SharedTier(Tiers):
         self._follow()
         if numbered is None or self._journal.trimmed != trimmed:
             return None
-        seen = [self._valid_by_now(each) for each in numbered]
-        self._take_in(seen)
-        return seen
+        return [self._valid_by_now(each) for each in numbered]
 
     async def _fill(self, lease: Lease, request: Request, judge: Satisfies, *, joined: bool) -> bool:
         """Show `judge` what the store has; where that does not satisfy it, the fetch begins now."""

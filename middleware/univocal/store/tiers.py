@@ -61,8 +61,11 @@ class Tiers:
     def lookup(self, key: bytes, now: float) -> Sequence[Stored]:
         """The valid responses in memory, newest first."""
 
-    def glance(self, key: bytes, now: float) -> Sequence[Stored]:  # noqa: ARG002
-        """The valid responses that a store behind memory has at hand; memory has them from now on."""
+    def glance(self, key: bytes, now: float, *, keeps: bool = False) -> Sequence[Stored]:  # noqa: ARG002
+        """The valid responses that a store behind memory has at hand, where memory has none.
+
+        Memory takes in those that are asked for often; with `keeps`, all.
+        """
         return ()
 
     @abstractmethod

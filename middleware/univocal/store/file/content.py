@@ -52,7 +52,7 @@ class Content:
         self._sql: Final = sql
         self._announce: Final = announce
         self._flags: int | None = 0 if is_in_memory else _AT_ONCE
-        self._buffer = bytearray()  # as large as the largest extent that was read at once
+        self._buffer = memoryview(bytearray())  # as large as the largest extent that was read at once
         self._units = self._most = 0
         self._begun: _Extent = 0, 0  # an extent of which this transaction has used a part
         self._freed: list[_Extent] = []
@@ -75,22 +75,27 @@ class Content:
 
         Raises BlockingIOError where that takes a wait that is not wished.
         """
+        if len(place) == _EXTENT.size:
+            (first, units) = _EXTENT.unpack(place)
+            return self._read(first * UNIT, min(length, units * UNIT), waits)
         pieces, left = list[bytes](), length
         for first, units in _extents(place):
             size = min(left, units * UNIT)
             left -= size
-            pieces.append(
-                os.pread(self._file, size, first * UNIT) if waits else self._at_once(first * UNIT, size)
-            )
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            pieces.append(self._read(first * UNIT, size, waits))
+        return b"".join(pieces)
+
+    def _read(self, at: int, size: int, waits: bool) -> bytes:
+        return os.pread(self._file, size, at) if waits else self._at_once(at, size)
 
     def _at_once(self, at: int, size: int) -> bytes:
         if self._flags is None:
             raise BlockingIOError
         if size > len(self._buffer):
-            self._buffer = bytearray(size)
+            self._buffer = memoryview(bytearray(size))
+        piece = self._buffer[:size]
         try:
-            done = os.preadv(self._file, [memoryview(self._buffer)[:size]], at, self._flags)
+            done = os.preadv(self._file, (piece,), at, self._flags)
         except BlockingIOError:
             raise
         except OSError:  # this file system cannot tell
@@ -98,7 +103,7 @@ class Content:
             raise BlockingIOError from None
         if done != size:
             raise BlockingIOError
-        return bytes(memoryview(self._buffer)[:size])
+        return bytes(piece)
 
     # Writing, in a transaction
 

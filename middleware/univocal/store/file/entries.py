@@ -142,9 +142,25 @@ class FileEntries(Entries):
 
     def glance(self, key: bytes, now: float, *, anew: bool = False) -> Sequence[Numbered] | None:
         begun = time.perf_counter()
-        numbered = self._glanced(key, now, begun, anew)
-        if numbered is None:
+        try:
+            rows = self._rows_at_hand(begun)
+            if rows is None:
+                return None
+            known = None if anew else self._recent.get(key, begun)
+            if known is not None:
+                numbered = self._whole(rows, known, now)
+                if len(numbered) == len(known):
+                    return numbered
+            return self._read_at_hand(rows, key, now, begun) if begun >= self._slow_until else None
+        except (sqlite3.Error, OSError):
             return None
+
+    def _read_at_hand(self, rows: EntryTable, key: bytes, now: float, begun: float) -> list[Numbered]:
+        """The responses of a key, which the event loop's thread asks the database for."""
+        known = rows.described_of(key)
+        if known:
+            self._recent.put(key, known, begun)
+        numbered = self._whole(rows, known, now)
         seconds = time.perf_counter() - begun
         if seconds > _SLOW and self._has_read_disk():
             self._slow_until = begun + _SLOW_FOR
@@ -155,26 +171,6 @@ class FileEntries(Entries):
         """Tell whether the event loop's thread has waited for a disk since the last call."""
         before, self._blocks = self._blocks, resource.getrusage(_THREAD).ru_inblock
         return self._blocks != before
-
-    def _glanced(self, key: bytes, now: float, begun: float, anew: bool) -> list[Numbered] | None:
-        """The responses of a key, if nothing has to be waited for; the disk was not slow lately."""
-        rows = self._rows_at_hand(begun)
-        if rows is None:
-            return None
-        try:
-            known = None if anew else self._recent.get(key, begun)
-            if known is not None:
-                numbered = self._whole(rows, known, now)
-                if len(numbered) == len(known):
-                    return numbered
-            if begun < self._slow_until:
-                return None
-            known = rows.described_of(key)
-            if known:
-                self._recent.put(key, known, begun)
-            return self._whole(rows, known, now)
-        except (sqlite3.Error, OSError):
-            return None
 
     def _rows_at_hand(self, begun: float) -> EntryTable | None:
         ring = self.directory.ring
@@ -394,23 +390,19 @@ class FileEntries(Entries):
 
         Those that purges have left get the number `followed` if they have less than is needed.
         """
-        rows = await self._read("walk", lambda rows: rows.after(at))
-        if not rows:
-            return 0
-        now, dropped, lifted = time.time(), list[tuple[int, int]](), list[Lift]()
-        whole = [(row, until) for row, until, _ in rows if row is not None]
-        left = judge([row.numbered for row, _ in whole])
-        for (row, until), stored in zip(whole, left, strict=True):
-            number = row.numbered.number
-            if stored is None or until < now:
-                dropped.append((row.id, number))
-            elif number < needed:
-                lifted.append(
-                    Lift(row.id, number, followed, None if stored is row.numbered.stored else stored)
-                )
+        rows = await self._read("walk", lambda rows: rows.after(at, followed))
+        now, lifted = time.time(), list[Lift]()
+        judged = [(row, row.stored) for row in rows if row.stored is not None and row.usable_until >= now]
+        left = judge([Numbered(row.number, stored, False) for row, stored in judged])
+        dropped = [(row.id, row.number) for row in rows if row.usable_until < now]
+        for (row, before), after in zip(judged, left, strict=True):
+            if after is None:
+                dropped.append((row.id, row.number))
+            elif row.number < needed:
+                lifted.append(Lift(row.id, row.number, followed, None if after is before else after))
         if dropped or lifted:
             await self._write(lambda rows: rows.tidy(dropped, lifted), 0)
-        return rows[-1][2]
+        return rows[-1].id if rows else 0
 
     async def _write(self, run: Callable[[EntryTable], Any], size: int, growth: int = 0) -> Any:
         done = asyncio.get_running_loop().create_future()

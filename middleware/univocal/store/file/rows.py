@@ -137,12 +137,14 @@ class Put(NamedTuple):
         return 200 + len(self.key) + len(self.described) + (0 if self.is_beside else len(self.body))
 
 
-class Row(NamedTuple):
-    """A row that was read: its identity, when it was touched, and the response."""
+class Walked(NamedTuple):
+    """A row that a walk meets; its response without content, if purges that the row's number does not cover
+    may mean it."""
 
     id: int
-    touched: int
-    numbered: Numbered
+    number: int
+    usable_until: float
+    stored: Stored | None
 
 
 class Lift(NamedTuple):
@@ -287,19 +289,13 @@ class EntryTable:
         read = [(number, decode(key, described, None)) for number, described in rows]
         return [Numbered(number, stored, False) for number, stored in read if stored is not None]
 
-    def after(self, identity: int) -> list[tuple[Row | None, float, int]]:
-        """Some rows after one, without content: each with `usable_until` and its identity; None: damaged."""
-        rows = self._sql.execute(
-            "SELECT id, touched, number, usable_until, key, described FROM entries WHERE id > ?"
-            " ORDER BY id LIMIT ?",
-            (identity, self._slice),
-        ).fetchall()
-        read = list[tuple[Row | None, float, int]]()
-        for each, touched, number, until, key, described in rows:
-            stored = decode(key, described, None)
-            row = None if stored is None else Row(each, touched, Numbered(number, stored, False))
-            read.append((row, until, each))
-        return read
+    def after(self, identity: int, followed: int) -> list[Walked]:
+        """Some rows after one; `followed`: the number of the last purge."""
+        rows = self._sql.execute(_AFTER, (followed, followed, identity, self._slice)).fetchall()
+        return [
+            Walked(each, number, until, None if key is None else decode(key, described, None))
+            for each, number, until, key, described in rows
+        ]
 
     def count(self, selector: Selector, after: int) -> int | None:
         """The responses with at least a number that a selector means; None for one that is not counted."""
@@ -572,6 +568,10 @@ class EntryTable:
 _OF_KEY: Final = """
 SELECT response_time, id, touched, number, digest, described, seal, length, place, body FROM entries
 WHERE key = ?
+"""
+_AFTER: Final = """
+SELECT id, number, usable_until, CASE WHEN number < ? THEN key END, CASE WHEN number < ? THEN described END
+FROM entries WHERE id > ? ORDER BY id LIMIT ?
 """
 _OLDEST: Final = "SELECT id, place FROM entries ORDER BY touched, id LIMIT ?"
 _OTHER_VARIANTS: Final = """
