@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from univocal.store.refusals import STEADY, Refusals
+from univocal.store.refusals import EVERY, STEADY, Overflow, Refusals
 
 
 class Clock:
@@ -43,3 +43,13 @@ def test_a_later_loss_is_logged_anew(caplog: pytest.LogCaptureFixture) -> None:
     refusals.stored()
     refusals.refused("OOM")
     assert ["nothing more" in line for line in caplog.messages] == [True, False, True]
+
+
+def test_responses_that_come_too_fast_are_counted_in_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    overflow = Overflow("/store", clock)
+    for seconds in (0.0, EVERY / 2, EVERY / 2 - 1, 1.0):
+        clock.now += seconds
+        overflow.dropped()
+    line = "/store: responses come faster than they can be written: {} more not stored there"
+    assert caplog.messages == [line.format(1), line.format(3)]

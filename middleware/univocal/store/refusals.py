@@ -1,4 +1,4 @@
-"""The log lines of a store that refuses responses: one as that begins, one as it ends."""
+"""The log lines of a store that refuses responses, or writes too slowly for them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ logger: Final = logging.getLogger("univocal")
 # Seconds without a refusal after which a store takes responses again: one that is nearly full takes small
 # ones between refusals.
 STEADY: Final = 10.0
+# Seconds between two lines of responses that came too fast.
+EVERY: Final = 60.0
 
 
 class Refusals:
@@ -44,3 +46,25 @@ class Refusals:
             return
         seconds, self._since = self._clock() - self._since, None
         logger.warning("%s can be written again, after %.1f seconds", self.name, seconds)
+
+
+class Overflow:
+    """Says how many responses came faster than a store could write them, once in `EVERY` seconds."""
+
+    def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.name: Final = name
+        self._clock: Final = clock
+        self._count = 0
+        self._last: float | None = None
+
+    def dropped(self) -> None:
+        """Count a response that is not written."""
+        now = self._clock()
+        self._count += 1
+        if self._last is None or now - self._last >= EVERY:
+            logger.warning(
+                "%s: responses come faster than they can be written: %d more not stored there",
+                self.name,
+                self._count,
+            )
+            self._count, self._last = 0, now

@@ -35,6 +35,7 @@ from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
 from univocal.store.address import file_tier
 from univocal.store.file import absent
+from univocal.store.file.content import Content
 from univocal.store.file.directory import Directory, new_in_memory
 from univocal.store.file.entries import FileEntries
 from univocal.store.file.purges import FilePurges
@@ -487,12 +488,6 @@ class Watched:
         self.thread.join()
 
 
-async def store_in_the_end(tier: SharedTier, stored: Stored) -> None:
-    """Store a response twice: its content may find no room that the database took, and then gets some."""
-    await store(tier, stored)
-    await store(tier, stored)
-
-
 SIZES = {"small": [300], "large": [100_000], "mixed": [700, 20_000, 1_500, 3_000, 250_000, 9_000]}
 
 
@@ -518,7 +513,7 @@ async def test_disk_bytes_bound_all_that_is_in_the_directory(
             if number % 480 == 0:
                 await first.purge(Keys(frozenset((some[0].key,))), time.time())
                 await store(second, response(f"{number - 5}", os.urandom(2_100)))
-        await store_in_the_end(first, some[-1])
+        await store(first, some[-1])
     assert watched.most <= bound
     third = await opened(disk_bytes=bound)
     assert await served(third, str(number - 1)) != []
@@ -534,9 +529,32 @@ async def test_disk_bytes_bound_all_that_is_in_the_directory(
             await store(
                 again, *(response(f"new{20 * some + each}", os.urandom(20_000)) for each in range(20))
             )
-        await store_in_the_end(again, response("new199", os.urandom(20_000)))
+        await store(again, response("new199", os.urandom(20_000)))
     assert watched.most <= least
     assert await served(await opened(disk_bytes=least), "new199") != []
+
+
+@pytest.mark.pure("a method is replaced")
+async def test_content_that_finds_no_room_is_stored_by_the_next_batch(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The database has the room, and gives some back in between; what finds none then is told."""
+    tier, write, failures = await opened(), Content.write, list[int]()
+
+    def finds_none(self: Content, content: bytes) -> bytes | None:
+        if content[:1] == b"n" or (content[:1] == b"l" and not failures):
+            failures.append(1)
+            return None
+        return write(self, content)
+
+    monkeypatch.setattr(Content, "write", finds_none)
+    await store(tier, response("later", b"l" * 20_000))
+    assert failures
+    assert not caplog.text
+    assert await served(await opened(), "later") == [b"l" * 20_000]
+    await store(tier, response("never", b"n" * 20_000))
+    assert "cannot be written" in caplog.text
+    assert await served(await opened(), "never") == []
 
 
 async def test_a_content_that_is_not_whole_is_gone(opened: Open, tmp_path: Path) -> None:
@@ -1054,8 +1072,10 @@ async def test_a_removed_directory_costs_nobody_else_a_descriptor(opened: Open, 
         os.close(other)
 
 
-async def test_a_large_response_is_written_only_where_nothing_waits(tmp_path: Path) -> None:
-    """What waits to be written is bounded; one response above the bound is not refused for good."""
+async def test_a_large_response_is_written_only_where_nothing_waits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What waits is bounded, and the log says so; one response above the bound is not refused for good."""
     results, stands, go_on = list[str](), threading.Event(), threading.Event()
 
     def held(_: EntryTable) -> None:
@@ -1079,6 +1099,7 @@ async def test_a_large_response_is_written_only_where_nothing_waits(tmp_path: Pa
         go_on.set()
         await asyncio.gather(first, alone, beside, small)
         assert sorted(results) == ["full", "full", "ok"]
+        assert "come faster than they can be written: 1 more not stored" in caplog.text
         assert await entries.lookup(key("alone"), time.time())
         assert not await entries.lookup(key("beside"), time.time())
         results.clear()

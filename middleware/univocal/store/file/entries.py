@@ -23,7 +23,7 @@ from univocal.store.file.rows import LOGGED, PATIENCE, EntryTable, Lift, Put, da
 from univocal.store.leases import FetchLease, Numbered
 from univocal.store.purge_codec import decode_purge
 from univocal.store.purge_selectors import Keys, Selector, Variants
-from univocal.store.refusals import Refusals
+from univocal.store.refusals import Overflow, Refusals
 from univocal.store.roles import (
     BeyondHorizonError,
     Entries,
@@ -79,6 +79,7 @@ class _Work:
     result: Any = None
     settles: int = 0  # the number of a purge that this carries out
     growth: int = 0  # bytes by which the database may grow
+    is_again: bool = False  # there was no room for it in the batch before
 
     def tell(self, error: Exception | None) -> None:
         """Tell who waits; in the event loop."""
@@ -112,6 +113,7 @@ class FileEntries(Entries):
         self._news: Final = threading.Condition()
         self._ends = False
         self._refusals: Final = Refusals(str(directory.path))
+        self._overflow: Final = Overflow(str(directory.path))
         self._batch: list[_Work] = []
         self._carried_out: list[int] = []  # the purges of these numbers, since `_synced`
         self._synced = time.monotonic()
@@ -305,6 +307,7 @@ class FileEntries(Entries):
             too_much = 0 < self._size > _MOST_WAITING - put.size  # a large one may wait alone
             if too_much or len(self._waiting) > _MOST_PUTS:
                 result = "full"
+                self._overflow.dropped()
                 return False
             if put.size > self.disk_bytes // 2:
                 result = "full"
@@ -335,11 +338,7 @@ class FileEntries(Entries):
                     return False
         except BeyondHorizonError:
             return False
-        try:
-            return rows.put(put._replace(number=number))
-        except OSError as error:
-            self._refusals.refused(error)
-            return False
+        return rows.put(put._replace(number=number))
 
     async def remove(self, keys: Sequence[bytes]) -> Sequence[Numbered]:
         try:
@@ -491,8 +490,7 @@ class FileEntries(Entries):
             rows.begin()
             if growth := sum(work.growth for work in batch):
                 rows.make_room(growth)
-            for work in batch:
-                work.result = work.run(rows)
+            again = [work for work in batch if not self._run(work, rows)]
             rows.commit()
         except BaseException as error:
             rows.roll_back()
@@ -503,9 +501,24 @@ class FileEntries(Entries):
             self._refusals.stored()
         self._evicted += rows.evicted
         rows.evicted = 0
-        _tell(batch, None)
+        _tell([work for work in batch if work not in again], None)
+        with self._news:
+            self._waiting.extendleft(again)
+            self._size += sum(work.size for work in again)
         self._carried_out += [work.settles for work in batch if work.settles]
         self._settle(rows)
+
+    def _run(self, work: _Work, rows: EntryTable) -> bool:
+        """Do something; False if it found no room, which the next batch may have."""
+        try:
+            work.result = work.run(rows)
+        except OSError as error:
+            if not work.is_again:
+                work.is_again = True
+                return False
+            self._refusals.refused(error)
+            work.result = False
+        return True
 
     def _settle(self, rows: EntryTable) -> None:
         """Report the purges that were carried out to the journal, once they survive a loss of power."""
