@@ -410,6 +410,44 @@ async def test_a_damaged_file_is_put_aside_and_begun_anew(
     assert await served(await opened(), "b") == [b"content"]
 
 
+@pytest.mark.parametrize("size", [0, 4_000])
+async def test_a_database_cut_while_two_write_is_begun_anew(
+    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture, size: int
+) -> None:
+    """Though its log and the connections' caches still have what was there."""
+    tiers = [await opened() for _ in range(2)]
+    for number in range(40):
+        await store(tiers[number % 2], response(str(number)))
+    (file,) = (tmp_path / "store").glob("entries-*.db")
+    os.truncate(file, size)
+    for tier in tiers:
+        await store(tier, response("last"))
+    assert caplog.text.count("(its file was cut short): moved to damaged.db") == 1
+    assert await served(await opened(), "last") == [b"content"]
+
+
+async def test_room_that_a_process_gives_back_is_no_damage(
+    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tiers = [await opened(disk_bytes=4 << 20) for _ in range(2)]
+    for number in range(200):
+        await store(tiers[number % 2], response(str(number), bytes(1_900)))
+    with rows(tmp_path / "store") as sql:
+        sql.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    await store(tiers[0], response("a"))
+    (file,) = (tmp_path / "store").glob("entries-*.db")
+    with rows(tmp_path / "store") as sql, closing(EntryTable(file)) as table:
+        sql.execute("DELETE FROM entries WHERE id % 2")
+        before = file.stat().st_size
+        table._vacuum()
+        table.checkpoint()
+        assert file.stat().st_size < before
+    for tier in tiers:
+        await store(tier, response("a"))
+        assert await served(await opened(), "a") == [b"content"]
+    assert not caplog.text
+
+
 async def test_a_log_cut_while_two_write_is_begun_anew(
     opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

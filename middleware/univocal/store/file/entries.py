@@ -191,7 +191,7 @@ class FileEntries(Entries):
             self._recent.clear()  # the purges that are forgotten were carried out on the rows by then
             self._first = ring.first
         if begun - self._looked > _LOOK:
-            if not rows.is_in_place:
+            if rows.loss():
                 return None
             self._looked = begun
         return rows
@@ -246,11 +246,12 @@ class FileEntries(Entries):
         """The generation in force, and its rows. Raises sqlite3.Error."""
         generation = self.directory.ring.generation
         if opened is not None:
-            if opened[0] == generation and opened[1].is_in_place:
+            loss = opened[1].loss() if opened[0] == generation else ""
+            if opened[0] == generation and not loss:
                 return opened
             opened[1].close()
-            if opened[0] == generation:
-                self._put_aside(generation, "its file was removed")
+            if loss:
+                self._put_aside(generation, loss)
                 generation = self.directory.ring.generation
         try:
             return generation, self._opened(generation)

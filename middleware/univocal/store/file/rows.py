@@ -67,6 +67,8 @@ _ATTEMPTS: Final = 4
 # The part of the limit to which a store shrinks that has more.
 _KEPT: Final = 0.9
 _NO_LIMIT: Final = 1 << 62
+# Names of vacuums.
+_VACUUMS: Final = 1 << 31
 # Bytes that a row writes into the log, about.
 LOGGED: Final = 16 << 10
 # Responses of one key.
@@ -178,6 +180,7 @@ class EntryTable:
         self._ring: Final = ring
         self._writing = 0  # the number of the writing under way
         self._written: set[int] = set()  # its regions
+        self._vacuums = self._size = self._least = 0
         self._refused = 0  # bytes of contents that found no room in the last batch
         self.evicted = 0  # rows that made room for others
         self._slice: Final = min(SLICE, log // LOGGED)
@@ -199,6 +202,7 @@ class EntryTable:
             self._content: Final = Content(content, self._sql, self._announce, is_in_memory=not is_durable)
             self._files: Final = [path, path.with_name(path.name + "-wal"), content]
             self._places: Final = [_place(each) for each in self._files]
+            self._note_size()
         except BaseException as error:
             self._sql.close()
             if isinstance(error, UnicodeDecodeError):  # SQLite's message quotes a damaged schema
@@ -219,10 +223,36 @@ class EntryTable:
         self._sql.close()
         self._content.close()
 
-    @property
-    def is_in_place(self) -> bool:
-        """True while the database and its log are the files that were opened."""
-        return [_place(each) for each in self._files] == self._places
+    def loss(self) -> str:
+        """The reason for which the files are not those that were opened; "" while they are."""
+        if [_place(each) for each in self._files] != self._places:
+            return "its file was removed"
+        size = self._files[0].stat().st_size
+        if size < self._least and self._value("PRAGMA application_id") == self._vacuums:
+            return "its file was cut short"
+        if size != self._size:
+            self._note_size()
+        return ""
+
+    def _note_size(self) -> None:
+        """Note the bytes that the database keeps at least until the next `_vacuum` of any process."""
+        self._sql.execute("BEGIN")
+        pages, self._vacuums = self._value("PRAGMA page_count"), self._value("PRAGMA application_id")
+        self._sql.execute("COMMIT")
+        self._size = self._files[0].stat().st_size
+        self._least = min(self._size, pages * self.page)
+
+    def _vacuum(self) -> None:
+        """Give some unused pages back, and tell all processes that the database will be shorter."""
+        number = time.monotonic_ns() % _VACUUMS
+        try:
+            self._sql.executescript(
+                f"BEGIN IMMEDIATE; PRAGMA application_id = {number};"
+                f"PRAGMA incremental_vacuum({self._vacuumed}); COMMIT"
+            )
+        except BaseException:
+            self.roll_back()
+            raise
 
     @property
     def _log_size(self) -> int:
@@ -357,7 +387,7 @@ class EntryTable:
             if not rows or self._log_size > self._log:
                 break
             self._evict_alone(rows)
-            self._sql.executescript(f"PRAGMA incremental_vacuum({self._vacuumed})")
+            self._vacuum()
             needed -= sum(units_of(place) for _, place in rows) * UNIT
             if (before - self._value("PRAGMA page_count")) * self.page >= needed:
                 break
@@ -400,7 +430,7 @@ class EntryTable:
         self._sql.execute("COMMIT")
         self._content.truncate()
         while (before := self._value("PRAGMA freelist_count")) > 0:
-            self._sql.executescript(f"PRAGMA incremental_vacuum({self._vacuumed})")
+            self._vacuum()
             self.checkpoint()
             if self._value("PRAGMA freelist_count") >= before:
                 break
