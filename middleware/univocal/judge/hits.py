@@ -165,7 +165,8 @@ class Hits:
 
         personal = plan.personal and not located.is_impersonal(plan)
         held = behind or self._gate.tiers.revisit(located.entry, now) or self._look_up(located, now)
-        held = held or (behind := self._gate.tiers.glance(located.key, now))
+        if not held:
+            held = behind = self._gate.tiers.glance(located.key, now, keeps=bool(located.compress))
         request = None
         if located.keyed or (held and held[0].vary and is_selected(held[0], personal=personal)):
             request = located.request(plan, values)
@@ -230,7 +231,7 @@ class Hits:
             special = special or bool(runtime.restrictions_of(resolved))
         if special or rules.bypasses_path(resolved.target):
             return None
-        behind = () if is_in_memory else tiers.glance(resolved.key, now)
+        behind = () if is_in_memory else tiers.glance(resolved.key, now, keeps=bool(rules.compress))
         if not (is_in_memory or behind):
             return None
         located = _Located(

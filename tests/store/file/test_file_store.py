@@ -66,8 +66,11 @@ def response(path: str, body: bytes = b"content", tags: bytes = b"t", age: float
 async def opened(tmp_path: Path) -> AsyncIterator[Open]:
     tiers = list[SharedTier]()
 
-    async def go(disk_bytes: int = 64 << 20, patience: float = 5.0, name: str = "store") -> SharedTier:
-        tier = file_tier(tmp_path / name, MemoryStore(), time.time, disk_bytes)
+    async def go(
+        disk_bytes: int = 64 << 20, patience: float = 5.0, name: str = "store", max_bytes: int = 256 << 20
+    ) -> SharedTier:
+        memory = MemoryStore(max_bytes, is_part=True)
+        tier = file_tier(tmp_path / name, memory, time.time, disk_bytes)
         tier._patience = patience
         await tier.start()
         tiers.append(tier)
@@ -658,6 +661,48 @@ async def test_a_response_on_disk_is_a_hit_within_the_call(opened: Open) -> None
     assert hit() == (body, "")
     await first.purge(Keys(frozenset((named.key,))), time.time())
     assert hit() is None
+
+
+@pytest.mark.usefixtures("no_disk_is_slow")
+async def test_a_full_memory_takes_in_only_what_comes_back_soon(opened: Open) -> None:
+    """Responses that are read once displace none that are hit."""
+    first, second = await opened(), await opened(max_bytes=100_000)
+    await store(first, *(response(str(number), os.urandom(20_000)) for number in range(20)))
+    await warm(second)
+    lately = [str(number) for number in range(20)]
+
+    async def in_memory(*names: str) -> list[str]:
+        for name in names:
+            assert await in_the_end(lambda name=name: second.glance(key(name), time.time()) or None)
+        return [name for name in lately if second.memory.lookup(key(name))]
+
+    assert await in_memory(*lately) == lately[:4]
+    assert "9" not in await in_memory("9")  # more than memory holds were read since
+    assert "9" in await in_memory("9")
+    await first.purge(Keys(frozenset((key("8"), key("9")))), time.time())
+    assert second.glance(key("8"), time.time()) == second.glance(key("9"), time.time()) == []
+
+
+@pytest.mark.usefixtures("no_disk_is_slow")
+async def test_a_miss_asks_the_database_once(opened: Open) -> None:
+    """The fetch that follows a glance goes by what it found; a later one looks again."""
+    first, tier = await opened(), await opened()
+    await warm(tier)
+    await served(tier, "other")
+    entries, statements = tier._entries, list[str]()
+    assert isinstance(entries, FileEntries)
+    assert entries._at_hand is not None
+    entries._at_hand[1]._sql.set_trace_callback(statements.append)
+
+    async def fetches() -> bool:
+        statements.clear()
+        return not tier.glance(key("a"), time.time()) and not await served(tier, "a")
+
+    while not await fetches() or len(statements) != 1:  # a slow machine takes more than a moment
+        await asyncio.sleep(0.01)
+    await store(first, response("a"))
+    assert tier._entries.glance(key("a"), time.time())
+    assert await served(tier, "a") == [b"content"]
 
 
 @pytest.mark.usefixtures("no_disk_is_slow")

@@ -56,6 +56,9 @@ _AROUND: Final = 1 << 10
 # Seconds that a read in the event loop may take: after a longer one, another thread reads for some seconds.
 _SLOW: Final = 0.005
 _SLOW_FOR: Final = 1.0
+# Seconds for which the fetch that follows such a read need not read the same again.
+_JUST_NOW: Final = 0.001
+_NONE_MISSED: Final = (b"", 0.0)
 _THREAD: Final[int] = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 # Seconds between two looks whether the database is in its place.
 _LOOK: Final = 0.25
@@ -104,6 +107,7 @@ class FileEntries(Entries):
         self._at_hand: tuple[int, EntryTable] | None = None  # for the event loop, which waits for nothing
         self._offered: tuple[int, EntryTable] | None = None  # the same, opened by the thread that reads
         self._recent: Final = Recent()
+        self._missed = _NONE_MISSED  # the last key that a glance found nothing of, and when
         self._first = -1  # the journal's, by which they were read
         self._slow_until = self._looked = 0.0
         self._blocks = 0  # that a disk has been asked for
@@ -148,12 +152,20 @@ class FileEntries(Entries):
             rows = self._rows_at_hand(begun)
             if rows is None:
                 return None
-            known = None if anew else self._recent.get(key, begun)
-            if known is not None:
+            if anew:
+                (missed, at), self._missed = self._missed, _NONE_MISSED
+                if missed == key and begun - at < _JUST_NOW:
+                    return []
+            elif (known := self._recent.get(key, begun)) is not None:
                 numbered = self._whole(rows, known, now)
                 if len(numbered) == len(known):
                     return numbered
-            return self._read_at_hand(rows, key, now, begun) if begun >= self._slow_until else None
+            if begun < self._slow_until:
+                return None
+            numbered = self._read_at_hand(rows, key, now, begun)
+            if not (numbered or anew):
+                self._missed = key, begun
+            return numbered
         except (sqlite3.Error, OSError):
             return None
 
@@ -322,6 +334,7 @@ class FileEntries(Entries):
             raise
         finally:
             self._recent.forget(stored.key)
+            self._missed = _NONE_MISSED
             self._report("commit", result, time.perf_counter() - begun)
             self._give(lease)
 
