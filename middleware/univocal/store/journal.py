@@ -66,6 +66,7 @@ class Journal:
     def __init__(self, horizon: int = 0, limit: int = _LIMIT) -> None:
         self.horizon = self.last = horizon
         self.trimmed = 0
+        self.noted = 0  # names, one for each time that it was purged
         self._limit = limit
         self._octets = 0
         self._named: OrderedDict[bytes, _Last] = OrderedDict()  # the last to be purged at the end
@@ -154,6 +155,7 @@ class Journal:
 
     def _note(self, selector: Selector, purge: Purge, until: float) -> None:
         for name in selector.names():
+            self.noted += 1
             last = self._named.get(name)
             if last is None:
                 last = self._named[name] = _Last()

@@ -189,11 +189,14 @@ class Entries(ABC):
         """The responses that the store holds by now; None if it does not say."""
         return None
 
-    async def walk(self, judge: Judge, followed: Callable[[], int]) -> None:  # noqa: B027
+    async def walk(  # noqa: B027
+        self, judge: Judge, followed: Callable[[], int], noted: Callable[[], int]
+    ) -> None:
         """Clean up in the background until it is cancelled, if the store does not by itself.
 
         `judge` tells what purges have left of responses without content. The walk may give those the number
-        `followed`, and softened ones their new freshness. One node at a time walks.
+        `followed`, and softened ones their new freshness. One node at a time walks, and hurries while many
+        names are `noted` in purges: to forget one invalidates what has a smaller number.
         """
 
     @abstractmethod

@@ -187,7 +187,7 @@ class SharedTier(Tiers):
         self._there.set()
         if self._walk is None:
             self._walk = asyncio.get_running_loop().create_task(
-                self._entries.walk(self._judge, lambda: self._followed)
+                self._entries.walk(self._judge, self._number_by_now, lambda: self._journal.noted)
             )
         if self._away_since is not None:
             seconds, self._away_since = self.clock() - self._away_since, None
@@ -235,6 +235,11 @@ class SharedTier(Tiers):
             self._carry_out(purge)
         self._trim()
         return self._followed >= last
+
+    def _number_by_now(self) -> int:
+        """The number of the last purge, which is known from now on."""
+        self._follow()
+        return self._followed
 
     def _trim(self) -> None:
         settled = self._purges.settled()

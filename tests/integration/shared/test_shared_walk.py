@@ -8,7 +8,7 @@ import time
 import pytest
 
 from univocal.store import shared
-from univocal.store.purge_selectors import Prefix, Tags
+from univocal.store.purge_selectors import Keys, Prefix, Tags
 from univocal.store.redis import entries as walking
 
 RED = Tags(frozenset((b"red",)))
@@ -52,6 +52,18 @@ async def test_valid_responses_get_the_number_of_the_walk(join, made, named, ser
     await node.store.purge(Prefix(frozenset((b"http en.example /red",))))
     await until(lambda: number(server, name) > before)
     assert await (await join()).read(named("/blue")) == [b"content"]
+
+
+async def test_many_purges_begin_a_walk_before_its_time(join, made, named, server, until, monkeypatch):
+    """A node forgets the first of very many purged names: what is older than these counts as purged."""
+    monkeypatch.setattr(walking, "_IDLE", 60.0)
+    monkeypatch.setattr(walking, "_PRESSED", 20)
+    node = await join()
+    await node.put(made(named("/blue")))
+    (name,) = entries(server)
+    before = number(server, name)
+    await node.store.purge(Keys(frozenset(named(f"/other/{each}") for each in range(20))))
+    await until(lambda: number(server, name) > before)
 
 
 async def test_what_was_purged_softly_stays_stale(join, made, named, server, until):

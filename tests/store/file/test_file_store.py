@@ -42,6 +42,7 @@ from univocal.store.file.purges import FilePurges
 from univocal.store.file.rows import EntryTable
 from univocal.store.leases import FetchLease
 from univocal.store.memory import MemoryStore
+from univocal.store.purge_codec import encode_purge
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags, Variants
 from univocal.store.roles import (
     StoreUnavailableError,
@@ -1000,6 +1001,30 @@ async def test_what_is_written_late_is_asked_about_once_more(opened: Open) -> No
         assert not await entries.commit(FetchLease(stored.key, b"token"), number, stored, time.time())
         assert bool(await entries.lookup(stored.key, time.time())) is stays
         number = tier._followed
+
+
+@pytest.mark.pure("a method is replaced")
+async def test_rows_outlive_purges_that_the_walking_process_has_not_heard_of(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is idle while others' purges fill the journal: rows get a number beyond all that are forgotten."""
+    walks = list[Callable[[], int]]()
+
+    async def walk(_: FileEntries, __: Any, followed: Callable[[], int], *___: Any) -> None:
+        walks.append(followed)
+
+    monkeypatch.setattr(FileEntries, "walk", walk)
+    tier = await opened()
+    await store(tier, response("a"))
+    entries, ring = tier._entries, tier._entries.directory.ring  # type: ignore[attr-defined]
+    assert isinstance(entries, FileEntries)
+    other = encode_purge(Keys(frozenset((key("other"),))), time.time(), b"")
+    while not ring.is_tight:
+        ring.append(other, weight=(1 << 20) - 8)
+    needed = ring.needed()
+    await entries._clean(0, tier._judge, walks[0](), needed)
+    ring.raise_floor(needed)
+    assert await served(await opened(), "a") == [b"content"]
 
 
 async def test_expired_and_purged_rows_are_removed_in_the_background(opened: Open, tmp_path: Path) -> None:

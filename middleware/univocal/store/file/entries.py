@@ -371,15 +371,15 @@ class FileEntries(Entries):
             if done is not None:
                 await done
 
-    async def walk(self, judge: Judge, followed: Callable[[], int]) -> None:
+    async def walk(self, judge: Judge, followed: Callable[[], int], noted: Callable[[], int]) -> None:  # noqa: ARG002
         at, needed, ring = 0, 0, self.directory.ring
         while not self._ends:
             if not self.directory.turns.lead():
                 await asyncio.sleep(_IDLE)
                 continue
-            if at == 0:
-                needed = ring.needed()
             try:
+                if at == 0 and (needed := ring.needed()):
+                    await self._write(lambda _: None, 0)  # what is written from now on has a greater number
                 at = await self._clean(at, judge, followed(), needed)
                 if at == 0 and needed:
                     await self._write(lambda _: None, 0)  # what was lifted is written

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -53,6 +54,9 @@ _TOGETHER: Final = 100
 _STEP: Final = 200
 _PACE: Final = 0.05
 _IDLE: Final = 60.0
+# Seconds between two looks whether purges press, and the names in them that do: a node knows some 40,000.
+_LOOK: Final = 0.5
+_PRESSED: Final = 5_000
 # Milliseconds for which one node walks and others do not.
 _WALK: Final = 60_000
 _WALKER: Final = b"%bwalk:{journal}" % ROOT
@@ -167,8 +171,8 @@ class RedisEntries(Entries):
             results += await asyncio.gather(*(self._commands.run(name, script, [each], []) for each in some))
         return results
 
-    async def walk(self, judge: Judge, followed: Callable[[], int]) -> None:
-        await _walk_on(self._commands, judge, followed)
+    async def walk(self, judge: Judge, followed: Callable[[], int], noted: Callable[[], int]) -> None:
+        await _walk_on(self._commands, judge, followed, noted)
 
     async def close(self) -> None:
         await self._commands.aclose()
@@ -201,28 +205,34 @@ def _triples(replies: list[Any]) -> zip[tuple[bytes, bytes, bytes | None]]:
     return zip(replies[::3], replies[1::3], replies[2::3], strict=True)
 
 
-async def _walk_on(commands: Commands, judge: Judge, followed: Callable[[], int]) -> None:
+async def _walk_on(
+    commands: Commands, judge: Judge, followed: Callable[[], int], noted: Callable[[], int]
+) -> None:
     """Walk again and again, if a purge came since the last time. Ends when it is cancelled."""
     token, done = secrets.token_bytes(8), 0
     while True:
+        number, most = followed(), noted() + _PRESSED
         with suppress(StoreUnavailableError):
-            if followed() > done:
+            if number > done:
                 wait, holder = await commands.run("walk", BEGIN, [_WALKER], [token, _WALK])
                 if wait == 0 or holder == token:
-                    until = followed()
-                    await _walk(commands, judge, until)
-                    done = until
-        await asyncio.sleep(_IDLE)
+                    await _walk(commands, judge, number, lambda most=most: noted() >= most)  # type: ignore[misc]
+                    done = number
+        until = time.monotonic() + _IDLE
+        while True:
+            await asyncio.sleep(min(_LOOK, _IDLE))
+            if time.monotonic() >= until or noted() >= most:
+                break
 
 
-async def _walk(commands: Commands, judge: Judge, number: int) -> None:
+async def _walk(commands: Commands, judge: Judge, number: int, is_pressed: Callable[[], bool]) -> None:
     async for names in _steps(commands):
         for name in names:
             if not name.startswith(ROOT):
                 await commands.run("walk", UNLINK, [name], [])
             elif (key := key_of(name)) is not None:
                 await _tidy(commands, name, key, judge, number)
-        await asyncio.sleep(_PACE)
+        await asyncio.sleep(0 if is_pressed() else _PACE)
 
 
 async def _steps(commands: Commands) -> AsyncIterator[Sequence[bytes]]:
