@@ -129,17 +129,19 @@ class Ghosts:
     """
 
     def __init__(self) -> None:
-        self._costs: OrderedDict[bytes, int] = OrderedDict()
+        self._costs: OrderedDict[int, int] = (
+            OrderedDict()
+        )  # by the key's hash: a collision keeps one too early
         self._octets = 0
 
     def returns(self, key: bytes, cost: int, most: int) -> bool:
         """Tell whether a key comes back before others of so many bytes; else it is a ghost from now on."""
-        costs = self._costs
-        before = costs.pop(key, 0)
+        costs, marked = self._costs, hash(key)
+        before = costs.pop(marked, 0)
         self._octets -= before
         if before:
             return True
-        costs[key] = cost
+        costs[marked] = cost
         self._octets += cost
         while self._octets > most or len(costs) > _MOST_GHOSTS:
             self._octets -= costs.popitem(last=False)[1]

@@ -237,8 +237,10 @@ class EntryTable:
     def _note_size(self) -> None:
         """Note the bytes that the database keeps at least until the next `_vacuum` of any process."""
         self._sql.execute("BEGIN")
-        pages, self._vacuums = self._value("PRAGMA page_count"), self._value("PRAGMA application_id")
-        self._sql.execute("COMMIT")
+        try:
+            pages, self._vacuums = self._value("PRAGMA page_count"), self._value("PRAGMA application_id")
+        finally:
+            self._sql.execute("ROLLBACK")
         self._size = self._files[0].stat().st_size
         self._least = min(self._size, pages * self.page)
 
