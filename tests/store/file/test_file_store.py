@@ -577,7 +577,7 @@ async def test_disk_bytes_bound_all_that_is_in_the_directory(
 
 
 @pytest.mark.pure("a method is replaced")
-async def test_content_that_finds_no_room_is_stored_by_the_next_batch(
+async def test_content_without_room_is_stored_by_the_next_batch(
     opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The database has the room, and gives some back in between; what finds none then is told."""
@@ -1004,7 +1004,7 @@ async def test_what_is_written_late_is_asked_about_once_more(opened: Open) -> No
 
 
 @pytest.mark.pure("a method is replaced")
-async def test_rows_outlive_purges_that_the_walking_process_has_not_heard_of(
+async def test_rows_outlive_purges_that_the_walking_process_never_heard(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is idle while others' purges fill the journal: rows get a number beyond all that are forgotten."""
