@@ -71,20 +71,6 @@ class Listening:
         await self.application(scope, complete, send)
 
 
-async def test_a_leader_s_application_that_goes_on_answers_others(cached, application, idle):
-    client, application.gate = cached(), asyncio.Event()
-    leave = asyncio.Event()
-    leader = asyncio.create_task(client("/a", leave=leave))
-    await application.reached(1)
-    followers = start(client, 3, "/a")
-    await idle()
-    leave.set()
-    await idle()
-    application.gate.set()
-    assert {answer.body for answer in await together([leader, *followers])} == {b"answer 1"}
-    assert (application.count, application.cancelled) == (1, 0)
-
-
 @pytest.mark.parametrize("heeds", [True, False])
 async def test_followers_are_answered_whether_the_leader_goes_on_or_not(cached, application, idle, heeds):
     listening = Listening(application, heeds=heeds)
@@ -183,78 +169,7 @@ async def test_a_part_that_others_have_is_completed_for_them(cached, idle):
     assert (await together([leader, follower]))[1].body == b"123"
 
 
-@pytest.mark.usefixtures("impatient")
-async def test_once_all_have_left_a_listening_application_hears_of_it(cached, application, idle):
-    listening = Listening(application)
-    client, leave = cached(app=listening), asyncio.Event()
-    waiting = start(client, 3, "/a", leave=leave)
-    await idle()
-    leave.set()
-    await together(waiting)
-    assert listening.heard == 1
-    listening.gate.set()
-    assert (await client("/a")).body == b"answer 1"
-
-
-@pytest.mark.parametrize("error", [None, OSError])
-async def test_a_server_decides_about_messages_to_who_has_left(cached, application, idle, error):
-    listening, sent, caught = Listening(application, heeds=False), [], []
-    client, leave = cached(app=listening), asyncio.Event()
-    inner = client.app
-
-    async def server(scope, receive, send):
-        async def gone(message):
-            sent.append(message["type"])
-            if error is not None:
-                raise error
-
-        try:
-            await inner(scope, receive, gone)
-        except OSError as raised:
-            caught.append(raised)
-
-    client.app = server
-    waiting = start(client, 1, "/a", leave=leave)
-    await idle()
-    leave.set()
-    await idle()
-    listening.gate.set()
-    await together(waiting)
-    assert sent == (["http.response.start"] if error else ["http.response.start", "http.response.body"])
-    assert len(caught) == (error is not None)
-
-
-async def test_a_server_that_cancels_a_request_cancels_the_application(cached, application, idle):
-    client, application.gate = cached(), asyncio.Event()
-    (waiting,) = start(client, 1, "/a")
-    await application.reached(1)
-    others = start(client, 2, "/a")
-    await idle()
-    waiting.cancel()
-    await idle()
-    assert (waiting.cancelled(), application.cancelled) == (True, 1)
-    application.gate.set()
-    assert {answer.status for answer in await together(others)} == {200}
-
-
 # What goes wrong
-
-
-@pytest.mark.parametrize("kind", [LookupError, TimeoutError])
-async def test_an_application_that_raises_raises_for_everyone(cached, idle, kind):
-    gate = asyncio.Event()
-
-    @counted
-    async def application(scope, receive, send):
-        await gate.wait()
-        raise kind("the page")
-
-    client = cached(app=application)
-    waiting = start(client, 5, "/a")
-    await idle()
-    gate.set()
-    assert [type(error) for error in await together(waiting)] == [kind] * 5
-    assert application.count == 5  # what one request provoked says nothing of the others
 
 
 async def test_an_error_in_the_middle_of_the_content_reaches_everyone(cached, idle):
@@ -305,18 +220,6 @@ async def test_work_after_the_response_holds_up_nobody_who_comes_later(cached, c
     assert [each.done() for each in waiting] == [False, True, True]  # the leader's task goes on with the work
     gate.set()
     assert {answer.status for answer in await together(first + waiting)} == {200}
-
-
-async def test_an_error_after_the_response_is_the_server_s(cached):
-    async def application(scope, receive, send):
-        await send({"type": "http.response.start", "status": 200, "headers": OPEN})
-        await send({"type": "http.response.body", "body": b"done"})
-        raise LookupError("the afterwards")
-
-    client = cached(app=application)
-    with pytest.raises(LookupError):
-        await client("/a")
-    assert "hit" in (await client("/a")).handling
 
 
 @pytest.mark.parametrize(("length", "kept"), [([], False), ([(b"content-length", b"4")], True)])

@@ -3,34 +3,11 @@
 import pytest
 
 
-@pytest.mark.parametrize(("said", "told"), [("05", "5"), ("0005", "5"), ("5", "5")])
-async def test_the_application_is_told_a_plain_length(cached, application, said, told):
-    ask = cached()
-    await ask("/a", "POST", [("content-length", said)], [b"hello"])
-    assert application.contents == [b"hello"]
-    assert application.fields_seen()["content-length"] == told
-
-
 @pytest.mark.parametrize("said", ["1000000000000000000", "0000000000000000005", "5, 5", "x"])
 async def test_a_length_that_is_none_is_refused(cached, application, said):
     answer = await cached()("/a", "POST", [("content-length", said)], [b"hello"])
     assert (answer.status, answer.problem["reason"]) == (400, "bad-framing")
     assert application.count == 0
-
-
-@pytest.mark.parametrize(
-    ("fields", "expects"),
-    [
-        ([], None),
-        ([("content-length", "0")], None),
-        ([("content-length", "5")], "100-continue"),
-        ([("transfer-encoding", "chunked")], "100-continue"),
-    ],
-)
-async def test_nobody_is_told_to_wait_for_content_that_is_none(cached, application, fields, expects):
-    content = [b"hello"] if expects else []
-    await cached()("/a", "POST", [("expect", "100-continue"), *fields], content)
-    assert application.fields_seen().get("expect") == expects
 
 
 @pytest.mark.parametrize("lines", [[b"04"], [b"4", b"4"], [b"4, 4"], [b"0004", b"0004"]])

@@ -20,16 +20,6 @@ async def test_a_refusal_above_the_root(client, told):
     assert (told[0].status, told[0].reasons) == (400, ("above-root",))
 
 
-async def test_an_application_that_raises(client, told, application):
-    def script(scope):
-        raise LookupError
-
-    application.script = script
-    with pytest.raises(LookupError):
-        await client("/a")
-    assert [outcome.status for outcome in told] == [0]
-
-
 async def test_a_client_that_leaves(client, told, application):
     application.gate, leave = asyncio.Event(), asyncio.Event()
     waiting = asyncio.create_task(client("/a", leave=leave))

@@ -4,7 +4,7 @@ import asyncio
 import contextvars
 
 import pytest
-from fastapi import BackgroundTasks, Depends, FastAPI
+from fastapi import Depends, FastAPI
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
 from starlette.middleware.base import BaseHTTPMiddleware
@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Mount, Route
 
 from tests.asgi.conftest import scope_of
-from univocal import CacheMiddleware, Rules
+from univocal import CacheMiddleware
 
 FRESH = {"cache-control": "max-age=60"}
 STALE = [(b"cache-control", b"max-age=1, stale-while-revalidate=600")]
@@ -37,30 +37,6 @@ async def test_context_variables_of_a_handler_reach_what_is_outside(client_of):
 
     await client_of(outside)("/a")
     assert heard == [("by the handler", True)]
-
-
-@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
-async def test_background_tasks_and_teardown_end_within_the_call(client_of, method):
-    events = []
-    app = FastAPI()
-    app.add_middleware(CacheMiddleware, rules=Rules(ttl=60))
-
-    async def session():
-        yield "session"
-        await asyncio.sleep(0)
-        events.append("teardown")
-
-    async def later():
-        await asyncio.sleep(0)
-        events.append("task")
-
-    @app.api_route("/a", methods=["GET", "HEAD", "POST"])
-    async def page(tasks: BackgroundTasks, session: str = Depends(session)):
-        tasks.add_task(later)
-        return PlainTextResponse(session)
-
-    assert (await client_of(app)("/a", method)).status == 200
-    assert sorted(events) == ["task", "teardown"]
 
 
 @pytest.mark.parametrize("fields", [{}, FRESH, {"cache-control": "no-store"}])
@@ -92,18 +68,6 @@ async def test_a_slow_server_sends_a_stream_to_its_end(fields):
         scope = scope_of(b"/a", "GET", "en.example", ()) | {"asgi": {"version": "3.0", "spec_version": "2.3"}}
         await app(scope, receive, send)
         assert (b"".join(sent), ended.is_set()) == (b"one two", True)
-
-
-async def test_an_error_of_a_background_task_is_raised(client_of):
-    async def later():
-        raise LookupError("afterwards")
-
-    async def page(request):
-        return PlainTextResponse("page", background=BackgroundTask(later))
-
-    app = CacheMiddleware(Starlette(routes=[Route("/a", page)]))
-    with pytest.raises(LookupError, match="afterwards"):
-        await client_of(app)("/a")
 
 
 @pytest.mark.parametrize("begun", [False, True])
@@ -366,20 +330,6 @@ async def test_a_change_counts_though_its_client_has_left(client_of, idle):
     assert (await client("/a")).body == b"new"
 
 
-async def test_an_error_invalidates_nothing_at_its_end(client_of):
-    async def shop(scope, receive, send):
-        status = 200 if scope["method"] == "GET" else 409
-        await send(
-            {"type": "http.response.start", "status": status, "headers": [(b"cache-control", b"max-age=60")]}
-        )
-        await send({"type": "http.response.body", "body": b""})
-
-    client = client_of(CacheMiddleware(shop))
-    await client("/a")
-    assert (await client("/a", "POST")).status == 409
-    assert "hit" in (await client("/a")).handling
-
-
 # Refreshes in the background
 
 
@@ -456,27 +406,3 @@ async def test_a_refresh_has_a_task_of_its_own(client_of, clock, idle):
     await client("/a")
     await idle()
     assert [task is asyncio.current_task() for task in tasks] == [True, False]
-
-
-async def test_a_streaming_response_ends_with_its_client(client_of, idle):
-    ended = []
-
-    async def parts():
-        try:
-            while True:
-                yield b"x"
-                await asyncio.sleep(0)
-        finally:
-            ended.append(True)
-
-    async def page(request):
-        return StreamingResponse(parts())
-
-    client, leave = client_of(CacheMiddleware(Starlette(routes=[Route("/a", page)]))), asyncio.Event()
-    version = {"version": "3.0", "spec_version": "2.3"}
-    asking = asyncio.create_task(client("/a", leave=leave, asgi=version))
-    await idle()
-    leave.set()
-    await asking
-    await idle()
-    assert ended == [True]

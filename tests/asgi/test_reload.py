@@ -2,26 +2,6 @@
 
 import asyncio
 
-from univocal import Rules, Runtime
-from univocal.judge.profiles import builtin_profiles
-
-KNOWN = builtin_profiles()
-
-
-def runtime(profile, rules=None):
-    return Runtime.everywhere(KNOWN[profile], rules or Rules())
-
-
-async def test_a_request_under_way_keeps_its_configuration(cached, application):
-    client = cached("rfc3986", rules=Rules(ttl=60))
-    application.gate, application.fields = asyncio.Event(), []
-    asking = asyncio.create_task(client("/a"))
-    await application.reached(1)
-    client.app.gate.runtime = runtime("rfc3986", Rules(set_cookie="never"))
-    application.gate.set()
-    assert "stored" in (await asking).handling
-    assert "hit" in (await client("/a")).handling
-
 
 async def test_nothing_stays_behind_of_what_is_over(cached, application, idle):
     client = cached()

@@ -5,7 +5,6 @@ import contextlib
 
 import httpx
 import pytest
-import respx
 
 from univocal import CacheMiddleware, ConfigurationError, ReverseProxy
 
@@ -52,22 +51,6 @@ def proxied(client_of, clock, origin, url="http://origin.example:9000", profile=
 
 
 # What is sent
-
-
-@pytest.mark.parametrize(
-    ("target", "sent"),
-    [
-        ("/wiki/A%2fB%28c%29?d=%2f", b"/wiki/A/B(c)?d=%2f"),
-        ("/a|b", b"/a%7Cb"),
-        ("//a//b", b"/a//b"),
-        ("http://en.example", b"/"),
-        ("/a%2e%2e/b", b"/a../b"),
-        ("/%D0%9a", b"/%D0%9A"),
-    ],
-)
-async def test_the_canonical_target_is_sent_byte_for_byte(client, origin, target, sent):
-    await client(target)
-    assert origin.targets == [sent]
 
 
 async def test_a_path_in_the_url_stands_before_every_target(client_of, clock, origin):
@@ -293,31 +276,6 @@ async def test_a_client_leaving_while_sending_ends_quietly(client_of, origin):
 # With respx, and the rest
 
 
-@respx.mock
-async def test_httpx_s_own_transport_is_one_that_respx_mocks(client_of, clock):
-    route = respx.get("http://origin.example/a(b)").mock(return_value=httpx.Response(200, text="mocked"))
-    client = client_of(
-        CacheMiddleware(ReverseProxy("http://origin.example", httpx.AsyncHTTPTransport()), clock=clock)
-    )
-    assert (await client("/a%28b%29")).body == b"mocked"
-    assert route.called
-
-
-@respx.mock
-async def test_a_response_of_the_mocked_origin_is_stored_and_purged(client_of, clock):
-    route = respx.get("http://origin.example/a").mock(
-        return_value=httpx.Response(200, headers={"cache-control": "max-age=60"})
-    )
-    client = client_of(
-        CacheMiddleware(ReverseProxy("http://origin.example", httpx.AsyncHTTPTransport()), clock=clock)
-    )
-    await client("/a")
-    assert "hit" in (await client("/%61")).handling
-    assert (await client("/a", "PURGE")).body.startswith(b'{"purged": 1')
-    await client("/a")
-    assert route.call_count == 2
-
-
 @pytest.mark.parametrize(
     "url",
     [
@@ -381,30 +339,6 @@ async def test_a_middlewares_fields_stay_with_their_response(client_of):
     await left.wait()
     server.close()
     assert cookies == [f"of=/{number}" for number in range(5)]
-
-
-async def test_a_middlewares_fields_stay_with_their_problem(client_of, origin):
-    origin.answer = httpx.ConnectError("refused")
-    client = client_of(with_cookie(ReverseProxy("http://origin.example", httpx.MockTransport(origin))))
-    for number in range(3):
-        answered = await client(f"/{number}")
-        assert (answered.status, answered["set-cookie"]) == (502, f"of=/{number}")
-
-
-@pytest.mark.parametrize(("origin_host", "host"), [("site", b"en.example"), ("upstream", b"localhost")])
-async def test_an_application_behind_a_unix_socket(client_of, tmp_path, origin_host, host):
-    async def answer(reader, writer):
-        head = await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(head), head))
-        writer.close()
-
-    path = tmp_path / "a:b%2Fc.sock"  # a file's name, letter by letter
-    async with await asyncio.start_unix_server(answer, path):
-        proxy = ReverseProxy(f"unix://{path}", origin_host=origin_host)
-        received = await client_of(proxy)("/a%2Fb?c")
-        await proxy.aclose()
-    assert received.body.startswith(b"GET /a%2Fb?c HTTP/1.1\r\n")
-    assert b"\r\nhost: %b\r\n" % host in received.body
 
 
 async def test_a_101_that_was_not_asked_for_is_no_response(client_of):

@@ -1,12 +1,7 @@
 """Profiles by host: the middleware reads each host and path prefix as its own profile says."""
 
 import pytest
-from fastapi import FastAPI, WebSocket
-from starlette.applications import Starlette
-from starlette.responses import PlainTextResponse
-from starlette.routing import Mount, Route
 
-from support import Handshake
 from univocal import (
     CacheMiddleware,
     ConfigurationError,
@@ -29,13 +24,6 @@ SITES = {
     "*:9443": "s3",
     "wiki.example:9443": "mediawiki",
 }
-
-
-@pytest.fixture
-def shop_file(tmp_path):
-    file = tmp_path / "shop.toml"
-    file.write_text(SHOP)
-    return file
 
 
 @pytest.mark.parametrize(
@@ -69,48 +57,6 @@ async def test_without_a_profile_other_hosts_are_misdirected(application, client
         assert (answer.status, answer.problem["reason"]) == (421, "unknown-host")
     assert (await client("/a", "PURGE")).status == 421
     assert application.count == 1
-
-
-async def test_a_websocket_is_read_by_its_hosts_profile():
-    app = FastAPI()
-
-    @app.websocket("/{path:path}")
-    async def echo(socket: WebSocket):
-        await socket.accept()
-        await socket.send_text(socket.scope["raw_path"].decode())
-        await socket.close()
-
-    app.add_middleware(CacheMiddleware, profile=None, sites=SITES)
-    handshake = Handshake(app)
-    for host, target, told in (
-        (b"wiki.example", "/a%2fb", "/a/b"),
-        (b"wiki.example", "/api/a%2fb", "/api/a%2Fb"),
-        (b"one.shop.example", "//a//b", "/a/b"),
-    ):
-        assert (await handshake(target, host=host))[1]["text"] == told
-    start, body = await handshake("/a", host=b"en.example")
-    assert (start["status"], b"unknown-host" in body["body"]) == (421, True)
-    assert (await handshake("/api%2fa", host=b"wiki.example"))[0]["status"] == 400
-
-
-async def test_prefixes_are_what_clients_see_below_a_mount(client_of):
-    async def page(request):
-        return PlainTextResponse(request.scope["raw_path"], headers={"cache-control": "max-age=60"})
-
-    inner = Starlette(routes=[Route("/{path:path}", page)])
-    inner.add_middleware(CacheMiddleware, sites={"en.example/shop/api/": "restbase", "en.example": "asgi"})
-    client = client_of(Starlette(routes=[Mount("/shop", inner)]))
-    assert (await client("/shop/api/a%2fb")).body == b"/shop/api/a%2Fb"
-    assert (await client("/shop/a%2fb")).body == b"/shop/a/b"
-    assert (await client("/shop/api/%2e%2e/%2e%2e/x")).status == 400
-
-
-async def test_profiles_are_files_names_and_objects(shop_file, application, client_of):
-    for profile in (shop_file, Profile.from_file(str(shop_file)), Profile.from_file(shop_file)):
-        client = client_of(CacheMiddleware(application, sites={"a.example": profile}), "a.example")
-        assert (await client("//b?utm_q=1")).status == 200
-        assert application.targets[-1] == b"/b"
-    assert Profile.from_file(shop_file).name == "shop"
 
 
 def test_a_file_that_is_no_profile_is_an_error(tmp_path):

@@ -97,27 +97,6 @@ async def test_servers_without_the_extension(cached, application, shown, canonic
     assert application.targets == [canonical]
 
 
-async def test_a_scope_without_extensions_or_client_is_served(cached, application):
-    scope = {
-        "type": "http",
-        "method": "GET",
-        "scheme": "http",
-        "path": "/a",
-        "query_string": b"",
-        "headers": [(b"host", b"en.example")],
-    }
-    messages = []
-
-    async def receive():
-        raise AssertionError("nothing to receive")
-
-    async def send(message):
-        messages.append(message)
-
-    await cached().app(scope, receive, send)
-    assert messages[0]["status"] == 200
-
-
 async def test_the_received_target_goes_before_the_servers_reading(cached, application):
     seen = {"univocal.target": {"target": b"/a#b"}}
     answer = await cached()("/a", extensions=seen)

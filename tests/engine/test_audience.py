@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from neighbours import FRESH, HOST, House
 from univocal.engine import audience
-from univocal.engine.audience import ALIKE, FEW, MOST, OCTETS, SLICE
+from univocal.engine.audience import ALIKE, OCTETS, SLICE
 from univocal.engine.outcome import Outcome
 from univocal.http.messages import Received
 from univocal.judge.hits import Hit
@@ -54,30 +54,6 @@ def house(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     assert sum(each.alike for each in made.counted) == len(made.outcomes)
 
 
-def test_equal_hits_are_heard_singly_and_counted_together(house: Watched) -> None:
-    for seconds in (1e-5, 2e-5, 6e-5):
-        house.hit(seconds=seconds)
-    assert [each.alike for each in house.outcomes] == [1, 1, 1]
-    assert house.counted == []
-    house.timers.wait(audience.PATIENCE)
-    (counted,) = house.counted
-    assert (counted.alike, counted.bytes, counted.handling.hit) == (3, 7, True)
-    assert counted.times.total == pytest.approx(3e-5)
-    house.hit()
-    house.timers.wait(audience.PATIENCE)
-    house.hit()
-    house.timers.wait(audience.PATIENCE)
-    assert [each.alike for each in house.counted] == [3, 1, 1]
-
-
-def test_an_exchange_in_the_same_second_ends_no_count(house: Watched) -> None:
-    house.hit()
-    house.store_away(b"content", target=b"/b")
-    house.hit()
-    house.engine.audience.settle()
-    assert [(each.received.target, each.alike) for each in house.counted] == [(b"/b", 1), (b"/a", 2)]
-
-
 @pytest.mark.parametrize("passed", [1.0, -1.0])
 def test_an_exchange_of_another_second_follows_this_ones_hits(house: Watched, passed: float) -> None:
     house.hit()
@@ -85,26 +61,6 @@ def test_an_exchange_of_another_second_follows_this_ones_hits(house: Watched, pa
     house.clock.now += passed
     house.store_away(b"content", target=b"/b")
     assert [(each.received.target, each.alike) for each in house.counted] == [(b"/a", 2), (b"/b", 1)]
-
-
-def test_each_second_has_its_own_count(house: Watched) -> None:
-    begun = house.clock.now = int(house.clock.now) + 1.5
-    for passed in (0.0, 0.1, 0.1, 0.4, 0.0):
-        house.clock.now += passed
-        house.hit()
-    told = [(each.alike, round(each.times.start - begun, 1)) for each in house.counted]
-    assert told == [(1, 0.0), (2, 0.1), (1, 0.6)]
-
-
-def test_a_slow_hit_is_counted_by_itself(house: Watched) -> None:
-    house.hit()
-    house.hit(seconds=ALIKE)
-    house.hit()
-    house.engine.audience.settle()
-    assert [(each.alike, each.times.total) for each in house.counted] == [
-        (1, ALIKE),
-        (2, pytest.approx(1e-5)),
-    ]
 
 
 def test_alternating_hits_end_no_count_of_others(house: Watched) -> None:
@@ -131,22 +87,6 @@ def test_other_content_is_counted_by_itself(house: Watched) -> None:
     assert [each.bytes for each in house.counted if each.handling.hit] == [7, 12]
 
 
-def test_ended_work_is_reported_in_order(house: Watched) -> None:
-    targets = [b"/%d" % number for number in range(2 * FEW + 1)]
-    house.have_stored(targets)
-    for target in targets:
-        house.hit(target)
-    house.clock.now += 1
-    heard = []
-    for target in targets[:3]:
-        house.hit(target)
-        heard.append(len(house.counted))
-    assert heard == [FEW, 2 * FEW, 2 * FEW + 2]  # the first of the new second, too, which is told alone
-    house.engine.audience.settle()
-    told = [each.received.target for each in house.counted]
-    assert told == [*targets, *targets[:3]]
-
-
 def test_no_turn_of_the_event_loop_tells_of_many(house: Watched) -> None:
     targets = [b"/%d" % number for number in range(2 * SLICE + 1)]
     house.have_stored(targets)
@@ -160,19 +100,6 @@ def test_no_turn_of_the_event_loop_tells_of_many(house: Watched) -> None:
         timer.call()
         heard.append(len(house.counted))
     assert heard == [SLICE, 2 * SLICE, 2 * SLICE + 1]
-
-
-def test_no_more_than_so_many_wait(house: Watched) -> None:
-    for number in range(MOST + 1):
-        house.store_away(b"content", target=b"/%d" % number)
-    told = len(house.counted)
-    for number in range(MOST + 1):
-        house.hit(b"/%d" % number)
-    house.hit(b"/0")
-    (alone,) = house.counted[told:]
-    assert (alone.received.target, alone.alike) == (b"/%d" % MOST, 1)
-    house.engine.audience.settle()
-    assert (house.counted[-MOST].received.target, house.counted[-MOST].alike) == (b"/0", 2)
 
 
 def test_what_waits_keeps_little_in_memory(house: Watched) -> None:
@@ -218,15 +145,6 @@ def test_the_sums_are_those_of_each_exchange(asked: list[tuple[bytes, float, flo
     assert taken[0] == pytest.approx(taken[1])
 
 
-def test_a_counter_may_have_the_rest_told_within_its_call(house: Watched) -> None:
-    house.have_stored([b"/b/c"])
-    house.engine.audience.counters.insert(0, lambda _: house.engine.audience.settle())
-    for target in (b"/a", b"/b/c", b"/a", b"/b/c"):
-        house.hit(target)
-    house.engine.audience.settle()
-    assert sum(each.alike for each in house.counted) == len(house.outcomes)
-
-
 class HitReader:
     """A hit listener that takes note of what it hears."""
 
@@ -263,15 +181,3 @@ def test_a_hit_listener_that_fails_keeps_no_other_from_hearing(
     house.hit()
     assert len(failing.hits) == len(reader.hits) == len(house.outcomes) == 1
     assert "a listener failed" in caplog.text
-
-
-def test_counters_hear_of_hits_beside_a_hit_listener_alone(house: Watched) -> None:
-    audience_of = house.engine.audience
-    audience_of.listeners.clear()
-    audience_of.hit_listeners = (reader := HitReader(),)
-    house.hit()
-    house.hit()
-    audience_of.settle()
-    assert [each.alike for each in house.counted] == [2]
-    assert len(reader.hits) == 2
-    house.outcomes.extend(reader.hits)

@@ -60,19 +60,6 @@ def turn(house: House) -> None:
         each.call()
 
 
-def test_a_client_reads_at_once_what_has_come(house: House) -> None:
-    client, asked = ask(house)
-    for number in range(1, 4):
-        assert asked.write(LINE)
-        turn(house)
-        assert received(client) == LINE * number
-    asked.finish()
-    assert (client.state, gzip.decompress(client.body)) == ("finished", LINE * 3)
-    assert house.outcomes[-1].bytes == len(client.body)
-    house.timers.wait(0)
-    house.assert_nothing_is_left()
-
-
 def test_what_comes_in_one_turn_is_flushed_once(house: House) -> None:
     client, asked = ask(house)
     for _ in range(100):

@@ -14,24 +14,7 @@ from univocal.judge.runtime import Runtime
 from univocal.store.memory import MemoryStore
 from univocal.uri.profile import parse
 
-LONG = bytes(5 * WINDOW // 2)
-
-
 # Clients that want more than their share
-
-
-def test_a_client_beyond_its_requests_under_way_is_refused() -> None:
-    house = House(max_requests_per_client=2)
-    one, two = house.ask(b"/1"), house.ask(b"/2")
-    three = house.ask(b"/3")
-    assert (three.status, three.state, len(house.origin.asked)) == (429, "finished", 2)
-    assert house.outcomes[-1].reasons == ("too-many-requests",)
-    one.leave()
-    four = house.ask(b"/4")
-    house.origin.asked[1].answers(b"two")
-    house.origin.asked[2].answers(b"four")
-    assert [(client.status, client.body) for client in (two, four)] == [(200, b"two"), (200, b"four")]
-    house.assert_nothing_is_left()
 
 
 @pytest.mark.parametrize(("limit", "status"), [(0, 200), (2, 200), (1, 429)])
@@ -71,81 +54,7 @@ def test_the_longest_staller_loses_the_unstored_rest() -> None:
     house.assert_nothing_is_left()
 
 
-class KeepsWhatItIsSent(PlayedClient):
-    """Keeps the objects that it was sent, as a transport does whose client reads nothing."""
-
-    held: memoryview | bytes = b""
-
-    def write(self, chunk: bytes | memoryview) -> bool:
-        self.held = chunk
-        return super().write(chunk)
-
-
-@pytest.mark.parametrize(("octets", "held"), [(WINDOW, WINDOW), (WINDOW + 5, 5)])
-def test_the_last_piece_holds_no_more_than_itself(octets: int, held: int) -> None:
-    house = House()
-    house.store_away(b"x" * octets)
-    client = KeepsWhatItIsSent()
-    house.ask(client=client)
-    whole = client.held.obj if isinstance(client.held, memoryview) else client.held
-    assert isinstance(whole, bytes)
-    assert (client.state, len(whole)) == ("finished", held)
-
-
-@pytest.mark.parametrize("leaves", [1, 2, 3, 4, 5])
-def test_a_client_leaving_within_a_call_gets_no_more(leaves: int) -> None:
-    house = House()
-    house.store_away(LONG)
-    client = house.ask(client=PlayedClient(leaves=leaves))
-    assert (len(client.chunks), client.state) == (min(leaves - 1, 3), "left" if leaves < 5 else "finished")
-    client.exchange.resume()
-    assert len(client.chunks) == min(leaves - 1, 3)
-    house.assert_nothing_is_left()
-
-
-def test_a_client_refused_inside_a_stored_response_gets_no_more() -> None:
-    house = House()
-    house.store_away(LONG)
-    client = house.ask(client=PlayedClient(takes=1))
-    client.exchange.refuse(("body-too-large",))
-    client.resume()
-    assert (len(client.chunks), client.state) == (1, "cut")
-    house.assert_nothing_is_left()
-
-
-@pytest.mark.parametrize("takes", [1, 2, 3])
-def test_a_paused_client_gets_the_stored_rest_later(takes: int) -> None:
-    house = House()
-    house.store_away(LONG)
-    client = house.ask(client=PlayedClient(takes=takes))
-    assert len(client.chunks) == takes
-    assert client.state == ("finished" if takes == 3 else "")
-    while not client.state:
-        client.resume()
-    assert client.body == LONG
-    house.assert_nothing_is_left()
-
-
 # What is answered here
-
-
-def test_what_is_refused_is_answered_with_a_problem() -> None:
-    house = House()
-    client = house.ask(b"*")
-    assert (client.status, client.state) == (400, "finished")
-    assert (b"content-type", b"application/problem+json") in client.fields
-    assert house.outcomes[0].reasons == ("bad-target",)
-    assert house.origin.asked == []
-    house.assert_nothing_is_left()
-
-
-def test_only_if_cached_is_refused_where_nothing_is_stored() -> None:
-    house = House()
-    only = (b"cache-control", b"only-if-cached")
-    assert house.ask(b"/a", b"GET", only).status == 504
-    house.store_away(b"here")
-    assert house.ask(b"/a", b"GET", only).body == b"here"
-    house.assert_nothing_is_left()
 
 
 @pytest.mark.parametrize("started", [False, True])
@@ -161,68 +70,7 @@ def test_too_large_content_is_refused_or_cuts_the_response(started: bool) -> Non
     house.assert_nothing_is_left()
 
 
-def test_a_range_request_waits_for_nobody_and_gets_its_range() -> None:
-    house = House()
-    house.store_away(b"0123456789")
-    client = house.ask(b"/a", b"GET", (b"range", b"bytes=2-3"))
-    assert (client.status, client.body) == (206, b"23")
-    house.assert_nothing_is_left()
-
-
-# What is asked for
-
-
-@pytest.mark.parametrize("method", [b"POST", b"PUT", b"DELETE", b"OPTIONS"])
-def test_unshared_responses_are_sent_with_their_content(method: bytes) -> None:
-    house, content = House(), NoContent()
-    clients = [house.ask(b"/a", method, content=content) for _ in range(2)]
-    assert [asked.content for asked in house.origin.asked] == [content, content]
-    for asked in house.origin.asked:
-        asked.answers(b"done", fields=[])
-    assert [client.body for client in clients] == [b"done"] * 2
-    house.assert_nothing_is_left()
-
-
-def test_a_shared_gets_content_is_sent_to_nobody() -> None:
-    house = House()
-    house.ask(content=NoContent())
-    assert house.origin.last.content is None
-    house.origin.last.answers(b"done")
-    house.assert_nothing_is_left()
-
-
-class NoContent:
-    def attach(self, sink: object) -> None:
-        raise AssertionError
-
-    def resume(self) -> None:
-        raise AssertionError
-
-    def detach(self) -> None:
-        raise AssertionError
-
-
 # Back-pressure
-
-
-def test_a_slow_client_slows_the_origin_but_no_fast_client() -> None:
-    house = House(store=MemoryStore(max_object_bytes=1000))  # too large to be stored
-    slow = house.ask(client=PlayedClient(takes=1))
-    fast = house.ask(client=PlayedClient(takes=1))
-    asked = house.origin.last
-    asked.start()
-    assert asked.write(b"0")
-    assert asked.write(bytes(WINDOW))
-    assert not asked.write(b"1")
-    fast.resume()
-    assert asked.takes
-    assert len(slow.body) == 1
-    asked.finish()
-    for client in (slow, fast):
-        while not client.state:
-            client.resume()
-        assert len(client.body) == WINDOW + 2
-    house.assert_nothing_is_left()
 
 
 def test_a_client_far_behind_another_is_cut() -> None:

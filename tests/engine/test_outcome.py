@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from neighbours import House, PlayedClient
-from univocal.cache.decide import Refuse, Reuse
+from neighbours import House
+from univocal.cache.decide import Refuse
 from univocal.engine import outcome as outcomes
 from univocal.engine.audience import Audience
 from univocal.engine.outcome import Outcome, Times
@@ -64,34 +64,6 @@ def test_a_rejected_head_has_a_decision_unless_it_purges(method: bytes, refused:
     outcome = Outcome.refused(Received(method, b"/", b"http", None), ("bad-framing",), 1.0, SITES)
     assert (outcome.decision == Refuse(400, "bad-framing")) is refused
     assert (outcome.status, outcome.reasons) == (400, ("bad-framing",))
-
-
-def test_a_miss_and_a_hit_are_told_of_once_each() -> None:
-    house = House()
-    house.store_away(b"12345")
-    house.ask()
-    miss, hit = house.outcomes
-    assert [each.bytes for each in (miss, hit)] == [5, 5]
-    assert [each.status for each in (miss, hit)] == [200, 200]
-    assert (miss.handling.fwd, miss.handling.stored, hit.handling.hit) == ("uri-miss", True, True)
-    assert isinstance(hit.decision, Reuse)
-    assert hit.times.start == house.clock()
-
-
-def test_a_client_leaving_before_any_status_has_none() -> None:
-    house = House()
-    house.ask().leave()
-    (outcome,) = house.outcomes
-    assert (outcome.status, outcome.bytes) == (0, 0)
-    house.assert_nothing_is_left()
-
-
-def test_only_what_was_sent_is_counted() -> None:
-    house = House()
-    client = house.ask(client=PlayedClient(leaves=2))
-    house.origin.last.answers(b"123", b"456")
-    assert (client.state, house.outcomes[0].bytes) == ("left", 3)
-    house.assert_nothing_is_left()
 
 
 @pytest.mark.parametrize(

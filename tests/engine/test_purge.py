@@ -69,19 +69,6 @@ def test_what_a_request_orders(
     assert (order.by, order.selector.soft) == (by, soft)
 
 
-def test_a_purge_by_url_means_both_schemes() -> None:
-    order = order_of(Received(b"PURGE", b"/%61", b"http", NEAR), [], peer(), RUNTIME)
-    assert isinstance(order.selector, Keys)
-    assert {key.split(b" ", 1)[1] for key in order.selector.parts} == {
-        b"http en.example /a",
-        b"https en.example /a",
-    }
-    assert (order.canonical and order.canonical.url, order.value) == (
-        b"http://en.example/a",
-        "http://en.example/a",
-    )
-
-
 @pytest.mark.parametrize(
     ("asked", "kind"),
     [
@@ -193,22 +180,6 @@ async def test_a_purge_that_is_not_confirmed_is_a_503() -> None:
     await asyncio.gather(*house.engine.tasks)
     assert (client.status, house.outcomes[0].reasons) == (503, ("shared-store-unavailable",))
     house.assert_nothing_is_left()
-
-
-@pytest.mark.parametrize(
-    ("named", "value"),
-    [
-        ({"url": "http://b\u00fccher.example/\u00e9"}, "http://xn--bcher-kva.example/%C3%A9"),
-        ({"url": "HTTP://B\u00dcCHER.example:80/\udcc3\udca9"}, "http://xn--bcher-kva.example/%C3%A9"),
-        ({"url": "http://xn--bcher-kva.example/%c3%a9"}, "http://xn--bcher-kva.example/%C3%A9"),
-        ({"prefix": "http://b\u00fccher.example/\u00e9/"}, "http://xn--bcher-kva.example/%C3%A9/"),
-        ({"prefix": "http://b\u00fccher.example:8080"}, "http://xn--bcher-kva.example:8080/"),
-    ],
-)
-def test_a_purge_takes_urls_as_people_write_them(named: dict[str, object], value: str) -> None:
-    order = order_by_name(named, RUNTIME)
-    assert order.value == value
-    assert order.selector == order_by_name(dict.fromkeys(named, value), RUNTIME).selector
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from neighbours import FRESH, House, SlowTier
+from neighbours import FRESH, House
 from univocal.cache.decide import Forward
-from univocal.engine.recording import JOINABLE, Recording, State
+from univocal.engine.recording import Recording, State
 from univocal.http.messages import Field, Response
 from univocal.store.memory import MemoryStore
 
 TAGGED: list[Field] = [*FRESH, (b"etag", b'"1"')]
 OTHER: list[Field] = [*FRESH, (b"etag", b'"2"')]
-NEVER: list[Field] = [(b"cache-control", b"no-store")]
 
 
 def nothing(*_: object) -> None:
@@ -53,61 +52,6 @@ def partly(house: House) -> House:
 # The states
 
 
-@pytest.mark.parametrize(
-    ("response", "state"),
-    [
-        (Response(200, TAGGED), State.KEPT),
-        (Response(404, FRESH), State.KEPT),
-        (Response(200, NEVER), State.PASSED_ON),
-        (Response(304, TAGGED), State.PASSED_ON),
-        (Response(200, [*FRESH, (b"content-length", b"99999999")]), State.PASSED_ON),
-    ],
-)
-def test_an_answer_is_kept_or_passed_on(house: House, response: Response, state: State) -> None:
-    begun = recorded(house)
-    begun.start(response, nothing)
-    assert (begun.state, begun.state in JOINABLE) == (state, state is State.KEPT)
-    assert (begun.storing is not None) is begun.stored_at_head is (state is State.KEPT)
-
-
-@pytest.mark.parametrize(
-    ("response", "state"),
-    [
-        (Response(304, TAGGED), State.RENEWED),
-        (Response(304, OTHER), State.MISMATCHED),
-        (Response(200, OTHER), State.KEPT),
-        (Response(500, []), State.PASSED_ON),
-    ],
-)
-def test_a_304_of_its_own_renews_a_stored_response(stale: House, response: Response, state: State) -> None:
-    begun = recorded(stale)
-    begun.start(response, nothing)
-    assert begun.state is state
-    assert (begun.updated is not None) is (state is State.RENEWED)
-
-
-@pytest.mark.parametrize(
-    ("response", "body", "state"),
-    [
-        (part(5, 9), b"56789", State.RENEWED),
-        (part(5, 9, OTHER), b"56789", State.MISMATCHED),
-        (part(7, 9), b"789", State.MISMATCHED),
-        (part(5, 9), b"567", State.MISMATCHED),
-    ],
-)
-def test_a_part_is_completed_by_the_part_that_it_lacks(
-    partly: House, response: Response, body: bytes, state: State
-) -> None:
-    begun = recorded(partly)
-    begun.start(response, nothing)
-    assert begun.state is State.COMPLETING
-    assert begun.write(body)
-    begun.finish(nothing)
-    assert begun.state is state
-    whole = [b"0123456789"] if state is State.RENEWED else [b"01234"]
-    assert partly.stored() == whole
-
-
 def test_what_was_purged_is_neither_renewed_nor_completed(stale: House) -> None:
     begun = recorded(stale)
     stale.purge()
@@ -119,17 +63,6 @@ def test_an_unavailable_range_of_ours_is_a_mismatch(partly: House) -> None:
     begun = recorded(partly)
     begun.start(Response(416, []), nothing)
     assert begun.state is State.MISMATCHED
-
-
-def test_content_that_is_too_large_is_kept_no_longer() -> None:
-    house = House(store=MemoryStore(max_object_bytes=1000))
-    begun = recorded(house)
-    begun.start(Response(200, FRESH), nothing)
-    assert begun.write(bytes(500))
-    assert not begun.write(bytes(500))
-    assert (begun.state, begun.storing) == (State.PASSED_ON, None)
-    begun.finish(nothing)
-    assert house.stored() == []
 
 
 def test_a_completion_that_is_too_large_is_a_mismatch() -> None:
@@ -163,40 +96,7 @@ def test_a_discarded_parts_room_is_there_for_the_whole() -> None:
     assert house.stored() == [bytes(2500)]
 
 
-def test_a_second_answer_is_judged_by_its_own_decision(stale: House) -> None:
-    begun = recorded(stale)
-    begun.start(Response(304, OTHER), nothing)
-    begun.restart(Forward("stale", may_store=True, fallback=None))
-    assert begun.state is State.AWAITED
-    begun.start(Response(304, OTHER), nothing)  # an answer to no condition of ours
-    assert begun.state is State.PASSED_ON
-
-
 # Purges meanwhile
-
-
-@pytest.mark.parametrize("when", ["before the head", "before the end"])
-def test_what_is_purged_meanwhile_is_not_stored(house: House, when: str) -> None:
-    begun = recorded(house)
-    if when == "before the head":
-        house.purge()
-    begun.start(Response(200, FRESH), nothing)
-    assert begun.stored_at_head is (when == "before the end")
-    begun.write(b"old")
-    house.purge()
-    assert not begun.current
-    begun.finish(nothing)
-    assert house.stored() == []
-
-
-def test_what_is_not_purged_is_stored(house: House) -> None:
-    begun = recorded(house)
-    begun.start(Response(200, FRESH), nothing)
-    begun.write(b"new")
-    house.purge(b"/b")
-    assert begun.current
-    begun.finish(nothing)
-    assert house.stored() == [b"new"]
 
 
 @pytest.mark.parametrize(("comes_last", "left"), [(True, []), (False, [b"new"])])
@@ -241,18 +141,3 @@ def test_one_clients_own_head_teaches_nothing(stale: House) -> None:
     begun = recorded(stale, (b"cookie", b"a=b"), method=b"HEAD")
     begun.start(Response(200, OTHER), nothing)
     assert stale.stored() == [b"0123456789"]
-
-
-# A store that answers later
-
-
-def test_nothing_is_decided_before_the_store_has_answered() -> None:
-    house = House(SlowTier(MemoryStore(), ("keeps",)))
-    house.store_away(b"old", fields=TAGGED)
-    house.purge(soft=True)
-    begun = recorded(house)
-    heard: list[State] = []
-    begun.start(Response(304, TAGGED), lambda _: heard.append(begun.state))
-    assert (begun.state, heard) == (State.AWAITED, [])
-    house.drain()
-    assert heard == [State.RENEWED]

@@ -53,6 +53,19 @@ HOST = (b"host", b"en.example")
         (b"GET", b"http://a@en.example/", "1.1", [HOST], ("bad-target",)),
         (b"GET", b"ftp://en.example/", "1.1", [HOST], ("bad-target",)),
         (b"GET", b"a", "1.1", [HOST], ("no-leading-slash",)),
+        (b"GET", b"/", "1.0", [(b"host", b"")], ("bad-host",)),
+        (b"GET", b"/", "0.9", [HOST], ("bad-framing",)),
+        (b"GET", b"/", "1.1", [HOST, (b"expect", b"100-continue")], ()),
+        (b"GET", b"/", "1.1", [HOST, (b"content-length", b"\xb2")], ("bad-framing",)),
+        (b"GET", b"/", "1.1", [(b"transfer-encoding", b"gzip")], ("bad-framing", "bad-host")),
+        (b"OPTIONS", b"*?a", "1.1", [HOST], ("no-leading-slash",)),
+        (b"GET", b"http://b:x/", "1.1", [HOST], ("bad-host",)),
+        (b"GET", b"http://", "1.1", [HOST], ("bad-host",)),
+        (b"GET", b"http://u@b:x/", "1.1", [HOST], ("bad-host", "bad-target")),
+        (b"GET", b"ws://b/", "1.1", [HOST], ("bad-target",)),
+        (b"CONNECT", b"a:443", "1.1", [HOST], ("bad-target",)),
+        (b"GET", b"a:443", "1.1", [HOST], ("no-leading-slash",)),
+        (b"GET", b"", "1.1", [HOST], ("no-leading-slash",)),
     ],
 )  # fmt: skip
 def test_faults_of_a_head(
@@ -87,16 +100,28 @@ def test_what_is_not_watched_changes_nothing(
         (b"https://en.example:1/a?b?c", SplitTarget(b"en.example:1", b"/a", b"b?c")),
         (b"*", SplitTarget(None, b"*", b"")),
         (b"ftp://en.example/", SplitTarget(None, b"ftp://en.example/", b"")),
+        (b"/a;b?c?d#e?f", SplitTarget(None, b"/a;b", b"c?d")),
+        (b"//a/b", SplitTarget(None, b"//a/b", b"")),
+        (b"/http://a/b", SplitTarget(None, b"/http://a/b", b"")),
+        (b"http://a#b/c", SplitTarget(b"a", b"/", b"")),
+        (b"http://u@a/b/?c", SplitTarget(b"u@a", b"/b/", b"c")),
+        (b"http:///b", SplitTarget(b"", b"/b", b"")),
     ],
 )
 def test_the_parts_of_a_target(target: bytes, parts: SplitTarget) -> None:
     assert split_target(target) == parts
 
 
-def test_an_authority_is_a_host_with_or_without_a_port() -> None:
-    assert is_authority(b"en.example:80")
-    assert not is_authority(b"a" * 301)
-    assert not is_authority(b"a@b")
+HOSTS = b"a A.example. a_b-c.example:80 192.0.2.7:8080 [::1] [2001:db8::1]:65535 a: a:00080".split()
+NO_HOSTS = [
+    *b":80 a:b a:-1 a:65536 a:80:80 a/b a?b a#b a@b a%41 a!b a..b ::1 [::1 ::1] [::1]a [] [g::1]".split(),
+    *(b"", b"a b", b"[v1.a]", b"[::1%25eth0]", b"a\\b", b'a"', b"a,b\n", "é".encode(), b"\x00", b"a" * 301),
+]
+
+
+@pytest.mark.parametrize("value", [*HOSTS, *NO_HOSTS])
+def test_an_authority_is_a_host_with_or_without_a_port(value: bytes) -> None:
+    assert is_authority(value) is (value in HOSTS)
 
 
 def test_the_octets_of_field_lines() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 
 from univocal.server.clients import Clients, ConnectionLimits
@@ -43,14 +41,6 @@ def test_who_has_been_longest_without_a_request_gives_way() -> None:
     assert [each.gone for each in (one, two, four)] == [False, True, False]
     Connection(clients, 12)
     assert (one.gone, four.gone, len(clients)) == (True, False, 3)
-
-
-def test_a_request_under_way_never_yields_to_a_newcomer() -> None:
-    clients = Clients(ConnectionLimits(2))
-    one, two = connected(clients, 1, 2)
-    one.busy = True
-    Connection(clients, 3)
-    assert (one.gone, two.gone) == (False, True)
 
 
 def test_a_newcomer_waits_until_a_busy_one_leaves() -> None:
@@ -101,17 +91,6 @@ def test_a_newcomer_asks_a_bounded_number_of_busy_ones() -> None:
     assert asked <= 1_000
 
 
-def test_within_the_limit_nobody_goes() -> None:
-    clients = Clients(ConnectionLimits(3))
-    for _ in range(10):
-        each = connected(clients, 1, 2, 3)
-        assert not any(one.objection or one.gone for one in each)
-        for one in each:
-            clients.leave(one)
-            clients.leave(one)
-    assert len(clients) == 0
-
-
 def test_what_is_remembered_of_those_who_left_is_bounded() -> None:
     clients = Clients(ConnectionLimits(3))
     for number in range(10_000):
@@ -147,15 +126,3 @@ def test_one_that_is_to_be_refused_gives_way_before_others() -> None:
     extra = Connection(clients, 3, "192.0.2.1")
     Connection(clients, 4, "192.0.2.3")
     assert (one.gone, extra.gone) == (False, True)
-
-
-def test_it_is_said_once_until_there_is_room_again(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING)
-    clients = Clients(ConnectionLimits(4))
-    each = connected(clients, *range(50))
-    (said,) = (record.getMessage() for record in caplog.records)
-    assert said.startswith("max_connections = 4 is reached")
-    for one in each:
-        clients.leave(one)
-    connected(clients, *range(50))
-    assert len(caplog.records) == 2

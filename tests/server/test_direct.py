@@ -8,7 +8,6 @@ from univocal.cache.rules import Rules
 from univocal.http.framing import ReadLimits
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
-from univocal.server.listener import PIECE
 
 HOST = b"Host: a.example\r\n"
 
@@ -63,44 +62,11 @@ async def test_content_of_every_size(stored, target):
     )
 
 
-async def test_an_idle_connection_is_kept_for_the_keep_alive_time(stored):
-    client = stored(timeout_keep_alive=7)
-    turns = watched(client)
-    await client.feed(get())
-    client.clock.pass_time(6)
-    await client.feed(get())
-    client.clock.pass_time(6.9)
-    assert client.open
-    client.clock.pass_time(0.1)
-    assert not client.open
-    assert turns == []
-
-
 async def test_a_begun_request_behind_a_hit_has_a_heads_time(stored):
     client = stored(limits=ReadLimits(header_timeout=3))
     await client.feed(get(), get()[:9])
     client.clock.pass_time(3)
     assert [answer.status for answer in client.answers()] == [200, 408]
-
-
-@pytest.mark.parametrize(
-    "close", [b"Connection: close\r\n", b"connection: Close \r\n", b"Proxy-Connection: close\r\n"]
-)
-async def test_a_hit_ends_the_connection_where_the_client_says_so(stored, close):
-    client = stored()
-    await client.feed(get(), get(fields=close))
-    first, second = client.answers()
-    assert (first.field(b"connection"), second.field(b"connection"), client.open) == (None, b"close", False)
-
-
-@pytest.mark.parametrize("ending", [get(version=b"HTTP/1.0"), get(fields=b"Connection: close\r\n")])
-async def test_nothing_is_processed_behind_a_response_that_ends_the_connection(stored, ending):
-    """RFC 9112 §9.6."""
-    client = stored()
-    keep = ending.replace(b"1.0\r\n", b"1.0\r\nConnection: keep-alive\r\n")
-    await client.feed(keep + get(b"/unknown") + get(b"/unknown2"))
-    assert len(client.answers()) == len(client.door.outcomes) == 1
-    assert client.door.origin.asked == []
 
 
 async def test_shutdown_closes_a_connection_that_had_a_hit(stored):
@@ -110,100 +76,7 @@ async def test_shutdown_closes_a_connection_that_had_a_hit(stored):
     assert not client.open
 
 
-async def test_hits_behind_a_miss_wait_for_their_turn(stored):
-    client = stored()
-    await client.feed(get(b"/held") + get() + get())
-    assert client.answers() == []
-    client.door.origin.let()
-    assert [answer.body for answer in client.answers()] == [b"held", b"0123456789", b"0123456789"]
-    await client.feed(get())
-    assert len(client.answers()) == 4
-
-
-# A client that does not read
-
-
-async def test_no_more_is_answered_than_the_client_takes(stored):
-    """Each of these requests is answered within the call: only the client's pace bounds what is queued."""
-    client = stored()
-    write, queued = client.transport.write, []
-
-    def slow(data):
-        write(data)
-        if not queued:
-            client.protocol.pause_writing()
-        queued.append(len(data))
-
-    client.transport.write = slow
-    client.protocol.data_received(get(b"/large") * 200)
-    assert sum(queued) < 20_000
-    assert client.transport.paused
-    seen = len(queued)
-    queued.clear()
-    client.protocol.resume_writing()  # and the next answer is too much again
-    assert 0 < len(queued) <= seen + 1
-    client.transport.write = write
-    client.protocol.resume_writing()
-    await client.settle()
-    assert [len(answer.body) for answer in client.answers()] == [9000] * 200
-    assert not client.transport.paused
-
-
-async def test_a_client_that_does_not_read_gets_no_glance(stored):
-    client = stored()
-    client.protocol.pause_writing()
-    assert await client.feed(get(), get()) == b""
-    client.protocol.resume_writing()
-    assert len(client.answers()) == 2
-
-
-async def test_a_client_that_leaves_while_its_next_request_waits(stored):
-    client = stored()
-    client.protocol.pause_writing()
-    await client.feed(get(b"/unknown"), get())
-    client.hang_up()
-    assert (client.door.origin.asked, client.clock.pending()) == ([], [])
-
-
-async def test_a_large_hit_is_sent_as_the_client_takes_it(stored):
-    client = stored()
-    write = client.transport.write
-
-    def slow(data):
-        write(data)
-        client.protocol.pause_writing()
-
-    client.transport.write = slow
-    client.protocol.data_received(get(b"/big"))
-    assert len(client.transport.sent) < 300_000
-    client.protocol.resume_writing()
-    assert [len(answer.body) for answer in client.answers()] == [307_200]
-
-
 # Bounds
-
-
-@pytest.mark.parametrize(
-    ("limits", "data", "status"),
-    [
-        (ReadLimits(max_target=6), get(), 200),
-        (ReadLimits(max_target=5), get(), 414),
-        (ReadLimits(max_fields=2), get(fields=b"X: y\r\n"), 200),
-        (ReadLimits(max_fields=1), get(fields=b"X: y\r\n"), 431),
-        (ReadLimits(max_field_bytes=len(HOST) + 6), get(fields=b"X: y\r\n"), 200),
-        (ReadLimits(max_field_bytes=len(HOST) + 5), get(fields=b"X: y\r\n"), 431),
-        (ReadLimits(max_field_bytes=len(HOST) + 5), get(fields=b"X:y\r\n"), 431),
-        (
-            ReadLimits(max_field_bytes=0, max_target=0, max_fields=0),
-            get(fields=b"X: " + b"y" * PIECE + b"\r\n"),
-            200,
-        ),
-    ],
-)
-async def test_limits_hold_for_what_is_stored(stored, limits, data, status):
-    client = stored(limits=limits)
-    await client.feed(data)
-    assert [answer.status for answer in client.answers()] == [status]
 
 
 class Broken(Watched):
@@ -225,21 +98,6 @@ async def test_a_fault_of_ours_is_not_put_on_the_client(stored, caplog):
 
 
 # A reader that was given half of something is not used again
-
-
-@pytest.mark.parametrize(
-    "odd",
-    [
-        b"POST /held HTTP/1.1\r\n" + HOST + b"Content-Length: 200\r\n\r\n",
-        b"GET /held HTTP/1.1\r\n" + HOST + b"Content-Length: 200\r\n\r\n",
-        b"GET /held HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n",
-    ],
-)
-async def test_what_stands_in_content_is_no_request(stored, odd):
-    client = stored()
-    await client.feed(get(), odd, get(), get())
-    assert [answer.body for answer in client.answers()][:1] == [b"0123456789"]
-    assert len([outcome for outcome in client.door.outcomes if outcome.handling.hit]) == 1
 
 
 async def test_unkeepable_content_is_a_fault_and_no_silence(door, monkeypatch, caplog):

@@ -10,7 +10,6 @@ import uvicorn
 from univocal.http.framing import ReadLimits
 from univocal.server.asgi_service import ExactProtocol
 from univocal.server.clients import LINGER, LINGER_BYTES
-from univocal.server.listener import PIECE
 from univocal.server.scheduler import A_TURN
 
 HOST = b"Host: a.example\r\n"
@@ -93,26 +92,6 @@ async def test_what_is_pipelined_waits_unparsed_and_unread(wire, gate):
     assert [answer.body for answer in client.answers()] == [b"/%d" % number for number in range(200)]
 
 
-async def test_an_application_that_listens_does_not_loosen_the_hold(wire):
-    async def listens(scope, receive, send):
-        await receive()
-        await receive()
-
-    client = wire(listens)
-    await client.feed(get() * 3)
-    assert client.transport.paused
-
-
-async def test_reading_goes_on_when_all_is_parsed(wire, recorder):
-    client = wire(recorder)
-    await client.feed(get(b"/x") * 2000)
-    while len(recorder.targets) < 2000:
-        await client.settle()
-    assert not client.transport.paused
-    await client.feed(get(b"/last"))
-    assert recorder.targets[-1] == b"/last"
-
-
 async def test_a_refusal_waits_for_the_answers_before_it(wire, gate):
     client = wire(gate)
     assert await client.feed(get(b"/1") + get(b"/2") + b"nonsense\r\n\r\n") == b""
@@ -149,15 +128,6 @@ async def test_broken_content_cuts_an_answer_that_has_begun(wire):
     assert not client.open
     client.hang_up()
     await client.settle()
-
-
-async def test_an_upgrade_to_websocket_behind_an_open_request_is_ignored(wire, gate):
-    client = wire(gate, ws=Socket)
-    await client.feed(get(b"/1") + get(b"/2", b"Connection: Upgrade\r\nUpgrade: websocket\r\n") + get(b"/3"))
-    for target in (b"/1", b"/2", b"/3"):
-        gate.let(target)
-    await client.settle()
-    assert [answer.body for answer in client.answers()] == [b"/1", b"/2", b"/3"]
 
 
 # WebSocket
@@ -247,27 +217,6 @@ async def test_the_default_limit_of_all_fields_is_exact(wire, recorder, size):
     assert [answer.status for answer in client.answers()] == [200 if size == 65536 - len(HOST) - 5 else 431]
 
 
-ENDLESS = {
-    "target": b"GET /",
-    "field": get()[:-2] + b"a: ",
-    "chunk extension": b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n1;",
-    "trailer": b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n0\r\na: ",
-}
-
-
-@pytest.mark.parametrize("name", ENDLESS)
-async def test_what_does_not_end_is_refused(wire, recorder, name):
-    client = wire(recorder)
-    await client.feed(ENDLESS[name])
-    fed = 0
-    while client.open:
-        await client.feed(b"a" * 1000)
-        fed += 1000
-        assert fed < 8192 + 65536 + 2 * PIECE + 1000
-    (answer,) = client.answers(b"POST")
-    assert answer.status == (414 if name == "target" else 431)
-
-
 async def test_limits_come_by_a_factory_that_survives_pickling():
     factory = pickle.loads(pickle.dumps(ExactProtocol.with_limits(ReadLimits(max_target=5))))
     config = uvicorn.Config("univocal.protocol:ExactProtocol", http=factory, lifespan="off", log_config=None)
@@ -309,38 +258,6 @@ async def test_empty_lines_do_not_keep_a_connection(wire, recorder):
     assert [answer.status for answer in client.answers()] == [200]
 
 
-async def test_the_next_requests_first_byte_ends_the_keep_alive_time(wire, recorder):
-    client = wire(recorder, limits=limited(header_timeout=10))
-    await client.feed(get(), get(b"/2")[:5])
-    client.clock.pass_time(9)
-    assert client.open
-    await client.feed(get(b"/2")[5:])
-    assert recorder.targets == [b"/", b"/2"]
-
-
-async def test_a_begun_request_behind_an_answer_has_a_heads_time(wire, gate):
-    client = wire(gate, limits=limited(header_timeout=10))
-    await client.feed(get(b"/1") + get(b"/2")[:9])
-    client.clock.pass_time(5)
-    gate.let(b"/1")
-    await client.settle()
-    client.clock.pass_time(4)
-    assert client.open
-    client.clock.pass_time(1)
-    assert [answer.status for answer in client.answers()] == [200, 408]
-
-
-async def test_a_slow_answer_is_nobodys_slow_head(wire, gate):
-    client = wire(gate, limits=limited(header_timeout=10))
-    await client.feed(get(b"/1") + get(b"/2") + get(b"/3")[:9])
-    client.clock.pass_time(100)
-    for target in (b"/1", b"/2", b"/3"):
-        gate.let(target)
-    await client.settle()
-    await client.feed(get(b"/3")[9:])
-    assert [answer.status for answer in client.answers()] == [200, 200, 200]
-
-
 async def test_an_idle_connection_is_kept_for_the_keep_alive_time(wire, recorder):
     client = wire(recorder, timeout_keep_alive=7)
     await client.feed(get())
@@ -354,62 +271,6 @@ async def test_an_idle_connection_is_kept_for_the_keep_alive_time(wire, recorder
 
 
 POST = b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 100\r\n"
-
-
-LARGE = b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 50000\r\n\r\n"
-
-
-async def test_content_may_be_slow_but_not_silent(wire, recorder):
-    client = wire(recorder, limits=limited(content_timeout=10))
-    await client.feed(LARGE)
-    for _ in range(20):
-        await client.feed(b"a" * 1000)
-        client.clock.pass_time(9)
-    assert client.open
-    client.clock.pass_time(2)
-    (answer,) = client.answers(b"POST")
-    assert answer.problem["reason"] == "request-timeout"
-    await client.settle()
-    assert recorder.cut == 1
-
-
-@pytest.mark.parametrize(("octets", "seconds"), [(1, 20), (1, 10), (900, 10), (999, 10), (1200, 0)])
-async def test_content_that_comes_in_drops_is_refused(wire, recorder, octets, seconds):
-    """A hundred octets a second, averaged over the timeout; `seconds`: when it is refused, 0: never."""
-    client = wire(recorder, limits=limited(content_timeout=10))
-    await client.feed(LARGE)
-    passed = 0
-    while client.open and passed < 30:
-        client.clock.pass_time(1)
-        passed += 1
-        if client.open:
-            await client.feed(b"a" * (octets // 10) or b"a")
-    assert client.open is not bool(seconds)
-    if seconds:
-        assert passed == 10
-        assert [answer.problem["reason"] for answer in client.answers(b"POST")] == ["request-timeout"]
-
-
-async def test_time_with_untaken_content_is_not_the_clients(wire):
-    go = asyncio.Event()
-
-    async def app(scope, receive, send):
-        await go.wait()
-        while (await receive())["more_body"]:
-            pass
-        await send({"type": "http.response.start", "status": 204, "headers": []})
-        await send({"type": "http.response.body"})
-
-    client = wire(app, limits=limited(content_timeout=10))
-    await client.feed(b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 100001\r\n\r\n", b"a" * 100_000)
-    assert client.transport.paused
-    client.clock.pass_time(19)
-    go.set()
-    await client.settle()
-    client.clock.pass_time(5)
-    assert client.open
-    await client.feed(b"a")
-    assert [answer.status for answer in client.answers(b"POST")] == [204]
 
 
 async def test_a_client_that_waits_for_100_is_not_silent(wire):
@@ -511,38 +372,6 @@ async def test_without_half_close_the_transport_closes(wire, recorder):
 HALF = limited(half_closed_timeout=10)
 
 
-@pytest.mark.parametrize("data", [get(b"/1"), get(b"/1") + get(b"/2"), get(b"/1") + get(b"/2")[:9]])
-async def test_a_half_closed_client_is_answered_before_the_end(wire, gate, data):
-    client = wire(gate, limits=HALF)
-    await client.feed(data)
-    assert client.protocol.eof_received()
-    for target in (b"/1", b"/2"):
-        gate.let(target)
-    await client.settle()
-    answers = client.answers()
-    assert [answer.body for answer in answers] == [b"/1", b"/2"][: data.count(b"\r\n\r\n")]
-    assert (answers[-1].field(b"connection"), client.transport.closed) == (b"close", True)
-
-
-async def test_a_half_closed_client_hears_of_its_refusal(wire, gate):
-    client = wire(gate, limits=HALF)
-    await client.feed(get(b"/1") + FAULTY)
-    assert client.protocol.eof_received()
-    gate.let(b"/1")
-    await client.settle()
-    assert [answer.status for answer in client.answers()] == [200, 400]
-    assert client.transport.closed
-
-
-@pytest.mark.parametrize(
-    "data", [b"", b"GET /", POST + b"\r\na"], ids=["nothing", "part", "part of the content"]
-)
-async def test_a_client_that_ends_within_a_request_has_left(wire, gate, data):
-    client = wire(gate, limits=HALF)
-    await client.feed(data)
-    assert not client.protocol.eof_received()
-
-
 async def test_without_its_time_a_half_closed_client_has_left(wire, gate):
     client = wire(gate)
     await client.feed(get(b"/1"))
@@ -588,15 +417,6 @@ async def test_shutdown_closes_an_idle_connection(wire, recorder):
     assert not client.open
 
 
-async def test_a_client_that_leaves_is_told_to_the_application(wire, recorder):
-    client = wire(recorder)
-    await client.feed(POST + b"\r\nabc")
-    client.hang_up(ConnectionResetError())
-    await client.settle()
-    assert (recorder.cut, recorder.bodies) == (1, [])
-    assert not client.state.connections
-
-
 async def test_over_the_concurrency_limit(wire, recorder):
     client = wire(recorder, limit_concurrency=1)
     await client.feed(get())
@@ -622,68 +442,3 @@ async def test_a_fault_of_ours_is_not_put_on_the_client(wire, recorder, caplog):
     (answer,) = client.answers()
     assert (answer.status, answer.problem["reason"], client.open) == (500, "internal-error", False)
     assert caplog.records[-1].exc_info[0] is ZeroDivisionError
-
-
-# Flow
-
-
-async def test_content_waits_for_the_application(wire):
-    got, go = bytearray(), asyncio.Event()
-
-    async def app(scope, receive, send):
-        await go.wait()
-        while True:
-            message = await receive()
-            got.extend(message["body"])
-            if not message["more_body"]:
-                break
-        await send({"type": "http.response.start", "status": 204, "headers": []})
-        await send({"type": "http.response.body"})
-
-    client = wire(app)
-    size = 1_000_000
-    await client.feed(b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: %d\r\n\r\n" % size)
-    sent = 0
-    while not client.transport.paused:
-        client.protocol.data_received(b"a" * 10_000)
-        sent += 10_000
-    assert sent < 100_000
-    go.set()
-    while sent < size:
-        await client.feed(b"a" * 10_000)
-        sent += 10_000
-    assert len(got) == size
-    assert [answer.status for answer in client.answers(b"POST")] == [204]
-
-
-async def test_a_client_that_does_not_read_holds_the_application(scoped):
-    sent = []
-
-    async def app(scope, receive, send):
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        while len(sent) < 10:
-            await send({"type": "http.response.body", "body": b"a", "more_body": True})
-            sent.append(1)
-        await send({"type": "http.response.body"})
-
-    client = scoped(app)
-    client.protocol.pause_writing()
-    await client.feed(get())
-    assert sent == []
-    client.protocol.resume_writing()
-    await client.settle()
-    assert len(sent) == 10
-
-
-async def test_interim_responses_wait_for_a_slow_client(scoped):
-    async def app(scope, receive, send):
-        await send({"type": "http.response.informational", "status": 102})
-        await send({"type": "http.response.start", "status": 204, "headers": []})
-        await send({"type": "http.response.body"})
-
-    client = scoped(app)
-    client.protocol.pause_writing()
-    assert await client.feed(get()) == b""
-    client.protocol.resume_writing()
-    await client.settle()
-    assert client.answers()[0].interim == [(102, [])]

@@ -34,29 +34,6 @@ async def stuck(wire, waiting=100_000):
     return client
 
 
-async def test_who_takes_nothing_is_given_up(wire):
-    client = await stuck(wire)
-    client.clock.pass_time(9.9)
-    assert client.open
-    client.clock.pass_time(0.2)
-    assert client.transport.aborted
-    client.hang_up()
-    await client.settle()
-    assert client.clock.pending() == []
-
-
-async def test_who_takes_an_octet_now_and_then_is_not(wire):
-    client = await stuck(wire)
-    for _ in range(20):
-        client.transport.waiting -= 1
-        client.clock.pass_time(9)
-    assert client.open
-    client.clock.pass_time(20)
-    assert client.transport.aborted
-    client.hang_up()
-    await client.settle()
-
-
 async def test_a_transport_that_takes_bytes_has_moved(wire):
     client = await stuck(wire)
     for _ in range(10):
@@ -97,14 +74,3 @@ async def test_an_idle_connection_is_closed_as_its_client_takes_it(wire, recorde
     assert (client.transport.closed, client.transport.aborted) == (True, False)
     client.clock.pass_time(11)
     assert client.transport.aborted is bool(waiting)
-
-
-async def test_without_a_limit_nobody_is_given_up(wire):
-    client = wire(Endless(), limits=ReadLimits(send_timeout=0))
-    await client.feed(GET)
-    client.transport.waiting = 100_000
-    client.protocol.pause_writing()
-    client.clock.pass_time(10_000)
-    assert client.open
-    client.hang_up()
-    await client.settle()

@@ -74,37 +74,10 @@ async def test_every_visible_octet_passes_in_path_and_query(scoped, recorder):
     assert recorder.targets == targets
 
 
-async def test_the_asterisk_form_is_for_options(wire, recorder):
-    client = wire(recorder)
-    await client.feed(request(b"*", method=b"OPTIONS"))
-    assert (recorder.targets, recorder.scopes[0]["path"], recorder.scopes[0]["raw_path"]) == (
-        [b"*"],
-        "*",
-        b"*",
-    )
-
-
-async def test_the_path_is_decoded_once_and_below_the_root_path(scoped, recorder):
-    client = scoped(recorder, root_path="/root")
-    await client.feed(request(b"/a%2520b%c3%a9"))
-    assert recorder.scopes[0]["path"] == "/root/a%20bé"
-    assert recorder.scopes[0]["raw_path"] == b"/root/a%2520b%c3%a9"
-    assert recorder.targets == [b"/a%2520b%c3%a9"]
-
-
 async def test_octets_above_0x7f_are_utf_8_in_the_path(scoped, recorder):
     client = scoped(recorder, root_path="/root")
     await client.feed(request(b"/\xc3\xa9%c3%a9"), request(b"/\xc3\xa9"), request(b"/\xff"))
     assert [scope["path"] for scope in recorder.scopes] == ["/root/éé", "/root/é", "/root/\ufffd"]
-
-
-async def test_a_scope_shares_nothing_with_the_next(scoped, recorder):
-    client = scoped(recorder)
-    await client.feed(request(b"/1"), request(b"/2"))
-    first, second = recorder.scopes
-    for key in ("extensions", "headers", "state"):
-        assert first[key] is not second[key]
-    assert first["extensions"]["univocal.target"] is not second["extensions"]["univocal.target"]
 
 
 async def test_fields_keep_order_repeats_and_octets(scoped, recorder):
@@ -280,29 +253,6 @@ async def test_refused_behind_good_requests_in_their_order(wire, recorder, split
         assert (name, recorder.targets) == (name, [b"/1", b"/2"])
 
 
-BROKEN_CONTENT = {
-    "negative size": b"-1\r\n\r\n",
-    "0x": b"0x1\r\na\r\n0\r\n\r\n",
-    "blank behind the size": b"1 \r\na\r\n0\r\n\r\n",
-    "LF behind the size": b"1\na\r\n0\r\n\r\n",
-    "LF in an extension": b"1;\nxx\r\na\r\n0\r\n\r\n",
-    "a longer chunk than its size": b"1\r\nabb0\r\n\r\n",
-    "size beyond 64 bits": b"fffffffffffffffff\r\na",
-    "a length in the trailer": b"1\r\na\r\n0\r\nContent-Length: 7\r\n\r\n",
-}
-
-
-@splits
-@pytest.mark.parametrize("name", BROKEN_CONTENT)
-async def test_broken_content_is_refused_and_tells_the_application(wire, recorder, name, split):
-    client = wire(recorder)
-    await client.feed(*split(post(CHUNKED, BROKEN_CONTENT[name])))
-    (answer,) = client.answers(b"POST")
-    assert answer.problem["reason"] == "bad-framing"
-    assert (recorder.bodies, recorder.cut, len(recorder.scopes)) == ([], 1, 1) or recorder.scopes == []
-    assert not client.open
-
-
 @splits
 async def test_trailers_are_no_fields_of_the_head(wire, recorder, split):
     client = wire(recorder)
@@ -311,32 +261,6 @@ async def test_trailers_are_no_fields_of_the_head(wire, recorder, split):
     assert recorder.scopes[0]["headers"] == [(b"host", b"a.example"), (b"transfer-encoding", b"chunked")]
     assert recorder.scopes[1]["headers"] == [(b"host", b"a.example")]
     assert recorder.bodies == [b"a", b""]
-
-
-@splits
-async def test_a_trailer_that_ends_the_connection_leaves_no_request_waiting(wire, recorder, split):
-    """llhttp takes nothing behind it: whoever asks once more is told by the connection's end."""
-    client = wire(recorder)
-    trailers = b"1\r\na\r\n0\r\nConnection: close\r\n\r\n"
-    await client.feed(*split(post(CHUNKED, trailers) + request(b"/next")))
-    (answer,) = client.answers(b"POST")
-    assert (answer.status, recorder.bodies, client.open) == (200, [b"a"], False)
-
-
-@splits
-@pytest.mark.parametrize(
-    "fields", [b"Content-Length: 3\r\n", b"Transfer-Encoding: CHUNKED\r\n"], ids=["length", "chunked"]
-)
-async def test_content_behind_an_ignored_upgrade_is_no_request(wire, recorder, fields, split):
-    """llhttp ends such a message with its head; what followed would be read as the next request."""
-    client = wire(recorder)
-    body = b"3\r\nGET\r\n0\r\n\r\n" if b"CHUNKED" in fields else b"GET"
-    upgrade = (
-        b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n"
-    )
-    await client.feed(*split(post(HOST + upgrade + fields, body) + request(b"/next") + request(b"/last")))
-    assert [answer.body for answer in client.answers(b"POST")] == [b"/|GET", b"/next|", b"/last|"]
-    assert client.open
 
 
 @splits
@@ -355,51 +279,6 @@ async def test_nothing_behind_connection_close_is_a_request(wire, recorder, spli
     (answer,) = client.answers()
     assert answer.field(b"connection") == b"close"
     assert not client.open
-
-
-@splits
-@pytest.mark.parametrize("version", [b"HTTP/1.2", b"HTTP/1.9"])
-async def test_a_later_version_is_read_as_the_known_one(wire, recorder, version, split):
-    client = wire(recorder)
-    await client.feed(*split(post(CHUNKED, b"1\r\na\r\n0\r\n\r\n", version=version) + request(b"/2")))
-    assert [scope["http_version"] for scope in recorder.scopes] == ["1.1", "1.1"]
-    assert recorder.bodies == [b"a", b""]
-    assert client.open
-
-
-@splits
-@pytest.mark.parametrize("said", [b"03", b"000000000000000003"])
-async def test_zeros_before_a_length_count_nothing(wire, recorder, said, split):
-    client = wire(recorder)
-    await client.feed(*split(post(HOST + b"Content-Length: " + said + b"\r\n", b"abc") + request(b"/2")))
-    assert recorder.bodies == [b"abc", b""]
-    assert client.open
-
-
-@splits
-@pytest.mark.parametrize("method", [b"BAN", b"GETX", b"FOO_BAR"])
-async def test_each_request_is_seen_from_its_first_octet(scoped, recorder, method, split):
-    """Whatever ends the message before it: a head, a count, a last chunk, a trailer."""
-    client = scoped(recorder)
-    blank_lines = b"b: c\r\n\r\n0\r\n\r\n" + method + b" /none HTTP/1.1\r\n\r\n"
-    counted = HOST + b"Content-Length: %d\r\n" % len(blank_lines)
-    chunks = b"%x\r\n%b\r\n" % (len(blank_lines), blank_lines)
-    data = b"".join(
-        each + request(b"/x", method=method)
-        for each in (
-            request(b"/1"),
-            post(counted, blank_lines),
-            post(CHUNKED, chunks + b"0\r\n\r\n"),
-            post(CHUNKED, chunks + b"00;a=b\r\nA: b\r\nC: d\r\n\r\n\r\n"),
-            request(b"/1", HOST + b"Connection: Upgrade\r\nUpgrade: h2c\r\n"),
-            post(counted + b"Connection: Upgrade\r\nUpgrade: h2c\r\n", blank_lines),
-        )
-    )
-    await client.feed(*split(data))
-    assert [scope["method"].encode() for scope in recorder.scopes[1::2]] == [method] * 6
-    assert [scope["path"] for scope in recorder.scopes[1::2]] == ["/x"] * 6
-    assert recorder.bodies[::2] == [b"", blank_lines, blank_lines, blank_lines, b"", blank_lines]
-    assert client.open
 
 
 @splits

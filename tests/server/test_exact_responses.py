@@ -1,6 +1,5 @@
 """What a client receives, whatever the application says about framing, dates and interim responses."""
 
-import logging
 import re
 
 import pytest
@@ -110,15 +109,6 @@ async def test_the_next_response_follows_one_without_content(wire, request_, sta
     await client.feed(request_ + request_, request_)
     method = request_.split()[0]
     assert [answer.body for answer in client.answers(method, method, method)] == [b""] * 3
-
-
-async def test_one_date_and_one_server(scoped):
-    ours = [(b"date", b"Thu, 01 Jan 1970 00:00:00 GMT"), (b"server", b"uvicorn")]
-    theirs = (b"Date", b"Fri, 02 Jan 1970 00:00:00 GMT")
-    client = scoped(application(200, [theirs, LENGTH], b"hello"), default_headers=ours)
-    await client.feed(GET)
-    (answer,) = client.answers()
-    assert (answer.field(b"date"), answer.field(b"server")) == (theirs[1], b"uvicorn")
 
 
 async def test_none_of_them_without_uvicorns(scoped):
@@ -239,26 +229,3 @@ async def test_http_10_expects_nothing(wire, recorder):
     assert await client.feed(EXPECT.replace(b"1.1", b"1.0")) == b""
     await client.feed(b"hello")
     assert recorder.bodies == [b"hello"]
-
-
-async def test_an_application_that_fails_after_its_head_cuts_the_answer(wire, caplog):
-    async def app(scope, receive, send):
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"half", "more_body": True})
-        raise ValueError("broken")
-
-    client = wire(app)
-    sent = await client.feed(GET + GET)
-    assert sent.endswith(b"4\r\nhalf\r\n")
-    assert not client.open
-
-
-async def test_the_access_log_has_one_line_for_a_request(scoped, recorder, caplog):
-    logger = logging.getLogger("uvicorn.access")
-    logger.addHandler(logging.NullHandler())
-    with caplog.at_level(logging.INFO, "uvicorn.access"):
-        client = scoped(recorder)
-        await client.feed(b"GET http://b.example/a?b#c HTTP/1.1\r\n" + HOST + b"\r\n")
-    assert [record.getMessage() for record in caplog.records if record.name == "uvicorn.access"] == [
-        '192.0.2.1:4711 - "GET /a?b HTTP/1.1" 200'
-    ]

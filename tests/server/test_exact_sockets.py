@@ -9,7 +9,6 @@ from contextlib import contextmanager
 import pytest
 import uvicorn
 
-from univocal.http.framing import ReadLimits
 from univocal.server.asgi_service import ExactProtocol
 
 HOST = b"Host: a.example\r\n"
@@ -81,15 +80,6 @@ def get(target, fields=b""):
 CLOSE = b"Connection: close\r\n"
 
 
-@pytest.mark.parametrize("step", [None, 1])
-@pytest.mark.parametrize(
-    "target", [b"/a/../b", b"/%2e/", b"/a%zz", b"/a#b", b"http://evil.example/x", b'/"|^']
-)
-def test_the_target_arrives_as_it_was_sent(address, target, step, parse_answers):
-    answer = talk(address, get(target, CLOSE), step=step)
-    assert [answer.body for answer in parse_answers(answer, closed=True)] == [target + b"|0"]
-
-
 def test_pipelined_with_interim_responses(address, parse_answers):
     answers = parse_answers(talk(address, get(b"/hint") + get(b"/slow") + get(b"/hint", CLOSE)), closed=True)
     assert [answer.body for answer in answers] == [b"/hint|0", b"/slow|0", b"/hint|0"]
@@ -134,17 +124,3 @@ def test_shutdown_waits_for_the_open_request(loop, parse_answers):
             answer += more
     (answer,) = parse_answers(answer, closed=True)
     assert (answer.body, answer.field(b"connection")) == (b"/slow|0", b"close")
-
-
-@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_times_and_limits_of_a_server(loop, parse_answers):
-    limits = ReadLimits(max_target=20, header_timeout=0.5)
-    with serving(loop, ExactProtocol.with_limits(limits), server_header=False, date_header=False) as (
-        address,
-        _,
-    ):
-        (late,) = parse_answers(talk(address, b"GET / HTTP/1.1\r\nHo"), closed=True)
-        (long,) = parse_answers(talk(address, get(b"/" + b"a" * 20)), closed=True)
-        assert talk(address, b"\r\n") == b""
-    assert (late.problem["reason"], long.problem["reason"]) == ("request-timeout", "target-too-long")
-    assert late.field(b"date") is late.field(b"server") is None

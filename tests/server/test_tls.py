@@ -237,28 +237,6 @@ def test_octets_come_out_as_they_went_in(authority, step):
     assert wire.hear() == octets
 
 
-def test_bytes_with_the_handshakes_end_are_kept(authority):
-    wire = Wire(authority)
-    for _ in range(2):
-        try:
-            wire.client.do_handshake()
-        except ssl.SSLWantReadError:
-            wire.pass_on()
-    wire.client.write(b"GET / HTTP/1.1\r\n\r\n")  # in one piece with the client's last message (RFC 8446 §2)
-    wire.pass_on()
-    assert wire.behind.received == b"GET / HTTP/1.1\r\n\r\n"
-
-
-@pytest.mark.parametrize(
-    ("offers", "agreed"),
-    [((), "http/1.1"), (("http/1.1",), "http/1.1"), (("h2", "http/1.1"), "h2"), (("spdy/3",), "http/1.1")],
-)
-def test_the_protocol_is_the_one_that_alpn_agreed_on(authority, offers, agreed):
-    name, named = Wire(authority, offers=offers).shake().named
-    assert name == agreed
-    assert sorted(named) == ["_loop", "app_state", "config", "server_state"]
-
-
 @pytest.mark.parametrize(
     ("name", "subject", "suits"),
     [

@@ -93,23 +93,6 @@ def facing(connect, passing):
 # The request's content
 
 
-async def test_content_waits_until_the_origin_takes_more(facing):
-    origin = Silent()
-    client = facing(origin)
-    await client.feed(post(9) + b"abc")
-    (call,) = origin.calls
-    assert client.transport.paused
-    client.protocol.data_received(b"def")  # what the kernel had ready
-    client.protocol.data_received(b"ghi")
-    assert call.got == [b"abc"]
-    call.go_on()
-    assert (call.got, call.finished) == ([b"abc", b"def"], 0)
-    call.go_on()
-    assert call.got == [b"abc", b"def", b"ghi"]
-    call.go_on()
-    assert call.finished == 1
-
-
 async def test_content_behind_a_turns_time_waits_unread(facing, monkeypatch):
     """An event loop may read many times in one turn, and asks us each time."""
     monkeypatch.setattr(Call, "write", lambda call, chunk: call.got.append(chunk) or True)
@@ -137,27 +120,6 @@ async def test_full_content_stays_unread_when_the_turn_goes_on(facing):
     assert client.transport.paused
 
 
-async def test_the_end_of_content_is_told_once(facing):
-    origin = Silent()
-    client = facing(origin)
-    await client.feed(post(3) + b"abc")
-    (call,) = origin.calls
-    call.go_on()
-    call.go_on()
-    assert (call.got, call.finished) == ([b"abc"], 1)
-
-
-async def test_reading_goes_on_when_the_origin_takes_more(facing):
-    origin = Silent()
-    client = facing(origin)
-    await client.feed(post(6) + b"abc")
-    assert client.transport.paused
-    origin.calls[0].go_on()
-    assert not client.transport.paused
-    await client.feed(b"def")
-    assert origin.calls[0].got == [b"abc", b"def"]
-
-
 async def test_what_nobody_has_asked_for_yet_is_bounded(facing):
     origin = Silent(attaches=False)
     client = facing(origin)
@@ -172,27 +134,6 @@ async def test_what_nobody_has_asked_for_yet_is_bounded(facing):
         origin.calls[0].go_on()
     origin.calls[0].go_on()
     assert not client.transport.paused
-
-
-async def test_content_that_nobody_takes_any_more_is_dropped(facing):
-    """The client may read nothing before it has sent everything: it must not wait for us to read."""
-    origin = Silent()
-    client = facing(origin)
-    await client.feed(post(10 * HIGH_WATER) + b"abc")
-    (call,) = origin.calls
-    call.answer.start(Response(413, [(b"content-length", b"4")]))
-    call.answer.write(b"to")
-    call.content.detach()
-    for _ in range(9):
-        await client.feed(b"a" * HIGH_WATER)
-    assert not client.transport.paused
-    call.answer.write(b"o ")
-    call.answer.finish()
-    await client.feed(b"a" * (HIGH_WATER - 3))
-    await client.feed(get(b"/next"))
-    assert [each.request.target for each in origin.calls] == [b"/", b"/next"]
-    assert client.open
-    assert client.answers(b"POST")[0].body == b"too "
 
 
 async def test_content_that_comes_after_the_response_is_no_request(facing):
@@ -224,30 +165,6 @@ async def test_too_much_content_is_refused_wherever_it_waited(facing, limit, que
 
 
 # The response
-
-
-async def test_a_head_is_not_kept_back_until_content_comes(facing):
-    origin = Silent()
-    client = facing(origin)
-    await client.feed(get())
-    origin.calls[0].answer.start(Response(200, [(b"content-length", b"2")]))
-    await client.settle()
-    assert client.transport.sent.startswith(b"HTTP/1.1 200 OK\r\n")
-    assert client.transport.sent.endswith(b"\r\n\r\n")
-    origin.calls[0].answer.write(b"ok")
-    origin.calls[0].answer.finish()
-    assert [answer.body for answer in client.answers()] == [b"ok"]
-
-
-async def test_a_head_and_its_content_go_out_together(facing, monkeypatch):
-    origin = Silent()
-    client = facing(origin)
-    await client.feed(get())
-    writes = []
-    monkeypatch.setattr(client.transport, "write", lambda data: writes.append(bytes(data)))
-    origin.calls[0].reply(b"ok")
-    await client.settle()
-    assert len(writes) == 1
 
 
 @pytest.mark.parametrize(
@@ -299,23 +216,3 @@ async def test_a_client_that_leaves_ends_the_exchange(facing):
     assert origin.calls[0].cancelled == 1
     origin.calls[0].answer.fail(ConnectionResetError())  # too late for anybody
     assert client.transport.sent == b""
-
-
-async def test_a_waiting_request_is_not_sent_after_its_client_leaves(facing):
-    origin = Silent()
-    client = facing(origin)
-    await client.feed(get(b"/1") + get(b"/2"))
-    client.hang_up()
-    assert [(call.request.target, call.cancelled) for call in origin.calls] == [(b"/1", 1)]
-
-
-async def test_a_client_that_takes_more_before_it_is_answered(facing):
-    origin = Silent()
-    client = facing(origin)
-    client.protocol.pause_writing()
-    client.protocol.resume_writing()
-    await client.feed(get())
-    client.protocol.pause_writing()
-    client.protocol.resume_writing()
-    origin.calls[0].reply(b"ok")
-    assert [answer.body for answer in client.answers()] == [b"ok"]

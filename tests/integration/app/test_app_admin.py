@@ -343,26 +343,6 @@ async def test_nothing_else_is_shown_to_who_may_not_purge(house: Any, path: str)
                 assert answer.json()["reason"] == "purge-forbidden"
 
 
-async def test_metrics_count_what_happened(house: Any) -> None:
-    proxy, application = house
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(proxy)) as browser:
-        refused = await browser.get("http://en.example/wiki/%00")
-        await browser.get("http://other.example/")
-    async with client(application) as browser:
-        lines = (await browser.get("/metrics")).text.splitlines()
-    for line in (
-        'univocal_requests_total{cache="uri-miss",site="en.example",status="2xx"} 4.0',
-        'univocal_requests_total{cache="hit",site="en.example",status="2xx"} 4.0',
-        'univocal_refused_total{reason="control-character",site="en.example"} 1.0',
-        'univocal_refused_total{reason="unknown-host",site=""} 1.0',
-        f'univocal_sent_bytes_total{{site="en.example"}} {56.0 + len(refused.content)}',
-        "univocal_stored_responses 4.0",
-        f"univocal_stored_bytes {float(proxy.store.stats.bytes)}",
-    ):
-        assert line in lines
-    assert not any("other.example" in line for line in lines)
-
-
 @pytest.mark.parametrize(
     ("peer", "fields", "reads"),
     [

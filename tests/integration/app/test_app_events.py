@@ -6,7 +6,6 @@ import asyncio
 import json
 from typing import Any
 
-import pytest
 from starlette.requests import Request
 
 from univocal import Outcome
@@ -53,38 +52,6 @@ def test_the_data_is_the_object_of_the_access_log() -> None:
     assert event[:3] == ("en.example", "404", "uri-miss")
     assert event.data + b"\n" == as_json(outcome(status=404, handling=Handling(fwd="uri-miss")))
     assert event_of(outcome(handling=Handling())).cache == "null"
-
-
-@pytest.mark.parametrize(
-    ("sites", "statuses", "caches", "has"),
-    [
-        ([], [], [], True),
-        (["en.example"], [], [], True),
-        (["de.example"], [], [], False),
-        (["de.example", "en.example"], [], [], True),
-        ([], ["404"], [], True),
-        ([], ["4xx"], [], True),
-        ([], ["5xx"], [], False),
-        ([], ["40"], [], ValueError),
-        ([], ["abc"], [], ValueError),
-        ([], ["x04"], [], ValueError),
-        ([], ["0"], [], False),
-        ([], ["200"], [], False),
-        ([], [], ["uri-miss"], True),
-        ([], [], ["hit"], False),
-        (["en.example"], ["404"], ["uri-miss"], True),
-        (["en.example"], ["404"], ["hit"], False),
-    ],
-)
-def test_events_are_filtered_by_site_status_and_cache(
-    sites: list[str], statuses: list[str], caches: list[str], has: Any
-) -> None:
-    event = Event("en.example", "404", "uri-miss", b"{}")
-    if has is ValueError:
-        with pytest.raises(ValueError, match="status must be a number"):
-            Wanted.by(sites, statuses, caches)
-    else:
-        assert Wanted.by(sites, statuses, caches).has(event) is has
 
 
 async def test_a_slow_followers_queue_is_bounded_and_losses_counted() -> None:

@@ -12,21 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
-from prometheus_client.parser import text_string_to_metric_families as prometheus
 
 from support import stored_response
 from univocal import MemoryStore, Outcome
 from univocal.cache.decide import Forward
 from univocal.engine.outcome import Times
-from univocal.engine.purge import Purged
 from univocal.http.errors import Failure
 from univocal.http.messages import Received
 from univocal.judge.cache_status import Handling
 from univocal.judge.hits import Hit, HitFields, Tally
-from univocal.judge.orders import Order
 from univocal.judge.plan import plan_of
-from univocal.store.purge_selectors import Keys
 from univocal.uri.sites import resolve
 from univocal.uri.target import Canonical
 from univocal_app.config.tables import validate
@@ -182,36 +177,6 @@ def told(metrics: Figures, name: str) -> float:
     return sum(float(value) for value in re.findall(rf"(?m)^{name}(?:\{{[^}}]*\}})? (\S+)$", text))
 
 
-def test_each_process_tells_the_counts_of_all_at_once(start: Any) -> None:
-    parent, one, two, reference = start("parent"), start("1"), start("2"), Reference()
-    for metrics, each in (
-        (one, outcome()),
-        (two, outcome()),
-        (two, outcome(handling=Handling(fwd="uri-miss"), seconds=7.0)),
-        (parent, outcome(site="", status=400, reasons=("bad-host",))),
-    ):
-        metrics(each)
-        reference(each)
-        for asked in (parent, one, two):
-            lines = counters(asked)
-            assert sorted(lines) == sorted(reference.lines())
-
-
-def test_gauges_of_all_that_live(start: Any) -> None:
-    parent, one, two = start("parent", 1), start("1", 20), start("2", 300, connected=False)
-    assert told(parent, "univocal_stored_responses") == 1  # nobody else has looked
-    assert told(parent, "univocal_store_connected") == 1
-    one.look()
-    two.look()
-    assert told(parent, "univocal_stored_responses") == 321
-    stored = sum(store_of(count).stats.bytes for count in (1, 20, 300))
-    assert told(parent, "univocal_stored_bytes") == stored
-    assert told(parent, "univocal_store_connected") == 0
-    parent.forget("2")
-    assert told(parent, "univocal_stored_responses") == 21
-    assert told(parent, "univocal_store_connected") == 1
-
-
 def test_who_takes_the_place_of_another_goes_on_counting(start: Any, tmp_path: Path) -> None:
     parent, one = start("parent"), start("1", 20)
     one(outcome())
@@ -238,102 +203,6 @@ def test_a_process_that_was_killed_early_is_no_hindrance(tmp_path: Path, size: i
     (tmp_path / "1.counts").write_bytes(bytes(size))
     reader = Figures(MemoryStore(), commons=Commons(tmp_path, "parent"))
     assert told(reader, "univocal_requests_total") == 0
-
-
-def test_origin_failures_count_by_site_origin_and_reason() -> None:
-    metrics = Figures(MemoryStore())
-    failure = Failure("http://127.0.0.1:9000", "127.0.0.1:9000", "refused", "Connection refused")
-    for _ in range(2):
-        metrics.failed("en.example", failure)
-    (line,) = [
-        line for line in text_of(metrics).splitlines() if line.startswith("univocal_origin_errors_total")
-    ]
-    labels = 'origin="http://127.0.0.1:9000",reason="refused",site="en.example"'
-    assert line == f"univocal_origin_errors_total{{{labels}}} 2.0"
-
-
-def test_purges_are_counted_by_what_they_named() -> None:
-    metrics = Figures(MemoryStore())
-    for count, by in ((3, "tag"), (0, "tag"), (None, "tag"), (1, "key")):
-        order = Order(Keys(frozenset()), by, ())
-        metrics(replace(outcome(), decision=None, purged=Purged(order, count)))
-    text = text_of(metrics)
-    assert "univocal_requests_total{" not in text  # as in /-/stats: they ask for no resource
-    assert "univocal_request_seconds_count{" not in text
-    assert 'univocal_sent_bytes_total{site="en.example"} 48.0' in text
-    lines = [line for line in text.splitlines() if line.startswith("univocal_purges_total")]
-    assert lines == ['univocal_purges_total{by="tag"} 2.0', 'univocal_purges_total{by="key"} 1.0']
-
-
-def test_evictions_of_those_that_have_ended_stay(tmp_path: Path) -> None:
-    parent = Figures(MemoryStore(), commons=Commons(tmp_path, "parent"))
-    Figures(store_of(5, evictions=7), commons=Commons(tmp_path, "1")).look()
-    assert told(parent, "univocal_evictions_total") == 7
-    parent.forget("1")
-    assert (told(parent, "univocal_evictions_total"), told(parent, "univocal_stored_responses")) == (7, 0)
-    Figures(store_of(5, evictions=2), commons=Commons(tmp_path, "1")).look()
-    assert told(parent, "univocal_evictions_total") == 9
-
-
-def test_processes_are_told_as_one(tmp_path: Path) -> None:
-    parent = Figures(MemoryStore(), commons=Commons(tmp_path, "parent"))
-    alone = told(parent, "process_resident_memory_bytes")
-    began = told(parent, "process_start_time_seconds")
-    Figures(MemoryStore(), commons=Commons(tmp_path, "1")).look()
-    assert alone > 1 << 20
-    assert told(parent, "process_resident_memory_bytes") > 1.5 * alone
-    assert told(parent, "process_start_time_seconds") == began
-    assert told(parent, "process_cpu_seconds_total") > 0
-    parent.forget("1")
-    assert told(parent, "process_resident_memory_bytes") < 1.5 * alone
-
-
-@pytest.mark.parametrize(
-    ("accept", "media_type", "end"),
-    [
-        ("", "text/plain; version=0.0.4", "\n"),
-        ("text/plain;version=0.0.4", "text/plain; version=0.0.4", "\n"),
-        (
-            "application/openmetrics-text;version=1.0.0,text/plain;q=0.5",
-            "application/openmetrics-text",
-            "# EOF\n",
-        ),
-    ],
-)
-def test_openmetrics_for_whoever_asks(accept: str, media_type: str, end: str) -> None:
-    metrics = Figures(MemoryStore())
-    metrics(outcome(reasons=("bad-host",)))
-    text, told_type = metrics.exposition(accept)
-    assert told_type.startswith(media_type)
-    assert text.decode().endswith(end)
-    parse = openmetrics if end != "\n" else prometheus
-    families = {family.name: family for family in parse(text.decode())}
-    assert families["univocal_refused"].samples[0].labels == {"site": "en.example", "reason": "bad-host"}
-    info = "univocal_build" if end != "\n" else "univocal_build_info"
-    (sample,) = families[info].samples
-    assert (sample.name, set(sample.labels), sample.value) == (
-        "univocal_build_info",
-        {"version", "python"},
-        1,
-    )
-
-
-def test_requests_to_origin_servers_and_the_seconds_that_each_took() -> None:
-    metrics, url = Figures(MemoryStore()), "http://127.0.0.1:9000"
-    for status, seconds in ((200, 0.002), (200, 0.3), (503, 0.7), (0, 60.0), (0, None)):
-        metrics.answered("en.example", url, status, seconds)
-    lines = text_of(metrics).splitlines()
-    labels = f'origin="{url}",site="en.example"'
-    assert [line for line in lines if line.startswith("univocal_origin_requests_total")] == [
-        f'univocal_origin_requests_total{{{labels},status="{status}"}} {number}'
-        for status, number in (("2xx", 2.0), ("5xx", 1.0), ("none", 2.0))
-    ]
-    assert told(metrics, "univocal_origin_seconds_sum") == pytest.approx(61.002)
-    assert told(metrics, "univocal_origin_seconds_count") == 4  # of heads and timeouts
-    buckets = [line for line in lines if line.startswith("univocal_origin_seconds_bucket")]
-    assert [tuple(re.findall(r'le="([^"]*)".* (\S+)', line)[0]) for line in buckets][-5:] == [
-        *(("30.0", "3.0"), ("60.0", "4.0"), ("120.0", "4.0"), ("300.0", "4.0"), ("+Inf", "4.0"))
-    ]
 
 
 def test_a_timeout_counts_with_its_seconds() -> None:

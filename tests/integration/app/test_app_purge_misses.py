@@ -7,7 +7,6 @@ from typing import Any
 import httpx
 import pytest
 
-from support import OtherProcesses
 from univocal import CacheMiddleware, MemoryStore, Outcome
 from univocal.engine.outcome import Times
 from univocal.engine.purge import Purged
@@ -22,7 +21,6 @@ from univocal_app.observe.figures import Figures
 from univocal_app.observe.purge_misses import Missed, PurgeMisses, neighbours
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import Stats
-from univocal_app.observe.survey import Survey
 from univocal_app.observe.top import Top
 from univocal_app.run.runtime import runtime_of
 
@@ -170,12 +168,3 @@ async def test_what_removed_something_or_was_not_confirmed_is_no_miss() -> None:
         misses(Outcome.ordered(Purged(order, count), Times(0.0, 0.0, 0.0)))
     misses(missing("all", True))  # type: ignore[arg-type]
     assert await misses.last(10) == []
-
-
-async def test_the_misses_of_each_process_are_added_up() -> None:
-    surveys = [Survey() for _ in range(3)]
-    parent, *workers = (PurgeMisses(survey, clock=lambda: 1.0) for survey in surveys)
-    surveys[0].others = OtherProcesses(*surveys[1:])
-    for each in workers:
-        each(missing("tag", "Ключ"))
-    assert await parent.last(5) == [Missed("tag", "Ключ", 2, 1)]

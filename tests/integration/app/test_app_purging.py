@@ -104,24 +104,6 @@ def test_a_prefix_needs_no_admin_listener(univocal: Run, server: Recorder) -> No
 ADVICE = "Nothing was stored under {}. If clients name a port in Host, it is part of the key: purge {}\n"
 
 
-@pytest.mark.parametrize(
-    ("option", "url", "answer"),
-    [
-        ([], "http://en.example/a", '"key": "http://en.example/A"'),
-        (["--prefix"], "http://en.example/a", '"by": "prefix", "value": "http://en.example/A"'),
-    ],
-)
-@pytest.mark.parametrize("verb", ["purged", "softened"])
-def test_a_url_without_its_port_gets_advice(
-    univocal: Run, server: Recorder, verb: str, option: list[str], url: str, answer: str
-) -> None:
-    server.answers = [(200, f'{{"{verb}": 0, {answer}}}')]
-    ended = univocal("purge", *option, url, "--via", server.url)
-    advice = ADVICE.format("http://en.example/A", f"http://en.example:{server.port}/A")
-    assert ended.stderr == advice + "0 stored responses; 1 confirmed, 0 failed\n"
-    assert ended.returncode == 0
-
-
 def test_an_admin_listener_does_not_tell_the_port(univocal: Run, server: Recorder) -> None:
     server.answers = [(200, '{"purged": 0, "key": "http://[::1]/"}')]
     ended = univocal("purge", "http://[::1]/", "--admin", server.url)

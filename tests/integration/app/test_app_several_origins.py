@@ -7,7 +7,6 @@ import contextlib
 import socket
 import struct
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -158,152 +157,6 @@ async def site(serve: Any) -> AsyncIterator[Begin]:
         yield begin
 
 
-@pytest.mark.parametrize(("method", "asked"), [("PUT", "ab"), ("POST", "a")])
-async def test_content_that_nobody_has_asked_for_yet_goes_to_another(
-    site: Begin, method: str, asked: str
-) -> None:
-    two = await site(2)
-    two.servers[0].mode = "reset"
-    reader, writer = await asyncio.open_connection("127.0.0.1", two.front.port)
-    head = f"{method} /a HTTP/1.1\r\nHost: en.example\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n"
-    writer.write(head.encode())
-    async with asyncio.timeout(20):
-        answer = await reader.readuntil(b"\r\n\r\n")
-    writer.close()
-    assert "".join(server.name for server in two.servers if server.requests) == asked
-    assert answer.startswith(b"HTTP/1.1 200 " if method == "PUT" else b"HTTP/1.1 502 ")
-
-
-async def test_requests_go_to_all_by_turns(site: Begin) -> None:
-    two = await site(3)
-    assert await two.names(6) == "abcabc"
-    assert (
-        await two.told("site", "state", "requests", "failures", "under_way")
-        == [("en.example", "up", 2, 0, 0)] * 3
-    )
-
-
-@pytest.mark.parametrize("choice", ["least-requests", "hash"])
-async def test_requests_go_to_all_by_other_choices(site: Begin, choice: str) -> None:
-    two = await site(2, choice=choice)
-    told = await two.names(30)
-    assert set(told) == {"a", "b"}
-    if choice == "hash":
-        assert await two.names(30) == told
-    else:
-        assert Counter(told) == {"a": 15, "b": 15}
-
-
-async def test_a_hash_maps_each_page_to_one_server(site: Begin) -> None:
-    two = await site(2, choice="hash")
-    for number in range(8):
-        spellings = (f"/{number}/~x", f"/{number}/%7Ex", f"/./{number}/%7ex")
-        assert len({(await two.get(spelling)).content for spelling in spellings}) == 1
-    assert {line for server in two.servers for line in server.lines} == {
-        f"GET /{number}/~x HTTP/1.1" for number in range(8)
-    }
-
-
-@pytest.mark.parametrize("transport", ["own", "httpx"])
-@pytest.mark.parametrize("mode", ["reset", "close", "hang"])
-async def test_a_get_failing_before_any_byte_is_retried_elsewhere(
-    site: Begin, mode: str, transport: str
-) -> None:
-    two = await site(2, read_timeout=0.2, transport=transport)
-    two.servers[0].mode = mode
-    assert await two.names(2) == "bb"
-    assert [len(server.requests) for server in two.servers] == [1, 2]
-    assert await two.told("requests", "failures", "under_way", "state") == [(1, 1, 0, "up"), (2, 0, 0, "up")]
-
-
-@pytest.mark.parametrize(
-    ("mode", "status", "reason"),
-    [
-        ("garbage", 502, "origin-bad-response"),
-        ("half", 504, "origin-timeout"),
-        ("interim", 502, "origin-bad-response"),
-    ],
-)
-async def test_once_octets_have_come_nobody_else_is_asked(
-    site: Begin, mode: str, status: int, reason: str
-) -> None:
-    two = await site(2, read_timeout=0.2)
-    two.servers[0].mode = mode
-    answer = await two.get()
-    assert (answer.status, answer["cache-control"]) == (status, "no-store")
-    assert reason.encode() in answer.content
-    assert [len(server.requests) for server in two.servers] == [1, 0]
-    assert await two.told("failures") == [(1,), (0,)]
-
-
-async def test_an_error_of_the_application_is_an_answer(site: Begin) -> None:
-    two = await site(2, fails=1)
-    two.servers[0].mode = "error"
-    answers = [(await two.get(f"/{number}")).status for number in range(4)]
-    assert answers == [503, 200, 503, 200]
-    assert await two.told("state", "failures") == [("up", 0), ("up", 0)]
-
-
-@pytest.mark.parametrize("transport", ["own", "httpx"])
-@pytest.mark.parametrize("mode", ["reset", "close", "hang", "half", "garbage"])
-@pytest.mark.parametrize("body", [b"", b"abc"])
-async def test_a_post_is_never_sent_twice(site: Begin, mode: str, body: bytes, transport: str) -> None:
-    two = await site(2, read_timeout=0.2, retries=3, transport=transport)
-    two.servers[0].mode = mode
-    answer = await two.get("/a", f"Content-Length: {len(body)}", method="POST", body=body)
-    assert answer.status in {502, 504}
-    assert [len(server.requests) for server in two.servers] == [1, 0]
-
-
-@pytest.mark.parametrize("transport", ["own", "httpx"])
-async def test_a_refused_post_is_sent_elsewhere_with_its_content(site: Begin, transport: str) -> None:
-    two = await site(2, transport=transport)
-    await two.servers[0].die()
-    answer = await two.get("/a", "Content-Length: 3", method="POST", body=b"abc")
-    assert (answer.status, answer.content) == (200, b"b")
-    assert two.servers[1].lines == ["POST /a HTTP/1.1"]
-
-
-async def test_a_post_over_a_dead_connection_is_not_repeated(site: Begin) -> None:
-    two = await site(2)
-    assert await two.names(2) == "ab"
-    two.servers[0].mode = "reset"
-    answer = await two.get("/a", "Content-Length: 0", method="POST")
-    assert answer.status == 502
-    assert [line for server in two.servers for line in server.lines if "POST" in line] == ["POST /a HTTP/1.1"]
-
-
-async def test_one_that_fails_is_ejected_and_comes_back(site: Begin) -> None:
-    two = await site(2, fails=2, eject=1)
-    began = time.time()
-    await two.servers[0].die()
-    assert await two.names(8) == "b" * 8
-    assert await two.told("state", "requests", "failures") == [("ejected", 2, 2), ("up", 8, 0)]
-    assert began - 1 <= (await two.told("since"))[0][0] <= time.time()
-    await two.servers[0].start()
-    # As soon as it is tried it is up; nobody waits for that.
-    async with asyncio.timeout(20):
-        while (await two.told("state"))[0] != ("up",):
-            assert (await two.get("/x")).status == 200
-            await asyncio.sleep(0.05)
-    assert Counter(await two.names(8)) == {"a": 4, "b": 4}
-
-
-async def test_the_last_server_stays_and_the_first_back_serves(site: Begin) -> None:
-    two = await site(2, fails=1, eject=1000)
-    for server in two.servers:
-        await server.die()
-    for number in range(6):
-        assert (await two.get(f"/{number}")).status == 502
-    states = await two.told("state")
-    assert sorted(states) == [("ejected",), ("failing",)]
-    back = two.servers[states.index(("ejected",))]
-    await back.start()
-    assert await two.names(4) == back.name * 4
-    assert sorted(await two.told("state")) == [("ejected",), ("up",)]
-    assert (await two.told("state"))[two.servers.index(back)] == ("up",)
-
-
 async def test_one_that_is_alone_is_always_tried(site: Begin) -> None:
     one = await site(1, fails=1, eject=1000)
     await one.servers[0].die()
@@ -363,18 +216,6 @@ async def test_with_all_checks_failing_nobody_is_asked(site: Begin) -> None:
     assert (await two.get("/new")).status == 502
     assert [len(server.requests) for server in two.servers] == asked
     assert await two.told("state") == [("down",), ("down",)]
-
-
-async def test_a_leaving_client_is_no_failure_nor_under_way(site: Begin) -> None:
-    two = await site(2)
-    two.servers[0].mode = "hang"
-    _, writer = await asyncio.open_connection("127.0.0.1", two.front.port)
-    writer.write(b"GET /a HTTP/1.1\r\nHost: en.example\r\n\r\n")
-    await two.until([(1,), (0,)], "under_way")
-    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-    writer.close()
-    await two.until([(0,), (0,)], "under_way")
-    assert await two.told("requests", "failures") == [(1, 0), (0, 0)]
 
 
 async def test_metrics_tell_what_came_of_each(site: Begin) -> None:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from support import OtherProcesses
 from univocal import CacheMiddleware, MemoryStore, Outcome
 from univocal.engine.outcome import Times
 from univocal.http.messages import Received
@@ -29,9 +25,8 @@ from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.figures import Figures
-from univocal_app.observe.spellings import LONGEST, MOST, Frequent, Spellings
+from univocal_app.observe.spellings import LONGEST, MOST, Spellings
 from univocal_app.observe.stats import Stats
-from univocal_app.observe.survey import Survey
 from univocal_app.observe.top import Top
 from univocal_app.run.runtime import runtime_of
 
@@ -90,17 +85,6 @@ def test_what_is_no_page_is_not_counted(sites: Sites, target: bytes, status: int
     assert spellings.counted() == []
 
 
-@given(st.lists(st.integers(0, 30) | st.integers(0, 3), max_size=400), st.integers(1, 8))
-def test_no_number_is_too_small_and_none_much_too_large(asked: list[int], most: int) -> None:
-    counted, exact = Frequent[int](most), Counter(asked)
-    for number in asked:
-        counted.add(number)
-    assert len(counted.sums) <= 2 * most
-    for number, count in counted:
-        assert exact[number] <= count <= exact[number] + len(asked) / most
-    assert {number for number, count in exact.items() if count > len(asked) / most} <= set(counted.sums)
-
-
 def test_what_is_asked_for_often_stays_among_a_flood(sites: Sites) -> None:
     spellings, often = Spellings(), outcome(sites, b"/often")
     once = outcome(sites, b"/once")
@@ -111,16 +95,6 @@ def test_what_is_asked_for_often_stays_among_a_flood(sites: Sites) -> None:
     counts = {target: count for _, target, count in spellings.counted()}
     assert len(counts) <= 2 * MOST
     assert MOST / 20 <= counts[b"/often"] <= MOST / 20 + 6
-
-
-async def test_the_spellings_of_each_process_are_added_up(sites: Sites) -> None:
-    ours, theirs = Survey(), Survey()
-    parent, worker = Spellings(ours), Spellings(theirs)
-    ours.others = OtherProcesses(theirs)
-    for target in (b"/a", b"/b", b"/b"):
-        worker(outcome(sites, target))
-    parent(outcome(sites, b"/a"))
-    assert sorted(each[1:] for each in await parent.gathered()) == [(b"/a", 2), (b"/b", 2)]
 
 
 # The admin listener

@@ -129,21 +129,6 @@ async def test_a_span_has_the_name_that_the_origin_server_got(stage: Stage) -> N
     assert server.attributes["univocal.request_id"] == stage.seen[0]["x-request-id"]
 
 
-@pytest.mark.parametrize(
-    "field",
-    [{}, {"traceparent": "garbage", "tracestate": "vendor=1"}, {"traceparent": f"00-{'0' * 32}-{PARENT}-01"}],
-)
-async def test_a_trace_begins_here_where_no_valid_one_comes(stage: Stage, field: dict[str, str]) -> None:
-    await stage.ask(**field)
-    (server,), (client,) = stage.spans(), stage.spans(SpanKind.CLIENT)
-    assert server.parent is None
-    trace, span = hexadecimal(client)
-    assert stage.seen[0]["traceparent"] == f"00-{trace}-{span}-{int(client.context.trace_flags):02x}"
-    assert client.context.trace_flags.sampled
-    assert trace not in {TRACE, "0" * 32}
-    assert "tracestate" not in stage.seen[0]
-
-
 async def test_what_is_not_sampled_is_told_so(stage: Stage) -> None:
     quiet = Stage(ALWAYS_OFF)
     await quiet.ask(traceparent=TRACEPARENT)

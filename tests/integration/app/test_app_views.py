@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import tracemalloc
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from examples import LONG
-from support import Clock, OtherProcesses
+from support import Clock
 from univocal import CacheMiddleware, MemoryStore, Outcome
 from univocal.cache.decide import Forward
 from univocal.engine.outcome import Times
@@ -26,12 +25,10 @@ from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.failures import FEW, Failures
 from univocal_app.observe.figures import Figures
-from univocal_app.observe.series import COARSE, FINE
+from univocal_app.observe.series import COARSE
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import Stats
-from univocal_app.observe.survey import Survey
 from univocal_app.observe.top import FIELDS, LONGEST, REFUSALS, Top
-from univocal_app.processes.commons import Commons
 from univocal_app.run.runtime import runtime_of
 
 SITE = {"hosts": ["en.example"], "profile": "mediawiki", "upstream": "http://127.0.0.1:1"}
@@ -86,50 +83,6 @@ async def told(app: Any, path: str, status: int = 200) -> Any:
     return answer.json()
 
 
-async def test_totals_and_seconds(house: Any, clock: Clock) -> None:
-    proxy, application = house
-    await ask(proxy, "/wiki/A", "/wiki/A", "/wiki/%00")
-    clock.now += 2
-    await ask(proxy, "/wiki/A")
-    await ask(proxy, "/wiki/A", method="PURGE")
-    stats = await told(application, "/-/stats")
-    totals, series = stats["totals"], stats["series"]
-    assert (totals["requests"], totals["hits"], totals["purges"]) == (4, 2, 1)
-    assert (totals["answerable"], totals["hit_ratio"]) == (3, 0.666667)
-    assert totals["statuses"] == {"2xx": 3, "4xx": 1}
-    assert totals["refused"] == {"control-character": 1}
-    assert totals["bytes"] > 3 * len(CONTENT)
-    assert 0 < totals["seconds"]["p50"] <= totals["seconds"]["p90"] <= totals["seconds"]["p99"]
-    assert totals["stored"] == {"responses": 0, "bytes": 0, "max_bytes": 256 << 20, "evictions": 0}
-    assert totals["origins"] == [{"site": "en.example", "url": "http://127.0.0.1:1"}]
-    assert [second["at"] for second in series] == [1_000_000, 1_000_001, 1_000_002]
-    assert [second["requests"] for second in series] == [3, 0, 1]
-    assert [second["hits"] for second in series] == [1, 0, 1]
-    assert [second["purges"] for second in series] == [0, 0, 1]
-    assert [second["refused"] for second in series] == [{"control-character": 1}, {}, {}]
-    assert set(series[0]) == {"at", *totals} - {"origins", "sites"}
-    assert stats["connections"] == {"client": 0, "origin": 0}
-    assert (stats["certificates"], stats["program"]["since"]) == ([], 1_000_000)
-
-
-async def test_the_hit_ratio_is_of_what_a_cache_could_answer(house: Any) -> None:
-    proxy, application = house
-    await ask(proxy, "/wiki/A", "/wiki/A", "/wiki/A", "/wiki/A", *(9 * ["/wiki/%00"]))
-    await ask(proxy, "/wiki/B", "/wiki/B", method="POST")
-    await ask(proxy, "/wiki/A", method="OPTIONS")
-    totals = (await told(application, "/-/stats"))["totals"]
-    assert (totals["requests"], totals["hits"], totals["answerable"], totals["hit_ratio"]) == (16, 3, 4, 0.75)
-
-
-def test_a_tunnel_is_nothing_that_a_cache_could_answer(house: Any) -> None:
-    proxy, _ = house
-    figures = Figures(MemoryStore())
-    figures(replace(outcome(proxy, b"/wiki/A"), status=101))
-    figures(replace(outcome(proxy, b"/wiki/A"), status=502, reasons=("origin-unreachable",)))
-    totals = Stats(figures, Clock()).document()["totals"]
-    assert (totals["requests"], totals["answerable"]) == (2, 1)
-
-
 async def test_requests_in_another_spelling_are_counted(house: Any) -> None:
     proxy, application = house
     await ask(proxy, "/wiki/A(b)", "/wiki/A%28b%29", "/wiki/A%28b%29", "/wiki/%00")
@@ -145,16 +98,6 @@ async def test_a_failure_is_no_refusal(house: Any) -> None:
     (failure,) = await told(application, "/-/failures")
     assert (failure["reason"], failure["status"]) == ("only-if-cached", 504)
     assert failure["url"] == "http://en.example/wiki/A"
-
-
-async def test_sites_have_their_own_numbers(house: Any) -> None:
-    proxy, application = house
-    await ask(proxy, "/wiki/A", "/wiki/A", "/wiki/%00")
-    await ask(proxy, "/", host="other.example")
-    own, none = (await told(application, "/-/stats"))["totals"]["sites"]
-    assert (own["site"], own["requests"], own["hits"], own["refused"]) == ("en.example", 3, 1, 1)
-    assert {name: number for name, number in own["statuses"].items() if number} == {"2xx": 2, "4xx": 1}
-    assert (none["site"], none["requests"], none["refused"]) == ("", 1, 1)
 
 
 async def test_an_hour_is_told_in_steps_of_15_seconds(house: Any, clock: Clock) -> None:
@@ -174,68 +117,6 @@ async def test_an_hour_is_told_in_steps_of_15_seconds(house: Any, clock: Clock) 
     clock.now += 2 * COARSE.seconds
     assert len((await told(application, "/-/stats?step=15"))["series"]) == COARSE.seconds / COARSE.step
     assert (await told(application, "/-/stats?step=7", 400))["status"] == 400
-
-
-async def test_keys_are_searched_as_they_are_and_decoded(house: Any) -> None:
-    proxy, application = house
-    await ask(proxy, "/wiki/A", "/wiki/%D0%9A%D0%BE%D1%88%D0%BA%D0%B0")
-    cat = [{"key": "http://en.example/wiki/%D0%9A%D0%BE%D1%88%D0%BA%D0%B0", "count": 1}]
-    for search in ("%D0%BA%D0%BE%D1%88", "%25D0%259A", "/WIKI/%25d0"):
-        assert await told(application, f"/-/top?search={search}") == cat
-    assert await told(application, "/-/top?search=dog") == []
-
-
-async def test_what_was_stored_by_the_end_of_each_second(house: Any, clock: Clock) -> None:
-    proxy, application = house
-    held = []
-    # A second's first exchange counts to what the one before had left: so it is one that changes nothing.
-    for targets in (["/wiki/A"], [], ["/wiki/A", "/wiki/B", "/wiki/C"], ["/wiki/A"]):
-        await ask(proxy, *targets)
-        held.append(proxy.store.stats.bytes)
-        clock.now += 1
-    await ask(proxy, "/wiki/A")
-    await ask(proxy, "/wiki/A", method="PURGE")
-    stored = [second["stored"] for second in (await told(application, "/-/stats"))["series"]]
-    assert [each["bytes"] for each in stored] == [*held, proxy.store.stats.bytes]
-    assert 0 < held[0] == held[1] < held[2] == held[3]
-    assert [each["responses"] for each in stored] == [1, 1, 3, 3, 2]
-    assert {each["max_bytes"] for each in stored} == {proxy.store.max_bytes}
-    assert {each["evictions"] for each in stored} == {0}
-
-
-async def test_the_evictions_of_each_second(clock: Clock) -> None:
-    store = MemoryStore(max_bytes=6000)
-    proxy, application = house_of(store, clock)
-    for second in range(3):
-        await ask(proxy, "/wiki/first", *(f"/wiki/{second}-{number}" for number in range(9 * (second % 2))))
-        clock.now += 1
-    stats = await told(application, "/-/stats")
-    evictions = [second["stored"]["evictions"] for second in stats["series"]]
-    assert evictions[0] == evictions[3] == 0
-    assert evictions[1] > 0
-    assert sum(evictions) == stats["totals"]["stored"]["evictions"] == store.stats.evictions
-
-
-async def test_the_series_covers_five_minutes_and_totals_everything(house: Any, clock: Clock) -> None:
-    proxy, application = house
-    for _ in range(FINE.kept + 50):
-        await ask(proxy, "/wiki/A")
-        clock.now += 1
-    stats = await told(application, "/-/stats")
-    assert stats["totals"]["requests"] == FINE.kept + 50
-    assert [second["requests"] for second in stats["series"]] == [*(FINE.seconds - 1) * [1], 0]
-
-
-async def test_a_clock_that_is_set_back_loses_no_request(house: Any, clock: Clock) -> None:
-    proxy, application = house
-    await ask(proxy, "/wiki/A")
-    clock.now += 1
-    await ask(proxy, "/wiki/A")
-    clock.now -= 1
-    await ask(proxy, "/wiki/A")
-    clock.now += 1
-    stats = await told(application, "/-/stats")
-    assert [second["requests"] for second in stats["series"]] == [2, 1]
 
 
 async def test_keys_at_the_top(house: Any) -> None:
@@ -463,27 +344,3 @@ async def test_refusals_take_bounded_memory(house: Any) -> None:
     assert (row["host"], row["example"]) == ("often.example", "/often")
     assert row["count"] >= 3 * REFUSALS
     assert row["hosts"] < 2 * REFUSALS
-
-
-async def test_every_process_is_counted(house: Any, tmp_path: Path, clock: Clock) -> None:
-    proxy, _ = house
-    surveys = [Survey() for _ in range(3)]
-    tops = [Top(Spellings(survey), survey) for survey in surveys]
-    figures = [Figures(MemoryStore(), commons=Commons(tmp_path, name)) for name in ("parent", "1", "2")]
-    surveys[0].others = OtherProcesses(*surveys[1:])
-    for worker, top in zip(figures[1:], tops[1:], strict=True):
-        worker(outcome(proxy, b"/wiki/A", clock()))
-        top(outcome(proxy, b"/wiki/A", clock()))
-        worker.look()
-    figures[0].look()  # the parent stores nothing for clients
-    shown = Stats(figures[0], clock)
-    stats = shown.document()
-    assert stats["totals"]["requests"] == stats["series"][0]["requests"] == 2
-    assert stats["totals"]["stored"]["max_bytes"] == 2 * (256 << 20)
-    assert await tops[0].top("requests", 5) == [{"key": "http://en.example/wiki/A", "count": 2}]
-    again = Figures(MemoryStore(), commons=Commons(tmp_path, "1"))  # it takes the place of another
-    again(outcome(proxy, b"/wiki/A", clock()))
-    figures[0].forget("2")
-    stats = shown.document()
-    assert stats["totals"]["requests"] == stats["series"][0]["requests"] == 3
-    assert stats["totals"]["stored"]["max_bytes"] == 256 << 20

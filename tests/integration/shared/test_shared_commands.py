@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 KEY = b"0123456789abcdef http en.example /wiki/A"
@@ -35,15 +33,6 @@ async def test_a_stored_miss_takes_eight_commands(node, made, server):
     lease = await node.store.obtain(KEY, lambda _: None)
     assert await node.store.commit(lease, made(more=[(b"xkey", b"red blue green")]))
     assert commands(server) == 8
-
-
-async def test_a_hit_of_another_node_takes_four(node, join, made, server):
-    other = await join(times={"heartbeat": 5.0})
-    await node.put(made())
-    await asyncio.sleep(0.1)  # it has asked whether to walk
-    commands(server)
-    assert await other.read() == [b"content"]
-    assert commands(server) == 4
 
 
 async def test_what_could_not_be_stored_takes_six(node, server):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 
 import pytest
 import uvloop
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import MovedError
 
 from univocal.store.redis.pipe import Pipe
 from univocal.store.redis.servers import servers_at
@@ -61,45 +59,6 @@ async def opened(connection, **options):
     return pipe, asking
 
 
-def test_commands_of_one_turn_leave_in_one_write():
-    async def main():
-        async with Answers() as server:
-            pipe, first = await opened(server.connection)
-            await server.came(1)
-            server.writer.write(b"+1\r\n")
-            assert await first == b"1"
-            server.pieces.clear()
-            calls = [pipe.call("GET", number) for number in range(5)]
-            await server.came(5)
-            assert len(server.pieces) == 1
-            server.writer.write(b"".join(b":%d\r\n" % number for number in range(5)))
-            assert [await each for each in calls] == [0, 1, 2, 3, 4]
-            await pipe.aclose()
-
-    run(main)
-
-
-def test_late_reply_keeps_its_place():
-    async def main():
-        late = []
-        async with Answers() as server:
-            pipe, first = await opened(server.connection, timeout=0.05, late_reply=lambda: late.append(True))
-            await server.came(1)
-            with pytest.raises(TimeoutError):
-                await first
-            second = pipe.call("GET", "b")
-            assert (pipe.load, late) == (2, [])
-            server.writer.write(b"+first\r\n+second\r\n")
-            assert await second == b"second"
-            assert (pipe.load, late) == (0, [True])
-            third = pipe.call("GET", "c")
-            with pytest.raises(TimeoutError):
-                await third
-            await pipe.aclose()
-
-    run(main)
-
-
 def test_each_command_has_its_own_time():
     async def main():
         async with Answers() as server:
@@ -112,22 +71,6 @@ def test_each_command_has_its_own_time():
             assert not second.done()
             with pytest.raises(TimeoutError):
                 await second
-            await pipe.aclose()
-
-    run(main)
-
-
-def test_error_reply_fails_its_caller_alone():
-    async def main():
-        async with Answers() as server:
-            pipe, first = await opened(server.connection)
-            await server.came(1)
-            second = pipe.call("GET", "b")
-            server.writer.write(b"-MOVED 1 127.0.0.1:7000\r\n+fine\r\n")
-            with pytest.raises(MovedError) as error:
-                await first
-            assert error.value.port == 7000
-            assert await second == b"fine"
             await pipe.aclose()
 
     run(main)
@@ -154,28 +97,6 @@ def test_connection_that_breaks_fails_every_caller(octets):
             await pipe.aclose()
 
     run(main)
-
-
-async def test_an_opening_that_fails_when_nobody_waits_is_no_fault():
-    """Callers give up before the server, which says nothing, is given up."""
-
-    async def say_nothing(reader, writer):
-        await reader.read()
-        writer.close()
-
-    loop, faults = asyncio.get_running_loop(), []
-    loop.set_exception_handler(lambda _, context: faults.append(context["message"]))
-    silent = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
-    servers = servers_at(f"redis://127.0.0.1:{silent.sockets[0].getsockname()[1]}/0", 0.1)
-    pipe = Pipe(servers.connection(servers.places()[0]), 0.05)
-    with pytest.raises(TimeoutError):
-        await pipe.call("PING")
-    await asyncio.wait([pipe._opening])
-    del pipe
-    gc.collect()
-    await asyncio.sleep(0.05)
-    silent.close()
-    assert faults == []
 
 
 @pytest.mark.parametrize("turns", range(5))

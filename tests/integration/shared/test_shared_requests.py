@@ -75,28 +75,6 @@ async def clients(
         await client.http.aclose()
 
 
-async def test_what_one_node_fetched_all_have(clients):
-    app = Application(FRESH)
-    a, b = await clients(app)
-    assert await a.get() == ("1", "fwd=uri-miss; stored")
-    body, handled = await b.get("/%78")
-    assert (body, handled.startswith("hit"), "shared" in handled) == ("1", True, True)
-    # That it was stored may be told after it was read: then it is read once more.
-    answers = [await client.get() for client in (a, b) for _ in range(3)]
-    assert all(body == "1" and handled.startswith("hit") for body, handled in answers)
-    assert ["shared" in handled for _, handled in answers[2::3]] == [False, False]
-    assert app.count == 1
-
-
-async def test_a_purge_reaches_all(clients):
-    a, b = await clients(Application(FRESH))
-    await a.get()
-    await b.get()
-    assert await b.middleware.tiers.purge(Everything(), time.time()) == 1
-    assert (await a.get())[0] == "2"
-    assert (await b.get())[0] == "2"
-
-
 async def test_a_purge_by_its_method_reaches_all(clients, until):
     a, b = await clients(Application(FRESH))
     await a.get()
@@ -105,14 +83,6 @@ async def test_a_purge_by_its_method_reaches_all(clients, until):
     assert (await a.get())[0] == "2"
     await until(lambda: not b.node.memory.stats.entries)
     assert (await b.get())[0] == "2"
-
-
-async def test_requests_on_all_nodes_at_once_are_one_request(clients):
-    app = Application(FRESH, delay=0.2)
-    three = await clients(app, 3)
-    answers = await asyncio.gather(*(client.get() for client in three for _ in range(10)))
-    assert {body for body, _ in answers} == {"1"}
-    assert app.count == 1
 
 
 async def test_what_cannot_be_stored_is_not_queued_for(clients):

@@ -118,27 +118,6 @@ async def test_a_worker_that_has_caught_up_serves_the_rest(pair: Any, made: Any,
     assert second.bodies() == []
 
 
-async def test_a_process_alone_is_not_asked(join: Any, made: Any) -> None:
-    first, second = await join(), await join()
-    await first.put(made())
-    await second.read()
-    follower = await held(second)
-    await first.purge()
-    assert second.bodies() == [b"content"]  # another machine has 1.5 seconds
-    follower.let_go()
-
-
-async def test_what_replaces_an_older_response_holds_no_worker_up(pair: Any, made: Any) -> None:
-    first, second = pair
-    for name in (KEY, OTHER):
-        await first.put(made(name))
-        await second.read(name)
-    follower = await held(second)
-    await first.put(made(body=b"new"))
-    assert second.bodies(OTHER) == [b"content"]
-    follower.let_go()
-
-
 async def test_a_worker_without_the_store_forgets_what_a_sibling_purged(
     pair: Any, made: Any, tmp_path: Path
 ) -> None:
@@ -155,21 +134,6 @@ async def test_a_worker_without_the_store_forgets_what_a_sibling_purged(
     await second.put(made())
     assert second.bodies() == [b"content"]
     follower.let_go()
-
-
-async def test_after_a_flush_workers_follow_again(pair: Any, made: Any, server: Any, until: Any) -> None:
-    first, second = pair
-    await first.put(made())
-    await second.read()
-    await first.purge()
-    server.client.flushall()
-    await until(lambda: not second.bodies())
-    await until(lambda: server.client.hget("univocal:3:head:{journal}", "number"))
-    for node, other in ((first, second), (second, first)):
-        await node.put(made())
-        assert await other.read() == other.bodies() == [b"content"]
-        await node.purge()
-        assert other.bodies() == await servable(other) == []
 
 
 async def test_a_failover_before_a_worker_caught_up_empties_it(pair: Any, made: Any, until: Any) -> None:

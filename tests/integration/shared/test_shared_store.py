@@ -15,14 +15,6 @@ from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Se
 KEY = b"0123456789abcdef http en.example /wiki/A"
 
 
-async def test_what_one_node_stores_another_reads(join, made):
-    first, second = await join(), await join()
-    assert await first.put(made())
-    assert second.bodies() == []
-    assert await second.read() == [b"content"]
-    assert second.bodies() == [b"content"]
-
-
 async def test_a_node_keeps_what_it_stored_itself(join, made):
     node = await join()
     for body in (b"1", b"2", b"3"):
@@ -37,27 +29,6 @@ async def test_what_one_stores_anew_the_others_forget(join, made, until):
     await first.put(made(body=b"2"))
     await until(lambda: second.bodies() == [])
     assert await second.read() == [b"2"]
-
-
-async def test_all_facts_travel(join, made):
-    first, second = await join(), await join()
-    more = [(b"etag", b'"a"'), (b"vary", b"foo"), (b"xkey", b"t"), (b"x-empty", b"")]
-    stored = made(more=more, asked=[(b"foo", b"bar")])
-    await first.put(stored)
-    (read,) = await second.store.lookup(KEY, time.time())
-    for fact in ("head", "body", "vary", "etag", "fresh_until", "tags", "cost", "born", "strong"):
-        assert getattr(read, fact) == getattr(stored, fact)
-
-
-async def test_variants_are_kept_side_by_side(join, made):
-    first, second = await join(), await join()
-    vary = [(b"vary", b"accept-language")]
-    await first.put(made(body=b"de", more=vary, asked=[(b"accept-language", b"de")]))
-    await asyncio.sleep(0.01)  # the newest stands first
-    await second.put(made(body=b"en", more=vary, asked=[(b"accept-language", b"en")]))
-    assert await first.read() == [b"en", b"de"]
-    assert await first.purge() == 2
-    assert await second.read() == []
 
 
 async def test_variants_are_bounded(join, made, server):
@@ -88,23 +59,6 @@ def some(made):
         made(b"0123456789abcdef http en.example /w/C", more=[(b"cache-tag", b"blue")]),
         made(other + b"/wiki/A", more=[(b"surrogate-key", b"red")]),
     ]
-
-
-@pytest.mark.parametrize(("selector", "count"), SELECTORS)
-async def test_a_purge_reaches_every_node(join, made, until, selector: Selector, count):
-    nodes = [await join(), await join(), await join()]
-    stored = some(made)
-    for one in stored:
-        assert await nodes[0].put(one)
-    for node in nodes:
-        for one in stored:
-            assert await node.read(one.key) == [b"content"]
-    told = 0 if isinstance(selector, Pattern) else count  # it is tested later
-    assert await nodes[1].store.purge(selector) == told
-    assert sum(len(nodes[1].bodies(one.key)) for one in stored) == 4 - count
-    for node in nodes:
-        await until(lambda node=node: sum(len(node.bodies(one.key)) for one in stored) == 4 - count)
-        assert sum([len(await node.read(one.key)) for one in stored]) == 4 - count
 
 
 @pytest.mark.parametrize(
@@ -154,53 +108,6 @@ async def test_a_soft_purge_marks_stale_everywhere(join, made, until, selector, 
     assert sum(one.fresh_until > time.time() for one in read) == 4 - count
 
 
-@pytest.mark.parametrize(("selector", "count"), SELECTORS)
-@pytest.mark.parametrize("soft", [False, True])
-async def test_what_was_fetched_before_a_purge_is_not_stored_after(join, made, selector, count, soft):
-    first, second = await join(), await join()
-    fields = {name: getattr(selector, name) for name in selector.__dataclass_fields__} | {"soft": soft}
-    stored = made(more=[(b"xkey", b"red")])
-    lease = await first.store.begin(KEY)
-    assert await second.store.purge(type(selector)(**fields), time.time()) == 0
-    assert not await first.store.commit(lease, stored)
-    await first.store.release(lease)
-    assert first.bodies() == []
-    assert await second.read() == []
-    assert await first.put(stored)
-
-
-@pytest.mark.parametrize(
-    "selector",
-    [
-        Keys(frozenset((b"0123456789abcdef http en.example /wiki/AA",))),
-        Tags(frozenset((b"blue",))),
-        Tags(frozenset((b"red",)), origin=b"https en.example"),
-    ],
-)
-async def test_a_purge_of_something_else_ends_no_lease(join, made, selector):
-    first, second = await join(), await join()
-    lease = await first.store.begin(KEY)
-    await second.store.purge(selector, time.time())
-    assert await first.store.commit(lease, made(more=[(b"xkey", b"red")]))
-
-
-@pytest.mark.parametrize(
-    "selector",
-    [
-        Keys(frozenset((KEY,))),
-        Tags(frozenset((b"red",))),
-        Tags(frozenset((b"red",)), origin=b"http en.example"),
-    ],
-)
-async def test_the_lease_that_a_purge_spares_stays_good(join, made, selector):
-    node = await join()
-    spared, other = await node.store.begin(KEY), await node.store.begin(KEY)
-    await node.store.purge(selector, time.time(), sparing=spared)
-    assert not await node.store.commit(other, made(more=[(b"xkey", b"red")], body=b"old"))
-    assert await node.store.commit(spared, made(more=[(b"xkey", b"red")], body=b"new"))
-    assert node.bodies() == [b"new"]
-
-
 @pytest.mark.parametrize("selector", [one for one, _ in SELECTORS])
 async def test_a_soft_purge_reaches_memory_only_responses_too(join, made, until, selector: Selector):
     first, second = await join(), await join()
@@ -222,27 +129,6 @@ async def test_a_flushed_redis_empties_memory(join, made, server, until):
     await node.put(made())
     server.client.flushall()
     await until(lambda: not node.bodies())
-
-
-async def test_a_stored_response_replaced_by_a_part_stays(join, made):
-    first, second = await join(), await join()
-    whole = made()
-    await first.put(whole)
-    part = made(body=b"")
-    part.bodiless = True
-    await second.put(part)
-    assert await first.read() == [b"content"]
-
-
-async def test_no_vary_search_stays_with_its_node(join, made, until, named):
-    first, second = await join(), await join()
-    more = [(b"no-vary-search", b'params=("utm")')]
-    name, alike = named("/a?utm=1"), named("/a?utm=2")
-    assert await first.put(made(name, more=more))
-    assert first.bodies(alike) == [b"content"]
-    assert await second.read(name) == []
-    await second.purge(alike)
-    await until(lambda: not first.bodies(name))
 
 
 async def test_what_cannot_be_read_is_a_miss(join, made, server):
@@ -279,46 +165,6 @@ async def test_nothing_stays_behind(join, made, server):
     await node.store.release(lease)
     await node.purge()
     assert set(server.names()) - {b"univocal:3:walk:{journal}"} == journal
-
-
-async def test_a_value_of_another_type_is_replaced_as_a_miss(join, made, server):
-    node, other = await join(), await join()
-    for disturb in (
-        lambda: server.client.set(server.entry(), "x"),
-        lambda: server.client.lpush(server.entry(), "x"),
-    ):
-        disturb()
-        assert await other.read() == []
-        assert await node.put(made())
-        assert await other.read() == [b"content"]
-        server.client.delete(server.entry())
-    server.client.set(server.entry(), "x")
-    await node.purge()
-    assert not server.client.exists(server.entry())
-
-
-async def test_many_are_purged_by_tag_and_by_prefix(join, made, named):
-    node = await join()
-    names = [named(f"/wiki/{number}") for number in range(1200)]
-    for name in names:
-        lease = await node.store.begin(name)
-        assert await node.store.commit(lease, made(name, more=[(b"xkey", b"all")]))
-    assert await node.store.purge(Tags(frozenset((b"all",)), soft=True), time.time()) == 1200
-    assert await node.store.purge(Prefix(frozenset((b"http en.example /wiki/1",))), time.time()) == 311
-    assert await node.store.purge(Tags(frozenset((b"all",))), time.time()) == 889
-    assert node.memory.stats.entries == 0
-
-
-async def test_octets_of_clients_are_data(join, made, server):
-    node = await join()
-    name = b"0123456789abcdef http en.example /\"'\\]]--\0\r\n*?[a]\xff"
-    tags = [(b"cache-tag", b"'..redis.call('FLUSHALL')..', ]]\\, \"")]
-    await node.put(made(name, more=tags))
-    assert await node.read(name) == [b"content"]
-    assert (
-        await node.store.purge(Prefix(frozenset((b"http en.example /\"'\\]]--\0\r\n*?[a]",))), time.time())
-        == 1
-    )
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 
-from univocal.store import shared
 from univocal.store.purge_selectors import Keys, Prefix, Tags
 from univocal.store.redis import entries as walking
 
@@ -32,18 +30,6 @@ def number(server, name: bytes) -> int:
     return int(next(text for field, text in fields.items() if field.startswith(b"m")).split()[0])
 
 
-async def test_purged_responses_are_removed_and_others_stay(join, made, named, server, until):
-    node = await join()
-    for each in range(20):
-        await node.put(made(named(f"/red/{each}"), more=[(b"xkey", b"red")]))
-        await node.put(made(named(f"/blue/{each}"), more=[(b"xkey", b"blue")]))
-    assert len(entries(server)) == 40
-    await node.store.purge(RED)
-    await until(lambda: len(entries(server)) == 20)
-    assert all(b"/blue/" in name for name in entries(server))
-    assert await (await join()).read(named("/blue/3")) == [b"content"]
-
-
 async def test_valid_responses_get_the_number_of_the_walk(join, made, named, server, until):
     node = await join()
     await node.put(made(named("/blue")))
@@ -64,20 +50,6 @@ async def test_many_purges_begin_a_walk_before_its_time(join, made, named, serve
     before = number(server, name)
     await node.store.purge(Keys(frozenset(named(f"/other/{each}") for each in range(20))))
     await until(lambda: number(server, name) > before)
-
-
-async def test_what_was_purged_softly_stays_stale(join, made, named, server, until):
-    node = await join()
-    await node.put(made(named("/red"), more=[(b"xkey", b"red")]))
-    (name,) = entries(server)
-    before = number(server, name)
-    await node.store.purge(Tags(RED.parts, soft=True))
-    await until(lambda: number(server, name) > before)
-    other = await join()
-    assert await other.read(named("/red")) == [b"content"]
-    assert [
-        one.fresh_until <= time.time() for one in other.store.tier.lookup(named("/red"), time.time())
-    ] == [True]
 
 
 async def test_without_another_purge_nobody_walks_again(join, made, named, server, until):
@@ -105,18 +77,6 @@ async def test_keys_of_older_versions_go_and_strangers_stay(join, made, server, 
     assert len(entries(server)) == 1
 
 
-async def test_one_node_walks_and_others_do_not(join, made, named, server, until):
-    other = b"another node"
-    server.client.set(walking._WALKER, other, px=60_000)
-    node = await join()
-    await node.put(made(more=[(b"xkey", b"red")]))
-    await node.store.purge(RED)
-    await asyncio.sleep(0.2)
-    assert len(entries(server)) == 1
-    server.client.delete(walking._WALKER)
-    await until(lambda: not entries(server))
-
-
 async def test_response_that_was_stored_meanwhile_stays(join, made, server, until, monkeypatch):
     """The walk reads a response, another takes its place, and the walk removes what it has read."""
     server.client.set(walking._WALKER, b"another node", px=60_000)  # no walk begins before the purge
@@ -139,18 +99,3 @@ async def test_response_that_was_stored_meanwhile_stays(join, made, server, unti
     await node.store.purge(Tags(frozenset((b"blue",))))
     await until(lambda: len(taken) > 1)  # a second walk: the first has removed all that it removes
     assert entries(server)
-
-
-async def test_a_purge_of_very_many_waits_for_no_walk(join, made, named, monkeypatch, until):
-    """It is confirmed before memory has removed all, and none of them is served from then on."""
-    monkeypatch.setattr(shared, "_COUNTING", 0.0)
-    node, names = await join(), [named(f"/{each}") for each in range(20_000)]
-    for name in names:
-        lease = node.memory.begin(name, 0.0)
-        assert node.memory.commit(lease, made(name, more=[(b"xkey", b"red")]))
-        node.memory.release(lease)
-        await asyncio.sleep(0)
-    assert await node.store.purge(RED) == 20_000
-    assert node.memory.stats.responses > 4_000  # they are being removed
-    assert not any(node.bodies(name) for name in names[::100])
-    await until(lambda: node.memory.stats.responses == 0)

@@ -14,7 +14,6 @@ from http2_client import (
     PROTOCOL_ERROR,
     REFUSED_STREAM,
     Page,
-    block,
     data,
     frame,
     headers,
@@ -81,16 +80,6 @@ async def test_the_last_stream_that_is_answered_never_rises(connect):
     assert client.goodbyes == [(LARGEST, NO_ERROR), (3, NO_ERROR), (3, PROTOCOL_ERROR)]
 
 
-async def test_a_second_shutdown_does_nothing(connect):
-    client = connect()
-    client.server.origin.holds = True
-    await client.send(headers(1))
-    client.connection.shutdown()
-    client.connection.shutdown()
-    await client.send(headers(3), headers(5))
-    assert len(client.goodbyes) == 1
-
-
 async def test_a_reload_drains_a_connection_at_its_next_request(connect):
     """What the client was told of its limits holds no longer."""
     client = connect()
@@ -116,73 +105,6 @@ async def test_a_client_that_goes_away_gets_its_answers(connect):
     assert client.transport.is_closed
 
 
-async def test_a_connection_without_a_request_is_closed(connect):
-    client = connect(limits=LIMITS)
-    await client.settle()
-    client.clock.pass_time(14.9)
-    assert not client.transport.is_closed
-    client.clock.pass_time(0.2)
-    await client.settle()
-    assert (client.transport.is_closed, client.goodbyes) == (True, [(0, NO_ERROR)])
-
-
-async def test_an_idle_connection_is_closed(connect):
-    client = connect(limits=LIMITS)
-    for number in (1, 3):
-        await client.ask(number)
-        client.clock.pass_time(4.9)
-        assert not client.transport.is_closed
-    client.clock.pass_time(0.2)
-    await client.settle()
-    assert (client.transport.is_closed, client.goodbyes) == (True, [(3, NO_ERROR)])
-
-
-@pytest.mark.parametrize("octets", [b"\0\0\0", frame(PING, 0, 0, bytes(8))[:-1]])
-async def test_half_a_frame_does_not_keep_an_idle_connection(connect, octets):
-    client = connect(limits=LIMITS)
-    await client.send(headers(1), octets)
-    client.clock.pass_time(4.9)
-    await client.settle()
-    assert not client.transport.is_closed
-    client.clock.pass_time(0.2)
-    await client.settle()
-    assert (client.transport.is_closed, client.goodbyes) == (True, [(1, NO_ERROR)])
-
-
-async def test_half_a_frame_does_not_keep_a_connection_that_ends(connect):
-    client = connect(limits=LIMITS)
-    await client.send(headers(1), headers(3)[:20])
-    client.connection.shutdown()
-    await client.settle()
-    assert not client.transport.is_closed
-    await client.send(headers(3)[20:])
-    assert client.response(3)[::2] == (200, b"answer")
-    assert client.transport.is_closed
-    client = connect(limits=LIMITS)
-    await client.send(headers(1), b"\0\0\0")
-    client.connection.shutdown()
-    client.clock.pass_time(5.1)
-    await client.settle()
-    assert client.transport.is_closed
-
-
-async def test_pings_do_not_keep_an_idle_connection(connect):
-    client = connect(limits=LIMITS)
-    await client.ask(1)
-    for _ in range(6):
-        client.clock.pass_time(1)
-        await client.send(frame(PING, 0, 0, bytes(8)))
-    assert client.transport.is_closed
-
-
-async def test_a_connection_with_a_stream_is_not_idle(connect):
-    client = connect(limits=LIMITS)
-    client.server.origin.holds = True
-    await client.send(headers(1))
-    client.clock.pass_time(1000)
-    assert not client.transport.is_closed
-
-
 @pytest.mark.parametrize("octets", [headers(3, flags=0), headers(3)[:20], headers(3, flags=0) + b"\0"])
 async def test_fields_that_do_not_end_have_their_time(connect, octets):
     client = connect(limits=LIMITS)
@@ -197,18 +119,6 @@ async def test_fields_that_do_not_end_have_their_time(connect, octets):
     assert client.transport.is_closed
     assert client.server.refusals[-1][1] == ("request-timeout",)
     assert client.server.origin.asked[0].is_cancelled
-
-
-async def test_fields_that_end_in_time_are_answered(connect):
-    client = connect(limits=LIMITS)
-    await client.send(headers(1, flags=0))
-    client.clock.pass_time(14)
-    await client.send(frame(9, 4, 1, block([(b"x", b"y")])))
-    client.server.origin.holds = True
-    await client.send(headers(3))
-    client.clock.pass_time(100)
-    assert not client.transport.is_closed
-    assert client.head(1)[0] == 200
 
 
 async def test_content_that_does_not_come_ends_its_stream_alone(connect):

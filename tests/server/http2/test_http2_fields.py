@@ -11,12 +11,9 @@ from hypothesis import strategies as st
 from univocal.cache.stored import render_head
 from univocal.server.http2 import fields as fields_module
 from univocal.server.http2.fields import (
-    NO_TABLE,
     FieldDecoder,
-    block_of,
     block_of_head,
     block_of_hit,
-    block_of_status,
     head_of,
 )
 
@@ -139,33 +136,6 @@ def test_a_list_of_fields_is_bounded(octets):
     assert len(FieldDecoder(200).fields(octets)) == 3
     with pytest.raises(OversizedHeaderListError):
         FieldDecoder(80).fields(octets)
-
-
-def test_a_table_that_changes_is_read_anew():
-    decoder = FieldDecoder(65536)
-    assert decoder.fields(b"\x40\x01x\x01y") == [(b"x", b"y")]
-    assert decoder.fields(b"\xbe\xbe") == [(b"x", b"y")] * 2
-    assert decoder.fields(b"\xbe\x40\x01a\x01b") == [(b"x", b"y"), (b"a", b"b")]
-    assert decoder.fields(b"\xbe\xbf") == [(b"a", b"b"), (b"x", b"y")]
-    assert decoder.fields(b"\x20\x82") == [(b":method", b"GET")]
-    with pytest.raises(HPACKError):
-        decoder.fields(b"\xbe")
-
-
-FIELDS = st.lists(
-    st.tuples(st.sampled_from([b"etag", b"x", b"set-cookie", b"date"]), st.binary(max_size=300))
-)
-
-
-@given(st.integers(200, 599), st.lists(FIELDS, max_size=4), st.sampled_from([0, 100, 4096]))
-def test_any_decoder_reads_the_fields(status, sections, table):
-    decoder = hpack.Decoder()
-    decoder.max_allowed_table_size = table
-    for number, fields in enumerate(sections):
-        octets = block_of_status(status) + block_of(fields)
-        read = decoder.decode(octets if number else NO_TABLE + octets, raw=True)
-        assert [tuple(field) for field in read] == [(b":status", b"%d" % status), *fields]
-    assert decoder.header_table_size == (0 if sections else 4096)
 
 
 @pytest.mark.parametrize("fields", [[], [(b"etag", b'"a"'), (b"x", b"y" * 500), (b"x", b"")]])

@@ -10,17 +10,14 @@ from http2_client import (
     GET,
     HEADERS,
     HOST,
-    INTERNAL_ERROR,
     NO_ERROR,
     POST,
-    PROTOCOL_ERROR,
     Page,
     block,
     changed,
     data,
     frame,
     headers,
-    rst_stream,
     window_update,
 )
 from univocal.http.framing import ReadLimits
@@ -28,7 +25,6 @@ from univocal.http.messages import Response
 from univocal.judge.runtime import Limits
 
 HOUR = (b"cache-control", b"max-age=3600")
-EXPECTS = (b"expect", b"100-continue")
 
 
 def named(fields, name):
@@ -65,28 +61,6 @@ async def test_a_connection_with_many_streams_is_no_ones_own(connect):
 # Content of requests
 
 
-async def test_content_without_a_length_reaches_the_origin_server_chunked(connect):
-    client = connect()
-    frames = [
-        headers(1, changed(POST, method=b"PUT"), ends=False),
-        data(1, b"con"),
-        data(1, b"tent", ends=True),
-    ]
-    await client.send(*frames)
-    (asked,) = client.server.origin.asked
-    assert (asked.method, asked.content, asked.is_complete) == (b"PUT", b"content", True)
-    assert named(asked.fields, b"transfer-encoding") == [b"chunked"]
-    assert client.head(1)[0] == 200
-
-
-async def test_content_with_a_length_keeps_it(connect):
-    client = connect()
-    await client.ask(1, [(b"content-length", b"7")], content=b"content")
-    (asked,) = client.server.origin.asked
-    assert (asked.content, named(asked.fields, b"content-length")) == (b"content", [b"7"])
-    assert named(asked.fields, b"transfer-encoding") == []
-
-
 def pieces(client, content, at):
     """A request whose frames are split at a place, its end in a frame of its own."""
     yield headers(1, [*POST, (b"content-length", b"%d" % len(content))], ends=False)
@@ -113,31 +87,6 @@ async def test_a_whole_request_is_not_reset_for_its_end(connect, at, end):
     assert client.error is None
 
 
-@pytest.mark.parametrize(("length", "resets"), [(7, []), (65535, []), (65536, [NO_ERROR])])
-async def test_an_early_answer_lets_content_come_that_fits_the_window(connect, length, resets):
-    client = connect()
-    client.server.origin.pages[b"/"] = Page(is_early=True, content=b"enough")
-    fields = [*POST, (b"content-length", b"%d" % length)]
-    for number in range(1, 5, 2):
-        await client.send(headers(number, fields, ends=False))
-        assert client.response(number)[::2] == (200, b"enough")
-        await client.send(*[data(number, bytes(min(length, 65535) // 5)) for _ in range(4)])
-        left = length - 4 * (min(length, 65535) // 5)
-        await client.send(data(number, bytes(left)), data(number, ends=True))
-        assert client.resets(number) == resets
-    assert client.error is None
-
-
-async def test_content_behind_a_whole_request_resets_it(connect):
-    client = connect()
-    client.server.origin.holds = True
-    for piece in pieces(client, b"content", 3):
-        await client.send(piece)
-    await client.send(data(1, b"more"))
-    assert client.resets(1) == [PROTOCOL_ERROR]
-    assert client.error is None
-
-
 async def test_requests_that_never_end_are_bounded(connect):
     client = connect()
     for number in range(1, 601, 2):
@@ -149,42 +98,11 @@ async def test_requests_that_never_end_are_bounded(connect):
     assert client.error is None
 
 
-async def test_a_request_that_ends_with_its_head_has_no_content(connect):
-    client = connect()
-    await client.send(headers(1, POST))
-    (asked,) = client.server.origin.asked
-    assert named(asked.fields, b"transfer-encoding") == []
-    assert client.head(1)[0] == 200
-
-
-async def test_trailers_end_the_content(connect):
-    client = connect()
-    await client.send(headers(1, POST, ends=False), data(1, b"content"), headers(1, [(b"x-sum", b"1")]))
-    (asked,) = client.server.origin.asked
-    assert (asked.content, asked.is_complete) == (b"content", True)
-    assert client.has_ended(1)
-
-
 async def test_content_that_is_too_large_is_refused(connect):
     client = connect(runtime_limits=Limits(max_body=5))
     await client.send(headers(1, POST, ends=False), data(1, b"too much"))
     assert (client.head(1)[0], client.resets(1)) == (413, [NO_ERROR])
     assert (await client.ask(3))[0] == 200
-
-
-@pytest.mark.parametrize(
-    ("fields", "content", "interims"), [([EXPECTS], None, 1), ([], None, 0), ([], b"at once", 0)]
-)
-async def test_a_client_that_waits_for_100_gets_one(connect, fields, content, interims):
-    client = connect()
-    frames = [headers(1, [*POST, *fields], ends=False)]
-    if content is not None:
-        frames.append(data(1, content))
-    await client.send(b"".join(frames))
-    assert client.interims(1) == [{b":status": b"100"}] * interims
-    await client.send(data(1, b"content", ends=True))
-    assert client.server.origin.asked[0].content == (content or b"") + b"content"
-    assert client.head(1)[0] == 200
 
 
 @pytest.mark.parametrize("pieces", [4, 40, 400])
@@ -208,15 +126,6 @@ async def test_an_early_answer_to_an_upload_ends_nothing_else(connect, pieces):
     await client.settle()
     assert client.response(1)[::2] == (200, b"answer")
     assert not client.transport.is_closed
-
-
-async def test_trailers_behind_an_early_answer_end_nothing_else(connect):
-    client = connect()
-    client.server.origin.pages[b"/"] = Page(is_early=True)
-    await client.send(headers(1, POST, ends=False))
-    assert client.resets(1) == [NO_ERROR]
-    await client.send(data(1, b"content"), headers(1, [(b"x-sum", b"1")]))
-    assert (await client.ask(3))[0] == 200
 
 
 @pytest.mark.parametrize(
@@ -255,23 +164,6 @@ async def test_an_answer_to_a_whole_upload_resets_nothing(connect):
 # Responses
 
 
-@pytest.mark.parametrize(("method", "status"), [(b"HEAD", 200), (b"GET", 204), (b"HEAD", 204)])
-async def test_a_response_without_content_ends_with_its_head(connect, method, status):
-    client = connect()
-    client.server.origin.pages[b"/"] = Page(status=status, content=b"" if status > 200 else b"answer")
-    got, fields, _ = await client.ask(1, method=method)
-    assert (got, client.has_ended(1), client.of(1, DATA)) == (status, True, [])
-    assert fields.get(b"content-length") == (b"6" if status == 200 else None)
-
-
-async def test_a_304_ends_with_its_head(connect):
-    client = connect()
-    client.server.origin.pages[b"/"] = Page(fields=(HOUR, (b"etag", b'"a"')))
-    await client.ask(1)
-    status, _, content = await client.ask(3, [(b"if-none-match", b'"a"')])
-    assert (status, content, client.has_ended(3), client.of(3, DATA)) == (304, b"", True, [])
-
-
 async def test_a_response_has_no_field_of_a_connection(connect):
     client = connect()
     kept = [(b"connection", b"x-hop"), (b"x-hop", b"1"), (b"keep-alive", b"timeout=5"), (b"x", b"kept")]
@@ -299,59 +191,6 @@ async def test_large_fields_of_a_response_take_several_frames(connect):
     assert client.content(1) == b"answer"
 
 
-async def test_interim_responses_come_before_the_final_one(connect):
-    client = connect()
-    early = ((103, ((b"link", b"</a.css>"), (b"connection", b"close"))), (102, ()), (100, ()))
-    client.server.origin.pages[b"/"] = Page(interims=early)
-    assert (await client.ask(1))[0] == 200
-    assert client.interims(1) == [{b":status": b"103", b"link": b"</a.css>"}, {b":status": b"102"}]
-
-
-async def test_a_response_that_is_cut_resets_its_stream(connect):
-    client = connect()
-    client.server.origin.pages[b"/"] = Page(is_cut=True, content=b"a part")
-    await client.send(headers(1))
-    assert client.content(1) == b"a part"
-    assert not client.has_ended(1)
-    assert client.resets(1) == [INTERNAL_ERROR]
-    client.server.origin.pages.clear()
-    assert (await client.ask(3))[0] == 200
-
-
-@pytest.mark.parametrize(("method", "status"), [(b"HEAD", 200), (b"GET", 204)])
-@pytest.mark.parametrize("ends", [True, False], ids=["whole", "unfinished"])
-async def test_a_head_without_content_cannot_be_cut(connect, method, status, ends):
-    """The origin server fails when all of its response was sent, and h2 has forgotten the stream."""
-    client = connect()
-    client.server.origin.holds = True
-    await client.send(headers(1, changed(GET, method=method), ends=ends))
-    (asked,) = client.server.origin.asked
-    asked._answer.start(Response(status, [(b"cache-control", b"no-store")]))
-    await client.send(headers(3, POST, ends=False))
-    asked._answer.fail(ConnectionResetError())
-    await client.send(data(3, ends=True))
-    assert (client.head(1)[0], client.has_ended(1)) == (status, True)
-    assert client.resets(1) == ([] if ends else [NO_ERROR])
-    client.server.origin.asked[-1].answer()
-    await client.settle()
-    assert client.head(3)[0] == 200
-    assert client.connection.is_resting()
-
-
-async def test_a_stored_response_is_sent_at_once(connect, serve):
-    server = serve()
-    server.origin.pages[b"/"] = Page(fields=(HOUR, (b"etag", b'"a"')), content=b"stored")
-    first, second = connect(server), connect(server)
-    for client, stream in ((first, 1), (first, 3), (second, 1)):
-        status, fields, content = await client.ask(stream)
-        assert (status, content, fields[b"etag"]) == (200, b"stored", b'"a"')
-    assert fields[b"age"] == b"0"
-    assert b"hit" in fields[b"cache-status"]
-    assert len(server.origin.asked) == 1
-    assert [outcome.status for outcome in server.outcomes] == [200, 200, 200]
-    assert second.connection.is_resting()
-
-
 @pytest.mark.parametrize("size", [0, 65_535, 65_536, 200_000, 400_000])
 async def test_a_stored_response_of_any_size_is_whole(connect, size):
     client = connect()
@@ -362,38 +201,6 @@ async def test_a_stored_response_of_any_size_is_whole(connect, size):
         assert len(client.content(stream)) == size
         assert client.has_ended(stream)
     assert len(client.server.origin.asked) == 1
-
-
-async def test_answers_of_one_batch_are_written_at_once(connect):
-    client = connect()
-    client.server.origin.pages[b"/"] = Page(fields=(HOUR,))
-    await client.ask(1)
-    before = client.transport.writes
-    await client.send(*[headers(number) for number in range(3, 43, 2)])
-    assert all(client.content(number) == b"answer" for number in range(3, 43, 2))
-    assert client.transport.writes == before + 1
-
-
-async def test_a_cancelled_request_is_given_up(connect):
-    client = connect()
-    client.server.origin.holds = True
-    await client.send(headers(1), headers(3, changed(GET, path=b"/b")))
-    await client.send(rst_stream(1))
-    assert [asked.is_cancelled for asked in client.server.origin.asked] == [True, False]
-    for asked in client.server.origin.asked:
-        asked.answer()
-    await client.settle()
-    assert (client.head(1), client.head(3)[0]) == (None, 200)
-
-
-async def test_a_client_that_leaves_gives_up_all(connect):
-    client = connect()
-    client.server.origin.holds = True
-    await client.send(headers(1), headers(3, POST, ends=False))
-    client.connection.connection_lost(None)
-    assert [asked.is_cancelled for asked in client.server.origin.asked] == [True, True]
-    assert len(client.server.clients) == 0
-    assert client.server.state.connections == set()
 
 
 async def test_ten_thousand_requests_take_one_connection(connect):
@@ -436,18 +243,6 @@ async def test_a_request_is_refused_with_a_reason(connect, fields, pseudo, statu
     assert (client.has_ended(1), client.resets(1)) == (True, [])
     assert client.server.origin.asked == []
     assert (await client.ask(3))[0] == 200
-
-
-async def test_a_refusal_is_told(connect):
-    client = connect()
-    await client.ask(1, authority=b"u@en.example")
-    ((received, reasons),) = client.server.refusals
-    assert (received.version, received.client, received.host, reasons) == (
-        b"2",
-        "192.0.2.1",
-        b"u@en.example",
-        ("bad-host",),
-    )
 
 
 async def test_host_may_repeat_the_authority(connect):
@@ -496,16 +291,3 @@ async def test_fields_beyond_what_was_announced_are_refused_with_431(connect, si
     await client.send(*frames)
     assert client.head(1)[0] == 431
     assert (await client.ask(3))[0] == 200
-
-
-async def test_late_content_of_a_cancelled_upload_ends_nothing_else(connect):
-    """RFC 9113 §5.1: frames that were under way when a stream was reset do no harm."""
-    client = connect()
-    client.server.origin.holds = True
-    await client.send(headers(1, [*POST, (b"content-length", b"5")], ends=False), rst_stream(1))
-    await client.send(headers(3, POST, ends=False), headers(5, POST, ends=False))
-    await client.send(data(1, b"more than five"))
-    client.server.origin.holds = False
-    await client.send(data(3, ends=True))
-    assert client.error is None
-    assert client.head(3)[0] == 200

@@ -12,7 +12,6 @@ from http2_client import (
     DATA,
     END_HEADERS,
     END_STREAM,
-    FLOW_CONTROL_ERROR,
     FRAME_SIZE_ERROR,
     GET,
     HEADERS,
@@ -69,14 +68,6 @@ def page(stream, path=b"/"):
     return headers(stream, changed(GET, path=path))
 
 
-async def test_a_page_beyond_the_window_comes_as_it_opens(client):
-    await client.send(settings((INITIAL_WINDOW_SIZE, 100)), page(1, b"/page"))
-    assert len(client.content(1)) == 100
-    await client.send(window_update(20_000, 1))
-    assert len(client.content(1)) == 20_000
-    assert client.has_ended(1)
-
-
 async def test_who_reads_nothing_is_sent_no_more_stored_pages(client):
     """However many are asked for at once, and however large the windows are."""
     await client.send(settings((INITIAL_WINDOW_SIZE, LARGEST)), window_update(LARGEST - INITIAL))
@@ -94,20 +85,6 @@ async def test_stored_and_other_responses_share_the_connection_window(client):
     assert [len(client.content(stream)) for stream in (1, 3, 5)] == [20_000, INITIAL - 40_000, 20_000]
     await client.send(window_update(30_000))
     assert sum(len(client.content(stream)) for stream in (1, 3, 5)) == INITIAL + 30_000
-
-
-async def test_a_client_may_give_back_all_that_it_took(client):
-    """RFC 9113 §6.9.1: a window is never above the largest, whoever sent what it made up for."""
-    await client.send(window_update(LARGEST - INITIAL))
-    for stream in range(1, 41, 2):
-        await client.send(page(stream, b"/page"), window_update(20_000))
-        await client.send(headers(stream + 100, changed(POST, path=b"/page")) if stream == 39 else b"")
-    assert client.error is None
-    assert client.has_ended(139)
-    await client.send(window_update(20_000))
-    assert client.error is None
-    await client.send(window_update(1))
-    assert client.error == FLOW_CONTROL_ERROR
 
 
 @pytest.mark.parametrize("others", [[], [3]], ids=["", "a later stream"])
