@@ -141,28 +141,6 @@ async def test_a_get_with_content_bypasses_the_cache_with_its_content(cached, ap
     assert (await client("/a", fields=said, body=[b"param"])).handling == {"fwd=bypass"}
 
 
-@pytest.mark.parametrize("method", ["GET", "POST"])
-@pytest.mark.parametrize(
-    "framing",
-    [
-        [("content-length", "5"), ("transfer-encoding", "chunked")],
-        [("content-length", "0"), ("content-length", "5")],
-        [("content-length", "5"), ("content-length", "5")],
-        [("content-length", "5, 5")],
-        [("content-length", "+5")],
-        [("content-length", "five")],
-        [("content-length", "")],
-        [("transfer-encoding", "xchunked")],
-        [("transfer-encoding", "gzip, chunked")],
-        [("transfer-encoding", "chunked"), ("transfer-encoding", "identity")],
-    ],
-)
-async def test_ambiguous_messages_are_refused_behind_any_server(cached, application, framing, method):
-    answer = await cached()("/a", method, framing, body=[b"12345"])
-    assert (answer.status, answer.problem["reason"]) == (400, "bad-framing")
-    assert application.count == 0
-
-
 async def test_content_that_was_not_announced_does_not_reach_the_application(cached, application):
     """As in HTTP/2, where content needs no Content-Length: what is stored must not depend on it."""
     await cached()("/a", body=[b"param=evil"])

@@ -59,23 +59,6 @@ def test_a_ban_removes_what_it_means_and_nothing_else() -> None:
     assert store.stats.entries == 1
 
 
-def test_what_is_stored_after_a_ban_stays() -> None:
-    store = MemoryStore()
-    keep(store, "/a")
-    store.purge(pattern(b"/a"), NOW)
-    keep(store, "/a", "/ab")
-    assert held(store, "/a", "/ab") == ["/a", "/ab"]
-
-
-def test_a_new_variant_hides_no_old_one_from_bans() -> None:
-    store = MemoryStore()
-    old, new = stored_at("/a", vary="one"), stored_at("/a", vary="two")
-    store.commit(store.begin(key_of("/a"), NOW), old)
-    store.purge(pattern(b"/a"), NOW)
-    store.commit(store.begin(key_of("/a"), NOW), new)
-    assert store.lookup(key_of("/a")) == (new,)
-
-
 def test_what_was_asked_for_before_a_ban_is_not_stored() -> None:
     store = MemoryStore()
     banned, other = store.begin(key_of("/a"), NOW), store.begin(key_of("/b"), NOW)
@@ -127,23 +110,6 @@ def test_a_ban_set_during_a_sweep_outlives_it() -> None:
     assert store.stats.entries == 8
 
 
-def test_commits_sweep_along() -> None:
-    store = MemoryStore()
-    keep(store, *(f"/{number}" for number in range(10)))
-    store.purge(pattern(b"/7"), NOW)
-    keep(store, "/x", "/y", "/z")
-    assert store.stats.bans == 0
-    assert held(store, "/7", "/8") == ["/8"]
-
-
-def test_the_same_pattern_again_is_one_ban() -> None:
-    store = MemoryStore()
-    keep(store, "/a")
-    for _ in range(5):
-        store.purge(pattern(b"/b"), NOW)
-    assert store.stats.bans == 1
-
-
 def test_live_bans_are_bounded_and_none_is_lost() -> None:
     store = MemoryStore()
     keep(store, "/0", "/keep")
@@ -151,17 +117,6 @@ def test_live_bans_are_bounded_and_none_is_lost() -> None:
         store.purge(pattern(b"example/%d" % number), NOW)
         assert store.stats.bans <= MOST_BANS
     assert held(store, "/0", "/keep") == ["/keep"]
-
-
-@pytest.mark.parametrize(
-    ("key", "url"),
-    [
-        (b"d http en.example /a?b=c", b"http://en.example/a?b=c"),
-        (b"d https en.example:8443 /", b"https://en.example:8443/"),
-    ],
-)
-def test_a_pattern_sees_the_canonical_url(key: bytes, url: bytes) -> None:
-    assert url_of(key) == url
 
 
 def test_repeated_bans_during_a_sweep_stay_bounded() -> None:

@@ -34,27 +34,6 @@ def put(store: MemoryStore, response: Stored) -> bool:
         store.release(lease)
 
 
-def test_what_is_committed_is_found_under_its_key_alone() -> None:
-    store = MemoryStore()
-    one = stored(key("/a"))
-    assert put(store, one)
-    assert list(store.lookup(key("/a"))) == [one]
-    for other in (key("/A"), key("/a?"), key("/a/"), key("/a", scheme="https"), key("/a", host="de.example")):
-        assert list(store.lookup(other)) == []
-    assert (store.stats.entries, store.stats.responses, store.stats.bytes) == (1, 1, one.cost)
-
-
-def test_variants_are_kept_side_by_side_newest_first() -> None:
-    store = MemoryStore()
-    vary = (b"vary", b"foo")
-    one, two = (stored(key(), vary, request=[(b"foo", value)]) for value in (b"1", b"2"))
-    again = stored(key(), vary, request=[(b"foo", b"1")], body=b"new")
-    for response in (one, two, again):
-        assert put(store, response)
-    assert list(store.lookup(key())) == [again, two]
-    assert store.stats.bytes == again.cost + two.cost
-
-
 def test_an_entry_that_left_the_store_has_nothing_for_good() -> None:
     store = MemoryStore()
     assert store.entry(key()) is NO_ENTRY
@@ -112,16 +91,6 @@ def of_tongues(store: MemoryStore, count: int, first: int = 0) -> list[Stored]:
     ]
     assert all(put(store, one) for one in made)
     return made
-
-
-def test_the_least_recently_used_variant_goes() -> None:
-    store = MemoryStore(max_variants=64)
-    variants = of_tongues(store, 64)
-    for late, one in enumerate(variants):
-        one.used = NOW + 100 + late
-    variants[0].used = NOW + 1000
-    of_tongues(store, 1, first=64)
-    assert set(variants) - set(store.lookup(key())) == {variants[1]}
 
 
 @pytest.mark.parametrize("made_up", [64, 200])
@@ -206,15 +175,6 @@ def _settings(selector: Selector) -> dict[str, Any]:
     return {name: getattr(selector, name) for name in type(selector).__dataclass_fields__}
 
 
-def test_a_purge_removes_every_variant_of_get_and_head() -> None:
-    store = MemoryStore()
-    for value in (b"1", b"2", b"3"):
-        assert put(store, stored(key(), (b"vary", b"foo"), request=[(b"foo", value)]))
-    assert put(store, stored(key(), (b"vary", b"foo"), request=[(b"foo", b"4")], method=b"HEAD", body=b""))
-    assert store.purge(Keys(frozenset((key(),))), NOW) == 4
-    assert store.stats.bytes == store.stats.entries == 0
-
-
 def test_a_purge_by_tag_leaves_the_variants_without_it() -> None:
     store = MemoryStore()
     kept = stored(key(), (b"vary", b"foo"), (b"xkey", b"a"), request=[(b"foo", b"1")])
@@ -256,22 +216,6 @@ def test_a_lease_that_has_ended_commits_nothing() -> None:
     assert not store.reserve(lease, 1)
 
 
-def test_a_posts_answer_survives_only_its_own_purge() -> None:
-    store = MemoryStore()
-    assert put(store, stored(key()))
-    for earlier, survives in ((False, True), (True, False)):
-        lease, bystander = store.begin(key(), NOW), store.begin(key(), NOW)
-        if earlier:
-            store.purge(Tags(frozenset((b"t",))), NOW)
-        store.purge(Keys(frozenset((key(),))), NOW, sparing=lease)
-        assert not store.lookup(key())
-        assert not store.commit(bystander, stored(key()))
-        assert store.commit(lease, stored(key(), (b"xkey", b"t"))) is survives
-        store.release(lease)
-        store.release(bystander)
-        store.purge(Everything(), NOW)
-
-
 @pytest.mark.parametrize(("count", "length"), [(30_000, 5), (300, 20_000)])
 def test_the_log_of_purges_is_bounded_and_forgets_safely(count: int, length: int) -> None:
     store = MemoryStore()
@@ -285,15 +229,6 @@ def test_the_log_of_purges_is_bounded_and_forgets_safely(count: int, length: int
     assert store.commit(new, stored(key("/new")))
     store.release(old)
     store.release(new)
-
-
-def test_a_response_for_one_exchange_is_not_stored() -> None:
-    store = MemoryStore()
-    once = stored(key())
-    once.reusable = False
-    assert put(store, stored(key()))
-    assert not put(store, once)
-    assert store.lookup(key()) != (once,)
 
 
 def test_variants_are_removed_up_to_a_time() -> None:
@@ -358,18 +293,6 @@ def test_a_scan_does_not_flush_what_is_in_use() -> None:
         put(store, stored(key(f"/scan{number}")))
         if not number % 10:
             assert all(store.lookup(name) for name in hot)
-
-
-def test_eviction_forgets_tags_and_variances() -> None:
-    more = ((b"xkey", b"t"), (b"no-vary-search", b"params"))
-    store = MemoryStore(max_bytes=stored(key("/0?x"), *more).cost * 3)
-    for number in range(20):
-        assert put(store, stored(key(f"/{number}?x"), *more))
-    held = store.stats.responses
-    assert 0 < held <= 3
-    assert store.purge(Tags(frozenset((b"t",))), NOW) == held
-    assert not store.lookup(key("/19?y"))
-    assert store.stats.bytes == 0
 
 
 def test_what_could_not_be_stored_is_remembered_for_a_while() -> None:
@@ -576,17 +499,6 @@ def test_an_emptied_store_is_empty_from_the_first_slice() -> None:
     counts += slices
     assert (len(counts) > 1, store.stats.responses) == (True, 1)
     assert store.lookup(key("/p/0"))
-
-
-def test_responses_after_emptying_a_store_can_be_banned() -> None:
-    store = with_many()
-    store.purge(Pattern("/p/", lambda url: b"/p/" in url), NOW)
-    assert sum(store.emptying(NOW)) <= MANY
-    assert put(store, stored(key("/p/new")))
-    assert put(store, stored(key("/q/new")))
-    assert store.lookup(key("/p/new"))
-    store.purge(Pattern("/q/", lambda url: b"/q/" in url), NOW)
-    assert [bool(store.lookup(key(path))) for path in ("/p/new", "/q/new")] == [True, False]
 
 
 async def test_bounds_that_become_smaller_let_go_in_slices() -> None:

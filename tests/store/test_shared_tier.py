@@ -11,11 +11,9 @@ import pytest
 from store.model import DETACHED, KEYS, START, ModelEntries, ModelPurges, ModelServer
 from support import stored_response
 from univocal.cache.stored import Stored
-from univocal.http.messages import Request
 from univocal.store.journal import Purge
-from univocal.store.leases import FetchLease
 from univocal.store.memory import MemoryStore
-from univocal.store.purge_selectors import Everything, Keys, Selector, Tags
+from univocal.store.purge_selectors import Everything, Selector, Tags
 from univocal.store.roles import (
     BOUND,
 )
@@ -71,35 +69,6 @@ async def node() -> One:
     one = One()
     await one.tier.start()
     return one
-
-
-async def test_what_was_purged_during_its_fetch_is_not_stored(node: One) -> None:
-    lease = node.tier.begin(KEY, node.now)
-    node.another_purges()
-    assert not node.tier.commit(lease, node.response())
-    await node.end(lease)
-    assert (node.found(), node.in_store) == ([], [])
-
-
-@pytest.mark.parametrize("selector", [RED, Keys(frozenset((KEY,))), Everything()])
-async def test_a_purge_before_the_fetch_does_not_mean_it(
-    node: One, monkeypatch: pytest.MonkeyPatch, selector: Selector
-) -> None:
-    """It comes between the node's last look at the journal and its turn to fetch."""
-    begin = node.entries.begin
-
-    async def purged_meanwhile(lease: FetchLease, now: float) -> float:
-        node.another_purges(selector)
-        return await begin(lease, now)
-
-    monkeypatch.setattr(node.entries, "begin", purged_meanwhile)
-    lease, filled = node.tier.begin(KEY, node.now), asyncio.get_running_loop().create_future()
-    request = Request(b"GET", b"/", [])
-    node.tier.fill(lease, request, lambda found, _: bool(found), filled.set_result, joined=True)
-    assert not await filled
-    assert node.tier.commit(lease, node.response())
-    await node.end(lease)
-    assert (node.found(), node.in_store) == ([b"body"], [b"body"])
 
 
 async def test_what_is_purged_before_it_is_written_is_not_written(node: One) -> None:
