@@ -157,6 +157,23 @@ def test_a_route_has_an_access_of_its_own(serve: Fixture, users: Path) -> None:
     assert get("/closed/a", passing).status == 403
 
 
+@pytest.mark.parametrize(
+    ("access", "field", "status"),
+    [
+        ('refuse = { "header:User-Agent" = ["~(?i)bot", ""] }', "User-Agent: aBOT/1", 403),
+        ('refuse = { "header:User-Agent" = ["~(?i)bot", ""] }', "User-Agent: a", 200),
+        ('require = { "cookie:who" = "~^a", "method" = "~^(GET|HEAD)$" }', "Cookie: x=y; who=ann", 200),
+        ('require = { "cookie:who" = "~^a", "method" = "~^(GET|HEAD)$" }', "Cookie: x=y", 403),
+    ],
+)
+def test_values_have_access_or_none(serve: Fixture, access: str, field: str, status: int) -> None:
+    get = serve(f"[sites.access]\n{access}\n")
+    for _ in range(2):  # a stored response changes nothing
+        answer = get("/a", field)
+        assert answer.status == status
+        assert (b'"access-denied"' in answer.body) == (status == 403)
+
+
 def test_a_rate_is_a_client_s(serve: Fixture) -> None:
     get = serve('[sites.access]\nrate = "2/h burst 3"\n')
     assert [get("/a").status for _ in range(5)] == [200, 200, 200, 429, 429]

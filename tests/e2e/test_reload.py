@@ -548,6 +548,8 @@ path = "/api/"
 upstream = "{0}/${{TOKEN}}/"
 [sites.routes.request]
 set = {{ "X-Route" = "plain-s3cret" }}
+[sites.routes.access]
+require = {{ "header:X-Api-Key" = ["plain-s3cret", "${{TOKEN}}"] }}
 [[sites.routes]]
 path = "/${{TOKEN}}/"
 upstream = "{0}"
@@ -570,11 +572,13 @@ def test_no_answer_and_no_line_shows_a_secret(serve: Fixture, origins: Any, serv
     assert site["routes"][0]["upstream"] == f"{origins[0].url}/${{TOKEN}}/"
     assert site["origin"]["health"]["path"] == "/up?key=${TOKEN}"
     assert json.loads(config)["request"]["set"] == {"X-Key": "***", "X-Other": "***"}
+    assert site["routes"][0]["access"]["require"] == {"header:X-Api-Key": "***"}
     for broken in (
         text.replace("/${TOKEN}/", " ${TOKEN} "),
         text.replace("plain-s3cret", "plain-s3cret\\u0007"),
         text.replace("/up?key=", "up "),
         text.replace('"X-Route"', '"X Route"'),
+        text.replace("header:X-Api", "field:X-Api"),
     ):
         status, told = served.reload(broken, server)
         assert (status, SECRETS[0] in json.dumps(told), SECRETS[1] in json.dumps(told)) == (422, False, False)

@@ -379,7 +379,7 @@ def test_what_nginx_does_with_a_server_that_fails_is_said():
     ("directive", "why"),
     [
         ("rewrite ^/a(.*)$ /b$1 last;", "changes what a URL means"),
-        ("if ($request_uri ~ x) { return 403; }", "changes what a URL means"),
+        ("if ($args ~ x) { return 403; }", "changes what a URL means"),
         ("try_files $uri /index.php;", "changes what a URL means"),
         ("set $x $uri;", "changes what a URL means"),
         ("error_page 404 /404.html;", "left out: see [server] error_pages"),

@@ -51,6 +51,12 @@ def site(directives, locations="location / { proxy_pass http://127.0.0.1:1; }"):
     return f"server {{ server_name en.example; {directives} {locations} }}"
 
 
+NO_PAGE = ".{0,10}$|[^h]|h[^t]|ht[^t]|htt[^p]|http[^s:]|https[^:]|https?:[^/]|https?:/[^/]"
+REFERERS = {
+    "require": {"header:Referer": [rf"~(?i)^(?:{NO_PAGE}|https?://(?:[^/:]+\.a\.example)(?:[/:]|$))"]}
+}
+
+
 @pytest.mark.parametrize(
     ("directives", "expected"),
     [
@@ -75,6 +81,33 @@ def test_access_rules_with_an_equal_are_written(directives, expected):
 
 
 @pytest.mark.parametrize(
+    ("directives", "expected"),
+    [
+        ("limit_except GET { deny all; }", {"require": {"method": ["~^(?:GET|HEAD)$"]}}),
+        ("if ($http_x_user = 'bob') { return 403; }", {"refuse": {"header:x-user": ["bob"]}}),
+        (
+            'if ( $http_user_agent ~* "(bot|\\.curl)" ) { set $x 1; return 444; }',
+            {"refuse": {"header:user-agent": [r"~(?i)(bot|\.curl)"]}},
+        ),
+        ("if ($cookie_who) { return 403; }", {"refuse": {"cookie:who": ["~^(?:[^0]|0.)"]}}),
+        (
+            "if ($request_method !~ ^(GET|HEAD)$) { return 405; } "
+            "if ($request_uri ~ \\\\.env) { return 404; }",
+            {"refuse": {"target": [r"~\.env"]}, "require": {"method": ["~^(GET|HEAD)$"]}},
+        ),
+        ("valid_referers none blocked *.a.example; if ($invalid_referer) { return 403; }", REFERERS),
+    ],
+)
+def test_conditions_with_an_equal_are_written(directives, expected):
+    inside = f"location / {{ {directives} proxy_pass http://127.0.0.1:1; }}"
+    for text in (site(directives), site("", inside)):
+        result = imported(text)
+        assert access(result, b"/x") == expected
+        assert not any(note.is_open_question for note in result.notes)
+        assert access(imported(f"underscores_in_headers on; {text}"), b"/x") == CLOSED
+
+
+@pytest.mark.parametrize(
     "directive",
     [
         "auth_request /check;",
@@ -83,10 +116,14 @@ def test_access_rules_with_an_equal_are_written(directives, expected):
         "auth_basic Staff; auth_basic_user_file $users;",
         "deny unix:;",
         "deny $bad;",
-        "limit_except GET { deny all; }",
+        "limit_except GET { allow 10.0.0.0/8; deny all; }",
         "ssl_verify_client on;",
         "access_by_lua_block { ngx.exit(403) }",
-        "if ($http_x_key != k) { return 403; }",
+        "if ($arg_key != k) { return 403; }",
+        "if ($http_host = k) { return 403; }",
+        "if ($http_x_key = $arg_key) { return 403; }",
+        "if ($http_x_key ~ (?=k)) { return 403; }",
+        "valid_referers none a.example; if ($invalid_referer) { return 403; }",
         "if ($cookie_session = '') { return 302 /login; }",
         "if ($bad) { rewrite ^ /denied last; }",
         "rewrite ^ /blocked last;",

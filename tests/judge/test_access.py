@@ -17,7 +17,15 @@ from neighbours import HOST, House
 from univocal.cache.decide import Refuse
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Received
-from univocal.judge.access import OwnRates, Rate, Restriction, rate_of, verdict
+from univocal.judge.access import (
+    OwnRates,
+    Rate,
+    RequestLine,
+    Restriction,
+    condition_of,
+    rate_of,
+    verdict,
+)
 from univocal.judge.trust import Peer, networks
 from univocal_app.run import restrictions
 from univocal_app.run.restrictions import UserFile
@@ -84,6 +92,44 @@ def test_other_fields_give_no_second_allowance(client: str, known: bool) -> None
     assert denial is not None
     assert denial.reason == "too-many-requests"
     assert verdict(restriction, peer("192.0.2.10"), "10.0.0.1", [], rates, 0) is None  # another client
+
+
+GET_SECRET = RequestLine(b"GET", (b"/x?s%65cret", b"/x?secret"))
+
+
+@pytest.mark.parametrize(
+    ("subject", "text", "fields", "refused", "required"),
+    [
+        # What is refused where the value is refused, and where it is required.
+        ("method", "GET", [], True, False),
+        ("method", "get", [], False, True),
+        ("target", "~secret", [], True, True),  # one spelling has it, the other not
+        ("header:X-User", "bob", [(b"x-user", b"bob")], True, False),
+        ("header:X-User", "bob", [(b"x-user", b"Bob")], False, True),
+        ("header:X-User", "", [], True, False),
+        ("header:X-User", "bob", [(b"x-user", b"ann"), (b"x-user", b"bob")], True, True),
+        ("header:X-User", "~^b", [(b"x-user", b"bob")], True, False),
+        ("header:X-User", "~.", [(b"x-user", b"b" * 1_000_000)], True, True),  # too long to be searched
+        ("cookie:who", "ann", [(b"cookie", b"a=b; WHO = ann")], True, False),
+        ("cookie:who", "ann", [(b"cookie", b"xwho=ann")], False, True),
+        ("cookie:who", "ann", [(b"cookie", b"a=b,who=ann"), (b"cookie", b"who=bob")], True, True),
+    ],
+)
+def test_a_value_is_refused_or_required(
+    subject: str, text: str, fields: list[tuple[bytes, bytes]], refused: bool, required: bool
+) -> None:
+    for is_required, is_denied in ((False, refused), (True, required)):
+        condition = condition_of(subject, [text], is_required=is_required)
+        denial = verdict(
+            Restriction("*", conditions=(condition,)), peer("::1"), "::1", fields, OwnRates(), 0, GET_SECRET
+        )
+        assert (denial is not None and denial.reason == "access-denied") == is_denied
+
+
+@pytest.mark.parametrize(("subject", "text"), [("path", "a"), ("header:", "a"), ("method", "~(")])
+def test_a_condition_of_another_kind_is_no_setting(subject: str, text: str) -> None:
+    with pytest.raises(ValueError, match=r"method|RE2"):
+        condition_of(subject, [text], is_required=True)
 
 
 @given(

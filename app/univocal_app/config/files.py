@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from glob import glob
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from univocal.http.errors import ConfigurationError, Objections
 from univocal_app.config.places import Place, line_of, path_of
-from univocal_app.config.values import MASK
+from univocal_app.config.values import MASK, SECRETS
 
 # How tomllib ends its messages: "(at line 2, column 10)" or "(at end of document)".
 _PLACE: Final = re.compile(r" \(at (?:line ([0-9]+), column ([0-9]+)|end of document)\)$")
@@ -104,9 +105,9 @@ def _hide(error: ConfigurationError, files: Files) -> None:
     for path, text in files.written.items():
         if all(one == other for one, other in zip(path, key, strict=False)):
             _replace(error, _at(files.settings, path), text)
-    for place in (number for number, part in enumerate(key) if part in {"set", "add"}):
-        if place and key[place - 1] in {"request", "response"}:
-            for value in _texts(_at(files.settings, key[: place + 2])):
+    for place, (table, part) in enumerate(pairwise(key)):
+        if part in SECRETS.get(str(table), ()):
+            for value in _texts(_at(files.settings, key[: place + 3])):
                 _replace(error, value, MASK)
 
 
@@ -139,10 +140,11 @@ def _at(settings: Any, path: Place) -> Any:
 
 
 def _texts(value: object) -> Iterator[str]:
-    if isinstance(value, dict):
-        yield from (each for each in value.values() if isinstance(each, str))
-    elif isinstance(value, str):
+    if isinstance(value, str):
         yield value
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _texts(each)
 
 
 def _table(file: Path, environ: Mapping[str, str]) -> tuple[dict[str, Any], dict[Place, str]]:

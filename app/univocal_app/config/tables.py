@@ -263,6 +263,8 @@ class AccessTable(Table):
     deny: list[values.Network] = []
     basic: str = ""
     rate: values.RateText = ""
+    refuse: values.Conditions = {}
+    require: values.Conditions = {}
     private: bool = False
     forward: values.AuthorizationUrl = ""
     forward_fields: list[values.ForwardedField] = []
@@ -423,8 +425,8 @@ def shown(configuration: Configuration) -> dict[str, Any]:
         holder[name] = text
     routes = [route for site in document["sites"] for route in site["routes"]]
     for table in (document, *document["sites"], *routes):
-        for fields in (table["request"], table["response"]):
-            for kind in ("set", "add"):
-                if kind in (fields or {}):
-                    fields[kind] = dict.fromkeys(fields[kind], values.MASK)
+        for kind, keys in values.SECRETS.items():
+            holder = table.get(kind) or {}
+            for key in keys & holder.keys():
+                holder[key] = dict.fromkeys(holder[key], values.MASK)
     return document

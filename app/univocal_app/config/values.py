@@ -14,7 +14,7 @@ from univocal.cache.rules import SettingError, seconds
 from univocal.http.authority import a_labels, parse_authority
 from univocal.http.field_edits import request_fault
 from univocal.http.upgrade import carries_http, is_protocol
-from univocal.judge.access import rate_of
+from univocal.judge.access import CONDITIONS, condition_of, rate_of
 from univocal.origin.addresses import ORIGIN_URLS, origin_url, unix_socket
 from univocal.origin.upkeep import statuses
 from univocal.store.address import directory_of
@@ -341,6 +341,21 @@ def rate_text(value: object) -> str:
     return str(value)
 
 
+def conditions(value: object) -> dict[str, list[str]]:
+    """The values of fields, cookies or the method, each a text or several, by what has them."""
+    if not isinstance(value, dict):
+        raise ValueError(f"a table by {CONDITIONS}")
+    made = {subject: [each] if isinstance(each, str) else each for subject, each in value.items()}
+    for subject, texts in made.items():
+        try:
+            if not (isinstance(texts, list) and texts and all(isinstance(each, str) for each in texts)):
+                raise ValueError('a value, "~" and an expression, or a list of these')
+            condition_of(subject, texts, is_required=True)
+        except ValueError as error:
+            raise SettingError(f".{subject}", value[subject], str(error)) from None
+    return made
+
+
 def request_id_field(value: object) -> str:
     """The name of the field that names requests; empty: they have no names."""
     if value == "" or (isinstance(value, str) and not request_fault(value, is_set=True)):
@@ -411,6 +426,8 @@ def masked(text: str) -> str:
 
 
 MASK: Final = "***"  # in the place of a value that is not shown
+# Tables whose values may be passwords, and the keys that hold them there.
+SECRETS: Final = {"request": {"set"}, "response": {"set", "add"}, "access": {"refuse", "require"}}
 WHOLE: Final = "whole"  # as the context of a dump: with the passwords
 
 
@@ -439,5 +456,6 @@ UpgradeName: TypeAlias = Annotated[str, PlainValidator(upgrade_name)]
 RequestId: TypeAlias = Annotated[str, PlainValidator(request_id_field)]
 AuthorizationUrl: TypeAlias = Annotated[str, PlainValidator(authorization_url)]
 ForwardedField: TypeAlias = Annotated[str, PlainValidator(forwarded_field)]
+Conditions: TypeAlias = Annotated[dict[str, list[str]], PlainValidator(conditions)]
 RateText: TypeAlias = Annotated[str, PlainValidator(rate_text)]
 Prefix: TypeAlias = Annotated[str, PlainValidator(prefix)]

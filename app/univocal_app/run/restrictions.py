@@ -20,7 +20,7 @@ from typing import Final
 
 from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.http.errors import ConfigurationError, Objections, RefusedError
-from univocal.judge.access import Restriction, rate_of
+from univocal.judge.access import Restriction, condition_of, rate_of
 from univocal.judge.forward_auth import ForwardAuth
 from univocal.judge.runtime import Runtime
 from univocal.judge.trust import networks
@@ -231,6 +231,11 @@ class _Reader:
         if own.limits and not (users or authority or (forward and table.forward_fields)):
             raise self.nameless(where, "limits", own.limits.rate, "basic` or `forward` with `forward_fields")
         rate = rate_of(table.rate) if table.rate else None
+        conditions = [
+            condition_of(subject, texts, is_required=is_required)
+            for is_required, each in ((False, table.refuse), (True, table.require))
+            for subject, texts in each.items()
+        ]
         return Restriction(
             name,
             networks(table.allow),
@@ -242,6 +247,7 @@ class _Reader:
             forward,
             rate_of(table.limits.rate) if table.limits else None,
             authority,
+            tuple(conditions),
         )
 
     def nameless(self, place: str, key: str, found: object, lacking: str) -> ConfigurationError:

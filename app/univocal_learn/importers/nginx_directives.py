@@ -125,7 +125,7 @@ HARMLESS_FILES: Final = re.compile(
 )
 
 # Directives that an `if` may hold and still let the request pass.
-_HARMLESS_IN_IF: Final = frozenset(
+HARMLESS_IN_IF: Final = frozenset(
     {"set", "break", "add_header", "access_log", "expires", "limit_rate", "more_set_headers"}
 )
 _TO_TLS: Final = re.compile(r"https?://(?:\$(?:host|http_host|server_name)|[\w.-]+)(?::\d+)?\$request_uri")
@@ -205,9 +205,9 @@ def closes(directive: Directive) -> bool:
 def _is_harmless_if(directive: Directive) -> bool:
     """Tell whether an `if` lets the request pass, moves a whole site, or answers OPTIONS."""
     block, condition = directive.block or [], " ".join(directive.arguments)
-    if all(each.name in _HARMLESS_IN_IF for each in block):
+    if all(each.name in HARMLESS_IN_IF for each in block):
         return True
-    rest = [each for each in block if each.name not in _HARMLESS_IN_IF]
+    rest = [each for each in block if each.name not in HARMLESS_IN_IF]
     if len(rest) != 1 or rest[0].name != "return" or not rest[0].arguments:
         return False
     if _OPTIONS.fullmatch(condition):

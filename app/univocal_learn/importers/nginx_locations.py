@@ -362,8 +362,8 @@ def _content(
         return None
     inner.note(tries[-1], "univocal has no files: all goes to the origin server of the named location")
     closers = [*closing(named, is_location=True), *(each for each in named if each.name == "rewrite")]
-    own = around.inside([*guards, *named], base=inner.base)
-    own = replace(own, settings=replace(own.settings, closing=(*inner.settings.closing, *closers)))
+    own = around.inside([*guards, *named], closers, base=inner.base)
+    own = replace(own, settings=own.settings.beside(inner.settings))
     found = _pass(_filled(after[-1], named, inner), "", own)
     return None if found is None else (replace(found[0], path=_spelled(path, inner.profile)), found[1])
 

@@ -18,6 +18,7 @@ from univocal.http.field_edits import names_clients, request_fault, response_fau
 from univocal_learn.importers.imported import Note, Table
 from univocal_learn.importers.networks import ALL, CLOSED, Net, closed_beside, common, without, written
 from univocal_learn.importers.nginx_caching import cache_table
+from univocal_learn.importers.nginx_conditions import Condition, condition
 from univocal_learn.importers.nginx_directives import closes, is_refusal
 from univocal_learn.importers.nginx_syntax import Directive, note, words_of
 from univocal_learn.importers.nginx_values import body_size, duration
@@ -34,6 +35,7 @@ _LISTS: Final = (
         "set_real_ip_from",
         "proxy_cookie_path",
         "auth_request_set",
+        "valid_referers",
     ),
 )
 # Directives of which the innermost counts.
@@ -50,6 +52,7 @@ _LAST: Final = (
     ),
     *("expires", "real_ip_header", "proxy_read_timeout", "proxy_connect_timeout", "proxy_ssl_verify"),
     *("proxy_ssl_trusted_certificate", "client_max_body_size"),
+    *("underscores_in_headers", "ignore_invalid_headers"),
 )
 
 _ZONE: Final = re.compile(r"zone=([^:]+)(?::.*)?")
@@ -105,6 +108,7 @@ class BlockSettings:
     last: Mapping[str, Directive] = field(default_factory=dict)
     codings: frozenset[str] = frozenset()
     closing: Sequence[Directive] = ()  # directives that may refuse, and have no equal
+    conditions: Mapping[int, Condition | None] = field(default_factory=dict)  # of these, by their identity
     believed: tuple[str, ...] = ()  # the trusted proxies of all sites
     authorities: Mapping[str, str] = field(default_factory=dict)  # URLs by the URIs of auth_request
     client_ca: str = ""  # the file of ssl_client_certificate, where clients have to show one
@@ -119,16 +123,30 @@ class BlockSettings:
             named.setdefault("deny" if each.name == "allow" else each.name, []).append(each)
         codings = {name: named[name][-1].arguments == ["on"] for name in _CODINGS if name in named}
         kept = self.codings - {name for name, is_on in codings.items() if not is_on}
-        return replace(
+        inner = replace(
             self,
             lists={**self.lists, **{name: named[name] for name in _LISTS if name in named}},
             last={**self.last, **{name: named[name][-1] for name in _LAST if name in named}},
             codings=kept | {name for name, is_on in codings.items() if is_on},
-            closing=(*self.closing, *(each for each in closing if not self.takes(each))),
+            closing=(*self.closing, *(each for each in closing if not self._asks_another(each))),
         )
+        are_one = inner.argument("underscores_in_headers") == "on"
+        if are_one or inner.argument("ignore_invalid_headers") == "off":
+            return inner  # "-" and "_" are one in the names of fields
+        referers = inner.listed("valid_referers")
+        conditions = {id(each): condition(each, referers) for each in closing}
+        return replace(inner, conditions={**self.conditions, **conditions})
+
+    def beside(self, other: BlockSettings) -> BlockSettings:
+        """These settings, with what closes by `other` ones, too."""
+        conditions = {**other.conditions, **self.conditions}
+        return replace(self, closing=(*other.closing, *self.closing), conditions=conditions)
 
     def takes(self, directive: Directive) -> bool:
-        """Tell whether a directive is an auth_request or ssl_verify_client with an equal."""
+        """Tell whether a directive is an auth_request, ssl_verify_client or a condition with an equal."""
+        return self._asks_another(directive) or self.conditions.get(id(directive)) is not None
+
+    def _asks_another(self, directive: Directive) -> bool:
         argument = (directive.arguments or [""])[0]
         return (directive.name == "auth_request" and argument in self.authorities) or (
             directive.name == "ssl_verify_client" and argument == "on" and bool(self.client_ca)
@@ -206,7 +224,7 @@ class BlockSettings:
         access = self.access(notes)
         codings = [coding for name, coding in _CODINGS.items() if name in self.codings]
         compress = {"compress": codings} if codings else {}
-        guarded = bool(self.client_ca or access.keys() - {"rate"})
+        guarded = bool(self.client_ca or access.keys() - {"rate", "refuse", "require"})
         tables = {
             "access": access,
             "request": _request(
@@ -230,7 +248,7 @@ class BlockSettings:
     def access(self, notes: list[Note]) -> Table:
         """The table `access`, of nobody where a rule has no equal."""
         access = dict(_networks(self.listed("deny"), notes))
-        closed = access == CLOSED or bool(self.closing)
+        closed = access == CLOSED or not self._add_conditions(access)
         if self.listed("deny") and self.trusted != self.believed:
             first = self.listed("deny")[0]
             text = "the client's address is what set_real_ip_from says, as univocal cannot, so closed"
@@ -263,6 +281,17 @@ class BlockSettings:
                 notes.append(note(each, "univocal counts by client alone, so closed", is_open_question=True))
                 is_limited = False
         return closed_beside(access) if closed or not is_limited else access
+
+    def _add_conditions(self, access: dict[str, Any]) -> bool:
+        """Add the conditions that refuse to `access`; False if one of what closes has no equal."""
+        conditions = [self.conditions.get(id(each)) for each in self.closing]
+        for key, subject, text in filter(None, conditions):
+            own = access.setdefault(key, {})
+            texts = own.setdefault(subject, [])
+            if key == "require" and texts not in ([], [text]):
+                return False  # each of two values is required, and a list has any
+            own[subject] = [*texts, text] if text not in texts else texts
+        return None not in conditions
 
     def _add_users(self, access: dict[str, Any], notes: list[Note]) -> bool:
         """Add the file of users to `access`; False if there is none that univocal can read."""

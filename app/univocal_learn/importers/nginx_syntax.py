@@ -15,7 +15,8 @@ _TOKEN: Final = re.compile(
     r"""|(?P<word>(?:\$\{|\\.|[^\s;{}\\])(?:\$\{\w*\}|\\.|[^\s;{\\])*)""",
     re.DOTALL,
 )
-_QUOTED: Final = re.compile(r"""\\(["'\\])""")
+_ESCAPED: Final = re.compile(r"""\\(["'\\trn])""")
+_LETTERS: Final = {"t": "\t", "r": "\r", "n": "\n"}  # that nginx has escapes for, in any word
 _DEEPEST: Final = 16
 # A block of Lua holds no directives: it ends with the brace that no string or comment of Lua has.
 _LUA: Final = "_by_lua_block"
@@ -127,8 +128,8 @@ def _word(token: re.Match[str], source: Source, line: int) -> str | None:
     double, single = token["double"], token["single"]
     if (double is not None and not token["closed"]) or (single is not None and not token["shut"]):
         raise source.error(line, "a quotation mark that nothing closes", "words of nginx's configuration")
-    quoted = double if double is not None else single
-    return token["word"] if quoted is None else _QUOTED.sub(r"\1", quoted)
+    word = next((each for each in (double, single, token["word"]) if each is not None), None)
+    return word and _ESCAPED.sub(lambda match: _LETTERS.get(match[1], match[1]), word)
 
 
 def _after_lua(source: Source, at: int, line: int) -> int:

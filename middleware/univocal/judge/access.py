@@ -1,4 +1,4 @@
-"""Access to a site or a route: by the client's network, its rate, a password, and another server's word.
+"""Access to a site or a route: by network, fields, method, rate, a password, and another server's word.
 
 Nothing here waits: a password that is not known yet is a `Challenge`, which somebody else verifies.
 """
@@ -9,7 +9,7 @@ import math
 import re
 from binascii import a2b_base64
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
@@ -17,6 +17,7 @@ from univocal.http.client_counts import client_name
 from univocal.http.messages import Fields, values
 from univocal.judge.forward_auth import ForwardAuth, Grant, Question
 from univocal.judge.trust import Networks, Peer, within
+from univocal.store.patterns import STEPS, compiled
 
 RATES: Final = 'requests and their time, such as "10/s", "100/m burst 20" or "1000/h"'
 MOST_CLIENTS: Final = 65_536  # whose rates are remembered: some 10 MB in one process
@@ -41,6 +42,64 @@ def rate_of(text: str) -> Rate:
         raise ValueError(RATES)
     count = int(match[1])
     return Rate(_SECONDS[match[2]] / count, int(match[3] or count))
+
+
+CONDITIONS: Final = '"method", "target", or such as "header:User-Agent" or "cookie:session"'
+_SUBJECT: Final = re.compile(r"method|target|(header|cookie):([!#$%&'*+.^_`|~0-9A-Za-z-]{1,256})")
+
+
+class RequestLine(NamedTuple):
+    """The method of a request, and its target as it came and in its canonical spelling."""
+
+    method: bytes = b"GET"
+    targets: tuple[bytes, ...] = (b"/",)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Values of a field, a cookie or the request line: requests with them have no access, or without them."""
+
+    kind: str  # method, target, header or cookie
+    name: bytes
+    tests: tuple[Callable[[bytes], bool], ...]
+    is_required: bool
+
+    def refuses(self, line: RequestLine, fields: Fields) -> bool:
+        """Tell whether a request has no access: each value of several counts, and a missing one is empty."""
+        met = [any(test(value) for test in self.tests) for value in self._values(line, fields)]
+        return not all(met) if self.is_required else any(met)
+
+    def _values(self, line: RequestLine, fields: Fields) -> Sequence[bytes]:
+        if self.kind == "method":
+            return [line.method]
+        if self.kind == "target":
+            return line.targets
+        if self.kind == "cookie":
+            pattern = rb"(?:^|[;,]) *%b *= *([^;]*)" % re.escape(self.name)
+            lines = values(fields, b"cookie")
+            return [each for line in lines for each in re.findall(pattern, line, re.IGNORECASE)] or [b""]
+        lines = values(fields, self.name)
+        # Whoever reads several lines takes the first, the last, or all of them as one.
+        return [*lines, b", ".join(lines)] if len(lines) > 1 else lines or [b""]
+
+
+def condition_of(subject: str, texts: Sequence[str], *, is_required: bool) -> Condition:
+    """The condition that any of `texts`, values or "~" and an expression, is a value. Raises ValueError."""
+    match = _SUBJECT.fullmatch(subject)
+    if match is None:
+        raise ValueError(CONDITIONS)
+    tests = tuple(_test(text, is_long_met=not is_required) for text in texts)
+    return Condition(match[1] or subject, (match[2] or "").lower().encode(), tests, is_required)
+
+
+def _test(text: str, *, is_long_met: bool) -> Callable[[bytes], bool]:
+    """The test of a value; one that is too long to be searched has no access either way."""
+    if not text.startswith("~"):
+        expected = text.encode()
+        return lambda value: value == expected
+    pattern = compiled(text[1:])
+    most = STEPS // pattern.steps
+    return lambda value: pattern.search(value) if len(value) <= most else is_long_met
 
 
 class Users(Protocol):
@@ -74,6 +133,7 @@ class Restriction:
     forward: ForwardAuth | None = None
     user_rate: Rate | None = None
     client_ca: bytes = b""  # the authority that issues the certificates of its clients; empty: none does
+    conditions: tuple[Condition, ...] = ()
 
 
 class Challenge(NamedTuple):
@@ -149,6 +209,7 @@ def judged(
     fields: Fields,
     rates: Rates,
     now: float,
+    line: RequestLine = RequestLine(),  # noqa: B008 - it does not change
 ) -> Denial | None:
     """Judge a request by every restriction that holds for it; None: it may go on.
 
@@ -158,7 +219,7 @@ def judged(
     if len({id(each.users) for each in restrictions if each.users is not None}) > 1:
         return Denial("crosses-route", [])
     for restriction in restrictions:
-        denial = verdict(restriction, peer, connection, fields, rates, now)
+        denial = verdict(restriction, peer, connection, fields, rates, now, line)
         if denial is not None and denial.challenge is None:
             return denial
         challenged = challenged or denial
@@ -166,7 +227,13 @@ def judged(
 
 
 def verdict(
-    restriction: Restriction, peer: Peer, connection: str | None, fields: Fields, rates: Rates, now: float
+    restriction: Restriction,
+    peer: Peer,
+    connection: str | None,
+    fields: Fields,
+    rates: Rates,
+    now: float,
+    line: RequestLine = RequestLine(),  # noqa: B008 - it does not change
 ) -> Denial | None:
     """Judge a request; None: it may go on. `connection` is the address of the client's connection.
 
@@ -180,6 +247,8 @@ def verdict(
             or (restriction.allow and not within(named, restriction.allow))
         ):
             return Denial("access-denied", [])
+    if any(each.refuses(line, fields) for each in restriction.conditions):
+        return Denial("access-denied", [])
     if restriction.rate is not None:
         # By the believed family, whatever other fields say: what they add is no second allowance.
         client = client_name(peer.client or connection)

@@ -24,7 +24,16 @@ from univocal.http.forward import end_to_end, take_affinity, times_here
 from univocal.http.framing import is_ambiguous
 from univocal.http.messages import NO_NAMES, Fields, Received, Request, Response
 from univocal.http.subclassing import mypyc_attr
-from univocal.judge.access import Denial, Entered, OwnRates, Rates, judged, paced_by_user, user_of
+from univocal.judge.access import (
+    Denial,
+    Entered,
+    OwnRates,
+    Rates,
+    RequestLine,
+    judged,
+    paced_by_user,
+    user_of,
+)
 from univocal.judge.failures import Failures
 from univocal.judge.forward_auth import Grant
 from univocal.judge.orders import PURGES, Order, derived, order_of
@@ -236,7 +245,8 @@ class Gate:
                 return Denial("certificate-required", [])
             user = certificate.subject
         if entered is None:
-            denial = judged(restrictions, peer, received.client, fields, self.rates, now)
+            line = RequestLine(received.method, (received.target, canonical.target))
+            denial = judged(restrictions, peer, received.client, fields, self.rates, now, line)
         if denial is not None:
             return denial
         if any(restriction.users is not None for restriction in restrictions):
