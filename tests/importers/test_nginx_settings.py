@@ -121,6 +121,7 @@ def test_conditions_with_an_equal_are_written(directives, expected):
         "access_by_lua_block { ngx.exit(403) }",
         "if ($arg_key != k) { return 403; }",
         "if ($http_host = k) { return 403; }",
+        "set $http_x_key k; if ($http_x_key = k) { return 403; }",
         "if ($http_x_key = $arg_key) { return 403; }",
         "if ($http_x_key ~ (?=k)) { return 403; }",
         "valid_referers none a.example; if ($invalid_referer) { return 403; }",

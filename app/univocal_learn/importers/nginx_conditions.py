@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from univocal.judge.access import condition_of
@@ -29,12 +29,26 @@ class Condition(NamedTuple):
     text: str
 
 
-def condition(directive: Directive, referers: Sequence[Directive] = ()) -> Condition | None:
+def assigned(block: Iterable[Directive]) -> Iterator[str]:
+    """The variables that directives of a block, or in it, give values to: these are no request's any more."""
+    for each in block:
+        if each.name in {"map", "geo", "split_clients"}:
+            yield from each.arguments[-1:]
+        elif "set" in each.name:
+            yield from each.arguments[:1]
+        yield from assigned(each.block or [])
+
+
+def condition(
+    directive: Directive, referers: Sequence[Directive] = (), known: Collection[str] = ()
+) -> Condition | None:
     """The condition by which an `if` or a limit_except refuses; None if there is none that univocal has.
 
-    `referers` are the valid_referers in force.
+    `referers` are the valid_referers in force, `known` variables have values of the file's own.
     """
-    found = _of_methods(directive) if directive.name == "limit_except" else _of_an_if(directive, referers)
+    found = (
+        _of_methods(directive) if directive.name == "limit_except" else _of_an_if(directive, referers, known)
+    )
     if found is None:
         return None
     try:
@@ -51,7 +65,9 @@ def _of_methods(directive: Directive) -> Condition | None:
     return Condition("require", "method", f"~^(?:{'|'.join(sorted(methods))})$")
 
 
-def _of_an_if(directive: Directive, referers: Sequence[Directive]) -> Condition | None:
+def _of_an_if(
+    directive: Directive, referers: Sequence[Directive], known: Collection[str]
+) -> Condition | None:
     rest = [each for each in directive.block or [] if each.name not in HARMLESS_IN_IF]
     if directive.name != "if" or not rest or not all(map(is_refusal, rest)):
         return None
@@ -60,7 +76,7 @@ def _of_an_if(directive: Directive, referers: Sequence[Directive]) -> Condition 
         return _of_referers([word for each in referers for word in each.arguments])
     matched = _VARIABLE.fullmatch(variable)
     text = _text(*operation) if len(operation) in {0, 2} else None
-    if matched is None or text is None:
+    if matched is None or text is None or variable in known:
         return None
     kind, name, line = matched.groups()
     subject = "target" if (line or "").lower() == "request_uri" else "method"

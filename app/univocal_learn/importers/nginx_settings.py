@@ -18,7 +18,7 @@ from univocal.http.field_edits import names_clients, request_fault, response_fau
 from univocal_learn.importers.imported import Note, Table
 from univocal_learn.importers.networks import ALL, CLOSED, Net, closed_beside, common, without, written
 from univocal_learn.importers.nginx_caching import cache_table
-from univocal_learn.importers.nginx_conditions import Condition, condition
+from univocal_learn.importers.nginx_conditions import Condition, assigned, condition
 from univocal_learn.importers.nginx_directives import closes, is_refusal
 from univocal_learn.importers.nginx_syntax import Directive, note, words_of
 from univocal_learn.importers.nginx_values import body_size, duration
@@ -109,6 +109,7 @@ class BlockSettings:
     codings: frozenset[str] = frozenset()
     closing: Sequence[Directive] = ()  # directives that may refuse, and have no equal
     conditions: Mapping[int, Condition | None] = field(default_factory=dict)  # of these, by their identity
+    assigned: frozenset[str] = frozenset()  # variables with values of the file's own
     believed: tuple[str, ...] = ()  # the trusted proxies of all sites
     authorities: Mapping[str, str] = field(default_factory=dict)  # URLs by the URIs of auth_request
     client_ca: str = ""  # the file of ssl_client_certificate, where clients have to show one
@@ -134,8 +135,9 @@ class BlockSettings:
         if are_one or inner.argument("ignore_invalid_headers") == "off":
             return inner  # "-" and "_" are one in the names of fields
         referers = inner.listed("valid_referers")
-        conditions = {id(each): condition(each, referers) for each in closing}
-        return replace(inner, conditions={**self.conditions, **conditions})
+        known = self.assigned | {*assigned(block)}
+        conditions = {id(each): condition(each, referers, known) for each in closing}
+        return replace(inner, conditions={**self.conditions, **conditions}, assigned=known)
 
     def beside(self, other: BlockSettings) -> BlockSettings:
         """These settings, with what closes by `other` ones, too."""
