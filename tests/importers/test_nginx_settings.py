@@ -52,9 +52,7 @@ def site(directives, locations="location / { proxy_pass http://127.0.0.1:1; }"):
 
 
 NO_PAGE = ".{0,10}$|[^h]|h[^t]|ht[^t]|htt[^p]|http[^s:]|https[^:]|https?:[^/]|https?:/[^/]"
-REFERERS = {
-    "require": {"header:Referer": [rf"~(?i)^(?:{NO_PAGE}|https?://(?:[^/:]+\.a\.example)(?:[/:]|$))"]}
-}
+REFERERS = {"require": {"header:Referer": [rf"~(?i)^(?:{NO_PAGE}|https?://[^/:]+\.a\.example(?:[/:]|$))"]}}
 
 
 @pytest.mark.parametrize(
@@ -105,6 +103,23 @@ def test_conditions_with_an_equal_are_written(directives, expected):
         assert access(result, b"/x") == expected
         assert not any(note.is_open_question for note in result.notes)
         assert access(imported(f"underscores_in_headers on; {text}"), b"/x") == CLOSED
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ("default 0; ~*bot 1; a.b 1;", {"refuse": {"header:user-agent": ["~(?i)bot", r"~(?i)^a\.b$"]}}),
+        ("~curl 1;", {"refuse": {"header:user-agent": ["~curl"]}}),
+        ("default 1; good 0;", {"require": {"header:user-agent": ["~(?i)^good$"]}}),
+        ("default 0; good 0; ~o 1;", CLOSED),
+        ("default $x; ~o 1;", CLOSED),
+        ("include bots.map;", CLOSED),
+    ],
+)
+def test_a_map_of_a_field_is_a_condition(rows, expected):
+    bots = f"map $http_user_agent $bad {{ {rows} }}"
+    assert access(imported(bots + site("if ($bad) { return 403; }")), b"/x") == expected
+    assert access(imported(bots * 2 + site("if ($bad) { return 403; }")), b"/x") == CLOSED
 
 
 @pytest.mark.parametrize(
@@ -169,7 +184,12 @@ def test_directives_that_guard_nothing_close_nothing(directive):
         ("location = /50x.html { internal; root /srv; }", [b"/50x.html"], [b"/"]),
         ("location ~ ^/hidden/.*[.]php$ { deny all; }", [b"/hidden/a.php"], [b"/a.php", b"/hidden/a"]),
         ("location ~* ^/hidden/ { deny all; }", [b"/HIDDEN/a", b"/hidden/a"], [b"/"]),
-        ("location ~ ^/hidden/(?!a) { deny all; }", [b"/hidden/b", b"/hidden/a"], [b"/"]),
+        (
+            "location ~ /\\.(?!well-known\\/).* { deny all; }",
+            [b"/.env", b"/a/.w"],
+            [b"/.well-known/a", b"/a"],
+        ),
+        ("location ~ ^/hidden/(?!a)b { deny all; }", [b"/hidden/b", b"/hidden/a"], [b"/"]),
         ("location ~ ^/priv/(?=x)|^/secret/ { deny all; }", [b"/priv/x", b"/secret/x"], [b"/"]),
         ("location ~ (?=x) { deny all; }", [b"/x", b"/"], []),
         ("location ~ /[.]ht { deny all; }", [b"/.htaccess", b"/a/.ht"], [b"/a/"]),

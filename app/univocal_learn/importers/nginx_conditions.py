@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from univocal.judge.access import condition_of
@@ -21,38 +22,43 @@ _NO_PAGE: Final = ".{0,10}$|[^h]|h[^t]|ht[^t]|htt[^p]|http[^s:]|https[^:]|https?
 _TRUE: Final = "^(?:[^0]|0.)"
 
 
+_NONE: Final[Mapping[str, Directive]] = MappingProxyType({})
+
+
 class Condition(NamedTuple):
     """An entry of a table of conditions: its key there is `refuse` or `require`."""
 
     key: str
     subject: str
-    text: str
+    texts: tuple[str, ...]
 
 
-def assigned(block: Iterable[Directive]) -> Iterator[str]:
+def assigned(block: Iterable[Directive]) -> Iterator[tuple[str, Directive]]:
     """The variables that directives of a block, or in it, give values to: these are no request's any more."""
     for each in block:
         if each.name in {"map", "geo", "split_clients"}:
-            yield from each.arguments[-1:]
-        elif "set" in each.name:
-            yield from each.arguments[:1]
+            yield from ((name, each) for name in each.arguments[-1:])
+            continue
+        if "set" in each.name:
+            yield from ((name, each) for name in each.arguments[:1])
         yield from assigned(each.block or [])
 
 
 def condition(
-    directive: Directive, referers: Sequence[Directive] = (), known: Collection[str] = ()
+    directive: Directive,
+    referers: Sequence[Directive] = (),
+    given: Mapping[str, Directive] = _NONE,
 ) -> Condition | None:
     """The condition by which an `if` or a limit_except refuses; None if there is none that univocal has.
 
-    `referers` are the valid_referers in force, `known` variables have values of the file's own.
+    `referers` are the valid_referers in force, `given` the variables that the file gives values to.
     """
-    found = (
-        _of_methods(directive) if directive.name == "limit_except" else _of_an_if(directive, referers, known)
-    )
+    is_of_methods = directive.name == "limit_except"
+    found = _of_methods(directive) if is_of_methods else _of_an_if(directive, referers, given)
     if found is None:
         return None
     try:
-        condition_of(found.subject, [found.text], is_required=True)
+        condition_of(found.subject, found.texts, is_required=True)
     except ValueError:
         return None
     return found
@@ -62,30 +68,58 @@ def _of_methods(directive: Directive) -> Condition | None:
     if [(each.name, each.arguments) for each in directive.block or []] != [("deny", ["all"])]:
         return None
     methods = {*directive.arguments, *(["HEAD"] if "GET" in directive.arguments else [])}
-    return Condition("require", "method", f"~^(?:{'|'.join(sorted(methods))})$")
+    return Condition("require", "method", (f"~^(?:{'|'.join(sorted(methods))})$",))
 
 
 def _of_an_if(
-    directive: Directive, referers: Sequence[Directive], known: Collection[str]
+    directive: Directive, referers: Sequence[Directive], given: Mapping[str, Directive]
 ) -> Condition | None:
     rest = [each for each in directive.block or [] if each.name not in HARMLESS_IN_IF]
     if directive.name != "if" or not rest or not all(map(is_refusal, rest)):
         return None
     variable, *operation = _words(directive.arguments)
-    if variable == "$invalid_referer" and not operation:
+    if not operation and variable == "$invalid_referer":
         return _of_referers([word for each in referers for word in each.arguments])
+    if not operation and variable in given and given[variable].name == "map":
+        return _of_map(given[variable], given)
+    subject, text = _subject(variable, given), _text(*operation) if len(operation) in {0, 2} else None
+    if not subject or text is None:
+        return None
+    return Condition("require" if operation and operation[0].startswith("!") else "refuse", subject, (text,))
+
+
+def _subject(variable: str, given: Mapping[str, Directive]) -> str:
+    """The name that univocal has for a variable; empty where it has none."""
     matched = _VARIABLE.fullmatch(variable)
-    text = _text(*operation) if len(operation) in {0, 2} else None
-    if matched is None or text is None or variable in known:
+    if matched is None or variable in given:
+        return ""
+    kind, name, line = ((each or "").lower() for each in matched.groups())
+    if line:
+        return "target" if line == "request_uri" else "method"
+    subject = f"header:{name.replace('_', '-')}" if kind == "http" else f"cookie:{name}"
+    return "" if subject.startswith(_OWN) else subject
+
+
+def _of_map(directive: Directive, given: Mapping[str, Directive]) -> Condition | None:
+    """The condition that a map's variable is true, where nothing but its default is false, or true."""
+    rows = [(each.name, each.arguments) for each in directive.block or []]
+    values = {key: arguments[0] for key, arguments in rows if len(arguments) == 1 and "$" not in arguments[0]}
+    subject, is_whole = _subject(directive.arguments[0], given), len(values) == len(rows)
+    is_true = {key: value not in {"", "0"} for key, value in values.items()}
+    default = is_true.pop("default", False)
+    texts = tuple(_key_text(key) for key in is_true)
+    if not (subject and is_whole and texts and all(texts)) or default in is_true.values():
         return None
-    kind, name, line = matched.groups()
-    subject = "target" if (line or "").lower() == "request_uri" else "method"
-    if kind:
-        name = name.replace("_", "-") if kind.lower() == "http" else name
-        subject = f"{'header' if kind.lower() == 'http' else 'cookie'}:{name}"
-    if subject.lower().startswith(_OWN):
-        return None
-    return Condition("require" if operation and operation[0].startswith("!") else "refuse", subject, text)
+    return Condition("require" if default else "refuse", subject, texts)
+
+
+def _key_text(key: str) -> str:
+    """The value or expression of a map's key, which ignores case; empty where univocal has no equal."""
+    if key.startswith("~"):
+        return expression(key[1:].removeprefix("*"), ignores_case=key.startswith("~*"))
+    if key == "include" or key.startswith("\\"):
+        return ""
+    return f"~(?i)^{re.escape(key)}$"
 
 
 def _of_referers(words: Sequence[str]) -> Condition | None:
@@ -94,9 +128,8 @@ def _of_referers(words: Sequence[str]) -> Condition | None:
     if not {"none", "blocked"} <= {*words} or not all(map(_HOST.fullmatch, names)):
         return None
     hosts = [f"[^/:]+{re.escape(name[1:])}" if name[0] == "*" else re.escape(name) for name in names]
-    return Condition(
-        "require", "header:Referer", f"~(?i)^(?:{_NO_PAGE}|https?://(?:{'|'.join(hosts)})(?:[/:]|$))"
-    )
+    pages = "|".join([_NO_PAGE, *(f"https?://{host}(?:[/:]|$)" for host in hosts)])
+    return Condition("require", "header:Referer", (f"~(?i)^(?:{pages})",))
 
 
 def _words(arguments: list[str]) -> list[str]:

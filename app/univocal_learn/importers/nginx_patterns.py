@@ -10,15 +10,26 @@ _SPECIAL: Final = frozenset("^$.[]()*+?{}|")
 _MANY: Final = frozenset("*?{")
 # Parts that RE2 lacks, or means otherwise: looking around, going back, possessive and atomic parts.
 _FOREIGN: Final = re.compile(r"\(\?(?:[=!>#|&R]|<[=!])|\\[1-9gkGKRXZhHvV]|[+*?}]\+|\(\?'|\(\*")
+# Looking for what does not follow, where nothing else does: `/\.(?!well-known)` is in many files.
+_NOT_NEXT: Final = re.compile(r"\(\?!((?:[\w-]|\\?/)+)\)(?:\.\*\$?)?\Z", re.ASCII)
 _NAMED: Final = re.compile(r"\(\?<(\w+)>")
 
 
 def expression(text: str, *, ignores_case: bool) -> str:
     """The path of a route for what an expression matches, "~…"; empty where RE2 has no equal."""
+    text = _NOT_NEXT.sub(lambda match: _otherwise(match[1].replace("\\", "")), text)
     if _FOREIGN.search(text) or not text.isascii() or not text.isprintable():
         return ""
     named = _NAMED.sub(r"(?P<\1>", text)
     return f"~{'(?i)' if ignores_case else ''}{named}"
+
+
+def _otherwise(word: str) -> str:
+    """An expression for all that does not begin with a word."""
+    other = ""
+    for letter in reversed(word):
+        other = f"(?:$|[^{letter}]{f'|{letter}{other}' if other else ''})"
+    return other
 
 
 def covers(text: str, *, ignores_case: bool) -> list[str]:

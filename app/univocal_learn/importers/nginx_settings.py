@@ -87,6 +87,9 @@ _VARIABLE: Final = re.compile(rf"\$(?:({'|'.join(_NAMES)})\b|\{{({'|'.join(_NAME
 _NAME_IN_BRACES: Final = re.compile(r"\{[a-z_]+\}")
 
 
+_SEVERAL: Final = Directive("set", [], 0)  # of a variable that more than one directive gives a value to
+
+
 @dataclass(frozen=True, slots=True)
 class Zones:
     """The zones of limit_req_zone and limit_conn_zone that count by client, and those by user.
@@ -109,7 +112,7 @@ class BlockSettings:
     codings: frozenset[str] = frozenset()
     closing: Sequence[Directive] = ()  # directives that may refuse, and have no equal
     conditions: Mapping[int, Condition | None] = field(default_factory=dict)  # of these, by their identity
-    assigned: frozenset[str] = frozenset()  # variables with values of the file's own
+    given: Mapping[str, Directive] = field(default_factory=dict)  # variables with values of the file's own
     believed: tuple[str, ...] = ()  # the trusted proxies of all sites
     authorities: Mapping[str, str] = field(default_factory=dict)  # URLs by the URIs of auth_request
     client_ca: str = ""  # the file of ssl_client_certificate, where clients have to show one
@@ -135,9 +138,11 @@ class BlockSettings:
         if are_one or inner.argument("ignore_invalid_headers") == "off":
             return inner  # "-" and "_" are one in the names of fields
         referers = inner.listed("valid_referers")
-        known = self.assigned | {*assigned(block)}
-        conditions = {id(each): condition(each, referers, known) for each in closing}
-        return replace(inner, conditions={**self.conditions, **conditions}, assigned=known)
+        given = dict(self.given)
+        for name, each in assigned(block):
+            given[name] = each if given.get(name, each) is each else _SEVERAL
+        conditions = {id(each): condition(each, referers, given) for each in closing}
+        return replace(inner, conditions={**self.conditions, **conditions}, given=given)
 
     def beside(self, other: BlockSettings) -> BlockSettings:
         """These settings, with what closes by `other` ones, too."""
@@ -287,12 +292,12 @@ class BlockSettings:
     def _add_conditions(self, access: dict[str, Any]) -> bool:
         """Add the conditions that refuse to `access`; False if one of what closes has no equal."""
         conditions = [self.conditions.get(id(each)) for each in self.closing]
-        for key, subject, text in filter(None, conditions):
+        for key, subject, texts in filter(None, conditions):
             own = access.setdefault(key, {})
-            texts = own.setdefault(subject, [])
-            if key == "require" and texts not in ([], [text]):
-                return False  # each of two values is required, and a list has any
-            own[subject] = [*texts, text] if text not in texts else texts
+            before = own.get(subject, [])
+            if key == "require" and before not in ([], [*texts]):
+                return False  # one of each list is required, and here there is one list
+            own[subject] = list(dict.fromkeys([*before, *texts]))
         return None not in conditions
 
     def _add_users(self, access: dict[str, Any], notes: list[Note]) -> bool:
