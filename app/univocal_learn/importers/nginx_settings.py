@@ -255,7 +255,7 @@ class BlockSettings:
     def access(self, notes: list[Note]) -> Table:
         """The table `access`, of nobody where a rule has no equal."""
         access = dict(_networks(self.listed("deny"), notes))
-        closed = access == CLOSED or not self._add_conditions(access)
+        closed = access == CLOSED or not self._add_conditions(access, notes)
         if self.listed("deny") and self.trusted != self.believed:
             first = self.listed("deny")[0]
             text = "the client's address is what set_real_ip_from says, as univocal cannot, so closed"
@@ -289,16 +289,24 @@ class BlockSettings:
                 is_limited = False
         return closed_beside(access) if closed or not is_limited else access
 
-    def _add_conditions(self, access: dict[str, Any]) -> bool:
+    def _add_conditions(self, access: dict[str, Any], notes: list[Note]) -> bool:
         """Add the conditions that refuse to `access`; False if one of what closes has no equal."""
-        conditions = [self.conditions.get(id(each)) for each in self.closing]
-        for key, subject, texts in filter(None, conditions):
+        is_whole = True
+        for each in self.closing:
+            found = self.conditions.get(id(each))
+            if found is None:
+                is_whole = False
+                continue
+            key, subject, texts = found
             own = access.setdefault(key, {})
             before = own.get(subject, [])
             if key == "require" and before not in ([], [*texts]):
-                return False  # one of each list is required, and here there is one list
-            own[subject] = list(dict.fromkeys([*before, *texts]))
-        return None not in conditions
+                text = f"univocal requires one list of values of {subject}, so closed"
+                notes.append(note(each, text, is_open_question=True))
+                is_whole = False
+            else:
+                own[subject] = list(dict.fromkeys([*before, *texts]))
+        return is_whole
 
     def _add_users(self, access: dict[str, Any], notes: list[Note]) -> bool:
         """Add the file of users to `access`; False if there is none that univocal can read."""
