@@ -331,7 +331,7 @@ class _Sites:
             is_guarded = True
         own = _guarded(mapped, is_taken=is_taken) if is_guarded else _unguarded(mapped)
         others = [each for each in first if _host(each) != _host(rule) and not _path(mapped.path, each)]
-        beside = [Mapped(_path_of(each), None, "canonical", rule.line, is_closed=True) for each in others]
+        beside = [Mapped(_path_of(each), rule.line, is_closed=True) for each in others]
         own += [closed for each in beside for closed in _guarded(each, is_taken=False)]
         self.routes.setdefault(host, (rule.line, []))[1].extend(own)
         self.schemes.setdefault(host, set()).add(_place(rule)[0])
@@ -421,7 +421,7 @@ def _left_out(rule: _Rule, writer: SiteWriter) -> tuple[str, Mapped] | None:
         return None
     text = f"{rule.name}: left out, so univocal refuses these requests (403)"
     writer.notes.append(Note(rule.line, text, is_open_question=True))
-    return target.authority.decode(), Mapped(target.rest.decode() or "/", None, "canonical", rule.line)
+    return target.authority.decode(), Mapped(target.rest.decode() or "/", rule.line)
 
 
 def _hosts_are_lost(rule: _Rule) -> bool:
@@ -481,7 +481,7 @@ def _mapping(rule: _Rule, notes: list[Note]) -> tuple[str, Mapped] | None:
         if substituted is None:
             return None
         host, replacement = substituted
-    return host, Mapped(target.rest.decode() or "/", replacement, "canonical", rule.line)
+    return host, Mapped(target.rest.decode() or "/", rule.line, replacement)
 
 
 def _of_pattern(pattern: str, rule: _Rule, to: Absolute, notes: list[Note]) -> tuple[str, str] | None:

@@ -178,9 +178,9 @@ class _Import:
         around = replace(everywhere, settings=settings)
         reading = replace(around.inside(block, closing(block), host=server.host), named=named)
         read_server(block, reading)
-        routes = [route for route, _ in reading.routes]
+        routes = reading.routes
         if any(each.name == "return" for each in block):
-            routes = [Mapped("/", None, "canonical", server.line, is_closed=True)]
+            routes = [Mapped("/", server.line, is_closed=True)]
         if not any(route.is_stored for route in routes):
             routes = [route for route in routes if not (route.is_implied and route.is_apart)]
         hosts, is_default = self._hosts(server, owners, moving)
@@ -206,11 +206,11 @@ class _Import:
         return name
 
     def _origin_host(self, server: Server, reading: LocationReading) -> str:
-        forwarding = [(route, host) for route, host in reading.routes if route.is_forwarded]
-        hosts = [host for _, host in sorted(forwarding, key=lambda pair: pair[0].path != "/")]
+        forwarding = [route for route in reading.routes if route.is_forwarded]
+        hosts = [route.host for route in sorted(forwarding, key=lambda route: route.path != "/")]
         meant = {host: _HOSTS.get(host, host) for host in hosts}
         for other in [host for host in meant if meant[host] != meant[hosts[0]]]:
-            where = ", ".join(route.path for route, host in forwarding if host == other)
+            where = ", ".join(route.path for route in forwarding if route.host == other)
             self._notes.append(
                 Note(
                     server.line,

@@ -72,7 +72,7 @@ class LocationReading:
     settings: BlockSettings
     named: Mapping[str, Directive] = field(default_factory=dict)  # locations by their names
     base: str = "/"  # the location that this is in
-    routes: list[tuple[Mapped, str]] = field(default_factory=list)
+    routes: list[Mapped] = field(default_factory=list)
     has_expressions: bool = False  # that go before prefixes, and forward
     constants: Mapping[str, str] = field(default_factory=dict)  # the server's variables of fixed values
 
@@ -87,10 +87,6 @@ class LocationReading:
             base=base or self.base,
             routes=self.routes if base else [],
         )
-
-    def add(self, mapped: Mapped, host: str = "") -> None:
-        """Have a route."""
-        self.routes.append((mapped, host or self.host))
 
     @property
     def own_access(self) -> Table | None:
@@ -109,7 +105,7 @@ class LocationReading:
         """The route of requests that nginx answers by itself: without a guard of all that it matches."""
         access = self.own_access
         tables = {"access": access} if access else {}
-        return Mapped(path, NOWHERE, "canonical", line, tables=tables, is_nowhere=True)
+        return Mapped(path, line, NOWHERE, tables=tables, is_nowhere=True)
 
     def close(
         self, path: str, line: int, *, is_implied: bool = False, is_final: bool = False, star: str = ""
@@ -117,11 +113,11 @@ class LocationReading:
         """Have no route at a path that forwards; with a `star`, at all that begin so."""
         literal, star = literal_beginning(path, star)
         spelled = _spelled(literal, self.profile) + star
-        route = Mapped(spelled, None, "canonical", line, is_closed=True)
+        route = Mapped(spelled, line, is_closed=True)
         if self.is_nowhere:
             # A guard would hold for what expressions match, too.
             route = replace(self.nowhere(spelled, line), is_final=is_final)
-        self.add(replace(route, is_implied=is_implied))
+        self.routes.append(replace(route, is_implied=is_implied))
 
     def close_expression(self, text: str, line: int, *, ignores_case: bool, is_nowhere: bool = False) -> None:
         """Refuse all that an expression matches: by the expression, or by what its matches begin with.
@@ -134,14 +130,14 @@ class LocationReading:
             begin = each if each.startswith(self.base) else self.base
             spelled = _spelled(begin.rstrip("*"), self.profile)
             path = spelled if spelled.endswith("/") else f"{spelled}*"
-            instead.append(Mapped(path, None, "canonical", line, is_closed=True, holds_below=True))
+            instead.append(Mapped(path, line, is_closed=True, holds_below=True))
         if pattern and is_nowhere:
-            self.add(replace(self.nowhere(pattern, line), instead=tuple(instead), kind=_KINDS["~"]))
+            self.routes.append(replace(self.nowhere(pattern, line), instead=tuple(instead), kind=_KINDS["~"]))
         elif pattern:
-            self.add(Mapped(pattern, None, "canonical", line, is_closed=True, instead=tuple(instead)))
+            self.routes.append(Mapped(pattern, line, is_closed=True, instead=tuple(instead)))
         else:
             for mapped in instead:
-                self.add(mapped)
+                self.routes.append(mapped)
 
     def note(self, directive: Directive, text: str, *, is_open_question: bool = False) -> None:
         """Say of a directive that it is not taken over, and why."""
@@ -200,7 +196,7 @@ def read_server(block: list[Directive], reading: LocationReading) -> None:
         elif directive.name == "proxy_pass":
             mapped = _pass(directive, "/", reading)
             if mapped is not None:
-                reading.add(*mapped)
+                reading.routes.append(mapped)
         elif directive.name not in TAKEN and not reading.settings.takes(directive):
             reading.notes.append(left_out(directive, is_closing=id(directive) in closers))
     _close_rewritten(block, reading)
@@ -226,9 +222,9 @@ def _rewrite(directive: Directive, reading: LocationReading) -> None:
 def _close_rewritten(block: list[Directive], reading: LocationReading) -> None:
     """Close the routes of one path that a server's rewrites match: these come before every location."""
     texts = [(each.arguments or [""])[0] for each in block if each.name == "rewrite"]
-    for number, (mapped, host) in enumerate(reading.routes):
+    for number, mapped in enumerate(reading.routes):
         if mapped.path.startswith("=") and any(_matches(text, mapped.path[1:]) for text in texts):
-            reading.routes[number] = (mapped.guarded(), host)
+            reading.routes[number] = mapped.guarded()
 
 
 def _matches(text: str, path: str) -> bool:
@@ -316,14 +312,12 @@ def _say_rest(
             reading.notes.append(left_out(directive, is_closing=is_closing))
 
 
-def _redirected(
-    location: Directive, path: str, inner: LocationReading, redirect: Table
-) -> tuple[Mapped, str] | None:
+def _redirected(location: Directive, path: str, inner: LocationReading, redirect: Table) -> Mapped | None:
     """The route of a location that redirects: its answers are not stored, and have no other settings."""
     access = inner.settings.access(inner.notes)
     tables = {"access": access} if access else {}
     spelled = _spelled(path, inner.profile) if path.startswith("/") else path
-    return Mapped(spelled, None, "canonical", location.line, tables=tables, redirect=redirect), inner.host
+    return Mapped(spelled, location.line, tables=tables, redirect=redirect)
 
 
 def _kind(modifier: str) -> str:
@@ -342,7 +336,7 @@ def _is_below(rewrite: Directive, path: str) -> bool:
 
 def _content(
     location: Directive, path: str, inner: LocationReading, around: LocationReading
-) -> tuple[Mapped, str] | None:
+) -> Mapped | None:
     """The route of what answers a location's requests; None where univocal has none.
 
     A named location has the guards of the one that leads to it, and what is in force `around` both.
@@ -365,7 +359,7 @@ def _content(
     own = around.inside([*guards, *named], closers, base=inner.base)
     own = replace(own, settings=own.settings.beside(inner.settings))
     found = _pass(_filled(after[-1], named, inner), "", own)
-    return None if found is None else (replace(found[0], path=_spelled(path, inner.profile)), found[1])
+    return None if found is None else replace(found, path=_spelled(path, inner.profile))
 
 
 def constants_of(block: list[Directive], around: Mapping[str, str]) -> dict[str, str]:
@@ -431,7 +425,7 @@ def _is_stripped(directive: Directive, block: list[Directive], path: str) -> boo
 def _prefix(
     location: Directive,
     path: str,
-    mapped: tuple[Mapped, str] | None,
+    mapped: Mapped | None,
     inner: LocationReading,
     *,
     is_final: bool,
@@ -453,11 +447,11 @@ def _prefix(
         _note_closed(location, inner, 502 if inner.is_nowhere else 403)
         inner.close(path, location.line, is_final=is_final)
     else:
-        route = replace(mapped[0], is_final=is_final)
+        route = replace(mapped, is_final=is_final)
         if is_guarded and inner.has_expressions and not is_final:
             inner.note(location, "its guards hold for what expressions match below it, too; not so in nginx")
         has_ends = not (path.endswith("/") or _has_path(_first(route.upstream)))
-        inner.add(replace(route, path=f"{route.path}*") if has_ends else route, mapped[1])
+        inner.routes.append(replace(route, path=f"{route.path}*") if has_ends else route)
     _ends(location, path, mapped, inner, is_guarded=is_guarded)
 
 
@@ -473,7 +467,7 @@ def _note_closed(location: Directive, inner: LocationReading, status: int = 403)
 def _ends(
     location: Directive,
     path: str,
-    mapped: tuple[Mapped, str] | None,
+    mapped: Mapped | None,
     inner: LocationReading,
     *,
     is_guarded: bool,
@@ -485,20 +479,17 @@ def _ends(
         # Elsewhere nginx leaves the path without the slash to another location.
         if is_guarded and any(each.name.endswith("_pass") for each in location.block or []):
             inner.close(path[:-1], location.line, is_implied=True)
-        elif mapped is not None and not mapped[0].redirect:
+        elif mapped is not None and not mapped.redirect:
             # The last slash of a path is one of its readings, so what holds for one holds for both.
-            tables = {key: table for key, table in mapped[0].tables.items() if key in {"access", "cache"}}
-            own = Mapped(
-                f"={_spelled(path[:-1], inner.profile)}", None, "canonical", location.line, tables=tables
-            )
-            inner.add(replace(own, is_implied=True, redirect={"redirect": f"{path}{{query}}"}))
+            tables = {key: table for key, table in mapped.tables.items() if key in {"access", "cache"}}
+            own = Mapped(f"={_spelled(path[:-1], inner.profile)}", location.line, tables=tables)
+            inner.routes.append(replace(own, is_implied=True, redirect={"redirect": f"{path}{{query}}"}))
         return
     if mapped is None:
         inner.close(path, location.line, is_implied=True, star="*")
-    elif _has_path(_first(mapped[0].upstream)):
-        route, host = mapped
-        beside = replace(route, path=f"{route.path}*", is_implied=True, is_apart=not is_guarded)
-        inner.add(beside.closed(), host)
+    elif _has_path(_first(mapped.upstream)):
+        beside = replace(mapped, path=f"{mapped.path}*", is_implied=True, is_apart=not is_guarded)
+        inner.routes.append(beside.closed())
         text = f"is of {path}x, too, in nginx; an upstream with a path is for whole segments"
         inner.note(location, f"{text}, so {path}x is refused" if is_guarded else text)
 
@@ -508,7 +499,7 @@ def _first(setting: Setting | None) -> str:
     return str(first["url"]) if isinstance(first, dict) else first or ""
 
 
-def _exact(location: Directive, path: str, mapped: tuple[Mapped, str] | None, inner: LocationReading) -> None:
+def _exact(location: Directive, path: str, mapped: Mapped | None, inner: LocationReading) -> None:
     """The route of one path; where univocal has none, a guarded one closes all below it."""
     spelled = _spelled(path, inner.profile)
     is_guarded = mapped is None or inner.settings.is_guarded
@@ -518,22 +509,19 @@ def _exact(location: Directive, path: str, mapped: tuple[Mapped, str] | None, in
             _note_closed(location, inner)
             inner.close(literal + star, location.line)
         return
-    closed = Mapped(literal + star, None, "canonical", location.line, is_closed=True)
+    closed = Mapped(literal + star, location.line, is_closed=True)
     if mapped is None:
         own = replace(closed, path=f"={spelled}", is_closed=True)
         _note_closed(location, inner)
     else:
-        own = replace(mapped[0], path=f"={spelled}")
-    inner.add(
-        replace(own, instead=(closed,) if is_guarded else (), is_apart=True, kind="one path"),
-        mapped[1] if mapped else "",
-    )
+        own = replace(mapped, path=f"={spelled}")
+    inner.routes.append(replace(own, instead=(closed,) if is_guarded else (), is_apart=True, kind="one path"))
 
 
 def _expression(
     location: Directive,
     path: str,
-    mapped: tuple[Mapped, str] | None,
+    mapped: Mapped | None,
     inner: LocationReading,
     *,
     ignores_case: bool,
@@ -550,17 +538,17 @@ def _expression(
     if is_guarded:
         before = len(inner.routes)
         inner.close_expression(path, location.line, ignores_case=ignores_case)
-        for each, _ in inner.routes[before:]:
+        for each in inner.routes[before:]:
             instead += each.instead or (each,)
         del inner.routes[before:]
         text = "its guards hold for all that it matches; in nginx, only where it is the first that matches"
         inner.note(location, text)
     kind = "a regular expression"
-    own = replace(mapped[0], path=pattern or "~", instead=tuple(instead), kind=kind)
-    inner.add(replace(own, is_apart=True), mapped[1])
+    own = replace(mapped, path=pattern or "~", instead=tuple(instead), kind=kind)
+    inner.routes.append(replace(own, is_apart=True))
 
 
-def _pass(directive: Directive, path: str, reading: LocationReading) -> tuple[Mapped, str] | None:
+def _pass(directive: Directive, path: str, reading: LocationReading) -> Mapped | None:
     """The route of a proxy_pass at a path ("" where none is replaced), and the Host that it sends."""
     resolved = _resolved(directive, reading)
     if resolved is None:
@@ -589,8 +577,7 @@ def _pass(directive: Directive, path: str, reading: LocationReading) -> tuple[Ma
         return None
     tables = reading.settings.tables(reading.notes)
     origin = _origin(directive, url, reading) | dict(tables.pop("origin", {}))
-    mapped = Mapped(spelled, setting, forward, directive.line, origin, tables)
-    return mapped, host
+    return Mapped(spelled, directive.line, setting, forward, host, origin, tables)
 
 
 def _origin(directive: Directive, url: str, reading: LocationReading) -> dict[str, Any]:

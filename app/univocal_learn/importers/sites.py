@@ -29,9 +29,10 @@ class Mapped:
     """A path that goes to an upstream; `forward` "received" is the target as it came."""
 
     path: str
-    upstream: Setting | None  # None: it forwards nothing
-    forward: str
     line: int
+    upstream: Setting | None = None  # None: it forwards nothing
+    forward: str = "canonical"
+    host: str = ""  # the Host field that its requests have
     origin: Table = field(default_factory=dict)  # settings of connections
     tables: Mapping[str, Any] = field(default_factory=dict)  # access, request, response, cache, redirects
     is_closed: bool = False
@@ -140,7 +141,7 @@ class SiteWriter:
         for line, hosts in self._unwritten:
             named = [host for host in hosts if host != "*"]
             if named:
-                self._write(line, named, {"/": Mapped("/", None, "canonical", line).closed()}, "site", {})
+                self._write(line, named, {"/": Mapped("/", line).closed()}, "site", {})
             if any(map(is_tested, named)):
                 # Of two expressions the first one counts, which may be that of a server that refuses.
                 self.sites.insert(0, self.sites.pop())
