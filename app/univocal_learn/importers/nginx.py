@@ -26,6 +26,7 @@ from univocal_learn.importers.nginx_servers import (
     Owners,
     Server,
     Socket,
+    bare,
     certificate_of,
     client_ca_of,
     listener_tables,
@@ -68,7 +69,7 @@ class _Import:
         found = (Server.of(directive, host) for directive, host in self._servers(directives, "$proxy_host"))
         self._all = list(found)
         self._picked = _picked(source, self._all)
-        merging = _merge_slashes(source, directives, [server.directive for server in self._picked])
+        merging = _merge_slashes(source, directives, self._picked)
         self._path: Table = {} if merging else {"merge_slashes": False}
         text = 'extends = "nginx"\n' + ("" if merging else "[path]\nmerge_slashes = false\n")
         self._writer = SiteWriter(parse({"imported": text}, builtin_profiles())["imported"], self._notes)
@@ -195,7 +196,7 @@ class _Import:
             extra["error_pages"] = self._directory(pages)
         site = self._writer.add(server.line, hosts, routes, self._origin_host(server, reading), extra)
         if site is not None:
-            self._sockets.append((site, frozenset(server.sockets)))
+            self._sockets.append((site, bare(server.sockets)))
 
     def _directory(self, pages: dict[str, Path]) -> str:
         """The directory of a site's pages of errors, which is that of another site with the same."""
@@ -332,24 +333,15 @@ class _Import:
         if not any(each.name == "listen" for server in self._picked for each in server.block):
             return {}
         default = next((each for _, each in certificates if each), {})
-        plain = frozenset(each for server in redirecting for each in server.sockets if not each.is_tls)
+        plain = plain_sockets(redirecting)
         serving = frozenset(each for _, sockets in self._sockets for each in sockets if not each.is_tls)
         moves = bool(plain and default) and not plain & serving
         named: list[tuple[str, frozenset[Socket]]] = []
         for site, sockets in self._sockets:
-            own = frozenset(each._replace(is_default=False) for each in sockets)
-            if not default and any(each.is_tls for each in own):
-                rest = frozenset(each for each in own if not each.is_tls)
-                own = rest or frozenset(each._replace(is_default=False) for each in plain) or own
-            named.append(
-                (
-                    site["hosts"][0],
-                    own
-                    | (
-                        frozenset(each._replace(is_default=False) for each in plain) if moves else frozenset()
-                    ),
-                )
-            )
+            own = sockets
+            if not default:
+                own = frozenset(each for each in own if not each.is_tls) or plain or own
+            named.append((site["hosts"][0], own | plain if moves else own))
             its = (each for server, each in certificates if _apart(site["hosts"][0])[0] in server.exact)
             if (mine := next(its, {})) and mine != default:
                 self._writer.replace(site, {**site, **mine})
@@ -363,8 +355,7 @@ class _Import:
             for each in server.block
         )
         if not named:  # of servers that only refuse
-            own = frozenset(each._replace(is_default=False) for each in plain_sockets(self._picked))
-            named.append(("", own))
+            named.append(("", plain_sockets(self._picked)))
         tables = listener_tables(named, default)
         if any(isinstance(each, dict) for each in [*tables.get("listen", ()), *tables.get("listen_tls", ())]):
             text = "each listener refuses (421) the hosts of others; nginx gives them to its default server"
@@ -453,19 +444,15 @@ def _picked(source: Source, servers: list[Server]) -> list[Server]:
     return picked
 
 
-def _names(server: Directive) -> list[str]:
-    return [name for each in server.block or [] if each.name == "server_name" for name in each.arguments]
-
-
-def _merge_slashes(source: Source, directives: list[Directive], servers: list[Directive]) -> bool:
+def _merge_slashes(source: Source, directives: list[Directive], servers: list[Server]) -> bool:
     """True if slashes are merged, which is one setting for all sites of a profile; nginx does by default."""
-    own = [[each for each in server.block or [] if each.name == "merge_slashes"] for server in servers]
+    own = [[each for each in server.block if each.name == "merge_slashes"] for server in servers]
     owned = {id(each) for block in own for each in block}
     outside = [each for each in _outside_servers(directives) if id(each) not in owned]
     default = _flag(source, outside[-1]) if outside else True
     flags = {_flag(source, block[-1]) if block else default for block in own} or {default}
     if len(flags) > 1:
-        names = ", ".join((_names(server) or [f"line {server.line}"])[0] for server in servers)
+        names = ", ".join((server.names or [f"line {server.line}"])[0] for server in servers)
         raise source.error(0, "servers with merge_slashes on and off", f"--pick with one of: {names}")
     return flags.pop()
 

@@ -80,30 +80,14 @@ _HARMLESS: Final = words_of(
     sub_filter_types add_before_body add_after_body
     """
 )
-_HARMLESS_FAMILIES: Final = (
-    *(
-        "brotli_",
-        "fastcgi_",
-        "grpc_",
-        "gunzip",
-        "gzip_",
-        "lua_",
-        "open_file_cache",
-        "scgi_",
-        "uwsgi_",
-        "zstd_",
-    ),
-    *("opentelemetry", "opentracing", "otel_", "zipkin_", "init_by_lua", "init_worker_by_lua", "log_by_lua"),
-    *(
-        "exit_worker_by_lua",
-        "set_by_lua",
-        "js_import",
-        "js_path",
-        "js_set",
-        "memcached_",
-        "geoip_",
-        "pcre_jit",
-    ),
+_HARMLESS_FAMILIES: Final = tuple(
+    words_of(
+        """
+        brotli_ exit_worker_by_lua fastcgi_ geoip_ grpc_ gunzip gzip_ init_by_lua init_worker_by_lua
+        js_import js_path js_set log_by_lua lua_ memcached_ open_file_cache opentelemetry opentracing
+        otel_ pcre_jit scgi_ set_by_lua uwsgi_ zipkin_ zstd_
+        """
+    )
 )
 _NEVER_HARMLESS: Final = frozenset({"fastcgi_pass", "uwsgi_pass", "scgi_pass", "grpc_pass", "memcached_pass"})
 # Directives that close unless their argument says so.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -176,9 +176,14 @@ def port_of(address: str) -> str:
     return "" if port in {"80", "443"} else port
 
 
-def plain_sockets(servers: Sequence[Server]) -> Iterator[Socket]:
+def bare(sockets: Iterable[Socket]) -> frozenset[Socket]:
+    """The sockets, whichever server is their default."""
+    return frozenset(each._replace(is_default=False) for each in sockets)
+
+
+def plain_sockets(servers: Sequence[Server]) -> frozenset[Socket]:
     """The sockets without TLS of these servers."""
-    yield from (each for server in servers for each in server.sockets if not each.is_tls)
+    return bare(each for server in servers for each in server.sockets if not each.is_tls)
 
 
 class Owners(NamedTuple):

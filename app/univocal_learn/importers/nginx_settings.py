@@ -25,34 +25,21 @@ from univocal_learn.importers.nginx_values import body_size, duration
 
 _CODINGS: Final = {"zstd": "zstd", "brotli": "br", "gzip": "gzip"}  # the best first
 # Directives of which a block has a list that replaces the one around it.
-_LISTS: Final = (
-    *("deny", "limit_req", "limit_conn", "proxy_set_header", "add_header", "proxy_hide_header"),
-    *(
-        "proxy_cache_valid",
-        "proxy_no_cache",
-        "proxy_cache_bypass",
-        "proxy_ignore_headers",
-        "set_real_ip_from",
-        "proxy_cookie_path",
-        "auth_request_set",
-        "valid_referers",
-    ),
+_LISTS: Final = words_of(
+    """
+    add_header auth_request_set deny limit_conn limit_req proxy_cache_bypass proxy_cache_valid
+    proxy_cookie_path proxy_hide_header proxy_ignore_headers proxy_no_cache proxy_set_header
+    set_real_ip_from valid_referers
+    """
 )
 # Directives of which the innermost counts.
-_LAST: Final = (
-    *(
-        "auth_basic",
-        "auth_basic_user_file",
-        "auth_request",
-        "satisfy",
-        "proxy_cache",
-        "proxy_cache_key",
-        "proxy_cache_use_stale",
-        "proxy_redirect",
-    ),
-    *("expires", "real_ip_header", "proxy_read_timeout", "proxy_connect_timeout", "proxy_ssl_verify"),
-    *("proxy_ssl_trusted_certificate", "client_max_body_size"),
-    *("underscores_in_headers", "ignore_invalid_headers"),
+_LAST: Final = words_of(
+    """
+    auth_basic auth_basic_user_file auth_request client_max_body_size expires ignore_invalid_headers
+    proxy_cache proxy_cache_key proxy_cache_use_stale proxy_connect_timeout proxy_read_timeout
+    proxy_redirect proxy_ssl_trusted_certificate proxy_ssl_verify real_ip_header satisfy
+    underscores_in_headers
+    """
 )
 
 _ZONE: Final = re.compile(r"zone=([^:]+)(?::.*)?")
@@ -129,8 +116,8 @@ class BlockSettings:
         kept = self.codings - {name for name, is_on in codings.items() if not is_on}
         inner = replace(
             self,
-            lists={**self.lists, **{name: named[name] for name in _LISTS if name in named}},
-            last={**self.last, **{name: named[name][-1] for name in _LAST if name in named}},
+            lists={**self.lists, **{name: named[name] for name in _LISTS & named.keys()}},
+            last={**self.last, **{name: named[name][-1] for name in _LAST & named.keys()}},
             codings=kept | {name for name, is_on in codings.items() if is_on},
             closing=(*self.closing, *(each for each in closing if not self._asks_another(each))),
         )
