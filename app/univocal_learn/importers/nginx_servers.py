@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -325,9 +325,3 @@ def client_ca_of(server: Server, around: Sequence[Directive], notes: list[Note])
         return ""
     notes.append(note(verify, "clients without a certificate get 403; a chain may have any length"))
     return file
-
-
-def inherited(block: Sequence[Directive], server: Sequence[Directive], name: str) -> Iterator[Directive]:
-    """The directives of this name that hold for a server: its own, else those around it."""
-    own = [each for each in server if each.name == name]
-    yield from own or [each for each in block if each.name == name]
