@@ -433,6 +433,7 @@ PUBLIC = Path(__file__).parent / "nginx_files"
 KINDS = (
     ("GET", {}),
     ("POST", {"Cookie": "session=ann"}),
+    ("GET", {"User-Agent": "a spider", "Referer": "http://evil.example/", "X-User": "program"}),
     ("GET", {"Cookie": "wordpress_logged_in_x=bob; session=bob", "X-Forwarded-For": "10.1.1.1"}),
 )
 
@@ -453,6 +454,7 @@ KINDS = (
         ("wordpress", 0, set[str]()),
         ("sentry", 1, set[str]()),
         ("shop", 1, set[str]()),
+        ("firewall", 0, set[str]()),
     ],
 )
 def test_files_of_well_known_programs_serve_what_nginx_serves(
