@@ -316,7 +316,7 @@ class _Import:
         """Have the names of a server that are no aliases as a site of their own, which redirects."""
         hosts = [name for name in rest if name not in to["hosts"]]
         url = {"redirect": f"https://{host}{{path}}{{query}}"}
-        route = Mapped("/", None, "canonical", server.line, redirect=url)
+        route = Mapped("/", server.line, redirect=url)
         site = self._writer.add(server.line, hosts, [route], "site") if hosts else None
         if site is not None:
             own = next(sockets for each, sockets in self._sockets if each is to)
