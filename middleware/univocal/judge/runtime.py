@@ -59,9 +59,11 @@ class Limits:
         """Tell whether a target is too long, in bytes or in segments."""
         if 0 < self.max_target < len(target):
             return True
-        # Nearly every target has fewer slashes than that, wherever they stand.
         most = self.max_segments
-        return 0 < most < target.count(b"/") and most < split_target(target).path.count(b"/")
+        # Nearly every target has fewer bytes than that; some server reads each of these as a slash.
+        return 0 < most < len(target) and most < sum(
+            map(split_target(target).path.lower().count, (b"/", b"%2f", b"\\", b"%5c"))
+        )
 
 
 def _bypasses(bypass: tuple[str, ...], readings: Readings) -> bool:
