@@ -26,7 +26,7 @@ import univocal
 from benchmarks.contents import BROWSER
 from univocal import CacheMiddleware, MemoryStore, Rules
 from univocal_app.config.tables import validate
-from univocal_app.run.assemble import House
+from univocal_app.run.assemble import Proxy
 from univocal_app.run.listeners import Bound
 from univocal_app.run.serve import Serving
 
@@ -138,9 +138,9 @@ async def through_the_listener() -> dict[str, Counted]:
     origin = await asyncio.start_server(answer, "127.0.0.1", 0)
     port = origin.sockets[0].getsockname()[1]
     site = {"hosts": ["*"], "upstream": f"http://127.0.0.1:{port}", "profile": "rfc3986"}
-    house = House(validate({"server": {"access_log": "/dev/null"}, "sites": [site]}, "calls"), "calls")
+    proxy = Proxy(validate({"server": {"access_log": "/dev/null"}, "sites": [site]}, "calls"), "calls")
     with socket.create_server(("127.0.0.1", 0)) as bound:
-        serving = Serving([house.front(Bound(bound))], house.start, house.aclose)
+        serving = Serving([proxy.front(Bound(bound))], proxy.start, proxy.aclose)
         ready = asyncio.Event()
         served = asyncio.create_task(serving.serve(ready.set))
         await ready.wait()
@@ -167,7 +167,7 @@ async def through_the_listener() -> dict[str, Counted]:
         writer.close()
         serving.end()
         await served
-    house.log.close()
+    proxy.log.close()
     origin.close()
     return found
 

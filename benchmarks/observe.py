@@ -39,7 +39,7 @@ from univocal_app.config.tables import validate
 from univocal_app.observe.accesslog import open_log
 from univocal_app.observe.figures import Figures
 from univocal_app.processes.commons import Commons
-from univocal_app.run.assemble import House
+from univocal_app.run.assemble import Proxy
 from univocal_app.run.listeners import Bound
 
 HERE = "benchmarks/observe.py"
@@ -124,12 +124,12 @@ def get(page: int) -> bytes:
     return b"GET /page/%d HTTP/1.1\r\nHost: en.example\r\n\r\n" % page
 
 
-async def connected(house: House, pages: int) -> asyncio.Protocol:
+async def connected(proxy: Proxy, pages: int) -> asyncio.Protocol:
     """A client's connection, with each page stored."""
-    config = uvicorn.Config(house.proxy, lifespan="off", ws="none", log_config=None, proxy_headers=False)
+    config = uvicorn.Config(proxy.cache, lifespan="off", ws="none", log_config=None, proxy_headers=False)
     config.load()
     with socket.socket() as unused:
-        protocol = house.front(Bound(unused)).protocol
+        protocol = proxy.front(Bound(unused)).protocol
     assert isinstance(protocol, type)
     connection = protocol(config, ServerState(), {})  # type: ignore[call-arg]
     transport = Nowhere()
@@ -146,8 +146,8 @@ async def hit(pages: int, calls: int) -> tuple[float, float]:
     server = await asyncio.get_running_loop().create_server(Page, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     site = {"hosts": ["*"], "upstream": f"http://127.0.0.1:{port}"}
-    house = House(validate({"server": {"access_log": "off"}, "sites": [site]}, HERE), HERE)
-    connection, audience = await connected(house, pages), house.proxy.engine.audience
+    proxy = Proxy(validate({"server": {"access_log": "off"}, "sites": [site]}, HERE), HERE)
+    connection, audience = await connected(proxy, pages), proxy.cache.engine.audience
     drawn = random.Random(1)
     requests = [get(min(int(drawn.paretovariate(1.0)), pages) - 1) for _ in range(calls)]
     counters, best = list(audience.counters), {True: float("inf"), False: float("inf")}
@@ -162,7 +162,7 @@ async def hit(pages: int, calls: int) -> tuple[float, float]:
         audience.settle()
         best[bool(turn % 2)] = min(best[bool(turn % 2)], time.process_time() - began)
     server.close()
-    await house.aclose()
+    await proxy.aclose()
     return best[True] / calls * 1e6, best[False] / calls * 1e6
 
 

@@ -21,7 +21,7 @@ from univocal_app.observe.families import EVICTIONS
 from univocal_app.processes.commons import Commons
 from univocal_app.processes.lifeline import hold
 from univocal_app.run import worker as module
-from univocal_app.run.assemble import House
+from univocal_app.run.assemble import Proxy
 from univocal_app.run.worker import Worker
 from univocal_app.run.worker_client import read_objection, read_row
 
@@ -35,9 +35,9 @@ class Parent:
     """The parent, and a worker that listens to it."""
 
     def __init__(self, directory: Path) -> None:
-        self.house: House = House(CONFIGURATION, "test", Commons(directory, "1"))
+        self.proxy: Proxy = Proxy(CONFIGURATION, "test", Commons(directory, "1"))
         self.ended = self.beats = 0
-        self.worker = Worker(self.house, self._end)
+        self.worker = Worker(self.proxy, self._end)
         transport = httpx.ASGITransport(app=self.worker.application)  # type: ignore[arg-type]
         self.client = httpx.AsyncClient(transport=transport, base_url="http://worker")
 
@@ -78,7 +78,7 @@ async def parent(tmp_path: Path) -> AsyncIterator[Parent]:
     parent.lifeline.close()
     await until(lambda: parent.ended)
     parent.worker._lifeline.close()
-    await parent.house.aclose()
+    await parent.proxy.aclose()
 
 
 def outcome(number: int = 0) -> Outcome:
@@ -103,9 +103,9 @@ async def test_it_ends_with_its_parent(parent: Parent) -> None:
 
 
 async def test_its_figures_are_written_before_it_reports(parent: Parent) -> None:
-    parent.house.proxy.engine.audience.announce(outcome())
+    parent.proxy.cache.engine.audience.announce(outcome())
     assert await parent.orders("/look") == []
-    (numbers,) = parent.house.figures.each()
+    (numbers,) = parent.proxy.figures.each()
     assert numbers[EVICTIONS,] == [0]
     assert "univocal_sent_bytes" in {name for name, *_ in numbers}
 
@@ -117,7 +117,7 @@ async def test_clients_are_served_between_parts_of_a_long_answer(
     rows = [(b"key %d" % number, number) for number in range(35)]
     parts = [part async for part in module._paged(rows)]
     assert [part.count(b"\n") for part in parts] == [10, 10, 10, 5]
-    parent.house.survey.add("keys", lambda: rows)
+    parent.proxy.survey.add("keys", lambda: rows)
     answer = await parent.client.get("/rows?about=keys")
     assert list(map(read_row, answer.content.splitlines())) == rows
     assert (await parent.client.get("/rows?about=unknown")).content == b""
@@ -144,9 +144,9 @@ async def test_a_change_that_takes_long_holds_up_no_answer(
 
 async def test_what_is_prepared_is_in_force_once_it_is_adopted(parent: Parent) -> None:
     assert await parent.prepares(OTHER) == []
-    assert parent.house.configuration == CONFIGURATION
+    assert parent.proxy.configuration == CONFIGURATION
     assert await parent.orders("/adopt?number=1") == []
-    assert parent.house.configuration == OTHER
+    assert parent.proxy.configuration == OTHER
 
 
 async def test_what_cannot_be_prepared_is_told(parent: Parent) -> None:
@@ -161,7 +161,7 @@ async def test_nothing_is_adopted_that_is_not_prepared(parent: Parent, dropped: 
         await parent.orders("/drop?number=1")
     (error,) = await parent.orders("/adopt?number=1")
     assert "a configuration that is prepared" in error
-    assert parent.house.configuration == CONFIGURATION
+    assert parent.proxy.configuration == CONFIGURATION
 
 
 async def test_orders_about_an_older_configuration_come_too_late(parent: Parent) -> None:
@@ -170,13 +170,13 @@ async def test_orders_about_an_older_configuration_come_too_late(parent: Parent)
     for late in (await parent.prepares(CONFIGURATION, 1), await parent.orders("/adopt?number=1")):
         assert "a configuration that is prepared" in late[0]
     assert await parent.orders("/adopt?number=2") == []
-    assert parent.house.configuration == OTHER
+    assert parent.proxy.configuration == OTHER
 
 
 async def test_the_log_is_opened_again(parent: Parent, tmp_path: Path) -> None:
     file = tmp_path / "access.log"
-    parent.house.log = open_log(str(file), "json", "test")
+    parent.proxy.log = open_log(str(file), "json", "test")
     file.rename(tmp_path / "access.log.1")
     await parent.orders("/reopen")
-    parent.house.log._stream.close()
+    parent.proxy.log._stream.close()
     assert file.exists()

@@ -63,7 +63,7 @@ LOOK: Final = 5.0  # seconds
 SHARED: Final = 1.0  # seconds between two looks at what other processes know of origin servers
 
 
-class House:
+class Proxy:
     """All that `univocal serve` serves: the proxy and its admin listener.
 
     `configuration` is the one in force, of the file `source`; see run.reload. `running` are the ways to the
@@ -115,11 +115,11 @@ class House:
             *([] if self.shared is None else [self.shared.holding]),
         )
         counters: list[Heard] = [self.figures, *self.views.listeners]
-        self.proxy = CacheMiddleware(self.origins, runtime=runtime, store=store, counters=counters)
+        self.cache = CacheMiddleware(self.origins, runtime=runtime, store=store, counters=counters)
         if commons is not None:
-            self.proxy.gate.rates = SharedRates(commons.directory / "rates")
-        audience, server = self.proxy.engine.audience, configuration.server
-        service = EngineService(self.proxy.engine, self.origins.forwarding)
+            self.cache.gate.rates = SharedRates(commons.directory / "rates")
+        audience, server = self.cache.engine.audience, configuration.server
+        service = EngineService(self.cache.engine, self.origins.forwarding)
         clients = Clients(connection_limits(configuration))
         self.listener = Listener(service, read_limits(configuration), self._refused, clients)
         self.telemetry = self._exported() if server.otel else None
@@ -154,11 +154,11 @@ class House:
 
     def _refused(self, received: Received, reasons: tuple[str, ...]) -> None:
         """Tell of a request that is refused before it is one of the proxy's."""
-        runtime = self.proxy.gate.runtime
+        runtime = self.cache.gate.runtime
         if runtime.request_ids is not None:
             runtime.request_ids.identify(received, [])
         refused = Outcome.refused(received, reasons, time.time(), runtime.sites)
-        self.proxy.engine.audience.announce(refused)
+        self.cache.engine.audience.announce(refused)
 
     def _servers(self) -> Iterable[Listed]:
         """The origin servers that there are now, in the states that any process has found."""
@@ -167,10 +167,10 @@ class House:
 
     def attend(self) -> None:
         """Hear of the origin servers' states, and have those drained that operators have taken out."""
-        for proxy in self.origins.proxies.values():
-            if proxy.upstream.upkeep is not None:
-                proxy.upstream.upkeep.tell = log_change if self.tells else _say_nothing
-                proxy.upstream.upkeep.drain(self.drained)
+        for origin in self.origins.proxies.values():
+            if origin.upstream.upkeep is not None:
+                origin.upstream.upkeep.tell = log_change if self.tells else _say_nothing
+                origin.upstream.upkeep.drain(self.drained)
 
     def drain(self, urls: frozenset[str]) -> None:
         """Have the origin servers of these URLs get no new request, and all others."""
@@ -201,7 +201,7 @@ class House:
 
     def front(self, bound: Bound) -> Served:
         """The proxy on one of its sockets."""
-        server, gate, listener = self.configuration.server, self.proxy.gate, self.listener
+        server, gate, listener = self.configuration.server, self.cache.gate, self.listener
         serves = serving(bound, lambda: self.configuration.server, lambda: gate.runtime.sites)
         listener = listener.beside(bound.name, lambda: gate.runtime.proxies(bound.name), serves)
         protocol = Http1Connection.of(listener)
@@ -217,7 +217,7 @@ class House:
             protocol = Introduction.before(protocol, listener, listener.proxies, answers=not bound.is_tls)
         elif bound.is_unix:
             protocol = Introduction.before(protocol, listener)
-        return Served(self.proxy, bound.socket, protocol)
+        return Served(self.cache, bound.socket, protocol)
 
     def back(self, bound: Bound, life: Life | None = None) -> Served:
         """The admin application on its socket."""
@@ -225,7 +225,7 @@ class House:
         def in_force() -> Configuration:
             return self.configuration
 
-        app = admin(self.proxy, in_force, self.figures, self.views, self.events, life or Life())
+        app = admin(self.cache, in_force, self.figures, self.views, self.events, life or Life())
         return self.serve_admin(app, bound)
 
     def serve_admin(self, app: Starlette, bound: Bound) -> Served:
@@ -244,7 +244,7 @@ class House:
 
     def seat_log(self) -> None:
         """Log each exchange, or purges alone where hits are counted together."""
-        audience = self.proxy.engine.audience
+        audience = self.cache.engine.audience
         if self.log in audience.counters:
             audience.counters.remove(self.log)
         audience.hit_listeners = () if self.log.purges_only else (self.log,)
@@ -254,12 +254,12 @@ class House:
     def look(self) -> None:
         """Write down all that has ended by now, and how this process is."""
         self.share_states()
-        self.proxy.engine.audience.settle()
+        self.cache.engine.audience.settle()
         self.figures.look()
 
     def watch_users(self) -> None:
         """Read the files of users again that have changed."""
-        for file in user_files(self.proxy.gate.runtime):
+        for file in user_files(self.cache.gate.runtime):
             file.look()
 
     def forget(self, process: str) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 
 from univocal_app.config.tables import Configuration
 from univocal_app.observe.admin_life import Drains, Life
-from univocal_app.run.assemble import House
+from univocal_app.run.assemble import Proxy
 from univocal_app.run.listeners import Listeners, https_port
 from univocal_app.run.reload import Read, Reload
 from univocal_app.run.serve import Serving, run
@@ -44,20 +44,20 @@ class Program:
 def alone(program: Program) -> None:
     """Serve both listeners by this one process. Raises ConfigurationError."""
     listeners = program.listeners
-    house = House(program.configuration, program.source, https_port=https_port(listeners.front))
-    reload = Reload(house, program.read, program.tell, program.notices)
-    life = Life(leaving=lambda: serving.is_leaving, reload=reload, drains=Drains(partial(_drain, house)))
+    proxy = Proxy(program.configuration, program.source, https_port=https_port(listeners.front))
+    reload = Reload(proxy, program.read, program.tell, program.notices)
+    life = Life(leaving=lambda: serving.is_leaving, reload=reload, drains=Drains(partial(_drain, proxy)))
     serving = Serving(
-        [*map(house.front, listeners.front), *(house.back(each, life) for each in listeners.back)],
-        house.start,
-        house.aclose,
-        lambda _: house.events.close(),
-        patience=house.patience,
-        relieve=house.proxy.tiers.memory.relieve,
+        [*map(proxy.front, listeners.front), *(proxy.back(each, life) for each in listeners.back)],
+        proxy.start,
+        proxy.aclose,
+        lambda _: proxy.events.close(),
+        patience=proxy.patience,
+        relieve=proxy.cache.tiers.memory.relieve,
         leaving=program.notices.stopping,
     )
-    run(serving, program.ready, hears={signal.SIGHUP: reload.begin, signal.SIGUSR1: house.log.reopen})
+    run(serving, program.ready, hears={signal.SIGHUP: reload.begin, signal.SIGUSR1: proxy.log.reopen})
 
 
-async def _drain(house: House, urls: frozenset[str]) -> None:
-    house.drain(urls)
+async def _drain(proxy: Proxy, urls: frozenset[str]) -> None:
+    proxy.drain(urls)

@@ -32,7 +32,7 @@ from univocal_app.config.tables import (
 from univocal_app.config.values import masked
 from univocal_app.observe.accesslog import Outlet, check_log, outlet_of
 from univocal_app.observe.admin_life import NotTakenError
-from univocal_app.run.assemble import House
+from univocal_app.run.assemble import Proxy
 from univocal_app.run.certificate_files import Contexts, contexts_of
 from univocal_app.run.listeners import connection_limits
 from univocal_app.run.origins import Recipe, Running, contents_of, proxies_of, recipes_of
@@ -125,22 +125,22 @@ class Prepared:
             self.outlet.close()
 
 
-def prepare(house: House, configuration: Configuration) -> Prepared:
+def prepare(proxy: Proxy, configuration: Configuration) -> Prepared:
     """Make what a reload brings; nothing changes yet, so a thread may do it.
 
     Raises ConfigurationError with every setting that cannot be.
     """
-    source, held, objections = house.source, house.configuration, Objections()
-    proxies, runtime, certificates, outlet = dict[str, ReverseProxy](), house.proxy.gate.runtime, None, None
+    source, held, objections = proxy.source, proxy.configuration, Objections()
+    proxies, runtime, certificates, outlet = dict[str, ReverseProxy](), proxy.cache.gate.runtime, None, None
     recipes, contents = recipes_of(configuration, source), dict(contents_of(configuration, source))
     with objections:
-        proxies = proxies_of(configuration, source, house.running)
+        proxies = proxies_of(configuration, source, proxy.running)
     with objections:
-        runtime = runtime_of(configuration, source, proxies, house.https_port)
+        runtime = runtime_of(configuration, source, proxies, proxy.https_port)
     with objections:
         certificates = contexts_of(configuration, source)
-        if house.certificates is not None:
-            house.certificates.check(configuration)
+        if proxy.certificates is not None:
+            proxy.certificates.check(configuration)
     with objections:
         outlet = _outlet(held, configuration, source)
     prepared = Prepared(configuration, runtime, proxies, recipes, contents, certificates, outlet)
@@ -151,37 +151,37 @@ def prepare(house: House, configuration: Configuration) -> Prepared:
     return prepared
 
 
-def changed(house: House, prepared: Prepared) -> list[str]:
+def changed(proxy: Proxy, prepared: Prepared) -> list[str]:
     """The dotted keys of what a reload changes: settings, and those whose profile or file has changed."""
-    held, wanted = house.configuration, prepared.configuration
+    held, wanted = proxy.configuration, prepared.configuration
     keys = changes(held, wanted)
-    before = {**house.contents, **dict(_named(held, house.proxy.gate.runtime))}
+    before = {**proxy.contents, **dict(_named(held, proxy.cache.gate.runtime))}
     after = {**prepared.contents, **dict(_named(wanted, prepared.runtime))}
-    if house.certificates is not None and prepared.certificates is not None:
-        before |= house.certificates.contents
+    if proxy.certificates is not None and prepared.certificates is not None:
+        before |= proxy.certificates.contents
         after |= prepared.certificates.contents
     named = [key for key, content in after.items() if before.get(key, content) != content]
     return keys + [key for key in named if key not in keys]
 
 
-async def adopt(house: House, prepared: Prepared) -> None:
+async def adopt(proxy: Proxy, prepared: Prepared) -> None:
     """Put a configuration into force: requests that begin from now on go by it."""
-    configuration, before = prepared.configuration, house.proxy.gate.runtime
-    house.configuration, house.contents = configuration, prepared.contents
-    house.running = Running.of(prepared.recipes, prepared.proxies)
-    house.proxy.gate.runtime = prepared.runtime
-    house.origins.change(prepared.proxies)
-    house.attend()
-    house.listener.bounds.change(read_limits(configuration))
-    house.listener.clients.limits = connection_limits(configuration)
-    if house.certificates is not None and prepared.certificates is not None:
-        house.certificates.adopt(configuration, prepared.runtime.sites, prepared.certificates)
+    configuration, before = prepared.configuration, proxy.cache.gate.runtime
+    proxy.configuration, proxy.contents = configuration, prepared.contents
+    proxy.running = Running.of(prepared.recipes, prepared.proxies)
+    proxy.cache.gate.runtime = prepared.runtime
+    proxy.origins.change(prepared.proxies)
+    proxy.attend()
+    proxy.listener.bounds.change(read_limits(configuration))
+    proxy.listener.clients.limits = connection_limits(configuration)
+    if proxy.certificates is not None and prepared.certificates is not None:
+        proxy.certificates.adopt(configuration, prepared.runtime.sites, prepared.certificates)
     if prepared.outlet is not None:
-        house.log.turn_to(prepared.outlet)
-        house.seat_log()
-    if house.shared is not None:
-        house.shared.ttl = configuration.cache.detached_ttl
-    store = house.proxy.store
+        proxy.log.turn_to(prepared.outlet)
+        proxy.seat_log()
+    if proxy.shared is not None:
+        proxy.shared.ttl = configuration.cache.detached_ttl
+    store = proxy.cache.store
     gone = _digests(before) - _digests(prepared.runtime)
     if gone:
         # No purge reaches these any more: should the profile come back, they must not.
@@ -265,13 +265,13 @@ class Reload:
 
     def __init__(
         self,
-        house: House,
+        proxy: Proxy,
         read: Read,
         tell: Callable[[str], None],
         notices: Notices,
         others: Others | None = None,
     ) -> None:
-        self._house, self._read, self._tell, self._notices = house, read, tell, notices
+        self._proxy, self._read, self._tell, self._notices = proxy, read, tell, notices
         self._others = others
         self._lock = asyncio.Lock()
         self._tasks = set[asyncio.Task[list[str]]]()
@@ -309,21 +309,21 @@ class Reload:
     def _check(self, wanted: Configuration, source: str) -> None:
         """Object to what only a restart changes, and to a log that cannot be written."""
         objections = Objections()
-        objections.errors += _fixed(self._house.configuration, wanted, source)
+        objections.errors += _fixed(self._proxy.configuration, wanted, source)
         with objections:
             check_log(wanted.server.access_log, wanted.server.access_log_format, source)
         objections.conclude()
 
     async def _reloaded(self) -> list[str]:
-        prepared = await asyncio.to_thread(lambda: prepare(self._house, self._read(self._check)))
+        prepared = await asyncio.to_thread(lambda: prepare(self._proxy, self._read(self._check)))
         if self._others is not None:
             try:
                 await self._others.prepare(prepared.configuration)
             except ConfigurationError:
                 prepared.drop()
                 raise
-        keys = changed(self._house, prepared)
-        await adopt(self._house, prepared)
+        keys = changed(self._proxy, prepared)
+        await adopt(self._proxy, prepared)
         if self._others is not None:
             await self._others.adopt()
         return keys

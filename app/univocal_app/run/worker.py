@@ -19,7 +19,7 @@ from univocal.http.errors import ConfigurationError
 from univocal_app.config.tables import Configuration, validate
 from univocal_app.processes.commons import Commons, Row
 from univocal_app.processes.lifeline import hold
-from univocal_app.run.assemble import House
+from univocal_app.run.assemble import Proxy
 from univocal_app.run.listeners import Bound, https_port
 from univocal_app.run.reload import Prepared, adopt, prepare
 from univocal_app.run.serve import Repeating, Serving, run
@@ -45,22 +45,22 @@ class Task:
         """Serve until the parent says so, or is gone; it asks at the listening socket `asked`."""
         _call_itself(f"univocal: worker {name}")
         commons = Commons(self.directory, name, self.store)
-        house = House(self.configuration, self.source, commons, https_port(self.front))
-        worker = Worker(house, lambda: serving.end())  # noqa: PLW0108 - it comes later
+        proxy = Proxy(self.configuration, self.source, commons, https_port(self.front))
+        worker = Worker(proxy, lambda: serving.end())  # noqa: PLW0108 - it comes later
 
         async def start() -> None:
             await worker.listen(lifeline)
-            await house.start()
+            await proxy.start()
 
-        listeners = [*map(house.front, self.front), house.serve_admin(worker.application, Bound(asked))]
-        ending = lambda _: house.events.close()  # noqa: E731
-        relieve = house.proxy.tiers.memory.relieve
-        serving = Serving(listeners, start, house.aclose, ending, patience=house.patience, relieve=relieve)
+        listeners = [*map(proxy.front, self.front), proxy.serve_admin(worker.application, Bound(asked))]
+        ending = lambda _: proxy.events.close()  # noqa: E731
+        relieve = proxy.cache.tiers.memory.relieve
+        serving = Serving(listeners, start, proxy.aclose, ending, patience=proxy.patience, relieve=relieve)
 
         def attend(serving: Serving) -> None:
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.leave)
 
-        run(serving, worker.live, attend, {signal.SIGUSR1: house.log.reopen})
+        run(serving, worker.live, attend, {signal.SIGUSR1: proxy.log.reopen})
 
 
 def _call_itself(title: str) -> None:
@@ -75,14 +75,14 @@ def _call_itself(title: str) -> None:
 class Worker:
     """Answers the parent, see run.worker_client; calls `end` when the parent has ended, or says so."""
 
-    def __init__(self, house: House, end: Callable[[], None]) -> None:
-        self._house, self._end = house, end
+    def __init__(self, proxy: Proxy, end: Callable[[], None]) -> None:
+        self._proxy, self._end = proxy, end
         self._prepared: Prepared | None = None
         self._number = 0  # of the last configuration that was to be prepared
         self._changing = asyncio.Lock()
         self._living = Repeating(BEAT, self._beat)
         endpoints = {
-            "/reopen": self._reopen, "/look": self._look, "/rows": self._rows, "/events": house.events.answer,
+            "/reopen": self._reopen, "/look": self._look, "/rows": self._rows, "/events": proxy.events.answer,
             "/prepare": self._prepare, "/adopt": self._adopt, "/drop": self._drop,
         }  # fmt: skip
         methods = ["GET", "POST"]
@@ -98,28 +98,28 @@ class Worker:
         self._living.begin()
 
     def _beat(self) -> None:
-        self._house.look()
+        self._proxy.look()
         self._lifeline.beat()
 
     async def _reopen(self, _: Request) -> Response:
-        self._house.log.reopen()
+        self._proxy.log.reopen()
         return Response()
 
     async def _look(self, _: Request) -> Response:
-        self._house.look()
+        self._proxy.look()
         return Response()
 
     async def _rows(self, request: Request) -> Response:
-        self._house.proxy.engine.audience.settle()
-        return StreamingResponse(_paged(self._house.survey.own(request.query_params["about"])))
+        self._proxy.cache.engine.audience.settle()
+        return StreamingResponse(_paged(self._proxy.survey.own(request.query_params["about"])))
 
     async def _prepare(self, request: Request) -> Response:
         asked = await request.json()
         written = [(tuple(path), text) for path, text in asked["as_written"]]
 
         def prepared() -> Prepared:
-            configuration = validate(asked["configuration"], self._house.source)
-            return prepare(self._house, configuration.with_written(written))
+            configuration = validate(asked["configuration"], self._proxy.source)
+            return prepare(self._proxy, configuration.with_written(written))
 
         async with self._changing:
             if _number(request) < self._number:  # it has overtaken this one
@@ -139,7 +139,7 @@ class Worker:
             if prepared is None or _number(request) != self._number:
                 return _objecting(_NOTHING_PREPARED)
             self._prepared = None
-            await adopt(self._house, prepared)
+            await adopt(self._proxy, prepared)
         return Response()
 
     async def _drop(self, request: Request) -> Response:

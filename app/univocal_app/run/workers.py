@@ -24,7 +24,7 @@ from univocal_app.observe.admin_life import Drains, Life, NotTakenError
 from univocal_app.observe.events import Event
 from univocal_app.processes.commons import PARENT, Commons, Row
 from univocal_app.processes.lifeline import Lifeline, hold
-from univocal_app.run.assemble import House
+from univocal_app.run.assemble import Proxy
 from univocal_app.run.listeners import Bound, https_port
 from univocal_app.run.program import Program, WorkersError
 from univocal_app.run.reload import Reload
@@ -57,50 +57,50 @@ def supervise(program: Program) -> None:
     with _figures() as directory, _memory_of_all(program.configuration) as store:
         source, listeners = program.source, program.listeners
         configuration, commons = program.configuration, Commons(directory, PARENT, store)
-        house = House(configuration, source, commons, https_port(listeners.front))
-        task, count = partial(_task, house, listeners.front, directory, store), configuration.server.workers
-        workers = Workers(count, task, directory, house.forget, house.events.relay)
-        house.survey.others = house.events.reporters = workers
-        reload = Reload(house, program.read, program.tell, program.notices, workers)
-        drains = Drains(partial(_drain, house, workers))
+        proxy = Proxy(configuration, source, commons, https_port(listeners.front))
+        task, count = partial(_task, proxy, listeners.front, directory, store), configuration.server.workers
+        workers = Workers(count, task, directory, proxy.forget, proxy.events.relay)
+        proxy.survey.others = proxy.events.reporters = workers
+        reload = Reload(proxy, program.read, program.tell, program.notices, workers)
+        drains = Drains(partial(_drain, proxy, workers))
         life = Life(lambda: workers.accepting, lambda: serving.is_leaving, reload, workers.look, drains)
 
         async def start() -> None:
-            await house.start()
+            await proxy.start()
             await workers.start()
 
         def ending(at_once: bool) -> None:
             for each in listeners.front:
                 each.socket.close()
-            house.events.close()
+            proxy.events.close()
             workers.end(at_once)
 
         async def close() -> None:
             await workers.aclose()
-            await house.aclose()
+            await proxy.aclose()
 
         def reopen() -> None:
-            house.log.reopen()
+            proxy.log.reopen()
             workers.reopen()
 
         serving = Serving(
-            [house.back(each, life) for each in listeners.back],
+            [proxy.back(each, life) for each in listeners.back],
             start,
             close,
             ending,
-            patience=house.patience,
+            patience=proxy.patience,
             leaving=program.notices.stopping,
         )
         run(serving, program.ready, hears={signal.SIGHUP: reload.begin, signal.SIGUSR1: reopen})
 
 
-def _task(house: House, front: tuple[Bound, ...], directory: Path, store: Path | None) -> Task:
-    return Task(house.configuration, house.source, front, directory, store)
+def _task(proxy: Proxy, front: tuple[Bound, ...], directory: Path, store: Path | None) -> Task:
+    return Task(proxy.configuration, proxy.source, front, directory, store)
 
 
-async def _drain(house: House, workers: Workers, urls: frozenset[str]) -> None:
+async def _drain(proxy: Proxy, workers: Workers, urls: frozenset[str]) -> None:
     """Have the origin servers of these URLs taken out in every process, and no others."""
-    house.drain(urls)
+    proxy.drain(urls)
     await workers.look()
 
 

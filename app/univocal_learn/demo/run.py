@@ -18,7 +18,7 @@ from starlette.routing import Route
 from univocal_app.commands.settings import address
 from univocal_app.config.tables import COMMAND_LINE, validate
 from univocal_app.config.values import Address
-from univocal_app.run.assemble import House
+from univocal_app.run.assemble import Proxy
 from univocal_app.run.listeners import Bound, address_of, bind
 from univocal_app.run.serve import Served, Serving, run
 from univocal_learn.demo.logged import write_files
@@ -67,8 +67,8 @@ def _demo(listen: Address, admin: Address, directory: Path, *, visited: bool) ->
     )
     write_files(directory)
     page.router.routes.append(Route("/", _answer(as_page(at))))
-    house = House(validate(settings(at, addresses), COMMAND_LINE), COMMAND_LINE)
-    listeners = [*origins.values(), house.front(Bound(front)), house.back(Bound(back))]
+    proxy = Proxy(validate(settings(at, addresses), COMMAND_LINE), COMMAND_LINE)
+    listeners = [*origins.values(), proxy.front(Bound(front)), proxy.back(Bound(back))]
     visitors = Visitors(at.proxy)
 
     def ready() -> None:
@@ -78,9 +78,9 @@ def _demo(listen: Address, admin: Address, directory: Path, *, visited: bool) ->
 
     async def close() -> None:
         await visitors.aclose()
-        await house.aclose()
+        await proxy.aclose()
 
-    run(Serving(listeners, house.start, close, lambda _: house.events.close()), ready)
+    run(Serving(listeners, proxy.start, close, lambda _: proxy.events.close()), ready)
 
 
 def settings(at: Ports, origins: dict[str, Address]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from univocal_app.observe.counts import STEP
 from univocal_app.observe.families import BOUNDS, FAMILIES, REQUESTS, SECONDS, written
 from univocal_app.observe.figures import Figures, OriginWatch
 from univocal_app.processes.commons import Commons
-from univocal_app.run.assemble import House
+from univocal_app.run.assemble import Proxy
 
 
 def outcome(
@@ -245,21 +245,21 @@ def test_the_reference_has_them_all() -> None:
 
 async def test_hits_that_wait_are_counted_before_the_program_ends() -> None:
     sites = [{"hosts": ["en.example"], "upstream": "http://127.0.0.1:1"}]
-    house = House(validate({"server": {"access_log": "off"}, "sites": sites}, "f"), "f")
+    proxy = Proxy(validate({"server": {"access_log": "off"}, "sites": sites}, "f"), "f")
 
     def hits() -> list[float]:
-        return [value for _, value in house.figures.numbers(REQUESTS)]
+        return [value for _, value in proxy.figures.numbers(REQUESTS)]
 
     told: list[float] = []
     sending: Any = SimpleNamespace(close=lambda: told.extend(hits()))
-    house.telemetry, stored = sending, stored_response()
-    canonical = resolve(b"/a", (b"en.example",), b"http", house.proxy.gate.runtime.sites)
+    proxy.telemetry, stored = sending, stored_response()
+    canonical = resolve(b"/a", (b"en.example",), b"http", proxy.cache.gate.runtime.sites)
     plan, told_by = plan_of((b"host",)), HitFields(Handling(hit=True), [], b"")
     assert isinstance(canonical, Canonical)
     assert plan is not None
     for _ in range(2):  # the first of a second is told at once
         hit = Hit(stored, stored.head, 0, None, told_by, Tally(canonical), plan, [b"en.example"])
-        house.proxy.engine.audience.count_hit(hit, Received(b"GET", b"/a"), 1_700_000_000.0, 1e-5)
+        proxy.cache.engine.audience.count_hit(hit, Received(b"GET", b"/a"), 1_700_000_000.0, 1e-5)
     assert hits() == [1]
-    await house.aclose()
+    await proxy.aclose()
     assert told == [2]

@@ -14,7 +14,7 @@ import pytest
 
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.tables import validate
-from univocal_app.run.assemble import House
+from univocal_app.run.assemble import Proxy
 from univocal_app.run.origins import proxies_of
 
 Fixture = Callable[..., Any]
@@ -66,13 +66,13 @@ async def origin(certificates: Path) -> AsyncIterator[Fixture]:
 
 
 async def asked(configuration: Any, source: str, target: bytes = b"/a") -> tuple[int, bytes]:
-    house = House(configuration, source)
+    proxy = Proxy(configuration, source)
     try:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(house.proxy)) as client:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(proxy.cache)) as client:
             answer = await client.get(httpx.URL("http://en.example/").copy_with(raw_path=target))
             return answer.status_code, answer.content
     finally:
-        await house.aclose()
+        await proxy.aclose()
 
 
 CLIENT = 'tls_cert = "client.pem"\ntls_key = "client.key"'

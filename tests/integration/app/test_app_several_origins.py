@@ -15,7 +15,7 @@ import pytest
 
 from univocal_app.config.tables import validate
 from univocal_app.config.values import Address
-from univocal_app.run.assemble import House
+from univocal_app.run.assemble import Proxy
 from univocal_app.run.listeners import Bound, bind
 
 RESET = struct.pack("ii", 1, 0)
@@ -95,8 +95,8 @@ class Server:
 class Site:
     """The proxy before these origin servers."""
 
-    def __init__(self, house: House, front: Any, admin: Any, servers: list[Server]) -> None:
-        self.house, self.front, self.admin, self.servers = house, front, admin, servers
+    def __init__(self, proxy: Proxy, front: Any, admin: Any, servers: list[Server]) -> None:
+        self.proxy, self.front, self.admin, self.servers = proxy, front, admin, servers
 
     async def get(self, target: str = "/a", *lines: str, method: str = "GET", body: bytes = b"") -> Any:
         return await self.front.ask(target, *lines, method=method, body=body)
@@ -147,12 +147,12 @@ async def site(serve: Any) -> AsyncIterator[Begin]:
                     "upstream": [f"http://127.0.0.1:{server.port}" for server in servers],
                 }],
             }  # fmt: skip
-            house = House(validate(settings, "univocal.toml"), "univocal.toml")
-            stack.push_async_callback(house.aclose)
+            proxy = Proxy(validate(settings, "univocal.toml"), "univocal.toml")
+            stack.push_async_callback(proxy.aclose)
             with bind(Address("127.0.0.1", 0), "", "") as unused:
-                front = await serve(house.proxy, house.front(Bound(unused)).protocol)
-                admin = house.back(Bound(unused)).app
-            return Site(house, front, admin, servers)
+                front = await serve(proxy.cache, proxy.front(Bound(unused)).protocol)
+                admin = proxy.back(Bound(unused)).app
+            return Site(proxy, front, admin, servers)
 
         yield begin
 
@@ -207,8 +207,8 @@ async def test_with_all_checks_failing_nobody_is_asked(site: Begin) -> None:
     assert (await two.get("/stale")).status == 200
     for server in two.servers:
         server.mode = "hang"
-    (proxy,) = two.house.origins.proxies.values()
-    balance = proxy.upstream.balance
+    (origin,) = two.proxy.origins.proxies.values()
+    balance = origin.upstream.balance
     for member in balance.members:
         balance.mark(member, time.monotonic(), up=False)
     asked = [len(server.requests) for server in two.servers]
@@ -225,7 +225,7 @@ async def test_metrics_tell_what_came_of_each(site: Begin) -> None:
         await two.get(f"/{number}")
     await two.servers[0].die()
     assert await two.names(2) == "bb"
-    told = set(two.house.figures.exposition()[0].decode().splitlines())
+    told = set(two.proxy.figures.exposition()[0].decode().splitlines())
     one, other = (f'origin="http://127.0.0.1:{server.port}"' for server in two.servers)
     assert {
         f'univocal_origin_requests_total{{{one},site="en.example",status="5xx"}} 2.0',
