@@ -130,7 +130,7 @@ async def connected(proxy: Proxy, pages: int) -> asyncio.Protocol:
     config.load()
     with socket.socket() as unused:
         protocol = proxy.front(Bound(unused)).protocol
-    assert isinstance(protocol, type)
+    assert not isinstance(protocol, str)
     connection = protocol(config, ServerState(), {})  # type: ignore[call-arg]
     transport = Nowhere()
     connection.connection_made(transport)
