@@ -21,9 +21,6 @@ from univocal_learn.sample import section_of
 # The bytes of which only the application knows whether their two spellings mean the same.
 CUSTOMIZABLE: Final = b":/[]@!$&'()*+,;="
 
-# What is asked for the operator's information and never becomes a rule.
-NEVER_RULES: Final = frozenset({"plus-space", "case"})
-
 # Parameters by which links are followed through mails, advertisements and social networks.
 TRACKING: Final = re.compile(
     rb"utm_[a-z_]+|gclid|gclsrc|dclid|gbraid|wbraid|fbclid|msclkid|yclid|twclid|ttclid|igshid|li_fat_id"

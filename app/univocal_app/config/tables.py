@@ -257,7 +257,7 @@ class LimitsTable(Table):
 
 
 class AccessTable(Table):
-    """`[sites.access]`: the clients that have access; networks, passwords, rates."""
+    """`[sites.access]`: the clients that have access; networks, conditions, passwords, rates."""
 
     allow: list[values.Network] = []
     deny: list[values.Network] = []
@@ -335,7 +335,7 @@ class SiteTable(Table):
 
 
 Name: TypeAlias = str | tuple[str, bytes]
-"""The name of what holds for a site, its first host, or for a route of it: with the route's path."""
+"""The name of a site's settings, its first host; of a route's, with the route's path."""
 
 
 class Placed(NamedTuple):
@@ -347,12 +347,12 @@ class Placed(NamedTuple):
 
     @property
     def table(self) -> SiteTable | RouteTable:
-        """The one that is here."""
+        """The route's table, else the site's."""
         return self.route or self.site
 
     @property
     def name(self) -> Name:
-        """The name of what it says."""
+        """The name of its settings."""
         host = self.site.hosts[0]
         return host if self.route is None else (host, self.route.path.encode())
 

@@ -342,7 +342,7 @@ def rate_text(value: object) -> str:
 
 
 def conditions(value: object) -> dict[str, list[str]]:
-    """The values of fields, cookies or the method, each a text or several, by what has them."""
+    """The lists of values by `method`, `target`, `header:NAME` or `cookie:NAME`. Raises ValueError."""
     if not isinstance(value, dict):
         raise ValueError(f"a table by {CONDITIONS}")
     made = {subject: [each] if isinstance(each, str) else each for subject, each in value.items()}

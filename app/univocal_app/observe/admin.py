@@ -108,7 +108,7 @@ class _Rights:
 
 
 class _Settled:
-    """Lets everything that has ended be counted, by every process, before a request looks at the counts."""
+    """Counts every exchange that has ended, in every process, before a request reads the counts."""
 
     def __init__(self, app: ASGIApp, proxy: CacheMiddleware, life: Life) -> None:
         self._app, self._audience, self._life = app, proxy.engine.audience, life

@@ -1,4 +1,4 @@
-"""The admin listener tells whether the program takes requests, and has it read its configuration again."""
+"""The admin listener's endpoints for readiness, reloads, and origin servers that are taken out."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Drains:
 
 
 class Draining:
-    """The two endpoints."""
+    """The endpoints `/-/origins/drain` and `/-/origins/enable`."""
 
     def __init__(self, states: OriginStates, drains: Drains) -> None:
         self._states, self._drains = states, drains

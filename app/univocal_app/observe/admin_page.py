@@ -1,4 +1,4 @@
-"""`GET /`: the page, one document with the style and the script that stand beside it in the package."""
+"""`GET /`: the page, one document with its style and script; and the rights to it."""
 
 from __future__ import annotations
 

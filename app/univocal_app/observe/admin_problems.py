@@ -75,7 +75,7 @@ async def _refuse(request: Request, refused: Exception) -> Response:
 
 
 async def _leave(_: Request, __: Exception) -> Response:
-    """Answer nobody: the client has left."""
+    """Return an empty response: the client has left."""
     return Response()
 
 

@@ -1,4 +1,4 @@
-"""`GET /-/stats` and `GET /-/top`: what the page shows, for programs."""
+"""The endpoints of the page's data: figures, keys, spellings, `/-/explain` and `/-/discover`."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Views:
         return [self.top, self.spellings, self.failures]
 
     def endpoints(self, proxy: CacheMiddleware) -> list[tuple[str, str, View]]:
-        """The paths of the page's questions about what `proxy` stores, each with its method."""
+        """The endpoints that the page reads: path, method and view of each."""
         return [
             ("/-/stats", "GET", self.answer_stats),
             ("/-/top", "GET", self.answer_top),
@@ -173,9 +173,10 @@ _PATIENCE: Final = 120.0  # seconds
 
 
 class Discovering:
-    """The endpoint: it answers with what `univocal discover --json` prints, and applies nothing.
+    """The endpoint `GET /-/discover`: it answers with what `univocal discover --json` prints.
 
-    The search is a process, one at a time: clients that ask meanwhile get the same answer.
+    It applies nothing. The search is a process, one at a time: clients that ask meanwhile get the same
+    answer.
     """
 
     def __init__(self, spellings: Spellings) -> None:

@@ -185,7 +185,7 @@ class Figures:
 
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
         """All figures and their media type: Prometheus's text format, or OpenMetrics if Accept names that."""
-        from univocal_app.observe.exposition import exposition  # noqa: PLC0415  start without prometheus_client
+        from univocal_app.observe.exposition import exposition  # noqa: PLC0415 - slow to import
 
         self.look()
         return exposition(partial(_of, self._gathered()), accept)

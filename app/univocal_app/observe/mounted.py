@@ -53,7 +53,7 @@ def mounted(cache: CacheMiddleware, allow: Callable[[Any], Any] | None = None) -
 
 
 class _Settled:
-    """Lets everything that has ended be counted before a request looks at the counts."""
+    """Counts every exchange that has ended before a request reads the counts."""
 
     def __init__(self, app: ASGIApp, cache: CacheMiddleware) -> None:
         self._app, self._audience = app, cache.engine.audience

@@ -44,11 +44,10 @@ _propagator: Final = TraceContextTextMapPropagator()
 
 
 class Telemetry:
-    """A listener that makes spans of outcomes, and who watches requests to origin servers.
+    """A listener that makes spans of outcomes, and watches requests to origin servers.
 
-    `figures` counts these as well; with `tells`, what it counts is told as OpenTelemetry's metrics, too, of
-    all processes. Names are those of OpenTelemetry's semantic conventions for HTTP; the rest begin with
-    "univocal.".
+    `figures` counts these as well; with `tells`, the counts of all processes are exported as metrics, too.
+    Names are those of OpenTelemetry's semantic conventions for HTTP; the rest begin with "univocal.".
     """
 
     def __init__(

@@ -1,4 +1,7 @@
-"""The listening sockets of the program: TCP and Unix, with TLS and without, bound here or by systemd."""
+"""The listening sockets of the program: TCP and Unix, with TLS and without, bound here or by systemd.
+
+Also each process's share of file descriptors.
+"""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _threads: Final = ThreadPoolExecutor(_THREADS, thread_name_prefix="univocal-pass
 
 
 def read_users(file: Path, key: str, source: str) -> dict[bytes, bytes]:
-    """The hash of each user's password. Raises ConfigurationError for a file that cannot be."""
+    """The hash of each user's password. Raises ConfigurationError for an invalid file."""
     try:
         lines = file.read_bytes().splitlines()
     except OSError as error:
@@ -107,7 +107,7 @@ class UserFile:
         return next((answer for answer, known in self._known.items() if digest in known), None)
 
     async def verify(self, credentials: bytes) -> bool:
-        """Verify credentials in a thread; those who come with the same meanwhile wait for one answer.
+        """Verify credentials in a thread; requests with the same ones wait for one answer.
 
         Raises RefusedError if too many wait.
         """
@@ -127,7 +127,7 @@ class UserFile:
         return is_right
 
     def look(self) -> None:
-        """Read the file again if it has changed; if it cannot be, say so and keep the users."""
+        """Read the file again if it has changed; if it is invalid, log that and keep the users."""
         stamp = self._stamped()
         if stamp == self._stamp:
             return

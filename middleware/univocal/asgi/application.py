@@ -1,4 +1,4 @@
-"""An ASGI application as the origin server of an exchange: called in the request's own task."""
+"""An ASGI application as an origin server, and requests that go to it without an exchange."""
 
 from __future__ import annotations
 
@@ -413,9 +413,9 @@ _LONGEST: Final = 2048
 
 
 class Passage:
-    """A request that waits for nobody, and for which nobody waits: messages go through as they come.
+    """A request without a flight: it waits for no other, and no other waits for it. Messages go through.
 
-    Only the head is judged. Once it may be stored, or is special, there is an exchange as for any request.
+    Only the head is judged. If it may be stored or is special, an exchange begins there.
     """
 
     def __init__(self, mounted: Mounted, asked: AsgiRequest, admission: Admission, number: int) -> None:

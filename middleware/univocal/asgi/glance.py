@@ -24,9 +24,9 @@ _MOST: Final = 1024  # heads whose fields are remembered, and clients
 
 
 def at_a_glance(scope: Scope, receive: Receive, send: Send, engine: Engine) -> Messages | AsgiRequest:
-    """The messages of a hit of which nobody is told, or the request as it came.
+    """The messages of a hit of which no listener hears, or the request as it came.
 
-    Messages are new, and so is the list of fields: who stands between may change them in place.
+    Messages are new, and so is the list of fields: outer middleware may change them in place.
     """
     plain = scope if isinstance(scope, dict) else dict(scope)
     begun, is_told = engine.clock(), engine.audience.is_there

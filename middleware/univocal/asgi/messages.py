@@ -1,4 +1,4 @@
-"""The words of ASGI: types of messages and of the calls that carry them, and a refusal as messages."""
+"""The messages of ASGI: their types, refusals as messages, and a `send` that notes a handshake's answer."""
 
 from __future__ import annotations
 

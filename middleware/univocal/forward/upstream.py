@@ -46,7 +46,7 @@ class Attempt:
 
     A request is sent again, to another origin server, if nothing of it was sent. An idempotent request is
     also sent again if none of its content was sent and no byte of a response has come (RFC 9110 §9.2.2).
-    `Balancing.retries` limits the retries of a request (1 by default), `origin/balance.py` those of all.
+    `Upstream.retries`, else `Balancing.retries`, limits the retries of a request; `Balance` those of all.
     """
 
     def __init__(
@@ -246,8 +246,7 @@ class Upstream:
     """The origin servers of a route, and the Host field that they are sent.
 
     An empty `host` is the request's own, None is each origin server's. Clients with the `cookie` stay at one
-    of them; b"": none do. A route may have `timeouts` and `retries` of its own, in place of each origin
-    server's and the balance's: it asks a copy.
+    of them; b"": none do. A route with `timeouts` or `retries` of its own has a copy of its site's upstream.
     """
 
     balance: Balance[OriginServer]
@@ -334,7 +333,7 @@ class Upstream:
     ) -> UnderWay:
         """Send a request as RFC 9110 §7.6 has it, its target byte for byte; the response goes to `answer`.
 
-        The fields that `edits` set come last: nobody removes them.
+        The fields that `edits` set come last: no later step removes them.
         """
         received, fields = request.received, request.fields
         passage = passage_of(tuple([name for name, _ in fields]))

@@ -1,4 +1,4 @@
-"""The productions that several rooms read: token, percent-escape, absolute URL (RFC 9110 §5.6.2, RFC 3986).
+"""The productions that several rooms read, and globs: token, percent-escape, URL (RFC 9110 §5.6.2, RFC 3986).
 
 Each place that reads one adds its own strictness: none of these says that a URL or a name is a good one.
 """

@@ -57,7 +57,7 @@ class RequestLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Values of a field, a cookie or the request line: requests with them have no access, or without them."""
+    """A condition on the method, the target, a field or a cookie: it refuses what meets it, or all else."""
 
     kind: str  # method, target, header or cookie
     name: bytes
@@ -79,12 +79,12 @@ class Condition:
             lines = values(fields, b"cookie")
             return [each for line in lines for each in re.findall(pattern, line, re.IGNORECASE)] or [b""]
         lines = values(fields, self.name)
-        # Whoever reads several lines takes the first, the last, or all of them as one.
+        # Servers read several lines as the first, the last, or all of them joined.
         return [*lines, b", ".join(lines)] if len(lines) > 1 else lines or [b""]
 
 
 def condition_of(subject: str, texts: Sequence[str], *, is_required: bool) -> Condition:
-    """The condition that any of `texts`, values or "~" and an expression, is a value. Raises ValueError."""
+    """The condition on `subject`; each text is a value, or "~" and an expression. Raises ValueError."""
     match = _SUBJECT.fullmatch(subject)
     if match is None:
         raise ValueError(CONDITIONS)
@@ -93,7 +93,7 @@ def condition_of(subject: str, texts: Sequence[str], *, is_required: bool) -> Co
 
 
 def _test(text: str, *, is_long_met: bool) -> Callable[[bytes], bool]:
-    """The test of a value; one that is too long to be searched has no access either way."""
+    """The test of a value; one that is too long to be searched is refused either way."""
     if not text.startswith("~"):
         expected = text.encode()
         return lambda value: value == expected

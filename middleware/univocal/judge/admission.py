@@ -189,7 +189,8 @@ class Gate:
             access = self._enter(received, fields, peer, canonical, entered)
             if isinstance(access, Denial):
                 refused = _refused(received, fields, runtime, peer, (access.reason,))
-                # Content comes while a challenge is met. An alias leads on to where the guard asks.
+                # Content comes while a challenge is met. An alias that redirects answers first: its target's
+                # guard asks.
                 leads = canonical.redirect and not canonical.leads_to
                 known = canonical if leads else None
                 return replace(refused, denial=access, settings=settings, canonical=known)

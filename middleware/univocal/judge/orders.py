@@ -1,4 +1,4 @@
-"""PURGE: the right to purge, and the order. Both are the same for the methods and the admin listener."""
+"""PURGE: the right to purge, the dialects of clients, and the order, for methods and the admin listener."""
 
 from __future__ import annotations
 

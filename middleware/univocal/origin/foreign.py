@@ -30,7 +30,7 @@ from univocal.origin.failures import (
 )
 from univocal.origin.timeouts import Timeouts
 
-# Both trees, the special before the general.
+# Our errors and httpx's, the special before the general.
 _SAME: Final[tuple[tuple[type[TransportError], type[httpx.TransportError]], ...]] = (
     (ConnectTimeoutError, httpx.ConnectTimeout),
     (PoolTimeoutError, httpx.PoolTimeout),
@@ -66,7 +66,7 @@ def _turned(error: Exception, pairs: Iterable[tuple[type[Exception], type[Except
     return error
 
 
-# Bytes of content that wait for who reads them before who sends them is slowed down.
+# Bytes of content that wait for the reader before the sender is paused.
 HIGH_WATER: Final = 128 * 1024
 
 

@@ -22,8 +22,8 @@ from univocal.origin.timeouts import Timeouts
 class AwaitedAnswer(httpx.AsyncByteStream):
     """An `Answer` whose head is a future and whose content is an asynchronous stream.
 
-    Its maker sets `under_way`. The next bytes of content are waited for `read` seconds, while somebody
-    reads; then httpx.ReadTimeout is raised.
+    Its maker sets `under_way`. A reader waits `read` seconds for the next bytes; then httpx.ReadTimeout is
+    raised.
     """
 
     def __init__(

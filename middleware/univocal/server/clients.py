@@ -1,4 +1,4 @@
-"""The client at the other end of a connection, and all that are connected: how many, and who goes first.
+"""The client at the other end of a connection, and all connections: how many, and which is closed first.
 
 Which connection has been longest without a request under way is found out only when one must go: each is
 noted with the time at which it was last known to rest, the earliest first, and is asked then. So a request
@@ -75,8 +75,8 @@ def _both(
 class Delivery:
     """Watches what waits to be sent over one transport: whether anything of it moves in so many `seconds`.
 
-    0: it is never looked at. It need not be watched while the transport takes more, so nobody pays for it
-    whose client reads.
+    0: it is never looked at. It need not be watched while the transport takes more, so it costs nothing
+    while the client reads.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
@@ -90,7 +90,7 @@ class Delivery:
     def watch(self, give_up: Callable[[], None]) -> None:
         """Look from time to time, as long as something waits; `give_up` is called once nothing of it moves.
 
-        It is held while that is looked for and no longer: it belongs to the connection, which holds this.
+        The timer alone holds `give_up`, which belongs to the connection that holds this object.
         """
         if self._timer is None and self.seconds:
             self._moved = False
@@ -147,7 +147,7 @@ def is_gone(transport: asyncio.Transport) -> bool:
 
 
 LINGER: Final = 2.0  # seconds in which a client may still read why it was refused (RFC 9112 §9.6)
-LINGER_BYTES: Final = 1024 * 1024  # that it may still send meanwhile; nobody parses or keeps them
+LINGER_BYTES: Final = 1024 * 1024  # that it may still send meanwhile; they are neither parsed nor kept
 
 
 class Refusal:
@@ -227,6 +227,7 @@ class Clients:
         """Take in a connection, in another's place if there are too many.
 
         Returns the reason for which its request will be refused, "" for none; ask `objection` by then.
+        A proxy's connection does not count for `per_client`.
         """
         limits = self.limits
         if 0 < limits.connections <= len(self._connections):

@@ -1,4 +1,4 @@
-"""The listener, which all its connections share: bounds on heads of every version of HTTP, and complaints."""
+"""The listener, and the part of its clients' connections that no version of HTTP or TLS changes."""
 
 from __future__ import annotations
 

@@ -123,15 +123,14 @@ class Sieve:
 
 
 class Ghosts:
-    """The keys of responses that were read elsewhere and not kept, the last bytes of them.
+    """The keys of responses that were read from another store and not kept, the latest ones.
 
-    A key that comes back would still have been here, had it been kept (2Q: Johnson and Shasha, VLDB 1994).
+    One that comes back soon would still be in memory, had it been kept (2Q: Johnson and Shasha, VLDB 1994).
     """
 
     def __init__(self) -> None:
-        self._costs: OrderedDict[int, int] = (
-            OrderedDict()
-        )  # by the key's hash: a collision keeps one too early
+        # By the key's hash: a collision keeps a response too early.
+        self._costs: OrderedDict[int, int] = OrderedDict()
         self._octets = 0
 
     def returns(self, key: bytes, cost: int, most: int) -> bool:

@@ -66,7 +66,7 @@ class Journal:
     def __init__(self, horizon: int = 0, limit: int = _LIMIT) -> None:
         self.horizon = self.last = horizon
         self.trimmed = 0
-        self.noted = 0  # names, one for each time that it was purged
+        self.noted = 0  # purged names, each counted at each purge
         self._limit = limit
         self._octets = 0
         self._named: OrderedDict[bytes, _Last] = OrderedDict()  # the last to be purged at the end

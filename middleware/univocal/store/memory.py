@@ -157,7 +157,7 @@ class MemoryStore:
     def is_worth_keeping(self, stored: Stored) -> bool:
         """Tell whether a response that another store has is better kept here, too.
 
-        One that is read once displaces none that is hit.
+        One that is read once displaces none that is hit: its key is noted, and a read soon after keeps it.
         """
         cost = stored.cost
         return self._bytes + cost <= self.max_bytes or self._ghosts.returns(stored.key, cost, self.max_bytes)

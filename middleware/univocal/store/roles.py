@@ -195,8 +195,8 @@ class Entries(ABC):
         """Clean up in the background until it is cancelled, if the store does not by itself.
 
         `judge` tells what purges have left of responses without content. The walk may give those the number
-        `followed`, and softened ones their new freshness. One node at a time walks, and hurries while many
-        names are `noted` in purges: to forget one invalidates what has a smaller number.
+        `followed`, and softened ones their new freshness. One node at a time walks. It hurries if
+        `noted`, the count of purged names, grows fast: a forgotten name invalidates older entries.
         """
 
     @abstractmethod

@@ -1,6 +1,6 @@
-"""The tiers of the store: memory alone, or memory over Redis. No other module asks which of the two it is.
+"""The tiers of the store: memory alone, or memory over another store. No other module asks which.
 
-Memory answers within the call. A call that waits for Redis takes a continuation, `then`, which is called
+Memory answers within the call. A call that waits for that store takes a continuation, `then`, which is called
 once: within the call where nothing is waited for, else by the one task that the shared tier brings along.
 """
 
@@ -64,7 +64,7 @@ class Tiers:
     def glance(self, key: bytes, now: float, *, keeps: bool = False) -> Sequence[Stored]:  # noqa: ARG002
         """The valid responses that a store behind memory has at hand, where memory has none.
 
-        Memory takes in those that are asked for often; with `keeps`, all.
+        Memory takes in those for which it has room, and those that come back soon; with `keeps`, all.
         """
         return ()
 

@@ -380,7 +380,7 @@ def url_octets(url: str | bytes) -> bytes | None:
         return None
 
 
-MEMORABLE: Final = 1024
+MEMORABLE: Final = 1024  # bytes of a target or a host that is remembered
 _UNDECLARED: Final = ("", "")
 
 _UNEVEN: Final = re.compile(rb"//|[%;\\]|/\.")  # no path without these is loose

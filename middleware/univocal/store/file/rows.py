@@ -67,7 +67,7 @@ _ATTEMPTS: Final = 4
 # The part of the limit to which a store shrinks that has more.
 _KEPT: Final = 0.9
 _NO_LIMIT: Final = 1 << 62
-# Names of vacuums.
+# Numbers of vacuums: `PRAGMA application_id` has 31 bits without its sign.
 _VACUUMS: Final = 1 << 31
 # Bytes that a row writes into the log, about.
 LOGGED: Final = 16 << 10

@@ -54,7 +54,7 @@ _TOGETHER: Final = 100
 _STEP: Final = 200
 _PACE: Final = 0.05
 _IDLE: Final = 60.0
-# Seconds between two looks whether purges press, and the names in them that do: a node knows some 40,000.
+# Seconds between two looks at the purged names, and how many begin a walk: a node keeps some 40,000.
 _LOOK: Final = 0.5
 _PRESSED: Final = 5_000
 # Milliseconds for which one node walks and others do not.
