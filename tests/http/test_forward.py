@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from univocal.http.errors import RefusedError
 from univocal.http.forward import (
     end_to_end,
+    forwarded_names,
     forwards_left,
     framed_anew,
     one_length,
-    passage_of,
     request_fields,
     request_has_content,
     response_fields,
@@ -190,8 +190,8 @@ def test_a_keyed_field_stays_in_one_spelling() -> None:
 @pytest.mark.parametrize("length", [[], [(b"content-length", b"1")]])
 def test_screened_fields_lose_what_the_proxy_writes_anew(length: Fields) -> None:
     fields = [(b"x-nextjs-data", b"1"), (b"x-forwarded-for", b"evil"), (b"keep-alive", b"1"), *length]
-    passage = passage_of(tuple(name for name, _ in fields))
-    told = {"host": b"a", "client": "192.0.2.1", "scheme": b"http", "passage": passage, "screened": True}
+    names = forwarded_names(tuple(name for name, _ in fields))
+    told = {"host": b"a", "client": "192.0.2.1", "scheme": b"http", "names": names, "screened": True}
     sent = request_fields(fields, **told)  # type: ignore[arg-type]
     assert [field for field in sent if field[0] not in OWN] == [(b"x-nextjs-data", b"1"), *length]
     assert values(sent, b"x-forwarded-for") == [b"192.0.2.1"]
@@ -424,15 +424,15 @@ WEIGHED = st.sampled_from(
     st.sampled_from([b"GET", b"POST"]),
 )
 def test_what_names_tell_beforehand_changes_no_field(fields: Fields, method: bytes) -> None:
-    passage = passage_of(tuple(name for name, _ in fields))
+    names = forwarded_names(tuple(name for name, _ in fields))
     for _ in range(2):
         found, weighed = (
-            request_fields(fields, host=b"h", client="192.0.2.1", scheme=b"http", method=method, passage=each)
-            for each in (passage, None)
+            request_fields(fields, host=b"h", client="192.0.2.1", scheme=b"http", method=method, names=each)
+            for each in (names, None)
         )
         assert found == weighed
-    assert not (passage.is_plain and request_has_content(fields))
-    assert passage.host == next((place for place, (name, _) in enumerate(fields) if name == b"host"), -1)
+    assert not (names.is_plain and request_has_content(fields))
+    assert names.host == next((place for place, (name, _) in enumerate(fields) if name == b"host"), -1)
 
 
 @given(st.lists(st.tuples(NAMES, st.sampled_from([b"", b"1"])), max_size=8))

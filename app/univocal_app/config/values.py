@@ -21,7 +21,7 @@ from univocal.store.address import directory_of
 from univocal.store.redis import url as address
 
 
-class Own(NamedTuple):
+class ListenerSettings(NamedTuple):
     """The settings that a listener has of its own; None: as the server's setting says."""
 
     sites: tuple[str, ...] = ()  # that this listener serves, and none without them does; (): the others
@@ -41,7 +41,7 @@ class Address(NamedTuple):
 
     host: str
     port: int
-    own: Own = Own()
+    own: ListenerSettings = ListenerSettings()
 
     def __repr__(self) -> str:
         own = "".join(f", {key}={value!r}" for key, value in self.own.written().items())
@@ -55,7 +55,7 @@ class SocketPath(NamedTuple):
     """The Unix socket that a listener makes, by its absolute path."""
 
     path: str
-    own: Own = Own()
+    own: ListenerSettings = ListenerSettings()
 
     def __str__(self) -> str:
         return f"unix://{self.path}"
@@ -180,7 +180,7 @@ def _listener(value: object, place: str) -> Place:
             own[key] = _OWN[key](value[key])
         except ValueError as error:
             raise SettingError(f"{place}.{key}", value[key], str(error)) from None
-    return address._replace(own=Own(**own))
+    return address._replace(own=ListenerSettings(**own))
 
 
 def _written_places(places: tuple[Place, ...]) -> str | list[str | dict[str, str | int | list[str]]]:
@@ -205,7 +205,7 @@ def _hosts(value: object) -> tuple[str, ...]:
     raise ValueError("an array of hosts of sites")
 
 
-def _switch(value: object) -> bool:
+def _boolean(value: object) -> bool:
     if isinstance(value, bool):
         return value
     raise ValueError("true or false")
@@ -219,7 +219,7 @@ def _networks(value: object) -> tuple[str, ...]:
 
 _OWN: Final[Mapping[str, Callable[[object], object]]] = {
     "sites": _hosts,
-    "proxy_protocol": _switch,
+    "proxy_protocol": _boolean,
     "trusted_proxies": _networks,
     "max_body": size,
 }

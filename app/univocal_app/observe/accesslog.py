@@ -148,12 +148,12 @@ class AccessLog:
                 # Whole lines are lost: should there be room again, this one ends first. In a file of ours it
                 # begins anew then, since another process may write before.
                 begun = lines.rfind(b"\n", 0, written) + 1
-                rest = lines[begun if self._took_back(written - begun) else written :].partition(b"\n")[0]
+                rest = lines[begun if self._take_back(written - begun) else written :].partition(b"\n")[0]
                 self._waiting, self._octets = [rest + b"\n"], len(rest) + 1
             raise
 
-    def _took_back(self, octets: int) -> bool:
-        """Remove the bytes that were written last, while no other process writes; False: they stay."""
+    def _take_back(self, octets: int) -> bool:
+        """Remove the last bytes written, under the log's lock; False: they stay."""
         if self._file is None:
             return False
         try:

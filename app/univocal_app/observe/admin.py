@@ -27,7 +27,7 @@ from univocal_app.config.tables import Configuration, shown
 from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_hosts import Hosts, OwnHosts
 from univocal_app.observe.admin_life import Draining, Life
-from univocal_app.observe.admin_page import READ, Permitted, asked_fields, page_routes
+from univocal_app.observe.admin_page import READ, Permitted, judged_fields, page_routes
 from univocal_app.observe.admin_problems import FRESH, HANDLERS
 from univocal_app.observe.admin_purge import PurgeMethods, purge
 from univocal_app.observe.admin_views import View, Views
@@ -47,14 +47,14 @@ _WRITER: Final = "univocal_app.observe.exposition"
 
 
 def admin(
-    proxy: CacheMiddleware,
+    cache: CacheMiddleware,
     configuration: Callable[[], Configuration],
     figures: Figures,
     views: Views,
     events: Events,
     life: Life,
 ) -> Starlette:
-    """The application; it purges what `proxy` stores, by the same rules as the PURGE method.
+    """The application; it purges what `cache` stores, by the same rules as the PURGE method.
 
     `configuration` gives the one in force.
     """
@@ -62,22 +62,22 @@ def admin(
     draining = Draining(views.origin_states, life.drains)
     endpoints: list[tuple[str, str, View]] = [
         ("/-/health", "GET", _health),
-        ("/-/ready", "GET", partial(life.answer_ready, proxy)),
+        ("/-/ready", "GET", partial(life.answer_ready, cache)),
         ("/-/config", "GET", partial(_config, configuration)),
         ("/-/reload", "POST", life.answer_reload),
-        ("/-/purge", "POST", partial(purge, proxy, hosts)),
+        ("/-/purge", "POST", partial(purge, cache, hosts)),
         ("/-/origins/drain", "POST", draining.drain),
         ("/-/origins/enable", "POST", draining.enable),
         ("/-/events", "GET", events.answer),
         ("/metrics", "GET", partial(_metrics, figures)),
-        *views.endpoints(proxy),
+        *views.endpoints(cache),
     ]
     routes = [Route(path, endpoint, methods=[method]) for path, method, endpoint in endpoints]
     middleware = [
-        Middleware(PurgeMethods, proxy=proxy),
-        Middleware(Permitted, may=_Rights(proxy, hosts, configuration), everybodys=_EXEMPT),
+        Middleware(PurgeMethods, cache=cache),
+        Middleware(Permitted, may=_Rights(cache, hosts, configuration), public=_EXEMPT),
         Middleware(OwnHosts, hosts=hosts),
-        Middleware(_Settled, proxy=proxy, life=life),
+        Middleware(_Settled, cache=cache, life=life),
     ]
     return Starlette(routes=[*routes, *page_routes()], middleware=middleware, exception_handlers=HANDLERS)
 
@@ -89,12 +89,12 @@ class _Rights:
     """
 
     def __init__(
-        self, proxy: CacheMiddleware, hosts: Hosts, configuration: Callable[[], Configuration]
+        self, cache: CacheMiddleware, hosts: Hosts, configuration: Callable[[], Configuration]
     ) -> None:
-        self._proxy, self._hosts, self._configuration = proxy, hosts, configuration
+        self._cache, self._hosts, self._configuration = cache, hosts, configuration
 
     async def __call__(self, scope: Any) -> bool:
-        gate, fields, names = self._proxy.gate, asked_fields(scope), self._hosts.names
+        gate, fields, names = self._cache.gate, judged_fields(scope), self._hosts.names
         peer, runtime = gate.sender(request_line(scope), fields), gate.runtime
         if may_purge(peer, fields, runtime, names):
             return True
@@ -110,8 +110,8 @@ class _Rights:
 class _Settled:
     """Counts every exchange that has ended, in every process, before a request reads the counts."""
 
-    def __init__(self, app: ASGIApp, proxy: CacheMiddleware, life: Life) -> None:
-        self._app, self._audience, self._life = app, proxy.engine.audience, life
+    def __init__(self, app: ASGIApp, cache: CacheMiddleware, life: Life) -> None:
+        self._app, self._audience, self._life = app, cache.engine.audience, life
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._audience.settle()

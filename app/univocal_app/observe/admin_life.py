@@ -119,14 +119,14 @@ class Life:
     look: Callable[[], Awaitable[None]] = _nobody_else
     drains: Drains = field(default_factory=lambda: Drains(_nothing_drains))
 
-    async def answer_ready(self, proxy: CacheMiddleware, _: Request) -> Response:
+    async def answer_ready(self, cache: CacheMiddleware, _: Request) -> Response:
         """Tell a balancer whether to send clients here."""
         # The listeners are bound before any answers, and the configuration was whole before that.
         if self.leaving():
             return PlainTextResponse("about to end\n", 503, headers=FRESH)
         if not self.working():
             return PlainTextResponse("no worker is there to serve clients\n", 503, headers=FRESH)
-        detached, text = proxy.tiers.detached_ttl, "ready\n"
+        detached, text = cache.tiers.detached_ttl, "ready\n"
         if detached is not None:
             # Clients are answered all the same: were this no readiness, all nodes would go with one Redis.
             text = f"ready, without the shared store: memory alone, {detached:g} seconds a response\n"

@@ -58,10 +58,10 @@ def _kind(name: str) -> str:
     return _KINDS[name.rpartition(".")[2]]
 
 
-def asked_fields(scope: Any) -> Fields:
-    """The fields by which a request's right is judged: a link on another site leads here, too.
+def judged_fields(scope: Any) -> Fields:
+    """The fields by which a request's right is judged, without Sec-Fetch-Site if a browser follows a link.
 
-    That site reads nothing of what its reader is shown.
+    The site with the link cannot read the answer.
     """
     fields = list(scope["headers"])
     if scope["method"] in READ and (b"sec-fetch-mode", b"navigate") in fields:
@@ -70,23 +70,23 @@ def asked_fields(scope: Any) -> Fields:
 
 
 class Permitted:
-    """Refuses a request (403) whose sender `may` not, but for `everybodys` paths.
+    """Refuses a request (403) whose sender has no right by `may`, except for `public` paths.
 
-    The page's files are everybody's: they are those of the package. With them a browser asks its reader for
-    the token, which it cannot send when it asks for a document.
+    The page's files are excepted, too. The browser loads these files to ask for the token, which a request
+    for a document cannot carry.
     """
 
     def __init__(
-        self, app: ASGIApp, may: Callable[[Any], Awaitable[bool]], everybodys: Container[str] = ()
+        self, app: ASGIApp, may: Callable[[Any], Awaitable[bool]], public: Container[str] = ()
     ) -> None:
-        self._app, self._may, self._everybodys = app, may, everybodys
+        self._app, self._may, self._public = app, may, public
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         path = scope["path"].removeprefix(scope.get("root_path", ""))
-        if path in self._everybodys or path.startswith(ASSETS) or await self._may(scope):
+        if path in self._public or path.startswith(ASSETS) or await self._may(scope):
             await self._app(scope, receive, send)
         elif path in {"", "/"} and scope["method"] in READ and prefers_html(scope["headers"]):
             await locked()(scope, receive, send)

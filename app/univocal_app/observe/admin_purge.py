@@ -31,20 +31,20 @@ MAX_PURGE: Final = 4 * 2**20  # bytes of a purge request's content
 
 
 class PurgeMethods:
-    """Hands PURGE and BAN to the proxy, whatever their target; everything else to the application."""
+    """Hands PURGE and BAN to the cache, whatever their target; everything else to the application."""
 
-    def __init__(self, app: ASGIApp, proxy: CacheMiddleware) -> None:
-        self._app, self._proxy = app, proxy
+    def __init__(self, app: ASGIApp, cache: CacheMiddleware) -> None:
+        self._app, self._cache = app, cache
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         named = scope["type"] == "http" and scope["method"].encode("latin-1") in PURGES
-        await (self._proxy if named else self._app)(scope, receive, send)
+        await (self._cache if named else self._app)(scope, receive, send)
 
 
-async def purge(proxy: CacheMiddleware, hosts: Hosts, request: Request) -> Response:
-    """Carry out what the request's content names, if its sender may; the proxy's listeners hear of it."""
+async def purge(cache: CacheMiddleware, hosts: Hosts, request: Request) -> Response:
+    """Carry out what the request's content names, if its sender may; the cache's listeners hear of it."""
     begun, ticks = time.time(), time.perf_counter()
-    gate, said, fields = proxy.gate, request_line(request.scope), list(request.scope["headers"])
+    gate, said, fields = cache.gate, request_line(request.scope), list(request.scope["headers"])
     peer, purged, reasons = gate.sender(said, fields), None, tuple[str, ...]()
     try:
         if not may_purge(peer, fields, gate.runtime, hosts.names):
@@ -54,11 +54,11 @@ async def purge(proxy: CacheMiddleware, hosts: Hosts, request: Request) -> Respo
         document = await content_of(request)
         again = _to_refetch(document)
         purged = Purged(await ordered(document, gate.runtime))
-        purged = await carry_out(purged.order, proxy.tiers, time.time())
+        purged = await carry_out(purged.order, cache.tiers, time.time())
         if again:
-            task = asyncio.get_running_loop().create_task(_refetch(proxy, again))
-            proxy.engine.tasks.add(task)
-            task.add_done_callback(proxy.engine.tasks.discard)
+            task = asyncio.get_running_loop().create_task(_refetch(cache, again))
+            cache.engine.tasks.add(task)
+            task.add_done_callback(cache.engine.tasks.discard)
         response = Response(purged.body(), media_type="application/json", headers=FRESH)
     except RefusedError as refused:
         response, reasons = refusal(refused, request), refused.reasons
@@ -70,7 +70,7 @@ async def purge(proxy: CacheMiddleware, hosts: Hosts, request: Request) -> Respo
     seconds = time.perf_counter() - ticks
     times = Times(begun, seconds, seconds)
     outcome = Outcome.of_purge(said, purged, status, octets, times, peer.client, reasons)
-    proxy.engine.audience.announce(outcome)
+    cache.engine.audience.announce(outcome)
     return response or Response()
 
 
@@ -87,7 +87,7 @@ def _to_refetch(document: dict[str, object]) -> list[str]:
     return [url for url in urls if isinstance(url, str)]
 
 
-async def _refetch(proxy: CacheMiddleware, urls: Sequence[str]) -> None:
+async def _refetch(cache: CacheMiddleware, urls: Sequence[str]) -> None:
     """Ask for each URL as a client of whom nothing is known does, one after the other."""
     left = asyncio.Event()
 
@@ -118,20 +118,20 @@ async def _refetch(proxy: CacheMiddleware, urls: Sequence[str]) -> None:
             "extensions": {EXTENSION: {"target": parsed.origin_form}},
         }
         try:
-            await proxy(scope, receive, send)
+            await cache(scope, receive, send)
         except Exception:
             logger.exception("%s could not be requested again", url)
         await asyncio.sleep(begun + 1 / REFETCH_RATE - time.monotonic())
 
 
-async def preview(proxy: CacheMiddleware, request: Request) -> Response:
+async def preview(cache: CacheMiddleware, request: Request) -> Response:
     """Tell how many stored responses the purge that the request's content names would mean."""
     try:
-        order, count = await foresee(await content_of(request), proxy.gate.runtime, proxy.tiers)
+        order, count = await foresee(await content_of(request), cache.gate.runtime, cache.tiers)
     except (ValueError, RecursionError) as error:
         return bad_request(str(error), request)
     selectors = (order.selector, *order.also)
-    exact = {} if all(map(proxy.tiers.counts, selectors)) else {"exact": False}
+    exact = {} if all(map(cache.tiers.counts, selectors)) else {"exact": False}
     return JSONResponse({"would_purge": count, **exact, **order.members}, headers=FRESH)
 
 

@@ -65,17 +65,17 @@ class Views:
         """Those of them that count."""
         return [self.top, self.spellings, self.failures]
 
-    def endpoints(self, proxy: CacheMiddleware) -> list[tuple[str, str, View]]:
+    def endpoints(self, cache: CacheMiddleware) -> list[tuple[str, str, View]]:
         """The endpoints that the page reads: path, method and view of each."""
         return [
             ("/-/stats", "GET", self.answer_stats),
             ("/-/top", "GET", self.answer_top),
             ("/-/origins", "GET", self.answer_origins),
             ("/-/failures", "GET", self.answer_failures),
-            ("/-/spellings", "GET", partial(self.answer_spellings, proxy)),
-            ("/-/purge-misses", "GET", partial(self.answer_purge_misses, proxy.tiers)),
-            ("/-/purge/preview", "POST", partial(preview, proxy)),
-            ("/-/explain", "GET", partial(explained, proxy)),
+            ("/-/spellings", "GET", partial(self.answer_spellings, cache)),
+            ("/-/purge-misses", "GET", partial(self.answer_purge_misses, cache.tiers)),
+            ("/-/purge/preview", "POST", partial(preview, cache)),
+            ("/-/explain", "GET", partial(explained, cache)),
             ("/-/discover", "GET", Discovering(self.spellings).answer),
         ]
 
@@ -110,13 +110,13 @@ class Views:
         search = request.query_params.get("search", "")
         return JSONResponse(await self.top.top(measure, int(number), search), headers=FRESH)
 
-    async def answer_spellings(self, proxy: CacheMiddleware, request: Request) -> Response:
+    async def answer_spellings(self, cache: CacheMiddleware, request: Request) -> Response:
         """The sums of what folding has saved; with `url` the spellings of that page, and what is stored."""
         url = request.query_params.get("url")
         if url is None:
             return JSONResponse(await self.top.folding(FEW), headers=FRESH)
         try:
-            order, stored = await foresee({"url": url}, proxy.gate.runtime, proxy.tiers)
+            order, stored = await foresee({"url": url}, cache.gate.runtime, cache.tiers)
         except ValueError as error:
             return bad_request(str(error), request)
         assert order.canonical is not None
@@ -152,9 +152,9 @@ async def _stored(near: list[Neighbour], tiers: Tiers) -> list[dict[str, Any]]:
     return rows
 
 
-async def explained(proxy: CacheMiddleware, request: Request) -> Response:
+async def explained(cache: CacheMiddleware, request: Request) -> Response:
     """The stages of the URL that `url` names, by the configuration in force."""
-    runtime = proxy.gate.runtime
+    runtime = cache.gate.runtime
     try:
         explanation = explain(
             request.query_params.get("url", ""),

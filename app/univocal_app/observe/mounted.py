@@ -23,7 +23,7 @@ from univocal.http.authority import parse_authority
 from univocal.http.messages import values
 from univocal.judge.orders import may_purge, ordered
 from univocal.judge.trust import Peer
-from univocal_app.observe.admin_page import Permitted, asked_fields, page_routes
+from univocal_app.observe.admin_page import Permitted, judged_fields, page_routes
 from univocal_app.observe.admin_problems import FRESH, HANDLERS, bad_request
 from univocal_app.observe.admin_purge import content_of
 from univocal_app.observe.admin_views import View, Views
@@ -73,7 +73,7 @@ class _Rights:
         if self._allow is not None:
             allowed = self._allow(scope)
             return bool(await allowed if inspect.isawaitable(allowed) else allowed)
-        gate, fields = self._cache.gate, asked_fields(scope)
+        gate, fields = self._cache.gate, judged_fields(scope)
         host = values(fields, b"host")[:1]
         names = [each.rpartition(b":")[0] or each for each in host if self._is_own(fields)]
         peer = _sender(self._cache, scope)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.reverse_proxy import Origins
-from univocal.engine.audience import Listener as Heard
+from univocal.engine.audience import Listener as OutcomeListener
 from univocal.engine.outcome import Outcome
 from univocal.http.framing import ReadLimits
 from univocal.http.messages import Received
@@ -40,7 +40,7 @@ from univocal_app.processes.commons import Commons
 from univocal_app.processes.shared_rates import SharedRates
 from univocal_app.processes.states import Place, SharedStates
 from univocal_app.run.certificate_files import PERIOD, CertificateFiles, contexts_of, expiries
-from univocal_app.run.listeners import ADMIN, HTTPS, Bound, connection_limits, serving
+from univocal_app.run.listeners import ADMIN_CONNECTIONS, HTTPS, Bound, connection_limits, serving
 from univocal_app.run.origins import (
     Running,
     contents_of,
@@ -64,7 +64,7 @@ SHARED: Final = 1.0  # seconds between two looks at what other processes know of
 
 
 class Proxy:
-    """All that `univocal serve` serves: the proxy and its admin listener.
+    """All that `univocal serve` runs: `cache`, which answers clients, and the admin listener.
 
     `configuration` is the one in force, of the file `source`; see run.reload. `running` are the ways to the
     origin servers, by their recipes. Plain HTTP is sent to the listener at `https_port`. One of several
@@ -114,7 +114,7 @@ class Proxy:
             lambda: expiries(self.configuration, self.source),
             *([] if self.shared is None else [self.shared.holding]),
         )
-        counters: list[Heard] = [self.figures, *self.views.listeners]
+        counters: list[OutcomeListener] = [self.figures, *self.views.listeners]
         self.cache = CacheMiddleware(self.origins, runtime=runtime, store=store, counters=counters)
         if commons is not None:
             self.cache.gate.rates = SharedRates(commons.directory / "rates")
@@ -230,7 +230,7 @@ class Proxy:
 
     def serve_admin(self, app: Starlette, bound: Bound) -> Served:
         """An application that few clients ask, on its socket."""
-        clients = Clients(ConnectionLimits(ADMIN))
+        clients = Clients(ConnectionLimits(ADMIN_CONNECTIONS))
         limits = ReadLimits(half_closed_timeout=self.configuration.origin.read_timeout)
         protocol = ExactProtocol.with_limits(limits, self.listener.tell, clients)
         if bound.is_unix:

@@ -315,7 +315,7 @@ class CertificateFiles:
         self._read = stamp
         try:
             contexts = contexts_of(self._configuration, self._source)
-            self.check(self._configuration)
+            self.refuse_expired(self._configuration)
         except ConfigurationError as error:
             logger.warning("changed certificates are unusable, the old ones stay in use: %s", error)
         else:
@@ -331,7 +331,7 @@ class CertificateFiles:
         listed = expiries(configuration, self._source)
         return {each["site"]: each["expires"] or inf for each in listed}
 
-    def check(self, configuration: Configuration) -> None:
+    def refuse_expired(self, configuration: Configuration) -> None:
         """Raise ConfigurationError for each certificate that has expired, where the one in force has not."""
         now, objections = time.time(), Objections()
         files = {"": ("server", configuration.server.tls_cert)}

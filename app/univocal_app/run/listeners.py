@@ -21,7 +21,7 @@ from univocal.http.errors import ConfigurationError, Objections
 from univocal.server.clients import ConnectionLimits
 from univocal.uri.sites import Sites
 from univocal_app.config.tables import Configuration, ServerTable
-from univocal_app.config.values import Address, Own, Place, SocketPath
+from univocal_app.config.values import Address, ListenerSettings, Place, SocketPath
 from univocal_app.run.origins import most_connections
 
 BACKLOG: Final = 2048
@@ -38,7 +38,7 @@ class Bound(NamedTuple):
 
     socket: socket.socket
     is_tls: bool = False
-    own: Own = Own()
+    own: ListenerSettings = ListenerSettings()
     name: str = ""
 
     @property
@@ -95,7 +95,7 @@ def serving(
     return serves
 
 
-def listeners_of(server: ServerTable) -> dict[str, Own]:
+def own_settings_of(server: ServerTable) -> dict[str, ListenerSettings]:
     """The settings that clients' listeners have of their own, by the names of `Bound`."""
     places = {"listen": server.listen, "listen_tls": server.listen_tls}
     return {f"{key}[{i}]": place.own for key, each in places.items() for i, place in enumerate(each)}
@@ -103,7 +103,7 @@ def listeners_of(server: ServerTable) -> dict[str, Own]:
 
 def apart(server: ServerTable) -> frozenset[str]:
     """The hosts of sites that only some listeners serve."""
-    return frozenset(name for own in listeners_of(server).values() for name in own.sites)
+    return frozenset(name for own in own_settings_of(server).values() for name in own.sites)
 
 
 @contextmanager
@@ -160,7 +160,7 @@ def _unknown_sites(configuration: Configuration, source: str) -> Iterator[Config
                 if name not in hosts:
                     at, allowed = f"server.{key}[{number}].sites", "a host of a site, as the site writes it"
                     yield ConfigurationError(source, at, name, allowed)
-    if any(place.own != Own() for place in server.admin):
+    if any(place.own != ListenerSettings() for place in server.admin):
         written = [*map(str, server.admin)]
         yield ConfigurationError(source, "server.admin", written, "listeners without settings of their own")
 
@@ -258,8 +258,8 @@ def _no_place(place: Place, source: str, key: str, error: OSError) -> Configurat
     return ConfigurationError(source, key, str(place), allowed)
 
 
-# Connections to the admin listener, and what is no connection: files, listeners, the shared store.
-ADMIN: Final = 32
+# Descriptors for connections to the admin listener, and for files, listeners and the shared store.
+ADMIN_CONNECTIONS: Final = 32
 _OTHERS: Final = 32
 _UNLIMITED: Final = 1 << 20
 
@@ -293,7 +293,7 @@ def share(limit: int, origins: int, wanted: int, workers: int = 1) -> Share:
     Clients get the rest, at least a half, or the `wanted` number, which all workers have together. 0 wants as
     many as possible.
     """
-    rest = max(limit - ADMIN - _OTHERS, 2)
+    rest = max(limit - ADMIN_CONNECTIONS - _OTHERS, 2)
     kept = min(origins, rest // 2)
     room = rest - kept
     return Share(min(room, -(-wanted // workers)) if wanted else room, kept, limit)

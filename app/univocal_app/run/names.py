@@ -18,7 +18,7 @@ from univocal_app.config.sites import is_tested, next_hops
 from univocal_app.config.tables import Configuration, PolicyTable
 from univocal_app.config.values import Address
 from univocal_app.run.certificate_files import expiry_of_file, names_of
-from univocal_app.run.listeners import listeners_of
+from univocal_app.run.listeners import own_settings_of
 from univocal_app.run.reading import files_of, placed
 
 _AT_ONCE: Final = 16  # names, each in a thread
@@ -77,7 +77,7 @@ def doubtful(configuration: Configuration, source: str) -> list[ConfigurationErr
                 f"{network} is everybody: every client may purge, and use the admin listener if it reaches it"
             )
             warn(f"purge.allow[{number}]", network, "networks of your own", mistake)
-    for own in set(listeners_of(server).values()):
+    for own in set(own_settings_of(server).values()):
         introduced = server.proxy_protocol if own.proxy_protocol is None else own.proxy_protocol
         proxies = server.trusted_proxies if own.trusted_proxies is None else own.trusted_proxies
         if proxies or not introduced:

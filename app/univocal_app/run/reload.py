@@ -140,7 +140,7 @@ def prepare(proxy: Proxy, configuration: Configuration) -> Prepared:
     with objections:
         certificates = contexts_of(configuration, source)
         if proxy.certificates is not None:
-            proxy.certificates.check(configuration)
+            proxy.certificates.refuse_expired(configuration)
     with objections:
         outlet = _outlet(held, configuration, source)
     prepared = Prepared(configuration, runtime, proxies, recipes, contents, certificates, outlet)
@@ -192,7 +192,7 @@ async def adopt(proxy: Proxy, prepared: Prepared) -> None:
 def _fixed(held: Configuration, wanted: Configuration, source: str) -> Iterator[ConfigurationError]:
     for key, why in FIXED.items():
         old, new = value_at(held, key), value_at(wanted, key)
-        if _bound(old) != _bound(new):
+        if _fixed_part(old) != _fixed_part(new):
             allowed = f"{_told(old)} until a restart: {why} at a reload"
             yield ConfigurationError(source, key, _told(new), allowed)
     there, new_file = held.server.tls_cert, wanted.server.tls_cert
@@ -201,8 +201,8 @@ def _fixed(held: Configuration, wanted: Configuration, source: str) -> Iterator[
         yield ConfigurationError(source, "server.tls_cert", new_file, allowed)
 
 
-def _bound(value: object) -> object:
-    """The part of a setting that no reload changes: of a listener, all but what its requests go by."""
+def _fixed_part(value: object) -> object:
+    """A setting as far as no reload changes it: listeners without `trusted_proxies` and `max_body`."""
     if not isinstance(value, tuple):
         return value
     return [each._replace(own=each.own._replace(trusted_proxies=None, max_body=None)) for each in value]

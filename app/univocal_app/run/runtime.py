@@ -27,7 +27,7 @@ from univocal.uri.profile import Profile
 from univocal.uri.sites import Sites
 from univocal_app.config.sites import SiteReader, edits_of, rules
 from univocal_app.config.tables import COMMAND_LINE, Configuration, Name, SiteTable
-from univocal_app.run.listeners import HTTPS, listeners_of
+from univocal_app.run.listeners import HTTPS, own_settings_of
 from univocal_app.run.origins import next_hops_of
 from univocal_app.run.restrictions import restrictions_of
 
@@ -160,7 +160,7 @@ def runtime_of(
     bodies = ((table.name, table.table.max_body) for table in configuration.tables())
     max_bodies = {name: most for name, most in bodies if most is not None}
     server, trusted = configuration.server, networks(configuration.server.trusted_proxies)
-    owns = listeners_of(server)
+    owns = own_settings_of(server)
     trusted_at = MappingProxyType(
         {name: networks(own.trusted_proxies) for name, own in owns.items() if own.trusted_proxies is not None}
     )

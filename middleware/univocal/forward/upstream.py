@@ -18,8 +18,8 @@ from univocal.http.forward import (
     MOST_PASSES,
     VIA,
     affinity_name,
+    forwarded_names,
     forwards_left,
-    passage_of,
     request_fields,
     request_has_content,
     response_fields,
@@ -336,16 +336,16 @@ class Upstream:
         The fields that `edits` set come last: no later step removes them.
         """
         received, fields = request.received, request.fields
-        passage = passage_of(tuple([name for name, _ in fields]))
-        if passage.counts:
+        names = forwarded_names(tuple([name for name, _ in fields]))
+        if names.counts:
             counted = forwards_left(request.method, fields)
             if counted is None:
                 return _answer_here(answer)
             fields = counted
-        if passage.passed and times_here(fields) > MOST_PASSES:
+        if names.passed and times_here(fields) > MOST_PASSES:
             return _refuse_here(answer)
-        authority = b"" if passage.host < 0 else fields[passage.host][1]
-        if passage.is_plain or not request_has_content(fields):
+        authority = b"" if names.host < 0 else fields[names.host][1]
+        if names.is_plain or not request_has_content(fields):
             request.content = None
         fields = request_fields(
             fields,
@@ -357,7 +357,7 @@ class Upstream:
             forwarded_for=request.chain,
             # RFC 9110 §7.6.3
             via=VIA if received.version == b"1.1" else b"%b univocal" % received.version,
-            passage=passage,
+            names=names,
             screened=request.screened,
         )
         request.fields = fields if request.edits is None else request.edits.supply(fields)

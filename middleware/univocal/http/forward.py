@@ -124,7 +124,7 @@ _WEIGHED: Final = _FOR_UNSAFE | {b"content-length", b"expect", b"transfer-encodi
 AS_CGI_READS: Final = bytes.maketrans(SIGNS, b"-" * len(SIGNS))
 
 
-class Passage:
+class ForwardedNames:
     """The conclusions from the names of a request's fields, in their order, for forwarding it."""
 
     def __init__(self, names: tuple[bytes, ...]) -> None:
@@ -144,17 +144,17 @@ class Passage:
 # Clients use few sets of names: so many are remembered, of at most so many bytes.
 _MOST: Final = 1024
 _LONGEST: Final = 2048
-_passages: Final[dict[tuple[bytes, ...], Passage]] = {}
+_concluded: Final[dict[tuple[bytes, ...], ForwardedNames]] = {}
 
 
-def passage_of(names: tuple[bytes, ...]) -> Passage:
-    """The passage of a request whose fields have these names, in lower case."""
-    passage = _passages.get(names)
-    if passage is None:
-        passage = Passage(names)
+def forwarded_names(names: tuple[bytes, ...]) -> ForwardedNames:
+    """The conclusions from these names of a request's fields, in lower case."""
+    concluded = _concluded.get(names)
+    if concluded is None:
+        concluded = ForwardedNames(names)
         if sum(map(len, names)) <= _LONGEST:
-            remember(_passages, names, passage, _MOST)
-    return passage
+            remember(_concluded, names, concluded, _MOST)
+    return concluded
 
 
 def request_fields(
@@ -167,26 +167,26 @@ def request_fields(
     authority: bytes | None = None,
     forwarded_for: Sequence[bytes] = (),
     via: bytes = VIA,
-    passage: Passage | None = None,
+    names: ForwardedNames | None = None,
     screened: bool = False,
 ) -> Fields:
     """The fields with which a received request is forwarded (RFC 9110 §7.6, RFC 7239).
 
     `host` is the Host field sent; `authority` what the client asked for (default: `host`). `client` is the
-    peer's address, `forwarded_for` the addresses before it that a trusted proxy vouched for. `passage`
-    is the fields', if the caller has it. `screened` fields have been through `end_to_end`. Content whose
-    length is unknown stays chunked. Trailers are not relayed: TE goes no further.
+    peer's address, `forwarded_for` the addresses before it that a trusted proxy vouched for. `names`
+    are the conclusions from the fields' names, if the caller has them. `screened` fields have been through
+    `end_to_end`. Content whose length is unknown stays chunked. Trailers are not relayed: TE goes no further.
     """
-    passage = passage or passage_of(tuple([name for name, _ in fields]))
-    dropped = passage.nearest if screened else passage.dropped
-    if not passage.is_plain:
+    names = names or forwarded_names(tuple([name for name, _ in fields]))
+    dropped = names.nearest if screened else names.dropped
+    if not names.is_plain:
         fields = framed_anew(fields)
         if method not in _READING:
             dropped -= _FOR_UNSAFE
-    if passage.connects:
+    if names.connects:
         dropped |= connection_options(fields)
     forwarded = [(b"host", host), *[field for field in fields if field[0] not in dropped]]
-    if passage.is_chunked:
+    if names.is_chunked:
         # RFC 9112 §6.3: Transfer-Encoding overrides Content-Length, and the coding is this hop's own.
         forwarded = [field for field in forwarded if field[0] != b"content-length"]
         forwarded.append((b"transfer-encoding", b"chunked"))
@@ -425,7 +425,7 @@ def _value(text: bytes) -> bytes:
     return text if is_token(text) else quoted(text)
 
 
-COOKIE: Final = b"univocal-origin"  # all cookies whose names begin so are ours
+AFFINITY_COOKIE: Final = b"univocal-origin"  # all cookies whose names begin so are ours
 
 _TAG: Final = re.compile(rb"[0-9a-f]{4}")
 
@@ -435,22 +435,26 @@ def affinity_name(path: bytes) -> bytes:
 
     Each has its own: a client may have another origin server there.
     """
-    return b"%b-%b" % (COOKIE, blake2b(path, digest_size=4).hexdigest().encode()) if path else COOKIE
+    return (
+        b"%b-%b" % (AFFINITY_COOKIE, blake2b(path, digest_size=4).hexdigest().encode())
+        if path
+        else AFFINITY_COOKIE
+    )
 
 
 def take_affinity(fields: Fields, name: bytes) -> tuple[Fields, bytes]:
     """The fields of a request without our cookies, and the value of that called `name`; b"" if it is none."""
-    if not any(field == b"cookie" and COOKIE in value for field, value in fields):
+    if not any(field == b"cookie" and AFFINITY_COOKIE in value for field, value in fields):
         return fields, b""
     kept, tag = list[Field](), b""
     for field, value in fields:
-        if field != b"cookie" or COOKIE not in value:
+        if field != b"cookie" or AFFINITY_COOKIE not in value:
             kept.append((field, value))
             continue
         others = list[bytes]()
         for pair in value.split(b";"):
             cookie, _, given = pair.strip(b" \t").partition(b"=")
-            if not cookie.startswith(COOKIE):
+            if not cookie.startswith(AFFINITY_COOKIE):
                 others.append(pair)
             elif cookie == name and _TAG.fullmatch(given):
                 tag = given

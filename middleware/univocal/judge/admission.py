@@ -39,7 +39,7 @@ from univocal.judge.forward_auth import Grant
 from univocal.judge.orders import PURGES, Order, derived, order_of
 from univocal.judge.plan import Plan
 from univocal.judge.runtime import NO_SETTINGS, RouteSettings, Runtime
-from univocal.judge.trust import LikelyProxies, Peer, believe, proxies_before
+from univocal.judge.trust import LikelyProxies, Peer, believe, trusted_for
 from univocal.store.purge_selectors import Keys, Selector, Tags
 from univocal.store.tiers import Tiers
 from univocal.uri.pipeline import Rejected
@@ -272,10 +272,11 @@ class Gate:
 
     def sender(self, received: Received, fields: Fields) -> Peer:
         """The sender of a request, as far as it is believed."""
-        trusted, family, at = self.runtime.trusted, self.runtime.forwarded, self.runtime.trusted_at
-        peer = believe(received, fields, trusted, family, at)
+        runtime = self.runtime
+        trusted, family, trusted_at = runtime.trusted, runtime.forwarded, runtime.trusted_at
+        peer = believe(received, fields, trusted, family, trusted_at)
         if not (peer.known or received.introduced):
-            trusted = proxies_before(received, trusted, at)
+            trusted = trusted_for(received, trusted, trusted_at)
             self.likely_proxies.note(received.client, lambda: fields, trusted, family)
         return peer
 

@@ -30,7 +30,7 @@ from univocal.judge.cache_status import Handling, cache_status
 from univocal.judge.plan import Plan
 from univocal.judge.request_ids import RequestIds
 from univocal.judge.runtime import RouteSettings
-from univocal.judge.trust import proxies_before, within
+from univocal.judge.trust import trusted_for, within
 from univocal.store.eviction import NO_ENTRY, Entry
 from univocal.uri.sites import MEMORABLE, resolve
 from univocal.uri.target import Canonical
@@ -129,7 +129,7 @@ class Hits:
         runtime = self._gate.runtime
         host, scheme, client = values[plan.host], received.scheme, received.client
         if plan.forwarded:
-            trusted = proxies_before(received, runtime.trusted, runtime.trusted_at)
+            trusted = trusted_for(received, runtime.trusted, runtime.trusted_at)
             if within(client, trusted):
                 peer = self._gate.sender(received, plan.fields(values))
                 if len(peer.hosts) != 1:

@@ -39,7 +39,7 @@ _BANS: Final = (b"x-cache-tags", b"cache-tags", b"purge-cache-tags")
 _URL, _HOST, _TYPE = b"x-url", b"x-host", b"x-content-type"
 _CLEAR: Final = b"clear-cache"
 SOFT_FIELDS: Final = (b"soft-purge", b"fastly-soft-purge")
-_SPOKEN: Final = frozenset((*_TAGS, *_PATTERNS, *SOFT_FIELDS, _CLEAR, b"x-purge-method"))
+_SUPPORTED: Final = frozenset((*_TAGS, *_PATTERNS, *SOFT_FIELDS, _CLEAR, b"x-purge-method"))
 
 # Words in the names of fields that purge, and of fields that have a secret.
 _WORDS: Final = frozenset(
@@ -59,18 +59,18 @@ _PIECE: Final = re.compile(
 
 
 def unknown_field(method: bytes, fields: Fields) -> bytes:
-    """The first field that names what to purge in a dialect that is not spoken here, or b""."""
+    """The first field that names a purge in an unsupported dialect, or b""."""
     for name, value in fields:
         if name in {_URL, _HOST, _TYPE}:
-            spoken = method == b"BAN" and (name != _TYPE or value in _ANY)
-        elif name in _SPOKEN:
+            supported = method == b"BAN" and (name != _TYPE or value in _ANY)
+        elif name in _SUPPORTED:
             pattern = name in _PATTERNS or (name in _BANS and method == b"BAN")
-            spoken = not pattern or value in _ANY or _tags_in_pattern(value) is not None
+            supported = not pattern or value in _ANY or _tags_in_pattern(value) is not None
         else:
             words = set(name.split(b"-"))
             secret = name in _ORDINARY or not _SECRETS.isdisjoint(words)
-            spoken = name not in _ONLY_NAMES and (secret or _WORDS.isdisjoint(words))
-        if not spoken:
+            supported = name not in _ONLY_NAMES and (secret or _WORDS.isdisjoint(words))
+        if not supported:
             return name
     return b""
 

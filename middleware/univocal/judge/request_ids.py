@@ -10,7 +10,7 @@ from typing import Final
 from univocal.http.forward import AS_CGI_READS
 from univocal.http.messages import Fields, Received
 from univocal.judge.plan import Plan
-from univocal.judge.trust import NOBODY, Networks, proxies_before, within
+from univocal.judge.trust import NO_OWN_PROXIES, Networks, trusted_for, within
 
 # No character that a field, a line of the log, JSON or HTML would escape.
 _KEPT: Final = re.compile(rb"[A-Za-z0-9._~:+/=@-]{1,128}").fullmatch
@@ -23,11 +23,13 @@ class RequestIds:
     digits by chance.
     """
 
-    def __init__(self, name: bytes, trusted: Networks, at: Mapping[str, Networks] = NOBODY) -> None:
+    def __init__(
+        self, name: bytes, trusted: Networks, trusted_at: Mapping[str, Networks] = NO_OWN_PROXIES
+    ) -> None:
         self.name: Final = name.lower()
         self._read: Final = self.name.translate(AS_CGI_READS)
         self._trusted: Final = trusted
-        self._at: Final = at  # by the names of listeners
+        self._trusted_at: Final = trusted_at  # by the names of listeners
 
     def identify(self, received: Received, fields: Fields) -> Fields:
         """Name a request, if it has no name; its fields with this name and no other."""
@@ -39,7 +41,9 @@ class RequestIds:
                 named.append(field)
         if not received.request_id:
             is_kept = len(given) == 1 and _KEPT(given[0]) is not None
-            is_kept = is_kept and within(received.client, proxies_before(received, self._trusted, self._at))
+            is_kept = is_kept and within(
+                received.client, trusted_for(received, self._trusted, self._trusted_at)
+            )
             received.request_id = given[0] if is_kept else b"%032x" % getrandbits(128)
         named.append((self.name, received.request_id))
         return named

@@ -21,7 +21,7 @@ from univocal.http.upgrade import WEBSOCKET
 from univocal.judge.access import Restriction
 from univocal.judge.profiles import profile_rules
 from univocal.judge.request_ids import RequestIds
-from univocal.judge.trust import LOOPBACK, NOBODY, Family, Networks, networks
+from univocal.judge.trust import LOOPBACK, NO_OWN_PROXIES, Family, Networks, networks
 from univocal.uri.profile import Profile
 from univocal.uri.readings import Readings, spelled_alike
 from univocal.uri.site import Route, Site
@@ -137,7 +137,7 @@ class Runtime:
     # By the names that `rules` has, the bytes of a request's content; without one, the listener's.
     max_bodies: Mapping[str | tuple[str, bytes], int] = field(default_factory=lambda: MappingProxyType({}))
     # By the names of listeners that have settings of their own, in the place of `trusted` and of `limits`.
-    trusted_at: Mapping[str, Networks] = field(default_factory=lambda: NOBODY)
+    trusted_at: Mapping[str, Networks] = field(default_factory=lambda: NO_OWN_PROXIES)
     max_body_at: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     request_ids: RequestIds | None = None  # None: requests have no names
     _routes: dict[tuple[str, bytes], RouteSettings] = field(

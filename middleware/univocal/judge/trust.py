@@ -22,7 +22,7 @@ logger: Final = logging.getLogger("univocal")
 
 Networks: TypeAlias = tuple[IPv4Network | IPv6Network, ...]
 LOOPBACK: Final = ("127.0.0.0/8", "::1/128")
-NOBODY: Final[Mapping[str, Networks]] = MappingProxyType({})  # the proxies of single listeners: none has any
+NO_OWN_PROXIES: Final[Mapping[str, Networks]] = MappingProxyType({})  # every listener has the server's
 
 # RFC 7239 §4; a value that should have been quoted, as `for=192.0.2.1:80`, is read all the same.
 _FORWARDED_PAIR: Final = re.compile(
@@ -104,12 +104,12 @@ def within(address: str | None, allowed: Networks) -> bool:
     return any((mapped or parsed) in network for network in allowed)
 
 
-def proxies_before(received: Received, trusted: Networks, at: Mapping[str, Networks]) -> Networks:
-    """The proxies that are trusted to have sent a request: its listener's own, else all listeners'.
+def trusted_for(received: Received, trusted: Networks, trusted_at: Mapping[str, Networks]) -> Networks:
+    """The proxies that are trusted to have sent a request: its listener's own, else the server's.
 
     A PROXY header introduces a client, whatever its address, and no proxy.
     """
-    return () if received.introduced else at.get(received.listener, trusted)
+    return () if received.introduced else trusted_at.get(received.listener, trusted)
 
 
 @mypyc_attr(acyclic=True)
@@ -154,11 +154,11 @@ def believe(
     fields: Fields,
     trusted: Networks,
     family: Family = "x-forwarded",
-    at: Mapping[str, Networks] = NOBODY,
+    trusted_at: Mapping[str, Networks] = NO_OWN_PROXIES,
 ) -> Peer:
     """The request's authority, scheme and client; of a trusted peer's fields, those of `family` count.
 
-    `trusted` and `at` are as in `proxies_before`.
+    `trusted` and `trusted_at` are as in `trusted_for`.
 
     The last value of each field counts, since the trusted peer wrote it. Of the chain of addresses, the last
     that is not itself trusted counts, and none before it: strangers may have written those. Of `Forwarded`
@@ -172,7 +172,7 @@ def believe(
     encodings = (b"", b"") if names.isdisjoint(ENCODINGS) else _declared(fields)
     if not speaks_for_another(names):
         return Peer(hosts, received.scheme, received.client, (), encodings)
-    trusted = proxies_before(received, trusted, at)
+    trusted = trusted_for(received, trusted, trusted_at)
     if not within(received.client, trusted):
         return Peer(hosts, received.scheme, received.client, (), encodings, known=False)
     forwarded = _READERS[family](fields)

@@ -241,8 +241,13 @@ class Newcomer(asyncio.Protocol):
         scheme: bytes,
     ) -> None:
         self._loop = loop = loop or asyncio.get_running_loop()
-        # The arguments of the protocol that is to have it.
-        self._named = {"config": config, "server_state": server_state, "app_state": app_state, "_loop": loop}
+        # What the protocol that takes over is made with.
+        self._arguments = {
+            "config": config,
+            "server_state": server_state,
+            "app_state": app_state,
+            "_loop": loop,
+        }
         self._connections = server_state.connections
         self._listener = listener
         self._scheme = scheme
