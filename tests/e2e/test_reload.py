@@ -400,6 +400,7 @@ def test_the_admin_listener_shows_the_configuration_in_force(serve: Fixture, ori
 FIXED = [
     ('listen = "127.0.0.1:1"', "", ["server.listen"]),
     ('admin = "127.0.0.1:1"', "", ["server.admin"]),
+    ('listen = [{ address = "127.0.0.1:0", proxy_protocol = true }]', "", ["server.listen"]),
     ("workers = 2", 'store = "redis://:secret@127.0.0.1:1/0"', ["server.workers", "cache.store"]),
     ("", 'store = "redis://:secret@127.0.0.1:1/0"', ["cache.store"]),
 ]
@@ -420,6 +421,8 @@ def test_what_only_a_restart_changes(serve: Fixture, origins: Any) -> None:
         for error in told["errors"]:
             line = served.file.read_text().splitlines()[error["line"] - 1]
             assert line.startswith(error["key"].partition(".")[2] + " = ")
+            found, _, allowed = error["detail"].partition("found ")[2].partition("; allowed: ")
+            assert found.strip("'") != allowed.partition(" until a restart: ")[0]
         assert served.get("/a").body == b"one /a"
 
 

@@ -6,6 +6,7 @@ A request keeps the Runtime that it began with. Every step that may fail comes b
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -29,7 +30,7 @@ from univocal_app.config.tables import (
     RouteTable,
     SiteTable,
 )
-from univocal_app.config.values import masked
+from univocal_app.config.values import Place, masked
 from univocal_app.observe.accesslog import Outlet, check_log, outlet_of
 from univocal_app.observe.admin_life import NotTakenError
 from univocal_app.run.assemble import Proxy
@@ -49,7 +50,7 @@ FIXED: Final[Mapping[str, str]] = {
     "server.proxy_protocol": "the listeners stay",
     "server.http2": "the listeners stay",
     "server.workers": "the workers stay",
-    "server.otel": "what sends traces stays",
+    "server.otel": "the exporter of traces stays",
     "cache.store": "the store stays",
     "cache.disk_bytes": "the store stays",
 }
@@ -209,7 +210,14 @@ def _fixed_part(value: object) -> object:
 
 
 def _told(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else masked(str(value))
+    """A setting in words, listeners with the settings of their own that no reload changes."""
+    fixed = _fixed_part(value)
+    return ", ".join(map(_told_listener, fixed)) if isinstance(fixed, list) else masked(str(fixed))
+
+
+def _told_listener(place: Place) -> str:
+    own = ", ".join(f"{key} = {json.dumps(each)}" for key, each in place.own.written().items())
+    return f"{place} ({own})" if own else str(place)
 
 
 def _outlet(held: Configuration, wanted: Configuration, source: str) -> Outlet | None:
