@@ -164,6 +164,10 @@ def test_a_route_has_an_access_of_its_own(serve: Fixture, users: Path) -> None:
         ('refuse = { "header:User-Agent" = ["~(?i)bot", ""] }', "User-Agent: a", 200),
         ('require = { "cookie:who" = "~^a", "method" = "~^(GET|HEAD)$" }', "Cookie: x=y; who=ann", 200),
         ('require = { "cookie:who" = "~^a", "method" = "~^(GET|HEAD)$" }', "Cookie: x=y", 403),
+        ('refuse = { "header:X-Debug" = "~." }', "X_Debug: 1", 403),
+        ('refuse = { "cookie:role" = "admin" }', 'Cookie: a=1;\trole="admin"', 403),
+        ('refuse = { "cookie:role" = "admin" }', "Cookie: a=1; role=user", 200),
+        ('refuse = { "header:Cookie" = "a=1; b=2" }', "Cookie: a=1\r\nCookie: b=2", 403),
     ],
 )
 def test_values_have_access_or_none(serve: Fixture, access: str, field: str, status: int) -> None:
@@ -172,6 +176,22 @@ def test_values_have_access_or_none(serve: Fixture, access: str, field: str, sta
         answer = get("/a", field)
         assert answer.status == status
         assert (b'"access-denied"' in answer.body) == (status == 403)
+
+
+@pytest.mark.parametrize(
+    "target", ["/admin", "//admin", "/x/..%2fadmin", "/%2fadmin", "/\\admin", "/x/..;/admin"]
+)
+def test_a_refused_target_never_reaches_the_origin_server(serve: Fixture, origin: Any, target: str) -> None:
+    get = serve('[sites.access]\nrefuse = { target = "~^/admin" }\n')
+    assert get(target).status in {400, 403}
+    assert origin.seen == []
+    assert get("/a").status == 200
+
+
+def test_a_required_target_may_come_in_absolute_form(serve: Fixture) -> None:
+    get = serve('[sites.access]\nrequire = { target = "~^/ok" }\n')
+    targets = ("/ok", "http://en.example/ok", "http://en.example/no")
+    assert [get(target).status for target in targets] == [200, 200, 403]
 
 
 def test_a_rate_is_a_client_s(serve: Fixture) -> None:

@@ -18,6 +18,7 @@ from univocal.cache.decide import Refuse
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Received
 from univocal.judge.access import (
+    Condition,
     OwnRates,
     Rate,
     RequestLine,
@@ -124,6 +125,144 @@ def test_a_value_is_refused_or_required(
             Restriction("*", conditions=(condition,)), peer("::1"), "::1", fields, OwnRates(), 0, GET_SECRET
         )
         assert (denial is not None and denial.reason == "access-denied") == is_denied
+
+
+def is_denied(
+    condition: Condition, fields: list[tuple[bytes, bytes]], line: RequestLine = GET_SECRET
+) -> bool:
+    restriction = Restriction("*", conditions=(condition,))
+    denial = verdict(restriction, peer("::1"), "::1", fields, OwnRates(), 0, line)
+    return denial is not None and denial.reason == "access-denied"
+
+
+@pytest.mark.parametrize(
+    ("subject", "text", "fields"),
+    [
+        ("header:X-Debug", "~.", [(b"x_debug", b"1")]),
+        ("header:X-Debug", "~.", [(b"x.debug", b"1")]),
+        ("header:X_Debug", "~.", [(b"x-debug", b"1")]),
+        ("header:X-Debug", "a, b", [(b"x-debug", b"a"), (b"x_debug", b"b")]),
+        ("header:X-Debug", "", [(b"x_debug", b"1")]),  # some servers see no field
+        ("header:X-Debug", "a,b", [(b"x-debug", b"a"), (b"x-debug", b"b")]),
+        ("header:X-Debug", "b", [(b"x-debug", b"a")] * 5),  # too many to be searched
+        ("header:Cookie", "a=1; role=admin", [(b"cookie", b"a=1"), (b"cookie", b"role=admin")]),
+        *(
+            ("cookie:role", "admin", [(b"cookie", line)])
+            for line in (
+                b"a=1;\trole=admin",
+                b"role\t=admin",
+                b"role=\tadmin",
+                b"role=admin ; a=1",
+                b"role=admin\t;a=1",
+                b'role="admin"',
+                b'role="admin,x"',
+                b"role=x,role=admin",
+                b"role=admin,x=1",
+                b"role=x; ROLE=admin",
+                b"role=x;" * 5,  # too many to be searched
+            )
+        ),
+        ("cookie:role", "", [(b"cookie", b"a=1;\trole=admin")]),  # some servers see no cookie
+    ],
+)
+def test_a_refusal_holds_however_a_field_is_spelled(
+    subject: str, text: str, fields: list[tuple[bytes, bytes]]
+) -> None:
+    assert is_denied(condition_of(subject, [text], is_required=False), fields)
+
+
+@pytest.mark.parametrize(
+    ("subject", "text", "fields"),
+    [
+        ("header:X-Debug", "1", [(b"x_debug", b"1")]),
+        ("header:X-Debug", "~a", [(b"x-debug", b"a")] * 5),
+        *(
+            ("cookie:role", "admin", [(b"cookie", line)])
+            for line in (
+                b"a=1;\trole=admin",
+                b"role=\tadmin",
+                b"role=admin ; a=1",
+                b'role="admin"',
+                b"role=admin,x=1",
+                b"role=admin;\trole=x",
+                b"role=admin;role\t=x",
+                b"role=admin;" * 5,
+            )
+        ),
+        ("cookie:role", "~admin", [(b"cookie", b"role=admin,role=x")]),
+    ],
+)
+def test_a_requirement_holds_for_one_spelling_only(
+    subject: str, text: str, fields: list[tuple[bytes, bytes]]
+) -> None:
+    assert is_denied(condition_of(subject, [text], is_required=True), fields)
+
+
+def test_a_required_cookie_may_have_a_comma() -> None:
+    condition = condition_of("cookie:role", ["~^{.*}$"], is_required=True)
+    assert not is_denied(condition, [(b"cookie", b"a=1; role={1,2}; b=2")])
+
+
+def status_of(condition: Condition, target: bytes, *, canonical_only: bool = False) -> int:
+    """The status of the answer to a request in front of an application."""
+    house = House()
+    gate = house.engine.gate
+    restriction = Restriction("*", conditions=(condition,), canonical_only=canonical_only)
+    gate.runtime = replace(gate.runtime, restrictions=MappingProxyType(dict.fromkeys(("", "*"), restriction)))
+    admission = gate.admit(Received(b"GET", target, b"http", "192.0.2.1"), [(b"host", HOST)], 1_790_000_000.0)
+    return admission.decision.status if isinstance(admission.decision, Refuse) else 200
+
+
+@pytest.mark.parametrize("text", ["~^/admin", "~^/Admin[?]x", "/admin?x"])
+@pytest.mark.parametrize(
+    "target", [b"//admin?x", b"/x/..%2fadmin?x", b"/%2fadmin?x", b"/\\admin?x", b"/x/..;/admin?x"]
+)
+def test_a_refusal_holds_for_each_reading_of_a_path(text: str, target: bytes) -> None:
+    assert status_of(condition_of("target", [text], is_required=False), target) in {400, 403}
+    assert status_of(condition_of("target", ["~^/other"], is_required=False), target) in {200, 400}
+
+
+@pytest.mark.parametrize("target", [b"/ok/..;/x", b"/ok/\\..;a/x", b"/%6fk/..;/..;/x"])
+def test_a_required_target_is_each_reading(target: bytes) -> None:
+    condition = condition_of("target", ["~^/(?:%6f|O|o)k/"], is_required=True)
+    assert [status_of(condition, each) for each in (b"/ok/x", b"/Ok/x", target)] == [200, 200, 403]
+
+
+def test_a_condition_of_the_canonical_path_ignores_other_readings() -> None:
+    condition = condition_of("target", ["~^/admin"], is_required=False)
+    assert status_of(condition, b"/ADMIN") == 403
+    assert status_of(condition, b"/ADMIN", canonical_only=True) == 200
+
+
+def test_a_target_in_absolute_form_is_its_path_and_query() -> None:
+    target = b"http://" + HOST + b"/ok"
+    for is_required, status in ((True, 200), (False, 403)):
+        assert status_of(condition_of("target", ["/ok"], is_required=is_required), target) == status
+
+
+def test_many_expressions_are_searched_together() -> None:
+    words = [f"~word{number}" for number in range(300)]
+    condition = condition_of("header:X-User", words, is_required=False)
+    assert len(condition.tests) < 40
+    assert is_denied(condition, [(b"x-user", b"a word299")])
+    assert not is_denied(condition, [(b"x-user", b"x" * 8_000)])
+    assert is_denied(condition, [(b"x-user", b"x" * 100_000)])  # too long to be searched
+    for texts in (["~a|b", r"~\Qx(", "~(?i)c"], ["~(?P<n>a|b)", "~(?P<n>(?i)c)"]):
+        condition = condition_of("header:X-User", texts, is_required=False)
+        assert [is_denied(condition, [(b"x-user", each)]) for each in (b"b", b"C", b"B")] == [
+            True,
+            True,
+            False,
+        ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("~bot\nx", "newline"), ("a\n", "newline"), ("~\u00e9", "ASCII")]
+)
+def test_a_text_that_no_value_can_match_is_an_error(text: str, message: str) -> None:
+    for subject in ("header:User-Agent", "target"):
+        with pytest.raises(ValueError, match=message):
+            condition_of(subject, [text], is_required=False)
 
 
 @pytest.mark.parametrize(("subject", "text"), [("path", "a"), ("header:", "a"), ("method", "~(")])

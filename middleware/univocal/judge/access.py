@@ -11,13 +11,21 @@ from binascii import a2b_base64
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from functools import lru_cache
+from itertools import islice
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from univocal.http.client_counts import client_name
+from univocal.http.forward import AS_CGI_READS
+from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields, values
 from univocal.judge.forward_auth import ForwardAuth, Grant, Question
 from univocal.judge.trust import Networks, Peer, within
 from univocal.store.patterns import STEPS, compiled
+from univocal.store.purge_selectors import Pattern
+from univocal.uri.query import split
+from univocal.uri.readings import spelled_alike
+from univocal.uri.target import Canonical
 
 RATES: Final = 'requests and their time, such as "10/s", "100/m burst 20" or "1000/h"'
 MOST_CLIENTS: Final = 65_536  # whose rates are remembered: some 10 MB in one process
@@ -46,13 +54,32 @@ def rate_of(text: str) -> Rate:
 
 CONDITIONS: Final = '"method", "target", or such as "header:User-Agent" or "cookie:session"'
 _SUBJECT: Final = re.compile(r"method|target|(header|cookie):([!#$%&'*+.^_`|~0-9A-Za-z-]{1,256})")
+_MOST_LINES: Final = 4  # of one field, and values of one cookie: more are too long to be searched
+_MOST_READINGS: Final = 64  # of a path, likewise
+_MOST_BYTES: Final = 64 << 10  # of these readings
+# Of RE2's for several expressions in one search: a value of 8 KiB is not too long for it.
+_JOINED: Final = STEPS // 8_192
+
+_Test: TypeAlias = Callable[[bytes], bool]
 
 
 class RequestLine(NamedTuple):
-    """The method of a request, and its target as it came and in its canonical spelling."""
+    """The method of a request, and its path and query as they came and in their canonical spelling.
+
+    `canonical` has the readings of the path; without it there are no others.
+    """
 
     method: bytes = b"GET"
     targets: tuple[bytes, ...] = (b"/",)
+    canonical: Canonical | None = None
+
+
+def request_line(method: bytes, target: bytes, canonical: Canonical) -> RequestLine:
+    """The line of a request for a `target` in origin-form or absolute-form (RFC 9112 §3.2)."""
+    absolute = None if target[:1] == b"/" else split_absolute(target)
+    if absolute is not None:
+        target = absolute.rest if absolute.rest[:1] == b"/" else b"/" + absolute.rest
+    return RequestLine(method, (target, canonical.target), canonical)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,26 +88,98 @@ class Condition:
 
     kind: str  # method, target, header or cookie
     name: bytes
-    tests: tuple[Callable[[bytes], bool], ...]
+    tests: tuple[_Test, ...]
     is_required: bool
+    reading_tests: tuple[_Test, ...] = ()  # of the readings of a path, with the query
 
     def refuses(self, line: RequestLine, fields: Fields) -> bool:
-        """Tell whether a request has no access: each value of several counts, and a missing one is empty."""
-        met = [any(test(value) for test in self.tests) for value in self._values(line, fields)]
+        """Tell whether a request has no access: each value of several counts, and a missing one is empty.
+
+        Values that are too many to be searched have no access either way.
+        """
+        found = self._values(line, fields)
+        readings = _readings(line.canonical) if self.kind == "target" else []
+        if found is None or readings is None:
+            return True
+        met = [_is_met(self.tests, value) for value in found]
+        met += [_is_met(self.reading_tests, reading) for reading in readings]
         return not all(met) if self.is_required else any(met)
 
-    def _values(self, line: RequestLine, fields: Fields) -> Sequence[bytes]:
+    def _values(self, line: RequestLine, fields: Fields) -> Sequence[bytes] | None:
+        """The values; None: there are too many of them."""
         if self.kind == "method":
             return [line.method]
         if self.kind == "target":
             return line.targets
         if self.kind == "cookie":
-            pattern = rb"(?:^|[;,]) *%b *= *([^;]*)" % re.escape(self.name)
-            lines = values(fields, b"cookie")
-            return [each for line in lines for each in re.findall(pattern, line, re.IGNORECASE)] or [b""]
+            return _cookies(values(fields, b"cookie"), self.name, is_whole=self.is_required)
         lines = values(fields, self.name)
-        # Servers read several lines as the first, the last, or all of them joined.
-        return [*lines, b", ".join(lines)] if len(lines) > 1 else lines or [b""]
+        if self.is_required:
+            return _joins(lines, self.name) if len(lines) <= _MOST_LINES else None
+        read = self.name.translate(AS_CGI_READS)
+        alike = [value for name, value in fields if name.translate(AS_CGI_READS) == read]
+        if len(alike) > _MOST_LINES:
+            return None
+        joins = _joins(lines, self.name)
+        return joins if len(alike) == len(lines) else [*joins, *_joins(alike, self.name)]
+
+
+def _is_met(tests: Sequence[_Test], value: bytes) -> bool:
+    return any(test(value) for test in tests)
+
+
+def _joins(lines: Sequence[bytes], name: bytes) -> list[bytes]:
+    """The lines of a field, and all of them as one: servers take the first, the last or their join."""
+    if len(lines) < 2:
+        return [*lines] or [b""]
+    signs = (b", ", b",", b"; ") if name == b"cookie" else (b", ", b",")
+    return [*lines, *[sign.join(lines) for sign in signs]]
+
+
+def _cookies(lines: Sequence[bytes], name: bytes, *, is_whole: bool) -> list[bytes] | None:
+    """The values of a cookie, as strict and lenient servers divide lines; None: there are too many.
+
+    If `is_whole`, these are the values up to a semicolon, as they came. Else they are also cut at a comma,
+    and without quotation marks.
+    """
+    if len(lines) > _MOST_LINES:
+        return None
+    strict, lenient = _cookie_patterns(name)
+    found, begun = list[bytes](), list[tuple[bytes, int]]()
+    for line in lines:
+        if name in line.lower():
+            begun += [(line, each.end()) for each in islice(lenient.finditer(line), _MOST_LINES + 1)]
+            found += [each[1] for each in islice(strict.finditer(line), _MOST_LINES + 1)]
+    found = found or [b""]
+    if max(len(found), len(begun)) > _MOST_LINES:
+        return None
+    for line, start in begun:
+        whole = line[start:].partition(b";")[0]
+        found.append(whole)
+        if not is_whole:
+            for each in (whole, whole.partition(b",")[0]):
+                found += [each.strip(b" \t"), each.strip(b' \t"')]
+    return list(dict.fromkeys(found))
+
+
+@lru_cache(maxsize=1024)
+def _cookie_patterns(name: bytes) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
+    """The patterns of a cookie and its value, and of what stands before the value."""
+    escaped = re.escape(name)
+    strict = re.compile(rb"(?:^|[;,]) *%b *= *([^;]*)" % escaped, re.IGNORECASE)
+    return strict, re.compile(rb"(?:^|[;,])[ \t]*%b[ \t]*=[ \t]*" % escaped, re.IGNORECASE)
+
+
+def _readings(canonical: Canonical | None) -> list[bytes] | None:
+    """The readings of a path, each with the query; None: it may be any path, or has too many readings."""
+    if canonical is None or canonical.target[:1] != b"/":
+        return []
+    readings = canonical.readings
+    if readings.everywhere or len(readings.folded) > _MOST_READINGS:
+        return None
+    query = split(canonical.verbatim or canonical.target)[1]
+    listed = [path + query for path in readings.folded]
+    return listed if sum(map(len, listed)) <= _MOST_BYTES else None
 
 
 def condition_of(subject: str, texts: Sequence[str], *, is_required: bool) -> Condition:
@@ -88,18 +187,63 @@ def condition_of(subject: str, texts: Sequence[str], *, is_required: bool) -> Co
     match = _SUBJECT.fullmatch(subject)
     if match is None:
         raise ValueError(CONDITIONS)
-    tests = tuple(_test(text, is_long_met=not is_required) for text in texts)
-    return Condition(match[1] or subject, (match[2] or "").lower().encode(), tests, is_required)
+    if any("\n" in text for text in texts):
+        raise ValueError("texts without a newline: no value has one")
+    expected = frozenset([text.encode() for text in texts if text[:1] != "~"])
+    expressions = [text[1:] for text in texts if text[:1] == "~"]
+    if not all(map(str.isascii, expressions)):
+        raise ValueError(r'ASCII in an expression: other bytes as "\xC3\xA9"')
+    tests = _tests(expected, expressions, is_long_met=not is_required)
+    reading_tests: tuple[_Test, ...] = ()
+    if subject == "target":
+        spelled = frozenset([each for text in expected for each in _spelled_alike(text)])
+        folded = [f"(?i){each}" for each in expressions]
+        reading_tests = _tests(spelled, folded, is_long_met=not is_required)
+    name = (match[2] or "").lower().encode()
+    return Condition(match[1] or subject, name, tests, is_required, reading_tests)
 
 
-def _test(text: str, *, is_long_met: bool) -> Callable[[bytes], bool]:
-    """The test of a value; one that is too long to be searched is refused either way."""
-    if not text.startswith("~"):
-        expected = text.encode()
-        return lambda value: value == expected
-    pattern = compiled(text[1:])
+def _spelled_alike(target: bytes) -> list[bytes]:
+    """A path and query, the path spelled as its readings are."""
+    path, query = split(target)
+    return [each + query for each in spelled_alike(path)]
+
+
+def _tests(expected: frozenset[bytes], expressions: Sequence[str], *, is_long_met: bool) -> tuple[_Test, ...]:
+    """The tests of a value; one that is too long to be searched is refused either way."""
+    tests = list[_Test]()
+    if expected:
+        tests.append(lambda value: value in expected)
+    tests += [_search(pattern, is_long_met=is_long_met) for pattern in _joined(expressions)]
+    return tuple(tests)
+
+
+def _search(pattern: Pattern, *, is_long_met: bool) -> _Test:
     most = STEPS // pattern.steps
     return lambda value: pattern.search(value) if len(value) <= most else is_long_met
+
+
+def _joined(expressions: Sequence[str]) -> list[Pattern]:
+    """Patterns for all expressions, as few as may be: a search of several costs no more than of one."""
+    made = list[Pattern]()
+    group, steps = list[Pattern](), 0
+    for pattern in map(compiled, expressions):
+        if group and steps + pattern.steps > _JOINED:
+            made += _in_one(group)
+            group, steps = [], 0
+        group.append(pattern)
+        steps += pattern.steps
+    return made + _in_one(group)
+
+
+def _in_one(patterns: list[Pattern]) -> list[Pattern]:
+    """One pattern of several; these themselves where RE2 does not take them together."""
+    if len(patterns) < 2 or any("\\Q" in each.expression for each in patterns):  # a quotation may not end
+        return patterns
+    try:
+        return [compiled("|".join([f"(?:{each.expression})" for each in patterns]))]
+    except ValueError:
+        return patterns
 
 
 class Users(Protocol):
@@ -247,6 +391,7 @@ def verdict(
             or (restriction.allow and not within(named, restriction.allow))
         ):
             return Denial("access-denied", [])
+    line = line._replace(canonical=None) if restriction.canonical_only else line
     if any(each.refuses(line, fields) for each in restriction.conditions):
         return Denial("access-denied", [])
     if restriction.rate is not None:

@@ -29,9 +29,9 @@ from univocal.judge.access import (
     Entered,
     OwnRates,
     Rates,
-    RequestLine,
     judged,
     paced_by_user,
+    request_line,
     user_of,
 )
 from univocal.judge.failures import Failures
@@ -246,7 +246,7 @@ class Gate:
                 return Denial("certificate-required", [])
             user = certificate.subject
         if entered is None:
-            line = RequestLine(received.method, (received.target, canonical.target))
+            line = request_line(received.method, received.target, canonical)
             denial = judged(restrictions, peer, received.client, fields, self.rates, now, line)
         if denial is not None:
             return denial
