@@ -235,6 +235,20 @@ def test_defaults_are_those_of_the_contract() -> None:
             "http://{host}/",
             "an http",
         ),
+        *(
+            (
+                SITE + f"[sites.access]\n{key} = {{ '{subject}' = {text} }}",
+                f"sites[0].access.{key}.{subject}",
+                found,
+                allowed,
+            )
+            for key, subject, text, found, allowed in (
+                ("refuse", "header:User-Agent", '"~bot\\nx"', "~bot\nx", "without a newline"),
+                ("require", "header:User-Agent", '"a\\nx"', "a\nx", "without a newline"),
+                ("refuse", "cookie:a", '"~\u00e9"', "~\u00e9", "ASCII"),
+                ("refuse", "method", "['PUT', 'PURGE']", ["PUT", "PURGE"], "[purge] says"),
+            )
+        ),
         (SITE + "[[sites.routes]]\npath = 'a'", "sites[0].routes[0].path", "a", "begins with a slash"),
         (SITE + "[[sites.routes]]\nprofile = 'asgi'", "sites[0].routes[0].path", None, "no default"),
         ("[[sites]]\nhosts = []\nupstream = 'http://a'", "sites[0].hosts", [], "at least one"),

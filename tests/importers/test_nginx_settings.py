@@ -105,6 +105,12 @@ def test_conditions_with_an_equal_are_written(directives, expected):
         assert access(imported(f"underscores_in_headers on; {text}"), b"/x") == CLOSED
 
 
+def test_a_refused_purge_closes_as_the_configuration_has_no_such_condition():
+    result = imported(site("if ($request_method = PURGE) { return 403; }"))
+    assert access(result, b"/x") == CLOSED
+    assert sum(note.is_open_question for note in result.notes) == 1
+
+
 def test_of_two_lists_that_are_required_one_closes():
     result = imported(site("limit_except GET { deny all; } if ($request_method !~ P) { return 405; }"))
     assert access(result, b"/x") == CLOSED | {"require": {"method": ["~^(?:GET|HEAD)$"]}}

@@ -263,7 +263,7 @@ class AccessTable(Table):
     deny: list[values.Network] = []
     basic: str = ""
     rate: values.RateText = ""
-    refuse: values.Conditions = {}
+    refuse: values.RefusedConditions = {}
     require: values.Conditions = {}
     private: bool = False
     forward: values.AuthorizationUrl = ""

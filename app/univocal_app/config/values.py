@@ -15,6 +15,7 @@ from univocal.http.authority import a_labels, parse_authority
 from univocal.http.field_edits import request_fault
 from univocal.http.upgrade import carries_http, is_protocol
 from univocal.judge.access import CONDITIONS, condition_of, rate_of
+from univocal.judge.orders import PURGES
 from univocal.origin.addresses import ORIGIN_URLS, origin_url, unix_socket
 from univocal.origin.upkeep import statuses
 from univocal.store.address import directory_of
@@ -356,6 +357,14 @@ def conditions(value: object) -> dict[str, list[str]]:
     return made
 
 
+def refused_conditions(value: object) -> dict[str, list[str]]:
+    """Conditions that refuse: not of the methods that purge, to which they do not apply."""
+    made = conditions(value)
+    if any(text.encode() in PURGES for text in made.get("method", [])):
+        raise SettingError(".method", made["method"], "other methods: [purge] says who may purge")
+    return made
+
+
 def request_id_field(value: object) -> str:
     """The name of the field that names requests; empty: they have no names."""
     if value == "" or (isinstance(value, str) and not request_fault(value, is_set=True)):
@@ -457,5 +466,6 @@ RequestId: TypeAlias = Annotated[str, PlainValidator(request_id_field)]
 AuthorizationUrl: TypeAlias = Annotated[str, PlainValidator(authorization_url)]
 ForwardedField: TypeAlias = Annotated[str, PlainValidator(forwarded_field)]
 Conditions: TypeAlias = Annotated[dict[str, list[str]], PlainValidator(conditions)]
+RefusedConditions: TypeAlias = Annotated[dict[str, list[str]], PlainValidator(refused_conditions)]
 RateText: TypeAlias = Annotated[str, PlainValidator(rate_text)]
 Prefix: TypeAlias = Annotated[str, PlainValidator(prefix)]

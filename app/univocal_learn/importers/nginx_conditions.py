@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from univocal.judge.access import condition_of
+from univocal.judge.orders import PURGES
 from univocal_learn.importers.nginx_directives import HARMLESS_IN_IF, is_refusal
 from univocal_learn.importers.nginx_patterns import expression
 from univocal_learn.importers.nginx_syntax import Directive
@@ -55,13 +56,19 @@ def condition(
     """
     is_of_methods = directive.name == "limit_except"
     found = _of_methods(directive) if is_of_methods else _of_an_if(directive, referers, given)
-    if found is None:
+    if found is None or _is_of_purges(found):
         return None
     try:
         condition_of(found.subject, found.texts, is_required=True)
     except ValueError:
         return None
     return found
+
+
+def _is_of_purges(condition: Condition) -> bool:
+    """Tell whether a condition refuses a method of univocal's orders, for which `[purge]` has the rules."""
+    refuses = condition.key == "refuse" and condition.subject == "method"
+    return refuses and any(text.encode() in PURGES for text in condition.texts)
 
 
 def _of_methods(directive: Directive) -> Condition | None:
