@@ -54,6 +54,7 @@ def serve(start: Fixture, origin: Any, ask: Fixture, tmp_path: Path) -> Callable
         def get(target: str = "/a", *fields: str, method: str = "GET") -> Any:
             return ask(running.proxy, target, "en.example", method, "".join(f"{each}\r\n" for each in fields))
 
+        get.running = running  # type: ignore[attr-defined]
         return get
 
     return started
@@ -72,20 +73,45 @@ def test_a_password_is_asked_for(serve: Fixture, users: Path, origin: Any) -> No
     assert origin.seen == []
 
 
-@pytest.mark.parametrize("guard", ['basic = "users"', 'deny = ["127.0.0.1"]', 'rate = "1/h burst 1"'])
-def test_an_alias_leads_on_before_a_guard_asks(serve: Fixture, users: Path, origin: Any, guard: str) -> None:
-    get = serve(f'aliases = ["www.en.example"]\nalias_answer = 301\n[sites.access]\n{guard}\n')
-    for fields in ((), (basic("anna", "cat"),), ("Cache-Control: only-if-cached",)):
+ALIAS = 'aliases = ["www.en.example"]\nalias_answer = 301\n'
+
+
+def test_an_alias_leads_on_to_where_a_password_is_asked_for(
+    serve: Fixture, users: Path, origin: Any, ask: Fixture
+) -> None:
+    get = serve(
+        f'{ALIAS}[sites.response]\nset = {{ X-Site = "{{host}}" }}\n[sites.access]\nbasic = "users"\n'
+    )
+    wrong = basic("anna", "dog")
+    for fields in ((), (wrong,), (wrong,), (basic("anna", "cat"),), ("Cache-Control: only-if-cached",)):
         moved = get("http://www.en.example/a?b", *fields)
         assert (moved.status, moved.value("location")) == (301, "http://en.example/a?b")
-    upgrade = (
-        "Connection: Upgrade",
-        "Upgrade: websocket",
-        "Sec-WebSocket-Key: a",
-        "Sec-WebSocket-Version: 13",
-    )
-    assert get("http://www.en.example/a", *upgrade).status in {301, 401, 403, 429}
+        assert (moved.value("www-authenticate"), moved.value("x-site")) == (None, "en.example")
+    assert get("http://www.en.example/a", *WEBSOCKET.splitlines()).status in {301, 401}
     assert origin.seen == []
+    metrics = ask(get.running.admin, "/metrics", "127.0.0.1").body.decode()
+    assert "univocal_refused_total{" not in metrics
+    assert [get("/a", basic("anna", "cat")).status, get("/a").status] == [200, 401]
+
+
+@pytest.mark.parametrize(
+    ("access", "status"),
+    [
+        ('deny = ["127.0.0.1"]', 403),
+        ('deny = ["127.0.0.1"]\nbasic = "users"', 403),
+        ('refuse = { "method" = "GET" }\nbasic = "users"', 403),
+        ('rate = "1/h burst 2"\nbasic = "users"', 429),
+    ],
+)
+def test_an_alias_leads_nobody_on_who_has_no_access(
+    serve: Fixture, users: Path, access: str, status: int
+) -> None:
+    get = serve(f"{ALIAS}[sites.access]\n{access}\n")
+    answers = [get("http://www.en.example/a") for _ in range(3)]
+    led = [(301, "http://en.example/a")] * 2 if status == 429 else []  # as many as the rate lets pass
+    refused = [(status, None)] * (3 - len(led))
+    assert [(each.status, each.value("location")) for each in answers] == [*led, *refused]
+    assert b"//en.example" not in answers[-1].head.encode() + answers[-1].body
 
 
 def test_what_is_stored_serves_all_who_pass(serve: Fixture, users: Path, origin: Any) -> None:

@@ -109,6 +109,15 @@ def test_a_server_decides_by_the_head_alone(serve: Fixture, origin: Any, authori
     assert b"\r\nx-user: anna\r\n" in origin.seen[0]
 
 
+def test_an_alias_leads_on_and_asks_no_server(serve: Fixture, origin: Any, authority: Authority) -> None:
+    get = serve(guarded(authority), site='aliases = ["www.en.example"]\nalias_answer = 308\n')
+    for fields in ((), (ANNA,), ("Cookie: session=x",)):
+        moved = get("http://www.en.example/a", *fields)
+        assert (moved.status, moved.value("location")) == (308, "http://en.example/a")
+    assert (authority.seen, origin.seen) == ([], [])
+    assert [get("/a").status, get("/a", ANNA).status] == [307, 200]
+
+
 @pytest.mark.parametrize("spoofed", ["X-User: root", "x_user: root", "Connection: x-user\r\nX-User: root"])
 @pytest.mark.parametrize("path", ["/a", "/open/a"])
 def test_no_client_sends_the_fields_of_the_server(

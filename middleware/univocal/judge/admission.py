@@ -188,12 +188,7 @@ class Gate:
         if runtime.restrictions:
             access = self._enter(received, fields, peer, canonical, entered)
             if isinstance(access, Denial):
-                refused = _refused(received, fields, runtime, peer, (access.reason,))
-                # Content comes while a challenge is met. An alias that redirects answers first: its target's
-                # guard asks.
-                leads = canonical.redirect and not canonical.leads_to
-                known = canonical if leads else None
-                return replace(refused, denial=access, settings=settings, canonical=known)
+                return _denied(received, fields, runtime, peer, canonical, settings, access)
             fields, user, only, grant = access
         edits = settings.edits
         is_own = grant or edits.named_request is not None or edits.named_response is not None
@@ -567,6 +562,29 @@ def admitted(
         kept = [(b"host", canonical.authority), *[field for field in fields if field[0] not in _OURS]]
     kept += encoding_fields(canonical)
     return kept
+
+
+def _denied(
+    received: Received,
+    fields: Fields,
+    runtime: Runtime,
+    peer: Peer,
+    canonical: Canonical,
+    settings: RouteSettings,
+    denial: Denial,
+) -> Admission:
+    """Refuse a request that has no access, until a challenge is met.
+
+    At an alias that redirects, a request that may lack credentials alone is led on, and nobody is asked.
+    """
+    refused = _refused(received, fields, runtime, peer, (denial.reason,))
+    lacks_credentials = denial.reason == "unauthorized" or denial.challenge is not None
+    if canonical.redirect and not canonical.leads_to and lacks_credentials:
+        settings = _filled(settings, canonical, peer, received, b"")
+        refused = replace(refused, canonical=canonical, reasons=canonical.observed)
+        denial = denial._replace(challenge=None)
+    # Content comes while a challenge is met.
+    return replace(refused, denial=denial, settings=settings)
 
 
 def _refused(
