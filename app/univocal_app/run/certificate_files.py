@@ -6,6 +6,7 @@ import logging
 import re
 import ssl
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -111,18 +112,22 @@ logger: Final = logging.getLogger("univocal")
 # a certificate and its key may be between the two.
 PERIOD: Final = 3.0
 
-_Stamp: TypeAlias = tuple[tuple[int, int, int] | None, ...]
+_Stamp: TypeAlias = tuple[int, int, int] | None
 
 
 @dataclass(frozen=True)
 class Contexts:
-    """A context for each certificate of the listener, and the files that they were made from."""
+    """A context for each certificate of the listener, and the files that they were made from.
+
+    `files` are as they were before they were read; `expires` has the end of each context's certificate.
+    """
 
     default: ssl.SSLContext
     authorities: dict[ssl.SSLContext, bytes] = field(default_factory=dict)  # those who issue clients' ones
     of_sites: dict[str, ssl.SSLContext] = field(default_factory=dict)  # by the sites' names
-    files: tuple[Path, ...] = ()
+    files: dict[Path, _Stamp] = field(default_factory=dict)
     contents: dict[str, str] = field(default_factory=dict)  # the digest of each, by its setting's key
+    expires: dict[ssl.SSLContext, float] = field(default_factory=dict)
 
 
 def contexts_of(configuration: Configuration, source: str) -> Contexts | None:
@@ -156,8 +161,7 @@ def contexts_of(configuration: Configuration, source: str) -> Contexts | None:
     objections.conclude()
     if default is None:
         return None
-    files = tuple(dict.fromkeys(reader.files))
-    return Contexts(default, reader.authorities, of_sites, files, reader.contents)
+    return Contexts(default, reader.authorities, of_sites, reader.files, reader.contents, reader.expires)
 
 
 @dataclass(frozen=True)
@@ -166,9 +170,10 @@ class _Reader:
 
     configuration: Configuration
     source: str
-    files: list[Path] = field(default_factory=list)
+    files: dict[Path, _Stamp] = field(default_factory=dict)
     contents: dict[str, str] = field(default_factory=dict)
     authorities: dict[ssl.SSLContext, bytes] = field(default_factory=dict)
+    expires: dict[ssl.SSLContext, float] = field(default_factory=dict)
 
     def context(self, place: str, table: ServerTable | SiteTable, asking: str, ca: str) -> ssl.SSLContext:
         """The context of the certificate that a table has; `asking` is the place that names the `ca`.
@@ -194,12 +199,14 @@ class _Reader:
                 allowed = f"a file of certificates in PEM, of those who issue clients' ones ({why})"
                 raise ConfigurationError(source, setting, ca, allowed)
             self.authorities[context] = ca.encode()
+        self.expires[context] = expiry_of_file(paths[f"{place}.tls_cert"]) or inf
         return context
 
     def _file(self, setting: str, name: str) -> Path:
+        file = Path(self.source).parent / name
+        self.files.setdefault(file, _stamp_of(file))  # first: what changes from now on is read again
         self.contents[setting] = digest_of(self.source, name)
-        self.files.append(Path(self.source).parent / name)
-        return self.files[-1]
+        return file
 
     def without_tls(self, place: str, ca: str) -> ConfigurationError:
         """The error of a table that asks for certificates, where no listener has TLS."""
@@ -294,58 +301,102 @@ class CertificateFiles:
 
     def adopt(self, configuration: Configuration, sites: Sites, contexts: Contexts) -> None:
         """Use the certificates of `contexts`, which were made from `configuration`, for new connections."""
-        self._configuration, self._sites, self._files = configuration, sites, contexts.files
-        self._read = self._seen = self._stamp()
-        self._expires = self._ends(configuration)
+        self._configuration, self._sites = configuration, sites
+        self._read = self._seen = contexts.files
         self._use(contexts)
 
     def _use(self, contexts: Contexts) -> None:
+        self._contexts = contexts
         self._current = Certificates(contexts.default, contexts.of_sites, self._sites, contexts.authorities)
         self.contents = contexts.contents
 
-    def _stamp(self) -> _Stamp:
-        return tuple(_stamp_of(file) for file in self._files)
-
     def look(self) -> None:
-        """Read the files if they have changed and stand still; if they cannot be, say so and keep the old."""
-        stamp = self._stamp()
-        if stamp == self._read or stamp != self._seen:
-            self._seen = stamp
+        """Read the files if they have changed and stand still; if they cannot be, say so and keep the old.
+
+        A site whose new certificate has expired keeps its old one, as long as that is valid.
+        """
+        stamps = {file: _stamp_of(file) for file in self._read}
+        if stamps == self._read or stamps != self._seen:
+            self._seen = stamps
             return
-        self._read = stamp
+        self._read = stamps
         try:
             contexts = contexts_of(self._configuration, self._source)
-            self.refuse_expired(self._configuration)
         except ConfigurationError as error:
             logger.warning("changed certificates are unusable, the old ones stay in use: %s", error)
-        else:
-            assert contexts is not None  # by the same configuration
-            keys = [key for key, content in contexts.contents.items() if self.contents.get(key) != content]
-            self._use(contexts)
-            self._expires = self._ends(self._configuration)
-            if keys:  # else the files were touched, no more
-                logger.warning("changed certificates are in use: %s", ", ".join(keys))
+            return
+        assert contexts is not None  # by the same configuration
+        expired = self._expired(self._configuration, contexts)
+        for each in self._objections(self._configuration, expired):
+            logger.warning("changed certificates are unusable, the old ones stay in use: %s", each)
+        contexts = self._keeping(expired, contexts)
+        keys = [key for key, content in contexts.contents.items() if self.contents.get(key) != content]
+        self._use(contexts)
+        if keys:  # else the files were touched, no more
+            logger.warning("changed certificates are in use: %s", ", ".join(keys))
 
-    def _ends(self, configuration: Configuration) -> dict[str, float]:
-        """When the certificate of each site expires, as far as that can be read."""
-        listed = expiries(configuration, self._source)
-        return {each["site"]: each["expires"] or inf for each in listed}
-
-    def refuse_expired(self, configuration: Configuration) -> None:
+    def refuse_expired(self, configuration: Configuration, contexts: Contexts) -> None:
         """Raise ConfigurationError for each certificate that has expired, where the one in force has not."""
-        now, objections = time.time(), Objections()
-        files = {"": ("server", configuration.server.tls_cert)}
-        files |= {each.hosts[0]: (f"sites[{i}]", each.tls_cert) for i, each in enumerate(configuration.sites)}
-        for site, expires in self._ends(configuration).items():
-            if expires <= now < self._expires.get(site, self._expires[""]):
-                place, file = files[site]
-                key, allowed = f"{place}.tls_cert", "a certificate that is valid now"
-                mistake = "the certificate has expired, and the one in force has not"
-                objections.errors.append(ConfigurationError(self._source, key, file, allowed, mistake))
+        objections = Objections()
+        objections.errors += self._objections(configuration, self._expired(configuration, contexts))
         objections.conclude()
 
+    def _expired(self, configuration: Configuration, contexts: Contexts) -> dict[str, str]:
+        """The sites whose certificate has expired, where the one in force has not, and the tables to blame.
 
-def _stamp_of(file: Path) -> tuple[int, int, int] | None:
+        The site "" is every other name.
+        """
+        now, held, expired = time.time(), self._contexts, dict[str, str]()
+        if contexts.expires[contexts.default] <= now < held.expires[held.default]:
+            expired[""] = "server"
+        for number, site in enumerate(configuration.sites):
+            name = site.hosts[0]
+            in_force = [held.of_sites.get(name) or self._current.of(host.encode()) for host in site.hosts]
+            end = contexts.expires[contexts.of_sites.get(name, contexts.default)]
+            if end <= now < max(held.expires[each] for each in in_force):
+                is_servers = "" in expired and not site.tls_cert
+                expired[name] = "server" if is_servers else f"sites[{number}]"
+        return expired
+
+    def _objections(
+        self, configuration: Configuration, expired: Mapping[str, str]
+    ) -> list[ConfigurationError]:
+        files = {f"sites[{i}]": each.tls_cert for i, each in enumerate(configuration.sites)}
+        files["server"] = configuration.server.tls_cert
+        allowed, errors = "a certificate that is valid now", list[ConfigurationError]()
+        for place in dict.fromkeys(expired.values()):
+            which = "the certificate" if files[place] else "server.tls_cert, which takes its place,"
+            mistake = f"{which} has expired, and the one in force has not"
+            error = ConfigurationError(self._source, f"{place}.tls_cert", files[place], allowed, mistake)
+            errors.append(error)
+        return errors
+
+    def _keeping(self, expired: Mapping[str, str], contexts: Contexts) -> Contexts:
+        """The contexts, but those in force for some sites; both were made from the same configuration."""
+        held = self._contexts
+        default = held.default if "" in expired else contexts.default
+        of_sites = {
+            name: held.of_sites[name] if name in expired else context
+            for name, context in contexts.of_sites.items()
+        }
+        settings = {f"{place}.{key}" for place in expired.values() for key in ("tls_cert", "tls_key")}
+        contents = {
+            key: self.contents.get(key, contexts.contents[key]) for key in settings & {*contexts.contents}
+        }
+        authorities = {**held.authorities, **contexts.authorities}
+        expires = {**held.expires, **contexts.expires}
+        used = {default, *of_sites.values()}
+        return Contexts(
+            default,
+            {each: authorities[each] for each in used & {*authorities}},
+            of_sites,
+            contexts.files,
+            {**contexts.contents, **contents},
+            {each: expires[each] for each in used},
+        )
+
+
+def _stamp_of(file: Path) -> _Stamp:
     try:
         status = file.stat()
     except OSError:

@@ -140,8 +140,8 @@ def prepare(proxy: Proxy, configuration: Configuration) -> Prepared:
         runtime = runtime_of(configuration, source, proxies, proxy.https_port)
     with objections:
         certificates = contexts_of(configuration, source)
-        if proxy.certificates is not None:
-            proxy.certificates.refuse_expired(configuration)
+        if proxy.certificates is not None and certificates is not None:
+            proxy.certificates.refuse_expired(configuration, certificates)
     with objections:
         outlet = _outlet(held, configuration, source)
     prepared = Prepared(configuration, runtime, proxies, recipes, contents, certificates, outlet)

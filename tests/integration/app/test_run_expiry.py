@@ -1,14 +1,19 @@
-"""When certificates expire, as the page shows it."""
+"""When certificates expire, as the page shows it, and what takes their place."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from univocal_app.config.tables import validate
-from univocal_app.run.certificate_files import expiries, expiry_of
+from authority import Authority
+from univocal.http.errors import ConfigurationError
+from univocal.uri.site import Site
+from univocal.uri.sites import Sites
+from univocal_app.config.tables import Configuration, validate
+from univocal_app.run.certificate_files import CertificateFiles, Contexts, contexts_of, expiries, expiry_of
 
 # As OpenSSL writes them: UTCTime until 2049, GeneralizedTime from 2050 on.
 TIMES = [("20300102030405Z", 1893553445), ("20510102030405Z", 2556241445)]
@@ -57,3 +62,107 @@ def test_each_certificate_of_the_listener_is_told(tmp_path: Path) -> None:
 def test_a_file_without_a_certificate_is_an_error(pem: str) -> None:
     with pytest.raises(ValueError, match="certificate"):
         expiry_of(pem)
+
+
+# The certificates in force: of the server, a.example and b.example.
+HOSTS = ("a.example", "b.example")
+
+
+class Files:
+    """Files of certificates, made anew or expired, and the configurations that name them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.source = folder, str(folder / "univocal.toml")
+        self.authority = Authority(folder)
+        self.authority.issue("good", "DNS:a.example")
+        self.authority.issue("old", "DNS:a.example", days=-1)
+
+    def put(self, **kinds: str) -> None:
+        for name, kind in kinds.items():
+            for ending in ("pem", "key"):
+                shutil.copy(self.folder / f"{kind}.{ending}", self.folder / f"{name}.{ending}")
+
+    def configuration(self, *named: str) -> Configuration:
+        sites = [{"hosts": [host], "upstream": "http://127.0.0.1:1"} for host in HOSTS]
+        for host, site in zip(HOSTS, sites, strict=True):
+            if host[0] in named:
+                site |= {"tls_cert": f"{host[0]}.pem", "tls_key": f"{host[0]}.key"}
+        settings = {"server": {"tls_cert": "server.pem", "tls_key": "server.key"}, "sites": sites}
+        return validate(settings, self.source)
+
+    def contexts(self, configuration: Configuration) -> Contexts:
+        contexts = contexts_of(configuration, self.source)
+        assert contexts is not None
+        return contexts
+
+    def in_force(self, *named: str) -> CertificateFiles:
+        configuration = self.configuration(*named)
+        sites = Sites([Site.of(host, "rfc3986") for host in HOSTS])
+        return CertificateFiles(configuration, self.source, sites, self.contexts(configuration))
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return Files(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.mark.parametrize("expired", ["server", "a", "b"])
+def test_one_expired_file_keeps_no_other_renewal_out(
+    files: Files, expired: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    files.put(server="good", a="good", b="good")
+    certificates = files.in_force("a", "b")
+    before = shown(certificates)
+    files.put(**{"server": "good", "a": "good", "b": "good", expired: "old"})
+    for _ in range(3):
+        certificates.look()
+    after = shown(certificates)
+    assert {name for name in after if after[name] is before[name]} == {expired}
+    place = {"server": "server", "a": "sites[0]", "b": "sites[1]"}[expired]
+    assert f"unusable, the old ones stay in use: {files.source}: {place}.tls_cert: the" in caplog.text
+    files.put(**{expired: "good"})
+    for _ in range(2):
+        certificates.look()
+    assert shown(certificates)[expired] is not before[expired]
+
+
+def shown(certificates: CertificateFiles) -> dict[str, object]:
+    current = certificates.current()
+    return {"server": current.default, "a": current.of(b"a.example"), "b": current.of(b"b.example")}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "named", "then", "key"),
+    [
+        ("old good good", "ab", "a", "sites[1].tls_cert"),
+        ("old good good", "ab", "", "sites[0].tls_cert"),
+        ("old old good", "a", "", ""),
+        ("good old good", "", "a", "sites[0].tls_cert"),
+        ("good old good", "a", "a", ""),
+        ("old good good", "a", "a", ""),
+        ("good old good", "a", "", ""),
+    ],
+)
+def test_no_reload_shows_an_expired_certificate_in_the_place_of_a_valid_one(
+    files: Files, kinds: str, named: str, then: str, key: str
+) -> None:
+    files.put(**dict(zip(("server", "a", "b"), kinds.split(), strict=True)))
+    certificates, wanted = files.in_force(*named), files.configuration(*then)
+    if not key:
+        certificates.check(wanted, files.contexts(wanted))
+        return
+    with pytest.raises(ConfigurationError, match="has expired") as caught:
+        certificates.check(wanted, files.contexts(wanted))
+    assert caught.value.key == key
+
+
+def test_a_file_that_changes_during_a_reload_is_read_again(files: Files) -> None:
+    files.put(server="good")
+    configuration = files.configuration()
+    prepared = files.contexts(configuration)
+    files.put(server="good")  # between the two halves of a reload
+    sites = Sites([Site.of(host, "rfc3986") for host in HOSTS])
+    certificates = CertificateFiles(configuration, files.source, sites, prepared)
+    for _ in range(2):
+        certificates.look()
+    assert certificates.current().default is not prepared.default
