@@ -76,7 +76,7 @@ def test_a_password_is_asked_for(serve: Fixture, users: Path, origin: Any) -> No
 ALIAS = 'aliases = ["www.en.example"]\nalias_answer = 301\n'
 
 
-def test_an_alias_leads_on_to_where_a_password_is_asked_for(
+def test_an_alias_leads_on_to_where_passwords_are_asked(
     serve: Fixture, users: Path, origin: Any, ask: Fixture
 ) -> None:
     get = serve(

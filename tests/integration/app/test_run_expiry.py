@@ -143,7 +143,7 @@ def shown(certificates: CertificateFiles) -> dict[str, object]:
         ("good old good", "a", "", ""),
     ],
 )
-def test_no_reload_shows_an_expired_certificate_in_the_place_of_a_valid_one(
+def test_no_reload_shows_an_expired_certificate_for_a_valid_one(
     files: Files, kinds: str, named: str, then: str, key: str
 ) -> None:
     files.put(**dict(zip(("server", "a", "b"), kinds.split(), strict=True)))
@@ -156,7 +156,7 @@ def test_no_reload_shows_an_expired_certificate_in_the_place_of_a_valid_one(
     assert caught.value.key == key
 
 
-def test_a_file_that_changes_during_a_reload_is_read_again(files: Files) -> None:
+def test_a_file_changed_during_a_reload_is_read_again(files: Files) -> None:
     files.put(server="good")
     configuration = files.configuration()
     prepared = files.contexts(configuration)
