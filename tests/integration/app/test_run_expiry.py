@@ -149,10 +149,10 @@ def test_no_reload_shows_an_expired_certificate_for_a_valid_one(
     files.put(**dict(zip(("server", "a", "b"), kinds.split(), strict=True)))
     certificates, wanted = files.in_force(*named), files.configuration(*then)
     if not key:
-        certificates.check(wanted, files.contexts(wanted))
+        certificates.refuse_expired(wanted, files.contexts(wanted))
         return
     with pytest.raises(ConfigurationError, match="has expired") as caught:
-        certificates.check(wanted, files.contexts(wanted))
+        certificates.refuse_expired(wanted, files.contexts(wanted))
     assert caught.value.key == key
 
 
