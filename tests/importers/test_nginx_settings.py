@@ -105,7 +105,7 @@ def test_conditions_with_an_equal_are_written(directives, expected):
         assert access(imported(f"underscores_in_headers on; {text}"), b"/x") == CLOSED
 
 
-def test_a_refused_purge_closes_as_the_configuration_has_no_such_condition():
+def test_a_location_that_refuses_purges_closes():
     result = imported(site("if ($request_method = PURGE) { return 403; }"))
     assert access(result, b"/x") == CLOSED
     assert sum(note.is_open_question for note in result.notes) == 1
