@@ -29,7 +29,7 @@ from univocal.http.errors import RefusedError
 from univocal.http.messages import Request
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Selector, Tags
-from univocal.store.roles import BOUND, StoreUnavailableError
+from univocal.store.roles import BOUND, Judge, StoreUnavailableError
 from univocal.store.shared import SharedTier
 
 
@@ -147,6 +147,38 @@ async def test_a_paused_node_serves_nothing_that_was_purged() -> None:
     assert not await filled(tiers[1])
     heard[1].deliver()
     assert not await filled(tiers[1])
+
+
+class WalkedEntries(ModelEntries):
+    """Entries whose walk does nothing: the test asks in its stead up to which number purges are known."""
+
+    followed: Callable[[], int]
+
+    async def walk(self, judge: Judge, followed: Callable[[], int], noted: Callable[[], int]) -> None:
+        self.followed = followed
+
+
+async def test_a_lost_node_vouches_for_no_stored_response() -> None:
+    """It knows the number of a sibling's purge, and has not read what that means."""
+    server = ModelServer(are_siblings=True)
+    purges = [ModelPurges(server, lambda: START) for _ in range(2)]
+    entries = [WalkedEntries(server, each) for each in purges]
+    tiers = [tier_over(*each, lambda: START) for each in zip(entries, purges, strict=True)]
+    for tier in tiers:
+        await tier.start(0.01)
+    await tiers[0].purge(Tags(frozenset((b"u",))), START)
+    purges[1].deliver()
+    assert [each.followed() for each in entries] == [1, 1]
+    purges[1].is_cut = True
+    tiers[1].lost("cut off")
+    await tiers[0].purge(Tags(frozenset((b"t",))), START)
+    tiers[1].lookup(KEYS[0], START)
+    assert [each.followed() for each in entries] == [2, 0]
+    purges[1].is_cut = False
+    purges[1].deliver()
+    tiers[1].returned()
+    await asyncio.wait_for(tiers[1]._there.wait(), 1)
+    assert [each.followed() for each in entries] == [2, 2]
 
 
 @pytest.mark.parametrize("is_soft", [False, True])

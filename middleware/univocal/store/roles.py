@@ -195,8 +195,9 @@ class Entries(ABC):
         """Clean up in the background until it is cancelled, if the store does not by itself.
 
         `judge` tells what purges have left of responses without content. The walk may give those the number
-        `followed`, and softened ones their new freshness. One node at a time walks. It hurries if
-        `noted`, the count of purged names, grows fast: a forgotten name invalidates older entries.
+        `followed`, and softened ones their new freshness; it is 0 while the journal cannot be read. One node
+        at a time walks. It hurries if `noted`, the count of purged names, grows fast: a forgotten name
+        invalidates older entries.
         """
 
     @abstractmethod

@@ -237,7 +237,12 @@ class SharedTier(Tiers):
         return self._followed >= last
 
     def _number_by_now(self) -> int:
-        """The number of the last purge, which is known from now on."""
+        """The number of the last purge, which is known from now on; 0 while the journal cannot be read.
+
+        Alone, this node knows the number of a purge in force, and not what it means.
+        """
+        if not self._is_there:
+            return 0
         self._follow()
         return self._followed
 
