@@ -430,6 +430,46 @@ async def test_a_database_cut_while_two_write_is_begun_anew(
     assert await served(await opened(), "last") == [b"content"]
 
 
+async def test_a_database_emptied_after_a_write_elsewhere_is_begun_anew(
+    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No connection has cached the page that tells how long the file should be."""
+    tier = await opened()
+    await store(tier, *(response(str(number)) for number in range(40)))
+    assert await served(tier, "none") == []
+    with rows(tmp_path / "store") as sql:
+        sql.execute("UPDATE entries SET touched = touched + 1")
+        sql.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    (file,) = (tmp_path / "store").glob("entries-*.db")
+    os.truncate(file, 0)
+    for name in ("first", "last"):
+        await store(tier, response(name))
+    assert caplog.text.count("moved to damaged.db") == 1
+    assert await served(await opened(), "last") == [b"content"]
+
+
+@pytest.mark.pure("a method is replaced")
+async def test_a_damaged_database_is_put_aside_as_soon_as_possible(
+    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that stands still may hold the journal for some seconds."""
+    tier = await opened()
+    await store(tier, *(response(str(number)) for number in range(40)))
+    assert await served(tier, "none") == []
+    with rows(tmp_path / "store") as sql:
+        sql.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    (file,) = (tmp_path / "store").glob("entries-*.db")
+    os.truncate(file, 100)
+    with monkeypatch.context() as patched:
+        patched.setattr(Directory, "put_aside", failing(errno.EAGAIN))
+        await store(tier, response("first"))
+        assert await served(tier, "none") == []
+    assert "cannot be moved away" in caplog.text
+    await store(tier, response("last"))
+    assert caplog.text.count("moved to damaged.db") == 1
+    assert await served(await opened(), "last") == [b"content"]
+
+
 async def test_room_that_a_process_gives_back_is_no_damage(
     opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -182,6 +182,7 @@ class EntryTable:
         self._written: set[int] = set()  # its regions
         self._vacuums = self._size = self._least = 0
         self._refused = 0  # bytes of contents that found no room in the last batch
+        self._lost = ""  # the reason for which the files count as lost
         self.evicted = 0  # rows that made room for others
         self._slice: Final = min(SLICE, log // LOGGED)
         self._sql: Final = sqlite3.connect(
@@ -224,7 +225,20 @@ class EntryTable:
         self._content.close()
 
     def loss(self) -> str:
-        """The reason for which the files are not those that were opened; "" while they are."""
+        """The reason for which the files are not those that were opened, or damaged; "" while they are whole.
+
+        The first reason stays: a table is closed for it, and asked again until its file is put aside.
+        """
+        if not self._lost:
+            try:
+                self._lost = self._loss_by_now()
+            except sqlite3.Error as error:
+                self._lost = damage_of(error)
+                if not self._lost:
+                    raise
+        return self._lost
+
+    def _loss_by_now(self) -> str:
         if [_place(each) for each in self._files] != self._places:
             return "its file was removed"
         size = self._files[0].stat().st_size
@@ -240,7 +254,8 @@ class EntryTable:
         try:
             pages, self._vacuums = self._value("PRAGMA page_count"), self._value("PRAGMA application_id")
         finally:
-            self._sql.execute("ROLLBACK")
+            if self._sql.in_transaction:  # an error may have ended it
+                self._sql.execute("ROLLBACK")
         self._size = self._files[0].stat().st_size
         self._least = min(self._size, pages * self.page)
 
