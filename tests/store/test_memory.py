@@ -295,6 +295,25 @@ def test_a_scan_does_not_flush_what_is_in_use() -> None:
             assert all(store.lookup(name) for name in hot)
 
 
+def full_of_hot(count: int = 20, **bounds: int) -> MemoryStore:
+    """A store with responses of one cost, each of which is in use."""
+    hot = [stored(key(f"/hot{number:02}")) for number in range(count)]
+    store = MemoryStore(max_bytes=hot[0].cost * count, is_part=True, **bounds)
+    for one in hot:
+        assert put(store, one)
+        store.lookup(one.key)
+    return store
+
+
+def test_what_never_fits_displaces_no_ghost() -> None:
+    once, large = stored(key("/once00")), stored(key("/large"), body=bytes(20_000))
+    store = full_of_hot(max_object_bytes=10_000)
+    assert not store.is_worth_keeping(once)
+    assert not store.is_worth_keeping(large)
+    assert not store.is_worth_keeping(large)
+    assert store.is_worth_keeping(once)
+
+
 def test_what_could_not_be_stored_is_remembered_for_a_while() -> None:
     store = MemoryStore()
     assert not store.passes_by(key(), NOW)

@@ -159,6 +159,8 @@ class MemoryStore:
 
         One that is read once displaces none that is hit: its key is noted, and a read soon after keeps it.
         """
+        if not self.fits(stored):
+            return False  # nor is it a ghost: it would displace those of responses that fit
         cost = stored.cost
         return self._bytes + cost <= self.max_bytes or self._ghosts.returns(stored.key, cost, self.max_bytes)
 
