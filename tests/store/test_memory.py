@@ -295,10 +295,10 @@ def test_a_scan_does_not_flush_what_is_in_use() -> None:
             assert all(store.lookup(name) for name in hot)
 
 
-def full_of_hot(count: int = 20, **bounds: int) -> MemoryStore:
-    """A store with responses of one cost, each of which is in use."""
-    hot = [stored(key(f"/hot{number:02}")) for number in range(count)]
-    store = MemoryStore(max_bytes=hot[0].cost * count, is_part=True, **bounds)
+def full_of_hot(*, max_object_bytes: int = 16 << 20, is_part: bool = True) -> MemoryStore:
+    """A store with 20 responses of one cost, each of which is in use."""
+    hot = [stored(key(f"/hot{number:02}")) for number in range(20)]
+    store = MemoryStore(20 * hot[0].cost, max_object_bytes, is_part=is_part)
     for one in hot:
         assert put(store, one)
         store.lookup(one.key)
@@ -308,10 +308,48 @@ def full_of_hot(count: int = 20, **bounds: int) -> MemoryStore:
 def test_what_never_fits_displaces_no_ghost() -> None:
     once, large = stored(key("/once00")), stored(key("/large"), body=bytes(20_000))
     store = full_of_hot(max_object_bytes=10_000)
-    assert not store.is_worth_keeping(once)
-    assert not store.is_worth_keeping(large)
-    assert not store.is_worth_keeping(large)
-    assert store.is_worth_keeping(once)
+    assert not store.is_worth_keeping([once])
+    assert not store.is_worth_keeping([large])
+    assert not store.is_worth_keeping([large])
+    assert store.is_worth_keeping([once])
+
+
+def test_variants_are_worth_keeping_where_all_have_room() -> None:
+    store = full_of_hot()
+    few, many = [stored(key("/new00"))], of_tongues(MemoryStore(), 30)
+    store.purge(Keys(frozenset((key("/hot00"), key("/hot01")))), NOW)
+    assert store.is_worth_keeping(few)
+    assert not store.is_worth_keeping(many)
+    assert store.is_worth_keeping(many)  # they came back, and no more than half of the store is theirs
+    assert not store.is_worth_keeping([stored(key("/large"), body=bytes(store.max_bytes)), *many])
+
+
+def test_responses_read_once_evict_none_after_many_small_ones() -> None:
+    """Memory that small objects took is not room for large ones."""
+    store = MemoryStore(max_bytes=200_000, is_part=True)
+    for number in range(400):
+        put(store, stored(key(f"/small/{number}"), body=b""))
+    for number in range(100):
+        put(store, stored(key(f"/large/{number}"), body=bytes(10_000)))
+    before = store.stats.evictions
+    for number in range(100):
+        once = stored(key(f"/once/{number}"), body=bytes(10_000))
+        if store.is_worth_keeping([once]):
+            put(store, once)
+    assert store.stats.evictions == before
+
+
+def test_responses_read_once_evict_none_beside_content_under_way() -> None:
+    store = full_of_hot(is_part=False)
+    assert store.reserve(store.begin(key("/new"), NOW), store.max_bytes // 5)
+    before = store.stats.evictions
+    assert before
+    once = stored(key("/once00"))
+    for _ in range(2):
+        if not store.is_worth_keeping([once]):
+            break
+        put(store, once)
+    assert store.stats.evictions == before
 
 
 def test_what_could_not_be_stored_is_remembered_for_a_while() -> None:

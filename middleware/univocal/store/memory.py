@@ -154,15 +154,16 @@ class MemoryStore:
         """Tell whether a response is small enough to be kept here."""
         return stored.cost <= min(self.max_object_bytes, self.max_bytes)
 
-    def is_worth_keeping(self, stored: Stored) -> bool:
-        """Tell whether a response that another store has is better kept here, too.
+    def is_worth_keeping(self, variants: Sequence[Stored]) -> bool:
+        """Tell whether the variants of a key that another store has are better kept here, too.
 
-        One that is read once displaces none that is hit: its key is noted, and a read soon after keeps it.
+        Those that are read once displace none that is hit: the key is noted, and a read soon after keeps them.
         """
-        if not self.fits(stored):
+        costs = [one.cost for one in variants if self.fits(one)]
+        if not costs:
             return False  # nor is it a ghost: it would displace those of responses that fit
-        cost = stored.cost
-        return self._bytes + cost <= self.max_bytes or self._ghosts.returns(stored.key, cost, self.max_bytes)
+        cost = min(sum(costs), max(self.max_bytes // 2, *costs))  # see `_insert`
+        return not self._lacks(cost) or self._ghosts.returns(variants[0].key, cost, self.max_bytes)
 
     async def resize(self, max_bytes: int, max_object_bytes: int) -> None:
         """Change the bounds; excess responses are evicted in slices, between which others are served."""
@@ -509,11 +510,8 @@ class MemoryStore:
         self._make_room(entry)
 
     def _make_room(self, spared: Entry) -> None:
-        """Evict until all fits that is stored, being recorded, and held for slow clients alone."""
-        leases, loans, most = self._leases, self._loans, self.max_bytes
-        while self._held > _HELD * most or most < self._bytes + (
-            0 if self._is_part else leases.reserved + loans.outside
-        ):
+        """Evict until all fits."""
+        while self._lacks(0):
             victim = self._sieve.victim()
             if victim is None:
                 return
@@ -523,6 +521,14 @@ class MemoryStore:
             self._evictions += len(victim.variants)
             self._drop(victim.key, victim.variants)
         self._small.most = max(self._small.most, self._small.now)
+
+    def _lacks(self, more: int) -> bool:
+        """Tell whether so many bytes more are too many.
+
+        They come to all that is stored, being recorded, and held for slow clients alone.
+        """
+        beside = 0 if self._is_part else self._leases.reserved + self._loans.outside
+        return self._bytes + beside + more > self.max_bytes or self._held + more > _HELD * self.max_bytes
 
     def _evicted_to(self, octets: int, most: int) -> bool:
         """Drop so many entries at most, until these bytes or fewer are left; False once they are."""

@@ -337,7 +337,7 @@ class SharedTier(Tiers):
             return ()
         seen = self._at_hand(key, now)
         valid = self._valid(seen) if seen else []
-        if valid and (keeps or self.memory.is_worth_keeping(valid[0])):
+        if valid and (keeps or self.memory.is_worth_keeping(valid)):
             self._take_in(seen or ())
         return valid
 
