@@ -44,6 +44,7 @@ from univocal.store.leases import FetchLease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_codec import encode_purge
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags, Variants
+from univocal.store.refusals import STEADY
 from univocal.store.roles import (
     StoreUnavailableError,
 )
@@ -637,6 +638,22 @@ async def test_content_without_room_is_stored_by_the_next_batch(
     await store(tier, response("never", b"n" * 20_000))
     assert "cannot be written" in caplog.text
     assert await served(await opened(), "never") == []
+
+
+@pytest.mark.pure("a method is replaced")
+async def test_a_disk_that_stays_full_is_logged_once(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each response is tried twice, and the first try has stored nothing."""
+    tier, now = await opened(), 0.0
+    assert isinstance(tier._entries, FileEntries)
+    monkeypatch.setattr(tier._entries._refusals, "_clock", lambda: now)
+    monkeypatch.setattr(Content, "write", failing(errno.ENOSPC))
+    for number in range(4):
+        now += 2 * STEADY
+        await store(tier, response(str(number), bytes(9_000)))
+    assert caplog.text.count("cannot be written") == 1
+    assert "can be written again" not in caplog.text
 
 
 async def test_a_content_that_is_not_whole_is_gone(opened: Open, tmp_path: Path) -> None:

@@ -511,7 +511,7 @@ class FileEntries(Entries):
             if isinstance(error, sqlite3.Error):
                 self._doubt(error, generation)
             raise
-        if any(work.size for work in batch):
+        if any(work.size for work in batch if work not in again):
             self._refusals.stored()
         self._evicted += rows.evicted
         rows.evicted = 0
