@@ -45,11 +45,37 @@ def test_a_later_loss_is_logged_anew(caplog: pytest.LogCaptureFixture) -> None:
     assert ["nothing more" in line for line in caplog.messages] == [True, False, True]
 
 
+TOO_FAST = "/store: responses come faster than they can be written: some are not stored there"
+
+
 def test_responses_that_come_too_fast_are_counted_in_few_lines(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     overflow = Overflow("/store", clock)
+    overflow.tell()
     for seconds in (0.0, EVERY / 2, EVERY / 2 - 1, 1.0):
         clock.now += seconds
         overflow.dropped()
-    line = "/store: responses come faster than they can be written: {} more not stored there"
-    assert caplog.messages == [line.format(1), line.format(3)]
+    line = "/store: in {} seconds {} responses came too fast to be written: they are not stored there"
+    assert caplog.messages == [TOO_FAST, line.format(60, 4)]
+    clock.now += 1.0
+    overflow.dropped()
+    clock.now += EVERY
+    overflow.dropped()
+    assert caplog.messages[2:] == [line.format(61, 2)]
+
+
+def test_a_burst_of_responses_is_counted_without_another(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    overflow = Overflow("/store", clock)
+    for _ in range(500):
+        clock.now += 0.05
+        overflow.dropped()
+    overflow.tell()
+    assert caplog.messages == [TOO_FAST]
+    for _ in range(5):
+        clock.now += EVERY
+        overflow.tell()
+    assert len(caplog.messages) == 2
+    assert " 500 responses came too fast" in caplog.messages[1]
+    overflow.dropped()
+    assert caplog.messages[2:] == [TOO_FAST]

@@ -49,22 +49,39 @@ class Refusals:
 
 
 class Overflow:
-    """Says how many responses came faster than a store could write them, once in `EVERY` seconds."""
+    """Says that responses come faster than a store can write them, then every `EVERY` seconds how many came.
+
+    `name` is the store's; `clock` gives seconds.
+    """
 
     def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.name: Final = name
         self._clock: Final = clock
         self._count = 0
-        self._last: float | None = None
+        self._since: float | None = None  # the last line; None when nothing has been lost since
 
     def dropped(self) -> None:
         """Count a response that is not written."""
-        now = self._clock()
         self._count += 1
-        if self._last is None or now - self._last >= EVERY:
+        if self._since is None:
+            self._since = self._clock()
             logger.warning(
-                "%s: responses come faster than they can be written: %d more not stored there",
-                self.name,
-                self._count,
+                "%s: responses come faster than they can be written: some are not stored there", self.name
             )
-            self._count, self._last = 0, now
+        self.tell()
+
+    def tell(self) -> None:
+        """Say how many there were since the last line, if it is time for another."""
+        if self._since is None or self._clock() - self._since < EVERY:
+            return
+        if not self._count:
+            self._since = None
+            return
+        now = self._clock()
+        logger.warning(
+            "%s: in %.0f seconds %d responses came too fast to be written: they are not stored there",
+            self.name,
+            now - self._since,
+            self._count,
+        )
+        self._count, self._since = 0, now

@@ -44,7 +44,7 @@ from univocal.store.leases import FetchLease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_codec import encode_purge
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags, Variants
-from univocal.store.refusals import STEADY
+from univocal.store.refusals import EVERY, STEADY
 from univocal.store.roles import (
     StoreUnavailableError,
 )
@@ -1265,7 +1265,7 @@ async def test_a_large_response_is_written_only_where_nothing_waits(
         go_on.set()
         await asyncio.gather(first, alone, beside, small)
         assert sorted(results) == ["full", "full", "ok"]
-        assert "come faster than they can be written: 1 more not stored" in caplog.text
+        assert "come faster than they can be written: some are not stored" in caplog.text
         assert await entries.lookup(key("alone"), time.time())
         assert not await entries.lookup(key("beside"), time.time())
         results.clear()
@@ -1273,6 +1273,12 @@ async def test_a_large_response_is_written_only_where_nothing_waits(
         await commit("beside", 9 << 20)
         assert results == ["ok", "ok"]
         assert await entries.lookup(key("beside"), time.time())
+        assert entries._overflow._since is not None
+        entries._overflow._since -= EVERY
+        walking = asyncio.create_task(entries.walk(lambda _: [], lambda: 0, lambda: 0))
+        await asyncio.sleep(0.01)
+        walking.cancel()
+        assert " 2 responses came too fast" in caplog.text
     finally:
         go_on.set()
         await entries.close()

@@ -374,6 +374,7 @@ class FileEntries(Entries):
     async def walk(self, judge: Judge, followed: Callable[[], int], noted: Callable[[], int]) -> None:  # noqa: ARG002
         at, needed, ring = 0, 0, self.directory.ring
         while not self._ends:
+            self._overflow.tell()  # nothing may come after a burst that would have it told
             if not self.directory.turns.lead():
                 await asyncio.sleep(_IDLE)
                 continue
