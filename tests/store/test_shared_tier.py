@@ -102,6 +102,20 @@ async def test_a_return_empties_memory(node: One) -> None:
     assert (node.found(), node.in_store) == ([], [])
 
 
+async def test_a_return_forgets_no_count_of_purged_names(node: One) -> None:
+    """The walk hurries once that has grown by so many: it is not to wait until it is as great again."""
+    for _ in range(3):
+        node.another_purges()
+    assert node.found() == []
+    assert node.tier._journal.noted == 3
+    node.server.purges[:] = node.server.purges[2:]
+    node.server.horizon = 2
+    node.tier.lost("a test")
+    node.tier.returned()
+    await asyncio.wait_for(node.tier._there.wait(), 1)
+    assert node.tier._journal.noted >= 3
+
+
 async def test_what_the_journal_no_longer_tells_empties_memory(node: One) -> None:
     assert await node.put()
     node.another_purges()

@@ -204,7 +204,9 @@ class SharedTier(Tiers):
         """Know all of the journal that there is."""
         settled = self._purges.settled()
         horizon = self._purges.horizon() if settled is None else settled.first
+        noted = self._journal.noted
         self._journal = Journal(horizon if settled is None else 0)
+        self._journal.noted = noted  # the walk compares it with what it was
         if settled is not None:
             self._journal.trim(*settled)
         with suppress(BeyondHorizonError):
