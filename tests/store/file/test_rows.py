@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import tempfile
 import time
 from contextlib import suppress
@@ -94,3 +95,17 @@ def test_a_known_row_gives_its_content_or_none(
             look()
         for each in (reader, *writers):
             each.close()
+
+
+@pytest.mark.pure("a method is replaced")
+def test_a_table_that_cannot_be_opened_leaves_no_file_open(tmp_path: Path) -> None:
+    def fails(_: EntryTable) -> None:
+        raise sqlite3.OperationalError("database is locked")
+
+    EntryTable(tmp_path / "entries-1.db").close()
+    before = len(os.listdir("/proc/self/fd"))
+    with patch.object(EntryTable, "_note_size", fails):
+        for _ in range(3):
+            with pytest.raises(sqlite3.OperationalError):
+                EntryTable(tmp_path / "entries-1.db")
+    assert len(os.listdir("/proc/self/fd")) == before

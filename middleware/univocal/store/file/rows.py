@@ -200,10 +200,11 @@ class EntryTable:
             if self._value("PRAGMA user_version") != _VERSION:
                 self._begin_anew()
             content = path.with_suffix(".content")
-            self._content: Final = Content(content, self._sql, self._announce, is_in_memory=not is_durable)
             self._files: Final = [path, path.with_name(path.name + "-wal"), content]
-            self._places: Final = [_place(each) for each in self._files]
             self._note_size()
+            # The last that may fail: who could not open a table does not close it.
+            self._content: Final = Content(content, self._sql, self._announce, is_in_memory=not is_durable)
+            self._places: Final = [_place(each) for each in self._files]
         except BaseException as error:
             self._sql.close()
             if isinstance(error, UnicodeDecodeError):  # SQLite's message quotes a damaged schema
