@@ -454,7 +454,8 @@ class SharedTier(Tiers):
 
     def _valid_by_now(self, each: Numbered) -> Numbered:
         left = self._journal.surviving(each.number, each.stored.key, each.stored)
-        return each if left is None else Numbered(max(each.number, self._followed), left, each.has_content)
+        known = min(self._followed, self._journal.last)  # alone, the journal is not read, and may be longer
+        return each if left is None else Numbered(max(each.number, known), left, each.has_content)
 
     def _reliable(self, key: bytes, seen: Sequence[Numbered]) -> tuple[Sequence[Stored], Sequence[Stored]]:
         """The stored responses that may be served, and those that the origin server may be asked about.
