@@ -157,7 +157,7 @@ class MemoryStore:
     def is_worth_keeping(self, variants: Sequence[Stored]) -> bool:
         """Tell whether the variants of a key that another store has are better kept here, too.
 
-        Those that are read once displace none that is hit: the key is noted, and a read soon after keeps them.
+        Those that are read once displace none that is hit. The key is noted: a read soon after keeps them.
         """
         costs = [one.cost for one in variants if self.fits(one)]
         if not costs:
