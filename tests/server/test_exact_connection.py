@@ -359,37 +359,6 @@ async def test_a_refused_client_that_goes_on_sending_is_left(wire, recorder):
     assert client.clock.pending() == []
 
 
-CHUNK = b"10000\r\n" + b"a" * 65536 + b"\r\n"
-CHUNKED = b"POST /1 HTTP/1.1\r\nHost: a.example\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNK
-
-
-@pytest.mark.parametrize("ends", [True, False])
-async def test_content_behind_an_answer_is_bounded(wire, gate, ends):
-    client = wire(gate)
-    await client.feed(CHUNKED)
-    gate.let(b"/1")
-    await client.settle()
-    assert [answer.status for answer in client.answers()] == [200]
-    for _ in range(LINGER_BYTES // 65536):
-        await client.feed(CHUNK)
-    assert (client.transport.ended, client.transport.closed) == (False, False)
-    if ends:  # a small rest costs nobody the connection
-        await client.feed(b"0\r\n\r\n" + get(b"/2"))
-        gate.let(b"/2")
-        await client.settle()
-        assert [answer.status for answer in client.answers()] == [200, 200]
-        return
-    await client.feed(CHUNK)
-    assert (client.transport.ended, client.transport.closed) == (True, False)  # it may read its answer
-    for _ in range(LINGER_BYTES // 65536):
-        await client.feed(CHUNK[:65536])
-    assert not client.transport.closed
-    await client.feed(b"a")
-    assert client.transport.closed
-    client.hang_up()
-    assert client.clock.pending() == []
-
-
 async def test_without_half_close_the_transport_closes(wire, recorder):
     client = wire(recorder, half_close=False)
     await client.feed(b"nonsense\r\n\r\n")

@@ -88,7 +88,6 @@ class Incoming:
         self.turn = turn
         self.arrived = 0  # bytes
         self.paused = False  # reading was
-        self.dropped = 0  # bytes that came behind the answer
 
 
 class ConnectionState:
@@ -147,7 +146,7 @@ MOVES: Final[dict[type[ConnectionState], dict[type[ConnectionState], str]]] = {
     Open: {
         Ended: "the client sends no more",
         Undecided: "a request asks for another protocol",
-        Refusing: "a request is refused, or too much content comes behind an answer",
+        Refusing: "a request is refused",
         Lost: "the connection is lost",
     },
     Ended: {Lost: "the connection is lost"},
@@ -381,12 +380,9 @@ class Http1Connection(ClientConnection):
         try:
             event = reader.next()
             if isinstance(event, bytes):
-                incoming = self._incoming
-                if incoming is not None:
-                    incoming.arrived += len(event)
-                    incoming.turn.receive(event)
-                    if incoming.turn.is_over:
-                        self._drop(incoming, len(event))
+                if self._incoming is not None:
+                    self._incoming.arrived += len(event)
+                    self._incoming.turn.receive(event)
             elif isinstance(event, IncomingHead):
                 self._take(event)
             elif event is END:
@@ -577,18 +573,8 @@ class Http1Connection(ClientConnection):
         nobody = Received(b"", b"")  # whatever its method and version are, the connection ends behind it
         self.turns.append(Turn(self, self.listener.service, nobody, [], keep_alive=False, refusal=refusal))
 
-    def _drop(self, incoming: Incoming, octets: int) -> None:
-        """Drop content behind its answer; end the connection of a client that sends too much of it."""
-        incoming.dropped += octets
-        if incoming.dropped > LINGER_BYTES and self.life is _OPEN and not self.transport.is_closing():
-            self._incoming = None
-            self._reader.stop()
-            self._timer.clear()
-            self._move(Refusing())
-            self._linger()
-
     def _linger(self) -> None:
-        """Leave the client time to read its answer, which is the last."""
+        """Leave the client time to read why it is refused."""
         if not isinstance(self.life, Ended):
             self._move(Lingering())
         if isinstance(self.life, Ended) or not self.transport.can_write_eof():
