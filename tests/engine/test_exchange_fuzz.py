@@ -115,7 +115,9 @@ SOONEST = {"joint_vary": 46, "IMPERSONAL": 21, "obsolete": 21, "holds": 25, "_en
 )
 def test_a_broken_law_is_noticed(fuzzer, monkeypatch, owner, name, broken, law):
     monkeypatch.setattr(owner, name, broken)
-    monkeypatch.setattr(forward, "_concluded", {})  # what is concluded from the mistake is for this test alone
+    monkeypatch.setattr(
+        forward, "_concluded", {}
+    )  # what is concluded from the mistake is for this test alone
     found, _ = fuzzer.findings(SOONEST.get(name, 1), scenarios=400, most=1)
     assert [each.wrong.partition(":")[0] in {*law.split(" or "), "another's response"} for each in found] == [
         True

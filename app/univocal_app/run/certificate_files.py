@@ -379,7 +379,9 @@ class CertificateFiles:
             name: held.of_sites[name] if name in expired else context
             for name, context in contexts.of_sites.items()
         }
-        settings = {f"{place}.{key}" for place in expired.values() for key in ("tls_cert", "tls_key")}
+        settings = {
+            f"{place}.{key}" for place in expired.values() for key in ("tls_cert", "tls_key", "tls_client_ca")
+        }
         contents = {
             key: self.contents.get(key, contexts.contents[key]) for key in settings & {*contexts.contents}
         }

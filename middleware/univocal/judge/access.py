@@ -60,6 +60,8 @@ _MOST_BYTES: Final = 64 << 10  # of these readings
 # Of RE2's for several expressions in one search: a value of 8 KiB is not too long for it.
 _JOINED: Final = STEPS // 8_192
 
+_BLANK: Final = re.compile(rb"[ \t]")
+
 _Test: TypeAlias = Callable[[bytes], bool]
 
 
@@ -91,6 +93,7 @@ class Condition:
     tests: tuple[_Test, ...]
     is_required: bool
     reading_tests: tuple[_Test, ...] = ()  # of the readings of a path, with the query
+    path_tests: tuple[_Test, ...] = ()  # of these readings alone
 
     def refuses(self, line: RequestLine, fields: Fields) -> bool:
         """Tell whether a request has no access: each value of several counts, and a missing one is empty.
@@ -101,8 +104,12 @@ class Condition:
         readings = _readings(line.canonical) if self.kind == "target" else []
         if found is None or readings is None:
             return True
+        if self.is_required and len(readings) == 1:
+            readings = []  # no server takes the path for another
         met = [_is_met(self.tests, value) for value in found]
-        met += [_is_met(self.reading_tests, reading) for reading in readings]
+        met += [
+            _is_met(self.path_tests, path) or _is_met(self.reading_tests, both) for path, both in readings
+        ]
         return not all(met) if self.is_required else any(met)
 
     def _values(self, line: RequestLine, fields: Fields) -> Sequence[bytes] | None:
@@ -139,17 +146,17 @@ def _joins(lines: Sequence[bytes], name: bytes) -> list[bytes]:
 def _cookies(lines: Sequence[bytes], name: bytes, *, is_whole: bool) -> list[bytes] | None:
     """The values of a cookie, as strict and lenient servers divide lines; None: there are too many.
 
-    If `is_whole`, these are the values up to a semicolon, as they came. Else they are also cut at a comma,
-    and without quotation marks.
+    If `is_whole`, these are the values up to a semicolon, as they came. Else they are also cut at a comma and
+    at a blank, as Python's http.cookies does, and without quotation marks.
     """
+    lines = [line for line in lines if name in line.lower()]
     if len(lines) > _MOST_LINES:
         return None
     strict, lenient = _cookie_patterns(name)
     found, begun = list[bytes](), list[tuple[bytes, int]]()
     for line in lines:
-        if name in line.lower():
-            begun += [(line, each.end()) for each in islice(lenient.finditer(line), _MOST_LINES + 1)]
-            found += [each[1] for each in islice(strict.finditer(line), _MOST_LINES + 1)]
+        begun += [(line, each.end()) for each in islice(lenient.finditer(line), _MOST_LINES + 1)]
+        found += [each[1] for each in islice(strict.finditer(line), _MOST_LINES + 1)]
     found = found or [b""]
     if max(len(found), len(begun)) > _MOST_LINES:
         return None
@@ -157,7 +164,7 @@ def _cookies(lines: Sequence[bytes], name: bytes, *, is_whole: bool) -> list[byt
         whole = line[start:].partition(b";")[0]
         found.append(whole)
         if not is_whole:
-            for each in (whole, whole.partition(b",")[0]):
+            for each in (whole, whole.partition(b",")[0], _BLANK.split(whole, maxsplit=1)[0]):
                 found += [each.strip(b" \t"), each.strip(b' \t"')]
     return list(dict.fromkeys(found))
 
@@ -167,19 +174,19 @@ def _cookie_patterns(name: bytes) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]
     """The patterns of a cookie and its value, and of what stands before the value."""
     escaped = re.escape(name)
     strict = re.compile(rb"(?:^|[;,]) *%b *= *([^;]*)" % escaped, re.IGNORECASE)
-    return strict, re.compile(rb"(?:^|[;,])[ \t]*%b[ \t]*=[ \t]*" % escaped, re.IGNORECASE)
+    return strict, re.compile(rb"(?:^|[;, \t])[ \t]*%b[ \t]*=[ \t]*" % escaped, re.IGNORECASE)
 
 
-def _readings(canonical: Canonical | None) -> list[bytes] | None:
-    """The readings of a path, each with the query; None: it may be any path, or has too many readings."""
+def _readings(canonical: Canonical | None) -> list[tuple[bytes, bytes]] | None:
+    """The readings of a path, without and with the query; None: it may be any path, or has too many."""
     if canonical is None or canonical.target[:1] != b"/":
         return []
     readings = canonical.readings
     if readings.everywhere or len(readings.folded) > _MOST_READINGS:
         return None
     query = split(canonical.verbatim or canonical.target)[1]
-    listed = [path + query for path in readings.folded]
-    return listed if sum(map(len, listed)) <= _MOST_BYTES else None
+    listed = [(path, path + query) for path in readings.folded]
+    return listed if sum([len(both) for _, both in listed]) <= _MOST_BYTES else None
 
 
 def condition_of(subject: str, texts: Sequence[str], *, is_required: bool) -> Condition:
@@ -195,12 +202,14 @@ def condition_of(subject: str, texts: Sequence[str], *, is_required: bool) -> Co
         raise ValueError(r'ASCII in an expression: other bytes as "\xC3\xA9"')
     tests = _tests(expected, expressions, is_long_met=not is_required)
     reading_tests: tuple[_Test, ...] = ()
+    path_tests: tuple[_Test, ...] = ()
     if subject == "target":
         spelled = frozenset([each for text in expected for each in _spelled_alike(text)])
+        reading_tests = _tests(spelled, expressions, is_long_met=not is_required)
         folded = [f"(?i){each}" for each in expressions]
-        reading_tests = _tests(spelled, folded, is_long_met=not is_required)
+        path_tests = _tests(frozenset(), folded, is_long_met=not is_required)
     name = (match[2] or "").lower().encode()
-    return Condition(match[1] or subject, name, tests, is_required, reading_tests)
+    return Condition(match[1] or subject, name, tests, is_required, reading_tests, path_tests)
 
 
 def _spelled_alike(target: bytes) -> list[bytes]:

@@ -204,7 +204,7 @@ class SharedTier(Tiers):
         """Know all of the journal that there is."""
         settled = self._purges.settled()
         horizon = self._purges.horizon() if settled is None else settled.first
-        noted = self._journal.noted
+        known, noted = self._followed, self._journal.noted
         self._journal = Journal(horizon if settled is None else 0)
         self._journal.noted = noted  # the walk compares it with what it was
         if settled is not None:
@@ -212,6 +212,8 @@ class SharedTier(Tiers):
         with suppress(BeyondHorizonError):
             for purge in self._purges.follow(horizon):
                 self._journal.add(purge)
+                if purge.number <= known:
+                    self._journal.noted = noted
         self._followed = max(self._journal.last, horizon)
 
     def _follow(self) -> bool:
