@@ -32,6 +32,7 @@ def test_the_policy_reads_cookies_where_a_rule_is_about_them() -> None:
 def test_cookies_by_name() -> None:
     rules = Rules(bypass_cookies=("session?",), strip_cookies=("_*",))
     assert rules.bypasses_cookies([(b"cookie", b"a=session1; session2=x")])
+    assert rules.bypasses_cookies([(b"cookie", b"SESSION2=x")])
     assert not rules.bypasses_cookies([(b"cookie", b"a=session1; session=x")])
     assert rules.strips(b"_ga")
     assert not rules.strips(b"ga_")
@@ -52,6 +53,12 @@ def test_cookies_by_name() -> None:
 def test_cookies_that_are_taken(rules: dict[str, list[str]], taken: list[bytes]) -> None:
     told = Rules.read(rules)
     assert [name for name in (b"a1", b"a2", b"b", b"c") if told.strips(name)] == taken
+
+
+def test_a_cookie_that_bypasses_is_kept_in_any_case() -> None:
+    told = Rules.read({"keep_cookies": ["a*"], "bypass_cookies": ["b"]})
+    assert not told.strips(b"B")
+    assert told.strips(b"A1")
 
 
 def test_rules_go_to_other_processes() -> None:

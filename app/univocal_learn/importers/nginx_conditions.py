@@ -132,7 +132,8 @@ def _key_text(key: str) -> str:
 def _of_referers(words: Sequence[str]) -> Condition | None:
     """The pages of which links lead here, where links without a page and those of other schemes do, too."""
     names = [word for word in words if word not in {"none", "blocked"}]
-    if not {"none", "blocked"} <= {*words} or not all(map(_HOST.fullmatch, names)):
+    known = "server_names" not in names and all(map(_HOST.fullmatch, names))
+    if not known or not {"none", "blocked"} <= {*words}:
         return None
     hosts = [f"[^/:]+{re.escape(name[1:])}" if name[0] == "*" else re.escape(name) for name in names]
     pages = "|".join([_NO_PAGE, *(f"https?://{host}(?:[/:]|$)" for host in hosts)])

@@ -177,6 +177,8 @@ def closes(directive: Directive) -> bool:
         return not (arguments and arguments[0] in _HARMLESS_VALUES[name])
     if name == "if":
         return not _is_harmless_if(directive)
+    if name == "set" and arguments[:1] == ["$args"]:
+        return True
     if name == "include":
         return not all(HARMLESS_FILES.fullmatch(each) for each in arguments)
     if name == "auth_basic":
@@ -189,9 +191,9 @@ def closes(directive: Directive) -> bool:
 def _is_harmless_if(directive: Directive) -> bool:
     """Tell whether an `if` lets the request pass, moves a whole site, or answers OPTIONS."""
     block, condition = directive.block or [], " ".join(directive.arguments)
-    if all(each.name in HARMLESS_IN_IF for each in block):
+    rest = [each for each in block if each.name not in HARMLESS_IN_IF or each.arguments[:1] == ["$args"]]
+    if not rest:
         return True
-    rest = [each for each in block if each.name not in HARMLESS_IN_IF]
     if len(rest) != 1 or rest[0].name != "return" or not rest[0].arguments:
         return False
     if _OPTIONS.fullmatch(condition):

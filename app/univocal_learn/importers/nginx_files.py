@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from univocal_learn.importers.imported import Source
-from univocal_learn.importers.nginx_directives import HARMLESS_FILES
+from univocal_learn.importers.nginx_directives import HARMLESS_FILES, closes
 from univocal_learn.importers.nginx_syntax import Directive, parse
 
 LARGEST: Final = 2**20  # bytes of a file that is included
@@ -26,6 +26,20 @@ _FILES: Final = frozenset(
     {"auth_basic_user_file", "ssl_certificate", "ssl_certificate_key", "proxy_ssl_trusted_certificate"}
 )
 # Debian's file of this name: what it sets, where it is not there to be read.
+# What files with a distribution's own names hold there.
+_DISTRIBUTED: Final = frozenset(
+    {
+        *(
+            "fastcgi_param",
+            "uwsgi_param",
+            "scgi_param",
+            "fastcgi_split_path_info",
+            "fastcgi_index",
+            "try_files",
+        ),
+        *("set", "types", "charset_map", "load_module"),
+    }
+)
 _PROXY_PARAMS: Final = re.compile(r"(?:.*/)?proxy_params")
 _DEBIANS: Final = "proxy_set_header Host $http_host; proxy_set_header X-Real-IP $remote_addr;"
 
@@ -69,8 +83,7 @@ class _Files:
                     Directive(each.name, each.arguments, include.line, None, include.file) for each in known
                 ]
             return [include]
-        if HARMLESS_FILES.fullmatch(include.arguments[0]) and "options-ssl" not in include.arguments[0]:
-            return [include]
+        is_known = HARMLESS_FILES.fullmatch(include.arguments[0]) is not None
         made: list[Directive] = []
         for path in found:
             text = self._text(path)
@@ -80,7 +93,8 @@ class _Files:
             inner = parse(Source(path, text), file=path)
             made += self.included(inner, path)
             self.open.pop()
-        return made
+        # Somebody may have written more into such a file, or given its name to another.
+        return [include] if is_known and all(map(_is_distributed, made)) else made
 
     def _found(self, name: str, own: str) -> list[str] | None:
         """The files that an include means, in order; None: they are not here."""
@@ -152,3 +166,7 @@ def _dumped(text: str) -> dict[str, str]:
     headers = list(_HEADER.finditer(text))
     ends = [*(each.start() for each in headers[1:]), len(text)]
     return {each[1]: text[each.end() : end] for each, end in zip(headers, ends, strict=False)}
+
+
+def _is_distributed(directive: Directive) -> bool:
+    return directive.name in _DISTRIBUTED or (directive.name == "include" and not closes(directive))

@@ -31,10 +31,13 @@ _BEFORE: Final = 200  # how far before its "{" an array's name is looked for
 # Statements that keep requests apart beside URLs and hosts, or pass them by the cache; and refusals.
 _APART: Final = re.compile(
     r"hash_data\s*\(\s*(?!(?:req\.url|req\.http\.host|server\.ip)\s*\))"
-    r"|return\s*\(\s*(?:pass|pipe|hit_for_pass|hit_for_miss)\b|\.(?:uncacheable|hash_always_miss)\b",
+    r"|return\s*\(\s*(?:pass|pipe|hit_for_pass|hit_for_miss|vcl)\b|\.(?:uncacheable|hash_always_miss)\b"
+    r"|VRT_hashdata|req\.hash\s*\+=|\binclude\b",
     re.IGNORECASE,
 )
-_REFUSED: Final = re.compile(r"\bsynth\s*\(\s*[45][0-9]{2}")
+_REFUSED: Final = re.compile(
+    r"\bsynth\s*\(\s*(?![23][0-9]{2}\b)\w+|\berror\s+[45][0-9]{2}|return\s*\(\s*fail\b"
+)
 _PASSED: Final = (
     "univocal does not read this rule, so the profile bypasses the cache: see [cache] bypass and key"
 )

@@ -286,11 +286,15 @@ class Rules:
         telling = set(self.bypass_cookies) - _PREFERENCES
         object.__setattr__(self, "tells_cookies", bool(telling) and not self.keep_cookies)
         object.__setattr__(self, "_bypass", _globs(self.bypass))
-        object.__setattr__(self, "_bypass_cookies", _globs(self.bypass_cookies))
+        # In any case, as nginx and PHP have it: a session of another spelling is a session.
+        bypassing = compile_globs(map(str.encode, self.bypass_cookies), ignores_case=True)
+        object.__setattr__(self, "_bypass_cookies", bypassing)
         object.__setattr__(self, "_strip_cookies", _globs(self.strip_cookies))
         # A cookie that sends a request past the cache matters to its answer.
-        kept = (*self.keep_cookies, *self.bypass_cookies) if self.keep_cookies else ()
-        object.__setattr__(self, "_keep_cookies", _globs(kept))
+        kept = _globs(self.keep_cookies)
+        if kept is not None and bypassing is not None:
+            kept = re.compile(kept.pattern + b"|" + bypassing.pattern, re.DOTALL)
+        object.__setattr__(self, "_keep_cookies", kept)
 
     def __reduce__(self) -> tuple[type[Rules], tuple[object, ...]]:
         """Be made anew in another process: a frozen class cannot be filled there."""

@@ -63,7 +63,7 @@ def split_absolute(url: bytes) -> Absolute | None:
     return Absolute(match[1], match[2], match[3]) if match is not None else None
 
 
-def compile_globs(globs: Iterable[bytes]) -> re.Pattern[bytes] | None:
+def compile_globs(globs: Iterable[bytes], *, ignores_case: bool = False) -> re.Pattern[bytes] | None:
     """One expression whose full match is a match of any of `globs`; None without any.
 
     Each piece between stars matches at its first place, without backtracking: an attacker's text costs no
@@ -74,4 +74,7 @@ def compile_globs(globs: Iterable[bytes]) -> re.Pattern[bytes] | None:
         start, *rest = (re.escape(piece).replace(rb"\?", b".") for piece in glob.split(b"*"))
         middle = b"".join(b"(?>.*?%b)" % piece for piece in rest[:-1])
         alternatives.append(b"%b%b.*%b" % (start, middle, rest[-1]) if rest else start)
-    return re.compile(b"|".join(alternatives), re.DOTALL) if alternatives else None
+    expression = b"|".join(alternatives)
+    if ignores_case:
+        expression = b"(?i:%b)" % expression
+    return re.compile(expression, re.DOTALL) if alternatives else None

@@ -19,6 +19,7 @@ import termios
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from email.utils import formatdate
+from ipaddress import IPv6Address
 from typing import Final, NamedTuple, Protocol
 
 from univocal.http.client_counts import ClientCounts, client_name
@@ -53,7 +54,7 @@ def peer_of(transport: asyncio.BaseTransport, serves: Callable[[bytes], bool] | 
     `serves` tells which hosts the listener serves; None: all.
     """
     name, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
-    client = (str(name[0]), int(name[1])) if isinstance(name, tuple) else None
+    client = (as_ipv4(str(name[0])), int(name[1])) if isinstance(name, tuple) else None
     server = (str(own[0]), int(own[1])) if isinstance(own, tuple) else (own, None) if own else None
     scheme = b"https" if transport.get_extra_info("sslcontext") else b"http"
     address = None if client is None else client[0]
@@ -61,6 +62,11 @@ def peer_of(transport: asyncio.BaseTransport, serves: Callable[[bytes], bool] | 
     introduced = bool(transport.get_extra_info(INTRODUCED))
     certificate = transport.get_extra_info(CERTIFICATE)
     return ClientPeer(client, address, server, scheme, suits, introduced, certificate)
+
+
+def as_ipv4(address: str) -> str:
+    """The address of a client of IPv4 at a socket for both families (RFC 4291 §2.5.5.2), as IPv4."""
+    return str(IPv6Address(address).ipv4_mapped or address) if address.startswith("::ffff:") else address
 
 
 def _both(

@@ -16,7 +16,7 @@ from ipaddress import ip_address
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from univocal.judge.trust import Networks, within
-from univocal.server.clients import INTRODUCED
+from univocal.server.clients import INTRODUCED, as_ipv4
 from univocal.server.listener import Listener, Newcomer
 from univocal.server.turn import ServerState
 
@@ -88,7 +88,7 @@ def _end(text: bytes, port: bytes, version: int) -> End:
         raise ProxyHeaderError("an address that is none") from None
     if address.version != version or int(port) > 65535 or (port[:1] == b"0" and len(port) > 1):
         raise ProxyHeaderError("an address of another family, or a port that is none")
-    return str(address), int(port)
+    return as_ipv4(str(address)), int(port)
 
 
 def _version_2(data: bytes) -> ProxyHeader | None:
@@ -112,7 +112,7 @@ def _version_2(data: bytes) -> ProxyHeader | None:
     at = _FIXED + 2 * size
     client, server = (ip_address(data[first : first + size]) for first in (_FIXED, _FIXED + size))
     ports = struct.unpack("!HH", data[at : at + 4])
-    return ProxyHeader(length, client=(str(client), ports[0]), server=(str(server), ports[1]))
+    return ProxyHeader(length, client=(as_ipv4(str(client)), ports[0]), server=(str(server), ports[1]))
 
 
 # The client at a Unix socket: a program of this machine, with the rights of one that connects by loopback.
@@ -194,7 +194,7 @@ class Introduction(Newcomer):
         self.below = transport
         name = transport.get_extra_info("peername")
         is_unix = not isinstance(name, tuple)
-        self._client = client = UNIX_CLIENT if is_unix else (str(name[0]), int(name[1]))
+        self._client = client = UNIX_CLIENT if is_unix else (as_ipv4(str(name[0])), int(name[1]))
         if within(client[0], self._proxies()):
             self.enter(client[0])
         else:

@@ -14,6 +14,7 @@ import logging
 import os
 import shutil
 import tempfile
+import time
 from contextlib import ExitStack, suppress
 from hashlib import blake2b
 from itertools import count
@@ -193,11 +194,16 @@ def _reopened(path: Path) -> int:
     raise RemovedError
 
 
+def _is_abandoned(path: Path) -> bool:
+    """Tell whether a program was killed as it began here: it made no lock in a minute."""
+    return not any(path.iterdir()) and time.time() - path.stat().st_mtime > 60
+
+
 def new_in_memory() -> Path:
     """A new directory in memory; those of programs that were killed are removed."""
     base = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
     for path in base.glob(_PREFIX + "*"):
         with suppress(OSError):
-            if path.lstat().st_uid == os.geteuid() and is_left(path / "lock"):
+            if path.lstat().st_uid == os.geteuid() and (_is_abandoned(path) or is_left(path / "lock")):
                 shutil.rmtree(path)
     return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
