@@ -397,8 +397,9 @@ def test_a_filtered_rule_without_the_sets_is_closed_too():
     assert site["routes"] == [{"path": "/a/", "access": CLOSED}]
 
 
-def test_an_active_filter_closes_every_rule():
-    result = imported(f".activatefilter staff\n{RULE}{WIKI}")
+@pytest.mark.parametrize("line", [".activatefilter staff", ".include guards.config"])
+def test_an_active_filter_closes_every_rule(line):
+    result = imported(f"{line}\n{RULE}{WIKI}")
     (site,) = result.sites
     assert site["access"] == CLOSED
 

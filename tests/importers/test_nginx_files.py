@@ -349,6 +349,20 @@ def test_try_files_falls_back_to_the_named_locations_server():
     assert questions(result) == []
 
 
+@pytest.mark.parametrize(
+    ("first", "then", "hosts"),
+    [
+        ("w.example", ".w.example", []),  # nginx ignores all of the later one
+        (".w.example", "w.example *.w.example v.example", ["v.example"]),
+        ("*.w.example", "w.example", ["w.example"]),
+    ],
+)
+def test_of_a_host_and_a_pattern_with_it_the_first_counts(first, then, hosts):
+    refusing = f"server {{ listen 80; server_name {first}; return 403; }}"
+    result = imported(f"{refusing} server {{ listen 80; server_name {then}; {PASS} }}")
+    assert [site["hosts"] for site in result.sites if "access" not in site] == ([hosts] if hosts else [])
+
+
 def test_of_two_patterns_for_the_same_hosts_the_first_counts():
     text = "server {{ listen 80; server_name {}; return 403; }} server {{ listen 80; server_name {}; {} }}"
     last = f"server {{ listen 80; server_name b.example; {PASS} }}"

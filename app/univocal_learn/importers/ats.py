@@ -46,7 +46,8 @@ _PLUGINS: Final = {
     "cachekey.so": "changes the cache key; the profile does that here",
 }
 # What guards rules, by lines of its own, by options of a rule and by plugins.
-_FILTER: Final = (".activatefilter", ".deactivatefilter", ".useflt")
+# A file that is included may have filters, too, or an earlier rule that refuses.
+_FILTER: Final = (".activatefilter", ".deactivatefilter", ".useflt", ".include")
 _FILTERS: Final = frozenset({"action", "method", "src_ip", "src_ip_category", "in_ip", "internal"})
 _GUARDS: Final = frozenset(
     {"access_control.so", "authproxy.so", "uri_signing.so", "url_sig.so", "geoip_acl.so"}

@@ -219,12 +219,10 @@ def servers_of_hosts(servers: Sequence[Server], notes: list[Note]) -> Owners:
     owners: dict[str, list[Server]] = {}
     defaults: dict[str, Server] = {}
     taken: dict[tuple[str, str], Server] = {}
-    # ".name" is one name, a pattern as "*.name" is; a server that names its host exactly goes before both.
-    for is_star in (False, True):
-        for server in servers:
-            for name in server.names:
-                if name.startswith((".", "*")) is is_star and not is_pattern(name) and name not in {"_", ""}:
-                    _own(server, name, taken, owners, notes)
+    for server in servers:
+        for name in server.names:
+            if not is_pattern(name) and name not in {"_", ""}:
+                _own(server, name, taken, owners, notes)
     for address in dict.fromkeys(each.address for server in servers for each in server.sockets):
         here = [server for server in servers if address in server.addresses]
         named = [
@@ -245,24 +243,18 @@ def _own(
 ) -> None:
     """Have a name's hosts belong to a server, at each of its sockets where no server has them."""
     low = expression(name[1:], ignores_case=False) if name.startswith("~") else name.lower()
-    hosts = [f"*{low}", low[1:]] if name.startswith(".") else [low]
-    free = [address for address in server.addresses if (address, hosts[0]) not in taken]
-    for address in free:
-        taken[address, hosts[0]] = server
-    for host in hosts[1:]:
-        free = [address for address in free if (address, host) not in taken]
-        for address in free:
-            taken[address, host] = server
-        if free:
+    # nginx ignores all of ".name" where an earlier server has either host.
+    hosts = [low[1:], f"*{low}"] if name.startswith(".") else [low]
+    free = [each for each in server.addresses if not any((each, host) in taken for host in hosts)]
+    taken.update({(address, host): server for address in free for host in hosts})
+    if free:
+        for host in hosts:
             owners.setdefault(host, []).append(server)
-    if all(taken[address, hosts[0]] is server for address in server.addresses):
-        owners.setdefault(hosts[0], []).append(server)
-        return
-    first = next(taken[each, hosts[0]] for each in server.addresses if taken[each, hosts[0]] is not server)
-    text = f"the host {name!r} is line {first.line}'s, and one site's only"
-    notes.append(Note(server.line, text, file=server.directive.file))
-    if any(taken[address, hosts[0]] is server for address in server.addresses):
-        owners.setdefault(hosts[0], []).append(server)
+    others = [taken[each, host] for each in server.addresses for host in hosts if (each, host) in taken]
+    first = next((other for other in others if other is not server), None)
+    if first is not None:
+        text = f"the host {name!r} is line {first.line}'s, and one site's only"
+        notes.append(Note(server.line, text, file=server.directive.file))
 
 
 def listener_tables(
