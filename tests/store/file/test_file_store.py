@@ -1103,12 +1103,13 @@ def test_a_directory_in_memory_whose_program_was_killed_is_removed(
     monkeypatch.setattr("univocal.store.file.directory.SHARED_MEMORY", tmp_path)
     left = new_in_memory()
     (left / "lock").touch()
-    new, begun = tmp_path / f"{left.name}a", tmp_path / f"{left.name}b"
+    new, begun = left.with_name(f"{left.name}a"), left.with_name(f"{left.name}b")
     new.mkdir()
     begun.mkdir()
     os.utime(begun, (0, 0))
     assert new_in_memory() != left
     assert [each.exists() for each in (left, new, begun)] == [False, True, False]
+    new.rmdir()
 
 
 async def test_damage_that_two_processes_meet_costs_one_file(opened: Open) -> None:
