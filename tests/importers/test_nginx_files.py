@@ -357,7 +357,7 @@ def test_try_files_falls_back_to_the_named_locations_server():
         ("*.w.example", "w.example", ["w.example"]),
     ],
 )
-def test_of_a_host_and_a_pattern_with_it_the_first_counts(first, then, hosts):
+def test_of_a_host_and_its_pattern_the_first_counts(first, then, hosts):
     refusing = f"server {{ listen 80; server_name {first}; return 403; }}"
     result = imported(f"{refusing} server {{ listen 80; server_name {then}; {PASS} }}")
     assert [site["hosts"] for site in result.sites if "access" not in site] == ([hosts] if hosts else [])
