@@ -43,11 +43,12 @@ def test_included_files_are_read(etc, by_root):
     assert (question.file, question.line) == (str(etc / "snippets" / "guard.conf"), 4)
 
 
+@pytest.mark.parametrize("text_of_file", ["fastcgi_param A b; deny all;", "set $args role=guest;"])
 @pytest.mark.parametrize("name", ["modules/guard.conf", "ssl-params.conf", "fastcgi_params", "mime.types"])
-def test_a_file_of_a_known_name_is_read_for_guards(name, tmp_path):
+def test_a_file_of_a_known_name_is_read_for_guards(name, text_of_file, tmp_path):
     file = tmp_path / name
     file.parent.mkdir(exist_ok=True)
-    file.write_text("fastcgi_param A b; deny all;")
+    file.write_text(text_of_file)
     text = f"server {{ location /a/ {{ include {name}; proxy_pass http://a; }} {PASS} }}"
     result = imported(text, str(tmp_path / "nginx.conf"))
     assert [each["access"]["deny"] for each in result.sites[0]["routes"] if "access" in each] == [CLOSED] * 2

@@ -19,7 +19,7 @@ _OWN: Final = ("header:host", "header:x-forwarded-", "header:forwarded", "header
 # A name in valid_referers, and what is no page of the web in nginx: anything short, or of another scheme.
 _HOST: Final = re.compile(r"(?:\*\.)?[\w-]+(?:\.[\w-]+)*", re.ASCII)
 _NO_PAGE: Final = ".{0,10}$|[^h]|h[^t]|ht[^t]|htt[^p]|http[^s:]|https[^:]|https?:[^/]|https?:/[^/]"
-# What nginx takes for true: neither nothing nor "0".
+# A value is true in nginx unless it is empty or "0".
 _TRUE: Final = "^(?:[^0]|0.)"
 
 

@@ -177,7 +177,7 @@ def closes(directive: Directive) -> bool:
         return not (arguments and arguments[0] in _HARMLESS_VALUES[name])
     if name == "if":
         return not _is_harmless_if(directive)
-    if name == "set" and arguments[:1] == ["$args"]:
+    if changes_query(directive):
         return True
     if name == "include":
         return not all(HARMLESS_FILES.fullmatch(each) for each in arguments)
@@ -188,10 +188,15 @@ def closes(directive: Directive) -> bool:
     return not (harmless or family)
 
 
+def changes_query(directive: Directive) -> bool:
+    """Tell whether the origin server gets another query than the client sent."""
+    return directive.name == "set" and directive.arguments[:1] == ["$args"]
+
+
 def _is_harmless_if(directive: Directive) -> bool:
     """Tell whether an `if` lets the request pass, moves a whole site, or answers OPTIONS."""
     block, condition = directive.block or [], " ".join(directive.arguments)
-    rest = [each for each in block if each.name not in HARMLESS_IN_IF or each.arguments[:1] == ["$args"]]
+    rest = [each for each in block if each.name not in HARMLESS_IN_IF or changes_query(each)]
     if not rest:
         return True
     if len(rest) != 1 or rest[0].name != "return" or not rest[0].arguments:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from univocal_learn.importers.imported import Source
-from univocal_learn.importers.nginx_directives import HARMLESS_FILES, closes
+from univocal_learn.importers.nginx_directives import HARMLESS_FILES, changes_query, closes
 from univocal_learn.importers.nginx_syntax import Directive, parse
 
 LARGEST: Final = 2**20  # bytes of a file that is included
@@ -25,21 +25,12 @@ _GLOB: Final = re.compile(r"[*?\[]")
 _FILES: Final = frozenset(
     {"auth_basic_user_file", "ssl_certificate", "ssl_certificate_key", "proxy_ssl_trusted_certificate"}
 )
-# Debian's file of this name: what it sets, where it is not there to be read.
-# What files with a distribution's own names hold there.
+# The directives that distributions have in the files of HARMLESS_FILES.
 _DISTRIBUTED: Final = frozenset(
-    {
-        *(
-            "fastcgi_param",
-            "uwsgi_param",
-            "scgi_param",
-            "fastcgi_split_path_info",
-            "fastcgi_index",
-            "try_files",
-        ),
-        *("set", "types", "charset_map", "load_module"),
-    }
+    {"fastcgi_param", "fastcgi_split_path_info", "fastcgi_index", "uwsgi_param", "scgi_param", "try_files"}
+    | {"set", "types", "charset_map", "load_module"}
 )
+# Debian's file of this name: what it sets, where it is not there to be read.
 _PROXY_PARAMS: Final = re.compile(r"(?:.*/)?proxy_params")
 _DEBIANS: Final = "proxy_set_header Host $http_host; proxy_set_header X-Real-IP $remote_addr;"
 
@@ -93,7 +84,7 @@ class _Files:
             inner = parse(Source(path, text), file=path)
             made += self.included(inner, path)
             self.open.pop()
-        # Somebody may have written more into such a file, or given its name to another.
+        # A user may have added guards to such a file, or given its name to another file.
         return [include] if is_known and all(map(_is_distributed, made)) else made
 
     def _found(self, name: str, own: str) -> list[str] | None:
@@ -169,4 +160,6 @@ def _dumped(text: str) -> dict[str, str]:
 
 
 def _is_distributed(directive: Directive) -> bool:
-    return directive.name in _DISTRIBUTED or (directive.name == "include" and not closes(directive))
+    if directive.name == "include":
+        return not closes(directive)
+    return directive.name in _DISTRIBUTED and not changes_query(directive)

@@ -241,7 +241,7 @@ class Newcomer(asyncio.Protocol):
         scheme: bytes,
     ) -> None:
         self._loop = loop = loop or asyncio.get_running_loop()
-        # What the protocol that takes over is made with.
+        # The arguments of the protocol that takes the connection over.
         self._arguments = {
             "config": config,
             "server_state": server_state,
