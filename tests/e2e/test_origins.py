@@ -416,21 +416,32 @@ def test_a_route_has_a_cookie_of_its_own(begin: Fixture, applications: list[Appl
 # Workers
 
 
-@pytest.mark.parametrize("workers", [2], indirect=True)
-def test_a_server_that_is_back_is_up_in_every_worker(begin: Fixture, workers: str) -> None:
+ELSEWHERE = {
+    "nowhere else": "",
+    "in a route": "[[sites.routes]]\npath = '/api/'\nupstream = '{url}'\norigin = {{ read_timeout = '9s' }}\n",
+    "in another site": "[[sites]]\nhosts = ['de.example']\nupstream = '{url}'\norigin = {{ fails = 1 }}\n",
+}
+
+
+@pytest.mark.parametrize("elsewhere", ELSEWHERE.values(), ids=ELSEWHERE)
+def test_a_server_that_is_back_is_up_everywhere(begin: Fixture, workers: str, elsewhere: str) -> None:
     with Application("main") as main, serving(main):
-        port = main.server_port
-        proxy = begin([main.url], "fails = 1", workers)
+        port, url = main.server_port, main.url
+        proxy = begin(url, "fails = 1", workers, elsewhere.format(url=url))
         assert get(proxy.proxy, "/a").status == 200
-    url = f"http://127.0.0.1:{port}"
-    until(lambda: get(proxy.proxy, "/b").status == 502 and states_of(proxy, url) == ["failing"])
+    for target, host in (("/b", "en.example"), ("/api/b", "en.example"), ("/b", "de.example")):
+        until(lambda target=target, host=host: get(proxy.proxy, target, Host=host).status in (502, 421))
+    until(lambda: {*states_of(proxy, url)} == {"failing"})
     time.sleep(1.5)  # both workers know of it
     with Application("main", port) as main, serving(main):
         assert get(proxy.proxy, "/c").status == 200  # of one worker, which the kernel chooses
-        until(lambda: states_of(proxy, url) == ["up"])
+        until(lambda: {*states_of(proxy, url)} == {"up"})
         time.sleep(1.5)
-        assert states_of(proxy, url) == ["up"]
-        assert origins_of(proxy)[url]["state"] == "up"
+        assert {*states_of(proxy, url)} == {"up"}
+        listed = json.loads(get(proxy.admin, "/-/origins", Host="127.0.0.1").body)
+        assert {each["state"] for each in listed} == {"up"}
+    assert proxy.end() == 0
+    assert (proxy.said + proxy.err).count("is failing") == 1
 
 
 def states_of(proxy: Any, url: str) -> list[str]:

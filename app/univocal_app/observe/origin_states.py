@@ -46,8 +46,12 @@ def states_of(listed: Iterable[Listed]) -> dict[tuple[str, str], bool]:
 
 
 def conditions_of(listed: Iterable[Listed]) -> set[tuple[str, str, str]]:
-    """The state of each origin server that operators are shown, behind its site and its URL."""
-    return {(site, member.server.url, member.condition.value) for _, site, _, member, _ in listed}
+    """The worst state of each origin server that operators are shown, behind its site and its URL."""
+    worst: dict[tuple[str, str], int] = {}
+    for _, site, _, member, _ in listed:
+        place = site, member.server.url
+        worst[place] = max(worst.get(place, 0), STATES.index(member.condition))
+    return {(*place, STATES[index].value) for place, index in worst.items()}
 
 
 class OriginStates:

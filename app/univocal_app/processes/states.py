@@ -33,67 +33,105 @@ class Known(NamedTuple):
 
 
 class Place(NamedTuple):
-    """An origin server as one process has it: `key` names it in every process."""
+    """An origin server of one upstream, as one process has it.
+
+    `key` names the server in every process and upstream; `checks` are the health checks of this upstream,
+    which alone find that the server is down.
+    """
 
     key: str
     member: Member[OriginServer]
     adopt: Callable[[Member[OriginServer], MemberState, float, str], None]
+    checks: str = ""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of what requests have found, and of what the checks have."""
+        return (self.key, f"{self.key} {self.checks}") if self.checks else (self.key,)
+
+    def found(self, known: Mapping[str, Known]) -> Known | None:
+        """The state that the server has here: down if its checks say so, else the latest."""
+        states = [known[key] for key in self.keys if key in known]
+        is_down = [each for each in states if each.state is MemberState.DOWN]
+        return max(is_down or states, default=None, key=lambda each: each.since)
+
+    def news(self, known: Mapping[str, Known]) -> dict[str, Known]:
+        """The new state of the member, by the keys that it is news of: an answer ends what checks have found."""
+        new = Known(self.member.since, self.member.state, self.member.reason)
+        if new.state is MemberState.DOWN:
+            return {self.keys[-1]: new}
+        ended = (key for key in self.keys if key in known and known[key].state is MemberState.DOWN)
+        return dict.fromkeys((self.key, *ended), new)
 
 
-_Content: TypeAlias = tuple[frozenset[str], dict[str, Known]]
+_States: TypeAlias = dict[str, Known]
+_Content: TypeAlias = tuple[frozenset[str], _States]
 
 
 @dataclass
 class SharedStates:
-    """The states that one process finds become those of all; the latest counts, and outlives its process.
+    """The states that one upstream finds, in any process, become those of all.
 
-    `drained` are the URLs of the origin servers that operators have taken out; the process with the admin
-    listener writes them. `clock` is that of the members.
+    The latest counts, and outlives its process. `drained` are the URLs of the origin servers that operators
+    have taken out; the process with the admin listener writes them. `clock` is that of the members.
     """
 
-    commons: Commons
+    commons: Commons | None = None
     clock: Callable[[], float] = time.monotonic
     drained: frozenset[str] = frozenset()
-    _known: dict[str, Known] = field(default_factory=dict)
-    # Each member, and since when it had the state that was last compared.
-    _compared: dict[str, tuple[Member[OriginServer], float]] = field(default_factory=dict)
+    _known: _States = field(default_factory=dict)
+    # Since when each member had the state that was last compared.
+    _compared: dict[Member[OriginServer], float] = field(default_factory=dict)
     _version: tuple[int, int] = (0, 0)
 
     def __post_init__(self) -> None:
-        self._file = self.commons.directory / "origins"
-        self._locks = ByteLocks(self.commons.directory / "origins.lock")
+        if self.commons is not None:
+            self._file = self.commons.directory / "origins"
+            self._locks = ByteLocks(self.commons.directory / "origins.lock")
 
     def settle(self, places: Sequence[Place]) -> None:
-        """Tell the others what this process has found since the last time, and adopt what they have.
+        """Tell the others what has been found here since the last time, and adopt what they have.
 
-        A file that cannot be written or read changes nothing.
+        A file that cannot be written or read changes nothing but what is known here.
         """
         with suppress(OSError):
             self._read()
-        news = dict[str, Known]()
-        for key, member, adopt in places:
-            known = self._known.get(key)
-            compared, since = self._compared.get(key, (None, math.nan))
-            # A process that begins knows nothing of a member that is up.
-            is_news = member.since != since if compared is member else member.state is not MemberState.UP
-            if is_news and (known is None or member.since > known.since):
-                news[key] = Known(member.since, member.state, member.reason)
-                continue
-            if known is not None and known.since != member.since:
-                adopt(member, known.state, known.since, known.reason)
-            self._compared[key] = member, member.since
-        members = {key: member for key, member, _ in places}
-        for key in self._compared.keys() - members:
-            del self._compared[key]
-        if news and self._write(None, news, members):
-            self._compared |= {key: (members[key], each.since) for key, each in news.items()}
+        changed, news = {each.member for each in places if self._has_changed(each.member)}, _States()
+        for place in places:
+            if place.member in changed:
+                news = _latest(news, place.news(self._known))
+        known = _latest(self._known, news)
+        news = {key: each for key, each in news.items() if known[key] is each}
+        keys = {key for each in places for key in each.keys}
+        is_told = not news or self._write(None, news, keys)
+        known = _latest(self._known, news)
+        for place in places:
+            found, member = place.found(known), place.member
+            if found is not None and found.since != member.since:
+                place.adopt(member, found.state, found.since, found.reason)
+        untold = set[Member[OriginServer]]() if is_told else changed
+        self._compared = {
+            each.member: self._compared.get(each.member, math.nan)
+            if each.member in untold
+            else each.member.since
+            for each in places
+        }
+
+    def _has_changed(self, member: Member[OriginServer]) -> bool:
+        """True of a new state; a process that begins knows nothing of a member that is up."""
+        if member in self._compared:
+            return member.since != self._compared[member]
+        return member.state is not MemberState.UP
 
     def drain(self, urls: frozenset[str]) -> None:
         """Write down which origin servers are taken out."""
         self._write(urls, {}, self._known)
 
     def _write(self, drained: frozenset[str] | None, news: Mapping[str, Known], keys: Container[str]) -> bool:
-        """Replace the file; of the states only those of `keys` stay. False if it cannot be written now."""
+        """Write down what is new; of the states only those of `keys` stay. False if it cannot be now."""
+        if self.commons is None:
+            self.drained, self._known = self._merged(drained, news, keys)
+            return True
         until = time.monotonic() + _PATIENCE
         while not self._locks.take(0):
             if time.monotonic() > until:
@@ -101,14 +139,10 @@ class SharedStates:
             time.sleep(_PAUSE)
         try:
             self._read()
-            known = {key: each for key, each in self._known.items() if key in keys}
-            known |= {
-                key: each for key, each in news.items() if key not in known or known[key].since < each.since
-            }
+            urls, known = self._merged(drained, news, keys)
             states = {key: (each.state.value, each.since, each.reason) for key, each in known.items()}
-            urls = sorted(self.drained if drained is None else drained)
             written = self._file.with_suffix(".new")
-            written.write_text(json.dumps({"drained": urls, "states": states}), "ascii")
+            written.write_text(json.dumps({"drained": sorted(urls), "states": states}), "ascii")
             written.replace(self._file)
             self._read()
         except OSError:
@@ -117,8 +151,16 @@ class SharedStates:
             self._locks.give(0)
         return True
 
+    def _merged(
+        self, drained: frozenset[str] | None, news: Mapping[str, Known], keys: Container[str]
+    ) -> _Content:
+        known = {key: each for key, each in self._known.items() if key in keys}
+        return self.drained if drained is None else drained, _latest(known, news)
+
     def _read(self) -> None:
         """Read the file if it is another; one that no process of ours has written is none. Raises OSError."""
+        if self.commons is None:
+            return
         try:
             with self._file.open("rb") as file:
                 status = os.stat(file.fileno())
@@ -131,6 +173,12 @@ class SharedStates:
         self._version = version
         with suppress(ValueError, TypeError, KeyError, AttributeError, RecursionError):
             self.drained, self._known = _parsed(json.loads(content), self.clock())
+
+
+def _latest(known: Mapping[str, Known], news: Mapping[str, Known]) -> _States:
+    """Both, and of two states of one key the one that began later."""
+    later = {key: each for key, each in news.items() if key not in known or known[key].since < each.since}
+    return {**known, **later}
 
 
 def _parsed(document: Any, now: float) -> _Content:

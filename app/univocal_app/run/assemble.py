@@ -14,6 +14,7 @@ from univocal.engine.outcome import Outcome
 from univocal.http.framing import ReadLimits
 from univocal.http.messages import Received
 from univocal.http.roles import OriginRequest, Watch
+from univocal.origin.balance import MemberState
 from univocal.origin.upkeep import StateChange, log_change
 from univocal.server.asgi_service import ExactProtocol
 from univocal.server.clients import Clients, ConnectionLimits
@@ -38,7 +39,7 @@ from univocal_app.observe.survey import Survey
 from univocal_app.observe.top import Top
 from univocal_app.processes.commons import Commons
 from univocal_app.processes.shared_rates import SharedRates
-from univocal_app.processes.states import Place, SharedStates
+from univocal_app.processes.states import SharedStates
 from univocal_app.run.certificate_files import PERIOD, CertificateFiles, contexts_of, expiries
 from univocal_app.run.listeners import ADMIN_CONNECTIONS, HTTPS, Bound, connection_limits, serving
 from univocal_app.run.origins import (
@@ -48,6 +49,7 @@ from univocal_app.run.origins import (
     places_of,
     proxies_of,
     recipes_of,
+    servers_of,
 )
 from univocal_app.run.restrictions import user_files
 from univocal_app.run.runtime import read_limits, runtime_of
@@ -85,7 +87,8 @@ class Proxy:
         self.source, self.configuration, self.https_port = source, configuration, https_port
         self.drained: frozenset[str] = frozenset()  # origin servers that operators have taken out
         self.tells = commons is None or commons.leads  # of new states of origin servers, in the log
-        self.states = None if commons is None else SharedStates(commons)  # of the origin servers, for all
+        self.states = SharedStates(commons)  # of the origin servers, for all upstreams and processes
+        self._told: dict[str, MemberState] = {}  # the state of each that the log has had last
         store = store_of(configuration, source, commons, self._commanded)
         self.shared = None if isinstance(store, MemoryStore) else store
         memory = store if isinstance(store, MemoryStore) else store.memory
@@ -132,9 +135,7 @@ class Proxy:
         )
         self.log = open_log(server.access_log, server.access_log_format, source, commons)
         self.seat_log()
-        self._repeating = [Repeating(PERIOD, self.watch_users)]
-        if self.states is not None:
-            self._repeating.append(Repeating(SHARED, self.share_states))
+        self._repeating = [Repeating(PERIOD, self.watch_users), Repeating(SHARED, self.share_states)]
         if self.certificates is not None:
             self._repeating.append(Repeating(PERIOD, self.certificates.look))
         if self.telemetry is not None:  # whose thread sends what was looked at last
@@ -169,8 +170,14 @@ class Proxy:
         """Hear of the origin servers' states, and have those drained that operators have taken out."""
         for origin in self.origins.proxies.values():
             if origin.upstream.upkeep is not None:
-                origin.upstream.upkeep.tell = log_change if self.tells else _say_nothing
+                origin.upstream.upkeep.tell = self._tell
                 origin.upstream.upkeep.drain(self.drained)
+
+    def _tell(self, change: StateChange) -> None:
+        """Log a new state once, of whichever upstreams the origin server is; one process does so for all."""
+        if self.tells and self._told.get(change.place, MemberState.UP) is not change.state:
+            self._told[change.place] = change.state
+            log_change(change)
 
     def drain(self, urls: frozenset[str]) -> None:
         """Have the origin servers of these URLs get no new request, and all others."""
@@ -179,10 +186,8 @@ class Proxy:
         self.share_states()
 
     def share_states(self) -> None:
-        """Have every process know the states of the origin servers that any of them has found."""
-        if self.states is None:
-            return
-        self.states.settle(self._places())
+        """Have every upstream, in every process, know the states of the origin servers that any has found."""
+        self.states.settle([*servers_of(self.configuration, self.origins.proxies)])
         if self.states.drained == self.drained:
             return
         if self.tells:  # its admin listener has taken them out
@@ -190,14 +195,6 @@ class Proxy:
         else:
             self.drained = self.states.drained
             self.attend()
-
-    def _places(self) -> list[Place]:
-        proxies = self.origins.proxies
-        return [
-            Place(f"{each.site}{each.path} {each.url} {each.member.name}", each.member, upkeep.adopt)
-            for each in listed(self.configuration, proxies)
-            if (upkeep := proxies[each.place].upstream.upkeep) is not None
-        ]
 
     def front(self, bound: Bound) -> Served:
         """The proxy on one of its sockets."""
@@ -293,7 +290,3 @@ class Proxy:
             self.log.finish()
             if self.telemetry is not None:
                 await asyncio.to_thread(self.telemetry.close)
-
-
-def _say_nothing(_: StateChange) -> None:
-    """Leave the line to the process that has the admin listener."""

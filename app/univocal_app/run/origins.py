@@ -26,6 +26,7 @@ from univocal_app.config.sites import authorities, is_tested, next_hops
 from univocal_app.config.tables import Configuration, OriginTable, SiteTable
 from univocal_app.config.values import MASK, UpstreamSetting, origin_host
 from univocal_app.observe.origin_states import Listed
+from univocal_app.processes.states import Place
 from univocal_app.run.certificate_files import digest_of, load_pair, reason_of
 
 IDLE: Final = 4.0  # seconds that a connection is kept without a request, fewer than origin servers grant
@@ -37,6 +38,8 @@ _Trust: TypeAlias = tuple[str, str, str, bool]  # tls_ca, tls_cert, tls_key and 
 _FILES: Final = ("tls_ca", "tls_cert", "tls_key")
 # Those that are about all origin servers of a list together: each of them is the same with others.
 _BALANCING: Final = {"health", *(setting.name for setting in fields(Balancing))}
+# Those that decide whether a server can be reached and understood.
+_REACHED: Final = (*_FILES, "tls_verify", "transport", "http2", "max_head_bytes")
 
 
 class Recipe(NamedTuple):
@@ -225,6 +228,19 @@ def listed(configuration: Configuration, proxies: Mapping[str, ReverseProxy]) ->
             written = {server.url: url for server, url in shown}
             for member in proxies[hop.name].upstream.balance.members:
                 yield Listed(hop.name, hop.site.hosts[0], written[member.server.url], member, hop.path or "/")
+
+
+def servers_of(configuration: Configuration, proxies: Mapping[str, ReverseProxy]) -> Iterator[Place]:
+    """The origin servers behind `proxies`: those that are reached in one way are one, wherever they stand."""
+    for hop in _hops(configuration):
+        upstream = proxies[hop.name].upstream
+        if hop.is_access or upstream.upkeep is None:
+            continue
+        way = [getattr(hop.merged, key) for key in _REACHED]
+        health = hop.merged.health
+        checks = "" if health is None else f"{health.model_dump_json()} {_name(hop.site.hosts).decode()}"
+        for member in upstream.balance.members:
+            yield Place(json.dumps([member.name, *way]), member, upstream.upkeep.adopt, checks)
 
 
 def _shown(configuration: Configuration, hop: _Hop) -> list[str]:
