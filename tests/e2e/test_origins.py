@@ -418,7 +418,7 @@ def test_a_route_has_a_cookie_of_its_own(begin: Fixture, applications: list[Appl
 
 ELSEWHERE = {
     "nowhere else": "",
-    "in a route": "[[sites.routes]]\npath = '/api/'\nupstream = '{url}'\norigin = {{ read_timeout = '9s' }}\n",
+    "in a route": "[[sites.routes]]\npath = '/api/'\nupstream = '{url}'\norigin.retries = 0\n",
     "in another site": "[[sites]]\nhosts = ['de.example']\nupstream = '{url}'\norigin = {{ fails = 1 }}\n",
 }
 

@@ -56,7 +56,7 @@ class Place(NamedTuple):
         return max(is_down or states, default=None, key=lambda each: each.since)
 
     def news(self, known: Mapping[str, Known]) -> dict[str, Known]:
-        """The new state of the member, by the keys that it is news of: an answer ends what checks have found."""
+        """The new state of the member by the keys that it changes: an answer ends what checks have found."""
         new = Known(self.member.since, self.member.state, self.member.reason)
         if new.state is MemberState.DOWN:
             return {self.keys[-1]: new}
