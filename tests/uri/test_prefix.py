@@ -1,5 +1,7 @@
 """The beginning of canonical URLs: whole segments like any path, the unfinished one by its octets alone."""
 
+import re
+
 import pytest
 
 from univocal.judge.profiles import builtin_profiles
@@ -132,6 +134,63 @@ def test_a_prefix_of_bytes_has_its_routes_spelling(prefix, expected):
     routes = [(b"/", own), (b"/wiki*", other), (b"/wiki/", own), (b"/wikis/", own)]
     site = Site("a", ("a.example",), tuple(Route(path, profile, "origin") for path, profile in routes))
     assert begun("http://a.example" + prefix, Sites([site])) == "http://a.example" + expected
+
+
+MEDIAWIKI, RFC3986, NGINX = (BUILTIN[name] for name in ("mediawiki", "rfc3986", "nginx"))
+
+
+def routes_of(*paths):
+    """The route "/" and others; a final prefix begins as in nginx, and an expression is Python's."""
+    routes = [Route(b"/", RFC3986, "origin")]
+    for path, profile in paths:
+        prefix = path.removeprefix("^~ ").encode()
+        test = re.compile(prefix[1:]).search
+        tests = (lambda view, test=test: bool(test(view)),) * 2 if path.startswith("~") else None
+        final = path.startswith("^~ ")
+        routes.append(Route(prefix, profile, "origin", final=final, expression=tests))
+    return Sites([Site("a", ("a.example",), tuple(routes))])
+
+
+@pytest.mark.parametrize(
+    ("routes", "prefix", "expected"),
+    [
+        ([("=/a/", MEDIAWIKI)], "/a/X%28", {"/a/X%28"}),
+        ([("^~ /a/", RFC3986), ("~^/a/", MEDIAWIKI)], "/a/X%28", {"/a/X%28"}),
+        ([("^~ /a/", RFC3986), ("/a/b/", RFC3986), ("~^/a/", MEDIAWIKI)], "/a/", {"/a/"}),
+        ([("~[.]php$", MEDIAWIKI)], "/a/X%28", {"/a/X%28", "/a/X("}),
+        ([("~[.]php$", MEDIAWIKI)], "/a/X%28?x", {"/a/X%28?x"}),
+        ([("~[.]php$", MEDIAWIKI)], "/a/X%28.php?x", {"/a/X(.php?x"}),
+        ([("*.png", MEDIAWIKI)], "/a/X%28", {"/a/X%28", "/a/X("}),
+        ([("/a/b/", BUILTIN["express"])], "/a//b", {"/a//b"}),
+        ([("~[.]php$", BUILTIN["tomcat"])], "/a;x", {"/a;x"}),
+    ],
+)
+def test_a_beginning_is_spelled_by_each_route_that_may_follow(routes, prefix, expected):
+    found = beginnings(b"http://a.example" + prefix.encode(), routes_of(*routes))
+    assert {each.target.decode() for each in found} == expected
+
+
+KINDS = [
+    [("=/a/", MEDIAWIKI), ("/a/b/", MEDIAWIKI)],
+    [("^~ /a/", MEDIAWIKI), ("~^/a/", NGINX), ("/a/b*", RFC3986)],
+    [("~[.]php$", MEDIAWIKI), ("*.png", NGINX)],
+]
+
+
+@pytest.mark.parametrize("routes", KINDS)
+@pytest.mark.parametrize(
+    "target", ["/a/X%28y.php", "/a/b/c(d.png", "/a/bc%28?x(", "//a/b/(", "/a/", "/x(.png?y"]
+)
+def test_a_url_begins_with_the_beginning_of_some_route(routes, target):
+    """At every place where no character and no escape is cut."""
+    sites = routes_of(*routes)
+    whole = resolve_url(b"http://a.example" + target.encode(), sites)
+    if isinstance(whole, Rejected):
+        return
+    for end in range(1, len(target) + 1):
+        if "%" not in target[:end][-2:]:
+            found = beginnings(b"http://a.example" + target[:end].encode(), sites)
+            assert whole.target.startswith(tuple(each.target for each in found))
 
 
 def test_without_a_path_it_is_the_whole_host():

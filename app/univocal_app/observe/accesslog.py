@@ -61,7 +61,7 @@ class AccessLog:
 
     `reopen` goes on in a new `file`, if the stream is one that was moved away.
 
-    With `purges_only` it leaves out what no purge was asked for by. Where several processes write to one
+    With `purges_only` it has a line only for a request for a purge. Where several processes write to one
     stream, `alone` gives each its turn: a pipe would mix lines of more than some thousand bytes.
     """
 

@@ -13,7 +13,6 @@ from univocal.http.grammar import split_absolute
 from univocal.judge.access import Restriction
 from univocal.uri.pipeline import Rejected, Stage, explain_target
 from univocal.uri.profile import Profile
-from univocal.uri.segments import routing_view
 from univocal.uri.sites import Sites, ascii_authority, declared_charsets, resolve_url
 from univocal.uri.target import Canonical, origin_target, reference
 from univocal_app.terminal import printable, table, written
@@ -203,4 +202,4 @@ def _profile(url: Url, sites: Sites) -> Profile | None:
     host, port = authority
     located = sites.locate(host, port or DEFAULT_PORTS[url.scheme])
     path = url.origin_form.partition(b"#")[0].partition(b"?")[0]
-    return located[0].route_of(routing_view(path)).profile if located else None
+    return located[0].route_of(located[0].view(path)).profile if located else None

@@ -1,7 +1,7 @@
 """A cache constructs responses (RFC 9111 §4): it decides about a request by the responses that it stores.
 
 The other sections have modules of their own: storing (§3), vary (§4.1), freshness (§4.2), validation (§4.3),
-invalidation (§4.4). Reasons are the tokens of Cache-Status (RFC 9211 §2.2).
+which has invalidation (§4.4), too. Reasons are the tokens of Cache-Status (RFC 9211 §2.2).
 """
 
 from __future__ import annotations

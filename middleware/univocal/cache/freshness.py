@@ -1,6 +1,7 @@
 """Freshness: the seconds for which a response may be reused, and its age (RFC 9111 §4.2).
 
-The age here is the initial one, at the response's arrival; `Stored.age` in `stored.py` is the current one.
+The age here is the initial one, at the response's arrival. `Stored.age` in `stored.py` is the current one;
+`Hits.answer` works the same out for an ordinary hit.
 
 `named` are a response's fields as `firsts` gives them.
 """
@@ -15,7 +16,7 @@ from univocal.http.fields import age_value, firsts, http_date
 from univocal.http.messages import Fields
 
 # RFC 9110 §15.1 less 300, 301 and 308: a redirect that an unkeyed field talked the origin into would be kept
-# for everybody, so redirects need explicit freshness.
+# for everybody, so redirects need explicit freshness. An error is stored so if `storing` names it, too.
 HEURISTIC_STATUS: Final = frozenset({200, 203, 204, 206, 404, 405, 410, 414, 501})
 HEURISTIC_LIMIT: Final = 86_400
 

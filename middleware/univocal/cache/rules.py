@@ -185,7 +185,7 @@ def _setting(default: Any, read: Callable[[object], Any]) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The settings of `[sites.cache]`; times are seconds.
+    """The settings of the cache for a profile, a site or a route; times are seconds.
 
     - `ttl` and `ttl_by_status` give a lifetime to responses without explicit freshness.
     - `heuristic` does so to responses with Last-Modified that answer ordinary requests. The fields of these
@@ -201,6 +201,8 @@ class Rules:
       cache decides.
     - `accept_encoding`: with "reduce", the Accept-Encoding of a GET or HEAD names which of zstd, br and gzip
       it takes. With `compress`, text is sent in the first of these codings that a client takes.
+    - `set_cookie`: a response with Set-Cookie is stored "never"; with "public", if it is public or has
+      s-maxage; with "explicit", if it has explicit freshness.
     - `strip_tags` hides the fields that name tags from clients; stored responses keep them.
     - `targeted` are our targeted cache control fields: the first valid one wins (RFC 9213).
     - `key` names parts of the key beside the URL: "header:NAME". Each response is for requests with the same

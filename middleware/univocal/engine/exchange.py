@@ -1,4 +1,4 @@
-"""One request and its answer, from the admission to the Outcome: here alone decisions are carried out."""
+"""One request and its answer, from the admission to the Outcome: what was decided is carried out."""
 
 from __future__ import annotations
 

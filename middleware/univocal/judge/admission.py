@@ -1,4 +1,4 @@
-"""The one place that judges a request: both doors ask it, and nothing else does."""
+"""The one place that judges a request, but for an ordinary hit (`Hits`); after a wait, it judges again."""
 
 from __future__ import annotations
 

@@ -361,7 +361,7 @@ def order_of_prefix(prefix: bytes, runtime: Runtime, *, soft: bool) -> Order:
     # "/d/index.html", to which a query can be added.
     whole = resolve_url(prefix, runtime.sites)
     keys = frozenset[bytes]()
-    if isinstance(whole, Canonical) and not whole.target.startswith(begun[0].target):
+    if isinstance(whole, Canonical) and not whole.target.startswith(tuple(each.target for each in begun)):
         twins = _both_schemes(whole, runtime)
         keys = frozenset(twin.key for twin in twins)
         if b"?" not in prefix:

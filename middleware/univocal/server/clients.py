@@ -104,7 +104,7 @@ class Delivery:
             self._timer = self._loop.call_later(self.seconds, self._look, give_up)
 
     def moved(self) -> None:
-        """Resume writing: the transport takes more."""
+        """Note that the client has taken something."""
         self._moved = True
 
     def stop(self) -> None:

@@ -1,7 +1,7 @@
 """The tiers of the store: memory alone, or memory over another store. No other module asks which.
 
 Memory answers within the call. A call that waits for that store takes a continuation, `then`, which is called
-once: within the call where nothing is waited for, else by the one task that the shared tier brings along.
+once: within the call where nothing is waited for, else by a task of the shared tier.
 """
 
 from __future__ import annotations

@@ -19,8 +19,7 @@ from univocal.uri.charset import Charset
 from univocal.uri.pipeline import Rejected, canonical_target, rejected
 from univocal.uri.profile import Profile
 from univocal.uri.query import Respell, begun_at_semicolon, speller, split
-from univocal.uri.segments import routing_view
-from univocal.uri.site import Route, Site
+from univocal.uri.site import Site
 from univocal.uri.sites import Sites, resolve_url
 
 
@@ -41,7 +40,8 @@ class Beginning:
 def beginnings(url: bytes, sites: Sites) -> tuple[Beginning, ...] | Rejected:
     """The canonical forms of URLs that begin like `url` begin so: under its own scheme, then under the other.
 
-    Raises ValueError where it ends within a path parameter that its profile strips.
+    They are several where the paths that begin so have routes of several profiles. Raises ValueError where it
+    ends within a path parameter that its profile strips.
     """
     absolute = split_absolute(url)
     if absolute is None:
@@ -50,19 +50,35 @@ def beginnings(url: bytes, sites: Sites) -> tuple[Beginning, ...] | Rejected:
     root = resolve_url(b"%b://%b/" % (scheme, authority), sites)
     if isinstance(root, Rejected):
         return root
-    target = _spelled(rest if rest.startswith(b"/") else b"/" + rest, root.site)
-    if isinstance(target, Rejected):
-        return target
+    targets = _spellings(rest if rest.startswith(b"/") else b"/" + rest, root.site)
+    if isinstance(targets, Rejected):
+        return targets
     (other,) = DEFAULT_PORTS.keys() - {root.scheme}
     twin = resolve_url(b"%b://%b/" % (other, root.authority), sites)
     owners = [root] if isinstance(twin, Rejected) else [root, twin]
-    return tuple(Beginning(owner.scheme, owner.authority, target) for owner in owners)
+    return tuple(Beginning(owner.scheme, owner.authority, target) for owner in owners for target in targets)
 
 
-def _spelled(begun: bytes, site: Site) -> bytes | Rejected:
+def _spellings(begun: bytes, site: Site) -> list[bytes] | Rejected:
+    """The canonical spelling by the profile of each route of the paths that begin so; each once."""
     path, query = split(begun.partition(b"#")[0])
-    complete = path if query else path[: path.rindex(b"/") + 1]
-    profile = _route_of(routing_view(complete), routing_view(path), site).profile
+    first, *others = [site.route_of(site.view(path))] if query else site.of_beginning(path)
+    spelled = _spelled(begun, first.profile)
+    if isinstance(spelled, Rejected):
+        return spelled
+    found = [spelled]
+    for profile in dict.fromkeys(route.profile for route in others):
+        try:
+            other = _spelled(begun, profile)
+        except ValueError:  # it strips the end: no path of its routes begins so
+            continue
+        if not isinstance(other, Rejected) and other not in found:
+            found.append(other)
+    return found
+
+
+def _spelled(begun: bytes, profile: Profile) -> bytes | Rejected:
+    path, query = split(begun.partition(b"#")[0])
     if profile.query.semicolon == "begins":
         path, query = split(begun_at_semicolon(path + query))
     if b"#" in begun and "fragment" in profile.sequences:
@@ -70,16 +86,6 @@ def _spelled(begun: bytes, site: Site) -> bytes | Rejected:
     if query:
         return canonical_target(path + query, _without_end(profile, path_ends=True))
     return _of_path(path, profile)
-
-
-def _route_of(complete: bytes, path: bytes, site: Site) -> Route:
-    """The route of all URLs that begin so, by its views: the incomplete rest counts for prefixes of bytes."""
-    owners = (
-        route
-        for route in site.routes
-        if route.holds(complete) or (route.prefix.endswith(b"*") and route.holds(path))
-    )
-    return next(owners, site.routes[-1])
 
 
 def _of_path(path: bytes, profile: Profile) -> bytes | Rejected:

@@ -1,7 +1,8 @@
 """Every reading of a path: the paths for which some server behind may take it.
 
 A profile says how its server reads a path. Files, filters and frameworks behind that server read it more
-loosely, each in its own way. So guards look at all readings, and routes at those that climb out of them.
+loosely, each in its own way. So guards hold for all readings, and routes look at those that climb out of them
+(`Site.lying_in`).
 """
 
 from __future__ import annotations

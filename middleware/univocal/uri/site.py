@@ -286,6 +286,23 @@ class Site:
         """The route with the longest prefix that begins `view`."""
         return next((route for route in self._prefixes if route.holds(view)), self.root)
 
+    def of_beginning(self, path: bytes) -> list[Route]:
+        """The routes of all paths that begin with the bytes of `path`; first the one with the longest prefix.
+
+        Its last segment may be incomplete, so it counts for prefixes of bytes alone.
+        """
+        view, complete = self.view(path), self.view(path[: path.rindex(b"/") + 1])
+        longest = next(
+            route
+            for route in self._prefixes
+            if route.holds(complete) or (route.prefix.endswith(b"*") and route.holds(view))
+        )
+        below = [route for route in self.routes if not route.is_pattern and route.begin.startswith(view)]
+        found = [longest, *(route for route in below if route is not longest)]
+        if all(route.final for route in found if not route.is_one_path):
+            return found
+        return [*found, *self._patterns]
+
     def lying_in(self, view: bytes, readings: Readings) -> tuple[set[Route], set[Route]]:
         """The routes in which a path lies by its `view` or any reading, and those that a reading chooses."""
         route = self.route_of(view)

@@ -84,7 +84,7 @@ class Inspector:
 
     `delimiters` begin a path parameter. Where `reads_parameters`, a segment ends before them, so that "..;x"
     is a dot segment. Elsewhere it is a name like any other, and only dot-segment-parameter finds it. For that
-    reason any sub-delimiter begins a parameter (RFC 3986 §3.3). With `unicode_escapes`, so is "%uXXXX" read.
+    reason any sub-delimiter begins a parameter (RFC 3986 §3.3). With `unicode_escapes`, "%uXXXX" is decoded.
     """
 
     def __init__(

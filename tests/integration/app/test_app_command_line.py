@@ -287,6 +287,16 @@ def test_explain_shows_what_sites_do(univocal: Fixture, tmp_path: Path) -> None:
     assert told["canonical"] == "https://al.example/"
 
 
+def test_explain_has_the_profile_that_refused(univocal: Fixture, tmp_path: Path) -> None:
+    file = tmp_path / "univocal.toml"
+    file.write_text(
+        '[[sites]]\nhosts = ["a.example"]\nprofile = "nginx"\nupstream = "http://127.0.0.1:9"\n'
+        '[[sites.routes]]\npath = "/api/"\nprofile = "tomcat"\n'
+    )
+    told = univocal("explain", "http://a.example//api/..;/x%2Fy", "--config", str(file))
+    assert (told.returncode, told.stdout.partition(":")[0]) == (1, "profile tomcat")
+
+
 EVERYTHING_WRONG = """profiles = ["profiles"]
 [server]
 listn = "x"

@@ -25,7 +25,7 @@ _LINE_ENDS: Final = re.compile(rb"[\r\n]*")
 
 
 class RequestPhase(Enum):
-    """The parts of a request that may come next, and what may follow each."""
+    """The parts of a request that may come next."""
 
     BETWEEN = "a request line, or empty lines before it"
     HEAD = "more of a head"

@@ -1,4 +1,4 @@
-"""The entries of a file store: read by one thread, written in batches by another, off the event loop."""
+"""The threads of a file store: one reads entries, another writes them in batches to the table (`rows.py`)."""
 
 from __future__ import annotations
 
