@@ -88,7 +88,7 @@ def asked_of_each(ask: Fixture, running: Any, target: str = "/wiki/A(b)") -> lis
         found.append(ask(running.proxy, target, "en.example"))
         for other in others:
             os.kill(other, signal.SIGCONT)
-        until(lambda number=number: told(ask, running, "univocal_stored_responses", number))
+        until(lambda number=number: told(ask, running, "univocal_memory_responses", number))
     return found
 
 
@@ -137,11 +137,14 @@ def test_what_the_page_shows_is_of_every_worker(workers: Fixture, ask: Fixture) 
     assert neighbour["differs"] == ["path", "query"]
 
 
-@pytest.mark.parametrize(("count", "kind"), [(2, "memory"), (2, "file"), (1, "file")])
+@pytest.mark.parametrize(
+    ("count", "kind"), [(2, "memory"), (2, "file"), (1, "file"), (2, "redis"), (1, "redis")]
+)
 def test_the_figures_show_what_all_store_together(
-    start: Fixture, ask: Fixture, origin: Any, tmp_path: Path, count: int, kind: str
+    start: Fixture, ask: Fixture, origin: Any, tmp_path: Path, request: Any, count: int, kind: str
 ) -> None:
-    store = "memory" if kind == "memory" else f"file://{tmp_path / 'store'}"
+    store = f"file://{tmp_path / 'store'}" if kind == "file" else kind
+    store = request.getfixturevalue("redis").url if kind == "redis" else store
     file = tmp_path / "univocal.toml"
     file.write_text(
         f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nworkers = {count}\naccess_log = "off"\n'
@@ -152,16 +155,23 @@ def test_the_figures_show_what_all_store_together(
     for number in range(40):
         assert ask(running.proxy, f"/p{number}", "en.example").status == 200
 
-    def stored() -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(ask(running.admin, "/-/stats", "127.0.0.1").body)["totals"][
-            "stored"
-        ]
+    def stats() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(ask(running.admin, "/-/stats", "127.0.0.1").body)
         return found
 
-    until(lambda: stored()["responses"] == 40)
-    told = stored()
+    until(lambda: stats()["totals"]["stored"]["responses"] == 40)
+    document = stats()
+    told = document["totals"]["stored"]
     assert told["shared"] == {name: told[name] for name in ("responses", "bytes", "max_bytes", "evictions")}
-    assert (told["max_bytes"], told["evictions"]) == (64 << 20, 0)
+    assert document["series"][-1]["stored"] == told["shared"]
+    assert told["evictions"] == 0
+    if kind != "redis":  # which has bounds of its own
+        assert told["max_bytes"] == 64 << 20
+    metrics = ask(running.admin, "/metrics", "127.0.0.1").body.decode()
+    assert counted(metrics, "univocal_stored_responses") == 40
+    assert counted(metrics, "univocal_stored_bytes") == pytest.approx(told["bytes"], rel=0.1)
+    assert counted(metrics, "univocal_memory_responses") == told["memory"]["responses"]
+    assert counted(metrics, "univocal_memory_bytes") == told["memory"]["bytes"]
     assert 0 < told["bytes"] <= told["max_bytes"]
     assert 0 < told["memory"]["responses"] <= 40
 
@@ -196,7 +206,7 @@ def test_a_purge_by_either_listener_reaches_every_worker(workers: Fixture, ask: 
     assert {answer.body for answer in asked_of_each(ask, running)} == {b"answer 1"}
     for number, (listener, purge) in enumerate(by_listener.items(), 2):
         assert json.loads(purge().body) == {"purged": 1, "key": "http://en.example/wiki/A(b)"}, listener
-        until(lambda: told(ask, running, "univocal_stored_responses", 0))
+        until(lambda: told(ask, running, "univocal_memory_responses", 0))
         bodies = {answer.body for answer in asked_of_each(ask, running)}
         assert bodies == {b"answer %d" % number}, listener
 
@@ -230,7 +240,7 @@ def test_a_killed_worker_is_replaced_and_keeps_its_counts(workers: Fixture, ask:
     for process in before:
         os.kill(process, signal.SIGKILL)
     until(lambda: ask(running.admin, "/-/ready", "localhost").status == 503)
-    until(lambda: told(ask, running, "univocal_stored_responses", 0))
+    until(lambda: told(ask, running, "univocal_memory_responses", 0))
     until(lambda: ask(running.admin, "/-/ready", "localhost").status == 200)
     until(lambda: len(processes(running.process.pid)) == COUNT)
     assert not set(before) & set(processes(running.process.pid))
@@ -328,7 +338,7 @@ def test_a_log_that_is_moved_away_is_opened_anew(workers: Fixture, ask: Fixture,
     until(log.exists)
     until(lambda: all(str(log) in opened(process) for process in processes(running.process.pid)))
     ask(running.admin, "/-/purge", "localhost", "POST", body='{"all": true}')
-    until(lambda: told(ask, running, "univocal_stored_responses", 0))
+    until(lambda: told(ask, running, "univocal_memory_responses", 0))
     asked_of_each(ask, running, "/wiki/after")
     assert running.end() == 0
     for file, target in ((moved, "/wiki/before"), (log, "/wiki/after")):
@@ -350,7 +360,7 @@ def test_a_reload_reaches_every_worker_and_those_that_come_later(
 
     def said() -> list[str | None]:
         ask(running.admin, "/-/purge", "localhost", "POST", body='{"all": true}')
-        until(lambda: told(ask, running, "univocal_stored_responses", 0))
+        until(lambda: told(ask, running, "univocal_memory_responses", 0))
         return [answer.value("cache-status") for answer in asked_of_each(ask, running)]
 
     assert None not in said()

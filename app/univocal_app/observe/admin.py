@@ -131,5 +131,6 @@ async def _config(configuration: Callable[[], Configuration], _: Request) -> Res
 
 
 async def _metrics(figures: Figures, request: Request) -> Response:
+    await figures.look_behind()
     text, media_type = figures.exposition(request.headers.get("accept", ""))
     return Response(text, headers={"content-type": media_type, "vary": "Accept", **FRESH})

@@ -20,7 +20,6 @@ from univocal.engine.purge import foresee
 from univocal.http.errors import RefusedError
 from univocal.http.grammar import split_absolute
 from univocal.store.purge_selectors import Keys, url_of
-from univocal.store.roles import Holding
 from univocal.store.tiers import Tiers
 from univocal_app.observe.admin_problems import FRESH, bad_request
 from univocal_app.observe.admin_purge import preview
@@ -39,16 +38,11 @@ FEW: Final = 20  # where no `n` is given
 View: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
-async def _nothing_held() -> None:
-    return None
-
-
 @dataclass(frozen=True)
 class Views:
     """The endpoints, and the listeners that they show.
 
     `origins` gives the sites with the URLs of their origin servers, `certificates` those in force.
-    `held` says what the store behind memory holds.
     """
 
     stats: Stats
@@ -58,7 +52,6 @@ class Views:
     origin_states: OriginStates = field(default_factory=lambda: OriginStates(tuple))
     failures: Failures = field(default_factory=Failures)
     certificates: Callable[[], list[dict[str, Any]]] = list
-    held: Callable[[], Awaitable[Holding | None]] = _nothing_held
 
     @property
     def listeners(self) -> list[Listener]:
@@ -84,9 +77,8 @@ class Views:
         span = next((each for each in SPANS if str(each) == request.query_params.get("step", "1")), None)
         if span is None:
             return bad_request(f"step must be one of {', '.join(map(str, SPANS))}", request)
-        self.stats.look()
-        held = await self.held()
-        document: dict[str, Any] = await asyncio.to_thread(self.stats.document, SPANS[span], held)
+        await self.stats.look()
+        document: dict[str, Any] = await asyncio.to_thread(self.stats.document, SPANS[span])
         document["totals"]["origins"] = self.origins()
         document["certificates"] = self.certificates()
         return JSONResponse(document, headers=FRESH)

@@ -23,6 +23,9 @@ CPU: Final = "process_cpu_seconds"
 SECONDS: Final = "univocal_request_seconds"
 ENTRIES: Final = "univocal_stored_responses"
 OCTETS: Final = "univocal_stored_bytes"
+MEMORY_ENTRIES: Final = "univocal_memory_responses"
+MEMORY_OCTETS: Final = "univocal_memory_bytes"
+MEMORY_EVICTIONS: Final = "univocal_memory_evictions"
 CONNECTED: Final = "univocal_store_connected"
 BEHIND: Final = "univocal_store_behind_seconds"
 STORE_COMMANDS: Final = "univocal_store_commands"
@@ -71,7 +74,7 @@ FAMILIES: Final = {
     BYTES: Family("counter", "Bytes of content sent to clients", ("site",)),
     COLLAPSED: Family("counter", "Requests that were answered by what another one brought", ("site",)),
     PURGES: Family("counter", "Purges that were carried out, by what they named", ("by",)),
-    EVICTIONS: Family("counter", "Stored responses that gave way to others in memory"),
+    EVICTIONS: Family("counter", "Stored responses that gave way to others"),
     ORIGIN_REQUESTS: Family(
         "counter",
         "Requests to origin servers, by the class of the status; none: no response came",
@@ -93,8 +96,13 @@ FAMILIES: Final = {
         "Seconds from a request to an origin server to the head of its response, or to a timeout",
         ("site",),
     ),
-    ENTRIES: Family("gauge", "Stored responses in memory"),
-    OCTETS: Family("gauge", "Memory of the stored responses"),
+    ENTRIES: Family(
+        "gauge", "Stored responses: those of the store that all processes share, if there is one"
+    ),
+    OCTETS: Family("gauge", "Bytes of the stored responses"),
+    MEMORY_ENTRIES: Family("gauge", "Stored responses that processes have in memory of their own"),
+    MEMORY_OCTETS: Family("gauge", "Bytes of those in memory of their own"),
+    MEMORY_EVICTIONS: Family("counter", "Responses that gave way to others in memory of a process's own"),
     STORE_COMMANDS: Family(
         "counter",
         "Commands to the store behind memory, by result: ok, late, error, full",

@@ -10,7 +10,7 @@ import os
 import resource
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
@@ -21,6 +21,7 @@ from univocal.http.errors import REASONS, Failure
 from univocal.http.messages import Fields
 from univocal.http.roles import OriginRequest
 from univocal.store.memory import MemoryStore
+from univocal.store.roles import Holding
 from univocal_app.observe import families, series
 from univocal_app.observe.counts import Counts, Name, numbers_of
 from univocal_app.observe.handled import REFUSALS, cache_word, cut_for, failed_for, may_hit
@@ -56,6 +57,7 @@ _REASON: Final = {reason: place for place, reason in enumerate(REASONS)}
 # The kinds of numbers that are no more when their process is not.
 _GAUGES: Final = {
     series.MAX_BYTES,
+    series.MEMORY_MAX,
     *(name for name, family in families.FAMILIES.items() if family.kind == "gauge"),
 }
 
@@ -74,6 +76,9 @@ class StoreBehind(Protocol):
     @property
     def evictions(self) -> int:
         """Responses that this process has removed there."""
+
+    async def holding(self) -> Holding | None:
+        """The responses that are there by now; None if it does not say."""
 
 
 class Figures:
@@ -101,12 +106,13 @@ class Figures:
         self._serves = commons is None or not commons.leads  # clients, whose responses are stored
         self._leads = commons is None or commons.leads
         self._counts = Counts(None if commons is None else _file(commons.directory, commons.process))
-        for name in (families.ENTRIES, families.OCTETS, series.MAX_BYTES):  # which a thread may look at
-            self._counts.place((name,))
+        self._held = Holding(0, 0, 0)  # by the store behind memory, as it has said last
+        for name in (families.ENTRIES, families.OCTETS, series.MAX_BYTES, *series.MEMORY):
+            self._counts.place((name,))  # which a thread may look at
         # The numbers that others that had this process's name have counted before.
-        self._evicted, self._cpu, self._shared_evicted = (
+        self._evicted, self._memory_evicted, self._cpu = (
             self._counts.cells[self._counts.place((name,))]
-            for name in (families.EVICTIONS, families.CPU, series.SHARED_EVICTIONS)
+            for name in (families.EVICTIONS, families.MEMORY_EVICTIONS, families.CPU)
         )
         # By site, handling and class of status: the places of the requests, of those that a cache could
         # answer, of the bytes and the seconds.
@@ -270,13 +276,17 @@ class Figures:
         )
         return numbers
 
+    @property
+    def shares(self) -> bool:
+        """True if there is a store behind memory, which all processes share."""
+        return self._shared is not None
+
     def look(self) -> None:
         """Read what is not counted here; `each` does it for its own process alone."""
         self._look_at_store()
         if self._shared is not None:
             self._set(families.CONNECTED, self._shared.connected)
             self._set(families.BEHIND, self._shared.behind)
-            self._set(series.SHARED_EVICTIONS, self._shared_evicted + self._shared.evictions)
         for side, number in self._connections().items():
             self._set(families.CONNECTIONS, number, side)
         if self._leads:  # or several would tell of one state
@@ -298,13 +308,27 @@ class Figures:
         for condition in conditions:
             self._set(families.ORIGIN_STATE, 1, *condition)
 
+    async def look_behind(self) -> None:
+        """Ask the store behind memory what it holds: one process does so for all."""
+        held = None if self._shared is None else await self._shared.holding()
+        if held is not None:
+            self._held = held
+            if (second := int(time.time())) > self._second:
+                self._begin(second)
+
     def _look_at_store(self) -> None:
-        stats = self._store.stats
-        self._set(families.ENTRIES, stats.responses)
-        self._set(families.OCTETS, stats.bytes)
-        if self._serves:
-            self._set(series.MAX_BYTES, self._store.max_bytes)
-        self._set(families.EVICTIONS, self._evicted + stats.evictions)
+        stats, most = self._store.stats, self._store.max_bytes if self._serves else 0
+        own = Holding(stats.responses, stats.bytes, most, stats.evictions)
+        self._hold(series.MEMORY, own, self._memory_evicted)
+        if self._shared is None:
+            self._hold(series.STORED, own, self._evicted)
+        else:
+            self._hold(series.STORED, self._held, self._evicted + self._shared.evictions)
+
+    def _hold(self, names: Iterable[str], held: Holding, evicted: float) -> None:
+        *numbers, evictions = held
+        for name, number in zip(names, (*numbers, evicted + evictions), strict=True):
+            self._set(name, number)
 
     def _set(self, name: str, value: float, *labels: str) -> None:
         place = self._counts.place((name, *labels))

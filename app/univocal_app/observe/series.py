@@ -20,6 +20,9 @@ from univocal_app.observe.families import (
     CUT,
     ENTRIES,
     EVICTIONS,
+    MEMORY_ENTRIES,
+    MEMORY_EVICTIONS,
+    MEMORY_OCTETS,
     OCTETS,
     PURGES,
     REQUESTS,
@@ -52,7 +55,7 @@ STALE: Final = "stale"  # hits that were no longer fresh
 FOLDED: Final = "folded"  # requests in another spelling than the canonical one
 REASONED: Final = "reasoned"  # answers of univocal's own by site and first reason, in the order of REASONS
 MAX_BYTES: Final = "max_bytes"  # of stored responses
-SHARED_EVICTIONS: Final = "shared_evictions"  # from the store behind memory
+MEMORY_MAX: Final = "memory_max"  # bytes of them in memory of its own
 SERIES: Final = "series"
 
 # The upper bounds of the buckets in which the seconds of requests are counted: from 0.1 ms to 100 s, 33 %
@@ -76,8 +79,9 @@ class Sums:
     WIDTH = STATUSES + len(CLASSES)
 
 
-_STORED: Final = (ENTRIES, OCTETS, MAX_BYTES, EVICTIONS)
-_ROW: Final = 2 + Sums.WIDTH + len(_STORED)  # a turn, its second, the sums before it, what was stored then
+STORED: Final = (ENTRIES, OCTETS, MAX_BYTES, EVICTIONS)
+MEMORY: Final = (MEMORY_ENTRIES, MEMORY_OCTETS, MEMORY_MAX, MEMORY_EVICTIONS)
+_ROW: Final = 2 + Sums.WIDTH + len(STORED)  # a turn, its second, the sums before it, what was stored then
 
 
 def sums_of(of: Of) -> list[float]:
@@ -98,9 +102,12 @@ def sums_of(of: Of) -> list[float]:
     return [hits, *singles, *buckets, *reasoned, *statuses.values()]
 
 
-def stored_of(of: Of) -> list[float]:
-    """The numbers of what a process holds: responses, bytes, the most of them, and how many were evicted."""
-    numbers = (next((number for _, (number,) in of(kind)), 0.0) for kind in _STORED)
+def stored_of(of: Of, kinds: Sequence[str] = STORED) -> list[float]:
+    """The numbers of what a process holds: responses, bytes, the most of them, and how many were evicted.
+
+    With the kinds of `MEMORY` of what it has in memory of its own.
+    """
+    numbers = (next((number for _, (number,) in of(kind)), 0.0) for kind in kinds)
     return [0.0 if math.isnan(number) else number for number in numbers]  # of one that has ended
 
 

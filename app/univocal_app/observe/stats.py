@@ -13,7 +13,6 @@ from itertools import accumulate, pairwise
 from typing import Any, Final
 
 from univocal.http.errors import REASONS
-from univocal.store.roles import Holding
 from univocal_app.observe.counts import Name, grouped
 from univocal_app.observe.families import ANSWERABLE, BYTES, CONNECTIONS, CUT, REQUESTS
 from univocal_app.observe.figures import Figures
@@ -23,9 +22,9 @@ from univocal_app.observe.series import (
     COARSE,
     FINE,
     FINE_BOUNDS,
+    MEMORY,
     REASONED,
     SERIES,
-    SHARED_EVICTIONS,
     Span,
     Sums,
     added,
@@ -48,16 +47,15 @@ class Stats:
     def __init__(self, figures: Figures, clock: Callable[[], float] = time.time) -> None:
         self._figures, self._clock, self._begun = figures, clock, int(clock())
 
-    def look(self) -> None:
-        """Write down how many connections there are now."""
+    async def look(self) -> None:
+        """Write down how many connections there are now, and what is stored."""
+        await self._figures.look_behind()
         self._figures.look()
 
-    def document(self, span: Span = FINE, behind: Holding | None = None) -> dict[str, Any]:
-        """The object that `GET /-/stats` answers with, but for the origins; a thread may ask.
-
-        `behind` is what the store behind memory holds, if there is one that says so.
-        """
-        totals, stored, now = [0.0] * Sums.WIDTH, [0.0] * len(_STORED), int(self._clock())
+    def document(self, span: Span = FINE) -> dict[str, Any]:
+        """The object that `GET /-/stats` answers with, but for the origins; a thread may ask."""
+        totals, now = [0.0] * Sums.WIDTH, int(self._clock())
+        stored, memory = [0.0] * len(_STORED), [0.0] * len(_STORED)
         step = span.step
         last = now - now % step
         first = max(last - span.seconds + step, self._begun - self._begun % step)
@@ -69,6 +67,7 @@ class Stats:
             if not [*of(SERIES)]:  # a process that begins has none yet
                 continue
             totals, stored = added(totals, sums_of(of)), added(stored, stored_of(of))
+            memory = added(memory, stored_of(of, MEMORY))
             for second, sums in sums_by_step(of, span):
                 series[second] = added(series[second], sums)
             ends = held_by_step(of, first - step, last, span)
@@ -77,7 +76,7 @@ class Stats:
         return {
             "totals": {
                 **_written(totals),
-                "stored": _stored(_kept(stored), each, behind),
+                "stored": _stored(_kept(stored), _kept(memory) if self._figures.shares else None),
                 "sites": _by_site(each),
             },
             "series": [
@@ -168,13 +167,9 @@ def _kept(numbers: Sequence[float], before: Sequence[float] | None = None) -> di
     return kept
 
 
-def _stored(memory: dict[str, int], each: Sequence[_Numbers], behind: Holding | None) -> dict[str, Any]:
-    """The numbers of the stored responses: in the store behind memory, if it says so, else in memory."""
-    if behind is None:
-        return memory
-    evicted = sum(numbers.get((SHARED_EVICTIONS,), (0.0,))[0] for numbers in each)
-    shared = {**behind._asdict(), "evictions": int(evicted)}
-    return {**shared, "memory": memory, "shared": shared}
+def _stored(stored: dict[str, int], memory: dict[str, int] | None) -> dict[str, Any]:
+    """The numbers of the stored responses; those in memory of the processes' own, if all share another."""
+    return stored if memory is None else {**stored, "memory": memory, "shared": stored}
 
 
 def _quantile(numbers: Sequence[float], part: float) -> float:

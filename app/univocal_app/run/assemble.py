@@ -88,6 +88,7 @@ class Proxy:
         self.drained: frozenset[str] = frozenset()  # origin servers that operators have taken out
         self.tells = commons is None or commons.leads  # of new states of origin servers, in the log
         self.states = SharedStates(commons)  # of the origin servers, for all upstreams and processes
+        self._looking: asyncio.Task[None] | None = None
         self._told: dict[str, MemberState] = {}  # the state of each that the log has had last
         store = store_of(configuration, source, commons, self._commanded)
         self.shared = None if isinstance(store, MemoryStore) else store
@@ -115,7 +116,6 @@ class Proxy:
             OriginStates(self._servers, self.survey),
             Failures(self.survey),
             lambda: expiries(self.configuration, self.source),
-            *([] if self.shared is None else [self.shared.holding]),
         )
         counters: list[OutcomeListener] = [self.figures, *self.views.listeners]
         self.cache = CacheMiddleware(self.origins, runtime=runtime, store=store, counters=counters)
@@ -138,6 +138,8 @@ class Proxy:
         self._repeating = [Repeating(PERIOD, self.watch_users), Repeating(SHARED, self.share_states)]
         if self.certificates is not None:
             self._repeating.append(Repeating(PERIOD, self.certificates.look))
+        if self.shared is not None and self.tells:
+            self._repeating.append(Repeating(LOOK, self.look_behind))
         if self.telemetry is not None:  # whose thread sends what was looked at last
             self._repeating.append(Repeating(LOOK, self.look))
         self.attend()
@@ -254,6 +256,11 @@ class Proxy:
         self.cache.engine.audience.settle()
         self.figures.look()
 
+    def look_behind(self) -> None:
+        """Ask the store behind memory what it holds, if it has answered the last time."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self.figures.look_behind())
+
     def watch_users(self) -> None:
         """Read the files of users again that have changed."""
         for file in user_files(self.cache.gate.runtime):
@@ -274,6 +281,8 @@ class Proxy:
             each.begin()
         if self.shared is not None:
             await self.shared.start()
+            if self.tells:
+                self.look_behind()
         if self.telemetry is not None:
             self.look()
 
@@ -281,6 +290,8 @@ class Proxy:
         """Close the connections to origin servers and to the shared store, and write the log to its end."""
         for each in self._repeating:
             each.end()
+        if self._looking is not None:
+            self._looking.cancel()
         try:
             await self.origins.aclose()
             if self.shared is not None:

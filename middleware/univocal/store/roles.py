@@ -47,11 +47,15 @@ class BeyondHorizonError(Exception):
 
 
 class Holding(NamedTuple):
-    """The responses that a store holds, the bytes that they take, and the most of these."""
+    """The responses that a store holds, the bytes that they take, and the most of these.
+
+    `evictions` are the responses that the store has removed by itself to make room.
+    """
 
     responses: int
     bytes: int
     max_bytes: int
+    evictions: int = 0
 
 
 class Watcher(Protocol):

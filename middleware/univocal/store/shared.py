@@ -128,7 +128,7 @@ class SharedTier(Tiers):
     async def holding(self) -> Holding | None:
         """The responses that the store holds by now; None if it does not say."""
         try:
-            return await self._entries.holding()
+            return await self._entries.holding() if self._is_there else None
         except StoreUnavailableError:
             return None
 

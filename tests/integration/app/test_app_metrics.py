@@ -106,7 +106,8 @@ def gauges(lines: list[str]) -> list[str]:
 
 
 OTHERS = re.compile(
-    r"(# \w+ )?(process_|univocal_(stored|store_|evictions|build|connections|origin_up|origin_seconds))"
+    r"(# \w+ )?"
+    r"(process_|univocal_(stored|memory|store_|evictions|build|connections|origin_up|origin_seconds))"
 )
 
 
@@ -159,6 +160,8 @@ class Shared:
     def __init__(self, connected: bool) -> None:
         self.connected = connected
 
+    async def holding(self) -> None: ...
+
 
 @pytest.fixture
 def start(tmp_path: Path) -> Any:
@@ -195,7 +198,7 @@ def test_who_takes_the_place_of_another_goes_on_counting(start: Any, tmp_path: P
 def test_a_process_that_never_counted_is_forgotten(start: Any) -> None:
     parent = start("parent", 1)
     parent.forget("1")
-    assert told(parent, "univocal_stored_responses") == 1
+    assert told(parent, "univocal_memory_responses") == 1
 
 
 @pytest.mark.parametrize("size", [0, 3, 8, STEP, STEP + 3])

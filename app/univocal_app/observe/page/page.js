@@ -149,6 +149,7 @@ function showNumbers({ totals, series, connections, certificates, program }, ori
   const failing = last.reduce((total, second) => total + sum(second.failed), 0);
   const [refused, failed] = [sum(totals.refused), sum(totals.failed)];
   const some = totals.requests > 0;
+  const { stored } = totals;
   const rate = recent("requests") / Math.max(last.length, 1);
   const values = [
     ["Requests in another spelling", some ? number(totals.folded) : NOTHING, `not the canonical one; ${SINCE}`, "first"],
@@ -156,7 +157,7 @@ function showNumbers({ totals, series, connections, certificates, program }, ori
     ["Requests", some ? number(totals.requests) : NOTHING, SINCE],
     ["Requests a second", some ? number(Math.round(rate * 10) / 10) : NOTHING, `last ${LAST} s; ${octets(totals.bytes)} sent ${SINCE}`],
     ["Latency, median", some ? duration(totals.seconds.p50) : NOTHING, `${SINCE}; 99 % within ${some ? duration(totals.seconds.p99) : NOTHING}`],
-    ["Stored", octets(totals.stored.bytes), `of ${octets(totals.stored.max_bytes)}, ${counted(totals.stored.responses, "response")}, ${number(totals.stored.evictions)} evicted`],
+    ["Stored", octets(stored.bytes), `of ${octets(stored.max_bytes)}, ${counted(stored.responses, "response")}, ${number(stored.evictions)} evicted${stored.memory ? `; in memory ${octets(stored.memory.bytes)}` : ""}`],
     health(origins),
     ["Failed", number(failed), `${SINCE}${failed ? `; most: ${most(totals.failed)}` : ""}`, failing ? "alarm" : ""],
     ["Refused", number(refused), `${SINCE}${refused ? `; most: ${most(totals.refused)}` : ""}`],
@@ -181,7 +182,7 @@ function showCharts({ series, step }) {
   memory.show(times, [whole.map((each) => each.stored.bytes)]);
 }
 
-// The hit ratio of ten seconds, or of a longer step, in percent.
+// The hit ratio of ten seconds or a longer step.
 function ratios(steps, step) {
   const over = Math.ceil(LAST / step);
   const total = (from, to, name) => steps.slice(from, to).reduce((all, each) => all + each[name], 0);

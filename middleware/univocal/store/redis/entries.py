@@ -6,6 +6,7 @@ import asyncio
 import re
 import secrets
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -38,6 +39,7 @@ from univocal.store.redis.pipe import Word
 from univocal.store.refusals import Refusals
 from univocal.store.roles import (
     Entries,
+    Holding,
     Judge,
     StoreUnavailableError,
 )
@@ -60,6 +62,9 @@ _PRESSED: Final = 5_000
 # Milliseconds for which one node walks and others do not.
 _WALK: Final = 60_000
 _WALKER: Final = b"%bwalk:{journal}" % ROOT
+_FIGURE: Final = re.compile(
+    rb"^(used_memory|maxmemory|total_system_memory|evicted_keys):([0-9]{1,18})\r?$", re.MULTILINE
+)
 _NUMBER: Final = re.compile(rb"([0-9]{1,16}) ")
 
 
@@ -170,6 +175,19 @@ class RedisEntries(Entries):
             some = listed[at : at + _TOGETHER]
             results += await asyncio.gather(*(self._commands.run(name, script, [each], []) for each in some))
         return results
+
+    async def holding(self) -> Holding:
+        """The keys of all servers, but for the journal's: each is a URL with all its variants."""
+        servers, figures = self._commands.servers, Counter[bytes]()
+        for place in servers.places():
+            figures[b"keys"] += await self._commands.ask(place, ["DBSIZE"])
+            info = dict(_FIGURE.findall(await self._commands.ask(place, ["INFO"])))
+            if not int(info.get(b"maxmemory", 0)):
+                info[b"maxmemory"] = info.get(b"total_system_memory", 0)
+            figures.update({name: int(number) for name, number in info.items()})
+        journal = await self._commands.ask(servers.place(JOURNAL[0]), ["EXISTS", *JOURNAL, _WALKER])
+        numbers = (figures[name] for name in (b"used_memory", b"maxmemory", b"evicted_keys"))
+        return Holding(figures[b"keys"] - journal, *numbers)
 
     async def walk(self, judge: Judge, followed: Callable[[], int], noted: Callable[[], int]) -> None:
         await _walk_on(self._commands, judge, followed, noted)
