@@ -1,4 +1,4 @@
-// The charts: a few lines over time, drawn as SVG. Read by pointer, keyboard or table.
+// The charts: a few lines over time, drawn as SVG. By pointer, keyboard or table.
 "use strict";
 
 const TOP = 12; // CSS pixels above the highest value
