@@ -147,13 +147,16 @@ def test_log_tells_when_the_program_has_ended(program: Any, ask: Fixture, comman
     assert told.startswith("univocal: the admin listener at http://127.0.0.1:")
 
 
+@pytest.mark.parametrize("place", ["{directory}/access.log", "access.log", "logs/../access.log"])
 def test_since_begins_with_the_log_of_the_proxy(
-    start: Fixture, origin: Any, ask: Fixture, command: Fixture, tmp_path: Any
+    start: Fixture, origin: Any, ask: Fixture, command: Fixture, tmp_path: Any, place: str
 ) -> None:
+    (tmp_path / "logs").mkdir()
     file = tmp_path / "univocal.toml"
     file.write_text(
         '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n'
-        f'access_log = "{tmp_path / "access.log"}"\n[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"\n'
+        f'access_log = "{place.format(directory=tmp_path)}"\n'
+        f'[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"\n'
     )
     program = start("serve", "--config", str(file))
     for target in ("/one", "/two"):

@@ -16,6 +16,7 @@ from univocal.engine.outcome import Outcome
 from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Received
 from univocal.judge.hits import Hit
+from univocal_app.config.places import beside
 from univocal_app.observe.log_lines import Form, HitLines, TemplateError, form_of
 from univocal_app.processes.commons import Commons
 
@@ -215,17 +216,12 @@ def outlet_of(where: str, setting: str, source: str) -> Outlet:
         return Outlet(_unbuffered(sys.stderr.buffer), form, purges_only=True)
     if where == "stdout":
         return Outlet(_unbuffered(sys.stdout.buffer), form)
-    file = _place(where, source)
+    file = beside(source, where)
     try:
         stream = _appending(file)
     except OSError as error:
         raise _unwritable(source, where, error) from None
     return Outlet(stream, form, file=str(file))
-
-
-def _place(where: str, source: str) -> Path:
-    """The file of a log, which is relative to the configuration that names it."""
-    return Path(source).parent / where
 
 
 def _form(setting: str, source: str) -> Form:
@@ -235,12 +231,17 @@ def _form(setting: str, source: str) -> Form:
         raise ConfigurationError(source, "server.access_log_format", setting, str(error)) from None
 
 
+def shown_log(where: str, source: str) -> str:
+    """`access_log` as commands in any directory find it."""
+    return where if where in {"off", "stdout"} else str(beside(source, where).absolute())
+
+
 def check_log(where: str, setting: str, source: str) -> None:
     """Raise ConfigurationError if `open_log` could not write to `where` in this format; no file is made."""
     _form(setting, source)
     if where in {"off", "stdout"}:
         return
-    file = _place(where, source)
+    file = beside(source, where)
     try:
         if file.exists():
             _appending(file).close()

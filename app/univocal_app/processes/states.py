@@ -96,7 +96,8 @@ class SharedStates:
         """
         with suppress(OSError):
             self._read()
-        changed, news = {each.member for each in places if self._has_changed(each.member)}, _States()
+        staying = {each.key for each in places if each.member in self._compared}
+        changed, news = {each.member for each in places if self._has_changed(each, staying)}, _States()
         for place in places:
             if place.member in changed:
                 news = _latest(news, place.news(self._known))
@@ -117,11 +118,14 @@ class SharedStates:
             for each in places
         }
 
-    def _has_changed(self, member: Member[OriginServer]) -> bool:
-        """True of a new state; a process that begins knows nothing of a member that is up."""
-        if member in self._compared:
-            return member.since != self._compared[member]
-        return member.state is not MemberState.UP
+    def _has_changed(self, place: Place, staying: Container[str]) -> bool:
+        """True of a new state, and of one that begins anew, as a reload has changed the way to the server.
+
+        A process that begins knows nothing of a member that is up.
+        """
+        if place.member in self._compared:
+            return place.member.since != self._compared[place.member]
+        return place.member.state is not MemberState.UP or bool(self._compared and place.key not in staying)
 
     def drain(self, urls: frozenset[str]) -> None:
         """Write down which origin servers are taken out."""

@@ -25,7 +25,7 @@ from univocal.server.service import EngineService
 from univocal.server.tls import TlsConnection
 from univocal.store.memory import MemoryStore
 from univocal_app.config.tables import Configuration
-from univocal_app.observe.accesslog import open_log
+from univocal_app.observe.accesslog import open_log, shown_log
 from univocal_app.observe.admin import admin
 from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_life import Life
@@ -222,7 +222,9 @@ class Proxy:
         """The admin application on its socket."""
 
         def in_force() -> Configuration:
-            return self.configuration
+            held = self.configuration
+            log = shown_log(held.server.access_log, self.source)
+            return held.model_copy(update={"server": held.server.model_copy(update={"access_log": log})})
 
         app = admin(self.cache, in_force, self.figures, self.views, self.events, life or Life())
         return self.serve_admin(app, bound)

@@ -19,6 +19,7 @@ from typing import Any, Final, TypeAlias
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.server.tls import Certificates
 from univocal.uri.sites import Sites
+from univocal_app.config.places import beside
 from univocal_app.config.tables import Configuration, ServerTable, SiteTable
 
 _PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
@@ -33,7 +34,7 @@ def expiries(configuration: Configuration, source: str) -> list[dict[str, Any]]:
     """
     tables = [("", configuration.server.tls_cert)]
     tables += [(site.hosts[0], site.tls_cert) for site in configuration.sites]
-    files = [(site, Path(source).parent / name) for site, name in tables if name]
+    files = [(site, beside(source, name)) for site, name in tables if name]
     return [{"site": site, "expires": expiry_of_file(file)} for site, file in files]
 
 
@@ -203,7 +204,7 @@ class _Reader:
         return context
 
     def _file(self, setting: str, name: str) -> Path:
-        file = Path(self.source).parent / name
+        file = beside(self.source, name)
         self.files.setdefault(file, _stamp_of(file))  # first: what changes from now on is read again
         self.contents[setting] = digest_of(self.source, name)
         return file
@@ -272,7 +273,7 @@ def load_pair(context: ssl.SSLContext, certificate: str, key: str | None) -> str
 def digest_of(source: str, name: str) -> str:
     """The digest of the content of a file that `source` names; "" for none, and if it cannot be read."""
     try:
-        return sha256(Path(source).parent.joinpath(name).read_bytes()).hexdigest() if name else ""
+        return sha256(beside(source, name).read_bytes()).hexdigest() if name else ""
     except OSError:
         return ""
 

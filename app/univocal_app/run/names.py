@@ -6,7 +6,6 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, Final
 
 from univocal.http.errors import ConfigurationError
@@ -14,6 +13,7 @@ from univocal.http.field_edits import names_clients
 from univocal.origin.addresses import origin_url
 from univocal.origin.resolving import find_service, is_name, is_service
 from univocal.uri.readings import spelled_alike
+from univocal_app.config.places import beside
 from univocal_app.config.sites import is_tested, next_hops
 from univocal_app.config.tables import Configuration, PolicyTable
 from univocal_app.config.values import Address
@@ -109,7 +109,7 @@ def doubtful(configuration: Configuration, source: str) -> list[ConfigurationErr
 def _of_certificates(configuration: Configuration, source: str) -> Iterator[ConfigurationError]:
     """A warning for each certificate that has expired, or has no name for a site that it is for."""
     for key, certificate, hosts in _served_by(configuration):
-        file = Path(source).parent / certificate
+        file = beside(source, certificate)
         names, expires = names_of(file), expiry_of_file(file)
         others = [host for host in hosts if names.isdisjoint((host, "*." + host.partition(".")[2]))]
         if others:

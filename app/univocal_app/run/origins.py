@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from univocal.asgi.reverse_proxy import ReverseProxy
@@ -21,7 +20,7 @@ from univocal.origin.connections import OriginConnections
 from univocal.origin.resolving import SERVICES, lacks_services
 from univocal.origin.server import OriginServer, Transport
 from univocal.origin.timeouts import Timeouts
-from univocal_app.config.places import path_of
+from univocal_app.config.places import beside, path_of
 from univocal_app.config.sites import authorities, is_tested, next_hops
 from univocal_app.config.tables import Configuration, OriginTable, SiteTable
 from univocal_app.config.values import MASK, UpstreamSetting, origin_host
@@ -364,7 +363,7 @@ class _Way:
             raise self._cannot("tls_cert", allowed)
 
     def _file(self, name: str) -> str | None:
-        return str(Path(self.source).parent / name) if name else None
+        return str(beside(self.source, name)) if name else None
 
     def _cannot(self, key: str, allowed: str) -> ConfigurationError:
         value: Any = getattr(self.table, key)

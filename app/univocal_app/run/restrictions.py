@@ -24,6 +24,7 @@ from univocal.judge.access import Restriction, condition_of, rate_of
 from univocal.judge.forward_auth import ForwardAuth
 from univocal.judge.runtime import Runtime
 from univocal.judge.trust import networks
+from univocal_app.config.places import beside
 from univocal_app.config.tables import AccessTable, Configuration, Name
 from univocal_app.config.values import authorization_server
 from univocal_app.run.certificate_files import client_ca_of
@@ -258,7 +259,7 @@ class _Reader:
 
     def _users(self, name: str, key: str) -> UserFile:
         """The users of a file, which is read once; one that cannot be is told at each key that names it."""
-        path = Path(self.source).parent / name
+        path = beside(self.source, name)
         if path not in self.files:
             self.files[path] = UserFile(path, key, self.source)
         return self.files[path]

@@ -25,6 +25,7 @@ from univocal.judge.trust import networks
 from univocal.store.compression import missing_library
 from univocal.uri.profile import Profile
 from univocal.uri.sites import Sites
+from univocal_app.config.places import beside
 from univocal_app.config.sites import SiteReader, edits_of, rules
 from univocal_app.config.tables import COMMAND_LINE, Configuration, Name, SiteTable
 from univocal_app.run.listeners import HTTPS, own_settings_of
@@ -70,7 +71,7 @@ def page_contents(
 def _files(directory: str, source: str, key: str) -> dict[str, bytes]:
     if not directory:
         return {}
-    place = Path(source).parent / directory
+    place = beside(source, directory)
     try:
         files = sorted(file for file in place.iterdir() if file.suffix == ".html")
         if len(files) > _MOST:
@@ -93,7 +94,7 @@ def _content(file: Path, source: str, key: str) -> bytes:
 
 def profiles_of(configuration: Configuration, source: str) -> Mapping[str, Profile]:
     """The built-in profiles and those in the configuration's directories, which are relative to its file."""
-    directories = [Path(source).parent / directory for directory in configuration.profiles]
+    directories = [beside(source, directory) for directory in configuration.profiles]
     objections = Objections()
     for number, directory in enumerate(directories):
         if not directory.is_dir():
