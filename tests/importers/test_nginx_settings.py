@@ -211,6 +211,11 @@ def test_directives_that_guard_nothing_close_nothing(directive):
         ("location /a/ { proxy_pass http://b; location ~ x { return 404; } }", [b"/a/x"], [b"/", b"/a/"]),
         ("location = / { deny all; }", [b"/"], [b"/a"]),
         ("rewrite ^/old/ /new permanent;", [b"/old/x"], [b"/"]),
+        ("rewrite ^/in/(?!a). /no last; location ^~ /in/ { TO; }", [b"/in/x"], [b"/"]),
+        ("rewrite ^/in/x(?=y) /no last; location ^~ /in/ { TO; }", [b"/in/xy"], [b"/in/a"]),
+        ("rewrite (?<!a)b /no last; location ^~ /in/ { TO; }", [b"/in/b", b"/b"], []),
+        ("rewrite (?!^/b)^/a /no; location ^~ /in/ { location ^~ /in/b { TO; } }", [b"/in/b/x"], []),
+        ("rewrite '^/a b' /no last; location = '/a b' { TO; }", [b"/a%20b"], [b"/"]),
         ("location ~ x { location /y/ { auth_request /a; } auth_request /b; }", [b"/x", b"/y/"], []),
         ("location /private/ { root /srv; }", [b"/private/x"], [b"/", b"/private"]),
         ("location /v/ { proxy_pass http://$backend; }", [b"/v/"], [b"/"]),
@@ -221,6 +226,7 @@ def test_directives_that_guard_nothing_close_nothing(directive):
     ],
 )
 def test_an_import_opens_no_path_that_was_closed(location, closed, open_):
+    location = location.replace("TO;", "proxy_pass http://127.0.0.1:1;")
     for order in (f"{location} location / {{ proxy_pass http://127.0.0.1:1; }}",
                   f"location / {{ proxy_pass http://127.0.0.1:1; }} {location}"):  # fmt: skip
         result = imported(site("", order))

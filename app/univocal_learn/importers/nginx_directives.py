@@ -105,7 +105,7 @@ _HARMLESS_VALUES: Final[Mapping[str, frozenset[str]]] = {
 
 HARMLESS_FILES: Final = re.compile(
     r"(?:.*/)?(?:(?:fastcgi|uwsgi|scgi)_params|fastcgi(?:-php)?\.conf|mime\.types|koi-(?:utf|win)|win-utf"
-    r"|options-ssl-nginx\.conf|ssl-params\.conf|modules-enabled/[^/]*|modules/[^/]*)"
+    r"|options-ssl-nginx\.conf|ssl-params\.conf)"
 )
 
 # Directives that an `if` may hold and still let the request pass.

@@ -28,7 +28,7 @@ _FILES: Final = frozenset(
 # The directives that distributions have in the files of HARMLESS_FILES.
 _DISTRIBUTED: Final = frozenset(
     {"fastcgi_param", "fastcgi_split_path_info", "fastcgi_index", "uwsgi_param", "scgi_param", "try_files"}
-    | {"set", "types", "charset_map", "load_module"}
+    | {"set", "types", "charset_map"}
 )
 # Debian's file of this name: what it sets, where it is not there to be read.
 _PROXY_PARAMS: Final = re.compile(r"(?:.*/)?proxy_params")

@@ -220,10 +220,16 @@ def _rewrite(directive: Directive, reading: LocationReading) -> None:
 
 
 def _close_rewritten(block: list[Directive], reading: LocationReading) -> None:
-    """Close the routes of one path that a server's rewrites match: these come before every location."""
+    """Close the routes of one path, and final prefixes, that a server's rewrites may match before them."""
     texts = [(each.arguments or [""])[0] for each in block if each.name == "rewrite"]
+    # The guard of an expression that univocal has holds for final prefixes, too.
+    foreign = [text for text in texts if not expression(text, ignores_case=False)]
+    begins = tuple(begin for text in foreign for begin in covers(text, ignores_case=False))
     for number, mapped in enumerate(reading.routes):
-        if mapped.path.startswith("=") and any(_matches(text, mapped.path[1:]) for text in texts):
+        path = unquote(mapped.path)
+        if (mapped.is_final and path.startswith(begins)) or (
+            path.startswith("=") and any(_matches(text, path[1:]) for text in texts)
+        ):
             reading.routes[number] = mapped.guarded()
 
 
