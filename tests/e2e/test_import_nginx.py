@@ -503,7 +503,7 @@ OCTETS = (
     '@pparam="3A 2F 40" @pparam="5B 5D 26"',
     '@pparam="2F" @pparam="21 24"',
 )
-TARGETS = ("", "/api/", "/admin", "/admin/", "/w/", "/priv/")
+TARGETS = ("", "/api/", "/admin", "/admin/", "/w/", "/priv/", "/?x", "/%70riv/", "//priv/")
 KEPT = (
     "",
     "",
@@ -523,6 +523,8 @@ REMAPPED = (
     "/w/a%2Fb",
     "/w/x",
     "/priv/a",
+    "//priv/a",
+    "/%70riv/a",
 )
 REMAP_RECORDS = RECORDS + "CONFIG proxy.config.url_remap.remap_required INT 1\n"
 PLUGINS = Path("/usr/lib/trafficserver/modules")
@@ -531,15 +533,19 @@ SCRIPT = Path(__file__).parents[1] / "integration" / "servers" / "origins" / "no
 
 def remap_rules(chance: random.Random, home: Path, origin: int) -> str:
     """Random rules of remap.config, most of them with sets of octets."""
-    rules = list[str]()
+    rules, seen = list[str](), set[str]()
     for _ in range(chance.randrange(3, 8)):
         kind = chance.choices(("map", "redirect", "regex_map"), (10, 1, 1))[0]
-        host = chance.choice(("a.example", "b.example", "w.example"))
-        target = f"http://{'(.*)[.]w.example' if kind == 'regex_map' else host}{chance.choice(TARGETS)}"
-        to = f"http://127.0.0.1:{origin}{chance.choice(('', '/', '/b/'))}"
+        host = chance.choice(("a.example", "b.example", "w.example", "B.example", "a.example:80"))
+        scheme = "ws:" if kind == "map" and chance.random() < 0.1 else "http:"
+        target = f"{scheme}//{'(.*)[.]w.example' if kind == 'regex_map' else host}{chance.choice(TARGETS)}"
+        target = "//priv/" if kind == "map" and chance.random() < 0.05 else target
+        to = f"{'ws' if scheme == 'ws:' else 'http'}://127.0.0.1:{origin}{chance.choice(('', '/', '/b/'))}"
         sets = f"@plugin=tslua.so @pparam={SCRIPT} {chance.choice(OCTETS)}" if chance.random() < 0.8 else ""
-        if any(f" {target} " in rule for rule in rules):
+        one = target.lower().replace(":80", "").removesuffix("?x").replace("//priv", "/priv").rstrip("/")
+        if one in seen:
             continue  # Traffic Server does not start with two of a target
+        seen.add(one)
         kept = chance.choice(KEPT).replace("HOME", str(home)) if kind != "redirect" else ""
         rules.append(f"{kind} {target} {to} {'' if kind == 'redirect' else sets} {kept}".rstrip())
     if chance.random() < 0.2:
@@ -605,6 +611,8 @@ def test_an_import_refuses_what_traffic_server_refuses(
             told = (
                 f"{asked}\nTraffic Server {theirs}\nunivocal {ours}\n{rules.read_text()}{text}{ended.stderr}"
             )
-            assert theirs.is_served or not ours.is_served, told
+            # An escaped letter is one with the letter here, unless a rule has it escaped.
+            is_one = "%7" in path and f"//{host}/%7" not in rules.read_text().lower().replace(":80", "")
+            assert theirs.is_served or is_one or not ours.is_served, told
             if theirs.is_served and ended.returncode == 0:
                 assert ours.is_served, told

@@ -282,7 +282,7 @@ def test_a_regex_map_becomes_a_site_for_a_host_pattern(target, to, host, upstrea
 )
 def test_a_regex_map_that_is_no_site_is_said(target, to, text):
     result = imported(f"# one\nregex_map {target} {to} {SCRIPT} {WIKI}")
-    assert result.sites == []
+    assert all(site["access"] == CLOSED for site in result.sites)
     assert [line for line, each in said(result) if each.startswith(text)] == [2]
 
 
@@ -374,7 +374,16 @@ def test_a_star_in_a_rule_is_no_route_of_bytes():
         ("regex_map http://(.*)\\.en\\.example", "regex_map http://(.*)\\.example", {}),
         ("regex_map http://(", "map http://en.example", {"/"}),
         ("map http://en.example/w/", "map https://en.example", {"/", "/w/"}),
-        ("map ws://en.example", "map http://en.example", {}),
+        ("map ws://en.example", "map http://en.example", {"/"}),
+        ("map wss://en.example/w/", "map https://en.example", {"/w/"}),
+        ("regex_map ws://(.*)[.]example/w/", "map http://en.example", {"/w/"}),
+        ("map http://en.example/w/?x", "map http://en.example", {"/w/"}),
+        ("map http://en.example/%77/", "map http://en.example", {"/w/"}),
+        ("map http://EN.example:80/w/", "map http://en.example", {"/w/"}),
+        ("map http://en.example./w/", "map http://en.example", {"/w/"}),
+        ("map //w/", "map http://en.example", {"/w/"}),  # a path, whose first slashes are one
+        ("map http://en.example//w/", "map http://en.example", {"/w/"}),
+        ("map http://user@en.example/w/", "map http://en.example", {"/w/"}),
     ],
 )
 def test_the_first_rule_that_matches_has_the_request(first, rule, closed):
@@ -436,18 +445,28 @@ def test_a_rule_without_a_host_is_for_every_host():
     assert [site["hosts"] for site in result.sites] == [["*"]]
 
 
-def test_hosts_of_omitted_rules_are_not_those_of_the_star():
-    result = sets_of_rules(
-        "regex_map http://(.*)/ http://127.0.0.1:9001", "redirect http://old.example/ http://new.example/"
-    )
+@pytest.mark.parametrize(
+    ("rule", "host"),
+    [
+        ("redirect http://old.example/ http://new.example/", "old.example"),
+        ("map ws://old.example/ ws://127.0.0.1:1 @internal", "old.example"),
+        ("regex_map wss://(.*)\\.old.example/ ws://127.0.0.1:1 @internal", "*.old.example"),
+        ("map http://old.example?x http://127.0.0.1:1 @internal", "old.example"),
+    ],
+)
+def test_hosts_of_omitted_rules_are_not_those_of_the_star(rule, host):
+    result = sets_of_rules("regex_map http://(.*)/ http://127.0.0.1:9001", rule)
     star, old = result.sites
-    assert (star["hosts"], old["hosts"]) == (["*"], ["old.example"])
-    assert old["access"] == {"deny": ["0.0.0.0/0", "::/0"]}
+    assert (star["hosts"], old["hosts"]) == (["*"], [host])
+    assert old["access"] == CLOSED
 
 
-def test_a_star_gives_way_to_hosts_without_a_site():
+@pytest.mark.parametrize(
+    "target", ["http://adm[0-9]+.example/", "ws://adm[0-9]+.example/", "http://(a|b)?c/"]
+)
+def test_a_star_gives_way_to_hosts_without_a_site(target):
     result = sets_of_rules(
-        "regex_map http://adm[0-9]+.example/ http://127.0.0.1:9001",
+        f"regex_map {target} http://127.0.0.1:9001",
         "regex_map http://(.*)/ http://127.0.0.1:9001",
     )
     assert result.sites == []

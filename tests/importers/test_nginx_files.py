@@ -64,7 +64,9 @@ def test_a_dump_holds_its_files():
     assert questions(result) == []
 
 
-@pytest.mark.parametrize("include", ["/nowhere/guard.conf", "nowhere/*.conf", "nowhere.conf", "modules/x.conf"])
+@pytest.mark.parametrize(
+    "include", ["/nowhere/guard.conf", "nowhere/*.conf", "nowhere.conf", "modules/x.conf"]
+)
 def test_an_included_file_that_is_not_here_closes(include, tmp_path):
     result = imported(
         f"server {{ include {include}; {PASS} location /b/ {{ deny 10.0.0.1; proxy_pass http://a; }} }}",

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from univocal.http.authority import DEFAULT_PORTS
 from univocal.http.grammar import Absolute, split_absolute
@@ -30,8 +30,15 @@ _KINDS: Final = frozenset(
 _WORD: Final = re.compile(r"""(?:[^\s"'\\]|\\.?|"[^"]*"?|'[^']*'?)+""")
 _FIELD: Final = re.compile(r"-?\s*(type|target|replacement):\s*(\S.*)")
 _SET: Final = re.compile(r"\s*(?:[0-9A-Fa-f]{2}(?:\s+|\Z))*")
+# Rules of which the first that matches has a request.
+_LOOKED_UP: Final = frozenset({"map", "map_with_recv_port", "map_with_referer", "regex_map"})
 _SCRIPT: Final = "normalize-path"
 _UNWELCOME: Final = re.compile(r"[?#\s]")
+# A rule's target: Traffic Server compares no query. A pattern may have "?" in its host.
+_TARGET: Final = re.compile(r"(?:([A-Za-z][\w+.-]*)://(?:[^/?#]*@)?([^/?#]*))?([^?#]*)(?:[?#].*)?", re.DOTALL)
+_PATTERN: Final = re.compile(r"(?:([A-Za-z][\w+.-]*)://([^/]*))?([^?#]*)(?:[?#].*)?", re.DOTALL)
+_AS_HTTP: Final = {"ws": "http", "wss": "https"}
+_NAME: Final = re.compile(r"(?:[\w.-]+|\[[\da-fA-F:.]+\])(?::\d+)?", re.ASCII)
 
 _ALWAYS: Final = (
     "unreserved octets are decoded, too (%41 is A), and octets that may not stand bare are escaped",
@@ -70,6 +77,14 @@ _HOST: Final = 'the Host sent is the upstream\'s; where pristine_host_hdr is on,
 _Pair: TypeAlias = tuple[frozenset[int], frozenset[int]]
 
 
+class _Place(NamedTuple):
+    """The requests of a rule: their scheme, "" for any, their host or its pattern, "" for all, and a path."""
+
+    scheme: str
+    host: str
+    path: str
+
+
 @dataclass(slots=True)
 class _Plugin:
     line: int
@@ -89,6 +104,30 @@ class _Rule:
     @property
     def name(self) -> str:
         return self.target or f"line {self.line}"
+
+    @property
+    def is_pattern(self) -> bool:
+        return self.kind.startswith("regex_")
+
+    @property
+    def place(self) -> _Place:
+        """The requests that it is for, whatever becomes of them."""
+        matched = (_PATTERN if self.is_pattern else _TARGET).fullmatch(self.target)
+        scheme, host, path = matched.groups("") if matched else ("", "?", "")
+        scheme = scheme.lower()
+        if not self.is_pattern:
+            port = DEFAULT_PORTS.get(_AS_HTTP.get(scheme, scheme).encode())
+            host = host.lower().removesuffix(f":{port}").rstrip(".")
+        return _Place(scheme, host, f"/{path.lstrip('/')}")
+
+    @property
+    def host(self) -> str:
+        """Its hosts as a site has them; empty where no site can name them."""
+        host = self.place.host
+        if not self.is_pattern:
+            return (host if _NAME.fullmatch(host) else "") or ("" if host else "*")
+        below = _BELOW.fullmatch(host)
+        return "*" + below[1].replace("\\", "") if below else "*" if _ALL_HOSTS.fullmatch(host) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,30 +351,34 @@ class _Sites:
         if not rule.target:
             return
         first = [each for each in self.before if _covers(each, rule)]
-        self.before += [rule] if rule.kind in {"map", "regex_map", "map_with_referer"} else []
+        self.before += [rule] if rule.kind in _LOOKED_UP else []
+        place = rule.place
         mapping = _mapping(rule, self.writer.notes)
         if mapping is None:
-            mapping = _left_out(rule, self.writer)
+            mapping = _left_out(rule, self.writer, is_guarded=is_guarded)
             is_guarded, is_taken = True, False
         if mapping is None:
             return
-        host, mapped = mapping
-        mapped = replace(mapped, profile=self.profile_of.get(id(rule), ""))
-        same = [each.line for each in first if _path(mapped.path, each) and _place(each) == _place(rule)]
+        mapped = replace(mapping, profile=self.profile_of.get(id(rule), ""))
+        alike = [each for each in first if mapped.path.startswith(each.place.path)]
+        same = [each.line for each in alike if each.place[:2] == place[:2]]
         if same and is_taken and not is_guarded:
             self._note(rule, f"left out: line {same[0]} is before it")
             return
-        if any(_path(mapped.path, each) for each in first if _host(each) != _host(rule)):
+        if any(each.place.host != place.host for each in alike):
             is_taken = False  # a rule of another pattern has its hosts
         if not (is_guarded or is_taken):
             self._note(rule, "left out, so univocal refuses these requests (403)", is_open_question=True)
             is_guarded = True
-        own = _guarded(mapped, is_taken=is_taken) if is_guarded else _unguarded(mapped)
-        others = [each for each in first if _host(each) != _host(rule) and not _path(mapped.path, each)]
-        beside = [Mapped(_path_of(each), rule.line, is_closed=True) for each in others]
-        own += [closed for each in beside for closed in _guarded(each, is_taken=False)]
+        own = [] if mapped.path.endswith("*") else [mapped]  # a route's "*" would be of any bytes
+        if is_guarded:
+            own = self._guarded(mapped, is_taken=is_taken)
+        others = [each for each in first if each.place.host != place.host and each not in alike]
+        for each in others:
+            own += self._guarded(Mapped(each.place.path, rule.line, is_closed=True), is_taken=False)
+        host = rule.host or place.host
         self.routes.setdefault(host, (rule.line, []))[1].extend(own)
-        self.schemes.setdefault(host, set()).add(_place(rule)[0])
+        self.schemes.setdefault(host, set()).update({_AS_HTTP.get(place.scheme, place.scheme)} - {""})
         self.writer.notes += _of_prefixes(mapped, is_guarded=is_guarded)
 
     def _is_guarded(self, rule: _Rule, *, is_taken: bool) -> bool:
@@ -350,12 +393,23 @@ class _Sites:
         ]
         return is_guarded
 
+    def _guarded(self, mapped: Mapped, *, is_taken: bool) -> list[Mapped]:
+        """The routes of a guarded rule: longer names, such as /adminx, have the same guard and are closed."""
+        spelled = self.writer.others[mapped.profile].ring.canonical(mapped.path.encode()).decode()
+        own = replace(mapped.guarded() if is_taken else mapped.closed(), path=spelled)
+        literal, star = literal_beginning(spelled)
+        if literal != spelled:
+            return [replace(mapped.closed(), path=literal + star)]
+        if literal.endswith("/"):
+            return [own]
+        return [own, replace(mapped.closed(), path=f"{literal}*", is_implied=True)]
+
     def _note(self, rule: _Rule, text: str, *, is_open_question: bool = False) -> None:
         self.writer.notes.append(Note(rule.line, f"{rule.name}: {text}", is_open_question=is_open_question))
 
     def write(self, rules: list[_Rule]) -> None:
         """Write the sites; that of every host only if all `rules` have theirs."""
-        if "*" in self.routes and any(_hosts_are_lost(rule) for rule in rules):
+        if "*" in self.routes and any(not each.host and each.kind != "reverse_map" for each in rules):
             line, _ = self.routes.pop("*")
             text = "hosts of other rules have no site, so this one, for every host, is left out"
             self.writer.notes.append(Note(line, text, is_open_question=True))
@@ -378,33 +432,14 @@ def _of_schemes(
     return [route.closed() for route in routes]
 
 
-def _host(rule: _Rule) -> str:
-    """The host of a rule, or its pattern; empty for one of all hosts."""
-    return rule.target.rpartition("://")[2].partition("/")[0].lower()
-
-
-def _place(rule: _Rule) -> tuple[str, str]:
-    """The scheme and the host of a rule."""
-    return rule.target.rpartition("://")[0], _host(rule)
-
-
-def _path_of(rule: _Rule) -> str:
-    return "/" + rule.target.rpartition("://")[2].partition("/")[2]
-
-
-def _path(path: str, first: _Rule) -> bool:
-    """Tell whether all below a path is below that of a rule, by its bytes."""
-    return path.startswith(_path_of(first))
-
-
 def _covers(first: _Rule, rule: _Rule) -> bool:
     """Tell whether a rule before another may have a host of it, by what is known of patterns."""
-    host, other = _host(first), _host(rule)
+    host, other = first.place.host, rule.place.host
     if host == other or not host:
         return True
-    if first.kind != "regex_map":
+    if not first.is_pattern:
         return False
-    if rule.kind != "regex_map":
+    if not rule.is_pattern:
         try:
             return re.search(host, other.partition(":")[0]) is not None
         except re.error:
@@ -415,39 +450,17 @@ def _covers(first: _Rule, rule: _Rule) -> bool:
     return not (below and inner) or inner[1].endswith(below[1])
 
 
-def _left_out(rule: _Rule, writer: SiteWriter) -> tuple[str, Mapped] | None:
-    """The host and the path of a rule that becomes no route, which univocal refuses; None for a pattern."""
-    target = _url(rule.target)
-    if rule.kind == "reverse_map" or target is None or rule.kind.startswith("regex_"):
+def _left_out(rule: _Rule, writer: SiteWriter, *, is_guarded: bool) -> Mapped | None:
+    """The path of a rule that becomes no route, which univocal refuses; None where it is of no request here.
+
+    Of requests for WebSockets without a guard all go where others go.
+    """
+    is_websocket = rule.place.scheme in _AS_HTTP
+    if rule.kind == "reverse_map" or not rule.host or (is_websocket and not is_guarded):
         return None
     text = f"{rule.name}: left out, so univocal refuses these requests (403)"
     writer.notes.append(Note(rule.line, text, is_open_question=True))
-    return target.authority.decode(), Mapped(target.rest.decode() or "/", rule.line)
-
-
-def _hosts_are_lost(rule: _Rule) -> bool:
-    """Tell whether a rule is for hosts that no site can name."""
-    target = _url(rule.target)
-    if not rule.kind.startswith("regex_") or target is None:
-        return False
-    host = target.authority.decode()
-    return not (_BELOW.fullmatch(host) or _ALL_HOSTS.fullmatch(host))
-
-
-def _guarded(mapped: Mapped, *, is_taken: bool) -> list[Mapped]:
-    """The routes of a guarded rule; longer names, such as /adminx, have the same guard: they are closed."""
-    own = mapped.guarded() if is_taken else mapped.closed()
-    literal, star = literal_beginning(mapped.path)
-    if literal != mapped.path:
-        return [replace(mapped.closed(), path=literal + star)]
-    if literal.endswith("/"):
-        return [own]
-    return [own, replace(mapped.closed(), path=f"{literal}*", is_implied=True)]
-
-
-def _unguarded(mapped: Mapped) -> list[Mapped]:
-    """The route of a rule; none if its path ends with "*", which would be of any bytes here."""
-    return [] if mapped.path.endswith("*") else [mapped]
+    return Mapped(rule.place.path, rule.line)
 
 
 def _is_guarded(rule: _Rule) -> bool:
@@ -468,27 +481,22 @@ def _plugins(rule: _Rule) -> list[str]:
     return [plugin.name.rpartition("/")[2] for plugin in rule.plugins]
 
 
-def _mapping(rule: _Rule, notes: list[Note]) -> tuple[str, Mapped] | None:
-    """The host and the route that a rule amounts to; None, with a note, where it is none."""
+def _mapping(rule: _Rule, notes: list[Note]) -> Mapped | None:
+    """The route that a rule amounts to; None, with a note, where it is none."""
     whole = f"http://any.invalid{rule.target}" if rule.target.startswith("/") else rule.target
     target, to = _url(whole), _url(rule.replacement)
     if rule.kind not in {"map", "regex_map"} or target is None or to is None:
         text = f"{rule.kind} {rule.target}: only `map` from one http(s) URL to another becomes a route"
         notes.append(Note(rule.line, text))
         return None
-    host, replacement = "*" if rule.target.startswith("/") else target.authority.decode(), rule.replacement
-    if rule.kind == "regex_map":
-        substituted = _of_pattern(host, rule, to, notes)
-        if substituted is None:
-            return None
-        host, replacement = substituted
-    return host, Mapped(target.rest.decode() or "/", rule.line, replacement)
+    replacement = _of_pattern(rule, to, notes) if rule.is_pattern else rule.replacement
+    return None if replacement is None else Mapped(rule.place.path, rule.line, replacement)
 
 
-def _of_pattern(pattern: str, rule: _Rule, to: Absolute, notes: list[Note]) -> tuple[str, str] | None:
-    """The host that a regular expression amounts to, and the upstream with places for "$0" and "$1"."""
-    below = _BELOW.fullmatch(pattern)
-    if not below and not _ALL_HOSTS.fullmatch(pattern):
+def _of_pattern(rule: _Rule, to: Absolute, notes: list[Note]) -> str | None:
+    """The upstream of a regular expression's hosts, with places for "$0" and "$1"."""
+    pattern, host = rule.place.host, rule.host
+    if not host:
         text = f"regex_map {rule.target}: hosts are all, or all below a name: (.*)\\.example; left out"
         notes.append(Note(rule.line, text))
         return None
@@ -496,7 +504,7 @@ def _of_pattern(pattern: str, rule: _Rule, to: Absolute, notes: list[Note]) -> t
         text = f"{rule.replacement}: an upstream's host is one for all requests; left out"
         notes.append(Note(rule.line, text))
         return None
-    places = {"0": "{host}", "1": "{1}" if below else "{host}"}
+    places = {"0": "{host}", "1": "{1}" if host != "*" else "{host}"}
     if "(" not in pattern:
         del places["1"]
     unknown = [each for each in _SUBSTITUTE.findall(rule.replacement) if each not in places]
@@ -506,14 +514,13 @@ def _of_pattern(pattern: str, rule: _Rule, to: Absolute, notes: list[Note]) -> t
     if _SUBSTITUTE.search(rule.replacement):
         text = f"{rule.replacement}: Traffic Server 9.2 fills in no $0 and $1 in a path; here they are"
         notes.append(Note(rule.line, text))
-    host = "*" + below[1].replace("\\", "") if below else "*"
-    if below and not pattern.endswith("$"):
+    if host != "*" and not pattern.endswith("$"):
         notes.append(
             Note(rule.line, f"{pattern} matches at the beginning of longer hosts, too; {host} does not")
         )
     if "[" in pattern:
         notes.append(Note(rule.line, f"{pattern} is of one label there; {host} is of several, too"))
-    return host, _SUBSTITUTE.sub(lambda match: places[match[1]], rule.replacement)
+    return _SUBSTITUTE.sub(lambda match: places[match[1]], rule.replacement)
 
 
 def _of_prefixes(mapped: Mapped, *, is_guarded: bool) -> Iterator[Note]:
