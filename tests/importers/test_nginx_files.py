@@ -345,6 +345,48 @@ def test_directives_of_the_main_context_are_no_guards():
     assert "access" not in result.sites[0]
 
 
+@pytest.mark.parametrize(
+    ("directives", "upstream", "is_said"),
+    [
+        ("location /x/ { error_page 418 = @app; return 418; }", "http://127.0.0.1:2", False),
+        ("error_page 403 404 =200 @app; location /x/ { return 404; }", None, False),
+        (
+            "error_page 404 = @app; location /x/ { return 404; proxy_pass http://b; }",
+            "http://127.0.0.1:2",
+            False,
+        ),
+        ("error_page 404 = @app; location /x/ { error_page 500 /a; return 404; }", None, False),
+        ("error_page 404 = @app; location /x/ { return 404 no; }", None, False),
+        (
+            "error_page 418 = @app; location /x/ { if ($arg_a) { return 418; } proxy_pass http://b; }",
+            None,
+            True,
+        ),
+        ("error_page 404 = /a.php; location /x/ { return 404; }", None, True),
+        (
+            "error_page 418 = @app; if ($arg_a) { return 418; } location /x/ { proxy_pass http://b; }",
+            None,
+            True,
+        ),
+        (
+            "error_page 403 = @app; location /x/ { return 403; allow 10.0.0.0/8; deny all; }",
+            "http://127.0.0.1:2",
+            False,
+        ),
+        ("location /x/ { error_page 403 = @app; deny all; }", None, True),
+    ],
+)
+def test_a_status_that_a_named_location_answers_leads_there(directives, upstream, is_said):
+    """`is_said`: nginx serves these requests, and univocal refuses them."""
+    named = "location @app { proxy_pass http://127.0.0.1:2; }"
+    result = imported(f"server {{ {directives} {named} {PASS} }}")
+    (site,) = result.sites
+    route = next((each for each in site["routes"] if each["path"] == "/x/"), site)
+    assert (route.get("upstream") if route is not site else None) in (upstream, "http://b")
+    assert upstream or CLOSED in [route.get("access", {}).get("deny"), site.get("access", {}).get("deny")]
+    assert bool(questions(result)) is is_said
+
+
 def test_try_files_falls_back_to_the_named_locations_server():
     named = "location @app { proxy_set_header Host $host; proxy_pass http://127.0.0.1:1; }"
     result = imported(f"server {{ location / {{ try_files $uri @app; }} {named} }}")

@@ -360,7 +360,8 @@ def _content(
     guards = [each for each in block if each.name in _GUARDS]
     if not after or (guards and any(each.name in _GUARDS for each in named)):
         return None
-    inner.note(tries[-1], "univocal has no files: all goes to the origin server of the named location")
+    files = "" if tries[-1].meaning else "univocal has no files: "
+    inner.note(tries[-1], f"{files}all goes to the origin server of the named location")
     closers = [*closing(named, is_location=True), *(each for each in named if each.name == "rewrite")]
     own = around.inside([*guards, *named], closers, base=inner.base)
     own = replace(own, settings=own.settings.beside(inner.settings))
@@ -482,10 +483,11 @@ def _ends(
     if path == "/":
         return
     if path.endswith("/"):
-        # Elsewhere nginx leaves the path without the slash to another location.
-        if is_guarded and any(each.name.endswith("_pass") for each in location.block or []):
+        if not any(each.name.endswith("_pass") for each in location.block or []):
+            return  # nginx leaves the path without the slash to another location
+        if is_guarded:
             inner.close(path[:-1], location.line, is_implied=True)
-        elif mapped is not None and not mapped.redirect:
+        elif mapped is not None:
             # The last slash of a path is one of its readings, so what holds for one holds for both.
             tables = {key: table for key, table in mapped.tables.items() if key in {"access", "cache"}}
             own = Mapped(f"={_spelled(path[:-1], inner.profile)}", location.line, tables=tables)

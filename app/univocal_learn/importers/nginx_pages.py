@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from univocal.http.problem import page_fault
 from univocal_learn.importers.imported import Note
+from univocal_learn.importers.nginx_directives import CONTENT
 from univocal_learn.importers.nginx_syntax import Directive, note
 
 _LEFT_OUT: Final = "left out: see [server] error_pages"
@@ -32,6 +33,28 @@ def pages_of(
         notes.append(note(each, text))
     notes += [note(each, f"{_LEFT_OUT}, which a route may have, too") for each in _of_locations(server)]
     return pages
+
+
+def lead_on(block: list[Directive], around: Mapping[str, str], name: str = "") -> None:
+    """Have each `return` of a status that error_page answers elsewhere say so: it refuses nothing.
+
+    `around` has the places of statuses outside the block, which is that of a directive `name`.
+    """
+    own = [each.arguments for each in block if each.name == "error_page"]
+    pairs = [
+        (status, words[-1]) for words in own if words[-2:-1] in (["="], ["=200"]) for status in words[:-2]
+    ]
+    places = dict(reversed(pairs)) if own else around
+    for number, each in enumerate(block):
+        if each.name == "return" and len(each.arguments) == 1 and each.arguments[0] in places:
+            place = places[each.arguments[0]]
+            meaning = f"error_page {each.arguments[0]} = {place}; {each.written()}"
+            is_named = name == "location" and place.startswith("@")
+            words = ("try_files", [place]) if is_named else ("rewrite", ["^", place])
+            block[number] = Directive(*words, each.line, None, each.file, meaning)
+        lead_on(each.block or [], places, each.name)
+    if any(each.name == "try_files" and each.meaning for each in block):
+        block[:] = [each for each in block if each.name not in CONTENT | {"error_page"}]
 
 
 def _of_locations(block: Sequence[Directive]) -> Iterator[Directive]:

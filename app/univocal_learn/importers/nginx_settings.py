@@ -390,6 +390,8 @@ def _users_fault(file: str) -> str:
 def refuses_all(block: Sequence[Directive]) -> bool:
     """Tell whether a location refuses every request, so that a closed route is its equal."""
     rules = [each for each in block if each.name in {"allow", "deny"}]
+    if any(each.name == "error_page" and {"403", "="} <= {*each.arguments} for each in block):
+        return False
     denied = bool(rules) and all(each.name == "deny" for each in rules)
     return (denied and any(each.arguments == ["all"] for each in rules)) or any(map(is_refusal, block))
 

@@ -36,6 +36,7 @@ class Directive:
     line: int
     block: list[Directive] | None = None
     file: str = ""  # that it was included from; "": the file that is imported
+    meaning: str = ""  # the directives of the file that it stands for
 
     @property
     def is_host_field(self) -> bool:
@@ -44,7 +45,7 @@ class Directive:
 
     def written(self) -> str:
         """The directive on one line, shortened."""
-        text = " ".join([self.name, *self.arguments])
+        text = self.meaning or " ".join([self.name, *self.arguments])
         return text if len(text) <= 80 else f"{text[:77]}..."
 
 
