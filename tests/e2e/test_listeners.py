@@ -443,6 +443,17 @@ def test_listen_option_opens_no_site_of_other_listeners(start: Fixture, origin: 
     assert curl(outside, "-H", "Host: admin.example")[0] == 421
 
 
+def test_an_address_beside_all_has_its_own_connections(serve: Fixture, origin: Any) -> None:
+    with socket.socket() as probe:
+        probe.bind(("0.0.0.0", 0))
+        port = probe.getsockname()[1]
+    listen = f'"0.0.0.0:{port}", {{ address = "127.0.0.2:{port}", sites = ["admin.example"] }}'
+    serve(f"listen = [{listen}]", site=ADMIN.format(origin.url, origin.url))
+    for host, statuses in (("en.example", (200, 421)), ("admin.example", (421, 200))):
+        asked = [curl(f"http://127.0.0.{each}:{port}/a", "-H", f"Host: {host}")[0] for each in (1, 2)]
+        assert tuple(asked) == statuses, host
+
+
 def test_every_address_of_both_families_is_listened_on(serve: Fixture) -> None:
     with socket.socket() as probe:
         probe.bind(("0.0.0.0", 0))

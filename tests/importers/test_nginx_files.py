@@ -100,6 +100,29 @@ def test_a_server_of_another_socket_has_its_own_listener():
 
 
 @pytest.mark.parametrize(
+    ("servers", "closed"),
+    [
+        ("listen 8081; server_name a.example; | listen 127.0.0.1:8081; return 444;", ["127.0.0.1:8081"]),
+        (
+            "listen 8081; server_name a.example; | listen 127.0.0.1:8081; server_name a.example;",
+            ["127.0.0.1:8081"],
+        ),
+        ("listen [::]:8081; server_name a.example; | listen [::1]:8081; return 403;", ["[::1]:8081"]),
+        ("listen 8081; server_name a.example; | listen 127.0.0.1:8082; return 403;", []),
+        ("listen 8081; server_name a.example; | listen 127.0.0.1:8081; server_name b.example;", []),
+        ("listen 127.0.0.1:8081; server_name a.example; | listen 8081; return 403;", []),
+    ],
+)
+def test_an_address_beside_all_has_its_own_server(servers, closed):
+    """nginx gives a connection to a server of its very address, if there is one at the port."""
+    result = imported("".join(f"server {{ {each} {PASS} }}" for each in servers.split(" | ")))
+    refusing = [site["hosts"] for site in result.sites if "access" in site]
+    assert refusing == [[each] for each in closed]
+    listeners = [each for each in result.server["listen"] if isinstance(each, dict)]
+    assert [each["address"] for each in listeners if each["sites"] == closed] == closed
+
+
+@pytest.mark.parametrize(
     ("servers", "hosts"),  # ports and a name of each; "!" refuses. Hosts of each site
     [
         # The default server of a port has all hosts there that no server names with it.
@@ -349,7 +372,8 @@ def test_directives_of_the_main_context_are_no_guards():
     ("directives", "upstream", "is_said"),
     [
         ("location /x/ { error_page 418 = @app; return 418; }", "http://127.0.0.1:2", False),
-        ("error_page 403 404 =200 @app; location /x/ { return 404; }", None, False),
+        ("error_page 403 404 =200 @app; location /x/ { return 404; }", "http://127.0.0.1:2", False),
+        ("error_page 404 @app; location /x/ { return 404; }", None, False),
         (
             "error_page 404 = @app; location /x/ { return 404; proxy_pass http://b; }",
             "http://127.0.0.1:2",

@@ -27,6 +27,7 @@ from univocal_app.run.origins import most_connections
 BACKLOG: Final = 2048
 MODE: Final = 0o666  # of a Unix socket, as nginx has it: its directory says who may connect
 HTTPS: Final = 443
+_ALL_ADDRESSES: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - to tell these from others
 _PATIENCE: Final = 1.0  # seconds that a listener of another program has to take a connection
 
 
@@ -116,6 +117,7 @@ def listening(
     read. Raises ConfigurationError.
     """
     places = {"listen": server.listen, "listen_tls": server.listen_tls, "admin": server.admin}
+    front_places = (*server.listen, *server.listen_tls)
     bound: dict[str, list[Bound]] = {}
     with ExitStack() as stack:
         for name, setting in places.items():
@@ -124,7 +126,8 @@ def listening(
                 bound[name] += [Bound(stack.enter_context(each)) for each in sockets]
                 continue
             for number, place in enumerate(setting):
-                made = stack.enter_context(bind(place, sources[name], f"server.{name}"))
+                beside = name != "admin" and any(_is_beside(place, each) for each in front_places)
+                made = stack.enter_context(bind(place, sources[name], f"server.{name}", is_beside=beside))
                 if isinstance(place, SocketPath):
                     stack.callback(_remove, place.path, os.lstat(place.path).st_ino)
                 bound[name].append(Bound(made, False, place.own, f"{name}[{number}]"))
@@ -165,10 +168,21 @@ def _unknown_sites(configuration: Configuration, source: str) -> Iterator[Config
         yield ConfigurationError(source, "server.admin", written, "listeners without settings of their own")
 
 
-def bind(place: Place, source: str, key: str) -> socket.socket:
-    """A listening socket. Raises ConfigurationError, which names the setting `key`, if there is none."""
+def _is_beside(place: Place, other: Place) -> bool:
+    """Tell whether one of two listeners at a port is for all addresses of a family, the other for one."""
+    if not (isinstance(place, Address) and isinstance(other, Address)) or place.port != other.port:
+        return False
+    hosts = {place.host, other.host}
+    return len(hosts) == 2 and len({":" in host for host in hosts}) == 1 and bool(hosts & _ALL_ADDRESSES)
+
+
+def bind(place: Place, source: str, key: str, *, is_beside: bool = False) -> socket.socket:
+    """A listening socket. Raises ConfigurationError, which names the setting `key`, if there is none.
+
+    Others may stand beside it at its port, if they say so, too: see `_is_beside`.
+    """
     try:
-        return _listening(place)
+        return _listening(place, is_beside=is_beside)
     except OSError as error:
         raise _no_place(place, source, key, error) from None
 
@@ -190,7 +204,7 @@ def address_of(bound: socket.socket) -> Address:
     return Address(*bound.getsockname()[:2])
 
 
-def _listening(place: Place) -> socket.socket:
+def _listening(place: Place, *, is_beside: bool = False) -> socket.socket:
     if isinstance(place, SocketPath):
         _clear(Path(place.path))
         family, at = socket.AF_UNIX, place.path
@@ -206,6 +220,9 @@ def _listening(place: Place) -> socket.socket:
             if made.family == socket.AF_INET6:
                 # 0.0.0.0 may stand beside [::], and no client's address is written as ::ffff:192.0.2.1.
                 made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            if is_beside:
+                # The system gives a connection to the listener of its very address.
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             made.bind((place.host, place.port))
         made.listen(BACKLOG)
     except OSError:

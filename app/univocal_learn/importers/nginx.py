@@ -29,6 +29,7 @@ from univocal_learn.importers.nginx_servers import (
     bare,
     certificate_of,
     client_ca_of,
+    everywhere,
     listener_tables,
     plain_sockets,
     port_of,
@@ -357,6 +358,7 @@ class _Import:
         )
         if not named:  # of servers that only refuse
             named.append(("", plain_sockets(self._picked)))
+        self._close_addresses(named)
         tables = listener_tables(named, default)
         if any(isinstance(each, dict) for each in [*tables.get("listen", ()), *tables.get("listen_tls", ())]):
             text = "each listener refuses (421) the hosts of others; nginx gives them to its default server"
@@ -367,6 +369,18 @@ class _Import:
             **({"https_redirect": True} if moves else {}),
             **({"http2": True} if http2 and default else {}),
         }
+
+    def _close_addresses(self, named: list[tuple[str, frozenset[Socket]]]) -> None:
+        """Have addresses of servers without a site refuse, where a socket of all would serve them."""
+        listening = {each.address: each for _, own in named for each in own}
+        for server in self._picked:
+            for socket in () if server.moves_to() is not None else server.sockets:
+                around = listening.get(everywhere(socket.address))
+                if around is not None and socket.address not in listening:
+                    own = around._replace(address=socket.address)
+                    listening[socket.address] = own
+                    self._writer.refuse(server.line, [socket.address])
+                    named.append((socket.address, frozenset({own})))
 
     def _note_proxy_headers(self, trusted: tuple[str, ...]) -> None:
         """Say that nobody may send a PROXY header, where nginx takes one from everybody."""

@@ -176,6 +176,14 @@ def port_of(address: str) -> str:
     return "" if port in {"80", "443"} else port
 
 
+def everywhere(address: str) -> str:
+    """The address of all of its family at a port; empty for a Unix socket."""
+    if address.startswith("unix:"):
+        return ""
+    host, _, port = address.rpartition(":")
+    return f"{'[::]' if ':' in host else '0.0.0.0'}:{port}"  # noqa: S104 - as nginx listens
+
+
 def bare(sockets: Iterable[Socket]) -> frozenset[Socket]:
     """The sockets, whichever server is their default."""
     return frozenset(each._replace(is_default=False) for each in sockets)

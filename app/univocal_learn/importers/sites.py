@@ -141,10 +141,14 @@ class SiteWriter:
         for line, hosts in self._unwritten:
             named = [host for host in hosts if host != "*"]
             if named:
-                self._write(line, named, {"/": Mapped("/", line).closed()}, "site", {})
+                self.refuse(line, named)
             if any(map(is_tested, named)):
                 # Of two expressions the first one counts, which may be that of a server that refuses.
                 self.sites.insert(0, self.sites.pop())
+
+    def refuse(self, line: int, hosts: list[str]) -> Table:
+        """Write a site that only refuses."""
+        return self._write(line, hosts, {"/": Mapped("/", line).closed()}, "site", {})
 
     def _write(
         self, line: int, hosts: list[str], kept: dict[str, Mapped], origin_host: str, extra: Table
