@@ -97,7 +97,7 @@ def test_a_route_goes_before_its_site_before_the_server(program: Program, origin
 
 
 ADDED = (
-    '[response]\nadd = { "X-All" = "1", "Link" = "<a>" }\n'
+    '[response]\nadd = { "X-All" = "1", "Link" = "<a>", "Vary" = "X-Shown" }\n'
     + SITE
     + """
 [sites.response]
@@ -115,10 +115,11 @@ def test_added_fields_stand_beside_the_origin_servers(program: Program, origin: 
     proxy = program.begin(ADDED)
     for path, links in (("/site", ["<own>", "<b>"]), ("/route/a", ["<c>"])):
         for is_hit in (False, True):
-            answer = ask(proxy, path, "a.example")
+            answer = ask(proxy, path, "a.example", fields=f"X-Shown: {is_hit}\r\n")
             assert bool(fields(answer, "Age")) is is_hit
             assert fields(answer, "Link") == links
             assert fields(answer, "X-All") == ["1"]
+            assert "X-Shown" in fields(answer, "Vary")  # for caches behind alone
     program.reload(ADDED.replace("<b>", "<d>"))
     assert fields(ask(proxy, "/site", "a.example"), "Link") == ["<own>", "<d>"]
 

@@ -288,13 +288,22 @@ def test_rules_of_caching_keep_people_apart(directives, cache):
 # Fields, and the way to origin servers.
 
 
-def test_lists_of_fields_are_added_to_the_origin_servers():
-    text = "add_header Cache-Control no-store; add_header X-Frame-Options DENY; add_header Link <a>;"
-    (site,) = imported(f"server {{ {text} {PASS} }}").sites
-    assert site["response"] == {
-        "set": {"X-Frame-Options": "DENY"},
-        "add": {"Cache-Control": "no-store", "Link": "<a>"},
-    }
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ("X-Frame-Options DENY, Link <a>", {"set": {"X-Frame-Options": "DENY"}, "add": {"Link": "<a>"}}),
+        ("Cache-Control no-store, cache-control private", {"add": {"Cache-Control": "no-store, private"}}),
+        ("Vary Cookie, Vary Origin", {"add": {"Vary": "Cookie, Origin"}}),
+        ("Via '1.1 a', Accept-Ranges none", {"add": {"Via": "1.1 a", "Accept-Ranges": "none"}}),
+        ("Surrogate-Control no-store, CDN-Cache-Control no-store",
+         {"add": {"Surrogate-Control": "no-store", "CDN-Cache-Control": "no-store"}}),
+        ("Vary $by, Expires $at", {"add": {"Cache-Control": "private"}}),
+        ("Set-Cookie a=1, Set-Cookie b=2", {"add": {"Set-Cookie": "a=1"}}),
+    ],
+)  # fmt: skip
+def test_lists_of_fields_are_added_to_the_origin_servers(fields, expected):
+    text = " ".join(f"add_header {each};" for each in fields.split(", "))
+    assert imported(f"server {{ {text} {PASS} }}").sites[0]["response"] == expected
 
 
 def test_credentials_that_are_withheld_are_removed():

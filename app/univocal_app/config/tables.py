@@ -21,7 +21,7 @@ from pydantic import (
 
 from univocal.cache.rules import SETTINGS, SettingError
 from univocal.http.errors import Objections
-from univocal.http.field_edits import request_fault, response_fault, value_fault
+from univocal.http.field_edits import added_fault, request_fault, response_fault, value_fault
 from univocal.judge.trust import Family
 from univocal.origin.balance import Choice
 from univocal.origin.upkeep import HealthRule, statuses
@@ -208,7 +208,8 @@ class FieldsTable(Table):
         for key, fields in (("set", self.set), ("add", self.added)):
             for name, value in fields.items():
                 place = f".{key}.{name}"
-                _object_to(place, name, self._fault(name, is_set=True))
+                fault = added_fault(name) if key == "add" else self._fault(name, is_set=True)
+                _object_to(place, name, fault)
                 _object_to(place, value, value_fault(value))
                 twice = name.lower() in named or name.lower() in removed
                 _object_to(place, name, "a field that is named once" if twice else "")

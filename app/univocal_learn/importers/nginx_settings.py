@@ -14,7 +14,13 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Final
 
-from univocal.http.field_edits import names_clients, request_fault, response_fault, value_fault
+from univocal.http.field_edits import (
+    added_fault,
+    names_clients,
+    request_fault,
+    response_fault,
+    value_fault,
+)
 from univocal_learn.importers.imported import Note, Table
 from univocal_learn.importers.networks import ALL, CLOSED, Net, closed_beside, common, without, written
 from univocal_learn.importers.nginx_caching import cache_table
@@ -51,13 +57,19 @@ _USER: Final = "$remote_user"
 # Fields that may stand more than once (RFC 9110 section 5.3): nginx adds its own to the origin server's.
 _LISTED: Final = words_of(
     """
-    accept-ch access-control-allow-headers access-control-allow-methods access-control-expose-headers
-    allow alt-svc cache-control clear-site-data content-language content-security-policy
-    content-security-policy-report-only expect-ct feature-policy link nel permissions-policy pragma
-    preload public-key-pins referrer-policy report-to reporting-endpoints server-timing set-cookie
-    timing-allow-origin warning www-authenticate x-robots-tag
+    accept-ch accept-patch accept-post accept-ranges access-control-allow-headers
+    access-control-allow-methods access-control-expose-headers allow alt-svc cache-control cache-tag
+    cdn-cache-control clear-site-data content-digest content-language content-security-policy
+    content-security-policy-report-only critical-ch dav digest document-policy expect-ct feature-policy
+    integrity-policy link nel no-vary-search origin-trial permissions-policy
+    permissions-policy-report-only pragma preference-applied preload proxy-status public-key-pins
+    referrer-policy report-to reporting-endpoints repr-digest server-timing set-cookie signature
+    signature-input speculation-rules surrogate-control surrogate-key timing-allow-origin use-as-dictionary
+    vary via want-content-digest want-digest want-repr-digest warning www-authenticate x-robots-tag xkey
     """
 )
+# Fields by which caches behind keep people apart.
+_OF_CACHES: Final = words_of("cache-control cdn-cache-control expires surrogate-control vary")
 # Fields by which an origin server is asked to let its front server send a file, which univocal does not.
 _OF_FILES: Final = frozenset({"x-accel-mapping", "x-sendfile-type", "x-accel-redirect", "x-accel-buffering"})
 _OF_A_PROXY: Final = "x-forwarded-"
@@ -531,12 +543,21 @@ def _response(added: Sequence[Directive], hidden: Sequence[Directive], notes: li
     for each in added:
         name, value = [*each.arguments, "", ""][:2]
         low, value = name.lower(), _with_names(value)
-        fault = "$" in value or not value or response_fault(name, is_set=True) or value_fault(value)
+        is_added = low in _LISTED and low not in gone
+        if low in _OF_CACHES and "$" in value:
+            notes.append(note(each, "no fixed value, so univocal adds Cache-Control: private"))
+            name, low, value, is_added = "Cache-Control", "cache-control", "private", True
+        fault = "$" in value or not value or value_fault(value)
+        fault = fault or (added_fault(name) if is_added else response_fault(name, is_set=True))
+        own = beside if is_added else made
+        before = next((other for other in own if other.lower() == low), "")
+        if not fault and is_added and before and low != "set-cookie":
+            beside[before] = ", ".join(dict.fromkeys((beside[before], value)))
+            continue
         if fault or low in {other.lower() for other in (*made, *beside)}:
             notes.append(note(each, "left out: see [response] set and remove"))
             continue
-        is_added = low in _LISTED and low not in gone
-        (beside if is_added else made)[name] = value
+        own[name] = value
         if "always" not in each.arguments[2:]:
             notes.append(note(each, f"univocal {'adds' if is_added else 'sets'} it on errors, too"))
         elif not is_added and low not in gone:

@@ -221,6 +221,11 @@ def response_fault(name: str, *, is_set: bool) -> str:
     return _fault(name, is_set, _NEVER_IN_RESPONSES, _NEVER_SET_IN_RESPONSES, ())
 
 
+def added_fault(name: str) -> str:
+    """The names allowed in the place of this one of a response field that is added; "" if it may be."""
+    return "" if name.lower() == "vary" else response_fault(name, is_set=True)
+
+
 def value_fault(value: str) -> str:
     """The values allowed in the place of this field value (RFC 9110 §5.5); "" if it may be."""
     if _CONTROL.search(value) or value != value.strip(" "):
