@@ -1,6 +1,7 @@
 """Each error of a transport has its reason."""
 
 import errno
+import socket
 
 import pytest
 
@@ -51,7 +52,14 @@ def test_a_response_that_is_refused_is_the_origin_servers_failure():
 
 
 @pytest.mark.parametrize(
-    "cause", [MemoryError(), OSError(errno.ENOMEM, "x"), RuntimeError("can't start new thread")], ids=repr
+    "cause",
+    [
+        MemoryError(),
+        OSError(errno.ENOMEM, "x"),
+        socket.gaierror(socket.EAI_MEMORY, "x"),
+        RuntimeError("can't start new thread"),
+    ],
+    ids=repr,
 )
 def test_too_little_memory_is_no_failure_of_the_origin_server(cause):
     error = ConnectError("x")

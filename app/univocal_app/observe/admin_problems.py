@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from html import escape
 from types import MappingProxyType
 from typing import Final
@@ -11,8 +11,9 @@ from typing import Final
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from univocal.http.errors import RefusedError
+from univocal.http.errors import RefusedError, lacks_memory
 from univocal.http.fields import prefers_html
 from univocal.http.messages import PHRASES
 from univocal.http.problem import Problem, fault, page, problem
@@ -65,7 +66,9 @@ async def _no_such(request: Request, error: Exception) -> Response:
     return failed(error.status_code, known.get(error.status_code, error.detail), request, {}, allowed)
 
 
-async def _fault(request: Request, _: Exception) -> Response:
+async def _fault(request: Request, error: Exception) -> Response:
+    if lacks_memory(error):
+        return refusal(RefusedError("overloaded"), request)
     return _response(fault(request.scope["headers"]))
 
 
@@ -77,6 +80,21 @@ async def _refuse(request: Request, refused: Exception) -> Response:
 async def _leave(_: Request, __: Exception) -> Response:
     """Return an empty response: the client has left."""
     return Response()
+
+
+class Sparing:
+    """An application that answers that memory has run out, if it has, as any error; `relieve` frees some."""
+
+    def __init__(self, app: ASGIApp, relieve: Callable[[], None]) -> None:
+        self._app, self._relieve = app, relieve
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except Exception as error:
+            if not lacks_memory(error):
+                raise
+            self._relieve()
 
 
 HANDLERS: Final = {

@@ -171,7 +171,7 @@ class SharedStates:
                 version = status.st_ino, status.st_mtime_ns
                 if version == self._version:
                     return
-                content = file.read(LONGEST)
+                content = file.read(min(status.st_size, LONGEST))
         except FileNotFoundError:
             return
         self._version = version

@@ -29,6 +29,7 @@ from univocal_app.observe.accesslog import open_log, shown_log
 from univocal_app.observe.admin import admin
 from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_life import Life
+from univocal_app.observe.admin_problems import Sparing
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.failures import Failures
 from univocal_app.observe.figures import Figures
@@ -236,7 +237,7 @@ class Proxy:
         protocol = ExactProtocol.with_limits(limits, self.listener.tell, clients)
         if bound.is_unix:
             protocol = Introduction.before(protocol, self.listener)
-        return Served(app, bound.socket, protocol)
+        return Served(Sparing(app, self.cache.tiers.memory.relieve), bound.socket, protocol)
 
     def patience(self) -> Patience:
         """The times of an end, as they are now."""

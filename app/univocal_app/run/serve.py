@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import errno
 import gc
 import logging
+import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
@@ -60,6 +64,10 @@ logger: Final = logging.getLogger("univocal")
 # at a thousand of them in a millisecond or less, and all clients wait meanwhile: so at few and often. What
 # is stored is looked at rarely. What a connection or a request leaves behind is no circle.
 COLLECTED: Final = (5_000, 2, 5_000)
+
+_THREADS: Final = min(32, (os.cpu_count() or 1) + 4)  # as many as there would be at most
+_HEAPS: Final = -8  # M_ARENA_MAX
+_STACK: Final = 1 << 20  # bytes of each, of the 8 MiB that Linux sets aside
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 # Signals that would end a process which does not hear them yet: they are blocked until it does.
@@ -213,6 +221,7 @@ def run(
     async def attended() -> None:
         attend(serving)
         loop = asyncio.get_running_loop()
+        loop.set_default_executor(_threads())
         for number, call in hears.items():
             loop.add_signal_handler(number, call)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD & {*hears, *SIGNALS})
@@ -224,8 +233,33 @@ def run(
     handler.setFormatter(StampedFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("uvicorn.error").addFilter(_is_news)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with _ending_without_memory(), asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(attended())
+
+
+def _threads() -> ThreadPoolExecutor:
+    """Threads that are there from the beginning: where memory has run out none could begin.
+
+    All allocate from one heap: of the GNU C library each would set 64 MiB of addresses aside for its own.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_HEAPS, 1)
+    threading.stack_size(_STACK)
+    threads, there = ThreadPoolExecutor(_THREADS), threading.Barrier(_THREADS + 1)
+    for _ in range(_THREADS):
+        threads.submit(there.wait)
+    there.wait()
+    return threads
+
+
+@contextlib.contextmanager
+def _ending_without_memory() -> Iterator[None]:
+    """Take no harm from the end of the loop, which begins a thread to wait for the others."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not lacks_memory(error):
+            raise
 
 
 class _Complaints:

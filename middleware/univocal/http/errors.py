@@ -59,7 +59,7 @@ REASONS: Final[dict[str, tuple[int, str]]] = {
 }
 
 _UNPROVOKED: Final = frozenset({"origin-unreachable", "overloaded"})
-_NO_MEMORY: Final = 12  # ENOMEM of every Unix
+_NO_MEMORY: Final = frozenset((12, -10))  # ENOMEM of every Unix, and EAI_MEMORY of Linux
 _CAUSES: Final = 8  # errors of a chain that are looked at
 _RANK: Final = {reason: rank for rank, reason in enumerate(REASONS)}
 
@@ -82,7 +82,7 @@ def lacks_memory(error: BaseException | None) -> bool:
         no_thread = isinstance(error, RuntimeError) and str(error) == "can't start new thread"
         if isinstance(error, MemoryError) or no_thread:
             return True
-        if isinstance(error, OSError) and error.errno == _NO_MEMORY:
+        if isinstance(error, OSError) and error.errno in _NO_MEMORY:
             return True
         error = error.__cause__ or error.__context__
     return False

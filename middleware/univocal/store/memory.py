@@ -86,7 +86,7 @@ class MemoryStore:
     ) -> None:
         # Were these of the type int, compiled code would raise a TypeError that names no setting.
         self.max_bytes = _bound("max_bytes", max_bytes)
-        self._is_part: Final = is_part
+        self._is_part = self._may_be_part = is_part
         self.max_object_bytes = self._most_of_one(
             self.max_bytes, _bound("max_object_bytes", max_object_bytes)
         )
@@ -174,16 +174,18 @@ class MemoryStore:
         while self._evicted_to(max_bytes, _PURGED):
             self.max_bytes = max(max_bytes, self._bytes)  # so that no commit evicts all of it at once
             await asyncio.sleep(0)
-        self.max_bytes, self._small.most = max_bytes, self._small.now
+        self.max_bytes, self._small.most, self._is_part = max_bytes, self._small.now, self._may_be_part
 
     def relieve(self) -> None:
         """Drop half of what is stored, and keep no more from now on: the system gives no more memory."""
-        before, responses, most = self._bytes, self._responses, self._bytes // 2
-        while self._evicted_to(most, _PURGED):
+        responses, most, half = self._responses, self.max_bytes, self._bytes // 2
+        while self._evicted_to(half, _PURGED):
             pass
         self._small.most = self._small.now
-        if before > self._bytes:
-            self.max_bytes = max(most, _LEAST)
+        # Content under way counts, too, which a store behind this one takes otherwise.
+        self._is_part = False
+        self.max_bytes = min(max(half + self._leases.reserved // 2, _LEAST), most)
+        if responses > self._responses or self.max_bytes < most:
             logger.warning(
                 "memory has run out: %d stored responses are dropped. At most %d MiB are stored until "
                 "`max_bytes` is applied again by a reload",
