@@ -1,7 +1,7 @@
 FROM python:3.13.9-slim-bookworm AS build
 # The wheel is compiled here: the image below has no compiler. COMPILED=0 builds the pure form.
 ARG COMPILED=1
-RUN if [ "$COMPILED" = 1 ]; then apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev; fi
+RUN if [ "$COMPILED" = 1 ]; then apt-get update && apt-get install --yes --no-install-recommends gcc=4:12.* libc6-dev=2.36-*; fi
 WORKDIR /src
 COPY tools/wheel tools/wheel
 COPY pyproject.toml LICENSE ./
@@ -12,7 +12,9 @@ COPY profiles profiles
 COPY middleware middleware
 COPY app app
 # The text for an index is not in the image, so that an edit of it compiles nothing again.
-RUN touch README.md && HATCH_BUILD_HOOKS_ENABLE="$COMPILED" pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+# The tools that build it have exact versions, too: by the older name of the setting and by the newer one.
+ENV PIP_CONSTRAINT="/src/tools/wheel/build.txt /src/tools/wheel/image.txt"
+RUN touch README.md && HATCH_BUILD_HOOKS_ENABLE="$COMPILED" PIP_BUILD_CONSTRAINT="$PIP_CONSTRAINT" pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM python:3.13.9-slim-bookworm
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \

@@ -81,6 +81,9 @@ def test_an_edit_of_pages_or_settings_compiles_nothing_again(root: Path) -> None
         assert any(f"{needed}/".startswith(f"{each}/") for each in context), needed
 
 
+PINNED = ("tools/wheel/build.txt", "tools/wheel/image.txt")
+
+
 @pytest.mark.parametrize("name", ["Dockerfile", "deploy/compose/app/Dockerfile"])
 def test_what_is_built_has_exact_versions(root: Path, name: str) -> None:
     text = (root / name).read_text("utf-8")
@@ -89,8 +92,21 @@ def test_what_is_built_has_exact_versions(root: Path, name: str) -> None:
     )
     if "--constraint" not in text:
         assert not re.findall(r"'[a-z]+[<>~]", text)
-    versions = (root / "tools" / "wheel" / "image.txt").read_text("utf-8").splitlines()[1:]
-    assert all(re.fullmatch(r"[a-z0-9-]+==[\w.]+", line) for line in versions)
+    if "pip wheel" in text:
+        assert re.findall(r'PIP_CONSTRAINT="(.*)"\n', text) == [" ".join(f"/src/{each}" for each in PINNED)]
+    packages = re.findall(r"apt-get install(?: --\S+)* ([^;]*)", text)
+    assert all("=" in package for line in packages for package in line.split())
+    for file in PINNED:
+        versions = (root / file).read_text("utf-8").splitlines()[1:]
+        assert all(re.fullmatch(r"[a-z0-9-]+==[\w.]+", line) for line in versions)
+
+
+def test_what_the_wheel_is_built_with_has_exact_versions(root: Path) -> None:
+    project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
+    hook = project["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
+    pinned = re.findall(r"(?m)^([a-z0-9-]+)==", (root / PINNED[0]).read_text("utf-8"))
+    required = [*project["build-system"]["requires"], *hook["dependencies"]]
+    assert {re.split("[<>=]", each)[0] for each in required} <= {*pinned}
 
 
 def test_the_image_has_the_extras_that_its_page_names(root: Path) -> None:

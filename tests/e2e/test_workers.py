@@ -176,6 +176,43 @@ def test_the_figures_show_what_all_store_together(
     assert 0 < told["memory"]["responses"] <= 40
 
 
+FULL = """
+mount -t tmpfs -o size={memory} none /dev/shm || exit 77
+mount -t tmpfs -o size={temporary} none /mnt || exit 77
+TMPDIR=/mnt exec {python} -m univocal_app serve --config {file}
+"""
+
+
+@pytest.mark.parametrize(
+    ("memory", "temporary", "status", "said"),
+    [
+        ("64k", "64m", 0, "/dev/shm is nearly full: /mnt/univocal-store-"),
+        ("1m", "64k", 1, "univocal: /dev/shm/univocal-store-"),
+    ],
+    ids=["memory alone", "both"],
+)
+def test_full_memory_is_said_and_another_directory_used(
+    tmp_path: Path, memory: str, temporary: str, status: int, said: str
+) -> None:
+    file = tmp_path / "univocal.toml"
+    listeners = '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nworkers = 2\n'
+    file.write_text(listeners + '[[sites]]\nhosts = ["*"]\nupstream = "http://127.0.0.1:9"\n')
+    script = FULL.format(memory=memory, temporary=temporary, python=sys.executable, file=file)
+    command = ["unshare", "--mount", "sh", "-c", script]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        lines = list[str]()
+        assert process.stderr is not None
+        for line in process.stderr:
+            lines.append(line)
+            if "serving http" in line:
+                process.send_signal(signal.SIGTERM)
+    if process.returncode == 77 or any(line.startswith("unshare:") for line in lines):
+        pytest.skip("needs the right to mount")
+    assert process.returncode == status
+    assert any(line.startswith(said) for line in lines)
+    assert not any("Traceback" in line for line in lines)
+
+
 def test_hits_of_all_workers_are_in_the_figures_at_once(workers: Fixture, ask: Fixture) -> None:
     running = workers()
     asked_of_each(ask, running)  # from now on each has it in memory

@@ -65,7 +65,8 @@ def main() -> None:
     except WorkersError as error:
         sys.exit(f"univocal: {error}")
     except OSError as error:
-        sys.exit(f"univocal: {error.strerror or error}")
+        where = f"{error.filename}: " if error.filename else ""
+        sys.exit(f"univocal: {where}{error.strerror or error}")
 
 
 def _version(is_wanted: bool) -> None:

@@ -62,8 +62,9 @@ def purge_command(
     """Remove stored responses from a running proxy by URL, tag, prefix or pattern.
 
     The address is that of --admin, --via or UNIVOCAL_ADMIN, in this order, then the URL's own if that is a
-    loopback one, then 127.0.0.1:8080. A proxy gets PURGE requests for URLs, tags and prefixes. Patterns, tags
-    with blanks or commas and --all go to its admin listener, at the next port unless --admin names it.
+    loopback one, then 127.0.0.1:8080: one for all that is to be purged. A proxy gets PURGE requests for URLs,
+    tags and prefixes. Patterns, tags with blanks or commas and --all go to its admin listener, at the next
+    port unless --admin names it.
 
     Exit status: 0 if every purge was confirmed, 1 if not, 2 usage error.
     """
@@ -76,13 +77,15 @@ def purge_command(
         admin = None  # the variable may name another proxy's
     try:
         context_of_tls = trust(ca, insecure=insecure)
-        purger = Purger.from_options(via, admin, token_env, context_of_tls, soft=soft, refetch=refetch)
         in_files = read_urls([*(file or []), *(url for url in urls or [] if url == "-")])
         named = [url for url in urls or [] if url != "-"]
-        listed_jobs = jobs([*named, *in_files], tag or [], prefix or [], pattern or [], everything=everything)
+        listed = jobs([*named, *in_files], tag or [], prefix or [], pattern or [], everything=everything)
+        purger = Purger.from_options(
+            via, admin, token_env, context_of_tls, soft=soft, refetch=refetch, listed=listed
+        )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    results = _all_results(purger, listed_jobs)
+    results = _all_results(purger, listed)
     is_done = all(result.confirmed for result in results)
     if refetch and (via is not None or admin is None):
         purged = [each.job.value for each in results if each.confirmed and each.job.by == "url"]
@@ -201,7 +204,7 @@ class Purger:
     """Sends jobs one after the other: to the admin listener alone, or to the proxy where PURGE can name them.
 
     Without `admin` it is looked for on the port that follows the proxy's. Without either, a URL of a loopback
-    address is its own proxy.
+    address is its own proxy, and that of all of `listed` that names none.
     """
 
     def __init__(
@@ -213,8 +216,10 @@ class Purger:
         *,
         soft: bool,
         refetch: bool = False,
+        listed: Sequence[Job] = (),
     ) -> None:
         self._refetch = refetch
+        self._named = sorted({address for job in listed if (address := _own_address(job)) is not None})
         self._proxy, self._admin, self._context = proxy, admin, context
         self._is_said = not (proxy is None and admin is None)
         self._admin_is_known = admin is not None
@@ -232,11 +237,13 @@ class Purger:
         *,
         soft: bool,
         refetch: bool = False,
+        listed: Sequence[Job] = (),
     ) -> Purger:
         """Raise ValueError for an invalid address, and for a token that cannot be sent."""
         proxy = None if via is None else Server(via, context, "a proxy")
         listener = None if admin is None else Server(admin, context)
-        return cls(proxy, listener, token_in(token_env), context, soft=soft, refetch=refetch)
+        token = token_in(token_env)
+        return cls(proxy, listener, token, context, soft=soft, refetch=refetch, listed=listed)
 
     @property
     def port(self) -> int | None:
@@ -280,8 +287,13 @@ class Purger:
         """The proxy for a job, None if the admin listener gets everything."""
         if self._is_said:
             return self._proxy
-        address = loopback(job.value) if job.by in {"url", "prefix"} else None
-        return self._at(address or VIA)
+        return self._at(_own_address(job) or self._address())
+
+    def _address(self) -> str:
+        """The address of what names none itself. Raises ValueError if the URLs name several."""
+        if len(self._named) > 1:
+            raise ValueError(f"the URLs name {' and '.join(self._named)}: name the listener with --admin")
+        return next(iter(self._named), VIA)
 
     def _listener(self, proxy: Server | None) -> Server:
         """The admin listener. Raises ValueError if it is not known and no port follows the proxy's."""
@@ -307,6 +319,10 @@ class Purger:
         if job.by == "prefix":
             return sendable(job.value), fields | host | {"X-Purge-Method": "prefix"}
         return target, fields | host
+
+
+def _own_address(job: Job) -> str | None:
+    return loopback(job.value) if job.by in {"url", "prefix"} else None
 
 
 def _result(job: Job, status: int, content: bytes) -> Result:

@@ -7,10 +7,13 @@ numbers. A length of zero ends them. A number is one aligned cell, so that nobod
 from __future__ import annotations
 
 import json
+import logging
 import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
+
+logger: Final = logging.getLogger("univocal")
 
 Name: TypeAlias = tuple[str, ...]
 
@@ -21,7 +24,7 @@ STEP: Final = 64 * 1024  # bytes by which the memory grows
 class Counts:
     """The numbers that one process counts: `cells`, by the indexes that `place` gives.
 
-    With `file` they are in that file, and go on from what is in it. Raises OSError.
+    With `file` they are in that file, and go on from what is in it. They are the process's own without room.
     """
 
     def __init__(self, file: Path | None = None) -> None:
@@ -71,9 +74,18 @@ class Counts:
         if self._file is None:
             self._use(memoryview(bytearray(bytes(self._memory) + bytes(STEP))))
             return
-        with self._file.open("ab") as file:
-            file.write(bytes(STEP))  # not a hole, which would end the process if the disk had no room for it
-        self._use(memoryview(_mapped(self._file, mmap.ACCESS_WRITE)))
+        try:
+            with self._file.open("ab") as file:
+                file.write(bytes(STEP))  # not a hole, which would end the process if the disk had no room
+            self._use(memoryview(_mapped(self._file, mmap.ACCESS_WRITE)))
+        except OSError as error:
+            logger.warning(
+                "%s cannot grow: %s. `/metrics` lacks what this process counts from now on",
+                self._file,
+                error.strerror,
+            )
+            self._file = None
+            self._grow()
 
     def _use(self, memory: memoryview) -> None:
         self._memory = memory

@@ -104,6 +104,10 @@ def _mapped(path: Path, size: int) -> mmap.mmap:
     with path.open("r+b") as file:
         if path.stat().st_size < size:
             # Not a hole, which would end the process if the disk had no room for it.
-            file.write(os.urandom(_SEED) + bytes(size - _SEED))
+            file.write(os.urandom(_SEED))
             file.flush()
+            try:
+                os.posix_fallocate(file.fileno(), 0, size)
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(path)) from None
         return mmap.mmap(file.fileno(), size)

@@ -199,6 +199,26 @@ def test_a_file_that_cannot_be_is_status_2(
     assert server.seen == []
 
 
+@pytest.mark.parametrize(
+    "more", [["--pattern", "x"], ["--all"], ["--tag", "a b"], ["--tag", "a"]], ids=lambda more: more[0]
+)
+def test_all_purges_go_to_the_listener_of_the_urls(univocal: Run, server: Recorder, more: list[str]) -> None:
+    server.answers = [(200, '{"purged": 1, "key": "k"}')] * 2
+    ended = univocal("purge", f"{server.url}/a", *more)
+    is_for_admin = more[-1] != "a"
+    asked = f"http://127.0.0.1:{server.port + 1} did not answer" if is_for_admin else "purged 1"
+    assert asked in ended.stdout.splitlines()[1]
+    assert len(server.seen) == 1 + (not is_for_admin)
+
+
+def test_urls_of_two_listeners_need_a_name_for_a_pattern(univocal: Run, server: Recorder) -> None:
+    server.answers = [(200, '{"purged": 1, "key": "k"}')]
+    ended = univocal("purge", f"{server.url}/a", "http://127.0.0.1:1/a", "--pattern", "x")
+    assert ended.returncode == 1
+    assert "name the listener with --admin" in ended.stdout.splitlines()[2]
+    assert len(server.seen) == 1
+
+
 def test_a_pattern_goes_to_the_admin_listener(univocal: Run, server: Recorder) -> None:
     server.answers = [(200, '{"banned": true, "by": "pattern", "value": "^http://a/.*x"}')]
     ended = univocal("purge", "--pattern", "^http://a/.*x", "--soft", "--admin", server.url)

@@ -35,6 +35,7 @@ SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the directory in it is d
 _PREFIX: Final = "univocal-store-"
 # Bytes for each key in the file of turns: the length of a lock says which turn it is.
 _ROOM: Final = 20
+_LEAST: Final = 16 << 20  # bytes in memory that a program begins with
 
 
 class Turns:
@@ -199,11 +200,22 @@ def _is_abandoned(path: Path) -> bool:
     return not any(path.iterdir()) and time.time() - path.stat().st_mtime > 60
 
 
+def _free(directory: Path) -> int:
+    status = os.statvfs(directory)
+    return status.f_bavail * status.f_frsize
+
+
 def new_in_memory() -> Path:
-    """A new directory in memory; those of programs that were killed are removed."""
-    base = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+    """A new directory in memory, or else among the temporary files; those of killed programs are removed."""
+    bases = [SHARED_MEMORY] if os.access(SHARED_MEMORY, os.W_OK) else []
+    if not bases or _free(SHARED_MEMORY) < _LEAST:
+        bases.append(Path(tempfile.gettempdir()))
+    base = max(bases, key=_free)
     for path in base.glob(_PREFIX + "*"):
         with suppress(OSError):
             if path.lstat().st_uid == os.geteuid() and (_is_abandoned(path) or is_left(path / "lock")):
                 shutil.rmtree(path)
-    return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+    directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+    if len(bases) > 1:
+        logger.warning("%s is nearly full: %s is used", SHARED_MEMORY, directory)
+    return directory
