@@ -426,6 +426,7 @@ def test_a_post_whose_head_was_sent_is_not_repeated(send_soon, keeper, answer):
 
 
 @pytest.mark.pure("Python's calls are counted")
+@pytest.mark.usefixtures("no_collector")
 def test_how_many_calls_a_response_takes(connection, answer, send, pending):
     """A guard without a clock: every call is time that each miss costs."""
     send()
@@ -494,6 +495,7 @@ def test_a_satisfied_reader_gets_nothing_of_the_next_read(connection, send, answ
 
 
 @pytest.mark.pure("counts Python calls")
+@pytest.mark.usefixtures("no_collector")  # which would call finalizers, and Hypothesis
 @pytest.mark.parametrize("chunk", [b"1\r\nx\r\n", b"1;a=b\r\nx\r\n", b"4\r\n\r\n\r\n\r\n"])
 def test_a_thousand_chunks_take_no_more_calls_than_one(connection, answer, send, chunk):
     send()

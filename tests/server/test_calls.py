@@ -9,7 +9,7 @@ from univocal.cache.rules import Rules
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
 
-pytestmark = pytest.mark.pure("Python's calls are counted")
+pytestmark = [pytest.mark.pure("Python's calls are counted"), pytest.mark.usefixtures("no_collector")]
 
 HOST = b"Host: a.example\r\n"
 
