@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-LONG = "LONG" in os.environ  # as `make laws` has it
+LONG = "LONG" in os.environ  # as `make laws` and .ci/run have it
 
 
 def examples(number: int) -> int:
