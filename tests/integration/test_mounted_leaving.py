@@ -7,14 +7,13 @@ import gc
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
-import django
 import pytest
 import quart
 import uvicorn
-from django.conf import settings
-from django.core.asgi import get_asgi_application
+from django.core.handlers.asgi import ASGIHandler
 from django.http import StreamingHttpResponse
 from django.urls import path
 from fastapi import FastAPI, Request
@@ -72,10 +71,16 @@ def quart_app() -> Any:
 
 
 def django_app() -> Any:
-    if not settings.configured:
-        settings.configure(ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"], SECRET_KEY="none", LOGGING_CONFIG=None)
-        django.setup()
-    return get_asgi_application()
+    """Django with this module's paths, configured by the examples: a process can configure it once."""
+    import_module("tests.integration.clients.examples.django_site")
+
+    class Here(ASGIHandler):
+        def create_request(self, *arguments: Any) -> Any:
+            request, error = super().create_request(*arguments)
+            request.urlconf = __name__
+            return request, error
+
+    return Here()
 
 
 async def django_events(_: Any) -> StreamingHttpResponse:
