@@ -33,9 +33,9 @@ sys.dont_write_bytecode = False
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Two processes for each processor: tests wait for other programs as long as they compute."""
+    """Three processes for each processor: tests wait for other programs longer than they compute."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return 2 * processors
+    return 3 * processors
 
 
 def pytest_configure(config: pytest.Config) -> None:
