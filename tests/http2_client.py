@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import hpack
 
+from tests.loops import Clock
 from univocal.cache.rules import Rules
 from univocal.engine.engine import Engine
 from univocal.http.framing import ReadLimits
@@ -103,54 +104,6 @@ def changed(fields, **pseudo):
     named = {b":" + name.encode(): value for name, value in pseudo.items()}
     kept = [(name, named.get(name, value)) for name, value in fields]
     return [(name, value) for name, value in kept if value is not None]
-
-
-class Timer:
-    def __init__(self, due, callback, arguments):
-        self.due, self.callback, self.arguments, self.is_cancelled = due, callback, arguments, False
-
-    def cancel(self):
-        self.is_cancelled = True
-
-    def when(self):
-        return self.due
-
-
-class Clock:
-    """The part of an event loop that a connection uses, with a time of its own."""
-
-    def __init__(self):
-        self.now = 1000.0
-        self.timers = []
-        self.ticked, self.a_tick = 0.0, 0.0
-
-    def tick(self):
-        """The time that work takes: each look at it is a tick later."""
-        self.ticked += self.a_tick
-        return self.ticked
-
-    def time(self):
-        return self.now
-
-    def call_at(self, due, callback, *arguments):
-        timer = Timer(due, callback, arguments)
-        self.timers.append(timer)
-        return timer
-
-    def call_later(self, seconds, callback, *arguments):
-        return self.call_at(self.now + seconds, callback, *arguments)
-
-    def call_soon(self, callback, *arguments):
-        return asyncio.get_running_loop().call_soon(callback, *arguments)
-
-    def pass_time(self, seconds):
-        end = self.now + seconds
-        while due := [timer for timer in self.timers if timer.due <= end and not timer.is_cancelled]:
-            timer = min(due, key=Timer.when)
-            self.timers.remove(timer)
-            self.now = max(self.now, timer.due)
-            timer.callback(*timer.arguments)
-        self.now = end
 
 
 class Transport(asyncio.Transport):
@@ -306,7 +259,7 @@ class Server:
 
     def __init__(self, *, limits=LIMITS, clients=None, rules=None, runtime_limits=NO_LIMITS):
         self.origin, self.outcomes, self.refusals = Origin(), [], []
-        self.clock = Clock()
+        self.clock = Clock(1000.0)
         profile = builtin_profiles()["asgi"]
         runtime = Runtime.everywhere(profile, rules or Rules(), limits=runtime_limits)
         gate = Gate(runtime, tiers_of(MemoryStore()))

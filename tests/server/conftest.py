@@ -14,6 +14,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from support import idle
+from tests.loops import Clock
 from univocal.asgi.messages import fields_of
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.reverse_proxy import ReverseProxy
@@ -40,41 +41,12 @@ from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites
 
 
-class Timer:
-    def __init__(self, due, callback, arguments):
-        self.due, self.callback, self.arguments, self.cancelled = due, callback, arguments, False
-
-    def cancel(self):
-        self.cancelled = True
-
-    def when(self):
-        return self.due
-
-
-class Clock:
-    """The part of an event loop that the protocol uses, with a time of its own."""
+class Turns(Clock):
+    """A loop whose next turn a test may make."""
 
     def __init__(self):
-        self.now = 0.0
-        self.timers = []
+        super().__init__()
         self.soon = []
-        self.ticked, self.a_tick = 0.0, 0.0
-
-    def tick(self):
-        """The time that work takes: each look at it is a tick later."""
-        self.ticked += self.a_tick
-        return self.ticked
-
-    def time(self):
-        return self.now
-
-    def call_at(self, due, callback, *arguments):
-        timer = Timer(due, callback, arguments)
-        self.timers.append(timer)
-        return timer
-
-    def call_later(self, seconds, callback, *arguments):
-        return self.call_at(self.now + seconds, callback, *arguments)
 
     def call_soon(self, callback, *arguments):
         self.soon.append((callback, arguments))
@@ -88,18 +60,6 @@ class Clock:
 
     def create_task(self, coroutine, **named):
         return asyncio.get_running_loop().create_task(coroutine, **named)
-
-    def pending(self):
-        return [timer for timer in self.timers if not timer.cancelled]
-
-    def pass_time(self, seconds):
-        end = self.now + seconds
-        while due := [timer for timer in self.pending() if timer.due <= end]:
-            timer = min(due, key=lambda timer: timer.due)
-            self.timers.remove(timer)
-            self.now = timer.due
-            timer.callback(*timer.arguments)
-        self.now = end
 
 
 class Transport(asyncio.Transport):
@@ -322,7 +282,7 @@ class Wire:
         clients=None,
         **settings,
     ):
-        self.clock = Clock()
+        self.clock = Turns()
         settings = {"lifespan": "off", "log_config": None, "timeout_keep_alive": 5, "ws": "none"} | settings
         self.config = uvicorn.Config(app, http=ExactProtocol, **settings)
         self.config.load()
