@@ -69,11 +69,9 @@ def long_first(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
     Those of one file stay together, for the fixtures that they share.
     """
     files: dict[Path, list[pytest.Item]] = {}
+    others, ordered = list[pytest.Item](), list[pytest.Item]()
     for item in items:
-        if item.get_closest_marker("long"):
-            files.setdefault(item.path, []).append(item)
-    others = [item for item in items if not item.get_closest_marker("long")]
-    ordered: list[pytest.Item] = []
+        (files.setdefault(item.path, []) if item.get_closest_marker("long") else others).append(item)
     for process in range(processes):
         part = (len(items) - len(ordered)) // (processes - process)
         mine = [item for file in [*files.values()][process::processes] for item in file]
