@@ -192,26 +192,6 @@ def test_a_request_is_repeated_only_where_that_is_safe(method, fields, reason, s
     group.assert_nothing_is_under_way()
 
 
-@pytest.mark.parametrize(("settings", "numbers"), [({}, [1, 1, 1]), ({"retries": 1}, [1, 1, 0]),
-                                                   ({"retries": 0}, [1, 0, 0])])  # fmt: skip
-def test_retries_follow_the_settings(settings, numbers):
-    group = Group(**settings)
-    for server in group.servers:
-        server.at_once = error("origin-unreachable", sent=False)
-    heard = group.send()
-    assert (group.numbers, heard.ends) == (numbers, [group.servers[sum(numbers) - 1].at_once])
-    assert group.told == [each for server in group.servers[: sum(numbers)] for each in (server.url, 0)]
-    assert len(group.failures) == sum(numbers)
-    group.assert_nothing_is_under_way()
-
-
-def test_one_that_is_alone_is_asked_once():
-    group = Group(1)
-    heard = group.send()
-    group.servers[0].asked[0].fail(error("origin-unreachable"))
-    assert (group.numbers, len(heard.ends)) == ([1], 1)
-
-
 def test_the_first_to_answer_within_the_call_gets_the_request():
     """A failure within `ask` is followed by another `ask` within it, which must not be forgotten."""
     group = Group(2)
@@ -224,26 +204,6 @@ def test_the_first_to_answer_within_the_call_gets_the_request():
         [],
         ["pause", "resume", "cancel"],
     )
-    group.assert_nothing_is_under_way()
-
-
-@pytest.mark.parametrize(("fields", "numbers"), [([LENGTH], [1, 0]), ([], [1, 1])])
-def test_a_failure_within_the_call_leaves_content_uncertain(fields, numbers):
-    group = Group(2)
-    group.servers[0].at_once = error("origin-unreachable", sent=True)
-    group.send(b"PUT", *fields, content=object())
-    assert group.numbers == numbers
-
-
-def test_once_the_head_has_come_the_answer_is_this_origins():
-    group = Group(2)
-    heard = group.send()
-    answer = group.servers[0].asked[0].answer
-    answer.start(Response(200, FRESH))
-    answer.write(b"con")
-    group.servers[0].asked[0].fail(error("origin-unreachable"))
-    assert (group.numbers, heard.content, len(heard.ends)) == ([1, 0], b"con", 1)
-    assert group.upstream.balance.members[0].failures == 0
     group.assert_nothing_is_under_way()
 
 
@@ -272,16 +232,6 @@ def test_an_answer_with_two_lengths_is_a_failure():
         asked.answer.start(Response(200, [LENGTH, (b"content-length", b"4")]))
     asked.fail(raised.value, came=True)
     assert (group.numbers, group.upstream.balance.members[0].failures) == ([1, 0], 1)
-
-
-def test_an_error_of_the_server_is_an_answer():
-    group = Group(2, fails=1)
-    heard = group.send()
-    answer = group.servers[0].asked[0].answer
-    answer.start(Response(503, []))
-    answer.finish()
-    assert (group.numbers, heard.statuses, heard.ends) == ([1, 0], [503], [None])
-    assert group.upstream.balance.members[0].failures == 0
 
 
 def test_who_leaves_is_nobodys_failure():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -111,13 +110,6 @@ def test_the_target_is_mapped_and_the_host_configured(forward: Forward, host: by
     assert values(fields, b"x-forwarded-for") == [b"127.0.0.1"]
 
 
-@pytest.mark.parametrize(("length", "goes"), [([], False), ([(b"content-length", b"3")], True)])
-def test_content_goes_where_it_is_announced(forward: Forward, length: Fields, goes: bool) -> None:
-    content = object()
-    server, _ = forward(b"POST", *length, content=content)
-    assert (server.sent[0][3] is content) is goes
-
-
 def test_what_is_for_this_hop_goes_no_further(forward: Forward) -> None:
     _, heard = forward(told=[*FRESH, (b"connection", b"a"), (b"a", b"b")])
     assert heard.interims == [(103, [(b"link", b"<a>"), (b"via", b"1.1 univocal")])]
@@ -146,20 +138,3 @@ def test_only_the_excessive_client_is_told_so(forward: Forward, times: int, aske
     refusals = [(error.reason, error.provoked) for error in heard.ends if isinstance(error, RefusedError)]
     # Who waits for the same resource asks by himself.
     assert refusals == ([] if asked else [("origin-unreachable", True)])
-
-
-def test_a_request_follows_the_configuration_it_began_with() -> None:
-    """A reload gives the same name to another upstream while requests wait."""
-    house = House()
-    servers = [Server(Response(200, FRESH)) for _ in range(3)]
-    fixed, before, after = (Upstream(Balance.alone(server)) for server in servers)  # type: ignore[arg-type]
-    forwarding = Forwarding({"": fixed})
-    admitted = []
-    for upstreams in ({}, {"": before}, {"": after}):
-        house.engine.gate.runtime = replace(house.engine.gate.runtime, upstreams=upstreams)
-        admitted.append(house.admit())
-    for admission in admitted:
-        assert admission.canonical is not None
-        request = origin_request(admission, [], None)
-        forwarding.ask(request, Heard())
-    assert [len(server.sent) for server in servers] == [1, 1, 1]

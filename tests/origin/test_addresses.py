@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from univocal.origin.addresses import origin_url, unix_socket
+from univocal.origin.addresses import origin_url
 
 
 @pytest.mark.parametrize(
@@ -45,9 +45,3 @@ def test_a_url_is_taken_apart(url: str, parts: tuple[object, ...], authority: by
 def test_whatever_names_no_origin_server_is_told_what_does(url: str) -> None:
     with pytest.raises(ValueError, match=r"an http or https URL .* or unix:///PATH"):
         origin_url(url)
-
-
-@pytest.mark.parametrize(("length", "fits"), [(106, True), (107, False)])
-def test_a_sockets_path_has_107_octets_at_most(length: int, fits: bool) -> None:
-    path = "/" + "é" * (length // 2) + "a" * (length % 2)
-    assert (unix_socket("unix://" + path) == path) is fits

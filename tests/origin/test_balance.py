@@ -73,15 +73,6 @@ def test_who_is_asked_at_once(choice, weights, asked):
     assert "".join(sorted(told)) == asked
 
 
-def test_the_least_busy_is_asked_where_another_is_slow():
-    found = balance(1, 1)
-    slow = found.take(ASKER, b"", 0)
-    assert slow is not None
-    assert names(found, 3) == "bbb"
-    found.ended(ASKER, slow)
-    assert set(names(found, 2)) == {"a", "b"}
-
-
 def chosen(found: Balance[str], now: float = 0) -> dict[bytes, str]:
     told = {}
     for key in KEYS:
@@ -173,16 +164,6 @@ def test_an_ejected_server_rests_then_gets_single_requests():
     assert set(names(found, 2, now=221, end=False)) == {"a", "b"}
 
 
-def test_another_requests_end_is_not_the_trials():
-    found = balance(1, 1, fails=1, eject=10, choice="round-robin")
-    old = found.take("an old one", b"", 0)
-    assert old is named(found, "a")
-    found.failed(old, 0)
-    assert found.take("a trial", b"", 10) is old
-    found.ended("an old one", old)
-    assert names(found, 3, now=11) == "bbb"
-
-
 def test_with_none_up_all_are_tried():
     found = balance(1, 1, 1, fails=1, choice="round-robin")
     for name in "abc":
@@ -191,12 +172,6 @@ def test_with_none_up_all_are_tried():
     assert sorted(names(found, 6, now=1, end=False)) == sorted("abcabc")
     found.answered(named(found, "b"), 1)
     assert (states(found), names(found, 3, now=1)) == (["ejected", "up", "ejected"], "bbb")
-
-
-def test_one_that_is_alone_is_always_tried():
-    found = balance(1, fails=1)
-    fail(found, "a", 5)
-    assert (states(found), names(found, 3)) == (["failing"], "aaa")
 
 
 def test_a_single_server_fails_and_returns_with_a_reason():
@@ -226,102 +201,6 @@ def test_health_checks_take_one_out_and_bring_it_back():
     assert (states(found), member.since, set(names(found, 2, now=9))) == (["up", "up"], 8, {"a", "b"})
 
 
-def test_health_checks_end_no_ejection():
-    found = balance(1, 1, fails=1)
-    fail(found, "a")
-    found.mark(named(found, "a"), 1, up=True)
-    assert states(found) == ["ejected", "up"]
-
-
-@pytest.mark.parametrize("weights", [(1,), (1, 1)])
-def test_while_all_are_down_nobody_is_asked(weights):
-    found = balance(*weights)
-    for member in found.members:
-        found.mark(member, 0, up=False)
-    assert found.take(ASKER, b"", 1) is None
-    assert found.another(ASKER, b"", 1, ()) is None
-    found.mark(found.members[-1], 2, up=True)
-    assert found.take(ASKER, b"", 2) is found.members[-1]
-
-
-def test_who_is_ejected_is_tried_where_all_others_are_down():
-    found = balance(1, 1, fails=1)
-    fail(found, "a")
-    found.mark(named(found, "b"), 1, up=False)
-    assert names(found, 3, now=2) == "aaa"
-
-
-def test_members_change_and_the_staying_ones_keep_their_state():
-    found = balance(1, 1, fails=1)
-    fail(found, "a", now=1)
-    fail(found, "b", now=2)
-    stays = named(found, "a")
-    gone = found.take(ASKER, b"", 3)
-    assert gone is not None
-    found.change([stays, Member("c", "c", now=3)], 3)
-    assert (states(found), names(found, 3, now=4)) == (["ejected", "up"], "ccc")
-    found.failed(gone, 5)
-    found.ended(ASKER, gone)
-    found.change([], 6)
-    assert found.take(ASKER, b"", 6) is None
-
-
-def test_one_that_was_spared_is_ejected_when_another_comes():
-    found = balance(1, fails=1)
-    fail(found, "a")
-    found.change([*found.members, Member("b", "b")], 1)
-    assert states(found) == ["ejected", "up"]
-
-
-def test_a_retry_is_on_another():
-    found = balance(1, 1, 1, retries=5, fails=9)
-    first = found.take(ASKER, b"", 0)
-    assert first is not None
-    tried = [first]
-    while (member := found.another(ASKER, b"", 0, tried)) is not None:
-        tried.append(member)
-    assert sorted(each.name for each in tried) == ["a", "b", "c"]
-    assert [each.requests for each in found.members] == [1, 1, 1]
-
-
-@pytest.mark.parametrize(("retries", "asked"), [(0, 1), (1, 2), (2, 3)])
-def test_a_request_has_so_many_retries(retries, asked):
-    found = balance(1, 1, 1, 1, retries=retries)
-    tried = [found.take(ASKER, b"", 0)]
-    while (member := found.another(ASKER, b"", 0, tried)) is not None:
-        tried.append(member)
-    assert len(tried) == asked
-
-
-def test_a_retry_goes_to_an_ejected_server_as_last_resort():
-    found = balance(1, 1, 1, fails=2, retries=3)
-    fail(found, "a", 2)
-    fail(found, "b")
-    first, second = named(found, "b"), named(found, "c")
-    assert found.another(ASKER, b"", 1, [first]) is second
-    assert found.another(ASKER, b"", 1, [first, second]) is named(found, "a")
-
-
-def test_retries_try_an_ejected_server_one_at_a_time():
-    found = balance(1, 1, fails=2, retry_budget=1)
-    fail(found, "a", 2)
-    fail(found, "b")
-    up, ejected = [named(found, "b")], named(found, "a")
-    assert found.another("one", b"", 1, up) is ejected
-    assert found.another("two", b"", 1, up) is None
-    found.ended("one", ejected)
-    assert found.another("three", b"", 1, up) is ejected
-    fail(found, "b")  # now none is up
-    assert found.another("four", b"", 1, up) is ejected
-
-
-def test_a_retry_is_no_trial_while_another_is_up():
-    found = balance(1, 1, 1, fails=1, eject=10)
-    fail(found, "a")
-    assert found.another(ASKER, b"", 20, [named(found, "b")]) is named(found, "c")
-    assert found.take(ASKER, b"", 20) is named(found, "a")
-
-
 def test_a_retry_that_nobody_pays_for_tries_nobody():
     found = balance(1, 1, fails=1, retry_budget=0)
     fail(found, "a")
@@ -330,17 +209,3 @@ def test_a_retry_that_nobody_pays_for_tries_nobody():
         found.ended(number, named(found, "a"))
     assert found.another(ASKER, b"", 10, [named(found, "b")]) is None
     assert names(found, 1, now=10) == "a"  # it waits for its trial still
-
-
-def test_what_came_is_counted():
-    found = balance(1, 1)
-    for number in range(4):
-        member = found.take(number, b"", 0)
-        assert member is not None
-        if number % 2:
-            found.answered(member, 0)
-        else:
-            found.failed(member, 0)
-        found.ended(number, member)
-    told = [(each.requests, each.failures, each.under_way) for each in found.members]
-    assert told == [(2, 2, 0), (2, 0, 0)]

@@ -64,61 +64,10 @@ def begin(clock, checked, told, reasons):
     return begin
 
 
-def test_it_begins_at_once_and_goes_on(begin, checked, clock, told):
-    begin()
-    assert checked.times == [0]
-    clock.pass_to(12)
-    assert checked.times == [0, 5, 10]
-    assert told == [True] * 3
-    assert checked.cancelled == 0
-
-
 def test_checks_are_spread_in_time(begin, checked, clock):
     begin(share=0.25)
     clock.pass_to(12)
     assert checked.times == [0, 1.25, 6.25, 11.25]
-
-
-def test_what_is_asked(begin, checked):
-    begin()
-    ((_, method, target, fields, content),) = checked.asked
-    assert (method, target, content) == (b"GET", b"/healthz?a", None)
-    assert fields == [(b"host", b"en.example"), (b"user-agent", b"univocal"), (b"accept", b"*/*")]
-
-
-@pytest.mark.parametrize(
-    ("status", "passes"), [(200, True), (399, True), (400, False), (500, False), (199, False), (0, False)]
-)
-def test_statuses_from_200_to_399_pass_a_check(begin, checked, told, reasons, status, passes):
-    checked.status = status
-    begin()
-    assert told == [passes]
-    assert reasons == [f"status {status}" if status else "origin-unreachable"]
-
-
-def test_statuses_that_are_said(begin, checked, told):
-    checked.status = 404
-    begin(statuses=frozenset({404}))
-    assert told == [True]
-
-
-def test_late_responses_fail_and_are_given_up(begin, checked, clock, told, reasons):
-    checked.status = None
-    begin()
-    clock.pass_to(1.9)
-    assert (told, checked.cancelled) == ([], 0)
-    clock.pass_to(4)
-    assert (told, checked.cancelled) == ([False], 1)
-    clock.pass_to(7)
-    assert (told, checked.times) == ([False] * 2, [0, 5])
-    assert reasons == ["timeout"] * 2
-
-
-def test_no_check_begins_before_the_one_before_has_ended(begin, checked, clock, told):
-    checked.status = None
-    begin(interval=1.0, timeout=3.0)
-    clock.pass_to(6.5)
-    assert checked.times == [0, 3, 6]
 
 
 def test_content_without_end_is_given_up_and_the_head_counts(begin, checked, clock, told):
@@ -132,14 +81,6 @@ def test_content_without_end_is_given_up_and_the_head_counts(begin, checked, clo
     assert (told, checked.cancelled) == ([True], 1)
     clock.pass_to(6)
     assert checked.times == [0, 5]
-
-
-def test_content_that_never_ends_is_given_up_in_time(begin, checked, clock, told):
-    checked.status = None
-    begin()
-    checked.answer.start(Response(503, []))
-    clock.pass_to(6)
-    assert (told, checked.cancelled, checked.times) == ([False], 1, [0, 5])
 
 
 def test_a_check_is_cancelled_at_the_end_and_none_follows(begin, checked, clock, told):

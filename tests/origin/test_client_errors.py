@@ -33,22 +33,6 @@ def test_an_error_becomes_the_one_that_means_the_same(
         assert (type(other), str(other), other.__cause__) == (kind, "why", error)
 
 
-def test_every_error_of_a_transport_becomes_an_origin_error() -> None:
-    left = [httpx.TransportError]
-    while left:
-        kind = left.pop()
-        left += kind.__subclasses__()
-        assert isinstance(as_ours(kind("why")), failures.TransportError)
-
-
-def test_every_origin_error_becomes_an_error_of_httpx() -> None:
-    left = [failures.TransportError]
-    while left:
-        kind = left.pop()
-        left += kind.__subclasses__()
-        assert isinstance(as_httpx(kind("why")), httpx.TransportError)
-
-
 @pytest.mark.parametrize("error", [LookupError(), httpx.DecodingError("no"), RefusedError("overloaded")])
 def test_any_other_error_stays(error: Exception) -> None:
     assert as_ours(error) is as_httpx(error) is error

@@ -13,29 +13,6 @@ from univocal.origin.failures import ClosedError, ReadTimeoutError
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
 
 
-def test_the_keeper_hears_of_the_first_final_head_alone(connection, keeper, send):
-    send()
-    connection.data_received(b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\n")
-    assert keeper.calls == []
-    connection.data_received(b"Content-Length: 5\r\n\r\n")
-    assert keeper.calls == ["answered"]
-    connection.data_received(b"hello")
-    send()
-    connection.data_received(OK + b"hello")
-    assert keeper.calls == ["answered", "put back", "put back"]
-
-
-def test_a_response_of_one_segment(connection, wire, keeper, clock, answer, send):
-    request = send()
-    assert wire.sent == b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
-    assert (connection.phase, request.connection) == (Phase.BUSY, connection)
-    connection.data_received(OK + b"hello")
-    assert answer.calls == [("start", 200, [(b"content-length", b"5")]), ("write", b"hello"), ("finish",)]
-    assert (connection.phase, request.connection) == (Phase.IDLE, None)
-    assert keeper.calls == ["answered", "put back"]
-    assert clock.armed == 2  # for the response, and nearer for being idle
-
-
 @pytest.mark.parametrize(
     ("told", "seconds"),
     [
@@ -59,14 +36,6 @@ def test_the_time_that_an_origin_server_grants_is_believed(connection, clock, se
             assert connection.closed
         else:
             assert (connection.phase, connection.timer.when - clock.time()) == (Phase.IDLE, seconds)
-
-
-def test_a_request_costs_no_timer_of_its_own(connection, clock, send, answer):
-    for _ in range(100):
-        send()
-        connection.data_received(OK + b"hello")
-    assert clock.armed == 2
-    assert answer.names == ["start", "write", "finish"] * 100
 
 
 def test_what_the_answer_does_not_take_pauses_reading(connection, wire, answer, send):
@@ -141,50 +110,7 @@ def test_an_answers_own_error_ends_the_exchange(connection, wire, answer, send, 
     assert wire.closing
 
 
-def test_a_final_repeat_gets_the_same_connection(connection, answer, send, monkeypatch):
-    def finish():
-        send(method=b"OPTIONS")
-
-    monkeypatch.setattr(answer, "finish", finish)
-    send()
-    connection.data_received(OK + b"hello")
-    assert connection.phase is Phase.BUSY
-    connection.data_received(OK + b"again")
-    assert answer.content == b"helloagain"
-
-
 # Time
-
-
-def test_the_head_is_due_and_dripping_it_gains_nothing(connection, clock, answer, send):
-    send()
-    for second, octet in enumerate(OK[:9]):
-        clock.pass_to(second)
-        connection.data_received(bytes((octet,)))
-    clock.pass_to(10)
-    assert answer.calls == [("fail", ReadTimeoutError)]
-
-
-def test_an_interim_response_gives_more_time(connection, clock, answer, send):
-    send()
-    clock.pass_to(9)
-    connection.data_received(b"HTTP/1.1 103 Early Hints\r\n\r\n")
-    clock.pass_to(18)
-    assert answer.names == ["interim"]
-    clock.pass_to(19)
-    assert answer.calls[1:] == [("fail", ReadTimeoutError)]
-
-
-def test_content_is_due_again_after_every_piece(connection, clock, answer, send):
-    send()
-    connection.data_received(OK)
-    for second in (9, 18, 27):
-        clock.pass_to(second)
-        connection.data_received(b"x")
-    clock.pass_to(36)
-    assert "fail" not in answer.names
-    clock.pass_to(37)
-    assert answer.calls[-1] == ("fail", ReadTimeoutError)
 
 
 def test_who_does_not_take_content_does_not_wait_for_it(connection, clock, answer, send):
@@ -318,17 +244,6 @@ def test_octets_behind_a_response_close_the_connection(connection, wire, send, a
     assert answer.calls == []
 
 
-def test_the_kernel_knows_of_octets_first(connection, wire):
-    assert not connection.has_ended()
-    wire.far.send(b"x")
-    assert connection.has_ended()
-
-
-def test_the_kernel_knows_of_the_end_first(connection, wire):
-    wire.far.close()
-    assert connection.has_ended()
-
-
 class Unhurried:
     """A clock whose turn ends when it is told to."""
 
@@ -364,20 +279,6 @@ def unsent(send_soon):
     return send_soon()
 
 
-def test_a_head_leaves_at_the_end_of_the_turn(unsent, wire):
-    loop, _ = unsent
-    assert wire.sent == b""
-    loop.end_turn()
-    assert wire.sent.startswith(b"GET / HTTP/1.1\r\n")
-
-
-def test_a_request_that_nobody_wants_any_more_is_not_sent(unsent, wire):
-    loop, connection = unsent
-    connection.drop()
-    loop.end_turn()
-    assert wire.sent == b""
-
-
 def test_what_comes_before_the_request_does_not_answer_it(unsent, wire, keeper, answer):
     loop, connection = unsent
     connection.data_received(OK + b"evil!")
@@ -403,26 +304,6 @@ def test_a_request_that_was_not_sent_is_sent_once_more(send_soon, wire, keeper, 
     assert (answer.calls, wire.sent) == ([], b"")
     (request,) = keeper.repeated
     assert request.repeated
-
-
-def test_a_request_unsent_twice_in_a_row_fails(send_soon, keeper, answer):
-    _, connection = send_soon(method=b"POST")
-    connection.eof_received()
-    (request,) = keeper.repeated
-    again = Connection(Unhurried(connection._loop), keeper, 1000)
-    again.connection_made(connection._transport)
-    again.send(request)
-    again.eof_received()
-    assert keeper.repeated == [request]
-    assert answer.calls == [("fail", ClosedError)]
-
-
-def test_a_post_whose_head_was_sent_is_not_repeated(send_soon, keeper, answer):
-    loop, connection = send_soon(method=b"POST")
-    loop.end_turn()
-    connection.eof_received()
-    assert keeper.repeated == []
-    assert answer.calls == [("fail", ClosedError)]
 
 
 @pytest.mark.pure("Python's calls are counted")
@@ -476,22 +357,6 @@ def test_unkeepable_content_is_not_reported_as_whole(connection, send, answer, r
     send()
     connection.data_received(CHUNKED + b"5\r\nhello\r\n" + rest)
     assert answer.calls[1:] == [("fail", MemoryError)]
-
-
-def test_a_satisfied_reader_gets_nothing_of_the_next_read(connection, send, answer):
-    got = []
-
-    def write(chunk):
-        got.append(chunk)
-        request.cancel()
-        return True
-
-    answer.write = write
-    request = send()
-    connection.data_received(CHUNKED + b"5\r\nhello\r\n400\r\n" + b"b" * 1024 + b"\r\n")
-    connection.data_received(b"5\r\nhello\r\n0\r\n\r\n")
-    assert got == [b"hello" + b"b" * 1024]
-    assert answer.names == ["start"]
 
 
 @pytest.mark.pure("counts Python calls")

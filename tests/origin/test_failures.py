@@ -66,8 +66,3 @@ def test_too_little_memory_is_no_failure_of_the_origin_server(cause):
     error.__cause__ = cause
     refused = origin_failure(error, "http://a.example")
     assert (refused.reason, refused.failure) == ("overloaded", None)
-
-
-@pytest.mark.parametrize("error", [LookupError(), RefusedError("overloaded")])
-def test_any_other_error_stays(error):
-    assert origin_failure(error) is error

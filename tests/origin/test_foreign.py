@@ -144,12 +144,6 @@ async def breaks(_):
     return httpx.Response(200, stream=Broken())
 
 
-async def test_599_is_a_status(answer):
-    send(response(Chunks(), 599), answer)
-    await idle()
-    assert answer.calls == [("start", 599, []), ("finish",)]
-
-
 async def test_a_finished_requests_content_is_dropped(answer, content):
     async def handler(request):
         await request.aread()

@@ -107,16 +107,6 @@ async def test_a_connection_put_back_goes_to_who_has_waited_longest():
     assert len(opening.asked) == len(pool) == 1
 
 
-async def test_an_idle_connection_is_closed_in_time(clock):
-    pool, opening = make(1, loop=clock)
-    pool.put_back(connection := await opened(pool, opening, loop=clock))
-    clock.pass_to(3.9)
-    assert not connection.closed
-    clock.pass_to(4)
-    assert connection.closed
-    assert pool.take_idle() is None
-
-
 async def test_a_connection_set_apart_serves_its_client_alone():
     pool, opening = make(2)
     bond, connection = Bond(), await opened(pool, opening)
@@ -191,20 +181,6 @@ async def test_a_cancelled_only_turn_is_returned():
     assert pool.take_idle() is connection
 
 
-async def test_a_connection_that_dies_on_its_way_to_who_waits():
-    pool, opening = make(1)
-    connection = await opened(pool, opening)
-    [task] = waiting(pool, 1)
-    await turns()
-    pool.put_back(connection)
-    connection.close()
-    await turns()
-    new = connected(pool)
-    opening.asked[1].set_result(new)
-    assert await task is new
-    assert len(pool) == 1
-
-
 @pytest.mark.parametrize("error", [ConnectError("refused"), asyncio.CancelledError()])
 async def test_whoever_fails_to_open_one_makes_room(error):
     pool, opening = make(1)
@@ -243,19 +219,6 @@ async def test_connecting_and_waiting_end_in_time():
         await pool.connect(None, 0.001)
     pool.put_back(connection)
     assert pool.take_idle() is connection
-
-
-async def test_fresh_takes_the_place_of_the_oldest_idle_one():
-    pool, opening = make(2)
-    connections = [await opened(pool, opening) for _ in range(2)]
-    for connection in connections:
-        pool.put_back(connection)
-    [task] = waiting(pool, 1, fresh=True)
-    await turns()
-    opening.asked[-1].set_result(new := connected(pool))
-    assert await task is new
-    assert [connection.closed for connection in connections] == [True, False]
-    assert len(pool) == 2
 
 
 async def test_a_closed_pool_serves_nobody():
@@ -328,15 +291,6 @@ def asked(then=lambda _: None):
 def failure(request):
     """The kind of error that a request has failed with, if it has."""
     return next((call[1] for call in request.answer.calls if call[0] == "fail"), None)
-
-
-async def test_an_idle_connection_sends_the_request_within_the_call():
-    pool, opening = make(1)
-    connection = await opened(pool, opening)
-    pool.put_back(connection)
-    pool.send(request := asked())
-    assert request.connection is connection
-    assert request.opening is None
 
 
 async def test_a_request_waits_for_its_connection():
@@ -479,81 +433,11 @@ async def test_many_requests_at_once_take_no_longer_than_they_must(clock, second
         assert await server.answers(count) < seconds * (count / 10 + 2.5)
 
 
-async def test_few_connections_that_serve_all_are_kept(clock):
-    server = Few(clock, 10, 0.05, size=8)
-    for _ in range(3):
-        assert await server.answers(40) == pytest.approx(0.25)
-    assert server.opened == 8
-
-
 async def test_requests_in_turn_share_a_connection(clock):
     server = Few(clock, 10, 0.05)
     for _ in range(20):
         await server.answers(1)
     assert server.opened == 1
-
-
-async def test_a_server_that_serves_all_at_once_keeps_its_connections(clock):
-    server = Few(clock, 1000, 0.05)
-    for _ in range(20):
-        assert await server.answers(40) == pytest.approx(0.05)
-    assert server.opened == 40
-
-
-async def test_an_answer_that_takes_long_costs_a_connection_or_two(clock):
-    server = Few(clock, 1000, 0.05)
-    await server.answers(1)
-    server.seconds = 30
-    for _ in range(2):
-        server.pool.send(asked())  # the second over a new connection
-    await turns()
-    server.seconds = 0.05
-    for _ in range(100):
-        await server.answers(4)
-    assert server.opened <= 2 + 4 + 2
-
-
-async def test_permanently_slower_answers_do_not_end_keeping(clock):
-    server = Few(clock, 1000, 0.001)
-    await server.answers(10)
-    server.seconds = 0.5
-    for _ in range(10):
-        await server.answers(20)
-    opened = server.opened
-    for _ in range(10):
-        await server.answers(20)
-    assert server.opened == opened
-
-
-async def test_an_unread_answer_waits_for_no_worker(clock):
-    pool, opening = make(9, loop=clock)
-    first = await opened(pool, opening)
-    clock.now = 1
-    pool.answered(first)
-    second = await opened(pool, opening)
-    clock.now = 9
-    far_end(second).send(b"HTTP/1.1 200 ")
-    pool.put_back(first)
-    assert not first.closed
-    second._transport.near.recv(100)
-    clock.pass_to(11)
-    assert first.closed
-
-
-async def test_queued_connections_go_before_waiting_requests(clock):
-    pool, opening = make(2, loop=clock)
-    first = await opened(pool, opening)
-    clock.now = 1
-    pool.answered(first)
-    second = await opened(pool, opening)
-    [task] = waiting(pool, 1)
-    await turns()
-    clock.now = 9
-    pool.put_back(first)
-    await turns()
-    assert (first.closed, second.closed) == (True, False)
-    opening.asked[-1].set_result(third := connected(pool))
-    assert await task is third
 
 
 async def test_no_more_are_idle_than_may_be():
@@ -564,17 +448,6 @@ async def test_no_more_are_idle_than_may_be():
     assert [connection.closed for connection in connections] == [True, False, False]
     await turns()
     assert len(pool) == 2
-
-
-async def test_none_is_idle_where_none_may_be():
-    pool, opening = make(1, max_idle=0)
-    connection = await opened(pool, opening)
-    [task] = waiting(pool, 1)
-    await turns()
-    pool.put_back(connection)
-    assert await task is connection
-    pool.put_back(connection)
-    assert connection.closed
 
 
 async def test_a_request_whose_connection_fails_takes_a_free_one(clock):

@@ -57,47 +57,6 @@ async def test_every_thirty_seconds(watch, names, clock, found):
     assert found == [("192.0.2.1",)]
 
 
-async def test_the_seconds_between_questions_are_a_setting(names, clock, found):
-    NameWatch("origin.example", 8080, found.append, names, clock, again=5).begin()
-    await at(clock, *range(16))
-    assert names.times == [0, 5, 10, 15]
-
-
-async def test_other_addresses_are_told(watch, names, clock, found):
-    watch.begin()
-    await turns()
-    names.addresses = ["192.0.2.2", "2001:db8::2", "192.0.2.2"]
-    await at(clock, 30)
-    names.addresses = ["2001:db8::2", "192.0.2.2"]  # in another order, which is no news
-    await at(clock, 60)
-    names.addresses = ["192.0.2.2"]
-    await at(clock, 90)
-    assert found == [("192.0.2.1",), ("192.0.2.2", "2001:db8::2"), ("192.0.2.2",)]
-
-
-async def test_a_failure_changes_nothing(watch, names, clock, found):
-    watch.begin()
-    await turns()
-    names.addresses = []
-    await at(clock, 30, 60)
-    names.addresses = ["192.0.2.2"]
-    await at(clock, 90)
-    assert names.times == [0, 30, 60, 90]
-    assert found == [("192.0.2.1",), ("192.0.2.2",)]
-
-
-async def test_a_silent_resolver_is_not_asked_again_until_it_answers(watch, names, clock, found):
-    names.holds = asyncio.Event()
-    watch.begin()
-    await at(clock, 0, 30, 60, 70)
-    assert (names.times, found) == ([0], [])
-    names.holds.set()
-    await turns()
-    assert found == [("192.0.2.1",)]
-    await at(clock, 90)
-    assert names.times == [0, 90]
-
-
 async def test_unreached_names_are_resolved_soon_but_once_a_second(watch, names, clock):
     watch.begin()
     await at(clock, 0, 10)
@@ -121,13 +80,6 @@ async def test_a_name_is_resolved_no_more_at_the_end(watch, names, clock, found)
     assert (names.times, found, clock.timers) == ([0], [], [])
 
 
-async def test_so_many_addresses_at_most(watch, names, found):
-    names.addresses = [f"192.0.2.{last}" for last in range(100)]
-    watch.begin()
-    await turns()
-    assert [len(addresses) for addresses in found] == [64]
-
-
 @pytest.mark.parametrize(
     ("address", "written"), [("192.0.2.7", "192.0.2.7:80"), ("2001:db8::7", "[2001:db8::7]:80")]
 )
@@ -138,12 +90,3 @@ async def test_an_address_is_its_own_only_one(address, written):
 async def test_a_name_that_has_no_address():
     with pytest.raises(socket.gaierror):
         await resolved("nowhere.invalid", 80)
-
-
-async def test_names_that_are_resolved_together_leave_no_error_behind():
-    names = [resolved(f"{name}.invalid", 80) for name in "ab"]
-    found = await asyncio.gather(*names, return_exceptions=True)
-    assert [type(each) for each in found] == [socket.gaierror] * 2
-    with pytest.raises(ValueError, match="later") as later:
-        raise ValueError("later")
-    assert later.value.__context__ is None

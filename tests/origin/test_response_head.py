@@ -6,39 +6,6 @@ from univocal.origin.response_reader import ORDINARY, whole_head
 
 OK = b"HTTP/1.1 200 OK\r\n"
 
-HEADS = {  # as it came: as RFC 9112 has it
-    OK + b"\r\n": OK + b"\r\n",
-    OK + b"A: b\r\n\r\n": OK + b"A: b\r\n\r\n",
-    b"\r\n\n" + OK + b"\r\n": OK + b"\r\n",
-    b"HTTP/1.1 200 OK\n\n": OK + b"\r\n",
-    b"HTTP/1.0 404 No\nA: b\nC:\n\n": b"HTTP/1.0 404 No\r\nA: b\r\nC:\r\n\r\n",
-    b"HTTP/1.2 200 OK\r\nA: b\r\n\r\n": OK + b"A: b\r\n\r\n",
-    b"HTTP/1.9 200 OK\n\n": OK + b"\r\n",
-    OK + b"A: b\r\nContent-Length: 5\r\n\r\n": OK + b"A: b\r\nContent-Length: 5\r\n\r\n",
-    OK + b"content-LENGTH:5\r\nA: b\r\nContent-Length: \t5 \r\n\r\n": OK
-    + b"Content-Length: 5\r\nA: b\r\n\r\n",
-    OK + b"A: b\r\nContent-Length: 5 ,5\r\nC: d\r\n\r\n": OK + b"A: b\r\nContent-Length: 5\r\nC: d\r\n\r\n",
-    # what the parser refuses is left to it
-    OK + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n": OK
-    + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n",
-    OK + b"Content-Length: 5\r\nContent-Length: 05\r\n\r\n": OK
-    + b"Content-Length: 5\r\nContent-Length: 05\r\n\r\n",
-    OK + b"A: b\r\n c\r\n\r\n": OK + b"A: b\r\n c\r\n\r\n",
-    b"HTTP/1.12 200 OK\r\n\r\n": b"HTTP/1.12 200 OK\r\n\r\n",
-}
-
-
-@pytest.mark.parametrize("behind", [b"", b"\r\n", b"\n\n", b"a\r\n\r\nb", OK])
-@pytest.mark.parametrize("octets", HEADS)
-def test_a_whole_head(octets, behind):
-    assert whole_head(octets + behind) == (HEADS[octets], len(octets))
-
-
-@pytest.mark.parametrize("octets", HEADS)
-def test_a_head_that_is_not_yet_whole(octets):
-    for length in range(len(octets)):
-        assert whole_head(octets[:length]) is None
-
 
 @pytest.mark.parametrize(
     "octets",

@@ -257,15 +257,6 @@ def test_invalid_responses_are_faults_however_they_are_cut(data, cut):
     assert not reader.close()
 
 
-def test_a_head_as_large_as_allowed():
-    reader, told = ResponseReader(MAX_HEAD), Told()
-    reader.expect(told, asking())
-    value = b"b" * (MAX_HEAD - 30)
-    reader.feed(OK + b"A: %b\r\nContent-Length: 1\r\n\r\na" % value)
-    assert reader.reading.stage is Progress.COMPLETE
-    assert told.heads[0][1][0] == (b"a", value)
-
-
 @pytest.mark.pure("a function's calls are counted")
 @pytest.mark.parametrize(
     "head",
@@ -290,14 +281,6 @@ def test_a_head_in_pieces_is_parsed_a_few_times(monkeypatch, head):
         reader.feed(octets)
     assert [status for status, _ in told.heads] == [200]
     assert sum(looked) < 4 * len(head)
-
-
-def test_content_is_not_counted_as_head():
-    reader, told = ResponseReader(MAX_HEAD), Told()
-    reader.expect(told, asking())
-    reader.feed(OK + b"Content-Length: %d\r\n\r\n%b" % (4 * MAX_HEAD, b"x" * 4 * MAX_HEAD))
-    assert reader.reading.stage is Progress.COMPLETE
-    assert len(told.content) == 4 * MAX_HEAD
 
 
 @pytest.mark.parametrize(
@@ -375,46 +358,6 @@ def test_every_stage_of_a_response_can_be_reached_and_stopped():
 LENGTHS = [
     OK + b"Content-Length: %d\r\n\r\n%b" % (len(content), content) for content in (b"ab", b"cd", b"e", b"")
 ]
-
-
-def test_a_head_repeated_to_the_byte_is_not_parsed_again(monkeypatch):
-    reader, responses = ResponseReader(MAX_HEAD), []
-    monkeypatch.setattr(Told, "start", lambda _, response: responses.append(response))
-    for content in (b"ab", b"cd", b"ef", b"gh"):
-        told = read(reader, [OK + b"Content-Length: 2\r\n\r\n" + content], Read([]))
-        assert told.content == content
-        assert reader.reading.reusable
-    assert responses[1] is responses[2] is responses[3] is not responses[0]
-    read(reader, [OK + b"Content-Length: 3\r\n\r\nabc"], Read([]))
-    assert responses[4].fields == [(b"content-length", b"3")]
-
-
-@pytest.mark.parametrize(
-    "repeated",
-    [
-        OK + b"Content-Length: 2\r\n\r\na",
-        OK + b"Content-Length: 2\r\n\r\nabc",
-        OK + b"Content-Length: 2\r\n\r\nab\r\n",
-        OK + b"Content-Length: 2\r\n\r",
-        b"\r\n" + OK + b"Content-Length: 2\r\n\r\nab",
-        b"HTTP/1.1 100 C\r\n\r\n" + OK + b"Content-Length: 2\r\n\r\nab",
-    ],
-)
-def test_a_repeated_head_says_nothing_of_what_follows(repeated):
-    reader, fresh = ResponseReader(MAX_HEAD), ResponseReader(MAX_HEAD)
-    for _ in range(3):
-        read(reader, [OK + b"Content-Length: 2\r\n\r\nxy"], Read([]))
-    for piece in ([repeated], octet_by_octet(repeated)):
-        told = [Told(), Told()]
-        for each, one in zip((reader, fresh), told, strict=True):
-            each.expect(one, asking())
-            for octets in piece:
-                each.feed(octets)
-        assert told[0] == told[1]
-        assert reader.reading.stage is fresh.reading.stage
-        assert reader.reading.reusable is fresh.reading.reusable
-        if not reader.reading.reusable:
-            break
 
 
 def test_line_ends_behind_content_are_part_of_no_head():

@@ -72,13 +72,6 @@ async def test_what_came_before_a_failure_is_read_first():
             await anext(answer)
 
 
-async def test_a_failure_before_the_head_is_the_heads():
-    answer = awaited()
-    answer.fail(LookupError("a"))
-    with pytest.raises(LookupError):
-        await answer.head
-
-
 async def test_the_time_runs_only_while_somebody_reads():
     answer = awaited(read=0.01)
     answer.start(Response(200, []))
@@ -182,27 +175,6 @@ class Given:
 
     def detach(self):
         self.calls.append("detach")
-
-
-async def test_pushed_content_is_a_stream():
-    given = Given()
-    stream = StreamedContent(given)
-    assert given.calls == []
-    pieces = aiter(stream)
-    task = asyncio.ensure_future(anext(pieces))
-    await turns()
-    assert given.calls == ["attach"]
-    assert given.sink.write(b"a")
-    assert await task == b"a"
-    assert given.sink.write(b"x" * HIGH_WATER)
-    assert not given.sink.write(b"y")
-    assert await anext(pieces) == b"x" * HIGH_WATER + b"y"
-    assert given.calls == ["attach", "resume"]
-    given.sink.write(b"z")
-    given.sink.finish()
-    assert [piece async for piece in pieces] == [b"z"]
-    stream.close()
-    assert given.calls == ["attach", "resume"]
 
 
 @pytest.mark.parametrize("read", [True, False])

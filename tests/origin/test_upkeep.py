@@ -221,21 +221,6 @@ async def test_a_flapping_server_is_logged_once_in_ten_seconds(world, caplog):
     assert there.clock.timers == []
 
 
-async def test_checks_end_for_removed_servers_and_begin_for_new_ones(world):
-    there = world("a.example", rule=RULE)
-    there.addresses = {"a.example": ["192.0.2.1"]}
-    there.upkeep.begin()
-    await there.at(0)
-    checks = there.origins[0].server.world["checks"]
-    assert [address for address, _ in checks] == ["", "192.0.2.1"]
-    there.addresses = {"a.example": ["192.0.2.2"]}
-    await there.at(29, 30)
-    assert checks.pop()[0] == "192.0.2.2"
-    checks.clear()
-    await there.at(35, 40)
-    assert [address for address, _ in checks] == ["192.0.2.2"] * 2
-
-
 @pytest.mark.parametrize(("host", "sent"), [(b"", b"192.0.2.8"), (b"en.example", b"en.example")])
 async def test_the_host_of_a_check(world, host, sent):
     there = world("192.0.2.8", rule=RULE, host=host)
@@ -253,30 +238,6 @@ async def test_nothing_is_resolved_or_checked_after_the_end(world, clock):
     checks.clear()
     await there.at(5, 100)
     assert (checks, clock.timers) == ([], [])
-
-
-async def test_it_begins_anew(world):
-    """An application may end and begin again, in one process."""
-    there = world("a.example", rule=RULE)
-    there.addresses = {"a.example": ["192.0.2.1"]}
-    there.upkeep.begin()
-    await there.at(0)
-    kept = there.member("192.0.2.1")
-    there.upkeep.close()
-    there.upkeep.begun = False
-    await there.at(100)
-    there.addresses = {"a.example": ["192.0.2.1", "192.0.2.2"]}
-    there.upkeep.begin()
-    await there.at(100)
-    assert there.places == ["192.0.2.1", "192.0.2.2"]
-    assert there.member("192.0.2.1") is kept
-    checks = there.origins[0].server.world["checks"]
-    checks.clear()
-    there.addresses = {"a.example": ["192.0.2.3"]}
-    kept.server.unreached()
-    await there.at(101, 105)
-    assert there.places == ["192.0.2.3"]
-    assert {address for address, _ in checks} == {"192.0.2.3"}
 
 
 async def successor(world, there, *names, **settings):

@@ -52,23 +52,6 @@ def test_the_oldest_goes_first_and_visited_ones_are_spared_once(visited: bytes, 
     assert sieve.victim() is None
 
 
-def test_entries_behind_the_hand_wait_for_its_next_round() -> None:
-    sieve, entries = queue_of(b"abc")
-    entries[b"a"].visited = True
-    assert evicted(sieve, 1) == b"b"
-    sieve.add(Entry(b"d", 0))
-    assert evicted(sieve, 3) == b"cda"
-
-
-def test_the_hand_goes_to_the_next_newer_after_a_removal() -> None:
-    sieve, entries = queue_of(b"abc")
-    victim = sieve.victim()
-    assert victim is entries[b"a"]
-    sieve.remove(victim)
-    sieve.remove(entries[b"b"])
-    assert evicted(sieve, 2) == b"c"
-
-
 @given(st.integers(1, 8), st.lists(st.tuples(st.booleans(), st.integers(0, 7)), max_size=12))
 def test_walks_meet_all_that_stays_once(size: int, changes: list[tuple[bool, int]]) -> None:
     """One walk goes from the newest of its beginning to the oldest, one from the oldest to the newest."""

@@ -59,24 +59,8 @@ def test_what_the_store_has_itself_costs_nothing_until_it_goes() -> None:
     assert lender.loans.outside == 0
 
 
-def test_a_loan_that_was_given_back_is_not_recalled() -> None:
-    lender = Lender()
-    lender.loans.give_back(lender.lend("gone", b"g" * 90))
-    lender.lend("there", b"t" * 90)
-    assert (lender.recalled, lender.loans.outside) == ([], 90)
-
-
 def test_as_much_as_may_be_lent_is_not_too_much() -> None:
     lender = Lender()
     lender.lend("a", b"a" * 60)
     lender.lend("b", b"b" * 40)
     assert (lender.recalled, lender.loans.outside) == ([], 100)
-
-
-def test_what_is_said_twice_of_the_store_counts_once() -> None:
-    lender = Lender()
-    content = b"c" * 60
-    lender.lend("c", content, kept=True)
-    for kept, outside in ((True, 0), (False, 60), (False, 60), (True, 0), (True, 0)):
-        lender.loans.keep(content, kept=kept)
-        assert lender.loans.outside == outside

@@ -40,25 +40,6 @@ def raise_in_turn(path: Path, first: int) -> None:
     asyncio.run(go())
 
 
-async def test_a_number_that_one_raises_the_other_reads(pair: tuple[MappedSiblings, MappedSiblings]) -> None:
-    first, second = pair
-    assert [*first.cell] == [*second.cell] == [0]
-    await first.raise_to(1_790_000_000_000_000)
-    assert second.cell[0] == 1_790_000_000_000_000
-
-
-async def test_no_smaller_number_takes_the_place_of_a_greater(
-    pair: tuple[MappedSiblings, MappedSiblings], path: Path
-) -> None:
-    first, second = pair
-    await first.raise_to(7)
-    await second.raise_to(6)
-    assert first.cell[0] == 7
-    third = MappedSiblings(path)
-    assert third.cell[0] == 7
-    third.close()
-
-
 def test_processes_that_raise_at_the_same_time_keep_the_greatest(path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     both = [context.Process(target=raise_in_turn, args=(path, first)) for first in (1, 2)]

@@ -67,17 +67,6 @@ def test_a_purge_spares_the_lease_that_knows_of_it() -> None:
     assert (tiers.holds(lease), tiers.holds(other)) == (True, False)
 
 
-def test_what_was_reserved_can_be_given_back_in_part() -> None:
-    tiers = MemoryTier(MemoryStore(max_object_bytes=100))
-    lease = tiers.begin(KEY, NOW)
-    assert tiers.memory.reserve(lease, 100)
-    assert not tiers.memory.reserve(lease, 1)
-    assert tiers.memory.reserve(lease, -40)
-    assert tiers.memory.reserve(lease, 40)
-    tiers.memory.release(lease)
-    assert tiers.memory.stats.reserved == 0
-
-
 @pytest.mark.parametrize("joined", [True, False])
 @pytest.mark.parametrize("served", [True, False])
 async def test_what_other_nodes_store_is_judged_once_it_is_there(joined: bool, served: bool) -> None:
