@@ -282,9 +282,18 @@ def test_a_reload_takes_other_files_and_connections_stay(
         assert (status, "server.tls_cert" in told) == (422, True)
 
 
-def test_a_bad_pair_leaves_the_old_one_and_is_told(proxy: Fixture, connect: Fixture, folder: Path) -> None:
-    running = proxy()
-    (folder / "server.pem").write_text("no certificate")
+@pytest.mark.parametrize("content", ["no certificate", "", None, "a.pem"])
+def test_a_bad_pair_leaves_the_old_one_and_is_told(
+    proxy: Fixture, connect: Fixture, folder: Path, content: str | None
+) -> None:
+    """Another site's new pair is in use all the same."""
+    running, pair = proxy(), folder / "server.pem"
+    if content is None:
+        pair.unlink()
+    else:  # the last is another key's
+        pair.write_text((folder / content).read_text() if content.endswith("pem") else content)
+    for kind in ("key", "pem"):
+        shutil.copy(folder / f"other.{kind}", folder / f"a.{kind}")
     said = ""
     while "changed certificates are unusable" not in said:
         said = running.process.stderr.readline()
@@ -294,13 +303,14 @@ def test_a_bad_pair_leaves_the_old_one_and_is_told(proxy: Fixture, connect: Fixt
     with connect(running) as connection:
         assert subject(connection) == "plain.example"
         assert answer(connection, get(b"/"))[0].startswith(b"HTTP/1.1 200 ")
-    shutil.copy(folder / "other.pem", folder / "server.pem")
-    shutil.copy(folder / "other.key", folder / "server.key")
 
-    def renewed() -> bool:
-        with connect(running) as connection:
+    def renewed(name: str = "en.example") -> bool:
+        with connect(running, name, verifies=False) as connection:
             return subject(connection) == "en.example"
 
+    assert until(lambda: renewed("a.example"))
+    shutil.copy(folder / "other.pem", pair)
+    shutil.copy(folder / "other.key", folder / "server.key")
     assert until(renewed)
 
 

@@ -14,7 +14,7 @@ from hashlib import sha256
 from importlib.util import find_spec
 from math import inf
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.server.tls import Certificates
@@ -136,33 +136,62 @@ def contexts_of(configuration: Configuration, source: str) -> Contexts | None:
 
     Raises ConfigurationError with every file that cannot be. Files are relative to the file `source`.
     """
+    contexts, objections, _ = _read(configuration, source)
+    objections.conclude()
+    return contexts
+
+
+class _Read(NamedTuple):
+    """The certificates, what is wrong with those that cannot be, and their sites with the tables to blame.
+
+    The site "" is every other name.
+    """
+
+    contexts: Contexts | None
+    objections: Objections
+    unusable: dict[str, str]
+
+
+def _read(configuration: Configuration, source: str, held: Contexts | None = None) -> _Read:
+    """Read the certificates of the listener; those of `held` stand for files that cannot be."""
     server, objections, reader = configuration.server, Objections(), _Reader(configuration, source)
-    of_sites = dict[str, ssl.SSLContext]()
+    of_sites, unusable = dict[str, ssl.SSLContext](), dict[str, str]()
     default: ssl.SSLContext | None = None
     with objections:
         if server.tls_cert or server.tls_key:
+            unusable[""] = "server"
             default = reader.context("server", server, "server", server.tls_client_ca)
+            del unusable[""]
         elif server.tls_client_ca:
             raise reader.without_tls("server", server.tls_client_ca)
     for number, site in enumerate(configuration.sites):
         with objections:
-            place, ca = f"sites[{number}]", client_ca_of(configuration, site)
+            name, place, ca = site.hosts[0], f"sites[{number}]", client_ca_of(configuration, site)
             asking = "server" if site.tls_client_ca is None else place
             if site.tls_cert or site.tls_key:
-                of_sites[site.hosts[0]] = reader.context(place, site, asking, ca)
+                unusable[name] = place
+                of_sites[name] = reader.context(place, site, asking, ca)
+                del unusable[name]
                 if not server.tls_cert:
                     allowed = "none without server.tls_cert, the certificate for all other names"
                     raise ConfigurationError(source, f"{place}.tls_cert", site.tls_cert, allowed)
             elif ca != server.tls_client_ca:
                 if not server.tls_cert:
                     raise reader.without_tls(place, ca)
-                of_sites[site.hosts[0]] = reader.context("server", server, place, ca)
+                unusable[name] = "server"
+                of_sites[name] = reader.context("server", server, place, ca)
+                del unusable[name]
     with objections:
         _check_http2(server, source)
-    objections.conclude()
+    if held is not None:
+        default = default or held.default
+        of_sites |= {name: held.of_sites[name] for name in unusable.keys() - {""}}
+        reader.authorities.update(held.authorities)
+        reader.expires.update(held.expires)
     if default is None:
-        return None
-    return Contexts(default, reader.authorities, of_sites, reader.files, reader.contents, reader.expires)
+        return _Read(None, objections, unusable)
+    contexts = Contexts(default, reader.authorities, of_sites, reader.files, reader.contents, reader.expires)
+    return _Read(contexts, objections, unusable)
 
 
 @dataclass(frozen=True)
@@ -312,25 +341,21 @@ class CertificateFiles:
         self.contents = contexts.contents
 
     def look(self) -> None:
-        """Read the files if they have changed and stand still; if they cannot be, say so and keep the old.
+        """Read the files if they have changed and stand still.
 
-        A site whose new certificate has expired keeps its old one, as long as that is valid.
+        A site whose new certificate cannot be, or has expired, keeps its old one, and that is said.
         """
         stamps = {file: _stamp_of(file) for file in self._read}
         if stamps == self._read or stamps != self._seen:
             self._seen = stamps
             return
         self._read = stamps
-        try:
-            contexts = contexts_of(self._configuration, self._source)
-        except ConfigurationError as error:
-            logger.warning("changed certificates are unusable, the old ones stay in use: %s", error)
-            return
+        contexts, objections, unusable = _read(self._configuration, self._source, self._contexts)
         assert contexts is not None  # by the same configuration
         expired = self._expired(self._configuration, contexts)
-        for each in self._objections(self._configuration, expired):
+        for each in [*objections.errors, *self._objections(self._configuration, expired)]:
             logger.warning("changed certificates are unusable, the old ones stay in use: %s", each)
-        contexts = self._keeping(expired, contexts)
+        contexts = self._keeping({**expired, **unusable}, contexts)
         keys = [key for key, content in contexts.contents.items() if self.contents.get(key) != content]
         self._use(contexts)
         if keys:  # else the files were touched, no more
@@ -386,8 +411,7 @@ class CertificateFiles:
         contents = {
             key: self.contents.get(key, contexts.contents[key]) for key in settings & {*contexts.contents}
         }
-        authorities = {**held.authorities, **contexts.authorities}
-        expires = {**held.expires, **contexts.expires}
+        authorities, expires = contexts.authorities, contexts.expires
         used = {default, *of_sites.values()}
         return Contexts(
             default,
