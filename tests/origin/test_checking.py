@@ -70,6 +70,18 @@ def test_checks_are_spread_in_time(begin, checked, clock):
     assert checked.times == [0, 1.25, 6.25, 11.25]
 
 
+def test_late_responses_fail_and_are_given_up(begin, checked, clock, told, reasons):
+    checked.status = None
+    begin()
+    clock.pass_to(1.9)
+    assert (told, checked.cancelled) == ([], 0)
+    clock.pass_to(4)
+    assert (told, checked.cancelled) == ([False], 1)
+    clock.pass_to(7)
+    assert (told, checked.times) == ([False] * 2, [0, 5])
+    assert reasons == ["timeout"] * 2
+
+
 def test_content_without_end_is_given_up_and_the_head_counts(begin, checked, clock, told):
     checked.status = None
     begin()
@@ -81,6 +93,14 @@ def test_content_without_end_is_given_up_and_the_head_counts(begin, checked, clo
     assert (told, checked.cancelled) == ([True], 1)
     clock.pass_to(6)
     assert checked.times == [0, 5]
+
+
+def test_content_that_never_ends_is_given_up_in_time(begin, checked, clock, told):
+    checked.status = None
+    begin()
+    checked.answer.start(Response(503, []))
+    clock.pass_to(6)
+    assert (told, checked.cancelled, checked.times) == ([False], 1, [0, 5])
 
 
 def test_a_check_is_cancelled_at_the_end_and_none_follows(begin, checked, clock, told):

@@ -13,6 +13,17 @@ from univocal.origin.failures import ClosedError, ReadTimeoutError
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
 
 
+def test_a_response_of_one_segment(connection, wire, keeper, clock, answer, send):
+    request = send()
+    assert wire.sent == b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
+    assert (connection.phase, request.connection) == (Phase.BUSY, connection)
+    connection.data_received(OK + b"hello")
+    assert answer.calls == [("start", 200, [(b"content-length", b"5")]), ("write", b"hello"), ("finish",)]
+    assert (connection.phase, request.connection) == (Phase.IDLE, None)
+    assert keeper.calls == ["answered", "put back"]
+    assert clock.armed == 2  # for the response, and nearer for being idle
+
+
 @pytest.mark.parametrize(
     ("told", "seconds"),
     [
@@ -36,6 +47,14 @@ def test_the_time_that_an_origin_server_grants_is_believed(connection, clock, se
             assert connection.closed
         else:
             assert (connection.phase, connection.timer.when - clock.time()) == (Phase.IDLE, seconds)
+
+
+def test_a_request_costs_no_timer_of_its_own(connection, clock, send, answer):
+    for _ in range(100):
+        send()
+        connection.data_received(OK + b"hello")
+    assert clock.armed == 2
+    assert answer.names == ["start", "write", "finish"] * 100
 
 
 def test_what_the_answer_does_not_take_pauses_reading(connection, wire, answer, send):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from univocal.origin.pool import FirstAnswers
+from univocal.origin.pool import LONGEST, SHORTEST, FirstAnswers
 
 
 def known(seconds):
@@ -19,6 +19,17 @@ def test_nobody_is_held_up_before_any_answer_is_known():
     answers = FirstAnswers()
     answers.sent("a", 0)
     assert (answers.due, answers.held_up(1e9)) == (math.inf, 0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "patience"), [(0, SHORTEST), (0.004, SHORTEST), (0.05, 0.1), (0.5, LONGEST), (60, LONGEST)]
+)
+def test_patience_is_twice_the_usual_time_within_bounds(seconds, patience):
+    answers = known(seconds)
+    assert answers.patience == patience
+    answers.sent("a", 100)
+    assert answers.due == 100 + patience
+    assert answers.held_up(100 + patience) == 1
 
 
 def test_those_that_wait_too_long_are_counted():

@@ -440,6 +440,35 @@ async def test_requests_in_turn_share_a_connection(clock):
     assert server.opened == 1
 
 
+async def test_an_answer_that_takes_long_costs_a_connection_or_two(clock):
+    server = Few(clock, 1000, 0.05)
+    await server.answers(1)
+    server.seconds = 30
+    for _ in range(2):
+        server.pool.send(asked())  # the second over a new connection
+    await turns()
+    server.seconds = 0.05
+    for _ in range(100):
+        await server.answers(4)
+    assert server.opened <= 2 + 4 + 2
+
+
+async def test_queued_connections_go_before_waiting_requests(clock):
+    pool, opening = make(2, loop=clock)
+    first = await opened(pool, opening)
+    clock.now = 1
+    pool.answered(first)
+    second = await opened(pool, opening)
+    [task] = waiting(pool, 1)
+    await turns()
+    clock.now = 9
+    pool.put_back(first)
+    await turns()
+    assert (first.closed, second.closed) == (True, False)
+    opening.asked[-1].set_result(third := connected(pool))
+    assert await task is third
+
+
 async def test_no_more_are_idle_than_may_be():
     pool, opening = make(5, max_idle=2)
     connections = [await opened(pool, opening) for _ in range(3)]

@@ -57,6 +57,18 @@ async def test_every_thirty_seconds(watch, names, clock, found):
     assert found == [("192.0.2.1",)]
 
 
+async def test_a_silent_resolver_is_not_asked_again_until_it_answers(watch, names, clock, found):
+    names.holds = asyncio.Event()
+    watch.begin()
+    await at(clock, 0, 30, 60, 70)
+    assert (names.times, found) == ([0], [])
+    names.holds.set()
+    await turns()
+    assert found == [("192.0.2.1",)]
+    await at(clock, 90)
+    assert names.times == [0, 90]
+
+
 async def test_unreached_names_are_resolved_soon_but_once_a_second(watch, names, clock):
     watch.begin()
     await at(clock, 0, 10)
@@ -78,6 +90,13 @@ async def test_a_name_is_resolved_no_more_at_the_end(watch, names, clock, found)
     watch.hurry()
     await at(clock, 100)
     assert (names.times, found, clock.timers) == ([0], [], [])
+
+
+async def test_so_many_addresses_at_most(watch, names, found):
+    names.addresses = [f"192.0.2.{last}" for last in range(100)]
+    watch.begin()
+    await turns()
+    assert [len(addresses) for addresses in found] == [64]
 
 
 @pytest.mark.parametrize(

@@ -360,6 +360,18 @@ LENGTHS = [
 ]
 
 
+def test_a_head_repeated_to_the_byte_is_not_parsed_again(monkeypatch):
+    reader, responses = ResponseReader(MAX_HEAD), []
+    monkeypatch.setattr(Told, "start", lambda _, response: responses.append(response))
+    for content in (b"ab", b"cd", b"ef", b"gh"):
+        told = read(reader, [OK + b"Content-Length: 2\r\n\r\n" + content], Read([]))
+        assert told.content == content
+        assert reader.reading.reusable
+    assert responses[1] is responses[2] is responses[3] is not responses[0]
+    read(reader, [OK + b"Content-Length: 3\r\n\r\nabc"], Read([]))
+    assert responses[4].fields == [(b"content-length", b"3")]
+
+
 def test_line_ends_behind_content_are_part_of_no_head():
     reader = ResponseReader(MAX_HEAD)
     for _ in range(3):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from univocal.origin.balance import RetryBudget
 
 
@@ -10,6 +12,17 @@ def granted(budget: RetryBudget, now: float) -> int:
     while budget.spend(now):
         number += 1
     return number
+
+
+@pytest.mark.parametrize(
+    ("share", "requests", "retries"),
+    [(0.2, 0, 3), (0.2, 15, 3), (0.2, 19, 3), (0.2, 20, 4), (0.2, 1000, 200), (0, 1000, 3), (1, 50, 50)],
+)
+def test_a_share_of_the_requests_and_always_three(share, requests, retries):
+    budget = RetryBudget(share)
+    for _ in range(requests):
+        budget.earn(1000)
+    assert granted(budget, 1000) == retries
 
 
 def test_ten_seconds_count():

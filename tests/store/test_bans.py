@@ -51,6 +51,51 @@ def held(store: MemoryStore, *paths: str) -> list[str]:
     return [path for path in paths if store.lookup(key_of(path))]
 
 
+def test_a_sweep_tests_everything_and_forgets_the_bans() -> None:
+    store = MemoryStore()
+    keep(store, *(f"/{number}" for number in range(10)))
+    store.purge(pattern(b"/7"), NOW)
+    store.sweep(1)
+    assert store.stats.bans == 1
+    store.sweep()
+    assert (store.stats.bans, store.stats.entries) == (0, 9)
+
+
+def test_a_sweep_can_be_done_in_the_smallest_slices() -> None:
+    store = MemoryStore()
+    keep(store, *(f"/{number}" for number in range(10)))
+    for number in range(20):
+        store.purge(pattern(b"example/%d" % number), NOW)
+    slices = 0
+    while store.stats.bans:
+        store.sweep(1)
+        slices += 1
+    assert store.stats.entries == 0
+    assert slices < 1_000
+
+
+def test_a_ban_set_during_a_sweep_outlives_it() -> None:
+    store = MemoryStore()
+    keep(store, *(f"/{number}" for number in range(10)))
+    store.purge(pattern(b"/7"), NOW)
+    for _ in range(4):
+        store.sweep(1)
+    store.purge(pattern(b"/0"), NOW)
+    while store.stats.bans:
+        store.sweep(1)
+    assert held(store, "/0", "/7", "/1") == ["/1"]
+    assert store.stats.entries == 8
+
+
+def test_live_bans_are_bounded_and_none_is_lost() -> None:
+    store = MemoryStore()
+    keep(store, "/0", "/keep")
+    for number in range(MOST_BANS + 10):
+        store.purge(pattern(b"example/%d" % number), NOW)
+        assert store.stats.bans <= MOST_BANS
+    assert held(store, "/0", "/keep") == ["/keep"]
+
+
 def test_repeated_bans_during_a_sweep_stay_bounded() -> None:
     store = MemoryStore()
     keep(store, *(f"/{number}" for number in range(40)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import threading
 
 import pytest
 
@@ -12,6 +13,7 @@ from univocal.cache.rules import DEFAULTS
 from univocal.cache.stored import Stored
 from univocal.cache.storing import complete, may_store
 from univocal.http.messages import Request, Response
+from univocal.store import compression
 from univocal.store.compression import Compression, missing_library
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys
@@ -88,6 +90,25 @@ def test_content_that_does_not_shrink_is_sent_as_it_is() -> None:
     before = memory.stats.bytes
     assert compression.choose(response, (b"gzip",)) is response
     assert memory.stats.bytes == before
+
+
+async def test_large_content_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, threads = MemoryStore(), set[int]()
+    compress = compression._COMPRESS[b"br"]
+
+    def compress_here(content: bytes) -> bytes:
+        threads.add(threading.get_ident())
+        return compress(content)
+
+    monkeypatch.setitem(compression._COMPRESS, b"br", compress_here)
+    forms, response = Compression(memory), stored(memory, content=TEXT * 800)
+    assert forms.choose(response, (b"br",)) is response
+    async with asyncio.timeout(60):
+        while not forms_of(response).coded:  # noqa: ASYNC110  (a thread does it)
+            await asyncio.sleep(0.001)
+    assert threads
+    assert threading.get_ident() not in threads
+    assert forms.choose(response, (b"br",)) is not response
 
 
 async def test_what_was_purged_meanwhile_is_not_counted() -> None:

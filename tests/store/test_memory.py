@@ -76,6 +76,16 @@ def of_tongues(store: MemoryStore, count: int, first: int = 0) -> list[Stored]:
     return made
 
 
+@pytest.mark.parametrize("made_up", [64, 200])
+def test_invented_values_never_evict_a_used_variant(made_up: int) -> None:
+    store = MemoryStore(max_variants=64)
+    one, other = of_tongues(store, 2)
+    one.used = NOW + 1
+    of_tongues(store, made_up, first=2)
+    held = store.lookup(key())
+    assert (one in held, other in held, len(held)) == (True, False, 64)
+
+
 def test_a_variant_that_was_used_and_validated_was_used() -> None:
     store = MemoryStore(max_variants=64)
     of_tongues(store, 1)[0].used = NOW + 1
@@ -227,6 +237,39 @@ def test_content_under_way_is_bounded() -> None:
     assert store.stats.reserved == 0
 
 
+def test_what_is_too_large_is_not_stored() -> None:
+    store = MemoryStore(max_bytes=1 << 20, max_object_bytes=5_000)
+    assert not put(store, stored(key(), body=bytes(5_000)))
+    assert put(store, stored(key(), body=bytes(3_000)))
+
+
+def test_the_store_never_exceeds_its_budget_and_spares_used_ones() -> None:
+    one = stored(key("/0"), body=bytes(1000))
+    store = MemoryStore(max_bytes=one.cost * 10 + 500)
+    assert put(store, one)
+    for number in range(1, 50):
+        store.lookup(key("/0"))
+        assert put(store, stored(key(f"/{number}"), body=bytes(1000)))
+        assert store.stats.bytes <= store.max_bytes
+    assert store.lookup(key("/0"))
+    assert store.lookup(key("/49"))
+    assert not store.lookup(key("/20"))
+    assert store.stats.evictions == 50 - store.stats.entries
+    assert store.stats.entries == 10
+
+
+def test_a_scan_does_not_flush_what_is_in_use() -> None:
+    hot = [key(f"/hot{number}") for number in range(5)]
+    store = MemoryStore(max_bytes=stored(key("/hot0")).cost * 20)
+    for name in hot:
+        assert put(store, stored(name))
+        store.lookup(name)
+    for number in range(1000):
+        put(store, stored(key(f"/scan{number}")))
+        if not number % 10:
+            assert all(store.lookup(name) for name in hot)
+
+
 def full_of_hot(*, max_object_bytes: int = 16 << 20, is_part: bool = True) -> MemoryStore:
     """A store with 20 responses of one cost, each of which is in use."""
     hot = [stored(key(f"/hot{number:02}")) for number in range(20)]
@@ -348,6 +391,21 @@ def test_the_newest_of_a_group_stands_for_all() -> None:
     assert store.purge(Keys(frozenset((key("/a?utm=x"),))), NOW) == 1
 
 
+def test_what_small_objects_took_counts_on_when_large_ones_follow() -> None:
+    """Their memory stays with the process: both together are bounded, too (benchmarks/memory.py)."""
+    store = MemoryStore(max_bytes=200_000)
+    for number in range(400):
+        put(store, stored(key(f"/small/{number}"), body=b""))
+    small = store.stats.bytes
+    assert small > 190_000
+    for number in range(100):
+        put(store, stored(key(f"/large/{number}"), body=bytes(10_000)))
+        assert store.stats.bytes <= 200_000
+    large = store.stats.responses * 10_000
+    assert large > 0
+    assert large + small <= 1.5 * 200_000
+
+
 # Purges of many
 
 
@@ -373,6 +431,26 @@ WIDE: list[tuple[Selector, int, int]] = [
 
 
 @pytest.mark.parametrize(("selector", "meant", "left"), WIDE)
+def test_a_purge_of_many_goes_in_slices(selector: Selector, meant: int, left: int) -> None:
+    store = with_many()
+    slices = []
+    for count in store.purging(selector, NOW + 5):
+        slices.append(count)
+        assert store.stats.responses >= left
+    assert (sum(slices), store.stats.responses) == (meant, left)
+    assert len(slices) >= 4
+    assert max(slices) <= 500
+    fresh = [
+        one
+        for number in range(MANY)
+        for one in store.lookup(key(f"/p/{number}"))
+        if one.fresh_until > NOW + 5
+    ]
+    assert bool(fresh) is (meant == 0)
+    assert store.purge(selector, NOW + 6) == (meant if selector.soft else 0)
+
+
+@pytest.mark.parametrize(("selector", "meant", "left"), WIDE)
 def test_a_large_purge_is_counted_in_slices(selector: Selector, meant: int, left: int) -> None:
     store = with_many()
     slices = list(store.counting(selector))
@@ -392,6 +470,30 @@ def test_a_purge_of_few_goes_in_one(selector: Selector) -> None:
     assert list(store.counting(selector)) == [0]
 
 
+def test_fetches_before_a_large_purge_are_not_stored() -> None:
+    store = with_many()
+    before = store.begin(key("/p/before"), NOW)
+    slices = store.purging(Everything(), NOW)
+    next(slices)
+    during = store.begin(key("/p/during"), NOW)
+    assert not store.commit(before, stored(key("/p/before")))
+    assert store.commit(during, stored(key("/p/during")))
+    assert sum(slices) > 0
+    assert [bool(store.lookup(key(path))) for path in ("/p/before", "/p/during")] == [False, True]
+    assert store.stats.responses == 1
+
+
+def test_a_large_purge_survives_concurrent_removals() -> None:
+    store = with_many()
+    first, second = store.purging(Everything(), NOW), store.purging(Everything(), NOW)
+    counts = [next(first), next(second)]
+    names = [key(f"/{'pq'[number % 2]}/{number}") for number in range(0, MANY, 3)]
+    counts += [store.purge(Keys(frozenset((name,))), NOW) for name in names]
+    counts += [*second, *first]
+    assert (sum(counts), store.stats.responses) == (MANY, 0)
+    assert put(store, stored(key("/p/1")))
+
+
 def test_a_purge_that_is_given_up_leaves_a_whole_store() -> None:
     store = with_many()
     slices = store.purging(Everything(), NOW)
@@ -399,6 +501,18 @@ def test_a_purge_that_is_given_up_leaves_a_whole_store() -> None:
     slices.close()
     assert store.stats.responses == MANY - gone
     assert store.purge(Everything(), NOW) == MANY - gone
+
+
+def test_an_emptied_store_is_empty_from_the_first_slice() -> None:
+    store = with_many()
+    slices = store.emptying(NOW)
+    counts = [next(slices)]
+    assert max(counts) <= 500
+    assert not any(store.lookup(key(f"/{kind}/{number}")) for kind in "pq" for number in range(10))
+    assert put(store, stored(key("/p/0")))  # of a name that was there
+    counts += slices
+    assert (len(counts) > 1, store.stats.responses) == (True, 1)
+    assert store.lookup(key("/p/0"))
 
 
 async def test_bounds_that_become_smaller_let_go_in_slices() -> None:

@@ -27,6 +27,7 @@ from support import stored_response
 from univocal.cache.stored import Stored
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Request
+from univocal.store.leases import Numbered
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Selector, Tags
 from univocal.store.roles import BOUND, Judge, StoreUnavailableError
@@ -272,3 +273,32 @@ async def test_a_purge_owed_while_another_is_published_is_published_after(count:
     assert purges.published[0] == names[0]
     assert names[-1] in purges.published[1:]
     assert count == 1 or Everything() in purges.published[1:]
+
+
+async def test_a_response_read_during_a_loss_outlives_no_purge() -> None:
+    """A sibling purges it meanwhile: what this node read is not numbered by a purge that it cannot read."""
+    server = ModelServer(are_siblings=True)
+    purges = [ModelPurges(server, lambda: START) for _ in range(2)]
+    entries = [ModelEntries(server, each) for each in purges]
+    tiers = [tier_over(*each, lambda: START) for each in zip(entries, purges, strict=True)]
+    for tier in tiers:
+        await tier.start(0.01)
+    await store(tiers[0], tagged())
+    read = entries[1].lookup
+
+    async def read_while_lost(key: bytes, now: float, request: Request | None = None) -> Sequence[Numbered]:
+        numbered = await read(key, now, request)
+        tiers[1].lost("cut off")
+        purges[1].is_cut = True
+        await tiers[0].purge(Tags(frozenset((b"t",))), START)
+        return numbered
+
+    entries[1].lookup = read_while_lost  # type: ignore[method-assign]
+    lease, done = tiers[1].begin(KEYS[0], START), asyncio.get_running_loop().create_future()
+    tiers[1].fill(lease, Request(b"GET", b"/", []), lambda *_: False, done.set_result, joined=False)
+    assert not await done
+    purges[1].is_cut = False
+    purges[1].deliver()
+    tiers[1].returned()
+    await asyncio.wait_for(tiers[1]._there.wait(), 1)
+    assert tiers[1].held(lease) == []

@@ -14,6 +14,9 @@ from univocal.cache.stored import Stored
 from univocal.store.journal import Purge
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Selector, Tags
+from univocal.store.roles import (
+    BOUND,
+)
 from univocal.store.shared import SharedTier
 
 KEY = KEYS[0]
@@ -74,6 +77,14 @@ async def test_what_is_purged_before_it_is_written_is_not_written(node: One) -> 
     node.another_purges()
     await node.end(lease)
     assert (node.found(), node.in_store) == ([], [])
+
+
+@pytest.mark.parametrize(("silence", "found"), [(BOUND - 0.01, [b"body"]), (BOUND, [])])
+async def test_memory_is_trusted_for_a_bounded_silence(node: One, silence: float, found: list[bytes]) -> None:
+    assert await node.put()
+    node.purges.deliver()
+    node.now += silence
+    assert node.found() == found
 
 
 async def test_a_loss_empties_memory(node: One) -> None:
