@@ -23,6 +23,7 @@ from univocal.http.authority import parse_authority
 from univocal.http.messages import values
 from univocal.judge.orders import may_purge, ordered
 from univocal.judge.trust import Peer
+from univocal.store.shared import SharedTier
 from univocal_app.observe.admin_page import Permitted, judged_fields, page_routes
 from univocal_app.observe.admin_problems import FRESH, HANDLERS, bad_request
 from univocal_app.observe.admin_purge import content_of
@@ -39,7 +40,8 @@ def mounted(cache: CacheMiddleware, allow: Callable[[Any], Any] | None = None) -
     A client that may see it may purge. `allow` gets the scope of each request, and gives or awaits True.
     Without it the rights are those of PURGE.
     """
-    figures, spellings = Figures(cache.store), Spellings()
+    shared = cache.tiers if isinstance(cache.tiers, SharedTier) else None
+    figures, spellings = Figures(cache.store, shared), Spellings()
     views = Views(Stats(figures, cache.engine.clock), Top(spellings), spellings, list)
     cache.engine.audience.counters += [figures, *views.listeners]
     endpoints: list[tuple[str, str, View]] = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -9,13 +11,16 @@ import pytest
 from fastapi import FastAPI
 
 from univocal import CacheMiddleware, ConfigurationError, Rules, cached, tag
+from univocal.store.shared import SharedTier
 
 HTML = {"accept": "text/html"}
 
 
 def shop(**page: Any) -> CacheMiddleware:
     app = FastAPI()
-    settings = {name: page.pop(name) for name in ("sites", "purge_token", "trusted_proxies") if name in page}
+    settings = {
+        name: page.pop(name) for name in ("sites", "purge_token", "trusted_proxies", "store") if name in page
+    }
     cache = CacheMiddleware(app, rules=Rules(ttl=60), **settings)
 
     @app.get("/items/{name}")
@@ -71,6 +76,21 @@ async def test_a_mounted_cache_shows_its_figures_and_purges() -> None:
     assert cache.entries(url) == []
     for path in ("origins", "failures", "purge-misses", "config"):
         assert (await ask(cache, f"/-/cache/-/{path}")).status_code == 200
+
+
+async def test_a_mounted_page_shows_what_a_store_behind_memory_holds(tmp_path: Path) -> None:
+    cache = shop(store=f"file://{tmp_path / 'store'}")
+    await ask(cache, "/items/a")
+    stored = dict[str, Any]()
+    for _ in range(200):
+        stored = (await ask(cache, "/-/cache/-/stats")).json()["totals"]["stored"]
+        if stored["responses"]:
+            break
+        await asyncio.sleep(0.02)
+    assert stored["shared"]["responses"] == stored["memory"]["responses"] == 1
+    assert stored["max_bytes"] != stored["memory"]["max_bytes"]
+    assert isinstance(cache.tiers, SharedTier)
+    await cache.tiers.aclose()
 
 
 @pytest.mark.parametrize(
