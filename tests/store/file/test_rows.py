@@ -83,7 +83,7 @@ def test_a_known_row_gives_its_content_or_none(
                 if evicts:
                     table.evict(20)
                 with suppress(OSError):
-                    table.put(Put.of(1, response(path, os.urandom(times * size)), time.time()))
+                    table.put([Put.of(1, response(path, os.urandom(times * size)), time.time())])
                 look()
             if end == "ends":
                 table.commit()

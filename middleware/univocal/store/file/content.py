@@ -28,6 +28,9 @@ _EXTENT: Final = struct.Struct("<QQ")  # the first unit, and how many there are
 _REGION: Final = 1 << 10
 # Extents of one content.
 _MOST: Final = 16
+# Pieces that are written by one call, each with the rest of its last unit: a system takes 1,024 at least.
+_TOGETHER: Final = 256
+_PADDING: Final = memoryview(bytes(UNIT))
 # Has a read fail that would wait for the disk. Not every system has it, nor every file system.
 _AT_ONCE: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
 
@@ -131,26 +134,35 @@ class Content:
                 self._announce(set())
             self.truncate()
 
-    def write(self, content: bytes) -> bytes | None:
-        """Write a content and return its place; None where there is none."""
-        extents = self._take(-(-len(content) // UNIT))
-        if extents is None:
-            return None
-        if self._announce is not None:
-            self._announce({region for extent in extents for region in _regions(*extent)})
-        at = 0
-        for first, units in extents:
-            piece = memoryview(content)[at : at + units * UNIT]
-            at += len(piece)
-            try:
-                done = os.pwrite(self._file, piece, first * UNIT)
-            except OSError:
-                self._freed += extents
-                raise
-            if done != len(piece):
-                self._freed += extents
-                raise OSError(errno.ENOSPC, "a content was not written as a whole")
-        return b"".join(_EXTENT.pack(*each) for each in extents)
+    def take(self, length: int) -> bytes | None:
+        """A place for a content of so many bytes; None where there is none."""
+        extents = self._take(-(-length // UNIT))
+        return None if extents is None else b"".join([_EXTENT.pack(*each) for each in extents])
+
+    def write(self, contents: Iterable[tuple[bytes, bytes]]) -> None:
+        """Write contents, each to the place that it has taken: those of neighbours together."""
+        pieces, regions = list[tuple[int, memoryview]](), set[int]()
+        for place, content in contents:
+            at = 0
+            for first, units in _extents(place):
+                pieces.append((first * UNIT, memoryview(content)[at : at + units * UNIT]))
+                at += units * UNIT
+                regions.update(_regions(first, units))
+        if regions and self._announce is not None:
+            self._announce(regions)
+        begin, end, run = 0, 0, list[memoryview]()
+        for at, piece in pieces:
+            if at != end or len(run) >= _TOGETHER:
+                self._write(begin, run)
+                begin, end, run = at, at, []
+            padding = -len(piece) % UNIT
+            run += [piece, _PADDING[:padding]] if padding else [piece]
+            end += len(piece) + padding
+        self._write(begin, run)
+
+    def _write(self, at: int, run: list[memoryview]) -> None:
+        if run and os.pwritev(self._file, run, at) != sum(map(len, run)):
+            raise OSError(errno.ENOSPC, "contents were not written as a whole")
 
     def _take(self, units: int) -> list[_Extent] | None:
         first, left = self._begun

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import resource
 import sqlite3
@@ -13,13 +14,23 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from univocal.cache.stored import Stored
 from univocal.http.messages import Request
 from univocal.store.file.directory import Directory
 from univocal.store.file.recent import Described, Recent
-from univocal.store.file.rows import LOGGED, PATIENCE, EntryTable, Lift, Put, damage_of
+from univocal.store.file.rows import (
+    LOGGED,
+    PATIENCE,
+    EntryTable,
+    Lift,
+    Put,
+    Written,
+    damage_of,
+    is_beside,
+    row_size,
+)
 from univocal.store.leases import FetchLease, Numbered
 from univocal.store.purge_codec import decode_purge
 from univocal.store.purge_selectors import Keys, Selector, Variants
@@ -60,8 +71,9 @@ _SLOW_FOR: Final = 1.0
 _JUST_NOW: Final = 0.001
 _NONE_MISSED: Final = (b"", 0.0)
 _THREAD: Final[int] = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
-# Seconds between two looks whether the database is in its place.
+# Seconds between two looks whether the database is in its place, and whether the contents are univocal's.
 _LOOK: Final = 0.25
+_GLIMPSE: Final = 0.001
 # Seconds after which a row that is read is touched again.
 _TOUCHED: Final = 60
 # Purges that are carried out before what was written is brought to the disk, and seconds for which they wait.
@@ -72,9 +84,22 @@ _PACE: Final = 0.1
 _IDLE: Final = 5.0
 
 
+class _Fetched(NamedTuple):
+    """A response to be stored, with a number up to which no purge means it, and its lease's names."""
+
+    number: int
+    stored: Stored
+    now: float
+    key: bytes
+    token: bytes
+
+
 @dataclass(slots=True, eq=False)
 class _Work:
-    """Something to be done in a transaction, and who waits for it."""
+    """Something to be done in a transaction, and who waits for it.
+
+    It is to `run`, or a response that was `fetched`: those of a batch are written together.
+    """
 
     run: Callable[[EntryTable], Any]
     size: int
@@ -83,6 +108,7 @@ class _Work:
     settles: int = 0  # the number of a purge that this carries out
     growth: int = 0  # bytes by which the database may grow
     is_again: bool = False  # there was no room for it in the batch before
+    fetched: _Fetched | None = None
 
     def tell(self, error: Exception | None) -> None:
         """Tell who waits; in the event loop."""
@@ -109,7 +135,7 @@ class FileEntries(Entries):
         self._recent: Final = Recent()
         self._missed = _NONE_MISSED  # the last key that a glance found nothing of, and when
         self._first = -1  # the journal's, by which they were read
-        self._slow_until = self._looked = 0.0
+        self._slow_until = self._looked = self._glimpsed = 0.0
         self._blocks = 0  # that a disk has been asked for
         self._log: Final = min(max(disk_bytes // _LOG_PART, _LEAST_LOG), _MOST_LOG)
         self._waiting: Final[deque[_Work]] = deque()
@@ -206,6 +232,9 @@ class FileEntries(Entries):
             if rows.loss():
                 return None
             self._looked = begun
+        if begun - self._glimpsed > _GLIMPSE:
+            rows.look()
+            self._glimpsed = begun
         return rows
 
     def _whole(self, rows: EntryTable, described: list[Described], now: float) -> list[Numbered]:
@@ -314,45 +343,48 @@ class FileEntries(Entries):
     # Writing
 
     async def commit(self, lease: FetchLease, number: int, stored: Stored, now: float) -> bool:
-        begun, result = time.perf_counter(), "ok"
-        put = Put.of(number, stored, now)
+        begun, result, written = time.perf_counter(), "ok", Written(False, None)
+        row = row_size(stored)
+        size = row + (len(stored.body) if is_beside(stored) else 0)
         try:
-            too_much = 0 < self._size > _MOST_WAITING - put.size  # a large one may wait alone
+            too_much = 0 < self._size > _MOST_WAITING - size  # a large one may wait alone
             if too_much or len(self._waiting) > _MOST_PUTS:
                 result = "full"
                 self._overflow.dropped()
                 return False
-            if put.size > self.disk_bytes // 2:
+            if size > self.disk_bytes // 2:
                 result = "full"
                 return False
-            replaced: bool = await self._write(
-                lambda rows: self._put(rows, put, lease, stored), put.size, 2 * put.row_size + _AROUND
-            )
-            return replaced
+            fetched = _Fetched(number, stored, now, lease.key, lease.token)
+            written = await self._write(_nothing, size, 2 * row + _AROUND, fetched) or written
+            return written.replaced
         except StoreUnavailableError:
             result = "full" if self._refusals.lasts else "error"
             raise
         finally:
-            self._recent.forget(stored.key)
+            if written.known is None:
+                self._recent.forget(stored.key)
+            else:
+                self._recent.put(stored.key, [written.known], begun)
             self._missed = _NONE_MISSED
             self._report("commit", result, time.perf_counter() - begun)
             self._give(lease)
 
-    def _put(self, rows: EntryTable, put: Put, lease: FetchLease, stored: Stored) -> bool:
-        """Write a response, unless a purge means it that was put in force since its number was noted.
+    def _put_of(self, fetched: _Fetched) -> Put | None:
+        """The row of a response, unless a purge means it that was put in force since its number was noted.
 
         Such a purge is carried out by this thread or another process's, after this transaction or before.
         """
-        number, keys = put.number, {lease.key, stored.key}
+        number, stored = fetched.number, fetched.stored
         try:
-            for number, payload in self.directory.ring.follow(put.number):
+            for number, payload in self.directory.ring.follow(fetched.number):
                 purge = decode_purge(number, payload, None)
-                meant = any(purge.selector.means(stored, key) for key in keys)
-                if meant and purge.cause != lease.token:
-                    return False
+                meant = any(purge.selector.means(stored, key) for key in {fetched.key, stored.key})
+                if meant and purge.cause != fetched.token:
+                    return None
         except BeyondHorizonError:
-            return False
-        return rows.put(put._replace(number=number))
+            return None
+        return Put.of(number, stored, fetched.now)
 
     async def remove(self, keys: Sequence[bytes]) -> Sequence[Numbered]:
         try:
@@ -380,10 +412,10 @@ class FileEntries(Entries):
                 continue
             try:
                 if at == 0 and (needed := ring.needed()):
-                    await self._write(lambda _: None, 0)  # what is written from now on has a greater number
+                    await self._write(_nothing)  # what is written from now on has a greater number
                 at = await self._clean(at, judge, followed(), needed)
                 if at == 0 and needed:
-                    await self._write(lambda _: None, 0)  # what was lifted is written
+                    await self._write(_nothing)  # what was lifted is written
                     ring.raise_floor(needed)
             except StoreUnavailableError:
                 at = 0
@@ -415,13 +447,19 @@ class FileEntries(Entries):
             elif row.number < needed:
                 lifted.append(Lift(row.id, row.number, followed, None if after is before else after))
         if dropped or lifted:
-            await self._write(lambda rows: rows.tidy(dropped, lifted), 0)
+            await self._write(lambda rows: rows.tidy(dropped, lifted))
         return rows[-1].id if rows else 0
 
-    async def _write(self, run: Callable[[EntryTable], Any], size: int, growth: int = 0) -> Any:
+    async def _write(
+        self,
+        run: Callable[[EntryTable], Any],
+        size: int = 0,
+        growth: int = 0,
+        fetched: _Fetched | None = None,
+    ) -> Any:
         done = asyncio.get_running_loop().create_future()
         try:
-            self._enqueue(_Work(run, size, done, growth=growth))
+            self._enqueue(_Work(run, size, done, growth=growth, fetched=fetched))
             return await done
         except Exception as error:
             raise StoreUnavailableError(str(error)) from error
@@ -505,7 +543,8 @@ class FileEntries(Entries):
             rows.begin()
             if growth := sum(work.growth for work in batch):
                 rows.make_room(growth)
-            again = [work for work in batch if not self._run(work, rows)]
+            again = self._store(batch, rows)
+            again += [work for work in batch if work.fetched is None and not self._run(work, rows)]
             rows.commit()
         except BaseException as error:
             rows.roll_back()
@@ -523,16 +562,40 @@ class FileEntries(Entries):
         self._carried_out += [work.settles for work in batch if work.settles]
         self._settle(rows)
 
+    def _store(self, batch: list[_Work], rows: EntryTable) -> list[_Work]:
+        """Write the responses of a batch; returns those without room, which the next batch may have."""
+        puts = list[tuple[_Work, Put]]()
+        for work in batch:
+            put = self._put_of(work.fetched) if work.fetched is not None else None
+            if put is not None:
+                puts.append((work, put))
+        if not puts:
+            return []
+        try:
+            written = rows.put([put for _, put in puts])
+        except OSError as error:
+            return [work for work, _ in puts if self._is_for_later(work, error)]
+        full, again = OSError(errno.ENOSPC, "disk_bytes are too few for it"), list[_Work]()
+        for (work, _), result in zip(puts, written, strict=True):
+            work.result = result
+            if result is None and self._is_for_later(work, full):
+                again.append(work)
+        return again
+
     def _run(self, work: _Work, rows: EntryTable) -> bool:
         """Do something; False if it found no room, which the next batch may have."""
         try:
             work.result = work.run(rows)
         except OSError as error:
-            if not work.is_again:
-                work.is_again = True
-                return False
+            return not self._is_for_later(work, error)
+        return True
+
+    def _is_for_later(self, work: _Work, error: OSError) -> bool:
+        """True if what found no room is to be tried once more; else it is refused."""
+        if work.is_again:
             self._refusals.refused(error)
-            work.result = False
+            return False
+        work.is_again = True
         return True
 
     def _settle(self, rows: EntryTable) -> None:
@@ -569,6 +632,10 @@ class FileEntries(Entries):
             if each is not None:
                 each[1].close()
         self._at_hand = self._offered = None
+
+
+def _nothing(rows: EntryTable) -> None:
+    """Write nothing: what was to be written before is written once this is told."""
 
 
 def _tell(batch: list[_Work], error: Exception | None) -> None:

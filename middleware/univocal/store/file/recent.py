@@ -8,8 +8,8 @@ from typing import Final, TypeAlias
 
 from univocal.cache.stored import Stored
 
-# Seconds for which a row is known: then its content is looked at again, and what other processes stored.
-_KNOWN: Final = 10.0
+# Seconds for which a row is known: then what other processes stored is looked at again.
+_KNOWN: Final = 60.0
 # Bytes that all of them may take, and those of one besides its content and its names.
 _LIMIT: Final = 16 << 20
 _COST: Final = 1_300
@@ -22,7 +22,8 @@ UNKNOWN: Final[State] = -1, -1
 class Described:
     """A row: the response without the content that stands at a place beside the database.
 
-    `regions`: where that is. `whole_at`: their state, see ring.py, in which it was found whole.
+    `regions`: where that is. `whole_at`: their state, see ring.py, in which it was found whole, good until
+    `whole_until`, in seconds of a clock that only goes on.
     """
 
     id: int
@@ -34,6 +35,7 @@ class Described:
     place: bytes
     regions: range
     whole_at: State = UNKNOWN
+    whole_until: float = 0.0
 
 
 class Recent:

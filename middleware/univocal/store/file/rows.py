@@ -54,6 +54,8 @@ _PAUSE: Final = 0.001
 _CACHE: Final = 2_048  # KiB
 # As many rows are evicted, or looked at by a walk, at a time.
 SLICE: Final = 200
+# Bytes of a row, besides its key, its head, its names and its content.
+_ROW: Final = 500
 # Bytes of a content that stands in its row.
 _IN_ROW: Final = 2 << 10
 # Rounds of eviction that make room for the rows of one batch.
@@ -62,6 +64,9 @@ _ROUNDS: Final = 10
 _MOST_ROUNDS: Final = 100
 # Rows that are evicted at a time where a store is nearly as small as it is to be.
 _FEW: Final = 20
+# Seconds for which a content that was found whole needs no second look while nobody writes there: a disk may
+# lose what it had.
+_WHOLE: Final = 10.0
 # Attempts to make room for a content.
 _ATTEMPTS: Final = 4
 # The part of the limit to which a store shrinks that has more.
@@ -89,8 +94,8 @@ CREATE INDEX IF NOT EXISTS tagged ON entries (tags, number) WHERE tags <> x'';
 """
 _PUT: Final = """
 INSERT INTO entries
-    (number, touched, usable_until, response_time, key, variant, tags, digest, described, seal, length,
-    place, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    (number, touched, usable_until, response_time, key, variant, tags, digest, described, seal, id, length,
+    place, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (key, variant) DO UPDATE SET number = excluded.number, touched = excluded.touched,
     usable_until = excluded.usable_until, response_time = excluded.response_time, tags = excluded.tags,
     digest = excluded.digest, described = excluded.described, seal = excluded.seal, length = excluded.length,
@@ -111,32 +116,37 @@ class Put(NamedTuple):
     digest: bytes
     described: bytes
     seal: bytes
-    body: bytes
+    stored: Stored
 
     @classmethod
     def of(cls, number: int, stored: Stored, now: float) -> Put:
         """The row of a response."""
-        described, body = encode(stored), stored.body
-        tags = b"".join(map(netstring, sorted(stored.tags)))
-        seal = _sealed(body)
+        described, seal = encode(stored), _sealed(stored.body)
+        tags = b"".join([netstring(tag) for tag in sorted(stored.tags)])
         digest = _digest(stored.key, described, seal)
         times = int(now), usable_until(stored), stored.response_time
-        return cls(number, *times, stored.key, variant(stored.vary), tags, digest, described, seal, body)
+        return cls(number, *times, stored.key, variant(stored.vary), tags, digest, described, seal, stored)
 
-    @property
-    def size(self) -> int:
-        """The bytes that it takes, about."""
-        return self.row_size + (len(self.body) if self.is_beside else 0)
 
-    @property
-    def is_beside(self) -> bool:
-        """True if the content is too large for the row."""
-        return len(self.body) > _IN_ROW
+class Written(NamedTuple):
+    """What has become of a response: True if one was in its place, and its row, unless its key has others."""
 
-    @property
-    def row_size(self) -> int:
-        """The bytes of the row, about."""
-        return 200 + len(self.key) + len(self.described) + (0 if self.is_beside else len(self.body))
+    replaced: bool
+    known: Described | None
+
+
+def is_beside(stored: Stored) -> bool:
+    """True if the content is too large for a row."""
+    return len(stored.body) > _IN_ROW
+
+
+def row_size(stored: Stored) -> int:
+    """The bytes of a row, about, before it is made."""
+    selecting = sum([len(name) + len(value or b"") for name, value in stored.vary]) + sum(
+        map(len, stored.tags)
+    )
+    content = 0 if is_beside(stored) else len(stored.body)
+    return _ROW + len(stored.key) + len(stored.head) + 2 * selecting + content
 
 
 class Walked(NamedTuple):
@@ -184,6 +194,9 @@ class EntryTable:
         self._refused = 0  # bytes of contents that found no room in the last batch
         self._lost = ""  # the reason for which the files count as lost
         self.evicted = 0  # rows that made room for others
+        self._put: list[Described] = []  # in this transaction
+        self._is_ours = False  # nobody but univocal had changed the contents
+        self._looked = 0.0  # by then, in seconds of a clock that only goes on
         self._slice: Final = min(SLICE, log // LOGGED)
         self._sql: Final = sqlite3.connect(
             path, timeout=patience, isolation_level=None, check_same_thread=False
@@ -305,6 +318,11 @@ class EntryTable:
                     )
         return read
 
+    def look(self) -> None:
+        """See whether another program has changed the contents: `whole` does so itself if it may wait."""
+        ring, self._looked = self._ring, time.monotonic()
+        self._is_ours = ring is not None and (self._content.changed == ring.changed or ring.is_writing)
+
     def whole(self, row: Described, *, waits: bool) -> Stored | None:
         """The response of a row, which may have been read some time ago; None if its content is no more.
 
@@ -313,23 +331,26 @@ class EntryTable:
         if not row.place:
             return filled(row.stored, row.stored.body)
         content = self._content
-        if row.whole_at != UNKNOWN:
+        if row.whole_at != UNKNOWN and self._looked < row.whole_until:
             body = content.read(row.place, row.length, waits=waits)
-            if row.whole_at == self._state(row) and len(body) == row.length:  # see ring.py
+            if row.whole_at == self._state(row, looks=waits) and len(body) == row.length:  # see ring.py
                 return filled(row.stored, body)
-        state = self._state(row)
+        state = self._state(row, looks=True)
         body = content.read(row.place, row.length, waits=waits)
         if _sealed(body) != row.seal:
             return None
-        row.whole_at = state
+        self._note(row, state)
         return filled(row.stored, body)
 
-    def _state(self, row: Described) -> State:
+    def _note(self, row: Described, state: State) -> None:
+        """Note that a row was whole in a state."""
+        row.whole_at, row.whole_until = state, self._looked + _WHOLE
+
+    def _state(self, row: Described, *, looks: bool) -> State:
         """The state of a row's regions: a content that was whole is, while this is the same and known."""
-        ring = self._ring
-        if ring is None or (self._content.changed != ring.changed and not ring.is_writing):
-            return UNKNOWN
-        return ring.state(row.regions)
+        if looks:
+            self.look()
+        return self._ring.state(row.regions) if self._is_ours and self._ring is not None else UNKNOWN
 
     def described(self, key: bytes) -> list[Numbered]:
         """The responses of a key without content."""
@@ -469,10 +490,14 @@ class EntryTable:
         """End a batch."""
         self._content.end()
         self._end_writing()
+        for row in self._put:  # nobody else writes until the transaction ends
+            self._note(row, self._state(row, looks=True))
+        self._put = []
         self._sql.execute("COMMIT")
 
     def roll_back(self) -> None:
         """Drop a batch."""
+        self._put = []
         self._end_writing()
         if self._sql.in_transaction:
             self._sql.execute("ROLLBACK")
@@ -496,36 +521,71 @@ class EntryTable:
             with suppress(StoreUnavailableError):  # until another writing each content is looked at
                 self._ring.end_writing(regions, number, self._content.changed)
 
-    def put(self, row: Put) -> bool:
-        """Write a response, unless a newer one is there; True if one was in its place.
+    def put(self, rows: Sequence[Put]) -> list[Written | None]:
+        """Write responses, each unless a newer one is there; None for one without room for its content.
 
-        Raises OSError if there is no room for its content.
+        Raises OSError if the contents cannot be written: then nothing is.
         """
-        there = self._sql.execute(
-            "SELECT variant, response_time, place FROM entries WHERE key = ?", (row.key,)
-        ).fetchall()
-        same = [each for each in there if each[0] == row.variant]
-        if same and same[0][1] > row.response_time:
-            return True
-        place, body = (self._placed(row.body), b"") if row.is_beside else (b"", row.body)
-        for each in same:
-            self._content.free(each[2])
-        self._sql.execute(_PUT, (*row[:-1], len(row.body), place, body))
-        if len(there) >= _MOST_VARIANTS:
-            self._drop(self._sql.execute(_OTHER_VARIANTS, (row.key, _MOST_VARIANTS)).fetchall())
-        return bool(same)
+        places = [self._placed(len(row.stored.body)) if is_beside(row.stored) else b"" for row in rows]
+        try:
+            self._content.write(
+                (place, row.stored.body) for place, row in zip(places, rows, strict=True) if place
+            )
+        except OSError:
+            for place in places:
+                self._content.free(place or b"")
+            raise
+        there = self._there({row.key for row in rows})
+        written, put = list[Written | None](), list[tuple[object, ...]]()
+        last = self._value("SELECT ifnull(max(id), 0) FROM entries")
+        for place, row in zip(places, rows, strict=True):
+            others = there.setdefault(row.key, {})
+            identity, response_time, older = others.get(row.variant, (0, -inf, b""))
+            if place is None or response_time > row.response_time:
+                self._content.free(place or b"")
+                written.append(None if place is None else Written(True, None))
+                continue
+            self._content.free(older)
+            replaced, last = identity > 0, last + 1
+            identity = identity or last
+            others[row.variant] = identity, row.response_time, place
+            body = b"" if place else row.stored.body
+            put.append((*row[:-1], identity, len(row.stored.body), place, body))
+            known = self._known_from(row, identity, place) if len(others) == 1 else None
+            written.append(Written(replaced, known))
+        self._sql.executemany(_PUT, put)
+        for key, variants in there.items():
+            if len(variants) > _MOST_VARIANTS:
+                self._drop(self._sql.execute(_OTHER_VARIANTS, (key, _MOST_VARIANTS)).fetchall())
+        return written
 
-    def _placed(self, body: bytes) -> bytes:
-        """Write a content, with room that others make for it; returns its place."""
+    def _there(self, keys: Iterable[bytes]) -> dict[bytes, dict[bytes, tuple[int, float, bytes]]]:
+        """The rows of some keys, by their variants: identity, response time and place of each."""
+        there, names = dict[bytes, dict[bytes, tuple[int, float, bytes]]](), list(keys)
+        asked = _OF_KEYS.format(",".join("?" * len(names)))
+        for key, named, identity, response_time, place in self._sql.execute(asked, names):
+            there.setdefault(key, {})[named] = identity, response_time, place
+        return there
+
+    def _known_from(self, row: Put, identity: int, place: bytes) -> Described:
+        """A row that is being written, as it will be read."""
+        stored = filled(row.stored, b"") if place else row.stored
+        length, regions = len(row.stored.body), regions_of(place)
+        known = Described(identity, row.touched, row.number, stored, row.seal, length, place, regions)
+        self._put.append(known)
+        return known
+
+    def _placed(self, length: int) -> bytes | None:
+        """A place for a content, with room that others make for it."""
         for _ in range(_ATTEMPTS):
-            place = self._content.write(body)
+            place = self._content.take(length)
             if place is not None:
                 return place
-            if self._refused or not self.evict(-(-len(body) // UNIT)):
+            if self._refused or not self.evict(-(-length // UNIT)):
                 break
         # The database has taken the room, and gives some back before the next batch.
-        self._refused += len(body)
-        raise OSError(errno.ENOSPC, "disk_bytes are too few for it")
+        self._refused += length
+        return None
 
     def _drop(self, rows: Sequence[tuple[int, bytes]]) -> None:
         """Remove rows, each with its identity and the place of its content."""
@@ -617,6 +677,7 @@ _OF_KEY: Final = """
 SELECT response_time, id, touched, number, digest, described, seal, length, place, body FROM entries
 WHERE key = ?
 """
+_OF_KEYS: Final = "SELECT key, variant, id, response_time, place FROM entries WHERE key IN ({})"
 _AFTER: Final = """
 SELECT id, number, usable_until, CASE WHEN number < ? THEN key END, CASE WHEN number < ? THEN described END
 FROM entries WHERE id > ? ORDER BY id LIMIT ?
