@@ -339,7 +339,7 @@ def connection_options(fields: Sequence[Field]) -> frozenset[bytes]:
 
 
 def _options(lines: Iterable[bytes], sent: Collection[bytes] | None = None) -> frozenset[bytes]:
-    named = {option.strip(b" \t") for option in {*b",".join(lines).lower().split(b",")}}
+    named = {*b",".join(lines).lower().replace(b" ", b",").replace(b"\t", b",").split(b",")} - {b""}
     present = named if sent is None else named.intersection(sent)
     return frozenset(name for name in present if not _is_protected(name))
 

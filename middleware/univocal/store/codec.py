@@ -26,6 +26,7 @@ LIMIT: Final = 30 * 86_400.0
 # A greater number is none of ours: to calculate with it, or to write it, could fail.
 _GREATEST: Final = 2.0**53
 _UNTAGGED: Final = frozenset[bytes]()  # one for all: each would take 216 bytes
+_UNVARIED: Final = sha256().digest()[:16]
 # Digits of a netstring's length.
 _LENGTH: Final = 9
 _TIME: Final = rb"(-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:e[+-]?[0-9]{1,3})?)"
@@ -46,6 +47,8 @@ def usable_until(stored: Stored) -> float:
 
 def variant(vary: Selecting) -> bytes:
     """A digest of the selecting header fields, 16 bytes, which tells the responses of one key apart."""
+    if not vary:
+        return _UNVARIED
     selecting = [piece for name, value in vary for piece in (name, optional(value))]
     return sha256(b"".join(map(netstring, selecting))).digest()[:16]
 

@@ -339,10 +339,10 @@ class SharedTier(Tiers):
     def glance(self, key: bytes, now: float, *, keeps: bool = False) -> Sequence[Stored]:
         if not (self._is_there and self._relies(now)):
             return ()
-        seen = self._at_hand(key, now)
-        valid = self._valid(seen) if seen else []
-        if valid and (keeps or self.memory.is_worth_keeping(valid)):
-            self._take_in(seen or ())
+        trimmed, seen = self._journal.trimmed, self._at_hand(key, now)
+        valid = self._valid(seen, trimmed) if seen else []
+        if seen and valid and (keeps or self.memory.is_worth_keeping(valid)):
+            self._take_in([self._valid_by_now(each) for each in seen])
         return valid
 
     # With a continuation
@@ -368,7 +368,7 @@ class SharedTier(Tiers):
         if seen is None:
             return None
         fetch = _fetch(lease)
-        fetch.seen = seen
+        fetch.seen = seen = [self._valid_by_now(each) for each in seen]
         if seen:
             self._take_in(seen)
             if judge(*self._reliable(lease.key, seen)):
@@ -379,15 +379,13 @@ class SharedTier(Tiers):
         return False
 
     def _at_hand(self, key: bytes, now: float, *, anew: bool = False) -> Sequence[Numbered] | None:
-        """The store's responses of a key, numbered by now; None if that takes a wait."""
+        """The store's responses of a key, as they were read; None if that takes a wait."""
         if not self._follow():
             return None
         trimmed = self._journal.trimmed
         numbered = self._entries.glance(key, now, anew=anew)
         self._follow()
-        if numbered is None or self._journal.trimmed != trimmed:
-            return None
-        return [self._valid_by_now(each) for each in numbered]
+        return numbered if self._journal.trimmed == trimmed else None
 
     async def _fill(self, lease: Lease, request: Request, judge: Satisfies, *, joined: bool) -> bool:
         """Show `judge` what the store has; where that does not satisfy it, the fetch begins now."""
@@ -476,12 +474,15 @@ class SharedTier(Tiers):
         others = self._valid([one for one in seen if not one.has_content])
         return servable, [*servable, *[one for one in others if not is_among(servable, one)]]
 
-    def _valid(self, numbered: Sequence[Numbered]) -> list[Stored]:
-        """The responses, of those read, that the journal leaves valid, and the purges that it is owed."""
+    def _valid(self, numbered: Sequence[Numbered], trimmed: int = -1) -> list[Stored]:
+        """The responses, of those read, that the journal leaves valid, and the purges that it is owed.
+
+        The journal was `trimmed` so far when they were read: what is forgotten since may mean them.
+        """
         self._follow()
-        valid, trimmed = list[Stored](), self._journal.trimmed
+        valid, forgotten = list[Stored](), self._journal.trimmed
         for number, stored, _ in numbered:
-            if number < trimmed:
+            if number < forgotten != trimmed:
                 continue
             left = self._journal.surviving(number, stored.key, stored)
             owed = [each for each in self._owed if each.means(stored)]

@@ -50,7 +50,7 @@ class DecoderRing:
         self.bare = bytes(octet for octet in range(256) if forms[octet] != ENCODE and octet not in never)
         self.decoded = bytes(octet for octet in range(256) if forms[octet] == DECODE)
         self.escaped = bytes(octet for octet in range(256) if forms[octet] != DECODE)
-        encoded = bytes(octet for octet in range(256) if octet not in self.bare)
+        encoded = frozenset(octet for octet in range(256) if octet not in self.bare)
         self._spelling = {
             b"%%%02X" % o: b"%c" % o if forms[o] == DECODE else b"%%%02X" % o for o in range(256)
         }
@@ -59,7 +59,8 @@ class DecoderRing:
             self._spelling[b"+"] = b"%20"
         kept = UNICODE_ESCAPE + b"|" if unicode_escapes else b""
         self._canonical = re.compile(b"(?:%b%b)*+" % (kept, spellings(self.bare, self.escaped)))
-        self._foreign = re.compile(b"%b%%[0-9A-Fa-f]{2}|[%b]" % (kept, re.escape(encoded)))
+        self._escape = re.compile(b"%b%%(?:[0-9A-Fa-f]{2})?" % kept)
+        self._encoded = encoded - set(b"%")
 
     @classmethod
     def from_sets(cls, decode: bytes, encode: bytes) -> DecoderRing:
@@ -97,7 +98,11 @@ class DecoderRing:
         if self._canonical.fullmatch(path):
             return path
         spelling = self._spelling
-        return self._foreign.sub(lambda octet: spelling.get(octet[0].upper(), octet[0]), path)
+        if b"%" in path:
+            path = self._escape.sub(lambda octet: spelling.get(octet[0].upper(), octet[0]), path)
+        for octet in self._encoded.intersection(path):  # no escape has any of them, nor a spelling of another
+            path = path.replace(b"%c" % octet, spelling[b"%c" % octet])
+        return path
 
 
 @lru_cache(maxsize=64)

@@ -622,20 +622,20 @@ async def test_content_without_room_is_stored_by_the_next_batch(
     opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The database has the room, and gives some back in between; what finds none then is told."""
-    tier, write, failures = await opened(), Content.write, list[int]()
+    tier, take, failures = await opened(), Content.take, list[int]()
 
-    def finds_none(self: Content, content: bytes) -> bytes | None:
-        if content[:1] == b"n" or (content[:1] == b"l" and not failures):
+    def finds_none(self: Content, length: int) -> bytes | None:
+        if length == 30_000 or not failures:
             failures.append(1)
             return None
-        return write(self, content)
+        return take(self, length)
 
-    monkeypatch.setattr(Content, "write", finds_none)
+    monkeypatch.setattr(Content, "take", finds_none)
     await store(tier, response("later", b"l" * 20_000))
     assert failures
     assert not caplog.text
     assert await served(await opened(), "later") == [b"l" * 20_000]
-    await store(tier, response("never", b"n" * 20_000))
+    await store(tier, response("never", b"n" * 30_000))
     assert "cannot be written" in caplog.text
     assert await served(await opened(), "never") == []
 

@@ -71,9 +71,8 @@ _SLOW_FOR: Final = 1.0
 _JUST_NOW: Final = 0.001
 _NONE_MISSED: Final = (b"", 0.0)
 _THREAD: Final[int] = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
-# Seconds between two looks whether the database is in its place, and whether the contents are univocal's.
+# Seconds between two looks whether the database is in its place.
 _LOOK: Final = 0.25
-_GLIMPSE: Final = 0.001
 # Seconds after which a row that is read is touched again.
 _TOUCHED: Final = 60
 # Purges that are carried out before what was written is brought to the disk, and seconds for which they wait.
@@ -135,7 +134,7 @@ class FileEntries(Entries):
         self._recent: Final = Recent()
         self._missed = _NONE_MISSED  # the last key that a glance found nothing of, and when
         self._first = -1  # the journal's, by which they were read
-        self._slow_until = self._looked = self._glimpsed = 0.0
+        self._slow_until = self._looked = 0.0
         self._blocks = 0  # that a disk has been asked for
         self._log: Final = min(max(disk_bytes // _LOG_PART, _LEAST_LOG), _MOST_LOG)
         self._waiting: Final[deque[_Work]] = deque()
@@ -232,9 +231,6 @@ class FileEntries(Entries):
             if rows.loss():
                 return None
             self._looked = begun
-        if begun - self._glimpsed > _GLIMPSE:
-            rows.look()
-            self._glimpsed = begun
         return rows
 
     def _whole(self, rows: EntryTable, described: list[Described], now: float) -> list[Numbered]:

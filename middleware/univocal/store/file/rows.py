@@ -195,8 +195,7 @@ class EntryTable:
         self._lost = ""  # the reason for which the files count as lost
         self.evicted = 0  # rows that made room for others
         self._put: list[Described] = []  # in this transaction
-        self._is_ours = False  # nobody but univocal had changed the contents
-        self._looked = 0.0  # by then, in seconds of a clock that only goes on
+        self._looked = 0.0  # when a state was asked for last, in seconds of a clock that only goes on
         self._slice: Final = min(SLICE, log // LOGGED)
         self._sql: Final = sqlite3.connect(
             path, timeout=patience, isolation_level=None, check_same_thread=False
@@ -318,11 +317,6 @@ class EntryTable:
                     )
         return read
 
-    def look(self) -> None:
-        """See whether another program has changed the contents: `whole` does so itself if it may wait."""
-        ring, self._looked = self._ring, time.monotonic()
-        self._is_ours = ring is not None and (self._content.changed == ring.changed or ring.is_writing)
-
     def whole(self, row: Described, *, waits: bool) -> Stored | None:
         """The response of a row, which may have been read some time ago; None if its content is no more.
 
@@ -333,9 +327,9 @@ class EntryTable:
         content = self._content
         if row.whole_at != UNKNOWN and self._looked < row.whole_until:
             body = content.read(row.place, row.length, waits=waits)
-            if row.whole_at == self._state(row, looks=waits) and len(body) == row.length:  # see ring.py
+            if row.whole_at == self._state(row) and len(body) == row.length:  # see ring.py
                 return filled(row.stored, body)
-        state = self._state(row, looks=True)
+        state = self._state(row)
         body = content.read(row.place, row.length, waits=waits)
         if _sealed(body) != row.seal:
             return None
@@ -346,11 +340,12 @@ class EntryTable:
         """Note that a row was whole in a state."""
         row.whole_at, row.whole_until = state, self._looked + _WHOLE
 
-    def _state(self, row: Described, *, looks: bool) -> State:
+    def _state(self, row: Described) -> State:
         """The state of a row's regions: a content that was whole is, while this is the same and known."""
-        if looks:
-            self.look()
-        return self._ring.state(row.regions) if self._is_ours and self._ring is not None else UNKNOWN
+        ring, self._looked = self._ring, time.monotonic()
+        if ring is None or (self._content.changed != ring.changed and not ring.is_writing):
+            return UNKNOWN
+        return ring.state(row.regions)
 
     def described(self, key: bytes) -> list[Numbered]:
         """The responses of a key without content."""
@@ -491,7 +486,7 @@ class EntryTable:
         self._content.end()
         self._end_writing()
         for row in self._put:  # nobody else writes until the transaction ends
-            self._note(row, self._state(row, looks=True))
+            self._note(row, self._state(row))
         self._put = []
         self._sql.execute("COMMIT")
 
