@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import struct
 import tempfile
 import time
-from contextlib import suppress
 from pathlib import Path
 from unittest.mock import patch
 
@@ -53,6 +53,14 @@ def timeless(file: int) -> os.stat_result:
     return os.stat_result(tuple(FSTAT(file))[:10], {"st_ctime_ns": 0})
 
 
+def room_of(table: EntryTable) -> list[int]:
+    """The units that rows have and that are free, in order: each is there once."""
+    places = [place for (place,) in table._sql.execute("SELECT place FROM entries")]
+    extents = [each for place in places for each in struct.iter_unpack("<QQ", place)]
+    extents += table._sql.execute("SELECT first, units FROM free").fetchall()
+    return [unit for first, units in sorted(extents) for unit in range(first, first + units)]
+
+
 @pytest.mark.parametrize("times", [1, 16], ids=["in one region", "in several"])
 @given(batches)
 def test_a_known_row_gives_its_content_or_none(
@@ -82,11 +90,14 @@ def test_a_known_row_gives_its_content_or_none(
             for path, size, evicts in batch:
                 if evicts:
                     table.evict(20)
-                with suppress(OSError):
-                    table.put([Put.of(1, response(path, os.urandom(times * size)), time.time())])
+                put = Put.of(1, response(path, os.urandom(times * size)), time.time())
+                (written,) = table.put([put])
                 look()
+                if written is not None and written.known is not None:
+                    known[put.seal] = written.known
             if end == "ends":
                 table.commit()
+                assert room_of(table) == [*range(table._content.units)]
             elif end == "fails":
                 table.roll_back()
             else:
@@ -95,6 +106,20 @@ def test_a_known_row_gives_its_content_or_none(
             look()
         for each in (reader, *writers):
             each.close()
+
+
+def test_a_response_that_makes_room_for_its_successor_is_freed_once(tmp_path: Path) -> None:
+    """The longest unused is evicted, be it the one whose place is being taken."""
+    process = Process(tmp_path, LIMIT)
+    table = process.table
+    for path in 2 * "abcdef":
+        table.begin()
+        table.make_room(0)
+        table.put([Put.of(1, response(path, os.urandom(20_000)), time.time())])
+        table.commit()
+        assert room_of(table) == [*range(table._content.units)]
+    assert table.evicted
+    process.close()
 
 
 @pytest.mark.pure("a method is replaced")
