@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 
 from univocal.http.grammar import RESERVED, UNRESERVED
@@ -106,3 +108,16 @@ def test_the_rings_of_nginx_escape_what_its_tables_do(name: str, bits: tuple[int
 
 def test_plus_is_a_space_to_ngx_lua() -> None:
     assert RINGS["ngx-lua"].canonical(b"a+b%2b%20") == b"a%20b%2B%20"
+
+
+@pytest.mark.parametrize("path", [b"+" * 8_000, b"+&" * 4_000, b"a+%3A" * 1_600])
+def test_bytes_are_encoded_by_few_calls(path: bytes) -> None:
+    """Of a path of 8 kB others wait for less than a millisecond."""
+    calls, ring = list[str](), DecoderRing.from_sets(b":", b"+&")
+    sys.setprofile(lambda _, event, __: calls.append(event) if "call" in event else None)
+    try:
+        canonical = ring.canonical(path)
+    finally:
+        sys.setprofile(None)
+    assert canonical == path.replace(b"+", b"%2B").replace(b"&", b"%26").replace(b"%3A", b":")
+    assert len(calls) < len(path)

@@ -804,6 +804,35 @@ async def test_a_known_row_is_served_without_the_database(opened: Open, tmp_path
 
 
 @pytest.mark.usefixtures("no_disk_is_slow")
+async def test_what_was_stored_is_served_without_the_database(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is its content looked at: this process has written it. Many are written by few calls."""
+    writes, pwritev = list[int](), os.pwritev
+    tier, bodies = await opened(), {f"{number}": os.urandom(20_000) for number in range(60)}
+    await warm(tier)
+    await store(tier, response("0"))
+    assert await in_the_end(lambda: tier._entries.glance(key("0"), time.time()) or None)  # type: ignore[attr-defined]
+
+    def counted(file: int, pieces: list[memoryview], at: int) -> int:
+        writes.append(len(pieces))
+        return pwritev(file, pieces, at)
+
+    monkeypatch.setattr(os, "pwritev", counted)
+    await asyncio.gather(*(store(tier, response(name, body)) for name, body in bodies.items()))
+    assert len(writes) < len(bodies) / 3
+    entries, statements = tier._entries, list[str]()
+    assert isinstance(entries, FileEntries)
+    assert entries._at_hand is not None
+    entries._at_hand[1]._sql.set_trace_callback(statements.append)
+    read = {
+        name: [row.stored.body for row in entries.glance(key(name), time.time()) or ()] for name in bodies
+    }
+    assert read == {name: [body] for name, body in bodies.items()}
+    assert not statements
+
+
+@pytest.mark.usefixtures("no_disk_is_slow")
 async def test_a_fetch_that_has_its_turn_begins_within_the_call(opened: Open) -> None:
     """Where another process fetches the same, it waits instead, and has that response."""
     first, second = await opened(), await opened()
