@@ -14,23 +14,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from univocal.cache.stored import Stored
 from univocal.http.messages import Request
 from univocal.store.file.directory import Directory
 from univocal.store.file.recent import Described, Recent
-from univocal.store.file.rows import (
-    LOGGED,
-    PATIENCE,
-    EntryTable,
-    Lift,
-    Put,
-    Written,
-    damage_of,
-    is_beside,
-    row_size,
-)
+from univocal.store.file.rows import LOGGED, PATIENCE, EntryTable, Lift, Put, Written, damage_of, sizes_of
 from univocal.store.leases import FetchLease, Numbered
 from univocal.store.purge_codec import decode_purge
 from univocal.store.purge_selectors import Keys, Selector, Variants
@@ -83,21 +74,11 @@ _PACE: Final = 0.1
 _IDLE: Final = 5.0
 
 
-class _Fetched(NamedTuple):
-    """A response to be stored, with a number up to which no purge means it, and its lease's names."""
-
-    number: int
-    stored: Stored
-    now: float
-    key: bytes
-    token: bytes
-
-
 @dataclass(slots=True, eq=False)
 class _Work:
     """Something to be done in a transaction, and who waits for it.
 
-    It is to `run`, or a response that was `fetched`: those of a batch are written together.
+    If it gives a `Put`, that is written together with those of the batch, and the result is that of it.
     """
 
     run: Callable[[EntryTable], Any]
@@ -107,7 +88,6 @@ class _Work:
     settles: int = 0  # the number of a purge that this carries out
     growth: int = 0  # bytes by which the database may grow
     is_again: bool = False  # there was no room for it in the batch before
-    fetched: _Fetched | None = None
 
     def tell(self, error: Exception | None) -> None:
         """Tell who waits; in the event loop."""
@@ -340,8 +320,8 @@ class FileEntries(Entries):
 
     async def commit(self, lease: FetchLease, number: int, stored: Stored, now: float) -> bool:
         begun, result, written = time.perf_counter(), "ok", Written(False, None)
-        row = row_size(stored)
-        size = row + (len(stored.body) if is_beside(stored) else 0)
+        row, beside = sizes_of(stored)
+        size = row + beside
         try:
             too_much = 0 < self._size > _MOST_WAITING - size  # a large one may wait alone
             if too_much or len(self._waiting) > _MOST_PUTS:
@@ -351,8 +331,8 @@ class FileEntries(Entries):
             if size > self.disk_bytes // 2:
                 result = "full"
                 return False
-            fetched = _Fetched(number, stored, now, lease.key, lease.token)
-            written = await self._write(_nothing, size, 2 * row + _AROUND, fetched) or written
+            run = partial(self._put_of, lease, number, stored, now)
+            written = await self._write(run, size, 2 * row + _AROUND) or written
             return written.replaced
         except StoreUnavailableError:
             result = "full" if self._refusals.lasts else "error"
@@ -366,21 +346,21 @@ class FileEntries(Entries):
             self._report("commit", result, time.perf_counter() - begun)
             self._give(lease)
 
-    def _put_of(self, fetched: _Fetched) -> Put | None:
+    def _put_of(self, lease: FetchLease, since: int, stored: Stored, now: float, _: EntryTable) -> Put | None:
         """The row of a response, unless a purge means it that was put in force since its number was noted.
 
         Such a purge is carried out by this thread or another process's, after this transaction or before.
         """
-        number, stored = fetched.number, fetched.stored
+        number = since
         try:
-            for number, payload in self.directory.ring.follow(fetched.number):
+            for number, payload in self.directory.ring.follow(since):
                 purge = decode_purge(number, payload, None)
-                meant = any(purge.selector.means(stored, key) for key in {fetched.key, stored.key})
-                if meant and purge.cause != fetched.token:
+                meant = any(purge.selector.means(stored, key) for key in {lease.key, stored.key})
+                if meant and purge.cause != lease.token:
                     return None
         except BeyondHorizonError:
             return None
-        return Put.of(number, stored, fetched.now)
+        return Put.of(number, stored, now)
 
     async def remove(self, keys: Sequence[bytes]) -> Sequence[Numbered]:
         try:
@@ -408,10 +388,10 @@ class FileEntries(Entries):
                 continue
             try:
                 if at == 0 and (needed := ring.needed()):
-                    await self._write(_nothing)  # what is written from now on has a greater number
+                    await self._write(lambda _: None)  # what is written from now on has a greater number
                 at = await self._clean(at, judge, followed(), needed)
                 if at == 0 and needed:
-                    await self._write(_nothing)  # what was lifted is written
+                    await self._write(lambda _: None)  # what was lifted is written
                     ring.raise_floor(needed)
             except StoreUnavailableError:
                 at = 0
@@ -446,16 +426,10 @@ class FileEntries(Entries):
             await self._write(lambda rows: rows.tidy(dropped, lifted))
         return rows[-1].id if rows else 0
 
-    async def _write(
-        self,
-        run: Callable[[EntryTable], Any],
-        size: int = 0,
-        growth: int = 0,
-        fetched: _Fetched | None = None,
-    ) -> Any:
+    async def _write(self, run: Callable[[EntryTable], Any], size: int = 0, growth: int = 0) -> Any:
         done = asyncio.get_running_loop().create_future()
         try:
-            self._enqueue(_Work(run, size, done, growth=growth, fetched=fetched))
+            self._enqueue(_Work(run, size, done, growth=growth))
             return await done
         except Exception as error:
             raise StoreUnavailableError(str(error)) from error
@@ -539,8 +513,8 @@ class FileEntries(Entries):
             rows.begin()
             if growth := sum(work.growth for work in batch):
                 rows.make_room(growth)
-            again = self._store(batch, rows)
-            again += [work for work in batch if work.fetched is None and not self._run(work, rows)]
+            again = [work for work in batch if not self._run(work, rows)]
+            again += self._store([work for work in batch if isinstance(work.result, Put)], rows)
             rows.commit()
         except BaseException as error:
             rows.roll_back()
@@ -558,25 +532,16 @@ class FileEntries(Entries):
         self._carried_out += [work.settles for work in batch if work.settles]
         self._settle(rows)
 
-    def _store(self, batch: list[_Work], rows: EntryTable) -> list[_Work]:
+    def _store(self, puts: list[_Work], rows: EntryTable) -> list[_Work]:
         """Write the responses of a batch; returns those without room, which the next batch may have."""
-        puts = list[tuple[_Work, Put]]()
-        for work in batch:
-            put = self._put_of(work.fetched) if work.fetched is not None else None
-            if put is not None:
-                puts.append((work, put))
-        if not puts:
-            return []
+        error, written = OSError(errno.ENOSPC, "disk_bytes are too few for it"), list[Written | None]()
         try:
-            written = rows.put([put for _, put in puts])
-        except OSError as error:
-            return [work for work, _ in puts if self._is_for_later(work, error)]
-        full, again = OSError(errno.ENOSPC, "disk_bytes are too few for it"), list[_Work]()
-        for (work, _), result in zip(puts, written, strict=True):
+            written = rows.put([work.result for work in puts]) if puts else written
+        except OSError as failed:
+            error, written = failed, [None for _ in puts]
+        for work, result in zip(puts, written, strict=True):
             work.result = result
-            if result is None and self._is_for_later(work, full):
-                again.append(work)
-        return again
+        return [work for work in puts if work.result is None and self._is_for_later(work, error)]
 
     def _run(self, work: _Work, rows: EntryTable) -> bool:
         """Do something; False if it found no room, which the next batch may have."""
@@ -628,10 +593,6 @@ class FileEntries(Entries):
             if each is not None:
                 each[1].close()
         self._at_hand = self._offered = None
-
-
-def _nothing(rows: EntryTable) -> None:
-    """Write nothing: what was to be written before is written once this is told."""
 
 
 def _tell(batch: list[_Work], error: Exception | None) -> None:

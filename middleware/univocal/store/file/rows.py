@@ -129,24 +129,17 @@ class Put(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What has become of a response: True if one was in its place, and its row, unless its key has others."""
+    """The result of a response's writing: True if it replaced one, and its row, unless its key has others."""
 
     replaced: bool
     known: Described | None
 
 
-def is_beside(stored: Stored) -> bool:
-    """True if the content is too large for a row."""
-    return len(stored.body) > _IN_ROW
-
-
-def row_size(stored: Stored) -> int:
-    """The bytes of a row, about, before it is made."""
-    selecting = sum([len(name) + len(value or b"") for name, value in stored.vary]) + sum(
-        map(len, stored.tags)
-    )
-    content = 0 if is_beside(stored) else len(stored.body)
-    return _ROW + len(stored.key) + len(stored.head) + 2 * selecting + content
+def sizes_of(stored: Stored) -> tuple[int, int]:
+    """The bytes of a row, about, before it is made, and those of content that is too large for it."""
+    names = sum([len(name) + len(value or b"") for name, value in stored.vary]) + sum(map(len, stored.tags))
+    row, content = _ROW + len(stored.key) + len(stored.head) + 2 * names, len(stored.body)
+    return (row, content) if content > _IN_ROW else (row + content, 0)
 
 
 class Walked(NamedTuple):
@@ -521,7 +514,7 @@ class EntryTable:
 
         Raises OSError if the contents cannot be written: then nothing is.
         """
-        places = [self._placed(len(row.stored.body)) if is_beside(row.stored) else b"" for row in rows]
+        places = [self._placed(len(row.stored.body)) for row in rows]
         try:
             self._content.write(
                 (place, row.stored.body) for place, row in zip(places, rows, strict=True) if place
@@ -571,7 +564,9 @@ class EntryTable:
         return known
 
     def _placed(self, length: int) -> bytes | None:
-        """A place for a content, with room that others make for it."""
+        """A place for a content that is too large for its row, with room that others make for it."""
+        if length <= _IN_ROW:
+            return b""
         for _ in range(_ATTEMPTS):
             place = self._content.take(length)
             if place is not None:
