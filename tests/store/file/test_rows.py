@@ -108,7 +108,7 @@ def test_a_known_row_gives_its_content_or_none(
             each.close()
 
 
-def test_a_response_that_makes_room_for_its_successor_is_freed_once(tmp_path: Path) -> None:
+def test_a_response_evicted_for_its_successor_is_freed_once(tmp_path: Path) -> None:
     """The longest unused is evicted, be it the one whose place is being taken."""
     process = Process(tmp_path, LIMIT)
     table = process.table
