@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,9 +38,9 @@ from univocal.store.address import file_tier
 from univocal.store.file import absent
 from univocal.store.file.content import Content
 from univocal.store.file.directory import Directory, new_in_memory
-from univocal.store.file.entries import FileEntries
+from univocal.store.file.entries import FileEntries, _Work
 from univocal.store.file.purges import FilePurges
-from univocal.store.file.rows import EntryTable
+from univocal.store.file.rows import EntryTable, Written
 from univocal.store.leases import FetchLease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_codec import encode_purge
@@ -830,6 +831,19 @@ async def test_what_was_stored_is_served_without_the_database(
     }
     assert read == {name: [body] for name, body in bodies.items()}
     assert not statements
+
+
+async def test_a_row_of_a_file_put_aside_meanwhile_is_not_known(opened: Open) -> None:
+    """Its place may be another response's in the next file."""
+    tier = await opened()
+    entries, done = tier._entries, asyncio.get_running_loop().create_future()
+    assert isinstance(entries, FileEntries)
+    ring, lease, one = entries.directory.ring, FetchLease(key("a"), b"token"), response("a", bytes(20_000))
+    with entries._news:  # so that both are of one batch
+        put = partial(entries._put_of, lease, 0, one, time.time())
+        entries._enqueue(_Work(put, 20_000, done, growth=4_000))
+        entries._enqueue(_Work(lambda _: ring.renew(ring.generation), 0, None))
+    assert await done == Written(False, None)
 
 
 @pytest.mark.usefixtures("no_disk_is_slow")

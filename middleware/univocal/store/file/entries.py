@@ -516,6 +516,12 @@ class FileEntries(Entries):
             again = [work for work in batch if not self._run(work, rows)]
             again += self._store([work for work in batch if isinstance(work.result, Put)], rows)
             rows.commit()
+            if (
+                generation != self.directory.ring.generation
+            ):  # the rows are those of a file put aside meanwhile
+                for work in batch:
+                    if isinstance(work.result, Written):
+                        work.result = Written(work.result.replaced, None)
         except BaseException as error:
             rows.roll_back()
             if isinstance(error, sqlite3.Error):
