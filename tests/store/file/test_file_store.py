@@ -833,7 +833,7 @@ async def test_what_was_stored_is_served_without_the_database(
     assert not statements
 
 
-async def test_a_row_of_a_file_put_aside_meanwhile_is_not_known(opened: Open) -> None:
+async def test_a_row_of_a_file_put_aside_is_not_known(opened: Open) -> None:
     """Its place may be another response's in the next file."""
     tier = await opened()
     entries, done = tier._entries, asyncio.get_running_loop().create_future()
