@@ -83,6 +83,7 @@ class Asked(NamedTuple):
     fields: dict[str, str]
     is_other: bool  # at the other socket
     is_bare: bool = False  # its Host has no port
+    address: str = "127.0.0.1"
 
 
 class Heard(NamedTuple):
@@ -92,10 +93,12 @@ class Heard(NamedTuple):
     is_served: bool
     who: str
     location: str = ""
+    query: str = ""  # that the origin server got
 
 
 HOSTS = ("a.example", "b.example", "x.w.example", "w.example", "adm.example", "unknown.example")
 NAMES = ("a.example", "b.example", "*.w.example", ".w.example", "adm.*", "~^adm", "_", "a.example b.example")
+NAMES += ("w.example", ".example")
 PATHS = ("/", "/a", "/a/", "/a/b", "/admin", "/admin/", "/admin/x", "/api/v1", "/api/admin", "/priv/a.png")
 PATHS += (
     "/secret/x",
@@ -137,6 +140,13 @@ GUARDS = (
     "secure_link $arg_md5; if ($secure_link = '') { return 403; }",
     "rewrite ^ /blocked last;",
     "limit_req zone=users;",
+    "set $args role=guest;",
+    "include ssl-params.conf;",
+    "include modules/guard.conf;",
+    "return 418;",
+    "error_page 403 = @app; return 403;",
+    "error_page 404 = /blocked; return 404;",
+    "if ($http_x_user = bob) { return 418; }",
 )
 HARMLESS = (
     "gzip on;",
@@ -166,6 +176,11 @@ OF_SERVERS = (
     "",
     "rewrite ^/internal/ /blocked last;",
     "rewrite ^/v1/(.*)$ /$1;",
+    "rewrite ^/admin/(?!y). /blocked last;",
+    "rewrite (?<=uploads)/ /blocked last;",
+    "rewrite ^/a/(?=b) /blocked last;",
+    "error_page 403 418 = @app;",
+    "include mime.types;",
     "if ($request_uri ~ secret) { return 403; }",
     "deny 10.1.1.1;",
     "include guard.conf;",
@@ -178,7 +193,9 @@ OF_SERVERS = (
 
 
 # Directives and names that no setting says: what they refuse is refused, and more beside it.
-UNSAID = re.compile(r"if \(\$(cookie|secure)|auth_request|satisfy any|limit_req|/v1/")
+UNSAID = re.compile(
+    r"if \(\$secure|auth_request|satisfy any|limit_req|/v1/|\(\?|418; }|error_page 40|[$]args"
+)
 
 
 class Files:
@@ -231,7 +248,9 @@ class Files:
 
     def server(self, number: int) -> str:
         choice = self.random
-        inside = [f"listen 127.0.0.1:{self.port if number == 0 or choice.random() < 0.8 else self.other};"]
+        port = self.port if number == 0 or choice.random() < 0.8 else self.other
+        is_whole = self.port != self.other and number > 0 and choice.random() < 0.15
+        inside = [f"listen {port};" if is_whole else f"listen 127.0.0.1:{port};"]
         name = choice.choice(self.names)
         inside.append(f"server_name {name};")
         inside.append(choice.choice(self.of_servers))
@@ -259,7 +278,7 @@ class Files:
         choice = self.random
         fields = {}
         if choice.random() < 0.3:
-            fields["Cookie"] = f"session={choice.choice(('ann', 'bob'))}"
+            fields["Cookie"] = f"{choice.choice(('session', 'Session'))}={choice.choice(('ann', 'bob'))}"
         if choice.random() < 0.3:
             fields["X-User"] = choice.choice(("ann", "bob"))
         if choice.random() < 0.15:
@@ -268,13 +287,14 @@ class Files:
             fields["X-Forwarded-For"] = choice.choice(("10.1.1.1", "10.0.0.7"))
         method = choice.choices(("GET", "HEAD", "POST"), (12, 1, 1))[0]
         host, path = choice.choice(HOSTS), choice.choice(PATHS)
-        return Asked(host, method, path, fields, choice.random() < 0.3, self.bare.random() < 0.2)
+        address = "127.0.0.2" if self.bare.random() < 0.1 else "127.0.0.1"
+        return Asked(host, method, path, fields, choice.random() < 0.3, self.bare.random() < 0.2, address)
 
 
 def ask(port: int, asked: Asked, *, is_tls: bool = False) -> Heard:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection(asked.address, port, timeout=10)
     if is_tls:
-        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=UNVERIFIED)
+        connection = http.client.HTTPSConnection(asked.address, port, timeout=10, context=UNVERIFIED)
     try:
         connection.putrequest(asked.method, asked.target, skip_host=True, skip_accept_encoding=True)
         connection.putheader("Host", asked.host if asked.is_bare else f"{asked.host}:{port}")
@@ -284,10 +304,10 @@ def ask(port: int, asked: Asked, *, is_tls: bool = False) -> Heard:
         answer = connection.getresponse()
         body = answer.read()
         is_served = answer.getheader("X-Origin") is not None
-        told = json.loads(body)["who"] if is_served and body else ""
+        told = json.loads(body) if is_served and body else {"who": "", "target": ""}
         # Of a redirect the path and the query: the ports differ.
         location = urlsplit(answer.getheader("Location") or "")._replace(scheme="", netloc="").geturl()
-        return Heard(answer.status, is_served, told, location)
+        return Heard(answer.status, is_served, told["who"], location, urlsplit(told["target"]).query)
     except (http.client.RemoteDisconnected, ConnectionResetError, ConnectionRefusedError):
         return Heard(0, False, "")
     finally:
@@ -376,7 +396,9 @@ def test_an_import_refuses_and_keeps_apart_as_nginx(
     port, other = free_port(), free_port()
     files = Files(seed, port, other, echo, is_said=is_said)
     conf = CONFIGURATION.format(home=tmp_path, servers=files.http())
-    (tmp_path / "guard.conf").write_text("if ($http_x_user = bob) { return 403; }\n")
+    (tmp_path / "modules").mkdir()
+    for name in ("guard.conf", "ssl-params.conf", "mime.types", "modules/guard.conf"):
+        (tmp_path / name).write_text("if ($http_x_user = bob) { return 403; }\n")
     (tmp_path / "users").write_text("ann:$2y$05$1SYVX0xjFJTuyaOr8eG9AOy/hQyPtP0Ji1qGP3ppbWu.jHRBYGgZ6\n")
     ours_at = {port: free_port(), other: free_port()}
     ended = imported(conf, tmp_path, ours_at, univocal)
@@ -387,11 +409,12 @@ def test_an_import_refuses_and_keeps_apart_as_nginx(
     requests = [files.request() for _ in range(REQUESTS)]
     earlier: dict[str, Asked] = {}
     with nginx(tmp_path, port):
-        for asked in requests:
-            at = other if asked.is_other and f":{other};" in conf else port
+        for request in requests:
+            at = other if request.is_other and f"127.0.0.1:{other};" in conf else port
+            asked = request if f" {at};" in conf else request._replace(address="127.0.0.1")
             theirs = nginx_answer(at, asked)
             # A port that the import does not listen on may be another program's by now.
-            is_there = f"127.0.0.1:{ours_at[at]}" in written
+            is_there = f':{ours_at[at]}"' in written
             ours = ask(ours_at[at], asked) if is_there else Heard(0, False, "")
             told = f"{asked}\nnginx {theirs}\nunivocal {ours}\n{written}"
             told += f"{conf}\n{ended.stderr}"
@@ -405,6 +428,8 @@ def test_an_import_refuses_and_keeps_apart_as_nginx(
             is_nobody = "X-Forwarded-For" in asked.fields and re.search("(deny|allow) = ", written)
             # Hosts that sites have at a port are named with it, as clients do.
             is_equal = is_said or (ended.returncode == 0 and "location ~" not in conf and not asked.is_bare)
+            if ours.is_served and theirs.is_served and ours.who and theirs.who:
+                assert ours.query == theirs.query, told
             if is_equal and not (is_nobody or asked.target in LOOSE):
                 assert ours.is_served or not theirs.is_served, told
                 if 300 <= theirs.status < 400 and 300 <= ours.status < 400:

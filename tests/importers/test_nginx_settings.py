@@ -105,6 +105,36 @@ def test_conditions_with_an_equal_are_written(directives, expected):
         assert access(imported(f"underscores_in_headers on; {text}"), b"/x") == CLOSED
 
 
+@pytest.mark.parametrize(
+    ("directive", "expected"),
+    [
+        ("if ($cookie_session = '') { return 302 /login; }", {"refuse": {"cookie:session": [""]}}),
+        ("if ($http_x_user != ann) { return 200 no; }", {"require": {"header:x-user": ["ann"]}}),
+        ("if ($http_x_key) { set $args role=guest; }", {"refuse": {"header:x-key": ["~^(?:[^0]|0.)"]}}),
+        ("if ($request_method = POST) { rewrite ^ /b last; }", {"refuse": {"method": ["POST"]}}),
+        ("if ($http_upgrade = h) { proxy_pass http://b; }", {"refuse": {"header:upgrade": ["h"]}}),
+    ],
+)
+def test_those_whom_a_condition_sends_elsewhere_are_refused(directive, expected):
+    inside = f"location / {{ {directive} proxy_pass http://127.0.0.1:1; }}"
+    for text in (site(directive), site("", inside)):
+        result = imported(text)
+        assert access(result, b"/x") == expected
+        assert (
+            [each for each in questions(result) if "meet this condition" in each] == questions(result) != []
+        )
+
+
+def test_a_redirect_comes_before_questions_of_access():
+    """nginx looks at `return` first, and then asks who has access; a condition of the server comes before."""
+    guards = "auth_basic s; auth_basic_user_file u; allow 10.0.0.0/8; deny all; limit_req zone=no;"
+    result = imported(
+        site("if ($http_x_a = b) { return 403; }", f"location = /a {{ {guards} return 301 /b; }}")
+    )
+    ((route),) = result.sites[0]["routes"]
+    assert route == {"path": "=/a", "redirect": "/b", "access": {"refuse": {"header:x-a": ["b"]}}}
+
+
 def test_a_location_that_refuses_purges_closes():
     result = imported(site("if ($request_method = PURGE) { return 403; }"))
     assert access(result, b"/x") == CLOSED
@@ -154,8 +184,8 @@ def test_a_map_of_a_field_is_a_condition(rows, expected):
         "valid_referers none a.example; if ($invalid_referer) { return 403; }",
         "valid_referers none blocked server_names; if ($invalid_referer) { return 403; }",
         "set $args role=guest;",
-        "if ($http_x_key) { set $args role=guest; }",
-        "if ($cookie_session = '') { return 302 /login; }",
+        "if ($arg_key) { set $args role=guest; }",
+        "if ($arg_key = '') { return 302 /login; }",
         "if ($bad) { rewrite ^ /denied last; }",
         "rewrite ^ /blocked last;",
         "limit_conn zone 1;",

@@ -1,4 +1,4 @@
-"""nginx's conditions that refuse, as `refuse` and `require` of a table `access`."""
+"""nginx's conditions as `refuse` and `require` of a table `access`: none that meets one is served."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 
 from univocal.judge.access import condition_of
 from univocal.judge.orders import PURGES
-from univocal_learn.importers.nginx_directives import HARMLESS_IN_IF, is_refusal
 from univocal_learn.importers.nginx_patterns import expression
 from univocal_learn.importers.nginx_syntax import Directive
 
@@ -50,7 +49,7 @@ def condition(
     referers: Sequence[Directive] = (),
     given: Mapping[str, Directive] = _NONE,
 ) -> Condition | None:
-    """The condition by which an `if` or a limit_except refuses; None if there is none that univocal has.
+    """The condition of an `if` or a limit_except; None if univocal has no equal.
 
     `referers` are the valid_referers in force, `given` the variables that the file gives values to.
     """
@@ -81,8 +80,7 @@ def _of_methods(directive: Directive) -> Condition | None:
 def _of_an_if(
     directive: Directive, referers: Sequence[Directive], given: Mapping[str, Directive]
 ) -> Condition | None:
-    rest = [each for each in directive.block or [] if each.name not in HARMLESS_IN_IF]
-    if directive.name != "if" or not rest or not all(map(is_refusal, rest)):
+    if directive.name != "if":
         return None
     variable, *operation = _words(directive.arguments)
     if not operation and variable == "$invalid_referer":

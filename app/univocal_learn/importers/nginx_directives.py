@@ -109,7 +109,7 @@ HARMLESS_FILES: Final = re.compile(
 )
 
 # Directives that an `if` may hold and still let the request pass.
-HARMLESS_IN_IF: Final = frozenset(
+_HARMLESS_IN_IF: Final = frozenset(
     {"set", "break", "add_header", "access_log", "expires", "limit_rate", "more_set_headers"}
 )
 _TO_TLS: Final = re.compile(r"https?://(?:\$(?:host|http_host|server_name)|[\w.-]+)(?::\d+)?\$request_uri")
@@ -193,10 +193,19 @@ def changes_query(directive: Directive) -> bool:
     return directive.name == "set" and directive.arguments[:1] == ["$args"]
 
 
+def _rest_of_if(directive: Directive) -> list[Directive]:
+    """The directives of an `if` that do not let the request pass."""
+    return [each for each in directive.block or [] if each.name not in _HARMLESS_IN_IF or changes_query(each)]
+
+
+def refuses(directive: Directive) -> bool:
+    """Tell whether an `if` or another guard refuses all that it keeps from the origin server."""
+    return directive.name != "if" or all(map(is_refusal, _rest_of_if(directive)))
+
+
 def _is_harmless_if(directive: Directive) -> bool:
     """Tell whether an `if` lets the request pass, moves a whole site, or answers OPTIONS."""
-    block, condition = directive.block or [], " ".join(directive.arguments)
-    rest = [each for each in block if each.name not in HARMLESS_IN_IF or changes_query(each)]
+    rest, condition = _rest_of_if(directive), " ".join(directive.arguments)
     if not rest:
         return True
     if len(rest) != 1 or rest[0].name != "return" or not rest[0].arguments:

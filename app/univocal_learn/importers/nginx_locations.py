@@ -13,7 +13,14 @@ from univocal.http.grammar import RESERVED
 from univocal.uri.profile import Profile
 from univocal_learn.importers.imported import Note, Table
 from univocal_learn.importers.networks import CLOSED
-from univocal_learn.importers.nginx_directives import CONTENT, TAKEN, closes, is_refusal, reason
+from univocal_learn.importers.nginx_directives import (
+    CONTENT,
+    TAKEN,
+    closes,
+    is_refusal,
+    reason,
+    refuses,
+)
 from univocal_learn.importers.nginx_patterns import covers, expression
 from univocal_learn.importers.nginx_redirects import redirect_of
 from univocal_learn.importers.nginx_settings import BlockSettings, refuses_all
@@ -197,8 +204,8 @@ def read_server(block: list[Directive], reading: LocationReading) -> None:
             mapped = _pass(directive, "/", reading)
             if mapped is not None:
                 reading.routes.append(mapped)
-        elif directive.name not in TAKEN and not reading.settings.takes(directive):
-            reading.notes.append(left_out(directive, is_closing=id(directive) in closers))
+        elif directive.name not in TAKEN:
+            _say(directive, reading, is_closing=id(directive) in closers)
     _close_rewritten(block, reading)
 
 
@@ -269,11 +276,12 @@ def _location(location: Directive, reading: LocationReading) -> None:
     closers = [each for each in closers if not (redirect and each.name == "return")]
     inner = reading.inside(block, closers, base=path if is_prefix else reading.base)
     if redirect:
+        inner = replace(inner, settings=inner.settings.before_access)
         mapped = _redirected(location, path, inner, redirect)
     else:
         mapped = _content(location, path if is_prefix or modifier == "=" else "", inner, reading)
     answering = "return" if redirect else "try_files" if mapped is not None else ""
-    _say_rest(block, below, moving, closers, answering, inner, reading)
+    _say_rest(block, below, moving, closers, answering, inner)
     if is_prefix:
         _prefix(location, path, mapped, inner, is_final=modifier == "^~")
     elif modifier == "=":
@@ -301,7 +309,6 @@ def _say_rest(
     closers: list[Directive],
     answering: str,
     inner: LocationReading,
-    reading: LocationReading,
 ) -> None:
     """Refuse what rewrites match `below` a location, and note what has no equal; `answering` is said."""
     below_ones, moving_ones, closing_ones = ({id(each) for each in some} for some in (below, moving, closers))
@@ -312,14 +319,22 @@ def _say_rest(
         elif directive.name == answering and not is_closing:
             pass  # it is said what becomes of it
         elif directive.name not in {"location", *TAKEN} and (
-            (directive.name != "rewrite" or id(directive) in moving_ones)
-            and not inner.settings.takes(directive)
+            directive.name != "rewrite" or id(directive) in moving_ones
         ):
-            reading.notes.append(left_out(directive, is_closing=is_closing))
+            _say(directive, inner, is_closing=is_closing)
+
+
+def _say(directive: Directive, reading: LocationReading, *, is_closing: bool) -> None:
+    """Note that a directive has no equal, or what becomes of those whom it sends elsewhere."""
+    if not reading.settings.takes(directive):
+        reading.notes.append(left_out(directive, is_closing=is_closing))
+    elif not refuses(directive):
+        text = "univocal refuses the requests that meet this condition (403)"
+        reading.note(directive, text, is_open_question=True)
 
 
 def _redirected(location: Directive, path: str, inner: LocationReading, redirect: Table) -> Mapped | None:
-    """The route of a location that redirects: its answers are not stored, and have no other settings."""
+    """The route of a location that redirects: it asks for no access, and nothing else is set or stored."""
     access = inner.settings.access(inner.notes)
     tables = {"access": access} if access else {}
     spelled = _spelled(path, inner.profile) if path.startswith("/") else path

@@ -34,7 +34,7 @@ def redirect_of(block: Sequence[Directive], *, has_group: bool) -> dict[str, Any
     returns = [each for each in block if each.name == "return"]
     if len(returns) != 1 or not returns[0].arguments or any(each.name in _BEFORE for each in block):
         return {}
-    if any(closes(each) or each.name in {"deny", "location"} for each in block if each is not returns[0]):
+    if any(closes(each) or each.name == "location" for each in block if each is not returns[0]):
         return {}
     *status, url = returns[0].arguments
     is_moved = status[0] in _MOVED if status else url.startswith(("http://", "https://", "$scheme"))

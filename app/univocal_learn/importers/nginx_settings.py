@@ -47,6 +47,7 @@ _LAST: Final = words_of(
     underscores_in_headers
     """
 )
+_OF_ACCESS: Final = words_of("auth_basic auth_request deny limit_conn limit_req satisfy")
 
 _ZONE: Final = re.compile(r"zone=([^:]+)(?::.*)?")
 _RATE: Final = re.compile(r"rate=([1-9][0-9]{0,6})r/([sm])")
@@ -166,6 +167,13 @@ class BlockSettings:
         """The first argument of the directive in force; empty where there is none."""
         directive = self.last.get(name)
         return directive.arguments[0] if directive is not None and directive.arguments else ""
+
+    @property
+    def before_access(self) -> BlockSettings:
+        """The settings in force before nginx asks who has access: a `return` is looked at earlier."""
+        lists = {name: own for name, own in self.lists.items() if name not in _OF_ACCESS}
+        last = {name: own for name, own in self.last.items() if name not in _OF_ACCESS}
+        return replace(self, lists=lists, last=last)
 
     @property
     def is_guarded(self) -> bool:
