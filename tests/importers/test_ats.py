@@ -381,6 +381,7 @@ def test_a_star_in_a_rule_is_no_route_of_bytes():
         ("map http://en.example/%77/", "map http://en.example", {"/w/"}),
         ("map http://EN.example:80/w/", "map http://en.example", {"/w/"}),
         ("map http://en.example./w/", "map http://en.example", {"/w/"}),
+        ("map_with_recv_port http://en.example:8080/w/", "map http://en.example", {"/w/"}),
         ("map //w/", "map http://en.example", {"/w/"}),  # a path, whose first slashes are one
         ("map http://en.example//w/", "map http://en.example", {"/w/"}),
         ("map http://user@en.example/w/", "map http://en.example", {"/w/"}),

@@ -118,6 +118,8 @@ class _Rule:
         if not self.is_pattern:
             port = DEFAULT_PORTS.get(_AS_HTTP.get(scheme, scheme).encode())
             host = host.lower().removesuffix(f":{port}").rstrip(".")
+        if self.kind == "map_with_recv_port":
+            host = re.sub(r":\d+\Z", "", host)  # the port of the listener, whatever Host says
         return _Place(scheme, host, f"/{path.lstrip('/')}")
 
     @property

@@ -21,7 +21,7 @@ from univocal_learn.importers.nginx_directives import (
     reason,
     refuses,
 )
-from univocal_learn.importers.nginx_patterns import covers, expression
+from univocal_learn.importers.nginx_patterns import covers, expression, within
 from univocal_learn.importers.nginx_redirects import redirect_of
 from univocal_learn.importers.nginx_settings import BlockSettings, refuses_all
 from univocal_learn.importers.nginx_syntax import Directive, note
@@ -79,6 +79,7 @@ class LocationReading:
     settings: BlockSettings
     named: Mapping[str, Directive] = field(default_factory=dict)  # locations by their names
     base: str = "/"  # the location that this is in
+    in_expression: bool = False  # that one is an expression
     routes: list[Mapped] = field(default_factory=list)
     has_expressions: bool = False  # that go before prefixes, and forward
     constants: Mapping[str, str] = field(default_factory=dict)  # the server's variables of fixed values
@@ -275,11 +276,18 @@ def _location(location: Directive, reading: LocationReading) -> None:
     closers = [*closing(block, is_location=True), *(each for each in moving if each not in below)]
     closers = [each for each in closers if not (redirect and each.name == "return")]
     inner = reading.inside(block, closers, base=path if is_prefix else reading.base)
+    inner = replace(inner, in_expression=reading.in_expression or modifier in {"~", "~*"})
     if redirect:
         inner = replace(inner, settings=inner.settings.before_access)
         mapped = _redirected(location, path, inner, redirect)
     else:
         mapped = _content(location, path if is_prefix or modifier == "=" else "", inner, reading)
+    whole = within(_spelled(reading.base, reading.profile), path) if modifier in {"~", "~*"} else path
+    if mapped is not None and (reading.in_expression or not whole):
+        reading.note(location, "univocal has no route within another one that its path does not say")
+        mapped = None
+        whole = whole or f"(?=){path}"  # no route's path: what is around it is closed
+    path = whole or path
     answering = "return" if redirect else "try_files" if mapped is not None else ""
     _say_rest(block, below, moving, closers, answering, inner)
     if is_prefix:

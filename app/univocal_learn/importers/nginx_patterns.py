@@ -40,6 +40,15 @@ def covers(text: str, *, ignores_case: bool) -> list[str]:
     return found
 
 
+def within(base: str, text: str) -> str:
+    """An expression for what another matches below a path; empty where none is known."""
+    if base == "/" or all(each.startswith(base) for each in covers(text, ignores_case=False)):
+        return text
+    # A match that begins with a dot lies behind a path without one.
+    is_behind = text.startswith("\\.") and "." not in base and len(list(_alternatives(text))) == 1
+    return f"^{re.escape(base)}.*{text}" if is_behind else ""
+
+
 def _alternatives(text: str) -> Iterator[str]:
     """The parts between bars that stand in no group."""
     depth, begun, at, is_set = 0, 0, 0, False

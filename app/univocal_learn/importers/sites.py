@@ -298,11 +298,12 @@ class SiteWriter:
 def _shared(routes: Sequence[Mapped]) -> dict[str, Any]:
     """The tables that all routes have alike, which the site has instead."""
     first = routes[0].tables
+    asking = {"access": [route for route in routes if route.is_forwarded or route.redirect]}
     forwarding = [route for route in routes if route.is_forwarded]
     return {
         key: first[key]
         for key in _OF_A_ROUTE
-        if key in first and all(route.tables.get(key) == first[key] for route in forwarding)
+        if key in first and all(each.tables.get(key) == first[key] for each in asking.get(key, forwarding))
     }
 
 

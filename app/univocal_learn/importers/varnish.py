@@ -32,11 +32,14 @@ _BEFORE: Final = 200  # how far before its "{" an array's name is looked for
 _APART: Final = re.compile(
     r"hash_data\s*\(\s*(?!(?:req\.url|req\.http\.host|server\.ip)\s*\))"
     r"|return\s*\(\s*(?:pass|pipe|hit_for_pass|hit_for_miss|vcl)\b|\.(?:uncacheable|hash_always_miss)\b"
-    r"|VRT_hashdata|req\.hash\s*\+=|\binclude\b",
+    r"|VRT_hashdata|req\.hash\s*\+=|\binclude\b|\bberesp\.(?:http\.vary\s*=|ttl\s*=\s*-?0\w*)",
     re.IGNORECASE,
 )
 _REFUSED: Final = re.compile(
-    r"\bsynth\s*\(\s*(?![23][0-9]{2}\b)\w+|\berror\s+[45][0-9]{2}|return\s*\(\s*fail\b"
+    r"\bsynth\s*\(\s*(?![23][0-9]{2}\b)\w+|\berror\s+[45][0-9]{2}|return\s*\(\s*(?:fail|abandon)\b"
+    # A module of its own, which may end the request.
+    r"|(?<=[;{}\n])[ \t]*(?!(?:bodyaccess|cookie|directors|header|querystring|std|var|xkey)\.)"
+    r"[a-z_]\w*\.\w+\s*\("
 )
 _PASSED: Final = (
     "univocal does not read this rule, so the profile bypasses the cache: see [cache] bypass and key"
