@@ -94,11 +94,7 @@ def varied(targets: Sequence[bytes]) -> list[bytes]:
         path, query = split(target)
         segments = path.split(b"/")
         last = segments[-1]
-        kind = (
-            section_of(target),
-            len(segments),
-            last[-4:] if b"." in last else not last,
-        )
+        kind = (section_of(target), len(segments), last[-4:] if b"." in last else not last)
         kinds[*kind, bool(query)].append(target)
     waiting = deque(kinds.values())
     ordered = []

@@ -127,11 +127,7 @@ def _of_the_program(at: Ports, wiki: str) -> list[Try]:
 def _of_the_log(at: Ports) -> list[Try]:
     group = "Learn the rules from a shop's access log, or from an origin server"
     return [
-        Try(
-            group,
-            f"{at.program} audit {at.directory}/access.log",
-            "the gain for that shop, in plain words",
-        ),
+        Try(group, f"{at.program} audit {at.directory}/access.log", "the gain for that shop, in plain words"),
         Try(
             group,
             f"{at.program} discover {at.directory}/access.log",

@@ -161,17 +161,16 @@ def read(source: Source) -> Imported:
             profiles[name] = parse({"imported": f"[path]\nring = {list(ring.forms)}\n"})["imported"]
     names = {pair: _suffix(number) for number, pair in enumerate(paths, 1)}
     writer = SiteWriter(profiles[""], others=profiles)
-    taken = [rule for rule, _ in chosen]
     filtered = any(note.text.startswith(_FILTER) for note in notes)
     for rule, _ in rules:
-        if not any(rule is each for each in taken):
+        if not any(rule is each for each, _ in chosen):
             text = f"{rule.kind} {rule.target}".strip() or "a rule"
             notes.append(Note(rule.line, f"{text}: without these sets; left out, and its plugins"))
     for rule, own in chosen:
         notes += _of_plugins(rule, own)
     sets_of = {id(rule): own for rule, own in chosen}
     profile_of = {id(rule): names[own.pair] for rule, own in chosen}
-    found = _Sites(writer, taken, sets_of, profile_of, filtered)
+    found = _Sites(writer, sets_of, profile_of, filtered)
     for rule, _ in rules:
         found.add(rule)
     found.write([rule for rule, _ in rules])
@@ -338,7 +337,6 @@ class _Sites:
     """
 
     writer: SiteWriter
-    taken: list[_Rule]
     sets_of: dict[int, _Sets]
     profile_of: dict[int, str]
     is_filtered: bool
@@ -348,7 +346,7 @@ class _Sites:
 
     def add(self, rule: _Rule) -> None:
         """Have the routes of the next rule of the file."""
-        is_taken = any(rule is each for each in self.taken)
+        is_taken = id(rule) in self.sets_of
         is_guarded = self._is_guarded(rule, is_taken=is_taken)
         if not rule.target:
             return

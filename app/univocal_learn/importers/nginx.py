@@ -36,7 +36,7 @@ from univocal_learn.importers.nginx_servers import (
     servers_of_hosts,
 )
 from univocal_learn.importers.nginx_settings import BlockSettings, authorities_of, zones_of
-from univocal_learn.importers.nginx_syntax import Directive, note
+from univocal_learn.importers.nginx_syntax import Directive, note, within
 from univocal_learn.importers.nginx_values import LARGEST_BODY, body_size
 from univocal_learn.importers.sites import Mapped, SiteWriter
 
@@ -65,8 +65,8 @@ class _Import:
     def __init__(self, source: Source, directives: list[Directive]) -> None:
         self._source, self._directives = source, directives
         self._notes: list[Note] = []
-        within = _blocks(directives, "http") or [directives]
-        self._everywhere = [each for block in within for each in block]
+        blocks = [each.block or [] for each in directives if each.name == "http"]
+        self._everywhere = [each for block in blocks or [directives] for each in block]
         found = (Server.of(directive, host) for directive, host in self._servers(directives, "$proxy_host"))
         self._all = list(found)
         self._picked = _picked(source, self._all)
@@ -79,10 +79,7 @@ class _Import:
 
     def imported(self) -> Imported:
         """The profile, the sites and the server's settings."""
-        zones = zones_of(
-            [each for name in ("limit_req_zone", "limit_conn_zone") for each in _all(self._directives, name)],
-            self._notes,
-        )
+        zones = zones_of(within(self._directives, "limit_req_zone", "limit_conn_zone"), self._notes)
         http = self._everywhere
         outside = [
             each
@@ -96,7 +93,8 @@ class _Import:
         settings = BlockSettings(zones).inside(http, outside)
         trusted = self._trusted(settings)
         settings = replace(settings, believed=trusted)
-        upstreams = {each.arguments[0]: each for each in _all(self._directives, "upstream") if each.arguments}
+        named = within(self._directives, "upstream")
+        upstreams = {each.arguments[0]: each for each in named if each.arguments}
         everywhere = LocationReading(upstreams, self._writer.profile, self._notes, "", settings)
         owners = servers_of_hosts(self._picked, self._notes)
         moving = {id(server): server.moves_to() for server in self._picked}
@@ -164,15 +162,11 @@ class _Import:
         return trusted.pop() if len(trusted) == 1 and "?" not in next(iter(trusted), ()) else ()
 
     def _add(
-        self,
-        server: Server,
-        everywhere: LocationReading,
-        owners: Owners,
-        moving: dict[int, str | None],
+        self, server: Server, everywhere: LocationReading, owners: Owners, moving: dict[int, str | None]
     ) -> None:
         """The site of a server: the hosts that are its own, and its locations."""
         block = server.block
-        reached = {each.arguments[-1] for each in _all(block, "try_files") if each.arguments}
+        reached = {each.arguments[-1] for each in within(block, "try_files") if each.arguments}
         named = {each.arguments[0]: each for each in block if each.name == "location" and each.arguments}
         named = {name: each for name, each in named.items() if name in reached}
         authorities = authorities_of(block, self._everywhere, everywhere.upstreams)
@@ -261,11 +255,7 @@ class _Import:
         return hosts, is_default
 
     def _named_hosts(
-        self,
-        server: Server,
-        owners: Owners,
-        moving: dict[int, str | None],
-        apart: Mapping[str, Server],
+        self, server: Server, owners: Owners, moving: dict[int, str | None], apart: Mapping[str, Server]
     ) -> list[str]:
         """The hosts that a server names; with a port where another server has them at another socket."""
         hosts = list[str]()
@@ -394,7 +384,7 @@ class _Import:
 
         A site or a route with another largest body has its own.
         """
-        known = [body_size(each) for each in _all(self._directives, "client_max_body_size")]
+        known = [body_size(each) for each in within(self._directives, "client_max_body_size")]
         around = [each for each in self._everywhere if each.name == "client_max_body_size"]
         if any(
             not around and not any(each.name == "client_max_body_size" for each in server.block)
@@ -408,7 +398,7 @@ class _Import:
                     del table["max_body"]
         counts = [
             (int(each.arguments[1]), each)
-            for each in _all(self._directives, "limit_conn")
+            for each in within(self._directives, "limit_conn")
             if len(each.arguments) == 2 and each.arguments[0] in zones and each.arguments[1].isdigit()
         ]
         least, limit = min(counts, key=lambda count: count[0], default=(0, None))
@@ -436,17 +426,6 @@ def _settings_in(block: list[Directive], settings: BlockSettings) -> Iterator[Bl
     for each in block:
         if each.name == "location":
             yield from _settings_in(each.block or [], own)
-
-
-def _blocks(directives: list[Directive], name: str) -> list[list[Directive]]:
-    return [each.block or [] for each in directives if each.name == name]
-
-
-def _all(directives: list[Directive], name: str) -> Iterator[Directive]:
-    for directive in directives:
-        if directive.name == name:
-            yield directive
-        yield from _all(directive.block or [], name)
 
 
 def _picked(source: Source, servers: list[Server]) -> list[Server]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from univocal_learn.importers.imported import Note, Table
-from univocal_learn.importers.nginx_syntax import Directive, note, words_of
+from univocal_learn.importers.nginx_syntax import Directive, note, within, words_of
 from univocal_learn.importers.nginx_values import duration
 
 # The rule that nothing is stored nor answered from the cache.
@@ -29,82 +29,55 @@ _OF_THE_URL: Final = words_of(
 _OF_A_RELOAD: Final = frozenset({"http_cache_control", "http_pragma"})
 
 
-class Caching(Protocol):
-    """The directives about caching that are in force."""
+def cache_table(
+    lists: Mapping[str, Sequence[Directive]],
+    last: Mapping[str, Directive],
+    notes: list[Note],
+    *,
+    is_guarded: bool,
+) -> Table:
+    """The table `cache`. Responses that nginx does not store, or that are guarded, bypass it.
 
-    def listed(self, name: str) -> Sequence[Directive]:
-        """The directives of this name."""
-        ...
-
-    def argument(self, name: str) -> str:
-        """The first argument of the directive of this name."""
-        ...
-
-    @property
-    def last(self) -> Mapping[str, Directive]:
-        """The directives of which one is in force."""
-        ...
-
-
-def cache_table(caching: Caching, notes: list[Note], *, is_guarded: bool) -> Table:
-    """The table `cache`. Responses that nginx does not store, or that are guarded, bypass it."""
-    if caching.argument("proxy_cache") in {"", "off"}:
+    `lists` and `last` are the directives in force, by name.
+    """
+    zone = last.get("proxy_cache")
+    if zone is None or not zone.arguments or zone.arguments[0] == "off":
         return _BYPASS
-    zone = caching.last["proxy_cache"]
-    if is_guarded or "$" in caching.argument("proxy_cache"):
+    if is_guarded or "$" in zone.arguments[0]:
         text = "a guarded route bypasses the cache: what is stored would be for all who pass"
         notes.append(note(zone, text))
         return _BYPASS
-    ttl = _lifetimes(caching.listed("proxy_cache_valid"), notes)
-    ignored = {
-        each.lower() for directive in caching.listed("proxy_ignore_headers") for each in directive.arguments
-    }
+    ttl = _lifetimes(lists.get("proxy_cache_valid", ()), notes)
+    ignored = {word.lower() for each in lists.get("proxy_ignore_headers", ()) for word in each.arguments}
     if {"cache-control", "expires"} <= ignored and not ttl:
         return _BYPASS
     cookies = set[str]()
-    for directive in _conditions(caching):
+    key = [last["proxy_cache_key"]] if "proxy_cache_key" in last else []
+    for directive in (*lists.get("proxy_no_cache", ()), *lists.get("proxy_cache_bypass", ()), *key):
         own = _cookies_of(directive)
         if own is None:
             notes.append(note(directive, "no setting says this: the route bypasses the cache"))
             return _BYPASS
         cookies |= own
-    stale = caching.last.get("proxy_cache_use_stale")
+    stale = last.get("proxy_cache_use_stale")
     grace = {"grace": _GRACE} if stale is not None and "updating" in stale.arguments else {}
     return {**ttl, **grace, **({"bypass_cookies": sorted(cookies)} if cookies else {})}
 
 
 def cookies_of_maps(directives: Sequence[Directive]) -> None:
     """Have conditions of caching name the cookie that a map asks for, in the place of the map's variable."""
-    every = list(_each(directives))
-    cookies = {each.arguments[1]: each.arguments[0] for each in every if _asks_for_a_cookie(each)}
-    for directive in every:
-        if directive.name in {"proxy_no_cache", "proxy_cache_bypass"}:
-            directive.arguments = [cookies.get(argument, argument) for argument in directive.arguments]
-
-
-def _each(directives: Sequence[Directive]) -> Iterator[Directive]:
-    for directive in directives:
-        yield directive
-        yield from _each(directive.block or [])
+    maps = filter(_asks_for_a_cookie, within(directives, "map"))
+    cookies = {each.arguments[1]: each.arguments[0] for each in maps}
+    for directive in within(directives, "proxy_no_cache", "proxy_cache_bypass"):
+        directive.arguments = [cookies.get(argument, argument) for argument in directive.arguments]
 
 
 def _asks_for_a_cookie(directive: Directive) -> bool:
-    """Tell whether a directive is a map whose value is false where a cookie is absent, and true elsewhere."""
-    if (
-        directive.name != "map"
-        or len(directive.arguments) != 2
-        or not _COOKIE.fullmatch(directive.arguments[0])
-    ):
+    """Tell whether the value of a map is false where a cookie is absent, and true elsewhere."""
+    if len(directive.arguments) != 2 or not _COOKIE.fullmatch(directive.arguments[0]):
         return False
     values = {each.name: each.arguments in (["0"], [""]) for each in directive.block or []}
     return values.pop("", False) and "default" in values and not any(values.values())
-
-
-def _conditions(caching: Caching) -> Iterator[Directive]:
-    yield from caching.listed("proxy_no_cache")
-    yield from caching.listed("proxy_cache_bypass")
-    if "proxy_cache_key" in caching.last:
-        yield caching.last["proxy_cache_key"]
 
 
 def _cookies_of(directive: Directive) -> set[str] | None:

@@ -45,9 +45,7 @@ def assigned(block: Iterable[Directive]) -> Iterator[tuple[str, Directive]]:
 
 
 def condition(
-    directive: Directive,
-    referers: Sequence[Directive] = (),
-    given: Mapping[str, Directive] = _NONE,
+    directive: Directive, referers: Sequence[Directive] = (), given: Mapping[str, Directive] = _NONE
 ) -> Condition | None:
     """The condition of an `if` or a limit_except; None if univocal has no equal.
 

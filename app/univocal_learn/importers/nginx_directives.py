@@ -18,9 +18,9 @@ TAKEN: Final = words_of(
     add_header allow auth_basic auth_basic_user_file auth_request_set brotli client_max_body_size deny
     error_page expires gzip http2 limit_conn limit_conn_zone limit_req limit_req_zone listen location
     merge_slashes proxy_cache proxy_cache_bypass proxy_cache_key proxy_cache_use_stale proxy_cache_valid
-    proxy_connect_timeout proxy_hide_header proxy_ignore_headers proxy_no_cache proxy_pass
-    proxy_read_timeout proxy_set_header proxy_ssl_trusted_certificate proxy_ssl_verify real_ip_header
-    satisfy server server_name set_real_ip_from ssl_certificate ssl_certificate_key upstream zstd
+    proxy_connect_timeout proxy_hide_header proxy_ignore_headers proxy_no_cache proxy_pass proxy_read_timeout
+    proxy_set_header proxy_ssl_trusted_certificate proxy_ssl_verify real_ip_header satisfy server server_name
+    set_real_ip_from ssl_certificate ssl_certificate_key upstream zstd
     """
 )
 
@@ -32,62 +32,40 @@ CONTENT: Final = words_of(
     vhost_traffic_status_display api
     """
 )
-_BESIDE_A_PASS: Final = frozenset({"root", "alias", "autoindex", "index"})
 
 _HARMLESS: Final = words_of(
     """
-    absolute_redirect access_log ancient_browser_value auth_basic_delay charset
-    charset_map charset_types chunked_transfer_encoding client_body_buffer_size client_body_in_file_only
-    client_body_in_single_buffer client_body_temp_path client_body_timeout client_header_buffer_size
-    client_header_timeout connection_pool_size daemon default_type directio directio_alignment error_log
-    etag events geo geoip_city geoip_country geoip_org geoip_proxy geoip_proxy_recursive
-    geoip2 http http2_body_preread_size http2_chunk_size http2_idle_timeout http2_max_concurrent_pushes
-    http2_max_concurrent_streams http2_max_field_size http2_max_header_size http2_max_requests
-    http2_push http2_push_preload http2_recv_buffer_size http2_recv_timeout http3 http3_hq
-    http3_max_concurrent_streams if_modified_since ignore_invalid_headers image_filter_buffer index
-    keepalive keepalive_disable keepalive_min_timeout keepalive_requests keepalive_time
-    keepalive_timeout large_client_header_buffers least_conn ip_hash hash random zone queue sticky
-    limit_conn_dry_run limit_conn_log_level limit_conn_status limit_rate limit_rate_after
-    limit_req_dry_run limit_req_log_level limit_req_status lingering_close lingering_time
-    lingering_timeout log_format log_not_found log_subrequest map map_hash_bucket_size map_hash_max_size
-    max_ranges modern_browser modern_browser_value msie_padding msie_refresh open_log_file_cache
-    output_buffers override_charset port_in_redirect postpone_output proxy_buffer_size proxy_buffering
-    proxy_buffers proxy_busy_buffers_size proxy_cache_background_update proxy_cache_convert_head
-    proxy_cache_lock proxy_cache_lock_age proxy_cache_lock_timeout proxy_cache_max_range_offset
-    proxy_cache_methods proxy_cache_min_uses proxy_cache_path proxy_cache_revalidate proxy_force_ranges
-    proxy_headers_hash_bucket_size proxy_headers_hash_max_size proxy_http_version
+    absolute_redirect access_log add_after_body add_before_body aio alias auth_basic_delay autoindex break
+    chunked_transfer_encoding connection_pool_size daemon default_type disable_symlinks error_log etag events
+    geo hash http if_modified_since ignore_invalid_headers image_filter_buffer index ip_hash
+    large_client_header_buffers least_conn limit_rate limit_rate_after map max_ranges more_clear_headers
+    more_set_headers output_buffers override_charset port_in_redirect postpone_output proxy_bind
+    proxy_busy_buffers_size proxy_cache_background_update proxy_cache_convert_head proxy_cache_lock
+    proxy_cache_lock_age proxy_cache_lock_timeout proxy_cache_max_range_offset proxy_cache_methods
+    proxy_cache_min_uses proxy_cache_path proxy_cache_revalidate proxy_force_ranges proxy_http_version
     proxy_ignore_client_abort proxy_intercept_errors proxy_limit_rate proxy_max_temp_file_size
-    proxy_next_upstream proxy_next_upstream_timeout proxy_next_upstream_tries proxy_pass_header
-    proxy_redirect proxy_request_buffering proxy_send_lowat proxy_send_timeout proxy_socket_keepalive
-    proxy_ssl_ciphers proxy_ssl_conf_command proxy_ssl_name proxy_ssl_protocols proxy_ssl_server_name
-    proxy_ssl_session_reuse proxy_ssl_verify_depth proxy_temp_file_write_size proxy_temp_path
-    proxy_cookie_flags quic_gso quic_host_key quic_retry read_ahead real_ip_recursive
-    recursive_error_pages request_pool_size reset_timedout_connection resolver resolver_timeout
-    send_lowat send_timeout sendfile sendfile_max_chunk server_name_in_redirect
-    server_names_hash_bucket_size server_names_hash_max_size server_tokens set slice source_charset
-    split_clients ssi_last_modified ssl_buffer_size ssl_ciphers ssl_client_certificate ssl_conf_command
-    ssl_crl ssl_dhparam ssl_early_data ssl_ecdh_curve ssl_password_file ssl_prefer_server_ciphers
-    ssl_protocols ssl_session_cache ssl_session_ticket_key ssl_session_tickets ssl_session_timeout
-    ssl_stapling ssl_stapling_file ssl_stapling_responder ssl_stapling_verify ssl_trusted_certificate
-    ssl_verify_depth subrequest_output_buffer_size tcp_nodelay tcp_nopush thread_pool types
-    types_hash_bucket_size types_hash_max_size underscores_in_headers uninitialized_variable_warn userid
-    userid_domain userid_expires userid_flags userid_mark userid_name userid_p3p userid_path
-    userid_service variables_hash_bucket_size variables_hash_max_size vhost_traffic_status
-    vhost_traffic_status_zone ssl client_body_postpone_size more_set_headers more_clear_headers
-    valid_referers break aio referer_hash_bucket_size referer_hash_max_size status_zone disable_symlinks
-    mirror mirror_request_body proxy_bind proxy_cookie_domain proxy_cookie_path proxy_store
-    proxy_store_access ssi ssi_types sub_filter sub_filter_last_modified sub_filter_once
-    sub_filter_types add_before_body add_after_body
+    proxy_pass_header proxy_redirect proxy_request_buffering proxy_send_lowat proxy_send_timeout
+    proxy_socket_keepalive proxy_ssl_ciphers proxy_ssl_conf_command proxy_ssl_name proxy_ssl_protocols
+    proxy_ssl_server_name proxy_ssl_session_reuse proxy_ssl_verify_depth proxy_store proxy_store_access
+    proxy_temp_file_write_size proxy_temp_path queue random read_ahead real_ip_recursive
+    recursive_error_pages request_pool_size reset_timedout_connection root send_lowat send_timeout
+    server_name_in_redirect server_tokens set slice source_charset split_clients ssl ssl_buffer_size
+    ssl_ciphers ssl_client_certificate ssl_conf_command ssl_crl ssl_dhparam ssl_early_data ssl_ecdh_curve
+    ssl_password_file ssl_prefer_server_ciphers ssl_protocols ssl_trusted_certificate ssl_verify_depth
+    status_zone sticky subrequest_output_buffer_size thread_pool underscores_in_headers
+    uninitialized_variable_warn valid_referers vhost_traffic_status vhost_traffic_status_zone zone
     """
 )
-_HARMLESS_FAMILIES: Final = tuple(
-    words_of(
-        """
-        brotli_ exit_worker_by_lua fastcgi_ geoip_ grpc_ gunzip gzip_ init_by_lua init_worker_by_lua
-        js_import js_path js_set log_by_lua lua_ memcached_ open_file_cache opentelemetry opentracing
-        otel_ pcre_jit scgi_ set_by_lua uwsgi_ zipkin_ zstd_
-        """
-    )
+_HARMLESS_FAMILIES: Final = words_of(
+    """
+    ancient_browser brotli_ charset client_body_ client_header_ directio exit_worker_by_lua fastcgi_ geoip
+    grpc_ gunzip gzip_ http2_ http3 init_by_lua init_worker_by_lua js_import js_path js_set keepalive
+    limit_conn_ limit_req_ lingering_ log_ lua_ map_hash_ memcached_ mirror modern_browser msie_
+    open_file_cache open_log_file_cache opentelemetry opentracing otel_ pcre_jit proxy_buffer proxy_cookie_
+    proxy_headers_hash_ proxy_next_upstream quic_ referer_hash_ resolver scgi_ sendfile server_names_hash_
+    set_by_lua ssi ssl_session_ ssl_stapling sub_filter tcp_ types userid uwsgi_ variables_hash_ zipkin_
+    zstd_
+    """
 )
 _NEVER_HARMLESS: Final = frozenset({"fastcgi_pass", "uwsgi_pass", "scgi_pass", "grpc_pass", "memcached_pass"})
 # Directives that close unless their argument says so.
@@ -181,10 +159,8 @@ def closes(directive: Directive) -> bool:
         return True
     if name == "include":
         return not all(HARMLESS_FILES.fullmatch(each) for each in arguments)
-    if name == "auth_basic":
-        return False
-    harmless = name in TAKEN or name in _HARMLESS or name in _BESIDE_A_PASS
-    family = name.startswith(_HARMLESS_FAMILIES) and name not in _NEVER_HARMLESS
+    harmless = name in TAKEN or name in _HARMLESS
+    family = name.startswith(tuple(_HARMLESS_FAMILIES)) and name not in _NEVER_HARMLESS
     return not (harmless or family)
 
 

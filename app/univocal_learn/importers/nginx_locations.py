@@ -13,14 +13,7 @@ from univocal.http.grammar import RESERVED
 from univocal.uri.profile import Profile
 from univocal_learn.importers.imported import Note, Table
 from univocal_learn.importers.networks import CLOSED
-from univocal_learn.importers.nginx_directives import (
-    CONTENT,
-    TAKEN,
-    closes,
-    is_refusal,
-    reason,
-    refuses,
-)
+from univocal_learn.importers.nginx_directives import CONTENT, TAKEN, closes, is_refusal, reason, refuses
 from univocal_learn.importers.nginx_patterns import covers, expression, within
 from univocal_learn.importers.nginx_redirects import redirect_of
 from univocal_learn.importers.nginx_settings import BlockSettings, refuses_all
@@ -144,8 +137,7 @@ class LocationReading:
         elif pattern:
             self.routes.append(Mapped(pattern, line, is_closed=True, instead=tuple(instead)))
         else:
-            for mapped in instead:
-                self.routes.append(mapped)
+            self.routes.extend(instead)
 
     def note(self, directive: Directive, text: str, *, is_open_question: bool = False) -> None:
         """Say of a directive that it is not taken over, and why."""
@@ -261,12 +253,14 @@ def _split(location: Directive) -> tuple[str, str]:
 def _location(location: Directive, reading: LocationReading) -> None:
     modifier, path = _split(location)
     if modifier == "@":
-        if not _is_reached(path, reading):
+        if f"@{path}" not in reading.named:
             reading.note(location, "no prefix; routes are prefixes of paths, so it is left out")
         return
     is_prefix = modifier in {"", "^~"}
     if not (is_prefix or modifier in _KINDS) or (is_prefix and not path.startswith("/")) or not path:
-        reading.note(location, f"{_kind(modifier)}; routes are prefixes of paths, so it is left out")
+        reading.note(
+            location, f"{_KINDS.get(modifier, 'no prefix')}; routes are prefixes of paths, so it is left out"
+        )
         return
     location = _for_clients(location, reading)
     block = location.block or []
@@ -289,13 +283,14 @@ def _location(location: Directive, reading: LocationReading) -> None:
         whole = whole or f"(?=){path}"  # no route's path: what is around it is closed
     path = whole or path
     answering = "return" if redirect else "try_files" if mapped is not None else ""
-    _say_rest(block, below, moving, closers, answering, inner)
+    _say_rest(block, below, closers, answering, inner)
+    found = _Found(location, path, mapped, inner)
     if is_prefix:
-        _prefix(location, path, mapped, inner, is_final=modifier == "^~")
+        _prefix(found, is_final=modifier == "^~")
     elif modifier == "=":
-        _exact(location, path, mapped, inner)
+        _exact(found)
     else:
-        _expression(location, path, mapped, inner, ignores_case=modifier == "~*")
+        _expression(found, ignores_case=modifier == "~*")
     for directive in block:
         if directive.name == "location":
             _location(directive, inner)
@@ -313,22 +308,17 @@ def _for_clients(location: Directive, reading: LocationReading) -> Directive:
 def _say_rest(
     block: list[Directive],
     below: list[Directive],
-    moving: list[Directive],
     closers: list[Directive],
-    answering: str,
+    told: str,
     inner: LocationReading,
 ) -> None:
-    """Refuse what rewrites match `below` a location, and note what has no equal; `answering` is said."""
-    below_ones, moving_ones, closing_ones = ({id(each) for each in some} for some in (below, moving, closers))
+    """Refuse what rewrites match `below` a location, and note what has no equal; that of `told` is said."""
+    below_ones, closing_ones = ({id(each) for each in some} for some in (below, closers))
     for directive in block:
         is_closing = id(directive) in closing_ones
         if id(directive) in below_ones:
             _rewrite(directive, inner)
-        elif directive.name == answering and not is_closing:
-            pass  # it is said what becomes of it
-        elif directive.name not in {"location", *TAKEN} and (
-            directive.name != "rewrite" or id(directive) in moving_ones
-        ):
+        elif is_closing or directive.name not in {"location", "rewrite", told, *TAKEN}:
             _say(directive, inner, is_closing=is_closing)
 
 
@@ -347,14 +337,6 @@ def _redirected(location: Directive, path: str, inner: LocationReading, redirect
     tables = {"access": access} if access else {}
     spelled = _spelled(path, inner.profile) if path.startswith("/") else path
     return Mapped(spelled, location.line, tables=tables, redirect=redirect)
-
-
-def _kind(modifier: str) -> str:
-    return _KINDS.get(modifier, "no prefix")
-
-
-def _is_reached(name: str, reading: LocationReading) -> bool:
-    return f"@{name}" in reading.named
 
 
 def _is_below(rewrite: Directive, path: str) -> bool:
@@ -452,20 +434,27 @@ def _is_stripped(directive: Directive, block: list[Directive], path: str) -> boo
     )
 
 
-def _prefix(
-    location: Directive,
-    path: str,
-    mapped: Mapped | None,
-    inner: LocationReading,
-    *,
-    is_final: bool,
-) -> None:
+class _Found(NamedTuple):
+    """A location of a path or an expression; what answers its requests: None for nothing here."""
+
+    location: Directive
+    path: str
+    mapped: Mapped | None
+    inner: LocationReading
+
+    @property
+    def is_guarded(self) -> bool:
+        """True if not everybody has access."""
+        return self.mapped is None or self.inner.settings.is_guarded
+
+
+def _prefix(found: _Found, *, is_final: bool) -> None:
     """The routes of a prefix. nginx's is of bytes: what else begins so has the same guards and rules."""
-    is_guarded = mapped is None or inner.settings.is_guarded
+    location, path, mapped, inner = found
     if "*" in path:
         # In nginx "*" is a letter like others, and in a route's path it stands for any bytes.
         text = 'nginx reads "*" as it is; routes are prefixes of paths, so it is left out'
-        if not is_guarded:
+        if not found.is_guarded:
             inner.note(location, text)
             return
         literal = path[: path.index("*")]
@@ -478,11 +467,11 @@ def _prefix(
         inner.close(path, location.line, is_final=is_final)
     else:
         route = replace(mapped, is_final=is_final)
-        if is_guarded and inner.has_expressions and not is_final:
+        if found.is_guarded and inner.has_expressions and not is_final:
             inner.note(location, "its guards hold for what expressions match below it, too; not so in nginx")
         has_ends = not (path.endswith("/") or _has_path(_first(route.upstream)))
         inner.routes.append(replace(route, path=f"{route.path}*") if has_ends else route)
-    _ends(location, path, mapped, inner, is_guarded=is_guarded)
+    _ends(found)
 
 
 def _note_closed(location: Directive, inner: LocationReading, status: int = 403) -> None:
@@ -494,21 +483,15 @@ def _note_closed(location: Directive, inner: LocationReading, status: int = 403)
     inner.note(location, text, is_open_question=True)
 
 
-def _ends(
-    location: Directive,
-    path: str,
-    mapped: Mapped | None,
-    inner: LocationReading,
-    *,
-    is_guarded: bool,
-) -> None:
+def _ends(found: _Found) -> None:
     """Have routes where nginx's prefix of bytes and one of segments differ, and say so."""
+    location, path, mapped, inner = found
     if path == "/":
         return
     if path.endswith("/"):
         if not any(each.name.endswith("_pass") for each in location.block or []):
             return  # nginx leaves the path without the slash to another location
-        if is_guarded:
+        if found.is_guarded:
             inner.close(path[:-1], location.line, is_implied=True)
         elif mapped is not None:
             # The last slash of a path is one of its readings, so what holds for one holds for both.
@@ -519,10 +502,10 @@ def _ends(
     if mapped is None:
         inner.close(path, location.line, is_implied=True, star="*")
     elif _has_path(_first(mapped.upstream)):
-        beside = replace(mapped, path=f"{mapped.path}*", is_implied=True, is_apart=not is_guarded)
+        beside = replace(mapped, path=f"{mapped.path}*", is_implied=True, is_apart=not found.is_guarded)
         inner.routes.append(beside.closed())
         text = f"is of {path}x, too, in nginx; an upstream with a path is for whole segments"
-        inner.note(location, f"{text}, so {path}x is refused" if is_guarded else text)
+        inner.note(location, f"{text}, so {path}x is refused" if found.is_guarded else text)
 
 
 def _first(setting: Setting | None) -> str:
@@ -530,43 +513,35 @@ def _first(setting: Setting | None) -> str:
     return str(first["url"]) if isinstance(first, dict) else first or ""
 
 
-def _exact(location: Directive, path: str, mapped: Mapped | None, inner: LocationReading) -> None:
+def _exact(found: _Found) -> None:
     """The route of one path; where univocal has none, a guarded one closes all below it."""
+    location, path, mapped, inner = found
     spelled = _spelled(path, inner.profile)
-    is_guarded = mapped is None or inner.settings.is_guarded
     literal, star = literal_beginning(spelled[: spelled.index("*") + 1] if "*" in spelled else spelled)
     if star or literal != spelled:
-        if is_guarded:
+        if found.is_guarded:
             _note_closed(location, inner)
             inner.close(literal + star, location.line)
         return
     closed = Mapped(literal + star, location.line, is_closed=True)
     if mapped is None:
-        own = replace(closed, path=f"={spelled}", is_closed=True)
         _note_closed(location, inner)
-    else:
-        own = replace(mapped, path=f"={spelled}")
-    inner.routes.append(replace(own, instead=(closed,) if is_guarded else (), is_apart=True, kind="one path"))
+    instead = (closed,) if found.is_guarded else ()
+    own = replace(mapped or closed, path=f"={spelled}", instead=instead, is_apart=True, kind=_KINDS["="])
+    inner.routes.append(own)
 
 
-def _expression(
-    location: Directive,
-    path: str,
-    mapped: Mapped | None,
-    inner: LocationReading,
-    *,
-    ignores_case: bool,
-) -> None:
+def _expression(found: _Found, *, ignores_case: bool) -> None:
     """The route of an expression; where univocal has none, a guarded one closes all that it may match."""
+    location, path, mapped, inner = found
     pattern = expression(path, ignores_case=ignores_case)
-    is_guarded = mapped is None or inner.settings.is_guarded
     if mapped is None:
         is_nowhere = inner.own_access is not None
         _note_closed(location, inner, 502 if is_nowhere else 403)
         inner.close_expression(path, location.line, ignores_case=ignores_case, is_nowhere=is_nowhere)
         return
     instead: list[Mapped] = []
-    if is_guarded:
+    if found.is_guarded:
         before = len(inner.routes)
         inner.close_expression(path, location.line, ignores_case=ignores_case)
         for each in inner.routes[before:]:
@@ -574,9 +549,8 @@ def _expression(
         del inner.routes[before:]
         text = "its guards hold for all that it matches; in nginx, only where it is the first that matches"
         inner.note(location, text)
-    kind = "a regular expression"
-    own = replace(mapped, path=pattern or "~", instead=tuple(instead), kind=kind)
-    inner.routes.append(replace(own, is_apart=True))
+    own = replace(mapped, path=pattern or "~", instead=tuple(instead), kind=_KINDS["~"], is_apart=True)
+    inner.routes.append(own)
 
 
 def _pass(directive: Directive, path: str, reading: LocationReading) -> Mapped | None:

@@ -9,7 +9,7 @@ from typing import Final
 from univocal.http.problem import page_fault
 from univocal_learn.importers.imported import Note
 from univocal_learn.importers.nginx_directives import CONTENT
-from univocal_learn.importers.nginx_syntax import Directive, note
+from univocal_learn.importers.nginx_syntax import Directive, note, within
 
 _LEFT_OUT: Final = "left out: see [server] error_pages"
 _LARGEST: Final = 1 << 20  # bytes of a page
@@ -31,7 +31,8 @@ def pages_of(
         pages |= {name: file for name in names if name not in pages}
         text = "--sites copies the page: univocal shows it in its own answers, to clients that prefer HTML"
         notes.append(note(each, text))
-    notes += [note(each, f"{_LEFT_OUT}, which a route may have, too") for each in _of_locations(server)]
+    inner = [each for location in server if location.name == "location" for each in location.block or []]
+    notes += [note(each, f"{_LEFT_OUT}, which a route may have, too") for each in within(inner, "error_page")]
     return pages
 
 
@@ -55,13 +56,6 @@ def lead_on(block: list[Directive], around: Mapping[str, str], name: str = "") -
         lead_on(each.block or [], places, each.name)
     if any(each.name == "try_files" and each.meaning for each in block):
         block[:] = [each for each in block if each.name not in CONTENT | {"error_page"}]
-
-
-def _of_locations(block: Sequence[Directive]) -> Iterator[Directive]:
-    for location in block:
-        if location.name == "location" and location.block:
-            yield from (each for each in location.block if each.name == "error_page")
-            yield from _of_locations(location.block)
 
 
 def _file(

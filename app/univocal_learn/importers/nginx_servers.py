@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -39,7 +39,6 @@ class Server:
     host: str
     sockets: tuple[Socket, ...]
     names: tuple[str, ...]
-    default_of: frozenset[str] = field(default_factory=frozenset)  # addresses
 
     @classmethod
     def of(cls, directive: Directive, host: str) -> Server:

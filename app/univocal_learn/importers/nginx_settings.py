@@ -14,19 +14,13 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Final
 
-from univocal.http.field_edits import (
-    added_fault,
-    names_clients,
-    request_fault,
-    response_fault,
-    value_fault,
-)
+from univocal.http.field_edits import added_fault, names_clients, request_fault, response_fault, value_fault
 from univocal_learn.importers.imported import Note, Table
 from univocal_learn.importers.networks import ALL, CLOSED, Net, closed_beside, common, without, written
 from univocal_learn.importers.nginx_caching import cache_table
 from univocal_learn.importers.nginx_conditions import Condition, assigned, condition
 from univocal_learn.importers.nginx_directives import closes, is_refusal
-from univocal_learn.importers.nginx_syntax import Directive, note, words_of
+from univocal_learn.importers.nginx_syntax import Directive, note, within, words_of
 from univocal_learn.importers.nginx_values import body_size, duration
 
 _CODINGS: Final = {"zstd": "zstd", "brotli": "br", "gzip": "gzip"}  # the best first
@@ -34,17 +28,16 @@ _CODINGS: Final = {"zstd": "zstd", "brotli": "br", "gzip": "gzip"}  # the best f
 _LISTS: Final = words_of(
     """
     add_header auth_request_set deny limit_conn limit_req proxy_cache_bypass proxy_cache_valid
-    proxy_cookie_path proxy_hide_header proxy_ignore_headers proxy_no_cache proxy_set_header
-    set_real_ip_from valid_referers
+    proxy_cookie_path proxy_hide_header proxy_ignore_headers proxy_no_cache proxy_set_header set_real_ip_from
+    valid_referers
     """
 )
 # Directives of which the innermost counts.
 _LAST: Final = words_of(
     """
     auth_basic auth_basic_user_file auth_request client_max_body_size expires ignore_invalid_headers
-    proxy_cache proxy_cache_key proxy_cache_use_stale proxy_connect_timeout proxy_read_timeout
-    proxy_redirect proxy_ssl_trusted_certificate proxy_ssl_verify real_ip_header satisfy
-    underscores_in_headers
+    proxy_cache proxy_cache_key proxy_cache_use_stale proxy_connect_timeout proxy_read_timeout proxy_redirect
+    proxy_ssl_trusted_certificate proxy_ssl_verify real_ip_header satisfy underscores_in_headers
     """
 )
 _OF_ACCESS: Final = words_of("auth_basic auth_request deny limit_conn limit_req satisfy")
@@ -58,15 +51,15 @@ _USER: Final = "$remote_user"
 # Fields that may stand more than once (RFC 9110 section 5.3): nginx adds its own to the origin server's.
 _LISTED: Final = words_of(
     """
-    accept-ch accept-patch accept-post accept-ranges access-control-allow-headers
-    access-control-allow-methods access-control-expose-headers allow alt-svc cache-control cache-tag
-    cdn-cache-control clear-site-data content-digest content-language content-security-policy
-    content-security-policy-report-only critical-ch dav digest document-policy expect-ct feature-policy
-    integrity-policy link nel no-vary-search origin-trial permissions-policy
-    permissions-policy-report-only pragma preference-applied preload proxy-status public-key-pins
-    referrer-policy report-to reporting-endpoints repr-digest server-timing set-cookie signature
-    signature-input speculation-rules surrogate-control surrogate-key timing-allow-origin use-as-dictionary
-    vary via want-content-digest want-digest want-repr-digest warning www-authenticate x-robots-tag xkey
+    accept-ch accept-patch accept-post accept-ranges access-control-allow-headers access-control-allow-
+    methods access-control-expose-headers allow alt-svc cache-control cache-tag cdn-cache-control clear-site-
+    data content-digest content-language content-security-policy content-security-policy-report-only
+    critical-ch dav digest document-policy expect-ct feature-policy integrity-policy link nel no-vary-search
+    origin-trial permissions-policy permissions-policy-report-only pragma preference-applied preload proxy-
+    status public-key-pins referrer-policy report-to reporting-endpoints repr-digest server-timing set-cookie
+    signature signature-input speculation-rules surrogate-control surrogate-key timing-allow-origin use-as-
+    dictionary vary via want-content-digest want-digest want-repr-digest warning www-authenticate x-robots-
+    tag xkey
     """
 )
 # Fields by which caches behind keep people apart.
@@ -245,7 +238,7 @@ class BlockSettings:
                 [each for each in self.listed("proxy_set_header") if each not in self._granted], notes
             ),
             "response": self._response(notes),
-            "cache": {**cache_table(self, notes, is_guarded=guarded), **compress},
+            "cache": {**cache_table(self.lists, self.last, notes, is_guarded=guarded), **compress},
             "origin": self.origin(),
             "redirects": "keep" if self.argument("proxy_redirect") == "off" else "",
             "cookie_path": "map" if self.listed("proxy_cookie_path") else "",
@@ -355,7 +348,7 @@ def authorities_of(
 ) -> dict[str, str]:
     """The URL of the authorization server for each URI of auth_request in a server that has an equal."""
     locations = {tuple(each.arguments): each for each in block if each.name == "location"}
-    uris = {each.arguments[0] for each in _within(block) if each.name == "auth_request" and each.arguments}
+    uris = {each.arguments[0] for each in within(block, "auth_request") if each.arguments}
     found = dict[str, str]()
     for uri in sorted(uris):
         own = locations.get(("=", uri))
@@ -364,12 +357,6 @@ def authorities_of(
         if url and url.partition("://")[2].partition("/")[0].partition(":")[0] not in upstreams:
             found[uri] = url
     return found
-
-
-def _within(block: Sequence[Directive]) -> Iterable[Directive]:
-    for each in block:
-        yield each
-        yield from _within(each.block or [])
 
 
 def _set_fields(block: Sequence[Directive]) -> list[Directive]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -47,6 +47,14 @@ class Directive:
         """The directive on one line, shortened."""
         text = self.meaning or " ".join([self.name, *self.arguments])
         return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def within(block: Iterable[Directive], *names: str) -> Iterator[Directive]:
+    """The directives of a block, and those in their blocks; of these names, if any are given."""
+    for directive in block:
+        if directive.name in names or not names:
+            yield directive
+        yield from within(directive.block or [], *names)
 
 
 def words_of(text: str) -> frozenset[str]:

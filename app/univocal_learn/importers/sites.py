@@ -98,12 +98,7 @@ class SiteWriter:
     _unwritten: list[tuple[int, list[str]]] = field(default_factory=list)  # servers that only refuse
 
     def add(
-        self,
-        line: int,
-        hosts: list[str],
-        routes: list[Mapped],
-        origin_host: str,
-        extra: Table | None = None,
+        self, line: int, hosts: list[str], routes: list[Mapped], origin_host: str, extra: Table | None = None
     ) -> Table | None:
         """A site of those `hosts` and `routes` that univocal can have; None if there is none.
 
