@@ -177,13 +177,6 @@ def closing(block: list[Directive], *, is_location: bool = False) -> list[Direct
     return found
 
 
-def is_guarding(block: list[Directive]) -> bool:
-    """Tell whether a block, or a location in it, refuses requests; a redirect refuses none."""
-    kept = [each for each in block if each.name != "return" or is_refusal(each)]
-    own = BlockSettings().inside(kept, closing(kept))
-    return own.is_guarded or any(is_guarding(each.block or []) for each in kept if each.name == "location")
-
-
 def read_server(block: list[Directive], reading: LocationReading) -> None:
     """The routes of a server's locations, and notes on what else is in it."""
     closers = {id(each) for each in closing(block)}
