@@ -383,6 +383,8 @@ def test_directives_of_the_main_context_are_no_guards():
         ("location /x/ { error_page 418 = @app; return 418; }", "http://127.0.0.1:2", False),
         ("error_page 403 404 =200 @app; location /x/ { return 404; }", "http://127.0.0.1:2", False),
         ("error_page 404 @app; location /x/ { return 404; }", None, False),
+        ("error_page 404 /a; error_page 404 = @app; location /x/ { return 404; }", None, False),
+        ("error_page 418 = @app; location /x/ { return 403; return 418; }", None, False),
         (
             "error_page 404 = @app; location /x/ { return 404; proxy_pass http://b; }",
             "http://127.0.0.1:2",

@@ -244,6 +244,16 @@ def test_directives_that_guard_nothing_close_nothing(directive):
         ("location /a/ { TO; location ~ ^/a/x { TO; } }", [], [b"/x", b"/a/x"]),
         ("location ~ x { location /y/ { TO; } deny all; }", [b"/y/x", b"/y/"], [b"/"]),
         ("location ~ x { location ~ y { TO; } deny all; }", [b"/xy"], [b"/"]),
+        (
+            "location /x/ { internal; error_page 418 = @b; return 418; } location @b { TO; }",
+            [b"/x/a"],
+            [b"/"],
+        ),
+        (
+            "location /x/ { error_page 418 = @b; return 403; return 418; } location @b { TO; }",
+            [b"/x/a"],
+            [b"/"],
+        ),
         ("location = / { deny all; }", [b"/"], [b"/a"]),
         ("rewrite ^/old/ /new permanent;", [b"/old/x"], [b"/"]),
         ("rewrite ^/in/(?!a). /no last; location ^~ /in/ { TO; }", [b"/in/x"], [b"/"]),

@@ -41,14 +41,14 @@ def lead_on(block: list[Directive], around: Mapping[str, str], name: str = "") -
 
     `around` has the places of statuses outside the block, which is that of a directive `name`.
     """
-    own = [each.arguments for each in block if each.name == "error_page"]
-    pairs = [
-        (status, words[-1]) for words in own if words[-2:-1] in (["="], ["=200"]) for status in words[:-2]
-    ]
-    places = dict(reversed(pairs)) if own else around
+    own = dict[str, str]()
+    for *statuses, url in (each.arguments for each in block if each.name == "error_page" and each.arguments):
+        for status in statuses:
+            own.setdefault(status, url if statuses[-1] in {"=", "=200"} else "")
+    places = own or around
     for number, each in enumerate(block):
-        if each.name == "return" and len(each.arguments) == 1 and each.arguments[0] in places:
-            place = places[each.arguments[0]]
+        is_first = each.name == "return" and not any(other.name == "return" for other in block[:number])
+        if is_first and len(each.arguments) == 1 and (place := places.get(each.arguments[0])):
             meaning = f"error_page {each.arguments[0]} = {place}; {each.written()}"
             is_named = name == "location" and place.startswith("@")
             words = ("try_files", [place]) if is_named else ("rewrite", ["^", place])
