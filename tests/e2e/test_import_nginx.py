@@ -31,6 +31,7 @@ from traffic_server import RECORDS
 
 Fixture = Callable[..., Any]
 
+pytestmark = pytest.mark.long
 needs_nginx = pytest.mark.skipif(shutil.which("nginx") is None, reason="without nginx")
 
 FILES = 60 if LONG else 6
