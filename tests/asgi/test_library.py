@@ -11,7 +11,6 @@ from univocal import (
     CacheMiddleware,
     ConfigurationError,
     MemoryStore,
-    MemoryTier,
     ProfileError,
     RefusedError,
     Rules,
@@ -170,20 +169,6 @@ async def test_a_profile_in_a_file(application, client_of, clock, tmp_path):
 
 def test_the_store_is_memory_by_its_name():
     assert isinstance(CacheMiddleware(print, store="memory").store, MemoryStore)
-
-
-async def test_tiers_of_ones_own(application, client_of, clock):
-    stored = []
-
-    class Noted(MemoryTier):
-        def commit(self, lease, response):
-            stored.append(response.key)
-            return super().commit(lease, response)
-
-    client = client_of(CacheMiddleware(application, store=Noted(MemoryStore()), clock=clock))
-    await client("/a")
-    assert "hit" in (await client("/a")).handling
-    assert len(stored) == 1
 
 
 @pytest.mark.parametrize(

@@ -88,10 +88,3 @@ async def test_no_answer_is_a_problem(passed, messages):
     client, _ = await passed(messages)
     answer = await client("/a")
     assert (answer.status, answer.problem["reason"]) == (502, "origin-bad-response")
-
-
-async def test_interim_responses_are_passed_on(passed):
-    hint = {"type": "http.response.informational", "status": 103, "headers": [(b"link", b"</a>")]}
-    client, _ = await passed([hint, start(), body(b"page")])
-    answer = await client("/a")
-    assert ([status for status, _ in answer.interims], answer.body) == ([103], b"page")

@@ -298,12 +298,6 @@ def test_what_is_no_origin_is_refused(url):
     assert raised.value.key == "" or "upstream" in str(raised.value)
 
 
-async def test_a_reverse_proxy_alone_forwards_what_it_received(client_of, origin):
-    client = client_of(ReverseProxy("http://origin.example", httpx.MockTransport(origin)))
-    assert (await client("/a%28b%29?c")).status == 200
-    assert origin.targets == [b"/a%28b%29?c"]
-
-
 def with_cookie(app):
     """The application behind a middleware that adds to the list of a response's fields in place."""
 

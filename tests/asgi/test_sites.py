@@ -35,13 +35,6 @@ def test_a_port_has_a_site_for_all_its_hosts(host, path):
     assert Sites.of(SITES, "asgi").canonicalize(f"https://{host}/./a") == f"https://{host}/{path}"
 
 
-async def test_hosts_that_are_not_named_have_the_profile(application, client_of):
-    client = client_of(CacheMiddleware(application, "servlet", sites={"wiki.example": "mediawiki"}))
-    assert (await client("/a;b")).status == 200
-    assert (await client("/a;b", host="wiki.example")).status == 200
-    assert application.targets == [b"/a", b"/a;b"]
-
-
 async def test_paths_alone_leave_the_rest_to_the_profile(application, client_of):
     client = client_of(CacheMiddleware(application, "servlet", sites={"/api/": "restbase"}))
     for target in ("/a;b", "/api/a;b"):

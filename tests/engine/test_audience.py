@@ -63,21 +63,6 @@ def test_an_exchange_of_another_second_follows_this_ones_hits(house: Watched, pa
     assert [(each.received.target, each.alike) for each in house.counted] == [(b"/a", 2), (b"/b", 1)]
 
 
-def test_alternating_hits_end_no_count_of_others(house: Watched) -> None:
-    house.store_away(b"content", target=b"/b")
-    house.counted.clear()
-    house.outcomes.clear()
-    house.hit(b"/b")
-    house.hit()
-    house.ask(b"/a", b"GET", (b"cache-control", b"no-cache"))
-    house.origin.last.answers(b"more content", fields=FRESH)
-    house.hit()
-    house.hit(b"/b")
-    house.engine.audience.settle()
-    told = [(each.received.target, each.bytes, each.alike) for each in house.counted if each.handling.hit]
-    assert told == [(b"/a", 7, 1), (b"/b", 7, 2), (b"/a", 12, 1)]
-
-
 def test_other_content_is_counted_by_itself(house: Watched) -> None:
     house.hit()
     house.ask(b"/a", b"GET", (b"cache-control", b"no-cache"))

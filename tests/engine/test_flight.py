@@ -11,8 +11,6 @@ from univocal.http.errors import RefusedError
 from univocal.http.messages import Field, values
 from univocal.store.memory import MemoryStore
 
-UNREACHABLE = RefusedError("origin-unreachable")
-
 
 @pytest.fixture
 def house() -> House:
@@ -67,19 +65,6 @@ def test_a_follower_of_cut_content_asks_for_itself(house: House) -> None:
 
 
 # Those who come when it is over
-
-
-def test_who_comes_before_all_nodes_have_the_answer_gets_it(slow: House) -> None:
-    first = slow.ask()
-    slow.slow.go_on("fill")
-    slow.origin.last.answers(b"whole")
-    second = slow.ask()
-    assert (first.body, second.body) == (b"whole", b"whole")
-    assert slow.stored() == []
-    slow.drain()
-    assert slow.stored() == [b"whole"]
-    assert len(slow.origin.asked) == 1
-    slow.assert_nothing_is_left()
 
 
 # Origins that answer within `ask`
@@ -181,12 +166,6 @@ def refreshing() -> House:
     return house
 
 
-def test_a_refresh_brings_what_is_new(refreshing: House) -> None:
-    refreshing.origin.last.answers(b"new")
-    assert (refreshing.ask().body, len(refreshing.origin.asked)) == (b"new", 2)
-    refreshing.assert_nothing_is_left()
-
-
 def test_a_refresh_has_its_time(refreshing: House) -> None:
     silent = refreshing.origin.last
     refreshing.timers.wait(59)
@@ -258,13 +237,6 @@ def both(house: House, *fields: tuple[bytes, bytes]) -> tuple[PlayedClient, Play
     follower = house.ask(b"/a", b"GET", *fields)
     assert (leader.state, follower.state) == ("", "")
     return leader, follower
-
-
-def test_failed_fails_both(house: House) -> None:
-    clients = both(house)
-    house.origin.last.fail(UNREACHABLE)
-    assert [(client.status, client.state) for client in clients] == [(502, "finished")] * 2
-    house.assert_nothing_is_left()
 
 
 # Asked again

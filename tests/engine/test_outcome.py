@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import fields as fields_of
-from dataclasses import replace
 
 import pytest
 
@@ -106,18 +105,6 @@ def test_the_programs_own_purge_is_logged_like_one_by_http(
 
 def refused() -> Outcome:
     return Outcome.refused(RECEIVED, ("bad-host",), 1.0, SITES)
-
-
-def test_outcomes_of_equal_exchanges_are_equal() -> None:
-    assert refused() == refused()
-    assert repr(refused()) == repr(refused())
-
-
-def test_a_replaced_value_makes_another_outcome() -> None:
-    outcome = refused()
-    other = replace(outcome, status=500)
-    assert (outcome.status, other.status, other.reasons) == (400, 500, ("bad-host",))
-    assert other != outcome
 
 
 @pytest.mark.skipif(outcomes.__file__.endswith(".py"), reason="compiled code alone refuses assignments")

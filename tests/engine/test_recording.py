@@ -40,15 +40,6 @@ def stale(house: House) -> House:
     return house
 
 
-@pytest.fixture
-def partly(house: House) -> House:
-    """The first octets of a response are stored."""
-    house.ask(b"/a", b"GET", (b"range", b"bytes=0-4"))
-    response = part(0, 4)
-    house.origin.last.answers(b"01234", status=206, fields=response.fields)
-    return house
-
-
 # The states
 
 
@@ -56,12 +47,6 @@ def test_what_was_purged_is_neither_renewed_nor_completed(stale: House) -> None:
     begun = recorded(stale)
     stale.purge()
     begun.start(Response(304, TAGGED), nothing)
-    assert begun.state is State.MISMATCHED
-
-
-def test_an_unavailable_range_of_ours_is_a_mismatch(partly: House) -> None:
-    begun = recorded(partly)
-    begun.start(Response(416, []), nothing)
     assert begun.state is State.MISMATCHED
 
 

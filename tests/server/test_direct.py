@@ -5,7 +5,6 @@ import pytest
 from neighbours import Watched
 from tests.server.conftest import RUNTIMES, Asked
 from univocal.cache.rules import Rules
-from univocal.http.framing import ReadLimits
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
 
@@ -60,20 +59,6 @@ async def test_content_of_every_size(stored, target):
         {b"/fresh": 10, b"/large": 9000, b"/big": 307200}[target],
         10,
     )
-
-
-async def test_a_begun_request_behind_a_hit_has_a_heads_time(stored):
-    client = stored(limits=ReadLimits(header_timeout=3))
-    await client.feed(get(), get()[:9])
-    client.clock.pass_time(3)
-    assert [answer.status for answer in client.answers()] == [200, 408]
-
-
-async def test_shutdown_closes_a_connection_that_had_a_hit(stored):
-    client = stored()
-    await client.feed(get())
-    client.protocol.shutdown()
-    assert not client.open
 
 
 # Bounds

@@ -242,12 +242,6 @@ async def test_a_head_that_drips_is_refused(wire, recorder):
     assert recorder.scopes == []
 
 
-async def test_a_connection_that_says_nothing_is_closed_without_a_word(wire, recorder):
-    client = wire(recorder, limits=limited(header_timeout=10))
-    client.clock.pass_time(10)
-    assert (client.open, client.transport.sent) == (False, b"")
-
-
 async def test_empty_lines_do_not_keep_a_connection(wire, recorder):
     client = wire(recorder, limits=limited(header_timeout=10))
     await client.feed(get())

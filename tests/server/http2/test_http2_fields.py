@@ -8,12 +8,9 @@ from hpack.exceptions import HPACKError, OversizedHeaderListError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.cache.stored import render_head
 from univocal.server.http2 import fields as fields_module
 from univocal.server.http2.fields import (
     FieldDecoder,
-    block_of_head,
-    block_of_hit,
     head_of,
 )
 
@@ -136,20 +133,3 @@ def test_a_list_of_fields_is_bounded(octets):
     assert len(FieldDecoder(200).fields(octets)) == 3
     with pytest.raises(OversizedHeaderListError):
         FieldDecoder(80).fields(octets)
-
-
-@pytest.mark.parametrize("fields", [[], [(b"etag", b'"a"'), (b"x", b"y" * 500), (b"x", b"")]])
-def test_a_stored_head_is_encoded_without_its_status_line(fields):
-    decoder = hpack.Decoder()
-    octets = block_of_head(render_head(200, fields))
-    assert [tuple(field) for field in decoder.decode(octets, raw=True)] == fields
-
-
-@pytest.mark.parametrize("size", [1, 5000])
-@pytest.mark.parametrize("lines", [[], [(b"cache-status", b"univocal; hit; ttl=60"), (b"x", b"y")]])
-def test_a_hit_has_its_head_its_age_and_its_lines(size, lines):
-    head = [(b"etag", b'"a"'), (b"x", b"y" * size)]
-    lines = [*lines, *[(b"cache-status", b"z" * size)] * bool(lines)]
-    octets = block_of_hit(render_head(200, head), 7, b"".join([b"%b: %b\r\n" % field for field in lines]))
-    read = hpack.Decoder().decode(octets, raw=True)
-    assert [tuple(field) for field in read] == [*head, (b"age", b"7"), *lines]

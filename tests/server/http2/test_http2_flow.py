@@ -106,14 +106,6 @@ async def test_streams_share_the_window_of_the_connection(connect):
     assert sizes == [200_000] * 3
 
 
-async def test_a_small_answer_passes_a_large_one(connect):
-    client = connect()
-    client.server.origin.pages[b"/large"] = Page(content=bytes(1_000_000))
-    await client.send(headers(1, changed(POST, path=b"/large", method=b"GET")))
-    await client.send(window_update(100_000), headers(3))
-    assert client.content(3) == b"answer"
-
-
 async def test_frames_are_no_longer_than_their_least_bound(connect):
     client = connect()
     client.server.origin.pages[b"/"] = Page(content=bytes(60_000))

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from http2_client import (
-    CONTINUATION,
     DATA,
     END_HEADERS,
     END_STREAM,
@@ -27,7 +26,6 @@ from http2_client import (
     WINDOW_UPDATE,
     Page,
     Server,
-    block,
     changed,
     data,
     frame,
@@ -120,27 +118,9 @@ async def test_content_behind_a_stored_response_ends_its_stream(client):
     assert (await client.ask(3))[0] == 200
 
 
-async def test_more_fields_behind_a_stored_response_end_the_connection(client):
-    await client.send(page(1), frame(CONTINUATION, END_HEADERS, 1, block([(b"x", b"y")])))
-    assert client.error in {PROTOCOL_ERROR, STREAM_CLOSED}
-
-
-async def test_a_lower_identifier_ends_the_connection(client):
-    await client.send(page(5), page(3))
-    assert client.error == PROTOCOL_ERROR
-    assert client.goodbyes == [(5, PROTOCOL_ERROR)]
-
-
 async def test_a_request_within_a_section_of_fields_is_an_error(client):
     await client.send(headers(1, flags=0, ends=True), page(3))
     assert client.error == PROTOCOL_ERROR
-
-
-async def test_the_last_stream_is_named_at_the_end(client):
-    await client.send(page(7))
-    client.connection.shutdown()
-    await client.settle()
-    assert client.goodbyes == [(7, 0)]
 
 
 # A client's frames, and the same server with and without hits at a glance.
