@@ -32,7 +32,8 @@ from univocal_app.run.serve import Serving
 
 LIBRARY = str(Path(univocal.__file__).parent)
 COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>"}
-LOOKUP = "MemoryStore.revisit"
+# A question to the store, by a key or by an entry that was found before.
+LOOKUPS = ("MemoryStore.lookup", "MemoryTier.revisit")
 CONTENT = bytes(1024)
 LINES = "".join(f"{line}\r\n" for line in BROWSER).encode()
 FIELDS = [(name.lower(), value) for name, _, value in (line.partition(b": ") for line in LINES.splitlines())]
@@ -71,7 +72,7 @@ class Counted:
     @property
     def lookups(self) -> int:
         """The number of times that the memory was asked for what is stored under a key."""
-        return sum(number for place, number in self.calls.items() if place.endswith(f": {LOOKUP}"))
+        return sum(number for place, number in self.calls.items() if place.partition(": ")[2] in LOOKUPS)
 
     def excess(self, ceiling: Ceiling) -> str:
         """The functions with their numbers, if a count is above its ceiling; else an empty string."""

@@ -36,19 +36,9 @@ class Server(OriginServer):
     def name(self) -> None:
         """Nothing to resolve."""
 
-    def ask(
-        self,
-        method: bytes,
-        target: bytes,
-        fields: Fields,
-        content: Any,
-        answer: Answer,
-        moved: Any = None,
-        bond: Any = None,
-        timeouts: Any = None,
-    ) -> Asked:
+    def ask(self, request: OriginRequest, answer: Answer, timeouts: Any = None, moved: Any = None) -> Asked:
         self.moved = moved
-        asked = Asked(answer, fields)
+        asked = Asked(answer, request.fields)
         self.asked.append(asked)
         if self.at_once is not None:
             answer.fail(self.at_once)

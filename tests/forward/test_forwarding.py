@@ -26,17 +26,9 @@ class Server(OriginServer):
         self.sent: list[tuple[bytes, bytes, Fields, Any]] = []
 
     def ask(
-        self,
-        method: bytes,
-        target: bytes,
-        fields: Fields,
-        content: Any,
-        answer: Answer,
-        moved: Any = None,
-        bond: Any = None,
-        timeouts: Any = None,
+        self, request: OriginRequest, answer: Answer, timeouts: Any = None, moved: Any = None
     ) -> UnderWay:
-        self.sent.append((method, target, fields, content))
+        self.sent.append((request.method, request.target, request.fields, request.content))
         answer.interim(103, [(b"connection", b"close"), (b"link", b"<a>")])
         answer.start(self.response)
         answer.write(b"content")

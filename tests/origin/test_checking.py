@@ -13,8 +13,9 @@ class Checked:
     def __init__(self, clock):
         self.clock, self.status, self.asked, self.cancelled = clock, 200, [], 0
 
-    def ask(self, method, target, fields, content, answer):
-        self.asked.append((self.clock.now, method, target, fields, content))
+    def ask(self, request, answer):
+        asked = request.method, request.target, request.fields, request.content
+        self.asked.append((self.clock.now, *asked))
         self.answer = answer
         if self.status == 0:
             answer.fail(RefusedError("origin-unreachable"))

@@ -38,8 +38,8 @@ class Server(OriginServer):
     def forget(self):
         self.world["forgotten"].append(self.address)
 
-    def ask(self, method, target, fields, content, answer, moved=None):
-        self.world["checks"].append((self.address, dict(fields)[b"host"]))
+    def ask(self, request, answer):
+        self.world["checks"].append((self.address, dict(request.fields)[b"host"]))
         if self.address in self.world["sick"]:
             answer.fail(RefusedError("origin-unreachable"))
         else:

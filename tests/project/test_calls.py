@@ -22,6 +22,6 @@ def test_a_request_takes_no_more_calls_than_it_did(kind: str, counts: dict[str, 
 
 @pytest.mark.parametrize("ceiling", [Ceiling(2, 2, 1), Ceiling(3, 1, 1), Ceiling(3, 2, 0)])
 def test_an_excess_is_told_with_its_functions(ceiling: Ceiling) -> None:
-    counted = Counted(Counter({"store/memory.py: MemoryStore.revisit": 1, "judge/hits.py: Hits.find": 2}))
+    counted = Counted(Counter({"store/memory.py: MemoryStore.lookup": 1, "judge/hits.py: Hits.find": 2}))
     assert counted.excess(Ceiling(3, 2, 1)) == ""
     assert "   2 judge/hits.py: Hits.find" in counted.excess(ceiling)

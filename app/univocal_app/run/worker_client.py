@@ -31,9 +31,9 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from univocal.http.errors import ConfigurationError
-from univocal.http.messages import Fields, Response
+from univocal.http.messages import Fields, Received, Response
 from univocal.http.pipe import whole
-from univocal.http.roles import UnderWay
+from univocal.http.roles import OriginRequest, UnderWay
 from univocal.origin.connections import OriginConnections
 from univocal.origin.server import OriginServer
 from univocal_app.observe.events import Event
@@ -197,10 +197,12 @@ class _Lines:
 
     def ask(self, server: OriginServer, method: bytes, target: str, content: bytes) -> None:
         """Send the request."""
-        fields, sent = _FIELDS, None
+        line = Received(method, target.encode("ascii"))
+        request = OriginRequest(method, line.target, _FIELDS, line)
         if method == b"POST":
-            fields, sent = [*_FIELDS, (b"content-length", b"%d" % len(content))], whole(content)
-        pending = server.ask(method, target.encode("ascii"), fields, sent, self)
+            request.fields = [*_FIELDS, (b"content-length", b"%d" % len(content))]
+            request.content = whole(content)
+        pending = server.ask(request, self)
         if not self.ended.done():
             self._pending = pending
 

@@ -523,7 +523,6 @@ class Exchange:
             self._join(flight, None)
             return
         flight = Flight(engine.flights, whole, self._origin, name)
-        engine.flights.launch(flight)
         self._join(flight, None)
         flight.begin()
 
@@ -533,7 +532,6 @@ class Exchange:
         self._account.failure = None  # another's, if there was one
         wait.flight = flight = Flight(flights, self.admission, self._origin, name, content)
         wait.reader = flight.join(self, leads=True)
-        flights.launch(flight)
         flight.begin()
 
     def _refresh(self) -> None:
@@ -767,7 +765,10 @@ class Exchange:
                 return False  # the client has left
         if self._place is not None:
             return self._write_part(chunk, self._place)
-        return self._deliver(chunk) if self.coded is None else self.coded.write(chunk)
+        if self.coded is not None:
+            return self.coded.write(chunk)
+        self._account.octets += len(chunk)
+        return self._client.write(chunk)
 
     def _deliver(self, octets: bytes) -> bool:
         self._account.octets += len(octets)

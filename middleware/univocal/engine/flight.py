@@ -84,7 +84,7 @@ class Flights:
         self.clock: Final = clock
         self.call_later: Final = call_later
         self.in_background = True  # a stale response that answers is fetched again
-        self._named: dict[Hashable, Flight] = {}
+        self._named: Final[dict[Hashable, Flight]] = {}
         self._refreshing: set[bytes] = set()  # keys of stored responses that are fetched again
         self.own_spellings: Final = OwnSpellings()
         self._slow_clocks = set[str]()  # origin servers of which the log has told
@@ -100,11 +100,6 @@ class Flights:
             if recording is not None and recording.current and flight is not None and not flight.held_up:
                 return flight if self.tiers.trusted(recording.began, self.clock()) else None
         return None
-
-    def launch(self, flight: Flight) -> None:
-        """Make a flight the one that is joined under its name."""
-        if flight.name is not None:
-            self._named[flight.name] = flight
 
     def ended(self, flight: Flight) -> None:
         """Close a flight to further requests."""
@@ -143,7 +138,6 @@ class Flights:
         # Until it has ended, whatever it brings: its stale response is not to be fetched again for every hit.
         self._refreshing.add(key)
         flight = Flight(self, again, origin, name, over=lambda: self._refreshing.discard(key))
-        self.launch(flight)
         flight.go_on_alone()
         flight.begin()
 
@@ -151,8 +145,9 @@ class Flights:
 class Flight:
     """One request under way to the origin server, and all who wait for its answer.
 
-    It begins its lease in one go with the judgement of `admission`: no purge comes between the two. If the
-    answer may not be stored, there is no recording, and nobody joins.
+    Others join it by its `name`, if it has one. It begins its lease in one go with the judgement of
+    `admission`: no purge comes between the two. If the answer may not be stored, there is no recording, and
+    nobody joins.
 
     Passengers `join`, then the flight begins with `begin`. The origin calls `interim` any number of times,
     `start` once, `write` for each chunk, and `finish` or `fail` at last. Each passenger is called once with
@@ -201,6 +196,8 @@ class Flight:
             shared = name is not None or isinstance(decision, Validate)
             shared = shared or admission.request.method not in SAFE_METHODS
             self.recording = Recording(flights.tiers, admission, flights.clock, shared=shared)
+        if name is not None:
+            flights._named[name] = self
 
     def begin(self) -> None:
         """Ask the store's other tier, then the origin server."""

@@ -168,9 +168,12 @@ class Recording:
         self._admission = admission
         self.decision: Validate | Forward = admission.decision
         self._clock = clock
-        self.began, number = admission.asked or (clock(), tiers.number)
+        asked = admission.asked
+        self.began = clock() if asked is None else asked[0]
         self._shared = shared
-        self._since = None if shared else number  # of the last purge before it
+        self._since: int | None = None  # the number of the last purge before it
+        if not shared:
+            self._since = tiers.number if asked is None else asked[1]
         self.lease: Lease | None = None
         if self._since is None:
             self.lease = tiers.begin(self._key, self.began)

@@ -61,9 +61,10 @@ class Attempt:
         self._balance = upstream.balance
         self._begun = begun  # by the monotonic clock, with the origin server that is asked
         self._request = request
+        self._target, self._fields = request.target, request.fields  # for each origin server
         self._answer = answer
         self._watch = watch
-        self._member: Member[OriginServer] | None = None  # that is asked, until the end
+        self.member: Member[OriginServer] | None = None  # that is asked, until the end
         self._pending: Pending | None = None
         self._tried: tuple[Member[OriginServer], ...] = ()
         self._started = False  # the response's head has come
@@ -71,30 +72,22 @@ class Attempt:
         self.write = answer.write
 
     def ask(self, member: Member[OriginServer] | None) -> None:
-        """Ask an origin server that the balance gave; None if all are down."""
+        """Ask the `member` that the balance gave; None if all are down."""
         if member is None:
             self._answer.fail(_all_down(self._balance))
             return
-        self._member = member
         server, request = member.server, self._request
-        fields, upgrade = request.fields, request.received.upgrade
+        request.target = server.mapped(self._target) if server.path else self._target
+        fields, upgrade = self._fields, request.received.upgrade
         if request.own_host:
             fields = [(b"host", server.authority), *fields[1:]]
         if upgrade and server.switches:
             fields = [*fields, *upgrade_fields(upgrade)]
         if self._watch is not None:
             fields = self._watch.sending(server.url, fields)
-        pending = server.ask(
-            request.method,
-            server.mapped(request.target) if server.path else request.target,
-            fields,
-            request.content,
-            self,
-            self._moved,
-            request.bond,
-            self._upstream.timeouts,
-        )
-        if self._asks(member):  # else it is over, or went on to another, within the call
+        request.fields = fields
+        pending = server.ask(request, self, self._upstream.timeouts, self._moved)
+        if self.member is member:  # else it is over, or went on to another, within the call
             self._pending = pending
 
     # Called by the flight.
@@ -109,8 +102,8 @@ class Attempt:
 
     def cancel(self) -> None:
         pending = self._pending
-        if self._member is not None:
-            self._release(self._member)
+        if self.member is not None:
+            self._release(self.member)
         if pending is not None:
             pending.cancel()
 
@@ -131,7 +124,7 @@ class Attempt:
             passed = Response(response.status, fields)
             if b"date" in [name for name, _ in response.fields]:
                 response.forwarded = fields
-        member = self._member
+        member = self.member
         assert member is not None
         references = self._request.references
         if references is not None and not references.names.isdisjoint([name for name, _ in passed.fields]):
@@ -149,9 +142,9 @@ class Attempt:
         self._answer.start(passed)
 
     def finish(self) -> None:
-        member = self._member
+        member = self.member
         if member is not None:
-            self._member = self._pending = None
+            self.member = self._pending = None
             self._balance.ended(self, member)
             bond = self._request.bond
             if bond is not None and bond.holds:
@@ -159,7 +152,7 @@ class Attempt:
         self._answer.finish()
 
     def fail(self, error: Exception) -> None:
-        member, pending = self._member, self._pending
+        member, pending = self.member, self._pending
         assert member is not None
         refused, now = error if isinstance(error, RefusedError) else None, _monotonic()
         if refused is not None:
@@ -178,7 +171,7 @@ class Attempt:
                 retries = self._upstream.retries
                 another = self._balance.another(self, self._request.key, now, self._tried, retries)
                 if another is not None:
-                    self._begun = now
+                    self._begun, self.member = now, another
                     self.ask(another)
                     return
             refused.provoked = refused.provoked or self._sent
@@ -190,20 +183,15 @@ class Attempt:
         """The fields of a response for clients; the origin server may know itself by each of these hosts."""
         hosts = {each.server.authority for each in self._balance.members}
         if not self._request.own_host:
-            hosts.add(self._request.fields[0][1].lower())
+            hosts.add(self._fields[0][1].lower())
         return references.mapped(fields, hosts, server.scheme, server.path)
 
     def _switched(self, response: Response) -> Switching:
         """A 101 that answers what was asked, as it goes on."""
         if not isinstance(response, Switching):
             raise RefusedError("origin-bad-response")  # it came by no connection that can be given away
-        request = self._request
-        fields = switching_fields(request.received.upgrade, request.fields, response.fields)
+        fields = switching_fields(self._request.received.upgrade, self._fields, response.fields)
         return Switching(response.status, fields, response.line)
-
-    def _asks(self, member: Member[OriginServer]) -> bool:
-        # By itself: in `ask` the attribute is known to be no None, and compiled code insists on that.
-        return self._member is member
 
     def _may_be_repeated(self, pending: Pending | None) -> bool:
         has_content = self._request.content is not None
@@ -214,16 +202,16 @@ class Attempt:
 
     def _moved(self, address: str) -> None:
         """Another address of the same name has accepted a connection before this one (RFC 8305)."""
-        before = self._member
+        before = self.member
         assert before is not None
         for member in self._balance.members:
             if member.server.address == address and member.server.url == before.server.url:
                 self._balance.moved(self, before, member, _monotonic())
-                self._member = member
+                self.member = member
                 return
 
     def _release(self, member: Member[OriginServer]) -> None:
-        self._member = self._pending = None
+        self.member = self._pending = None
         self._balance.ended(self, member)
         if self._watch is not None and not self._started:
             self._watch.answered(member.server.url, 0)
@@ -370,7 +358,8 @@ class Upstream:
         tag, bond = request.origin_tag, request.bond
         if not tag and bond is not None and bond.holds:
             tag = bond.tags.get(self.balance, b"")
-        attempt.ask(self.balance.take(attempt, request.key, now, tag))
+        attempt.member = self.balance.take(attempt, request.key, now, tag)
+        attempt.ask(attempt.member)
         return attempt
 
     def _keeps(self, fields: Fields) -> bytes:

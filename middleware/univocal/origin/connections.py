@@ -13,9 +13,7 @@ from typing import Final, NamedTuple
 
 from aiohappyeyeballs import start_connection
 
-from univocal.http.bonds import Bond
-from univocal.http.messages import Fields
-from univocal.http.roles import Answer, Content
+from univocal.http.roles import Answer, OriginRequest
 from univocal.http.subclassing import mypyc_attr
 from univocal.origin.connection import Connection, Keeper, PendingRequest
 from univocal.origin.failures import (
@@ -97,34 +95,29 @@ class OriginConnections:
     def ask(
         self,
         endpoint: Endpoint,
-        method: bytes,
-        target: bytes,
-        fields: Fields,
-        content: Content | None,
+        request: OriginRequest,
         answer: Answer,
         timeouts: Timeouts,
         failure: Callable[[Exception], Exception] | None = None,
         rivals: Callable[[], Iterable[Endpoint]] | None = None,
         moved: Callable[[str], None] | None = None,
-        bond: Bond | None = None,
     ) -> PendingRequest:
         """Send a request, over an idle connection within this call; `failure` turns errors into the answer's.
 
         Without an idle connection, the endpoint's `rivals` are connected beside it (RFC 8305): they differ
-        only in the address. `moved` gets the address of the one that accepted first. A connection that is
-        authenticated belongs to the `bond`. Raises
+        only in the address. `moved` gets the address of the one that accepted first. Raises
         InvalidRequestError and UnsupportedSchemeError; the answer's errors are TransportErrors, too.
         """
-        head = request_head(method, target, fields)
-        request = PendingRequest(head, content, answer, timeouts, failure, bond)
+        head = request_head(request.method, request.target, request.fields)
+        pending = PendingRequest(head, request.content, answer, timeouts, failure, request.bond)
         elsewhere = None
         if rivals is not None and moved is not None:
             elsewhere = partial(self._raced, endpoint, rivals, moved)
         pool = self._pools.get(endpoint)
         if pool is None:
             pool = self._pool_of(endpoint)
-        pool.send(request, elsewhere)
-        return request
+        pool.send(pending, elsewhere)
+        return pending
 
     @property
     def connections(self) -> int:

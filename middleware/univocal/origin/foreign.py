@@ -11,7 +11,7 @@ from univocal.http.bonds import authenticates_connection
 from univocal.http.fields import first, without
 from univocal.http.messages import Fields, Response
 from univocal.http.pipe import Pipe
-from univocal.http.roles import Answer, Content
+from univocal.http.roles import Answer, Content, OriginRequest
 from univocal.origin.addresses import OriginUrl
 from univocal.origin.client_library import httpx
 from univocal.origin.failures import (
@@ -111,10 +111,7 @@ class ForeignWay:
 
     def ask(
         self,
-        method: bytes,
-        target: bytes,
-        fields: Fields,
-        content: Content | None,
+        request: OriginRequest,
         answer: Answer,
         timeouts: Timeouts,
         failure: Callable[[Exception], Exception],
@@ -122,18 +119,18 @@ class ForeignWay:
         """Send a request; `failure` turns a TransportError into the answer's error."""
         try:
             # For test doubles and logs alone: URL classes respell paths, so the target goes beside it.
-            url = self._root.copy_with(raw_path=target)
+            url = self._root.copy_with(raw_path=request.target)
         except httpx.InvalidURL:
             url = self._root
-        request = ForeignRequest(self._transport, answer, lambda error: failure(as_ours(error)))
-        extensions = {"target": target, "timeout": asdict(timeouts)}
+        pending = ForeignRequest(self._transport, answer, lambda error: failure(as_ours(error)))
+        extensions, fields = {"target": request.target, "timeout": asdict(timeouts)}, request.fields
         credentials = first(fields, b"authorization")
         if credentials is not None and authenticates_connection(credentials):
             fields = [*without(fields, [b"connection"]), (b"connection", b"close")]  # it is one client's
-        request.send(method, url, fields, content, extensions)
-        self._under_way.add(request.task)
-        request.task.add_done_callback(self._ended)
-        return request
+        pending.send(request.method, url, fields, request.content, extensions)
+        self._under_way.add(pending.task)
+        pending.task.add_done_callback(self._ended)
+        return pending
 
     def retire(self) -> None:
         """Close the transport as soon as it has no request under way; requests are answered as ever."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from univocal.http.bonds import Bond
 from univocal.http.errors import ConfigurationError
 from univocal.http.grammar import split_absolute
-from univocal.http.messages import Fields
-from univocal.http.roles import Answer, Content, UnderWay
+from univocal.http.roles import Answer, OriginRequest, UnderWay
 from univocal.http.subclassing import mypyc_attr
 from univocal.origin.addresses import origin_url
 from univocal.origin.failures import ConnectError, ConnectTimeoutError, TransportError, origin_failure
@@ -148,40 +146,27 @@ class OriginServer:
 
     def ask(
         self,
-        method: bytes,
-        target: bytes,
-        fields: Fields,
-        content: Content | None,
+        request: OriginRequest,
         answer: Answer,
-        moved: Callable[[str], None] | None = None,
-        bond: Bond | None = None,
         timeouts: Timeouts | None = None,
+        moved: Callable[[str], None] | None = None,
     ) -> Pending:
-        """Send a request, its target byte for byte; the answer is told of what comes back.
+        """Send a request, its target and fields byte for byte; the answer is told of what comes back.
 
-        `moved` is told the address of the rival that the request goes to, if that accepts a connection first.
-        A connection that is authenticated is the `bond`'s, and is closed without one. `timeouts` are those of
-        this request alone.
+        `timeouts` are those of this request alone. `moved` is told the address of the rival that the request
+        goes to, if that accepts a connection first. A connection that is authenticated is its bond's, and is
+        closed without one.
         Its failures are RefusedErrors: origin-unreachable, origin-timeout, origin-bad-response, overloaded,
         or bad-target for a target that no request line can hold; that one may reach it before this returns.
         """
         timeouts = timeouts or self._timeouts
         if self._connections is None:
             assert self._foreign is not None
-            return self._foreign.ask(method, target, fields, content, answer, timeouts, self._failure)
+            return self._foreign.ask(request, answer, timeouts, self._failure)
+        rivals = None if self.rivals is None else self._racing
         try:
             return self._connections.ask(
-                self._endpoint,
-                method,
-                target,
-                fields,
-                content,
-                answer,
-                timeouts,
-                self._failure,
-                None if self.rivals is None else self._racing,
-                moved,
-                bond,
+                self._endpoint, request, answer, timeouts, self._failure, rivals, moved
             )
         except TransportError as error:
             answer.fail(self._failure(error))

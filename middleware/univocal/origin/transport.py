@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
-from univocal.http.messages import Fields, Response
+from univocal.http.messages import Fields, Received, Response
 from univocal.http.pipe import Pipe
-from univocal.http.roles import UnderWay
+from univocal.http.roles import OriginRequest, UnderWay
 from univocal.origin.client_library import httpx
 from univocal.origin.connection import PendingRequest
 from univocal.origin.connections import Endpoint, OriginConnections
-from univocal.origin.failures import (
-    TransportError,
-)
+from univocal.origin.failures import TransportError
 from univocal.origin.foreign import HIGH_WATER, as_httpx, next_piece
+from univocal.origin.resolving import Resolve, resolved
 from univocal.origin.timeouts import Timeouts
 
 
@@ -158,8 +158,26 @@ class OriginTransport(httpx.AsyncBaseTransport):
     A `ReverseProxy` or an `OriginServer` takes its `origin_connections`, and none of httpx's objects.
     """
 
-    def __init__(self, **settings: Any) -> None:
-        self.origin_connections = OriginConnections(**settings)
+    def __init__(
+        self,
+        *,
+        ssl_context: ssl.SSLContext | None = None,
+        uds: str | None = None,
+        max_connections: int = 1000,
+        max_idle: int | None = None,
+        idle_timeout: float = 4.0,
+        max_head: int = 64 * 1024,
+        resolve: Resolve = resolved,
+    ) -> None:
+        self.origin_connections = OriginConnections(
+            ssl_context=ssl_context,
+            uds=uds,
+            max_connections=max_connections,
+            max_idle=max_idle,
+            idle_timeout=idle_timeout,
+            max_head=max_head,
+            resolve=resolve,
+        )
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Give the response to `request` as soon as its head is there.
@@ -175,20 +193,14 @@ class OriginTransport(httpx.AsyncBaseTransport):
             fields.insert(0, (b"host", url.netloc))
         target = extensions.get("target")
         answer = _PulledResponse(extensions.get("informational"), timeouts.read)
-        stream = request.stream
+        method, stream = request.method.encode("latin-1", "replace"), request.stream
+        target = url.raw_path if target is None else target
+        asked = OriginRequest(method, target, fields, Received(method, target))
+        if isinstance(stream, httpx.AsyncByteStream):
+            asked.content = IteratedContent(stream, answer.give_up).content
+        endpoint = Endpoint(url.scheme, url.raw_host, url.port, extensions.get("sni_hostname"))
         try:
-            answer.under_way = self.origin_connections.ask(
-                Endpoint(url.scheme, url.raw_host, url.port, extensions.get("sni_hostname")),
-                request.method.encode("latin-1", "replace"),
-                url.raw_path if target is None else target,
-                fields,
-                IteratedContent(stream, answer.give_up).content
-                if isinstance(stream, httpx.AsyncByteStream)
-                else None,
-                answer,
-                timeouts,
-                as_httpx,
-            )
+            answer.under_way = self.origin_connections.ask(endpoint, asked, answer, timeouts, as_httpx)
         except TransportError as error:
             raise as_httpx(error) from error
         try:

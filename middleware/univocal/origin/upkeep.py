@@ -14,8 +14,8 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from univocal.http.errors import RefusedError
-from univocal.http.messages import Fields, Response
-from univocal.http.roles import Answer, Content, UnderWay
+from univocal.http.messages import Fields, Received, Response
+from univocal.http.roles import Answer, OriginRequest, UnderWay
 from univocal.http.timer import Timer
 from univocal.origin.balance import Balance, Member, MemberState
 from univocal.origin.resolving import Find, NameWatch, Resolve, Share, resolved, service_of
@@ -85,9 +85,7 @@ _LONGEST: Final = 64 * 1024  # bytes of content that are read, so that the conne
 class Checked(Protocol):
     """The origin server that is asked."""
 
-    def ask(
-        self, method: bytes, target: bytes, fields: Fields, content: Content | None, answer: Answer
-    ) -> UnderWay:
+    def ask(self, request: OriginRequest, answer: Answer) -> UnderWay:
         """Send a request; its response is pushed to `answer`."""
         ...
 
@@ -134,7 +132,9 @@ class Check:
         self._under_way, self._judged, self._octets, self._reason = True, False, 0, "timeout"
         self._begun = self._loop.time()
         self._deadline.set(self._rule.timeout)
-        pending = self._server.ask(b"GET", self._rule.path, self._fields, None, self)
+        path = self._rule.path
+        request = OriginRequest(b"GET", path, self._fields, Received(b"GET", path))
+        pending = self._server.ask(request, self)
         if self._under_way:
             self._pending = pending
 

@@ -149,10 +149,14 @@ class FetchLease:
 class Lease:
     """The right to commit what is being fetched, unless it is purged meanwhile.
 
-    Where a store behind memory has it, too, it is a `fetch` of that store.
+    Where a store behind memory has it, too, it is a `fetch` of that store. `variants` are the responses of
+    its key that memory had as it was last asked, when its `version` was this.
     """
 
-    __slots__ = ("began", "fetch", "key", "known", "live", "passed", "reserved", "spared", "time", "waited")
+    __slots__ = (
+        "began", "fetch", "key", "known", "live", "passed", "reserved", "spared", "time", "variants",
+        "version", "waited",
+    )  # fmt: skip
 
     def __init__(self, key: bytes, began: int, time: float) -> None:
         self.key = key
@@ -166,6 +170,8 @@ class Lease:
         # The last purge that was found not to concern it, and what was known of its response by then.
         self.passed = began
         self.known: tuple[object, ...] | None = None
+        self.variants: Sequence[Stored] = ()
+        self.version = -1
 
 
 class Leases:

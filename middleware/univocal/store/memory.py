@@ -101,6 +101,7 @@ class MemoryStore:
         self._index = Index()
         self._round = 0  # the number of the ban up to which the sweep under way tests
         self._bytes = self._responses = self._evictions = 0
+        self.version = 0  # it changes with whatever a lookup may find
         self._small = _Level()  # bytes in small objects
         self._passed: OrderedDict[int, float] = OrderedDict()  # until when, in seconds since the epoch
 
@@ -119,7 +120,8 @@ class MemoryStore:
 
     def lookup(self, key: bytes) -> Sequence[Stored]:
         """The stored responses of a key, newest first."""
-        held = self.revisit(self._entries.get(key, NO_ENTRY))
+        entry = self._entries.get(key)
+        held = () if entry is None else self.revisit(entry)
         return self._lookup_alike(key) if not held and self._index.paths else held
 
     def entry(self, key: bytes) -> Entry:
@@ -333,6 +335,7 @@ class MemoryStore:
         From the first slice on nothing that is meant is served or comes to be stored; the others remove it.
         """
         log = self._log
+        self.version += 1
         purge = log.add(selector, now, self._leases.oldest())
         if sparing is not None:
             sparing.spared |= {purge.number}
@@ -393,6 +396,7 @@ class MemoryStore:
 
     def _take(self, entry: Entry, selected: Sequence[Stored], now: float, *, soft: bool) -> None:
         if soft:
+            self.version += 1
             entry.variants = tuple(_aged(one, now) if one in selected else one for one in entry.variants)
         else:
             self._drop(entry.key, selected)
@@ -485,6 +489,7 @@ class MemoryStore:
         return entry.variants if entry is not None else ()
 
     def _insert(self, stored: Stored) -> None:
+        self.version += 1
         entry = self._entries.get(stored.key)
         if entry is not None:
             entry = self._met(entry)  # what is new has nothing to do with the bans that others have not met
@@ -560,6 +565,7 @@ class MemoryStore:
 
     def _forget(self, entry: Entry, stored: Stored) -> None:
         """Take one stored response out of its entry and out of every index."""
+        self.version += 1
         entry.variants = tuple(one for one in entry.variants if one is not stored)
         entry.cost -= stored.cost
         self._bytes -= stored.cost

@@ -221,7 +221,11 @@ class MemoryTier(Tiers):
         return self.memory.number
 
     def held(self, lease: Lease) -> Sequence[Stored]:
-        return self.memory.lookup(lease.key)
+        memory = self.memory
+        if lease.version != memory.version:
+            lease.variants = memory.lookup(lease.key)
+            lease.version = memory.version
+        return lease.variants
 
     def commit(self, lease: Lease, stored: Stored) -> bool:
         return self.memory.commit(lease, stored)

@@ -12,6 +12,8 @@ from neighbours import PlayedAnswer
 from univocal.asgi.reverse_proxy import Origins, ReverseProxy
 from univocal.forward.upstream import Upstream
 from univocal.http.errors import RefusedError
+from univocal.http.messages import Received
+from univocal.http.roles import OriginRequest
 from univocal.origin.server import OriginServer
 
 HOST = (b"host", b"en.example")
@@ -48,7 +50,9 @@ async def server(serve, server_of):
 
 def asked(server, target=b"/", method=b"GET", fields=(), content=None):
     told = PlayedAnswer()
-    told.asked = server.ask(method, target, [HOST, *fields], content, told)
+    told.asked = server.ask(
+        OriginRequest(method, target, [HOST, *fields], Received(method, target), content), told
+    )
     return told
 
 

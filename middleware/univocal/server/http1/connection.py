@@ -707,11 +707,10 @@ class Http1Connection(ClientConnection):
             return
         if self._flow.read_paused:
             self._flow.resume_reading()
-        if not self.turns and self._incoming is None and self._reader.phase is _BETWEEN:
-            self.rested = self._timer.set(self._keep_alive)
-        else:
-            self.rested = self._loop.time()
-        if self._scheduler.pace is _RESTING:
+        reader = self._reader
+        rests = not self.turns and self._incoming is None and reader.phase is _BETWEEN
+        self.rested = self._timer.set(self._keep_alive) if rests else self._loop.time()
+        if self._scheduler.pace is _RESTING and not (rests and not reader.octets and not self._flow.held):
             self._work()
 
     def cut(self) -> None:

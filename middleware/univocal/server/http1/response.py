@@ -101,7 +101,8 @@ class ResponseWriter:
         turn, whatever comes.
         """
         if has_content and not self._is_due:
-            self._send_soon()
+            self._is_due = True
+            self._batch.add(self._loop, self._depart)
         last = _last.section
         head = last.octets if last.status == status and last.fields == fields else _section(status, fields)
         self._is_chunked = self.closes = False
@@ -150,7 +151,8 @@ class ResponseWriter:
         if len(self.unsent) == _PIECES:
             self.flush()
         elif not self._is_due:
-            self._send_soon()
+            self._is_due = True
+            self._batch.add(self._loop, self._depart)
 
     def flush(self) -> None:
         """Send what waits, a head without content, too: a client may wait for it (an event stream's)."""
@@ -161,10 +163,6 @@ class ResponseWriter:
         unsent.clear()
         if not self._transport.is_closing():
             self._transport.write(octets)
-
-    def _send_soon(self) -> None:
-        self._is_due = True
-        self._batch.add(self._loop, self._depart)
 
     def _depart(self) -> None:
         self._is_due = False
