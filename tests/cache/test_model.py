@@ -11,6 +11,7 @@ from univocal.cache.stored import Stored
 from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags
+from univocal.store.tiers import MemoryTier
 
 PATHS = st.sampled_from(["/a", "/a/b", "/c", "/s?x=1", "/s?x=2"])
 TAGS = st.sets(st.sampled_from([b"t", b"u", b"v"]), max_size=2).map(lambda found: b" ".join(sorted(found)))
@@ -61,6 +62,7 @@ class StoreModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.store = MemoryStore()
+        self.tier, self.live = MemoryTier(self.store), dict[int, Lease]()
         self.model: dict[tuple[str, int], Stored] = {}
         self.purged: dict[int, list[Selector]] = {}
 
@@ -68,6 +70,7 @@ class StoreModel(RuleBasedStateMachine):
     def begin(self, path: str) -> tuple[Lease, str]:
         lease = self.store.begin(key(path), NOW)
         self.purged[id(lease)] = []
+        self.live[id(lease)] = lease
         return lease, path
 
     @rule(lease=leases, tags=TAGS, variant=st.integers(0, 2))
@@ -86,7 +89,7 @@ class StoreModel(RuleBasedStateMachine):
     @rule(lease=consumes(leases))
     def release(self, lease: tuple[Lease, str]) -> None:
         self.store.release(lease[0])
-        del self.purged[id(lease[0])]
+        del self.purged[id(lease[0])], self.live[id(lease[0])]
 
     @rule(selector=SELECTORS)
     def purge(self, selector: Selector) -> None:
@@ -110,6 +113,9 @@ class StoreModel(RuleBasedStateMachine):
         for path in ("/a", "/a/b", "/c", "/s?x=1", "/s?x=2"):
             expected = [found for (other, _), found in self.model.items() if alike(other, path)]
             assert sorted(map(id, self.store.lookup(key(path)))) == sorted(map(id, expected))
+        # A lease remembers what it found, for as long as another lookup would find the same.
+        for lease in self.live.values():
+            assert self.tier.held(lease) == self.store.lookup(lease.key)
         stats = self.store.stats
         assert stats.responses == len(self.model)
         assert stats.bytes == sum(found.cost for found in self.model.values())

@@ -12,7 +12,7 @@ from univocal.engine.flight import origin_request
 from univocal.forward.upstream import Forwarding, Upstream
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Fields, Response, values
-from univocal.http.roles import Answer, UnderWay
+from univocal.http.roles import Answer, OriginRequest, UnderWay
 from univocal.origin.balance import Balance
 from univocal.origin.server import OriginServer
 
