@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import ip_address
 from typing import Any, Final
 
 from starlette.types import ASGIApp
 
 from univocal.asgi.messages import send_problem
 from univocal.http.authority import parse_authority
+from univocal.http.client_counts import parsed_address
 from univocal.http.messages import values
 from univocal_app.config.tables import ServerTable
 from univocal_app.config.values import Address, host_name
@@ -74,14 +75,8 @@ def _is_address(host: bytes, server: tuple[str, int | None] | None, everywhere: 
     A listener `everywhere` has the loopback addresses, too: a container's port is published under one.
     """
     try:
-        address = _unmapped(host.decode("ascii").strip("[]"))
-        own = _unmapped(server[0].partition("%")[0]) if server is not None else None
+        address = parsed_address(host.decode("ascii").strip("[]"))
+        own = parsed_address(server[0].partition("%")[0]) if server is not None else None
     except ValueError:
         return False  # a name; or a socket's path
     return address == own or (everywhere and address.is_loopback)
-
-
-def _unmapped(text: str) -> IPv4Address | IPv6Address:
-    """The address; that of an IPv4 connection to a socket for both is IPv4. Raises ValueError."""
-    address = ip_address(text)
-    return getattr(address, "ipv4_mapped", None) or address

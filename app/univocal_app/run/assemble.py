@@ -99,25 +99,8 @@ class Proxy:
         self.contents: Mapping[str, str] = dict(contents_of(configuration, source))  # see run.origins
         runtime = runtime_of(configuration, source, proxies, https_port)
         self.origins = Origins(proxies, self._watch)
-        self.figures = Figures(
-            memory,
-            self.shared,
-            commons,
-            lambda: {"client": len(self.listener.clients), "origin": self.origins.connections},
-            lambda: states_of(self._servers()),
-            lambda: conditions_of(self._servers()),
-        )
-        self.survey = Survey()
-        spellings = Spellings(self.survey)
-        self.views = Views(
-            Stats(self.figures),
-            Top(spellings, self.survey),
-            spellings,
-            lambda: places_of(self.configuration),
-            OriginStates(self._servers, self.survey),
-            Failures(self.survey),
-            lambda: expiries(self.configuration, self.source),
-        )
+        self.figures, self.survey = self._counted(memory, commons), Survey()
+        self.views = self._shown()
         counters: list[OutcomeListener] = [self.figures, *self.views.listeners]
         self.cache = CacheMiddleware(self.origins, runtime=runtime, store=store, counters=counters)
         if commons is not None:
@@ -136,14 +119,43 @@ class Proxy:
         )
         self.log = open_log(server.access_log, server.access_log_format, source, commons)
         self.seat_log()
-        self._repeating = [Repeating(PERIOD, self.watch_users), Repeating(SHARED, self.share_states)]
-        if self.certificates is not None:
-            self._repeating.append(Repeating(PERIOD, self.certificates.look))
-        if self.shared is not None and self.tells:
-            self._repeating.append(Repeating(LOOK, self.look_behind))
-        if self.telemetry is not None:  # whose thread sends what was looked at last
-            self._repeating.append(Repeating(LOOK, self.look))
+        self._repeating = self._repeated()
         self.attend()
+
+    def _counted(self, memory: MemoryStore, commons: Commons | None) -> Figures:
+        """The numbers of all that happens, by their places in this proxy."""
+        return Figures(
+            memory,
+            self.shared,
+            commons,
+            lambda: {"client": len(self.listener.clients), "origin": self.origins.connections},
+            lambda: states_of(self._servers()),
+            lambda: conditions_of(self._servers()),
+        )
+
+    def _shown(self) -> Views:
+        """The parts of the operators' view."""
+        spellings = Spellings(self.survey)
+        return Views(
+            Stats(self.figures),
+            Top(spellings, self.survey),
+            spellings,
+            lambda: places_of(self.configuration),
+            OriginStates(self._servers, self.survey),
+            Failures(self.survey),
+            lambda: expiries(self.configuration, self.source),
+        )
+
+    def _repeated(self) -> list[Repeating]:
+        """The work that is done again and again, in the event loop."""
+        repeating = [Repeating(PERIOD, self.watch_users), Repeating(SHARED, self.share_states)]
+        if self.certificates is not None:
+            repeating.append(Repeating(PERIOD, self.certificates.look))
+        if self.shared is not None and self.tells:
+            repeating.append(Repeating(LOOK, self.look_behind))
+        if self.telemetry is not None:  # whose thread sends what was looked at last
+            repeating.append(Repeating(LOOK, self.look))
+        return repeating
 
     def _exported(self) -> Telemetry:
         from univocal_app.observe.telemetry import exported  # noqa: PLC0415 - slow to import, and an extra

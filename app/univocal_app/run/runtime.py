@@ -135,25 +135,7 @@ def runtime_of(
     https_port: int = HTTPS,
 ) -> Runtime:
     """Everything that a request sees of the configuration. Raises ConfigurationError."""
-    objections = Objections()
-    token = b""
-    with objections:
-        token = _token(configuration.purge.token_env)
-    with objections:
-        _token(configuration.server.admin_read_token_env)
-    profiles = _any_profiles(configuration.sites)  # until those of the file are read
-    with objections:
-        profiles = profiles_of(configuration, source)
-    sites = Sites([])
-    with objections:
-        sites = SiteReader(source, profiles).read(configuration.sites)
-    pages = dict[Name, ErrorPages]()
-    with objections:
-        pages = pages_of(configuration, source)
-    restrictions: dict[Name, Restriction] = {}
-    with objections:
-        restrictions = restrictions_of(configuration, source, proxies)
-    objections.conclude()
+    token, profiles, sites, pages, restrictions = _read(configuration, source, proxies)
     edits = edits_of(configuration)
     named = {configuration.server.request_id.lower().encode()} - {b""} - ORDINARY
     each = rules(configuration, profiles, edits, named)
@@ -189,6 +171,29 @@ def runtime_of(
         next_hops=MappingProxyType(next_hops_of(configuration, proxies)),
         upstreams=MappingProxyType({name: proxy.upstream for name, proxy in proxies.items()}),
     )
+
+
+def _read(
+    configuration: Configuration, source: str, proxies: Mapping[str, ReverseProxy]
+) -> tuple[bytes, Mapping[str, Profile], Sites, dict[Name, ErrorPages], dict[Name, Restriction]]:
+    """The parts of a runtime that may not be there: the ConfigurationError tells of all that are not."""
+    objections = Objections()
+    token, sites, profiles = b"", Sites([]), _any_profiles(configuration.sites)  # until they are read
+    pages, restrictions = dict[Name, ErrorPages](), dict[Name, Restriction]()
+    with objections:
+        token = _token(configuration.purge.token_env)
+    with objections:
+        _token(configuration.server.admin_read_token_env)
+    with objections:
+        profiles = profiles_of(configuration, source)
+    with objections:
+        sites = SiteReader(source, profiles).read(configuration.sites)
+    with objections:
+        pages = pages_of(configuration, source)
+    with objections:
+        restrictions = restrictions_of(configuration, source, proxies)
+    objections.conclude()
+    return token, profiles, sites, pages, restrictions
 
 
 def read_limits(configuration: Configuration) -> ReadLimits:

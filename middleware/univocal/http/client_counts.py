@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import lru_cache
-from ipaddress import IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+
+
+def parsed_address(text: str) -> IPv4Address | IPv6Address:
+    """An address; that of an IPv4 client at a socket of both families is IPv4 (RFC 4291 §2.5.5.2).
+
+    Raises ValueError.
+    """
+    address = ip_address(text)
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 @lru_cache(maxsize=4096)
@@ -14,12 +23,10 @@ def client_name(address: str | None) -> str:
     It is "" for a client without an address, as of a socket in the file system.
     """
     try:
-        parsed = ip_address((address or "").partition("%")[0])
+        parsed = parsed_address((address or "").partition("%")[0])
     except ValueError:
         return ""
-    if isinstance(parsed, IPv6Address):
-        return str(parsed.ipv4_mapped or IPv6Network((parsed, 64), strict=False))
-    return str(parsed)
+    return str(IPv6Network((parsed, 64), strict=False) if isinstance(parsed, IPv6Address) else parsed)
 
 
 class ClientCounts:

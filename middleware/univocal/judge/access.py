@@ -356,15 +356,9 @@ class OwnRates:
 
 
 def judged(
-    restrictions: Sequence[Restriction],
-    peer: Peer,
-    connection: str | None,
-    fields: Fields,
-    rates: Rates,
-    now: float,
-    line: RequestLine = RequestLine(),  # noqa: B008 - it does not change
+    restrictions: Sequence[Restriction], judge: Callable[[Restriction], Denial | None]
 ) -> Denial | None:
-    """Judge a request by every restriction that holds for it; None: it may go on.
+    """Judge a request by every restriction that holds for it, as `judge` does by one; None: it may go on.
 
     Nobody has two passwords: restrictions that ask for different ones refuse every request.
     """
@@ -372,7 +366,7 @@ def judged(
     if len({id(each.users) for each in restrictions if each.users is not None}) > 1:
         return Denial("crosses-route", [])
     for restriction in restrictions:
-        denial = verdict(restriction, peer, connection, fields, rates, now, line)
+        denial = judge(restriction)
         if denial is not None and denial.challenge is None:
             return denial
         challenged = challenged or denial

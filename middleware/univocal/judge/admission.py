@@ -18,7 +18,7 @@ from univocal.cache.validation import CLIENT_CONDITIONS, invalidates
 from univocal.cache.vary import selecting_fields, selection
 from univocal.http.bonds import authenticates_connection
 from univocal.http.errors import RefusedError, by_rank, status_of
-from univocal.http.field_edits import for_request, granting
+from univocal.http.field_edits import FieldEdits, for_request, granting
 from univocal.http.fields import ENCODINGS, combined, content_length, first
 from univocal.http.forward import end_to_end, take_affinity, times_here
 from univocal.http.framing import is_ambiguous
@@ -33,6 +33,7 @@ from univocal.judge.access import (
     paced_by_user,
     request_line,
     user_of,
+    verdict,
 )
 from univocal.judge.failures import Failures
 from univocal.judge.forward_auth import Grant
@@ -198,13 +199,8 @@ class Gate:
         rules = runtime.protected(settings.rules, canonical)
         profile = canonical.route.profile
         tags = path_tags(canonical.target, profile) if profile.tags else NO_NAMES
-        kept, tag = admitted(fields, canonical, plan, received.method, rules.keyed), b""
-        kept, tag = take_affinity(kept, settings.sticky) if settings.sticky else (kept, tag)
-        encodes = plan is None or plan.encoding >= 0
-        if encodes and rules.accept_encoding == "reduce" and received.method in {b"GET", b"HEAD"}:
-            kept = reduce_codings(kept)
-        if settings.edits.request is not None:
-            kept = settings.edits.request.expose(kept)
+        kept, tag = take_affinity(fields, settings.sticky) if settings.sticky else (fields, b"")
+        kept = admitted(kept, canonical, plan, received.method, rules, settings.edits.request)
         is_as_planned = fields is given and settings.edits.request is None and not settings.sticky
         names = plan.kept_names(kept) if plan is not None and is_as_planned else None
         verbatim = canonical.verbatim
@@ -241,8 +237,10 @@ class Gate:
                 return Denial("certificate-required", [])
             user = certificate.subject
         if entered is None:
-            line = request_line(received.method, received.target, canonical)
-            denial = judged(restrictions, peer, received.client, fields, self.rates, now, line)
+            line, client = request_line(received.method, received.target, canonical), received.client
+            denial = judged(
+                restrictions, lambda each: verdict(each, peer, client, fields, self.rates, now, line)
+            )
         if denial is not None:
             return denial
         if any(restriction.users is not None for restriction in restrictions):
@@ -544,14 +542,16 @@ def _ordered(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -
 def admitted(
     fields: Fields,
     canonical: Canonical,
-    plan: Plan | None = None,
-    method: bytes = b"GET",
-    keyed: frozenset[bytes] = NO_NAMES,
+    plan: Plan | None,
+    method: bytes,
+    rules: Rules,
+    edits: FieldEdits | None,
 ) -> Fields:
     """The fields that may go on: one Host, nothing that claims another URL, nothing for this hop (law 4).
 
-    Fields that are `keyed` go on, whatever they claim.
+    Fields that the rules have in the key go on, whatever they claim. `edits` are the operator's.
     """
+    keyed = rules.keyed
     place = -1 if plan is None or keyed or not plan.clean else plan.host
     if 0 <= place < len(fields) and fields[place][0] == b"host":  # where the plan says, and the only one
         kept = [(b"host", canonical.authority), *fields[:place], *fields[place + 1 :]]
@@ -561,7 +561,10 @@ def admitted(
         )
         kept = [(b"host", canonical.authority), *[field for field in fields if field[0] not in _OURS]]
     kept += encoding_fields(canonical)
-    return kept
+    encodes = plan is None or plan.encoding >= 0
+    if encodes and rules.accept_encoding == "reduce" and method in {b"GET", b"HEAD"}:
+        kept = reduce_codings(kept)
+    return kept if edits is None else edits.expose(kept)
 
 
 def _denied(

@@ -16,7 +16,7 @@ from functools import lru_cache, partial
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from univocal.cache.decide import at_once, is_selected
-from univocal.cache.forms import codings_among, forms_of, reduce_codings
+from univocal.cache.forms import codings_among, forms_of
 from univocal.cache.personal import PERSONAL
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
@@ -261,7 +261,7 @@ class _Located(Tally):
 
     __slots__ = (
         "compress", "dropped", "edits", "entry", "hit_fields", "key", "keyed", "looks_at_cookies",
-        "max_fields", "ordinary", "reduces", "shown", "strips_tags", "ttl",
+        "max_fields", "ordinary", "rules", "shown", "strips_tags", "ttl",
     )  # fmt: skip
 
     def __init__(
@@ -285,7 +285,7 @@ class _Located(Tally):
         self.strips_tags = rules.strip_tags
         self.dropped = _dropped(rules, self.edits)  # personal fields that go no further
         self.looks_at_cookies = settings.looks_at_cookies and b"cookie" not in self.dropped
-        self.reduces = rules.accept_encoding == "reduce"
+        self.rules = rules
         self.ordinary = rules.ordinary  # the names of fields that tell no client from others
         self.key = canonical.key
         self.keyed = rules.keyed
@@ -298,9 +298,7 @@ class _Located(Tally):
 
     def request(self, plan: Plan, values: Sequence[bytes]) -> Request:
         """An ordinary request with these field values, as stored responses are compared with it."""
-        fields = admitted(plan.fields(values), self.canonical, plan, keyed=self.keyed)
-        fields = reduce_codings(fields) if self.reduces else fields
-        fields = fields if self.edits is None else self.edits.expose(fields)
+        fields = admitted(plan.fields(values), self.canonical, plan, b"GET", self.rules, self.edits)
         return Request(b"GET", self.canonical.target, without(fields, self.dropped), ordinary=self.ordinary)
 
 

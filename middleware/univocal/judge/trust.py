@@ -7,10 +7,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from univocal.http.client_counts import parsed_address
 from univocal.http.errors import ConfigurationError
 from univocal.http.fields import ENCODINGS
 from univocal.http.forward import speaks_for_another
@@ -97,11 +98,10 @@ def within(address: str | None, allowed: Networks) -> bool:
     if address is None or not allowed:
         return False
     try:
-        parsed = ip_address(address)
+        parsed = parsed_address(address)
     except ValueError:
         return False  # a socket's path, a test client's name
-    mapped = getattr(parsed, "ipv4_mapped", None)
-    return any((mapped or parsed) in network for network in allowed)
+    return any(parsed in network for network in allowed)
 
 
 def trusted_for(received: Received, trusted: Networks, trusted_at: Mapping[str, Networks]) -> Networks:
@@ -231,10 +231,9 @@ def _address(member: bytes) -> str | None:
     if node is None:
         return None
     try:
-        address = ip_address(next(filter(None, node.groups())).decode("ascii"))
+        return str(parsed_address(next(filter(None, node.groups())).decode("ascii")))
     except ValueError:
         return None
-    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def _members(fields: Fields, name: bytes) -> list[bytes]:

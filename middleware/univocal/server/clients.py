@@ -19,10 +19,9 @@ import termios
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from email.utils import formatdate
-from ipaddress import IPv6Address
 from typing import Final, NamedTuple, Protocol
 
-from univocal.http.client_counts import ClientCounts, client_name
+from univocal.http.client_counts import ClientCounts, client_name, parsed_address
 from univocal.http.messages import ClientCertificate
 from univocal.http.problem import problem
 
@@ -66,7 +65,7 @@ def peer_of(transport: asyncio.BaseTransport, serves: Callable[[bytes], bool] | 
 
 def as_ipv4(address: str) -> str:
     """The address of a client of IPv4 at a socket for both families (RFC 4291 §2.5.5.2), as IPv4."""
-    return str(IPv6Address(address).ipv4_mapped or address) if address.startswith("::ffff:") else address
+    return str(parsed_address(address)) if address.startswith("::ffff:") else address
 
 
 def _both(
