@@ -48,8 +48,7 @@ from univocal.judge.runtime import Runtime
 from univocal.server.asgi_service import ExactProtocol
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import Listener
-from univocal.server.service import EngineService
-from univocal.server.turn import Responder, Turn
+from univocal.server.turn import EngineService, Responder, Turn
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of
 

@@ -23,7 +23,7 @@ from univocal.judge.runtime import Limits, Runtime
 from univocal.server.clients import SUITS, Clients
 from univocal.server.http2.connection import Http2Connection
 from univocal.server.listener import Listener
-from univocal.server.service import EngineService
+from univocal.server.turn import EngineService
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of
 

@@ -44,8 +44,7 @@ from univocal.origin.balance import Balance
 from univocal.origin.server import OriginServer, Timeouts
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import Listener
-from univocal.server.service import EngineService
-from univocal.server.turn import Responder, Turn
+from univocal.server.turn import EngineService, Responder, Turn
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import MemoryTier, TierLease
 

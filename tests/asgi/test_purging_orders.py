@@ -5,7 +5,7 @@ import json
 import pytest
 
 from univocal import RefusedError
-from univocal.engine.purge import carry_out
+from univocal.engine.outcome import carry_out
 from univocal.http.messages import Received
 from univocal.judge.orders import ordered
 from univocal.judge.profiles import builtin_profiles

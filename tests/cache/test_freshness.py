@@ -6,7 +6,7 @@ import pytest
 
 from support import NOW
 from univocal.cache.directives import response_directives
-from univocal.cache.freshness import (
+from univocal.cache.facts import (
     HEURISTIC_LIMIT,
     HEURISTIC_STATUS,
     date_value,

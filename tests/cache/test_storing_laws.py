@@ -9,11 +9,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support import KEY, NOW
+from univocal.cache.directives import tags
 from univocal.cache.ranges import content_range
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import Unstorable, complete, may_store
-from univocal.cache.tags import tags
 from univocal.cache.vary import vary_names
 from univocal.http.fields import cache_control, delta_seconds, first, http_date
 from univocal.http.messages import Fields, Request, Response, values

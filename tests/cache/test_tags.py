@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from univocal.cache.tags import TAGGING, groups, tags
+from univocal.cache.directives import TAGGING, groups, tags
 from univocal.http.messages import Fields
 
 

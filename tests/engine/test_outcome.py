@@ -11,8 +11,7 @@ from neighbours import House
 from univocal.cache.decide import Refuse
 from univocal.engine import outcome as outcomes
 from univocal.engine.audience import Audience
-from univocal.engine.outcome import Outcome, Times
-from univocal.engine.purge import Purged
+from univocal.engine.outcome import Outcome, Purged, Times
 from univocal.http.messages import Fields, Received
 from univocal.judge.cache_status import Handling, cache_status
 from univocal.judge.orders import order_by_name

@@ -10,7 +10,7 @@ import pytest
 
 from neighbours import HOST, PROFILE, House, PlayedClient
 from univocal.cache.rules import Rules
-from univocal.engine.purge import carry_out
+from univocal.engine.outcome import carry_out
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Fields, Received
 from univocal.judge.orders import Order, may_purge, order_by_name, order_of, ordered

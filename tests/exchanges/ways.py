@@ -27,7 +27,7 @@ from univocal.http.framing import ReadLimits
 from univocal.http.messages import Fields, Received
 from univocal.server.http2.connection import Http2Connection
 from univocal.server.listener import Listener
-from univocal.server.service import EngineService
+from univocal.server.turn import EngineService
 
 SURPLUS = b"/-surplus"
 ADDRESS = "192.0.2.1"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.http.websocket_frames import GOING_AWAY, FrameCounter, close_frame
+from univocal.forward.tunnel import GOING_AWAY, FrameCounter, close_frame
 
 
 def frame(payload, *, opcode=1, masked=False, final=True):

@@ -14,7 +14,7 @@ from univocal import CacheMiddleware, MemoryStore, ReverseProxy
 from univocal.origin.transport import OriginTransport
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import Listener
-from univocal.server.service import EngineService
+from univocal.server.turn import EngineService
 
 MIB = 1 << 20
 SWR = b'Cache-Control: max-age=1, stale-while-revalidate=600\r\nETag: "1"\r\n'

@@ -17,7 +17,7 @@ from univocal.judge.runtime import Runtime
 from univocal.origin.transport import OriginTransport
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import Listener
-from univocal.server.service import EngineService
+from univocal.server.turn import EngineService
 
 VARIANTS = 64
 CEILING = 20_000  # calls, of Python's and of C's, both ends of the wire included: a few milliseconds

@@ -17,7 +17,7 @@ from univocal.origin.server import OriginServer
 from univocal.origin.transport import OriginTransport
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import Listener
-from univocal.server.service import EngineService
+from univocal.server.turn import EngineService
 
 
 class Domain:

@@ -13,7 +13,7 @@ from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import Listener
-from univocal.server.service import EngineService
+from univocal.server.turn import EngineService
 
 BROWSER = "Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 PROGRAM = "Accept: */*"

@@ -16,7 +16,7 @@ from univocal.origin.transport import OriginTransport
 from univocal.server.clients import Clients, ConnectionLimits
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import Listener
-from univocal.server.service import EngineService
+from univocal.server.turn import EngineService
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="  # RFC 6455 §1.3
 ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from examples import examples
 from univocal.cache.decide import Reuse
+from univocal.cache.directives import TAGGING
 from univocal.cache.represent import represent
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import complete, may_store
-from univocal.cache.tags import TAGGING
 from univocal.engine.audience import Audience
 from univocal.http.fields import without
 from univocal.http.messages import Received, Response

@@ -6,7 +6,7 @@ import pytest
 
 from univocal.http.messages import Received
 from univocal.judge.plan import plan_of
-from univocal.judge.request_ids import RequestIds
+from univocal.judge.runtime import RequestIds
 from univocal.judge.trust import networks
 
 IDS = RequestIds(b"X-Request-Id", networks(["10.0.0.0/8"]))

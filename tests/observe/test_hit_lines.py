@@ -17,7 +17,7 @@ from univocal.engine.outcome import Outcome
 from univocal.http.messages import Received
 from univocal.judge.hits import Hit, Tally
 from univocal.judge.plan import plan_of
-from univocal.judge.request_ids import RequestIds
+from univocal.judge.runtime import RequestIds
 from univocal_app.observe.accesslog import AccessLog, Outlet
 from univocal_app.observe.log_lines import LONGEST, PAGES, HitLines, form_of, seconds_text
 

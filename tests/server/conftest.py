@@ -34,7 +34,7 @@ from univocal.judge.trust import networks
 from univocal.server.asgi_service import ExactProtocol
 from univocal.server.http1.connection import Http1Connection, Lost
 from univocal.server.listener import Listener
-from univocal.server.service import EngineService
+from univocal.server.turn import EngineService
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of
 from univocal.uri.site import Route, Site

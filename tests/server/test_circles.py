@@ -15,7 +15,7 @@ from univocal.judge.admission import Gate
 from univocal.server.asgi_service import ExactProtocol
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.listener import Listener
-from univocal.server.service import EngineService
+from univocal.server.turn import EngineService
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of
 

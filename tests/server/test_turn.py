@@ -10,7 +10,7 @@ from univocal.http.pipe import HIGH_WATER
 from univocal.judge.admission import Gate
 from univocal.judge.runtime import Limits
 from univocal.server.scheduler import A_TURN
-from univocal.server.service import EngineService
+from univocal.server.turn import EngineService
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from univocal.store.loans import Loan, Loans
+from univocal.store.leases import Loan, Loans
 
 
 class Lender:

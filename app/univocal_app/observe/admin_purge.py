@@ -16,8 +16,7 @@ from starlette.types import ASGIApp, Message
 
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.scope import request_line
-from univocal.engine.outcome import Outcome, Times
-from univocal.engine.purge import Purged, carry_out, foresee
+from univocal.engine.outcome import Outcome, Purged, Times, carry_out, foresee
 from univocal.http.errors import RefusedError
 from univocal.http.messages import EXTENSION
 from univocal.judge.orders import PURGES, may_purge, ordered

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.engine.audience import Listener
-from univocal.engine.purge import foresee
+from univocal.engine.outcome import foresee
 from univocal.http.errors import RefusedError
 from univocal.http.grammar import split_absolute
 from univocal.store.purge_selectors import Keys, url_of

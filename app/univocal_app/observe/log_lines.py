@@ -11,8 +11,7 @@ from json.encoder import encode_basestring_ascii as quoted
 from string import Formatter
 from typing import Final, TypeAlias
 
-from univocal.engine.outcome import Outcome
-from univocal.engine.purge import Purged
+from univocal.engine.outcome import Outcome, Purged
 from univocal.http.errors import Failure
 from univocal.http.messages import Received
 from univocal.http.tables import remember

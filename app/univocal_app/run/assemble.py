@@ -21,8 +21,8 @@ from univocal.server.clients import Clients, ConnectionLimits
 from univocal.server.http1.connection import Http1Connection
 from univocal.server.introduction import Introduction
 from univocal.server.listener import Listener
-from univocal.server.service import EngineService
 from univocal.server.tls import TlsConnection
+from univocal.server.turn import EngineService
 from univocal.store.memory import MemoryStore
 from univocal_app.config.tables import Configuration
 from univocal_app.observe.accesslog import open_log, shown_log

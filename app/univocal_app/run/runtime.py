@@ -19,8 +19,7 @@ from univocal.http.framing import ReadLimits
 from univocal.http.problem import ErrorPages, page_fault
 from univocal.judge.access import Restriction
 from univocal.judge.profiles import built_in, read_profiles
-from univocal.judge.request_ids import RequestIds
-from univocal.judge.runtime import Access, Limits, Runtime
+from univocal.judge.runtime import Access, Limits, RequestIds, Runtime
 from univocal.judge.trust import networks
 from univocal.store.compression import missing_library
 from univocal.uri.profile import Profile

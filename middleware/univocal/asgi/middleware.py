@@ -33,8 +33,7 @@ from univocal.cache.rules import Rules
 from univocal.engine.audience import Listener
 from univocal.engine.engine import Engine
 from univocal.engine.exchange import Exchange
-from univocal.engine.outcome import Outcome, Times
-from univocal.engine.purge import Purged, carry_out
+from univocal.engine.outcome import Outcome, Purged, Times, carry_out
 from univocal.http.client_counts import client_name
 from univocal.http.errors import ConfigurationError, RefusedError, status_of
 from univocal.http.fields import without

@@ -6,14 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from univocal.cache.directives import ResponseDirectives, response_directives
-from univocal.cache.facts import Assessed, Fetched, FieldIndex, assess, describe, index_fields
-from univocal.cache.freshness import HEURISTIC_STATUS, explicit_lifetime
+from univocal.cache.directives import TAGGING, ResponseDirectives, excessive, response_directives
+from univocal.cache.facts import (
+    HEURISTIC_STATUS,
+    Assessed,
+    Fetched,
+    FieldIndex,
+    assess,
+    describe,
+    explicit_lifetime,
+    index_fields,
+)
 from univocal.cache.personal import is_for_everybody, is_ordinary
 from univocal.cache.ranges import content_range, unified
 from univocal.cache.rules import Rules
 from univocal.cache.stored import NO_CONTENT, Stored, with_content
-from univocal.cache.tags import TAGGING, excessive
 from univocal.cache.vary import vary_names
 from univocal.http.fields import content_length_value, first, firsts
 from univocal.http.grammar import TOKEN_OCTETS

@@ -12,19 +12,18 @@ from types import TracebackType
 from typing import Any, Final, Protocol, cast
 
 from univocal.cache.decide import Forward, Refuse, Reuse, Validate, reuse_on_error
+from univocal.cache.directives import TAGGING
 from univocal.cache.forms import forms_of, ranged, streamed, with_vary
 from univocal.cache.ranges import Slice
 from univocal.cache.represent import not_modified, represent, represent_ahead
 from univocal.cache.stored import Stored
-from univocal.cache.tags import TAGGING
 from univocal.cache.validation import CLIENT_CONDITIONS
 from univocal.engine.broadcast import WINDOW, CutShortError, Reader
 from univocal.engine.coding import CodedContent
 from univocal.engine.engine import Engine
 from univocal.engine.flight import Flight
 from univocal.engine.landing import Relayed, Renewed, Shared
-from univocal.engine.outcome import Account
-from univocal.engine.purge import Purged, carry_out
+from univocal.engine.outcome import Account, Purged, carry_out
 from univocal.forward.tunnel import Tunnel
 from univocal.http.client_counts import client_name
 from univocal.http.errors import RefusedError
@@ -42,7 +41,7 @@ from univocal.judge.admission import Admission, facts_of
 from univocal.judge.cache_status import Handling, cache_status
 from univocal.judge.forward_auth import Answered, Grant, Question, Ruling
 from univocal.judge.orders import Order, unknown_field
-from univocal.store.loans import Loan
+from univocal.store.leases import Loan
 from univocal.store.memory import MemoryStore
 from univocal.uri.target import Canonical, reference
 

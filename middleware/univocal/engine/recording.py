@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Final
 
 from univocal.cache.decide import Forward, Validate, reuse_on_error
+from univocal.cache.directives import MAX_TAGS
 from univocal.cache.facts import Fetched
 from univocal.cache.personal import SINGLE, oddities
 from univocal.cache.stored import Stored, with_content
@@ -24,7 +25,6 @@ from univocal.cache.succession import (
     requester_of,
     selected,
 )
-from univocal.cache.tags import MAX_TAGS
 from univocal.cache.validation import combine, freshen
 from univocal.cache.vary import selection_beside, selection_without
 from univocal.http.fields import coding_of, content_length, entity_tag, first

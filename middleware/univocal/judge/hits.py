@@ -16,11 +16,11 @@ from functools import lru_cache, partial
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from univocal.cache.decide import at_once, is_selected
+from univocal.cache.directives import TAGGING
 from univocal.cache.forms import codings_among, forms_of
 from univocal.cache.personal import PERSONAL
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
-from univocal.cache.tags import TAGGING
 from univocal.http.field_edits import FieldEdits
 from univocal.http.fields import without
 from univocal.http.messages import Fields, Received, Request
@@ -28,8 +28,7 @@ from univocal.http.subclassing import mypyc_attr
 from univocal.judge.admission import Gate, admitted
 from univocal.judge.cache_status import Handling, cache_status
 from univocal.judge.plan import Plan
-from univocal.judge.request_ids import RequestIds
-from univocal.judge.runtime import RouteSettings
+from univocal.judge.runtime import RequestIds, RouteSettings
 from univocal.judge.trust import trusted_for, within
 from univocal.store.eviction import NO_ENTRY, Entry
 from univocal.uri.sites import MEMORABLE, resolve

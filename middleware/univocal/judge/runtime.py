@@ -1,4 +1,4 @@
-"""The whole configuration as one frozen value; a reload swaps it whole."""
+"""The whole configuration as one frozen value, with the names it gives requests; a reload swaps it whole."""
 
 from __future__ import annotations
 
@@ -6,27 +6,73 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from random import getrandbits
 from types import MappingProxyType
 from typing import Final, Literal
 
 from univocal.cache.rules import DEFAULTS, Rules
 from univocal.http.errors import ConfigurationError
 from univocal.http.field_edits import NO_EDITS, RouteEdits
+from univocal.http.forward import AS_CGI_READS
 from univocal.http.framing import split_target
 from univocal.http.grammar import compile_globs
-from univocal.http.messages import Received
+from univocal.http.messages import Fields, Received
 from univocal.http.problem import ErrorPages, Problem
 from univocal.http.roles import NextHop
 from univocal.http.upgrade import WEBSOCKET
 from univocal.judge.access import Restriction
+from univocal.judge.plan import Plan
 from univocal.judge.profiles import profile_rules
-from univocal.judge.request_ids import RequestIds
-from univocal.judge.trust import LOOPBACK, NO_OWN_PROXIES, Family, Networks, networks
+from univocal.judge.trust import LOOPBACK, NO_OWN_PROXIES, Family, Networks, networks, trusted_for, within
 from univocal.uri.profile import Profile
 from univocal.uri.readings import Readings, spelled_alike
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites
 from univocal.uri.target import Canonical
+
+# No character that a field, a line of the log, JSON or HTML would escape.
+_KEPT: Final = re.compile(rb"[A-Za-z0-9._~:+/=@-]{1,128}").fullmatch
+
+
+class RequestIds:
+    """The field that names requests: a trusted proxy's is kept, all others get a name of ours.
+
+    A name is made once, and stands in `Received.request_id` from then on. It is no secret: 32 hexadecimal
+    digits by chance.
+    """
+
+    def __init__(
+        self, name: bytes, trusted: Networks, trusted_at: Mapping[str, Networks] = NO_OWN_PROXIES
+    ) -> None:
+        self.name: Final = name.lower()
+        self._read: Final = self.name.translate(AS_CGI_READS)
+        self._trusted: Final = trusted
+        self._trusted_at: Final = trusted_at  # by the names of listeners
+
+    def identify(self, received: Received, fields: Fields) -> Fields:
+        """Name a request, if it has no name; its fields with this name and no other."""
+        read, length, given, named = self._read, len(self._read), list[bytes](), Fields()
+        for name, value in fields:
+            if len(name) == length and name.translate(AS_CGI_READS) == read:
+                given.append(value if name == self.name else b"")
+            else:
+                named.append((name, value))
+        if not received.request_id:
+            is_kept = len(given) == 1 and _KEPT(given[0]) is not None
+            is_kept = is_kept and within(
+                received.client, trusted_for(received, self._trusted, self._trusted_at)
+            )
+            received.request_id = given[0] if is_kept else b"%032x" % getrandbits(128)
+        named.append((self.name, received.request_id))
+        return named
+
+    def planned(self, received: Received, plan: Plan, given: Sequence[bytes]) -> bytes:
+        """The name of an ordinary request."""
+        if not received.request_id:
+            is_given, name = self.name in plan.names, self.name
+            self.identify(received, [(name, given[plan.names.index(name)].strip(b" \t"))] if is_given else [])
+        return received.request_id
+
 
 _CHALLENGE: Final = b"/.well-known/acme-challenge/"
 

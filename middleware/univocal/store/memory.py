@@ -14,8 +14,7 @@ from univocal.cache.no_vary_search import NoVarySearch, split_key
 from univocal.cache.stored import Stored, softened
 from univocal.http.errors import ConfigurationError
 from univocal.store.eviction import NO_ENTRY, Entry, Ghosts, Sieve, Walk, least_used
-from univocal.store.leases import Lease, Leases, PurgeLog
-from univocal.store.loans import Loan, Loans
+from univocal.store.leases import Lease, Leases, Loan, Loans, PurgeLog
 from univocal.store.purge_selectors import Everything, LocalSelector, Pattern, Tags
 
 logger: Final = logging.getLogger("univocal")

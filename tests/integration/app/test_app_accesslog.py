@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from support import hurry
 from univocal.cache.decide import Forward
-from univocal.engine.outcome import NotedFields, Outcome, Times
-from univocal.engine.purge import Purged
+from univocal.engine.outcome import NotedFields, Outcome, Purged, Times
 from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Received
 from univocal.judge.cache_status import Handling

@@ -8,8 +8,7 @@ import httpx
 import pytest
 
 from univocal import CacheMiddleware, MemoryStore, Outcome
-from univocal.engine.outcome import Times
-from univocal.engine.purge import Purged
+from univocal.engine.outcome import Purged, Times
 from univocal.judge.orders import order_by_name
 from univocal_app.config.tables import validate
 from univocal_app.observe import purge_misses as module

@@ -22,7 +22,7 @@ from opentelemetry.trace import SpanKind
 from univocal import CacheMiddleware, MemoryStore
 from univocal.asgi.reverse_proxy import Origins, ReverseProxy
 from univocal.http.errors import ConfigurationError
-from univocal.judge.request_ids import RequestIds
+from univocal.judge.runtime import RequestIds
 from univocal_app.config.tables import validate
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.telemetry import MOST, Telemetry
