@@ -37,9 +37,10 @@ CLIENT_LEFT: Final = (
 def as_json(outcome: Outcome) -> bytes:
     """One JSON object; bytes outside ASCII and control characters are escaped."""
     received, handling, times = outcome.received, outcome.handling, outcome.times
+    noted = outcome.noted
     unusual = (
         handling.stored or handling.collapsed or handling.detail or handling.unstorable or not handling.hit
-        or outcome.reasons or outcome.purged or outcome.host or outcome.failure or outcome.user
+        or outcome.reasons or outcome.purged or outcome.host or outcome.failure or noted.user
     )  # fmt: skip
     name = f',"request_id":"{received.request_id.decode("ascii")}"' if received.request_id else ""
     return (
@@ -48,7 +49,7 @@ def as_json(outcome: Outcome) -> bytes:
         f"{json_named(received, outcome.canonical, outcome.site)}"
         f',"status":{outcome.status},"bytes":{outcome.bytes}'
         f',"seconds":{times.total:.6f},"protocol":{json_version(received.version)}'
-        f',"user_agent":{json_agents[outcome.agent]},"referrer":{json_referrers[outcome.referrer]}'
+        f',"user_agent":{json_agents[noted.agent]},"referrer":{json_referrers[noted.referrer]}'
         f"{name},{_handled(outcome) if unusual else USUAL}}}\n"
     ).encode("ascii")
 

@@ -100,16 +100,6 @@ class Purger(Protocol):
 class HandlerCall:
     """One call of an application, by whose end its handlers have said what they say of the response."""
 
-    __slots__ = (
-        "_again",
-        "_canonical",
-        "_instructions",
-        "_loop",
-        "_purger",
-        "ended",
-        "streamed",
-    )
-
     def __init__(self, purger: Purger, canonical: Canonical) -> None:
         self.ended = False
         self.streamed = False  # the response has no length, and has come in several messages to its end

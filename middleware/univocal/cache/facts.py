@@ -103,8 +103,6 @@ _DROPPED: Final = HOP_BY_HOP | {b"age"}
 class Fetched:
     """A request, its response's head, and when the one was sent and the other came (seconds)."""
 
-    __slots__ = ("request", "request_time", "response", "response_time")
-
     def __init__(
         self, request: Request, response: Response, request_time: float, response_time: float
     ) -> None:
@@ -118,8 +116,6 @@ class Fetched:
 class FieldIndex:
     """A response's fields as one pass over them finds them."""
 
-    __slots__ = ("directives", "named")
-
     def __init__(self, named: dict[bytes, bytes], directives: ResponseDirectives) -> None:
         self.named = named  # the first line of each name
         self.directives = directives
@@ -128,11 +124,6 @@ class FieldIndex:
 @mypyc_attr(acyclic=True)
 class Assessed:
     """The findings about a response on the way to the verdict."""
-
-    __slots__ = (
-        "deceptive", "explicit", "field_index", "fields", "kept_for", "licensed", "lifetime", "streams",
-        "tags",
-    )  # fmt: skip
 
     def __init__(
         self,

@@ -26,18 +26,6 @@ class CodedStreams:
     A coder takes up to a MiB of memory, so there are `most` at a time.
     """
 
-    __slots__ = (
-        "_call_soon",
-        "_due",
-        "_held_back",
-        "_is_working",
-        "_most",
-        "_spent",
-        "_ticks",
-        "_waiting",
-        "open",
-    )
-
     def __init__(
         self,
         call_soon: Callable[[Callable[[], None]], object] = _call_soon,

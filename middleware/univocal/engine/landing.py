@@ -31,11 +31,8 @@ class Renewed:
     seconds: float = 0.0  # until its response's head came
 
 
-@dataclass(slots=True, init=False)
 class Relayed:
     """The origin server's own response; its content follows."""
-
-    response: Response
 
     def __init__(self, response: Response) -> None:
         self.response = response

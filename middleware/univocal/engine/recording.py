@@ -272,21 +272,22 @@ class Recording:
         if self.state is State.COMPLETING:
             self._ask_for_rest(body, then)
             return
-        if self.storing is not None:
-            self._take_late_tags(self.storing)
+        said = None if self.response is None else self.response.instructions
+        if said is not None and self.storing is not None:
+            self._take_late_tags(self.storing, said.tags)
         if self.storing is not None:
             self.content.whole = body
             assert self.lease is not None
             held = self._tiers.held(self.lease)
-            self._set_beside(self.storing, held)
+            if held:
+                self._set_beside(self.storing, held)
             self._store(complete(self.storing, body), held)
         then()
 
-    def _take_late_tags(self, storing: Stored) -> None:
+    def _take_late_tags(self, storing: Stored, tags: set[bytes]) -> None:
         """Add the tags that the application has given while its content came."""
-        said = self.response.instructions if self.response is not None else None
-        if said is not None and not said.tags <= storing.tags:
-            storing.tags |= said.tags
+        if not tags <= storing.tags:
+            storing.tags |= tags
             if len(storing.tags) > MAX_TAGS:
                 self.drop("tags")
 
@@ -304,8 +305,7 @@ class Recording:
 
     def _set_beside(self, storing: Stored, held: Sequence[Stored]) -> None:
         """Have the response selected by what selects the others of its key whose place it does not take."""
-        if held:
-            storing.vary = selection_beside(storing, held, self._admission.request)
+        storing.vary = selection_beside(storing, held, self._admission.request)
 
     def _store(self, stored: Stored | None, held: Sequence[Stored]) -> None:
         """Store the complete response in the place of older ones, unless a newer one is stored."""
@@ -411,7 +411,8 @@ class Recording:
             self.unstorable = verdict.reason
             self.state = _MOVES[self.state, State.PASSED_ON]
             return
-        self._set_beside(verdict, held)
+        if held:
+            self._set_beside(verdict, held)
         self.storing = verdict
         self.state = _MOVES[self.state, State.KEPT]
         self.stored_at_head = self.current

@@ -20,11 +20,6 @@ class Pipe:
     before.
     """
 
-    __slots__ = (
-        "_begun", "_chunks", "_go_on", "_is_full", "_room", "_sink", "_start", "_waiting", "is_complete",
-        "is_unwanted",
-    )  # fmt: skip
-
     def __init__(
         self,
         go_on: Callable[[], object],

@@ -10,7 +10,6 @@ from __future__ import annotations
 import codecs
 import hashlib
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 from univocal.http.errors import RefusedError
@@ -44,16 +43,11 @@ class Switched(NamedTuple):
     full: bool = False  # it takes no more for now
 
 
-@dataclass(slots=True, init=False)
 class Switching(Response):
     """A 101: its head, and the connection to the origin server that it speaks of."""
 
-    line: Line
-
     def __init__(self, status: int, fields: Fields, line: Line) -> None:
-        Response.__init__(
-            self, status, fields
-        )  # dataclasses makes another class, which super() does not know
+        super().__init__(status, fields)
         self.line = line
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -55,18 +54,8 @@ class Tally:
 
 
 @mypyc_attr(acyclic=True)
-@dataclass(slots=True, init=False)
 class Hit:
     """A stored response that answers an ordinary request as it is."""
-
-    stored: Stored
-    head: bytes  # the stored one, with the fields that the operator changes
-    age: int  # seconds
-    client: str | None  # the believed one
-    hit_fields: HitFields
-    tally: Tally
-    plan: Plan
-    values: Sequence[bytes]  # of the request's fields
 
     def __init__(
         self,
@@ -80,13 +69,13 @@ class Hit:
         values: Sequence[bytes],
     ) -> None:
         self.stored = stored
-        self.head = head
-        self.age = age
-        self.client = client
+        self.head = head  # the stored one, with the fields that the operator changes
+        self.age = age  # seconds
+        self.client = client  # the believed one
         self.hit_fields = hit_fields
         self.tally = tally
         self.plan = plan
-        self.values = values
+        self.values = values  # of the request's fields
 
     @property
     def canonical(self) -> Canonical:

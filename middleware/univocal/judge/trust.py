@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from types import MappingProxyType
@@ -113,16 +112,8 @@ def trusted_for(received: Received, trusted: Networks, trusted_at: Mapping[str, 
 
 
 @mypyc_attr(acyclic=True)
-@dataclass(slots=True, init=False)
 class Peer:
     """The sender of a request, as far as it is believed; immutable by convention."""
-
-    hosts: list[bytes]  # every value that names the authority: of more than one none is believed
-    scheme: bytes
-    client: str | None
-    chain: tuple[bytes, ...]  # the client and the trusted proxies after it, where one reported them
-    encodings: tuple[bytes, bytes]  # charsets it declares, of path and query
-    known: bool  # False: somebody else may have asked, and there is no right by the client's address
 
     def __init__(
         self,
@@ -133,12 +124,14 @@ class Peer:
         encodings: tuple[bytes, bytes] = (b"", b""),
         known: bool = True,
     ) -> None:
-        self.hosts = hosts
+        self.hosts = hosts  # every value that names the authority: of more than one none is believed
         self.scheme = scheme
         self.client = client
-        self.chain = chain
-        self.encodings = encodings
-        self.known = known
+        self.chain = chain  # the client and the trusted proxies after it, where one reported them
+        self.encodings = encodings  # charsets it declares, of path and query
+        self.known = (
+            known  # False: somebody else may have asked, and there is no right by the client's address
+        )
 
 
 class _Members(NamedTuple):

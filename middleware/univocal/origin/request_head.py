@@ -11,7 +11,6 @@ from univocal.http.forward import IDEMPOTENT
 from univocal.http.grammar import TOKEN_OCTETS
 from univocal.http.messages import Fields
 from univocal.origin.failures import InvalidRequestError
-from univocal.origin.response_reader import AnsweredRequest
 
 _TARGET: Final = bytes(octet for octet in range(256) if octet > 0x20 and octet != 0x7F)
 _TELLING: Final = frozenset(
@@ -24,14 +23,12 @@ _NUL: Final = 0
 _REMEMBERED: Final = 4096
 
 
-class RequestHead(AnsweredRequest):
+class RequestHead:
     """The bytes of a head, the length of the content that follows, and the way to treat the request.
 
     The length is in bytes; None: the content is chunked. With `authenticates` it has credentials for all of
     its connection.
     """
-
-    __slots__ = ("authenticates", "idempotent", "length", "wire")
 
     def __init__(
         self,
@@ -43,7 +40,9 @@ class RequestHead(AnsweredRequest):
         is_head: bool,
         authenticates: bool = False,
     ) -> None:
-        super().__init__(expects_continue, upgrades, is_head)
+        self.expects_continue = expects_continue  # RFC 9110 §10.1.1
+        self.upgrades = upgrades
+        self.is_head = is_head
         self.authenticates = authenticates
         self.wire = wire
         self.length = length

@@ -20,6 +20,7 @@ from univocal.http.messages import Fields, Response, values
 from univocal.http.roles import Answer
 from univocal.http.tables import moves
 from univocal.http.upgrade import Line, Switching
+from univocal.origin.request_head import RequestHead
 
 # The beginnings of a final response's head that needs no second look.
 ORDINARY: Final = tuple(b"HTTP/1.%d %d" % (minor, hundreds) for minor in (1, 0) for hundreds in (2, 3, 4, 5))
@@ -28,17 +29,6 @@ _EMPTY_LINES: Final = re.compile(rb"(?:\r?\n)*")
 _BEGINNING: Final = b"HTTP/1."
 _LATER_VERSION: Final = re.compile(rb"HTTP/1\.[2-9](?= )")
 _LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length:([^\r\n]*)")
-
-
-class AnsweredRequest:
-    """The request that a response answers, as far as reading the response depends on it."""
-
-    __slots__ = ("expects_continue", "is_head", "upgrades")
-
-    def __init__(self, expects_continue: bool = False, upgrades: bool = False, is_head: bool = False) -> None:
-        self.expects_continue = expects_continue  # RFC 9110 §10.1.1
-        self.upgrades = upgrades
-        self.is_head = is_head
 
 
 class PartialHead:
@@ -135,7 +125,7 @@ _VERSIONS: Final = {"1.0": b"HTTP/1.0", "1.1": b"HTTP/1.1"}
 _LONGEST: Final = 2048
 # Origin servers say so since HTTP/1.0 (RFC 2068 §19.7.1.1).
 _TIMEOUT: Final = re.compile(rb"(?i)(?:\A|[,; \t])timeout[ \t]*=[ \t]*([0-9]{1,6})(?![0-9])")
-_NO_REQUEST: Final = AnsweredRequest()
+_NO_REQUEST: Final = RequestHead(b"", 0, False, False, True, False)
 
 
 class Progress(Enum):
@@ -272,7 +262,7 @@ class ResponseReader:
         self.on_message_begin: Callable[[], None] = self._ended.clear
         self._parser = self._new_parser()
 
-    def expect(self, sink: Answer, request: AnsweredRequest) -> None:
+    def expect(self, sink: Answer, request: RequestHead) -> None:
         """Tell `sink` of the next response, which answers `request`."""
         self._sink, self._request, self._write = sink, request, sink.write
         self._content, self._ends, self._last.response = b"", None, None

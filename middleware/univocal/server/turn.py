@@ -124,8 +124,6 @@ class RequestContent(Pipe):
     While nobody takes what has come, the stream is paused. `octets` have come so far.
     """
 
-    __slots__ = ("_stream", "awaits_continue", "octets")
-
     def __init__(self, stream: Stream, *, expects_continue: bool = False) -> None:
         super().__init__(stream.resume)
         self._stream = stream

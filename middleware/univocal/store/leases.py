@@ -237,11 +237,6 @@ class Lease:
     its key that memory had as it was last asked, when its `version` was this.
     """
 
-    __slots__ = (
-        "began", "fetch", "key", "known", "live", "passed", "reserved", "spared", "time", "variants",
-        "version", "waited",
-    )  # fmt: skip
-
     def __init__(self, key: bytes, began: int, time: float) -> None:
         self.key = key
         self.began = began  # the number of the last purge before it

@@ -249,7 +249,8 @@ class MemoryStore:
         self._insert(stored)
         if self._loans.outside:
             self._trim()
-        self.sweep(_COMMITTED)
+        if self._log.bans:
+            self.sweep(_COMMITTED)
         self.end_passing(stored.key)
         return True
 

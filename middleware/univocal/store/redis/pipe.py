@@ -30,20 +30,6 @@ class Pipe:
     the connection fails all callers that wait for a reply.
     """
 
-    __slots__ = (
-        "_connection",
-        "_due",
-        "_late_reply",
-        "_loop",
-        "_opening",
-        "_reading",
-        "_timeout",
-        "_timer",
-        "_waiting",
-        "_writing",
-        "broken",
-    )
-
     def __init__(
         self,
         connection: Any,
