@@ -122,11 +122,11 @@ def put(
     fields = [(name, bytes(bytearray(value))) for name, value in fields]
     begun = may_store(key, Request(b"GET", b"/", asked), Response(200, fields), RULES, NOW, NOW)
     assert isinstance(begun, Stored)
-    lease = store.begin(key, NOW)
+    lease = store.leases.begin(key, NOW)
     stored = complete(begun, body + bytes(more))
     assert stored is not None
     store.commit(lease, stored)
-    store.release(lease)
+    store.leases.release(lease)
 
 
 def resident() -> int:

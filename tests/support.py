@@ -122,9 +122,9 @@ def store_long_urls(store: MemoryStore, count: int) -> list[bytes]:
     """Store so many responses whose URLs a sweep tests one at a time against a slow pattern; their keys."""
     keys = [KEY + b"%b%d" % (LONG_URL, number) for number in range(count)]
     for key in keys:
-        lease = store.begin(key, NOW)
+        lease = store.leases.begin(key, NOW)
         assert store.commit(lease, stored_response(name=key))
-        store.release(lease)
+        store.leases.release(lease)
     return keys
 
 

@@ -144,9 +144,9 @@ class Replay:
             modified=now,
             cost=cost,
         )
-        lease = self._store.begin(key, now)
+        lease = self._store.leases.begin(key, now)
         self._store.commit(lease, stored)
-        self._store.release(lease)
+        self._store.leases.release(lease)
 
     def _answered(self, status: int) -> Stored | None:
         """The response that the policy stores for this status, without content, at the time 0."""

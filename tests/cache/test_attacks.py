@@ -41,11 +41,11 @@ class Cache:
             return "hit"
         if not isinstance(decision, Forward) or not decision.may_store:
             return "passed"
-        lease = self.store.begin(name, NOW)
+        lease = self.store.leases.begin(name, NOW)
         begun = may_store(name, request, response, self.rules, NOW, NOW)
         found = None if isinstance(begun, Unstorable) else complete(begun, body)
         kept = found is not None and self.store.commit(lease, found)
-        self.store.release(lease)
+        self.store.leases.release(lease)
         return "stored" if kept else "passed"
 
 

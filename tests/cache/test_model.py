@@ -68,7 +68,7 @@ class StoreModel(RuleBasedStateMachine):
 
     @rule(target=leases, path=PATHS)
     def begin(self, path: str) -> tuple[Lease, str]:
-        lease = self.store.begin(key(path), NOW)
+        lease = self.store.leases.begin(key(path), NOW)
         self.purged[id(lease)] = []
         self.live[id(lease)] = lease
         return lease, path
@@ -88,7 +88,7 @@ class StoreModel(RuleBasedStateMachine):
 
     @rule(lease=consumes(leases))
     def release(self, lease: tuple[Lease, str]) -> None:
-        self.store.release(lease[0])
+        self.store.leases.release(lease[0])
         del self.purged[id(lease[0])], self.live[id(lease[0])]
 
     @rule(selector=SELECTORS)
@@ -131,12 +131,12 @@ class StoreBudget(RuleBasedStateMachine):
 
     @rule(path=PATHS, tags=TAGS, variant=st.integers(0, 5), size=st.integers(0, 6_000))
     def put(self, path: str, tags: bytes, variant: int, size: int) -> None:
-        lease = self.store.begin(key(path), NOW)
+        lease = self.store.leases.begin(key(path), NOW)
         found = response(path, tags, variant, size)
         stored = self.store.commit(lease, found)
         assert stored is (found.cost <= 6_000)
         assert not stored or found in self.store.lookup(key(path))
-        self.store.release(lease)
+        self.store.leases.release(lease)
 
     @rule(path=PATHS)
     def look(self, path: str) -> None:
@@ -144,14 +144,14 @@ class StoreBudget(RuleBasedStateMachine):
 
     @rule(path=PATHS, nbytes=st.integers(0, 4_000))
     def receive(self, path: str, nbytes: int) -> None:
-        lease = self.store.begin(key(path), NOW)
+        lease = self.store.leases.begin(key(path), NOW)
         self.store.reserve(lease, nbytes)
         self.live.append(lease)
 
     @rule()
     def finish(self) -> None:
         if self.live:
-            self.store.release(self.live.pop(0))
+            self.store.leases.release(self.live.pop(0))
 
     @rule(selector=SELECTORS)
     def purge(self, selector: Selector) -> None:
@@ -165,7 +165,7 @@ class StoreBudget(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for lease in self.live:
-            self.store.release(lease)
+            self.store.leases.release(lease)
         self.store.purge(Everything(), NOW)
         stats = self.store.stats
         assert (stats.entries, stats.responses, stats.bytes, stats.reserved) == (0, 0, 0, 0)

@@ -89,9 +89,9 @@ class Shape:
     def fill(self, store: MemoryStore, numbers: range) -> None:
         for number in numbers:
             found = self.stored(number)
-            lease = store.begin(found.key, NOW)
+            lease = store.leases.begin(found.key, NOW)
             store.commit(lease, found)
-            store.release(lease)
+            store.leases.release(lease)
 
 
 few, many = st.integers(0, 4), st.integers(0, 60)

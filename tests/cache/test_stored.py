@@ -29,9 +29,9 @@ def fill(store: MemoryStore, more: Fields, asked: Fields, body: int) -> None:
         assert isinstance(begun, Stored)
         done = complete(begun, bytes(body))
         assert done is not None
-        lease = store.begin(name, NOW)
+        lease = store.leases.begin(name, NOW)
         assert store.commit(lease, done)
-        store.release(lease)
+        store.leases.release(lease)
 
 
 @pytest.mark.usefixtures("all_frozen")

@@ -101,9 +101,9 @@ async def test_a_hit_never_waits_for_a_purge(proxy: Any, line: str, gone: int) -
     store, first = proxy.app.store, (await proxy.ask("/code")).content
     (one,) = store.lookup(next(iter(store._entries)))
     for number in range(10_000):
-        lease = store.begin(one.key + b"%d" % number, one.response_time)
+        lease = store.leases.begin(one.key + b"%d" % number, one.response_time)
         store.commit(lease, replace(one, key=lease.key, tags=frozenset((b"t",))))
-        store.release(lease)
+        store.leases.release(lease)
     with Turns() as turns:
         answer = await proxy.ask("/", line, method="PURGE")
     assert json.loads(answer.content)["purged"] == gone
@@ -129,9 +129,9 @@ async def test_a_hit_never_waits_for_what_a_post_makes_obsolete(
     store = proxy.app.store
     (one,) = (each for key in list(store._entries) for each in store.lookup(key) if each.tags)
     for number in range(10_000):
-        lease = store.begin(one.key + b"%d" % number, one.response_time)
+        lease = store.leases.begin(one.key + b"%d" % number, one.response_time)
         store.commit(lease, replace(one, key=lease.key))
-        store.release(lease)
+        store.leases.release(lease)
     with Turns() as turns:
         assert (await proxy.ask("/form", method="POST")).content == b"done"
     assert turns.longest < CEILING

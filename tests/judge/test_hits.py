@@ -104,7 +104,7 @@ def gate_of(runtime):
                 if isinstance(begun, Stored) and (done := complete(begun, target)) is not None:
                     lease = gate.tiers.begin(found.key, NOW - 10)
                     gate.tiers.commit(lease, done)
-                    gate.tiers.memory.release(lease)
+                    gate.tiers.memory.leases.release(lease)
     return gate
 
 
@@ -287,7 +287,7 @@ def store(gate, body=b"content", target=b"/z", host=HOSTS[0]):
     )
     lease = gate.tiers.begin(begun.key, NOW)
     assert gate.tiers.commit(lease, complete(begun, body))
-    gate.tiers.memory.release(lease)
+    gate.tiers.memory.leases.release(lease)
 
 
 def test_a_hit_is_of_what_is_stored_now():

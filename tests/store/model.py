@@ -280,7 +280,7 @@ class Laws(RuleBasedStateMachine):
             tier.fill(lease, request, judge, done.set_result, joined=True)
             if await done:
                 tier.end(lease, lambda: None)
-                tier.memory.release(lease)
+                tier.memory.leases.release(lease)
                 return None
             fields = [(b"vary", b"accept"), (b"cache-control", b"max-age=60")]
             fields += [(b"xkey", b" ".join(sorted(tags)))] if tags else []
@@ -313,7 +313,7 @@ class Laws(RuleBasedStateMachine):
         ended = asyncio.get_running_loop().create_future()
         tier.end(fetch.lease, lambda: ended.set_result(None))
         await ended
-        tier.memory.release(fetch.lease)
+        tier.memory.leases.release(fetch.lease)
 
     @rule()
     def look_around(self) -> None:

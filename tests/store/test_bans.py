@@ -27,9 +27,9 @@ def stored_at(path: str, vary: str = "") -> Stored:
 
 def keep(store: MemoryStore, *paths: str) -> None:
     for path in paths:
-        lease = store.begin(key_of(path), NOW)
+        lease = store.leases.begin(key_of(path), NOW)
         assert store.commit(lease, stored_at(path))
-        store.release(lease)
+        store.leases.release(lease)
 
 
 def pattern(text: bytes, *, soft: bool = False, steps: int = 1) -> Pattern:
@@ -186,15 +186,15 @@ def test_room_for_a_ban_is_made_in_slices(busy: MemoryStore) -> None:
 
 def test_each_pattern_is_tested_once_for_what_is_being_fetched(busy: MemoryStore) -> None:
     made = Counting(SLOW)
-    lease = busy.begin(key_of("/a"), NOW)
+    lease = busy.leases.begin(key_of("/a"), NOW)
     for number in range(50):
         busy.purge(made(number), NOW)
     once = 50 * SLOW * len(url_of(lease.key))
     for _ in range(20):  # who would join asks
-        assert busy.holds(lease)
+        assert busy.leases.holds(lease)
     assert made.tried == once
     for _ in range(20):  # the head has come
-        assert busy.holds(lease, stored_at("/a"))
+        assert busy.leases.holds(lease, stored_at("/a"))
     assert busy.commit(lease, stored_at("/a"))
     assert made.tried == 2 * once
     busy.purge(pattern(b"/a"), NOW)
@@ -203,11 +203,11 @@ def test_each_pattern_is_tested_once_for_what_is_being_fetched(busy: MemoryStore
 
 def test_more_patterns_than_one_call_tests_hold_up_nobody(busy: MemoryStore) -> None:
     made, path = Counting(1_000), "/" + "x" * 100
-    lease = busy.begin(key_of(path), NOW)
+    lease = busy.leases.begin(key_of(path), NOW)
     for number in range(50):
         busy.purge(made(number), NOW)
     assert not busy.commit(lease, stored_at(path))  # to fetch it again is less work
     assert 0 < made.tried < 1_000_000
     for _ in range(30):
-        busy.holds(lease, stored_at(path))
+        busy.leases.holds(lease, stored_at(path))
     assert busy.commit(lease, stored_at(path))  # by now all are tested, and none means it

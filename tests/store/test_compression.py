@@ -31,9 +31,9 @@ def stored(memory: MemoryStore, key: bytes = KEY, content: bytes = TEXT) -> Stor
     assert isinstance(verdict, Stored)
     kept = complete(verdict, content)
     assert kept is not None
-    lease = memory.begin(key, NOW)
+    lease = memory.leases.begin(key, NOW)
     assert memory.commit(lease, kept)
-    memory.release(lease)
+    memory.leases.release(lease)
     return kept
 
 

@@ -26,11 +26,11 @@ def stored(name: bytes, *more: Field, body: bytes = b"hello", **settings: Any) -
 
 
 def put(store: MemoryStore, response: Stored) -> bool:
-    lease = store.begin(response.key, NOW)
+    lease = store.leases.begin(response.key, NOW)
     try:
         return store.commit(lease, response)
     finally:
-        store.release(lease)
+        store.leases.release(lease)
 
 
 def test_a_revisited_entry_is_spared_like_one_looked_up() -> None:
@@ -131,7 +131,7 @@ def test_a_purge_removes_stored_and_fetched_responses(selector: Selector, gone: 
         leases = {}
         for path, tags in tagged.items():
             assert put(store, stored(key(path), (b"surrogate-key", tags)))
-            leases[path] = store.begin(key(path), NOW)
+            leases[path] = store.leases.begin(key(path), NOW)
         assert sum(store.counting(chosen)) == len(gone)
         assert store.purge(chosen, NOW + 5) == len(gone)
         found = {path: store.lookup(key(path)) for path in tagged}
@@ -143,7 +143,7 @@ def test_a_purge_removes_stored_and_fetched_responses(selector: Selector, gone: 
             assert store.commit(lease, stored(key(path), (b"surrogate-key", tagged[path]))) is (
                 path not in gone
             )
-            store.release(lease)
+            store.leases.release(lease)
 
 
 def _settings(selector: Selector) -> dict[str, Any]:
@@ -163,30 +163,30 @@ def test_a_purge_by_tag_leaves_the_variants_without_it() -> None:
 
 def test_what_was_fetched_before_a_purge_never_outlives_it() -> None:
     store = MemoryStore()
-    before = store.begin(key(), NOW)
-    tagged = store.begin(key("/t"), NOW)
-    other = store.begin(key("/b"), NOW)
-    assert store.holds(before)
+    before = store.leases.begin(key(), NOW)
+    tagged = store.leases.begin(key("/t"), NOW)
+    other = store.leases.begin(key("/b"), NOW)
+    assert store.leases.holds(before)
     store.purge(Keys(frozenset((key(),))), NOW)
     store.purge(Tags(frozenset((b"t",))), NOW)
-    after = store.begin(key(), NOW)
-    assert not store.holds(before)
-    assert not store.holds(tagged)  # nobody knows its tags yet: who comes now does not wait for it
-    assert store.holds(after)
+    after = store.leases.begin(key(), NOW)
+    assert not store.leases.holds(before)
+    assert not store.leases.holds(tagged)  # nobody knows its tags yet: who comes now does not wait for it
+    assert store.leases.holds(after)
     assert not store.commit(before, stored(key()))
     assert not store.commit(tagged, stored(key("/t"), (b"xkey", b"t")))
     assert store.commit(other, stored(key("/b")))
     assert store.commit(after, stored(key()))
     for lease in (before, tagged, other, after):
-        store.release(lease)
+        store.leases.release(lease)
 
 
 def test_a_lease_that_has_ended_commits_nothing() -> None:
     store = MemoryStore()
-    lease = store.begin(key(), NOW)
-    store.release(lease)
-    store.release(lease)
-    assert not store.holds(lease)
+    lease = store.leases.begin(key(), NOW)
+    store.leases.release(lease)
+    store.leases.release(lease)
+    assert not store.leases.holds(lease)
     assert not store.commit(lease, stored(key()))
     assert not store.reserve(lease, 1)
 
@@ -194,16 +194,16 @@ def test_a_lease_that_has_ended_commits_nothing() -> None:
 @pytest.mark.parametrize(("count", "length"), [(30_000, 5), (300, 20_000)])
 def test_the_log_of_purges_is_bounded_and_forgets_safely(count: int, length: int) -> None:
     store = MemoryStore()
-    old, ended = store.begin(key("/old"), NOW), store.begin(key("/ended"), NOW)
-    store.release(ended)
+    old, ended = store.leases.begin(key("/old"), NOW), store.leases.begin(key("/ended"), NOW)
+    store.leases.release(ended)
     for number in range(count):
         store.purge(Keys(frozenset((key(f"/{number:0{length}}"),))), NOW)
-    new = store.begin(key("/new"), NOW)
-    assert not store.holds(old)
+    new = store.leases.begin(key("/new"), NOW)
+    assert not store.leases.holds(old)
     assert not store.commit(old, stored(key("/old")))
     assert store.commit(new, stored(key("/new")))
-    store.release(old)
-    store.release(new)
+    store.leases.release(old)
+    store.leases.release(new)
 
 
 def test_variants_are_removed_up_to_a_time() -> None:
@@ -212,28 +212,28 @@ def test_variants_are_removed_up_to_a_time() -> None:
     for vary in names:
         assert put(store, replace(stored(key()), vary=vary))
     assert store.purge(Variants(frozenset({(key(), names[0])}), NOW - 1), NOW) == 0
-    lease = store.begin(key(), NOW)
+    lease = store.leases.begin(key(), NOW)
     assert store.purge(Variants(frozenset({(key(), names[0])}), NOW), NOW) == 1
     assert [one.vary for one in store.lookup(key())] == [names[1]]
-    assert not store.holds(lease, replace(stored(key()), vary=names[0]))
-    assert store.holds(lease, replace(stored(key()), vary=names[0], response_time=NOW + 1))
-    assert store.holds(lease, replace(stored(key()), vary=names[1]))
-    assert store.holds(lease)
+    assert not store.leases.holds(lease, replace(stored(key()), vary=names[0]))
+    assert store.leases.holds(lease, replace(stored(key()), vary=names[0], response_time=NOW + 1))
+    assert store.leases.holds(lease, replace(stored(key()), vary=names[1]))
+    assert store.leases.holds(lease)
 
 
 def test_content_under_way_is_bounded() -> None:
     store = MemoryStore(max_bytes=1000, max_object_bytes=200)
-    one, two, three = (store.begin(key(path), NOW) for path in ("/1", "/2", "/3"))
+    one, two, three = (store.leases.begin(key(path), NOW) for path in ("/1", "/2", "/3"))
     assert store.reserve(one, 100)
     assert store.reserve(one, 100)
     assert not store.reserve(one, 1)  # larger than an object may be
     assert store.reserve(two, 50)
     assert not store.reserve(three, 1)  # a quarter of the store is under way
     assert store.stats.reserved == 250
-    store.release(one)
+    store.leases.release(one)
     assert store.reserve(three, 100)
-    store.release(two)
-    store.release(three)
+    store.leases.release(two)
+    store.leases.release(three)
     assert store.stats.reserved == 0
 
 
@@ -306,7 +306,7 @@ def test_responses_read_once_evict_none_after_many_small_ones() -> None:
 
 def test_responses_read_once_evict_none_beside_content_under_way() -> None:
     store = full_of_hot(is_part=False)
-    assert store.reserve(store.begin(key("/new"), NOW), store.max_bytes // 5)
+    assert store.reserve(store.leases.begin(key("/new"), NOW), store.max_bytes // 5)
     before = store.stats.evictions
     assert before
     once = stored(key("/once00"))
@@ -373,10 +373,10 @@ def test_a_variance_over_the_query(variance: bytes, first: str, second: str, sam
     assert list(store.lookup(key(first))) == [one]
     assert list(store.lookup(key(second))) == ([one] if same else [])
     # a purge of one spelling takes the group along, and what is being fetched for it
-    lease = store.begin(key(first), NOW)
+    lease = store.leases.begin(key(first), NOW)
     assert store.purge(Keys(frozenset((key(second),))), NOW) == same
     assert store.commit(lease, one) is not same
-    store.release(lease)
+    store.leases.release(lease)
 
 
 def test_the_newest_of_a_group_stands_for_all() -> None:

@@ -213,7 +213,7 @@ async def store(tier: SharedTier, stored: Stored) -> None:
     assert tier.commit(lease, stored)
     tier.end(lease, lambda: ended.set_result(None))
     await ended
-    tier.memory.release(lease)
+    tier.memory.leases.release(lease)
 
 
 def tagged() -> Stored:
@@ -232,7 +232,7 @@ async def filled(tier: SharedTier) -> Sequence[Stored]:
     tier.fill(lease, Request(b"GET", b"/", []), judge, done.set_result, joined=False)
     await done
     tier.end(lease, lambda: None)
-    tier.memory.release(lease)
+    tier.memory.leases.release(lease)
     return served
 
 

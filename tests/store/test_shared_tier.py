@@ -42,7 +42,7 @@ class One:
         ended = asyncio.get_running_loop().create_future()
         self.tier.end(lease, lambda: ended.set_result(None))
         await ended
-        self.tier.memory.release(lease)
+        self.tier.memory.leases.release(lease)
 
     async def put(self, body: bytes = b"body") -> bool:
         lease = self.tier.begin(KEY, self.now)

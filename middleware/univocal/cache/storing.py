@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from univocal.cache.directives import TAGGING, ResponseDirectives, excessive, response_directives
@@ -23,7 +22,7 @@ from univocal.cache.stored import NO_CONTENT, Stored, with_content
 from univocal.cache.vary import vary_names
 from univocal.http.fields import content_length_value, first, firsts
 from univocal.http.grammar import TOKEN_OCTETS
-from univocal.http.messages import Fields, Request, Response
+from univocal.http.messages import Request, Response
 
 # Statuses that only update what is stored (304), that must not be stored (RFC 6585: 428, 429, 431, 511), or
 # whose definition speaks of one client's request, of what is in no key: its credentials (401, 407), the
@@ -154,18 +153,12 @@ def _unkeepable(response: Response, assessed: Assessed) -> str:
         starred = any(name == b"vary" and b"*" in value for name, value in response.fields)
         return "vary-star" if starred else "vary"
     # Bytes that would end a line early do not get into a head.
-    if not _are_lines(response.fields, named):
+    text = b"".join([value for _, value in response.fields])
+    if b"" in named or b"".join(named).translate(None, _NAME) or _CR in text or _LF in text or _NUL in text:
         return "malformed"
     if (assessed.tags or not TAGGING.isdisjoint(named)) and excessive(response.fields, assessed.tags):
         return "tags"
     return ""
-
-
-def _are_lines(fields: Fields, named: Mapping[bytes, bytes]) -> bool:
-    names, text = b"".join(named), b"".join([value for _, value in fields])
-    if b"" in named or names.translate(None, _NAME):
-        return False
-    return not (_CR in text or _LF in text or _NUL in text)
 
 
 def shares_with_credentials(stored: Stored, rules: Rules) -> bool:

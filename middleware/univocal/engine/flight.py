@@ -709,7 +709,7 @@ class Flight:
     def _release(self) -> None:
         recording = self.recording
         if recording is not None and recording.lease is not None and recording.content.has_room:
-            self._flights.tiers.memory.release(recording.lease)
+            self._flights.tiers.memory.leases.release(recording.lease)
         self.leader = None
         self._passengers.clear()  # objects in a circle wait for the garbage collector
         if self.broadcast is not None:
@@ -723,7 +723,9 @@ class Flight:
     def _room(self) -> None:
         recording = self.recording
         if recording is not None and recording.state is State.PASSED_ON and recording.lease is not None:
-            self._flights.tiers.memory.release(recording.lease)  # of what was kept, a window is held at most
+            self._flights.tiers.memory.leases.release(
+                recording.lease
+            )  # of what was kept, a window is held at most
         if self._under_way is not None:
             self._under_way.resume()
 

@@ -259,13 +259,13 @@ class Leases:
     def __init__(self, limit: int, log: PurgeLog) -> None:
         self.reserved = 0
         self.limit = limit
-        self._log: Final = log
+        self.log: Final = log
         # How many leases are live, by the number at which they began.
         self._live: dict[int, int] = {}
 
     def begin(self, key: bytes, now: float, since: int | None = None) -> Lease:
         """A new lease; a purge `since` that number concerns it, too."""
-        began = self._log.number if since is None else since
+        began = self.log.number if since is None else since
         self._live[began] = self._live.get(began, 0) + 1
         return Lease(key, began, now)
 
@@ -305,22 +305,22 @@ class Leases:
             self._live[lease.began] = others
             return
         del self._live[lease.began]
-        if self._log.kept:
-            self._log.trim(self.oldest())
+        if self.log.kept:
+            self.log.trim(self.oldest())
 
     def oldest(self) -> int:
         """The number at which the oldest lease began, but for a late one, which then does not hold."""
-        return next(iter(self._live), self._log.number)
+        return next(iter(self._live), self.log.number)
 
-    def holds(self, lease: Lease, stored: Stored | None) -> bool:
+    def holds(self, lease: Lease, stored: Stored | None = None) -> bool:
         """Tell whether no purge since the lease began concerns the response that came or may come.
 
         Each purge is tested once. Where there are too many patterns for one call, the lease does not hold,
         until another call has tested the rest: to fetch a response again is less work.
         """
-        if not lease.live or lease.began < self._log.forgotten:
+        if not lease.live or lease.began < self.log.forgotten:
             return False
-        if self._log.number == lease.began:
+        if self.log.number == lease.began:
             return True
         known: tuple[object, ...] | None = None
         if stored is not None:
@@ -328,7 +328,7 @@ class Leases:
         if known != lease.known:
             lease.known, lease.passed = known, lease.began
         steps = _STEPS
-        for purge in self._log.since(lease.passed):
+        for purge in self.log.since(lease.passed):
             if purge.number not in lease.spared:
                 if steps <= 0 or _concerns(purge.selector, lease.key, stored):
                     return False

@@ -94,7 +94,7 @@ class MemoryStore:
         # give way to them, each within its share.
         share = max(self.max_bytes // 4, self.max_object_bytes)
         self._log = PurgeLog()
-        self._leases, self._loans = Leases(share, self._log), Loans(share)
+        self.leases, self._loans = Leases(share, self._log), Loans(share)
         self._entries: dict[bytes, Entry] = {}
         self._sieve, self._ghosts = Sieve(), Ghosts()
         self._index = Index()
@@ -111,7 +111,7 @@ class MemoryStore:
             len(self._entries),
             self._responses,
             self._bytes,
-            self._leases.reserved,
+            self.leases.reserved,
             self._evictions,
             len(self._log.bans),
             self._loans.outside,
@@ -170,7 +170,7 @@ class MemoryStore:
         """Change the bounds; excess responses are evicted in slices, between which others are served."""
         least = self._most_of_one(max_bytes, max_object_bytes)
         share = max(max_bytes // 4, least)
-        self._leases.limit, self._loans.most, self.max_object_bytes = share, share, least
+        self.leases.limit, self._loans.most, self.max_object_bytes = share, share, least
         self._small.most = self._small.now  # or what it was by the old bounds would leave no room by these
         while self._evicted_to(max_bytes, _PURGED):
             self.max_bytes = max(max_bytes, self._bytes)  # so that no commit evicts all of it at once
@@ -196,22 +196,9 @@ class MemoryStore:
 
     # ── leases ────────────────────────────────────────────────────────────────────────────────────────────
 
-    @property
-    def number(self) -> int:
-        """The number of the last purge, for a lease that begins later."""
-        return self._log.number
-
-    def begin(self, key: bytes, now: float, since: int | None = None) -> Lease:
-        """A lease for a fetch that begins, or began at the number `since`; its taker releases it."""
-        return self._leases.begin(key, now, since)
-
-    def begin_anew(self, lease: Lease, now: float) -> None:
-        """Begin a lease once more, with nothing reserved: purges until now do not mean what is fetched."""
-        self._leases.begin_anew(lease, now)
-
     def reserve(self, lease: Lease, nbytes: int, *, unread: bool = False) -> bool:
         """Set `nbytes` more aside for content under way; False if it is too large or there is no room now."""
-        leases = self._leases
+        leases = self.leases
         under_way = leases.reserved + self._loans.outside + nbytes
         if under_way > self.max_bytes and nbytes > 0 and not self._is_part:
             return False
@@ -222,21 +209,9 @@ class MemoryStore:
             self._trim()
         return True
 
-    def end(self, lease: Lease) -> None:
-        """End a lease; what it reserved is given back by `release`, when nobody reads it any longer."""
-        self._leases.end(lease)
-
-    def release(self, lease: Lease) -> None:
-        """End a lease and give back what it reserved; a second time does nothing."""
-        self._leases.release(lease)
-
-    def holds(self, lease: Lease, stored: Stored | None = None) -> bool:
-        """Tell whether no purge since the lease began concerns its key, or the response that came."""
-        return self._leases.holds(lease, stored)
-
     def commit(self, lease: Lease, stored: Stored) -> bool:
         """Store a response; False if it was purged since the lease began, is too large or may not be kept."""
-        if not self._leases.holds(lease, stored):
+        if not self.leases.holds(lease, stored):
             return False
         if not stored.reusable or not self.fits(stored):
             return False
@@ -244,7 +219,7 @@ class MemoryStore:
             return False
         if stored.search is not None and not self._index.admits(stored):
             return False
-        self._leases.reserved -= lease.reserved  # what was set aside for it counts as stored from now on
+        self.leases.reserved -= lease.reserved  # what was set aside for it counts as stored from now on
         lease.reserved = 0
         self._insert(stored)
         if self._loans.outside:
@@ -298,7 +273,7 @@ class MemoryStore:
 
     def _trim(self) -> None:
         """Recall what slow clients hold beyond their share."""
-        self._loans.trim(None if self._is_part else self.max_bytes - self._leases.reserved)
+        self._loans.trim(None if self._is_part else self.max_bytes - self.leases.reserved)
 
     def taken(self, loan: Loan) -> None:
         """Record that the client has taken a part of the lent content."""
@@ -336,7 +311,7 @@ class MemoryStore:
         """
         log = self._log
         self.version += 1
-        purge = log.add(selector, now, self._leases.oldest())
+        purge = log.add(selector, now, self.leases.oldest())
         if sparing is not None:
             sparing.spared |= {purge.number}
         if isinstance(selector, Pattern):
@@ -532,10 +507,12 @@ class MemoryStore:
     def _lacks(self, more: int) -> bool:
         """Tell whether so many bytes more are too many.
 
-        They come to all that is stored, being recorded, and held for slow clients alone.
+        They come to all that is stored, being recorded, and held for slow clients alone. Small objects count
+        as at their most.
         """
-        beside = 0 if self._is_part else self._leases.reserved + self._loans.outside
-        return self._bytes + beside + more > self.max_bytes or self._held + more > _HELD * self.max_bytes
+        beside = 0 if self._is_part else self.leases.reserved + self._loans.outside
+        held = self._bytes + max(0, self._small.most - self._small.now)
+        return self._bytes + beside + more > self.max_bytes or held + more > _HELD * self.max_bytes
 
     def _evicted_to(self, octets: int, most: int) -> bool:
         """Drop so many entries at most, until these bytes or fewer are left; False once they are."""
@@ -546,11 +523,6 @@ class MemoryStore:
             self._evictions += len(victim.variants)
             self._drop(victim.key, victim.variants)
         return True
-
-    @property
-    def _held(self) -> int:
-        """The bytes of what is stored, small objects counted as at their most."""
-        return self._bytes - self._small.now + max(self._small.now, self._small.most)
 
     def _drop(self, key: bytes, dropped: Sequence[Stored]) -> None:
         """Remove stored responses of one key, and the entry with the last of them."""

@@ -303,13 +303,13 @@ class SharedTier(Tiers):
 
     def begin(self, key: bytes, now: float, since: int | None = None) -> Lease:  # noqa: ARG002
         self._follow()
-        lease = self.memory.begin(key, now)
+        lease = self.memory.leases.begin(key, now)
         lease.fetch = FetchLease(key, next(self._tokens))
         return lease
 
     def holds(self, lease: Lease, stored: Stored | None = None) -> bool:
         self._follow()
-        return self.memory.holds(lease, stored)
+        return self.memory.leases.holds(lease, stored)
 
     def held(self, lease: Lease) -> Sequence[Stored]:
         known = self.lookup(lease.key, self.clock())
@@ -320,7 +320,7 @@ class SharedTier(Tiers):
         if not self._is_there:
             return self._keep(lease, stored)
         if not self.memory.fits(stored):
-            if not (stored.reusable and self.memory.holds(lease, stored)):
+            if not (stored.reusable and self.memory.leases.holds(lease, stored)):
                 return False
             older = Variants(frozenset(((stored.key, stored.vary),)), stored.response_time)
             self.memory.purge(older, self.clock(), sparing=lease)  # the store alone has the new one
@@ -399,7 +399,7 @@ class SharedTier(Tiers):
     def _begin_anew(self, lease: Lease) -> None:
         """Have no purge until now mean what is not fetched yet."""
         self._follow()
-        self.memory.begin_anew(lease, self.clock())
+        self.memory.leases.begin_anew(lease, self.clock())
 
     async def _satisfied(self, lease: Lease, request: Request, judge: Satisfies, *, joined: bool) -> bool:
         """Tell whether the store satisfies `judge`; wait for another node's fetch while it does not."""
@@ -502,9 +502,9 @@ class SharedTier(Tiers):
             here = [one for one in self.memory.lookup(stored.key) if one.vary == stored.vary]
             if not self._is_there or any(one.response_time >= stored.response_time for one in here):
                 continue
-            lease = self.memory.begin(stored.key, self.clock())
+            lease = self.memory.leases.begin(stored.key, self.clock())
             self.memory.commit(lease, stored)
-            self.memory.release(lease)
+            self.memory.leases.release(lease)
 
     def keeps(self, lease: Lease, stored: Stored, now: float, then: Callable[[bool], None]) -> None:
         if self.holds(lease, stored) or is_among(self.lookup(stored.key, now), stored):
@@ -560,7 +560,7 @@ class SharedTier(Tiers):
         if fetch.owed or fetch.has_turn:
             self._spawn(self._settle(lease), lambda _: then(), otherwise=None)
         else:
-            self.memory.end(lease)
+            self.memory.leases.end(lease)
             then()
 
     async def _settle(self, lease: Lease) -> None:
@@ -576,7 +576,7 @@ class SharedTier(Tiers):
                             await self._publish(selector, self.clock(), lease)
         except Exception:
             logger.exception("%s failed", self.name)
-        self.memory.end(lease)
+        self.memory.leases.end(lease)
         if fetch.has_turn:
             await self._entries.end(fetch)
 
@@ -590,7 +590,7 @@ class SharedTier(Tiers):
             with suppress(RefusedError):
                 await self._publish(Variants(place, max(late)), now, lease)
         self._follow()
-        if private or usable_until(stored) <= now or not self.memory.holds(lease, stored):
+        if private or usable_until(stored) <= now or not self.memory.leases.holds(lease, stored):
             return
         with suppress(StoreUnavailableError, RefusedError):
             if await self._entries.commit(fetch, self._followed, stored, now):

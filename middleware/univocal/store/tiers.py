@@ -105,7 +105,7 @@ class Tiers:
 
     def holds(self, lease: Lease, stored: Stored | None = None) -> bool:
         """True if no purge since the lease began concerns its key, or the response that came."""
-        return self.memory.holds(lease, stored)
+        return self.memory.leases.holds(lease, stored)
 
     # With a continuation
 
@@ -214,11 +214,11 @@ class MemoryTier(Tiers):
         return True
 
     def begin(self, key: bytes, now: float, since: int | None = None) -> Lease:
-        return self.memory.begin(key, now, since)
+        return self.memory.leases.begin(key, now, since)
 
     @property
     def number(self) -> int | None:
-        return self.memory.number
+        return self.memory.leases.log.number
 
     def held(self, lease: Lease) -> Sequence[Stored]:
         memory = self.memory
@@ -283,7 +283,7 @@ class MemoryTier(Tiers):
         pass
 
     def end(self, lease: Lease, then: Callable[[], None]) -> None:
-        self.memory.end(lease)
+        self.memory.leases.end(lease)
         then()
 
     async def _purge(self, selector: Selector, now: float) -> int:

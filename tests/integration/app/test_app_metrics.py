@@ -144,9 +144,9 @@ def store_of(responses: int, evictions: int = 0) -> MemoryStore:
     one = stored_response(at=1_700_000_000.0)
     store = MemoryStore()
     for number in range(responses + evictions):
-        lease = store.begin(b"0 http en.example /%d" % number, one.response_time)
+        lease = store.leases.begin(b"0 http en.example /%d" % number, one.response_time)
         assert store.commit(lease, replace(one, key=lease.key))
-        store.release(lease)
+        store.leases.release(lease)
         if number + 1 == responses:
             store.max_bytes = store.stats.bytes
     stats = store.stats

@@ -132,7 +132,7 @@ class Store:
         ended = asyncio.get_running_loop().create_future()
         self.tier.end(lease, lambda: ended.set_result(None))
         await ended
-        self.tier.memory.release(lease)
+        self.tier.memory.leases.release(lease)
 
     async def lookup(self, name: bytes, now: float = 0.0, request: Request | None = None) -> Sequence[Stored]:
         """The responses that the shared store has and that may be used; memory has them from now on."""
@@ -182,7 +182,7 @@ class Node:
         return self.store.tier
 
     async def put(self, stored: Stored) -> bool:
-        return await self.store.commit(await self.store.begin(stored.key), stored)
+        return await self.store.commit(await self.store.leases.begin(stored.key), stored)
 
     def bodies(self, name: bytes = KEY) -> list[bytes]:
         """What memory alone would serve."""
@@ -203,7 +203,7 @@ class Node:
         try:
             stored = await origin()
         except BaseException:
-            await self.store.release(found)
+            await self.store.leases.release(found)
             raise
         await self.store.commit(found, stored)
         return stored.body

@@ -162,7 +162,7 @@ async def test_nothing_stays_behind(join, made, server):
     others = set(server.names()) - journal - {b"univocal:3:walk:{journal}"}
     assert others == {server.entry(), b"univocal:3:t:{%b2}" % KEY}
     assert all(server.client.pttl(name) > 0 for name in others)
-    await node.store.release(lease)
+    await node.store.leases.release(lease)
     await node.purge()
     assert set(server.names()) - {b"univocal:3:walk:{journal}"} == journal
 
@@ -177,9 +177,9 @@ async def test_what_another_node_purges_goes_in_slices(join, made, named, select
     purger, node = await join(), await join()
     one = made(named("/0"), more=[(b"surrogate-key", b"all")])
     for number in range(3_000):
-        lease = node.memory.begin(named(f"/{number}"), one.response_time)
+        lease = node.memory.leases.begin(named(f"/{number}"), one.response_time)
         assert node.memory.commit(lease, replace(one, key=lease.key))
-        node.memory.release(lease)
+        node.memory.leases.release(lease)
     left = list[int]()
     task = asyncio.create_task(purger.store.purge(selector, time.time()))
     async with asyncio.timeout(20):

@@ -95,7 +95,7 @@ async def store(tier: SharedTier, *responses: Stored) -> None:
         ends.append((lease, ended))
     for lease, ended in ends:
         await ended
-        tier.memory.release(lease)
+        tier.memory.leases.release(lease)
 
 
 async def served(tier: SharedTier, path: str, *, joined: bool = False) -> list[bytes]:
@@ -114,7 +114,7 @@ async def served(tier: SharedTier, path: str, *, joined: bool = False) -> list[b
     tier.fill(lease, REQUEST, judge, done.set_result, joined=joined)
     await done
     tier.end(lease, lambda: None)
-    tier.memory.release(lease)
+    tier.memory.leases.release(lease)
     return found
 
 
