@@ -447,7 +447,7 @@ class House:
         """No flight, lease, reservation, timer or continuation; one Outcome for each exchange."""
         assert not self.flights._named
         assert not self.flights._refreshing
-        assert not self.store._leases._live
+        assert not self.store.leases._live
         assert (self.store.stats.reserved, self.store.stats.lent, len(self.engine.under_way)) == (0, 0, 0)
         assert not self.timers.waiting
         assert not (isinstance(self.tiers, SlowTier) and self.tiers.waiting)
