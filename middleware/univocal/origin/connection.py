@@ -26,8 +26,13 @@ from univocal.origin.failures import (
     WriteError,
     WriteTimeoutError,
 )
-from univocal.origin.request_head import RequestHead
-from univocal.origin.response_reader import HEAD_TOO_LARGE, Progress, ReadResponse, ResponseReader
+from univocal.origin.response_reader import (
+    HEAD_TOO_LARGE,
+    Progress,
+    ReadResponse,
+    RequestHead,
+    ResponseReader,
+)
 from univocal.origin.timeouts import Timeouts
 
 # RFC 9110 §10.1.1: a client that waits for 100 (Continue) must not wait for ever.

@@ -11,6 +11,7 @@ from univocal.http.forward import IDEMPOTENT
 from univocal.http.grammar import TOKEN_OCTETS
 from univocal.http.messages import Fields
 from univocal.origin.failures import InvalidRequestError
+from univocal.origin.response_reader import RequestHead
 
 _TARGET: Final = bytes(octet for octet in range(256) if octet > 0x20 and octet != 0x7F)
 _TELLING: Final = frozenset(
@@ -21,32 +22,6 @@ _NUL: Final = 0
 
 # Clients use few combinations of names: they are remembered, of heads below so many bytes.
 _REMEMBERED: Final = 4096
-
-
-class RequestHead:
-    """The bytes of a head, the length of the content that follows, and the way to treat the request.
-
-    The length is in bytes; None: the content is chunked. With `authenticates` it has credentials for all of
-    its connection.
-    """
-
-    def __init__(
-        self,
-        wire: bytes,
-        length: int | None,
-        expects_continue: bool,
-        upgrades: bool,
-        idempotent: bool,
-        is_head: bool,
-        authenticates: bool = False,
-    ) -> None:
-        self.expects_continue = expects_continue  # RFC 9110 §10.1.1
-        self.upgrades = upgrades
-        self.is_head = is_head
-        self.authenticates = authenticates
-        self.wire = wire
-        self.length = length
-        self.idempotent = idempotent
 
 
 class _Section:

@@ -20,7 +20,6 @@ from univocal.http.messages import Fields, Response, values
 from univocal.http.roles import Answer
 from univocal.http.tables import moves
 from univocal.http.upgrade import Line, Switching
-from univocal.origin.request_head import RequestHead
 
 # The beginnings of a final response's head that needs no second look.
 ORDINARY: Final = tuple(b"HTTP/1.%d %d" % (minor, hundreds) for minor in (1, 0) for hundreds in (2, 3, 4, 5))
@@ -29,6 +28,32 @@ _EMPTY_LINES: Final = re.compile(rb"(?:\r?\n)*")
 _BEGINNING: Final = b"HTTP/1."
 _LATER_VERSION: Final = re.compile(rb"HTTP/1\.[2-9](?= )")
 _LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length:([^\r\n]*)")
+
+
+class RequestHead:
+    """The bytes of a head, the length of the content that follows, and the way to treat the request.
+
+    The length is in bytes; None: the content is chunked. With `authenticates` it has credentials for all of
+    its connection.
+    """
+
+    def __init__(
+        self,
+        wire: bytes,
+        length: int | None,
+        expects_continue: bool,
+        upgrades: bool,
+        idempotent: bool,
+        is_head: bool,
+        authenticates: bool = False,
+    ) -> None:
+        self.expects_continue = expects_continue  # RFC 9110 §10.1.1
+        self.upgrades = upgrades
+        self.is_head = is_head
+        self.authenticates = authenticates
+        self.wire = wire
+        self.length = length
+        self.idempotent = idempotent
 
 
 class PartialHead:
