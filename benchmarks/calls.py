@@ -50,11 +50,11 @@ class Ceiling:
 
 CEILINGS = {
     "hit": Ceiling(15, 12, 1),
-    "miss that is not stored": Ceiling(180, 50, 2),
-    "miss that is stored": Ceiling(240, 56, 3),
-    "purge": Ceiling(190, 46, 0),
+    "miss that is not stored": Ceiling(165, 44, 2),
+    "miss that is stored": Ceiling(210, 46, 2),
+    "purge": Ceiling(190, 36, 0),
     "mounted hit": Ceiling(15, 10, 1),
-    "mounted miss": Ceiling(220, 42, 3),
+    "mounted miss": Ceiling(205, 39, 2),
 }
 
 

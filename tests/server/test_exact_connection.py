@@ -9,8 +9,7 @@ import uvicorn
 
 from univocal.http.framing import ReadLimits
 from univocal.server.asgi_service import ExactProtocol
-from univocal.server.clients import LINGER, LINGER_BYTES
-from univocal.server.scheduler import A_TURN
+from univocal.server.clients import A_TURN, LINGER, LINGER_BYTES
 
 HOST = b"Host: a.example\r\n"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from univocal.server.scheduler import A_TURN, Pace, Scheduler
+from univocal.server.clients import A_TURN, Pace, Scheduler
 
 
 class Loop:

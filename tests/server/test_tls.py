@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from authority import Authority
 from univocal.http.framing import ReadLimits
 from univocal.judge.profiles import builtin_profiles
-from univocal.server.clients import LINGER, LINGER_BYTES, SUITS, Clients, ConnectionLimits
+from univocal.server.clients import A_TURN, LINGER, LINGER_BYTES, SUITS, Clients, ConnectionLimits
 from univocal.server.listener import Listener
-from univocal.server.scheduler import A_TURN
 from univocal.server.tls import Certificates, TlsConnection, server_name, subject_of
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites

@@ -9,7 +9,7 @@ from univocal.http.messages import Response
 from univocal.http.pipe import HIGH_WATER
 from univocal.judge.admission import Gate
 from univocal.judge.runtime import Limits
-from univocal.server.scheduler import A_TURN
+from univocal.server.clients import A_TURN
 from univocal.server.turn import EngineService
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of

@@ -20,9 +20,8 @@ from typing import Any, Final, cast
 
 from univocal.http.grammar import DEFAULT_PORTS, parse_authority
 from univocal.http.messages import ClientCertificate
-from univocal.server.clients import CERTIFICATE, INTRODUCED, SUITS
+from univocal.server.clients import A_TURN, CERTIFICATE, INTRODUCED, SUITS
 from univocal.server.listener import Listener, Newcomer
-from univocal.server.scheduler import A_TURN
 from univocal.server.turn import ServerState
 from univocal.uri.sites import Sites
 

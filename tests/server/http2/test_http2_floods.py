@@ -26,8 +26,8 @@ from http2_client import (
     settings,
     window_update,
 )
+from univocal.server.clients import Pace
 from univocal.server.http2.frames import Credit
-from univocal.server.scheduler import Pace
 
 MOST = 8 * 1024 * 1024
 HOUR = (b"cache-control", b"max-age=3600")

@@ -14,7 +14,7 @@ from http2_client import (
     settings,
     window_update,
 )
-from univocal.server.scheduler import A_TURN
+from univocal.server.clients import A_TURN
 
 WINDOW = 65535
 

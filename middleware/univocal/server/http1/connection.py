@@ -19,13 +19,12 @@ from univocal.http.timer import NEVER, Timer
 from univocal.http.upgrade import Line, Switched
 from univocal.judge.hits import Hit
 from univocal.judge.plan import ordinary_plan
-from univocal.server.clients import LINGER, LINGER_BYTES, is_gone
+from univocal.server.clients import LINGER, LINGER_BYTES, Pace, Scheduler, is_gone
 from univocal.server.http1.glance import Glance, Glimpse
 from univocal.server.http1.llhttp import IncomingHead
 from univocal.server.http1.request_reader import END, RequestPhase, RequestReader
 from univocal.server.http1.response import JOINED, ResponseWriter, interim_head
 from univocal.server.listener import COMPLAINTS, ClientConnection, Listener
-from univocal.server.scheduler import Pace, Scheduler
 from univocal.server.turn import RequestContent, ServerState, Turn, TurnState
 
 logger: Final = logging.getLogger("univocal")

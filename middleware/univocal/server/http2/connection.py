@@ -21,6 +21,7 @@ from univocal.http.timer import NEVER, Timer
 from univocal.http.upgrade import Line
 from univocal.judge.hits import Hit
 from univocal.judge.plan import ordinary_plan
+from univocal.server.clients import Pace, Scheduler
 from univocal.server.http2.fields import Head, block_of, block_of_hit
 from univocal.server.http2.frames import LONGEST, ErrorCode
 from univocal.server.http2.session import (
@@ -34,7 +35,6 @@ from univocal.server.http2.session import (
     WindowOpened,
 )
 from univocal.server.listener import COMPLAINTS, ClientConnection, Listener
-from univocal.server.scheduler import Pace, Scheduler
 from univocal.server.turn import RequestContent, ServerState, Turn
 
 # Bytes that wait for the client's window before the turn is told to write no more.
