@@ -400,11 +400,14 @@ class Flight:
     def _ask_instead(self, admission: Admission) -> None:
         """Ask otherwise: what is under way is of no use."""
         self._instead = None
-        if self._under_way is not None:
-            self._under_way.cancel()
-            self._under_way = None
+        self._stop_asking()
         self.admission = admission
         self._ask()
+
+    def _stop_asking(self) -> None:
+        under_way, self._under_way = self._under_way, None
+        if under_way is not None:
+            under_way.cancel()
 
     def _reconsider(self, response: Response) -> Admission | None:
         """The request that is made once more: a response leads to it, or answers no condition that it had."""
@@ -642,9 +645,7 @@ class Flight:
         if lacks_memory(error):
             self._flights.gate.tiers.memory.relieve()
             error = RefusedError("overloaded")
-        if self._under_way is not None:
-            self._under_way.cancel()
-            self._under_way = None
+        self._stop_asking()
         self._phase = _MOVES[self._phase, FlightPhase.OVER]
         self._flights.ended(self)  # who comes now asks anew
         recording, provoked = self.recording, not isinstance(error, RefusedError) or error.provoked
@@ -753,9 +754,7 @@ class Flight:
     def _give_up(self) -> None:
         """End the request: nobody wants what it brings."""
         self._flights.ended(self)
-        if self._under_way is not None:
-            self._under_way.cancel()
-            self._under_way = None
+        self._stop_asking()
         self._end(CutShortError())
 
 
