@@ -397,7 +397,7 @@ def judge_end(world: World) -> None:
     left = {
         "flights": engine.flights._named,
         "refreshing": engine.flights._refreshing,
-        "leases": store._leases._live,
+        "leases": store.leases._live,
         "reserved": store.stats.reserved,
         "tasks": engine.tasks,
         "errors": world.failures(),
