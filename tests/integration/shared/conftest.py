@@ -182,7 +182,7 @@ class Node:
         return self.store.tier
 
     async def put(self, stored: Stored) -> bool:
-        return await self.store.commit(await self.store.leases.begin(stored.key), stored)
+        return await self.store.commit(await self.store.begin(stored.key), stored)
 
     def bodies(self, name: bytes = KEY) -> list[bytes]:
         """What memory alone would serve."""
@@ -203,7 +203,7 @@ class Node:
         try:
             stored = await origin()
         except BaseException:
-            await self.store.leases.release(found)
+            await self.store.release(found)
             raise
         await self.store.commit(found, stored)
         return stored.body

@@ -24,7 +24,7 @@ async def node(join, made):
     await joined.store.commit(lease, made(KEY + b"warm"))
     await other.read(KEY + b"warm")
     await other.purge(KEY + b"warm")
-    await joined.store.leases.release(await joined.store.obtain(KEY + b"warm", lambda _: None))
+    await joined.store.release(await joined.store.obtain(KEY + b"warm", lambda _: None))
     return joined
 
 
@@ -38,5 +38,5 @@ async def test_a_stored_miss_takes_eight_commands(node, made, server):
 async def test_what_could_not_be_stored_takes_six(node, server):
     commands(server)
     lease = await node.store.obtain(KEY, lambda _: None)
-    await node.store.leases.release(lease)
+    await node.store.release(lease)
     assert commands(server) == 6

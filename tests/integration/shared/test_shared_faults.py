@@ -49,7 +49,7 @@ async def test_what_was_purged_while_the_connection_was_away_is_known(join, made
     first, second = await join(), await join()
     await first.put(made(more=[(b"xkey", b"red")]))
     await second.read()
-    kept = await second.store.leases.begin(named("/kept"))
+    kept = await second.store.begin(named("/kept"))
     drop_connections(server)
     await first.store.purge(Tags(frozenset((b"red",))))
     await until(lambda: not second.bodies())
@@ -181,7 +181,7 @@ async def test_redis_killed_and_started_again(join, made, server, until):
 
 async def test_a_lease_of_another_run_stores_nothing(join, made, server, until):
     node = await join()
-    lease = await node.store.leases.begin(KEY)
+    lease = await node.store.begin(KEY)
     server.kill()
     await until(lambda: not node.store.connected)
     server.start()
@@ -388,7 +388,7 @@ async def test_commands_under_way_when_redis_is_lost_fail_as_such(join, server, 
     async def reads(number):
         while going:
             assert await a.read(named(f"/{number}")) == []
-            await a.store.leases.release(await a.store.leases.begin(named(f"/{number}")))
+            await a.store.release(await a.store.begin(named(f"/{number}")))
             await asyncio.sleep(0.001)
 
     async with asyncio.TaskGroup() as clients:

@@ -53,10 +53,10 @@ async def test_whoever_gives_up_leaves_no_turn_behind(join, server):
     for _ in range(3):
         lease = await first.store.obtain(KEY, nothing)
         assert server.names("*:t:*") != []
-        await first.store.leases.release(lease)
+        await first.store.release(lease)
         began = time.monotonic()
         lease = await second.store.obtain(KEY, nothing)
         assert isinstance(lease, Lease)
         assert time.monotonic() - began < 4  # the patience of a node is five seconds
-        await second.store.leases.release(lease)
+        await second.store.release(lease)
     assert server.names("*:t:*") == []

@@ -74,7 +74,7 @@ async def servable(node: Any, name: bytes = KEY) -> list[bytes]:
     filled = asyncio.get_running_loop().create_future()
     node.tier.fill(lease, Request(b"GET", b"/", []), judge, filled.set_result, joined=True)
     await filled
-    await node.store.leases.release(lease)
+    await node.store.release(lease)
     return seen
 
 
@@ -126,11 +126,11 @@ async def test_a_worker_without_the_store_forgets_what_a_sibling_purged(
     second.tier.lost("a test")
     await second.put(made())
     assert second.bodies() == [b"content"]
-    lease = await second.store.leases.begin(OTHER)
+    lease = await second.store.begin(OTHER)
     await first.purge()
     assert second.bodies() == []
     assert not second.tier.commit(lease, made(OTHER))
-    await second.store.leases.release(lease)
+    await second.store.release(lease)
     await second.put(made())
     assert second.bodies() == [b"content"]
     follower.let_go()

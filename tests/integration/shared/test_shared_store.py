@@ -162,7 +162,7 @@ async def test_nothing_stays_behind(join, made, server):
     others = set(server.names()) - journal - {b"univocal:3:walk:{journal}"}
     assert others == {server.entry(), b"univocal:3:t:{%b2}" % KEY}
     assert all(server.client.pttl(name) > 0 for name in others)
-    await node.store.leases.release(lease)
+    await node.store.release(lease)
     await node.purge()
     assert set(server.names()) - {b"univocal:3:walk:{journal}"} == journal
 
