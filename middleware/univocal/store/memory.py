@@ -185,7 +185,7 @@ class MemoryStore:
         self._small.most = self._small.now
         # Content under way counts, too, which a store behind this one takes otherwise.
         self._is_part = False
-        self.max_bytes = min(max(half + self._leases.reserved // 2, _LEAST), most)
+        self.max_bytes = min(max(half + self.leases.reserved // 2, _LEAST), most)
         if responses > self._responses or self.max_bytes < most:
             logger.warning(
                 "memory has run out: %d stored responses are dropped. At most %d MiB are stored until "
