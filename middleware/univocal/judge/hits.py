@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -54,8 +55,18 @@ class Tally:
 
 
 @mypyc_attr(acyclic=True)
+@dataclass(slots=True, init=False)
 class Hit:
     """A stored response that answers an ordinary request as it is."""
+
+    stored: Stored
+    head: bytes  # the stored one, with the fields that the operator changes
+    age: int  # seconds
+    client: str | None  # the believed one
+    hit_fields: HitFields
+    tally: Tally
+    plan: Plan
+    values: Sequence[bytes]  # of the request's fields
 
     def __init__(
         self,
@@ -69,13 +80,13 @@ class Hit:
         values: Sequence[bytes],
     ) -> None:
         self.stored = stored
-        self.head = head  # the stored one, with the fields that the operator changes
-        self.age = age  # seconds
-        self.client = client  # the believed one
+        self.head = head
+        self.age = age
+        self.client = client
         self.hit_fields = hit_fields
         self.tally = tally
         self.plan = plan
-        self.values = values  # of the request's fields
+        self.values = values
 
     @property
     def canonical(self) -> Canonical:

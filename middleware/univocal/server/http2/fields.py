@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -42,8 +43,17 @@ _LONGEST_NAMES: Final = 2048  # bytes of a list of names that is remembered
 _MALFORMED: Final = ("bad-framing",)
 
 
+@dataclass(slots=True, init=False)
 class Head:
     """A request's head as HTTP/1.1 would have it; `reasons` are faults that only this version can have."""
+
+    method: bytes
+    target: bytes
+    names: tuple[bytes, ...]  # of the fields: Host first, the cookies in one
+    values: tuple[bytes, ...]
+    octets: int  # of the target, the names and the values
+    reasons: tuple[str, ...]
+    is_malformed: bool
 
     def __init__(
         self,
@@ -56,11 +66,9 @@ class Head:
     ) -> None:
         self.method = method
         self.target = target
-        self.names = names  # of the fields: Host first, the cookies in one
+        self.names = names
         self.values = values
-        self.octets = (
-            len(target) + sum(map(len, names)) + sum(map(len, values))
-        )  # of the target, the names and the values
+        self.octets = len(target) + sum(map(len, names)) + sum(map(len, values))
         self.reasons = reasons
         self.is_malformed = is_malformed
 
