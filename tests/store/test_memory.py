@@ -472,10 +472,10 @@ def test_a_purge_of_few_goes_in_one(selector: Selector) -> None:
 
 def test_fetches_before_a_large_purge_are_not_stored() -> None:
     store = with_many()
-    before = store.begin(key("/p/before"), NOW)
+    before = store.leases.begin(key("/p/before"), NOW)
     slices = store.purging(Everything(), NOW)
     next(slices)
-    during = store.begin(key("/p/during"), NOW)
+    during = store.leases.begin(key("/p/during"), NOW)
     assert not store.commit(before, stored(key("/p/before")))
     assert store.commit(during, stored(key("/p/during")))
     assert sum(slices) > 0
