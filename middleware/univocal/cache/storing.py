@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from univocal.cache.directives import TAGGING, ResponseDirectives, excessive, response_directives
@@ -54,8 +55,11 @@ _NUL: Final = 0
 _NAME: Final = TOKEN_OCTETS.lower()
 
 
+@dataclass(slots=True, init=False)
 class Unstorable:
     """A response is not stored, for this reason: a token, as in Cache-Status (RFC 9211 §2.8)."""
+
+    reason: str
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
