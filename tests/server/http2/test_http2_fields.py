@@ -5,7 +5,7 @@ from functools import partial
 import hpack
 import pytest
 from hpack.exceptions import HPACKError, OversizedHeaderListError
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from univocal.server.http2 import fields as fields_module
@@ -45,11 +45,13 @@ def test_octets_of_any_kind_are_read_as_hpack_reads_them(sections):
     ),
     st.lists(st.tuples(st.integers(0, 23), st.sampled_from([0, 60, 200, 4096])), max_size=3),
 )
+@example([(False, []), (False, [(b":path", b"GET", False)] * 2)], [(0, 0), (1, 60), (1, 60)])
 def test_heads_and_fields_are_what_was_sent(sections, sizes):
     encoder, decoder = hpack.Encoder(), FieldDecoder(65536)
     for number, (is_head, fields) in enumerate(sections):
         for place, size in sizes:
-            if place == number:
+            # hpack's encoder forgets to announce a new size that it is given twice in a row.
+            if place == number and size != encoder.header_table_size:
                 encoder.header_table_size = size
         octets, sent = encoder.encode(fields), [(name, value) for name, value, _ in fields]
         if is_head:
