@@ -11,12 +11,14 @@ from fuzz.exchanges.messages import Lines, Message, UnreadableError, age, lifeti
 from fuzz.exchanges.replies import Of
 from fuzz.exchanges.world import Client, Served, World, WrongError, address
 from univocal.cache.stored import Stored
+from univocal.judge.runtime import Limits
 
 HOP_BY_HOP = {
     *(b"keep-alive", b"proxy-connection", b"proxy-authenticate", b"proxy-authorization", b"te", b"trailer"),
     *(b"upgrade", b"x-hop"),
 }
 CONDITIONS = {b"if-match", b"if-none-match", b"if-modified-since", b"if-unmodified-since", b"if-range"}
+PATIENCE = Limits().collapse_timeout
 FORBIDS_STALE = {b"must-revalidate", b"proxy-revalidate", b"no-cache"}
 CONTENT_RANGE = re.compile(rb"bytes ([0-9]+)-([0-9]+)/([0-9]+|\*)")
 PART = re.compile(rb"\r\ncontent-range: bytes ([0-9]+)-([0-9]+)/[0-9]+\r\n\r\n(.*)\Z", re.DOTALL)
@@ -282,10 +284,12 @@ def judge_freshness(world: World, ask: Ask, answer: Message, served: Served, now
 
 
 def failed_since(world: World, served: Served, now: float) -> bool:
-    """A request that came after a response for the same target has failed, so that the next did not try."""
+    """A request that came after a response for the same target failed or was late, so the next asked none."""
     later = [each for each in world.served if served.received <= each.asked <= now and each is not served]
     for each in later:
         came = each.response() if each.request.target == served.request.target else served.response()
+        if each.received >= each.asked + PATIENCE:  # whoever waited for it was answered without it
+            return True
         if came is None or not came.complete or came.status in {429, *range(500, 600)}:
             return True
     return False
