@@ -528,3 +528,12 @@ async def test_bounds_that_become_smaller_let_go_in_slices() -> None:
     assert put(store, stored(key("/newer")))
     assert store.lookup(key("/newer"))
     assert not put(store, stored(key("/large"), body=bytes(kept + 1)))
+
+
+async def test_a_reload_ends_what_too_little_memory_began() -> None:
+    """Content larger than memory is reserved again, where another store is behind."""
+    store = MemoryStore(1 << 20, 4 << 20, is_part=True)
+    lease = store.leases.begin(key(), NOW)
+    store.relieve()
+    await store.resize(1 << 20, 4 << 20)
+    assert store.reserve(lease, 2 << 20)

@@ -227,14 +227,21 @@ def run(
         signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD & {*hears, *SIGNALS})
         loop.set_exception_handler(_Complaints(serving.relieve))
         await serving.serve(ready)
+        served.append(True)
 
+    served = list[bool]()
     sys.unraisablehook = _but_for_names(sys.unraisablehook)
     handler = logging.StreamHandler()
     handler.setFormatter(StampedFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("uvicorn.error").addFilter(_is_news)
-    with _ending_without_memory(), asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(attended())
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(attended())
+    except RuntimeError as error:
+        # The end of the loop begins a thread to wait for the others.
+        if not (served and lacks_memory(error)):
+            raise
 
 
 def _threads() -> ThreadPoolExecutor:
@@ -246,20 +253,13 @@ def _threads() -> ThreadPoolExecutor:
         ctypes.CDLL(None).mallopt(_HEAPS, 1)
     threading.stack_size(_STACK)
     threads, there = ThreadPoolExecutor(_THREADS), threading.Barrier(_THREADS + 1)
-    for _ in range(_THREADS):
-        threads.submit(there.wait)
-    there.wait()
-    return threads
-
-
-@contextlib.contextmanager
-def _ending_without_memory() -> Iterator[None]:
-    """Take no harm from the end of the loop, which begins a thread to wait for the others."""
     try:
-        yield
-    except RuntimeError as error:
-        if not lacks_memory(error):
-            raise
+        for _ in range(_THREADS):
+            threads.submit(there.wait)
+        there.wait()
+    except RuntimeError:  # there can be no more of them
+        there.abort()
+    return threads
 
 
 class _Complaints:

@@ -168,6 +168,7 @@ class MemoryStore:
 
     async def resize(self, max_bytes: int, max_object_bytes: int) -> None:
         """Change the bounds; excess responses are evicted in slices, between which others are served."""
+        self._is_part = self._may_be_part
         least = self._most_of_one(max_bytes, max_object_bytes)
         share = max(max_bytes // 4, least)
         self.leases.limit, self._loans.most, self.max_object_bytes = share, share, least

@@ -341,7 +341,8 @@ class SharedTier(Tiers):
             return ()
         trimmed, seen = self._journal.trimmed, self._at_hand(key, now)
         valid = self._valid(seen, trimmed) if seen else []
-        if seen and valid and (keeps or self.memory.is_worth_keeping(valid)):
+        is_known = self._journal.trimmed == trimmed
+        if seen and valid and is_known and (keeps or self.memory.is_worth_keeping(valid)):
             self._take_in([self._valid_by_now(each) for each in seen])
         return valid
 

@@ -17,7 +17,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import httpx
@@ -35,13 +37,15 @@ from univocal.judge.plan import plan_of
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
 from univocal.store.address import file_tier
+from univocal.store.codec import encode
 from univocal.store.file import absent
+from univocal.store.file import rows as rows_module
 from univocal.store.file.content import Content
 from univocal.store.file.directory import Directory, new_in_memory
 from univocal.store.file.entries import FileEntries, _Work
 from univocal.store.file.purges import FilePurges
-from univocal.store.file.rows import EntryTable, Written
-from univocal.store.leases import FetchLease
+from univocal.store.file.rows import EntryTable, Written, sizes_of
+from univocal.store.leases import FetchLease, Numbered
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_codec import encode_purge
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags, Variants
@@ -847,6 +851,103 @@ async def test_a_row_of_a_file_put_aside_is_not_known(opened: Open) -> None:
 
 
 @pytest.mark.usefixtures("no_disk_is_slow")
+async def test_a_row_purged_while_its_commit_resumes_is_not_known(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process purges it, and the journal has forgotten the purge by then."""
+    first, second = await opened(8 << 20), await opened(8 << 20)
+    await warm(first)
+    entries, other = first._entries, second._entries
+    assert isinstance(entries, FileEntries)
+    assert isinstance(other, FileEntries)
+    write, written, resumes = entries._write, asyncio.Event(), asyncio.Event()
+
+    async def late(*of: Any) -> Any:
+        result = await write(*of)
+        if isinstance(result, Written):
+            written.set()
+            await resumes.wait()
+        return result
+
+    monkeypatch.setattr(entries, "_write", late)
+    storing = asyncio.create_task(store(first, response("a")))
+    await written.wait()
+    await second.purge(Keys(frozenset((key("a"),))), time.time())
+    ring, purged = other.directory.ring, other.directory.ring.last
+    for number in count():
+        if ring.first > purged:
+            break
+        other._synced = 0.0  # what is purged is settled at once
+        names = frozenset(key(f"{number}-{each}") for each in range(50))
+        await second.purge(Keys(names), time.time())
+    before = first.glance(key("a"), time.time())
+    resumes.set()
+    await storing
+    assert not before
+    assert not first.glance(key("a"), time.time())
+
+
+@pytest.mark.usefixtures("no_disk_is_slow")
+async def test_memory_takes_in_nothing_that_a_forgotten_purge_means(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier = await opened()
+    old, new = (
+        stored_response((b"vary", b"x"), name=key("a"), request=[(b"x", one)]) for one in (b"1", b"2")
+    )
+    for number in range(3):
+        await tier.purge(Keys(frozenset((key(f"{number}"),))), time.time())
+    last = tier._followed
+    found = [Numbered(1, old, True), Numbered(last, new, True)]
+    monkeypatch.setattr(tier._entries, "glance", lambda *_, **__: found)
+    valid = tier._valid
+
+    def trimmed(*of: Any) -> list[Stored]:
+        tier._journal.trim(last - 1, 0)  # by a purge of another process, just now
+        return valid(*of)
+
+    monkeypatch.setattr(tier, "_valid", trimmed)
+    assert tier.glance(key("a"), time.time(), keeps=True) == [new]
+    assert not tier.memory.lookup(key("a"))
+
+
+@pytest.mark.usefixtures("no_disk_is_slow")
+async def test_a_known_content_is_looked_at_again_after_a_pause(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier, now, looked = await opened(), [time.monotonic()], list[bytes]()
+    await warm(tier)
+    monkeypatch.setattr(rows_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    await store(tier, response("a", bytes(5_000)))
+    tier._entries.glance(key("a"), time.time())
+    sealed = rows_module._sealed
+    monkeypatch.setattr(rows_module, "_sealed", lambda body: looked.append(body) or sealed(body))
+    for seconds, times in ((1, 0), (40, 1), (1, 1), (40, 2)):
+        now[0] += seconds
+        tier._entries.glance(key("a"), time.time())
+        assert len(looked) == times
+
+
+@pytest.mark.parametrize("etag", [b"", b'"1"', b'"%b"' % (b"e" * 6_000)])
+def test_a_row_takes_no_more_than_was_foreseen(etag: bytes) -> None:
+    stored = stored_response((b"etag", etag), (b"last-modified", b"Sun, 20 Sep 2026 10:43:20 GMT"))
+    assert sizes_of(stored)[0] >= len(encode(stored)) + len(stored.key) + len(stored.body)
+
+
+async def test_content_without_room_costs_no_small_response(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier = await opened()
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwritev", full)
+    await store(tier, response("large", bytes(50_000)), *(response(f"{number}") for number in range(20)))
+    assert (await tier.holding()).responses == 20  # type: ignore[union-attr]
+
+
+@pytest.mark.usefixtures("no_disk_is_slow")
 async def test_a_fetch_that_has_its_turn_begins_within_the_call(opened: Open) -> None:
     """Where another process fetches the same, it waits instead, and has that response."""
     first, second = await opened(), await opened()
@@ -1140,8 +1241,9 @@ async def test_expired_and_purged_rows_are_removed_in_the_background(opened: Ope
     assert left == {key(str(number)) for number in range(3, 20, 2)}
 
 
+@pytest.mark.parametrize("is_full", [False, True])
 def test_a_directory_in_memory_whose_program_was_killed_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_full: bool
 ) -> None:
     monkeypatch.setattr("univocal.store.file.directory.SHARED_MEMORY", tmp_path)
     left = new_in_memory()
@@ -1150,7 +1252,12 @@ def test_a_directory_in_memory_whose_program_was_killed_is_removed(
     new.mkdir()
     begun.mkdir()
     os.utime(begun, (0, 0))
-    assert new_in_memory() != left
+    if is_full:
+        monkeypatch.setattr(
+            "univocal.store.file.directory._free",
+            lambda base: 0 if base == tmp_path and left.exists() else 1 << 30,
+        )
+    assert new_in_memory().parent == tmp_path
     assert [each.exists() for each in (left, new, begun)] == [False, True, False]
     new.rmdir()
 

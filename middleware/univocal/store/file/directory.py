@@ -205,16 +205,21 @@ def _free(directory: Path) -> int:
     return status.f_bavail * status.f_frsize
 
 
-def new_in_memory() -> Path:
-    """A new directory in memory, or else among the temporary files; those of killed programs are removed."""
-    bases = [SHARED_MEMORY] if os.access(SHARED_MEMORY, os.W_OK) else []
-    if not bases or _free(SHARED_MEMORY) < _LEAST:
-        bases.append(Path(tempfile.gettempdir()))
-    base = max(bases, key=_free)
+def _remove_left(base: Path) -> None:
     for path in base.glob(_PREFIX + "*"):
         with suppress(OSError):
             if path.lstat().st_uid == os.geteuid() and (_is_abandoned(path) or is_left(path / "lock")):
                 shutil.rmtree(path)
+
+
+def new_in_memory() -> Path:
+    """A new directory in memory, or else among the temporary files; those of killed programs are removed."""
+    bases = [SHARED_MEMORY] if os.access(SHARED_MEMORY, os.W_OK) else []
+    for base in [*bases, Path(tempfile.gettempdir())]:
+        _remove_left(base)
+    if not bases or _free(SHARED_MEMORY) < _LEAST:
+        bases.append(Path(tempfile.gettempdir()))
+    base = max(bases, key=_free)
     directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
     if len(bases) > 1:
         logger.warning("%s is nearly full: %s is used", SHARED_MEMORY, directory)

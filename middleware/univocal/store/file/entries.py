@@ -338,10 +338,11 @@ class FileEntries(Entries):
             result = "full" if self._refusals.lasts else "error"
             raise
         finally:
-            if written.known is None:
+            known = written.known
+            if known is None or known.number < self.directory.ring.first:
                 self._recent.forget(stored.key)
             else:
-                self._recent.put(stored.key, [written.known], begun)
+                self._recent.put(stored.key, [known], begun)
             self._missed = _NONE_MISSED
             self._report("commit", result, time.perf_counter() - begun)
             self._give(lease)
@@ -540,11 +541,8 @@ class FileEntries(Entries):
 
     def _store(self, puts: list[_Work], rows: EntryTable) -> list[_Work]:
         """Write the responses of a batch; returns those without room, which the next batch may have."""
-        error, written = OSError(errno.ENOSPC, "disk_bytes are too few for it"), list[Written | None]()
-        try:
-            written = rows.put([work.result for work in puts]) if puts else written
-        except OSError as failed:
-            error, written = failed, [None for _ in puts]
+        written = rows.put([work.result for work in puts]) if puts else []
+        error = rows.unwritten or OSError(errno.ENOSPC, "disk_bytes are too few for it")
         for work, result in zip(puts, written, strict=True):
             work.result = result
         return [work for work in puts if work.result is None and self._is_for_later(work, error)]

@@ -138,6 +138,8 @@ class Written(NamedTuple):
 def sizes_of(stored: Stored) -> tuple[int, int]:
     """The bytes of a row, about, before it is made, and those of content that is too large for it."""
     names = sum([len(name) + len(value or b"") for name, value in stored.vary]) + sum(map(len, stored.tags))
+    told = (stored.etag, stored.last_modified, stored.strong, stored.language)
+    names += sum([len(each or b"") for each in told])
     row, content = _ROW + len(stored.key) + len(stored.head) + 2 * names, len(stored.body)
     return (row, content) if content > _IN_ROW else (row + content, 0)
 
@@ -187,6 +189,7 @@ class EntryTable:
         self._refused = 0  # bytes of contents that found no room in the last batch
         self._lost = ""  # the reason for which the files count as lost
         self.evicted = 0  # rows that made room for others
+        self.unwritten: OSError | None = None
         self._put: list[Described] = []  # in this transaction
         self._looked = 0.0  # when a state was asked for last, in seconds of a clock that only goes on
         self._slice: Final = min(SLICE, log // LOGGED)
@@ -318,9 +321,10 @@ class EntryTable:
         if not row.place:
             return filled(row.stored, row.stored.body)
         content = self._content
-        if row.whole_at != UNKNOWN and self._looked < row.whole_until:
+        if row.whole_at != UNKNOWN:
             body = content.read(row.place, row.length, waits=waits)
-            if row.whole_at == self._state(row) and len(body) == row.length:  # see ring.py
+            is_same = row.whole_at == self._state(row)  # see ring.py
+            if is_same and self._looked < row.whole_until and len(body) == row.length:
                 return filled(row.stored, body)
         state = self._state(row)
         body = content.read(row.place, row.length, waits=waits)
@@ -510,19 +514,21 @@ class EntryTable:
                 self._ring.end_writing(regions, number, self._content.changed)
 
     def put(self, rows: Sequence[Put]) -> list[Written | None]:
-        """Write responses, each unless a newer one is there; None for one without room for its content.
+        """Write responses, each unless a newer one is there; None for one whose content has no room.
 
-        Raises OSError if the contents cannot be written: then nothing is.
+        `unwritten` is why the contents of none could be written, if so.
         """
+        self.unwritten = None
         places = [self._placed(len(row.stored.body)) for row in rows]
         try:
             self._content.write(
                 (place, row.stored.body) for place, row in zip(places, rows, strict=True) if place
             )
-        except OSError:
+        except OSError as error:
+            self.unwritten = error
             for place in places:
                 self._content.free(place or b"")
-            raise
+            places = [None if place else place for place in places]
         there = self._there({row.key for row in rows})
         written, put = list[Written | None](), list[tuple[object, ...]]()
         last = self._value("SELECT ifnull(max(id), 0) FROM entries")
