@@ -111,6 +111,10 @@ def test_a_server_of_another_socket_has_its_own_listener():
         ("listen 8081; server_name a.example; | listen 127.0.0.1:8082; return 403;", []),
         ("listen 8081; server_name a.example; | listen 127.0.0.1:8081; server_name b.example;", []),
         ("listen 127.0.0.1:8081; server_name a.example; | listen 8081; return 403;", []),
+        (
+            "listen 8081; server_name a.example; | listen 127.0.0.1:8081; return 301 https://$host$request_uri;",
+            ["127.0.0.1:8081"],
+        ),
     ],
 )
 def test_an_address_beside_all_has_its_own_server(servers, closed):
@@ -299,6 +303,8 @@ def test_rules_of_caching_keep_people_apart(directives, cache):
          {"add": {"Surrogate-Control": "no-store", "CDN-Cache-Control": "no-store"}}),
         ("Vary $by, Expires $at", {"add": {"Cache-Control": "private"}}),
         ("Set-Cookie a=1, Set-Cookie b=2", {"add": {"Set-Cookie": "a=1"}}),
+        ("X-Robots-Tag none, Clear-Site-Data a", {"add": {"X-Robots-Tag": "none", "Clear-Site-Data": "a"}}),
+        ("Access-Control-Allow-Methods PUT", {"add": {"Access-Control-Allow-Methods": "PUT"}}),
     ],
 )  # fmt: skip
 def test_lists_of_fields_are_added_to_the_origin_servers(fields, expected):
@@ -420,6 +426,78 @@ def test_a_status_that_a_named_location_answers_leads_there(directives, upstream
     assert (route.get("upstream") if route is not site else None) in (upstream, "http://b")
     assert upstream or CLOSED in [route.get("access", {}).get("deny"), site.get("access", {}).get("deny")]
     assert bool(questions(result)) is is_said
+
+
+USERS = "auth_basic a; auth_basic_user_file users;"
+
+
+@pytest.mark.parametrize(
+    ("location", "named", "access"),
+    [
+        (f"{USERS} location /x/ {{ auth_basic off; TRY }}", "", {"basic": "users"}),
+        (f"{USERS} location /x/ {{ auth_basic off; LED }}", "", {"basic": "users"}),
+        (f"{USERS} location /x/ {{ TRY }}", "auth_basic off;", {"basic": "users"}),
+        (f"{USERS} location /x/ {{ LED }}", "auth_basic off;", {}),
+        (f"{USERS} location /x/ {{ TRY }}", "", {"basic": "users"}),
+        ("deny 10.0.0.1; location /x/ { allow all; TRY }", "", {"deny": CLOSED}),
+        ("deny 10.0.0.1; location /x/ { allow all; LED }", "", {"deny": ["10.0.0.1/32"]}),
+        ("location /x/ { deny 10.0.0.1; TRY }", USERS, {"deny": ["10.0.0.1/32"], "basic": "users"}),
+        ("location /x/ { deny 10.0.0.1; LED }", USERS, {"basic": "users"}),
+        (
+            f"{USERS} location /a/ {{ auth_basic off; proxy_pass http://b; location /x/ {{ LED }} }}",
+            "",
+            {"basic": "users"},
+        ),
+        (
+            "location = /q { proxy_pass http://127.0.0.1:7; } location /x/ { auth_request /q; TRY }",
+            "",
+            {"forward": "http://127.0.0.1:7/q"},
+        ),
+    ],
+)
+def test_by_try_files_both_guard_and_by_status_the_named_one(location, named, access):
+    location = location.replace("TRY", "try_files $uri @app;")
+    location = location.replace("LED", "error_page 418 = @app; return 418;")
+    named = f"location @app {{ {named} proxy_pass http://127.0.0.1:2; }}"
+    result = imported(f"server {{ {location} {named} {PASS} }}")
+    (site,) = result.sites
+    route = next(each for each in site["routes"] if each["path"] == "/x/")
+    assert route.get("access", site.get("access", {})) == access
+    assert bool(questions(result)) is (access == {"deny": CLOSED})
+
+
+@pytest.mark.parametrize(
+    ("size", "named", "expected"),
+    [("4k", "8k", 4096), ("8k", "4k", 4096), ("0", "4k", 4096), ("4k", "0", 4096)],
+)
+@pytest.mark.parametrize("leads", ["try_files $uri @app;", "error_page 418 = @app; return 418;"])
+def test_a_body_is_as_small_as_both_locations_say(size, named, expected, leads):
+    named = f"location @app {{ client_max_body_size {named}; proxy_pass http://127.0.0.1:2; }}"
+    result = imported(f"server {{ {PASS} location /x/ {{ client_max_body_size {size}; {leads} }} {named} }}")
+    assert [each["max_body"] for each in result.sites[0]["routes"] if each["path"] == "/x/"] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("directives", "page"),
+    [
+        ("error_page 403 = @app; location /x/ { deny all; proxy_pass http://b; }", "error_page 403 = @app"),
+        (
+            "error_page 403 =202 /a; location /x/ { deny 10.0.0.1; proxy_pass http://b; }",
+            "error_page 403 =202",
+        ),
+        (f"error_page 401 = @app; location /x/ {{ {USERS} proxy_pass http://b; }}", "error_page 401 = @app"),
+        ("error_page 403 http://a/; location /x/ { limit_except GET { deny all; } }", ""),
+        ("error_page 404 = @app; location /x/ { internal; proxy_pass http://b; }", "error_page 404 = @app"),
+        ("error_page 418 =202 @app; location /x/ { return 418; }", "error_page 418 =202 @app; return 418"),
+        ("error_page 403 /403.html; location /x/ { deny all; proxy_pass http://b; }", None),
+        ("error_page 403 =403 @app; location /x/ { deny all; proxy_pass http://b; }", None),
+    ],
+)
+def test_a_refusal_that_nginx_leads_elsewhere_is_an_open_question(directives, page):
+    result = imported(f"server {{ {directives} location @app {{ proxy_pass http://127.0.0.1:2; }} {PASS} }}")
+    found = [note.text for note in questions(result)]
+    assert any(page in text for text in found) if page is not None else found == []
+    assert not any("refused here, too" in note.text for note in result.notes) or page is None
 
 
 def test_try_files_falls_back_to_the_named_locations_server():

@@ -254,6 +254,21 @@ def test_directives_that_guard_nothing_close_nothing(directive):
             [b"/x/a"],
             [b"/"],
         ),
+        ("auth_request /a; location /x/ { auth_request off; TRY } location @b { TO; }", [b"/x/a"], []),
+        ("location /x/ { auth_request /a; TRY } location @b { TO; }", [b"/x/a"], [b"/"]),
+        ("location /x/ { deny all; TRY } location @b { allow all; TO; }", [b"/x/a"], [b"/"]),
+        ("location /x/ { satisfy any; TRY } location @b { deny all; TO; }", [b"/x/a"], [b"/"]),
+        (
+            "error_page 418 = @b; location /x/ { return 418; try_files $uri @c; }"
+            "location @b { deny all; TO; } location @c { TO; }",
+            [b"/x/a"],
+            [b"/"],
+        ),
+        ("error_page 418 = @b; location /x/ { break; return 418; } location @b { TO; }", [b"/x/a"], [b"/"]),
+        ("deny all; location /x { location ~* [.]jpg$ { allow all; TO; } }", [b"/X/a.jpg", b"/x/a.jpg"], []),
+        ("deny all; location /x { location ~* \\.jpg$ { allow all; TO; } }", [b"/X/a.jpg"], [b"/x/a.jpg"]),
+        ("deny all; location /x { location ~* ^/x/y { allow all; TO; } }", [b"/X/y", b"/x/y"], []),
+        ("deny all; location /x { location ~ \\.?a { allow all; TO; } }", [b"/xa"], []),
         ("location = / { deny all; }", [b"/"], [b"/a"]),
         ("rewrite ^/old/ /new permanent;", [b"/old/x"], [b"/"]),
         ("rewrite ^/in/(?!a). /no last; location ^~ /in/ { TO; }", [b"/in/x"], [b"/"]),
@@ -271,7 +286,7 @@ def test_directives_that_guard_nothing_close_nothing(directive):
     ],
 )
 def test_an_import_opens_no_path_that_was_closed(location, closed, open_):
-    location = location.replace("TO;", "proxy_pass http://127.0.0.1:1;")
+    location = location.replace("TO;", "proxy_pass http://127.0.0.1:1;").replace("TRY", "try_files $uri @b;")
     for order in (f"{location} location / {{ proxy_pass http://127.0.0.1:1; }}",
                   f"location / {{ proxy_pass http://127.0.0.1:1; }} {location}"):  # fmt: skip
         result = imported(site("", order))
@@ -380,6 +395,21 @@ def test_a_guard_of_bytes_is_no_open_question():
     result = imported(site("", text.replace("TO", "proxy_pass http://a")))
     assert questions(result) == []
     assert access(result, b"/adminx") == {"allow": ["10.0.0.0/8"]}
+
+
+@pytest.mark.parametrize("inside", ["~ [.]php$", "/x/y/", "= /x/y"])
+def test_what_nginx_answers_within_an_expression_is_closed(inside):
+    outer = f"location ~ /x/ {{ location {inside} {{ root /srv; }} proxy_pass http://127.0.0.1:1; }}"
+    (written,) = imported(site("", outer)).sites
+    path = inside.replace("~ ", "~").replace("= ", "=")
+    assert [each["access"] for each in written["routes"] if each["path"] == path] == [CLOSED]
+
+
+def test_guards_around_a_redirect_by_expression_are_said():
+    redirect = "location ~ [.]old$ { return 301 /new; }"
+    result = imported(site("", f"{redirect} location / {{ deny 10.0.0.1; proxy_pass http://127.0.0.1:1; }}"))
+    text = "location /: its guards hold for what expressions match below it, too; not so in nginx"
+    assert text in [note.text for note in result.notes]
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ class _Import:
         if any(each.name in _OF_A_SERVER for each in self._directives):
             outside = []  # they are read as those of the one server
         cookies_of_maps(self._directives)
-        lead_on(self._directives, {})
+        lead_on(self._directives)
         settings = BlockSettings(zones).inside(http, outside)
         trusted = self._trusted(settings)
         settings = replace(settings, believed=trusted)
@@ -182,8 +182,16 @@ class _Import:
             routes = [route for route in routes if not (route.is_implied and route.is_apart)]
         hosts, is_default = self._hosts(server, owners, moving)
         if not hosts and not _refuses(server):
-            text = "no request has one of its names: no site is written"
-            self._notes.append(Note(server.line, text, file=server.directive.file))
+            is_reached = any(each is server for each in (*owners.taken.values(), *owners.defaults.values()))
+            text = (
+                "another server has its hosts here, at each socket"
+                if is_reached
+                else "no request has its hosts"
+            )
+            text = f"{text}: no site is written"
+            self._notes.append(
+                Note(server.line, text, is_open_question=is_reached, file=server.directive.file)
+            )
         if not hosts:
             return
         extra: dict[str, Any] = {"default": True} if is_default and hosts != ["*"] else {}
@@ -364,11 +372,15 @@ class _Import:
         """Have addresses of servers without a site refuse, where a socket of all would serve them."""
         listening = {each.address: each for _, own in named for each in own}
         for server in self._picked:
-            for socket in () if server.moves_to() is not None else server.sockets:
+            for socket in server.sockets:
                 around = listening.get(everywhere(socket.address))
                 if around is not None and socket.address not in listening:
                     own = around._replace(address=socket.address)
                     listening[socket.address] = own
+                    if server.moves_to() is not None:
+                        text = f"univocal redirects nobody at {socket.address}: all are refused there"
+                        file = server.directive.file
+                        self._notes.append(Note(server.line, text, is_open_question=True, file=file))
                     self._writer.refuse(server.line, [socket.address])
                     named.append((socket.address, frozenset({own})))
 

@@ -7,7 +7,7 @@ what it applies to: a directive of a module that nobody here knows may be a guar
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from univocal_learn.importers.nginx_syntax import Directive, words_of
@@ -97,12 +97,17 @@ _ABOUT_A_PLACE: Final = re.compile(
 )
 _OPTIONS: Final = re.compile(r"\(?\s*\$request_method\s*=\s*OPTIONS\s*\)?")
 _ANSWERED: Final = re.compile(r"20[0-6]")
+_LED: Final = re.compile(r"=(?:[23][0-9]{2})?")  # by an error_page that gives another status
 
 _NOT_OURS: Final = "not part of a profile or a route"
 _UNKNOWN: Final = "not part of a profile or a route, and it may guard what nginx serves"
 _REWRITES: Final = "changes what a URL means; [[rewrite]] knows substrings only (docs/profiles.md)"
 _SERVES: Final = "nginx answers this by itself; univocal maps paths to origin servers only"
 _GUARDS: Final = "guards what nginx serves, by what univocal has no equal for"
+_MOVES: Final = (
+    "nginx redirects these requests, univocal serves them: see [server] https_redirect, aliases of sites"
+)
+_OF_OPTIONS: Final = "nginx answers these requests by itself; univocal sends them to the origin server"
 _WITHHOLDS: Final = "keeps what clients send from the origin server, by what univocal has no equal for"
 _ELSEWHERE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("gzip_types", "gzip_min_length", "gzip_vary"), "[cache] compress"),
@@ -142,6 +147,8 @@ def reason(directive: Directive) -> str:
     """The reason why a directive has no place in a profile or a route."""
     if directive.name == "include" and not closes(directive):
         return "not read: a file of this name has no access rules"
+    if directive.name == "if" and not closes(directive) and (rest := _rest_of_if(directive)):
+        return _OF_OPTIONS if _ANSWERED.fullmatch(rest[0].arguments[0]) else _MOVES
     known = _WHY.get(directive.name)
     if known is not None:
         return known
@@ -190,6 +197,16 @@ def _is_harmless_if(directive: Directive) -> bool:
         return _ANSWERED.fullmatch(rest[0].arguments[0]) is not None
     moves = _TO_TLS.fullmatch(rest[0].arguments[-1]) is not None
     return moves and _ABOUT_A_PLACE.fullmatch(condition) is not None
+
+
+def leading(pages: Iterable[Directive], status: str) -> Directive | None:
+    """The error_page by which nginx gives another answer than the refusal that a status is; None for none."""
+    for each in pages:
+        *statuses, url = each.arguments or [""]
+        if status in statuses:
+            is_elsewhere = _LED.fullmatch(statuses[-1]) or url.startswith(("http://", "https://"))
+            return each if is_elsewhere else None
+    return None
 
 
 def is_refusal(directive: Directive) -> bool:

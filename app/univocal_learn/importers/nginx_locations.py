@@ -41,9 +41,6 @@ _RESERVED: Final = frozenset(RESERVED) - frozenset(b"/")
 
 _MODIFIERS: Final = ("^~", "~*", "=", "~", "@")
 _ANSWERS: Final = CONTENT | {"try_files"}
-_GUARDS: Final = frozenset(
-    {"allow", "deny", "auth_basic", "auth_basic_user_file", "satisfy", "limit_req", "limit_conn"}
-)
 _KINDS: Final = {"=": "one path", "~": "a regular expression", "~*": "a regular expression"}
 # A rewrite in a location that replaces its prefix: ^/api/(.*)$ by /$1.
 _STRIPPED: Final = re.compile(r"\^(/[\w./-]*?)(/\?)?\((/)?\.\*\)\$?")
@@ -73,9 +70,11 @@ class LocationReading:
     named: Mapping[str, Directive] = field(default_factory=dict)  # locations by their names
     base: str = "/"  # the location that this is in
     in_expression: bool = False  # that one is an expression
+    in_final: bool = False  # that one goes before expressions, as prefixes in it do
     routes: list[Mapped] = field(default_factory=list)
-    has_expressions: bool = False  # that go before prefixes, and forward
+    has_expressions: bool = False  # that go before prefixes, and forward or redirect
     constants: Mapping[str, str] = field(default_factory=dict)  # the server's variables of fixed values
+    server: LocationReading | None = None  # of the server, in which named locations are
 
     def inside(
         self, block: list[Directive], closers: Sequence[Directive] = (), host: str = "", base: str = ""
@@ -100,7 +99,7 @@ class LocationReading:
     @property
     def is_nowhere(self) -> bool:
         """True for a location of which only access rules are written, since expressions take some of it."""
-        return self.has_expressions and self.own_access is not None
+        return self.has_expressions and not self.in_expression and self.own_access is not None
 
     def nowhere(self, path: str, line: int) -> Mapped:
         """The route of requests that nginx answers by itself: without a guard of all that it matches."""
@@ -181,6 +180,7 @@ def read_server(block: list[Directive], reading: LocationReading) -> None:
     """The routes of a server's locations, and notes on what else is in it."""
     closers = {id(each) for each in closing(block)}
     reading = replace(reading, has_expressions=_has_expressions(block), constants=constants_of(block, {}))
+    reading = replace(reading, server=reading)
     for directive in block:
         if directive.name == "rewrite":
             _rewrite(directive, reading)
@@ -196,10 +196,16 @@ def read_server(block: list[Directive], reading: LocationReading) -> None:
 
 
 def _has_expressions(block: list[Directive]) -> bool:
-    """Tell whether a location of an expression forwards."""
+    """Tell whether a location of an expression forwards, or redirects."""
     locations = [(_split(each)[0], each.block or []) for each in block if each.name == "location"]
     return any(
-        (modifier in {"~", "~*"} and any(each.name in {"proxy_pass", "try_files"} for each in inner))
+        (
+            modifier in {"~", "~*"}
+            and (
+                any(each.name in {"proxy_pass", "try_files"} for each in inner)
+                or bool(redirect_of(inner, has_group=True))
+            )
+        )
         or _has_expressions(inner)
         for modifier, inner in locations
     )
@@ -263,13 +269,15 @@ def _location(location: Directive, reading: LocationReading) -> None:
     closers = [*closing(block, is_location=True), *(each for each in moving if each not in below)]
     closers = [each for each in closers if not (redirect and each.name == "return")]
     inner = reading.inside(block, closers, base=path if is_prefix else reading.base)
-    inner = replace(inner, in_expression=reading.in_expression or modifier in {"~", "~*"})
     if redirect:
         inner = replace(inner, settings=inner.settings.before_access)
         mapped = _redirected(location, path, inner, redirect)
     else:
         mapped = _content(location, path if is_prefix or modifier == "=" else "", inner, reading)
-    whole = within(_spelled(reading.base, reading.profile), path) if modifier in {"~", "~*"} else path
+    whole, ignores_case = path, modifier == "~*"
+    if modifier in {"~", "~*"}:
+        whole = within(_spelled(reading.base, reading.profile), path, ignores_case=ignores_case)
+        ignores_case = ignores_case and whole in {"", path}  # else it says by itself where it does
     if mapped is not None and (reading.in_expression or not whole):
         reading.note(location, "univocal has no route within another one that its path does not say")
         mapped = None
@@ -278,12 +286,15 @@ def _location(location: Directive, reading: LocationReading) -> None:
     answering = "return" if redirect else "try_files" if mapped is not None else ""
     _say_rest(block, below, closers, answering, inner)
     found = _Found(location, path, mapped, inner)
+    is_final = is_prefix and (modifier == "^~" or reading.in_final)
     if is_prefix:
-        _prefix(found, is_final=modifier == "^~")
+        _prefix(found, is_final=is_final)
     elif modifier == "=":
         _exact(found)
     else:
-        _expression(found, ignores_case=modifier == "~*")
+        _expression(found, ignores_case=ignores_case)
+    in_expression = reading.in_expression or modifier in {"~", "~*"}
+    inner = replace(inner, in_expression=in_expression, in_final=is_final)
     for directive in block:
         if directive.name == "location":
             _location(directive, inner)
@@ -317,7 +328,11 @@ def _say_rest(
 
 def _say(directive: Directive, reading: LocationReading, *, is_closing: bool) -> None:
     """Note that a directive has no equal, or what becomes of those whom it sends elsewhere."""
-    if not reading.settings.takes(directive):
+    if directive.name == "internal" and (page := reading.settings.leading("404")):
+        reading.note(
+            page, f"nginx leads requests of an internal location there; {_CLOSED}", is_open_question=True
+        )
+    elif not reading.settings.takes(directive):
         reading.notes.append(left_out(directive, is_closing=is_closing))
     elif not refuses(directive):
         text = "univocal refuses the requests that meet this condition (403)"
@@ -343,7 +358,7 @@ def _content(
 ) -> Mapped | None:
     """The route of what answers a location's requests; None where univocal has none.
 
-    A named location has the guards of the one that leads to it, and what is in force `around` both.
+    A named location has what is in force in the server `around` both.
     """
     block = location.block or []
     passes = [each for each in block if each.name == "proxy_pass"]
@@ -355,14 +370,18 @@ def _content(
         return None
     named = inner.named[fallback].block or []
     after = [each for each in named if each.name == "proxy_pass"]
-    guards = [each for each in block if each.name in _GUARDS]
-    if not after or (guards and any(each.name in _GUARDS for each in named)):
+    if not after:
+        return None
+    closers = [*closing(named, is_location=True), *(each for each in named if each.name == "rewrite")]
+    own = (around.server or around).inside(named, closers, base=inner.base)
+    # By try_files nginx asks for access twice: in the location, and in the named one.
+    settings = own.settings if tries[-1].meaning else own.settings.guarded_with(inner.settings)
+    if settings is None:
+        inner.note(tries[-1], "its guards, and others of the named location: univocal has no two of a kind")
         return None
     files = "" if tries[-1].meaning else "univocal has no files: "
     inner.note(tries[-1], f"{files}all goes to the origin server of the named location")
-    closers = [*closing(named, is_location=True), *(each for each in named if each.name == "rewrite")]
-    own = around.inside([*guards, *named], closers, base=inner.base)
-    own = replace(own, settings=own.settings.beside(inner.settings))
+    own = replace(own, settings=settings.beside(inner.settings))
     found = _pass(_filled(after[-1], named, inner), "", own)
     return None if found is None else replace(found, path=_spelled(path, inner.profile))
 
@@ -438,7 +457,7 @@ class _Found(NamedTuple):
     @property
     def is_guarded(self) -> bool:
         """True if not everybody has access."""
-        return self.mapped is None or self.inner.settings.is_guarded
+        return self.mapped is None or self.inner.settings.is_guarded or "access" in self.mapped.tables
 
 
 def _prefix(found: _Found, *, is_final: bool) -> None:
@@ -469,7 +488,7 @@ def _prefix(found: _Found, *, is_final: bool) -> None:
 
 def _note_closed(location: Directive, inner: LocationReading, status: int = 403) -> None:
     """Say that a location is closed, and whether that is what nginx does."""
-    if refuses_all(location.block or []):
+    if refuses_all(location.block or [], inner.settings):
         inner.note(location, f"nginx refuses these requests; {_REFUSES}")
         return
     text = f"no proxy_pass that could be taken over: univocal refuses these requests ({status})"
@@ -529,7 +548,7 @@ def _expression(found: _Found, *, ignores_case: bool) -> None:
     location, path, mapped, inner = found
     pattern = expression(path, ignores_case=ignores_case)
     if mapped is None:
-        is_nowhere = inner.own_access is not None
+        is_nowhere = inner.own_access is not None and not inner.in_expression
         _note_closed(location, inner, 502 if is_nowhere else 403)
         inner.close_expression(path, location.line, ignores_case=ignores_case, is_nowhere=is_nowhere)
         return

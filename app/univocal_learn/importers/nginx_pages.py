@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from univocal.http.problem import page_fault
 from univocal_learn.importers.imported import Note
-from univocal_learn.importers.nginx_directives import CONTENT
+from univocal_learn.importers.nginx_directives import CONTENT, leading
 from univocal_learn.importers.nginx_syntax import Directive, note, within
 
 _LEFT_OUT: Final = "left out: see [server] error_pages"
@@ -36,26 +36,25 @@ def pages_of(
     return pages
 
 
-def lead_on(block: list[Directive], around: Mapping[str, str], name: str = "") -> None:
+def lead_on(block: list[Directive], around: Sequence[Directive] = (), name: str = "") -> None:
     """Have each `return` of a status that error_page answers elsewhere say so: it refuses nothing.
 
-    `around` has the places of statuses outside the block, which is that of a directive `name`.
+    `around` are the error_page in force outside the block, which is that of a directive `name`.
     """
-    own = dict[str, str]()
-    for *statuses, url in (each.arguments for each in block if each.name == "error_page" and each.arguments):
-        for status in statuses:
-            own.setdefault(status, url if statuses[-1] in {"=", "=200"} else "")
-    places = own or around
+    pages = [each for each in block if each.name == "error_page"] or around
     for number, each in enumerate(block):
         is_first = each.name == "return" and not any(other.name == "return" for other in block[:number])
-        if is_first and len(each.arguments) == 1 and (place := places.get(each.arguments[0])):
-            meaning = f"error_page {each.arguments[0]} = {place}; {each.written()}"
-            is_named = name == "location" and place.startswith("@")
-            words = ("try_files", [place]) if is_named else ("rewrite", ["^", place])
+        if is_first and len(each.arguments) == 1 and (page := leading(pages, each.arguments[0])):
+            status, place = page.arguments[-2:]
+            meaning = f"error_page {each.arguments[0]} {status} {place}; {each.written()}"
+            is_named = name == "location" and place.startswith("@") and status in {"=", "=200"}
+            is_stopped = any(within(block[:number], "break"))
+            words = ("try_files", [place]) if is_named and not is_stopped else ("rewrite", ["^", place])
             block[number] = Directive(*words, each.line, None, each.file, meaning)
-        lead_on(each.block or [], places, each.name)
+        lead_on(each.block or [], pages, each.name)
     if any(each.name == "try_files" and each.meaning for each in block):
-        block[:] = [each for each in block if each.name not in CONTENT | {"error_page"}]
+        gone = CONTENT | {"error_page", "try_files"}
+        block[:] = [each for each in block if each.meaning or each.name not in gone]
 
 
 def _file(

@@ -12,6 +12,7 @@ _MANY: Final = frozenset("*?{")
 _FOREIGN: Final = re.compile(r"\(\?(?:[=!>#|&R]|<[=!])|\\[1-9gkGKRXZhHvV]|[+*?}]\+|\(\?'|\(\*")
 # Looking for what does not follow, where nothing else does: `/\.(?!well-known)` is in many files.
 _NOT_NEXT: Final = re.compile(r"\(\?!((?:[\w-]|\\?/)+)\)(?:\.\*\$?)?\Z", re.ASCII)
+_DOT: Final = re.compile(r"\\\.(?![*?{])")
 _NAMED: Final = re.compile(r"\(\?<(\w+)>")
 
 
@@ -40,13 +41,13 @@ def covers(text: str, *, ignores_case: bool) -> list[str]:
     return found
 
 
-def within(base: str, text: str) -> str:
-    """An expression for what another matches below a path; empty where none is known."""
-    if base == "/" or all(each.startswith(base) for each in covers(text, ignores_case=False)):
+def within(base: str, text: str, *, ignores_case: bool) -> str:
+    """An expression for what another matches below a path, whose case counts; empty where none is known."""
+    if base == "/" or all(each.startswith(base) for each in covers(text, ignores_case=ignores_case)):
         return text
     # A match that begins with a dot lies behind a path without one.
-    is_behind = text.startswith("\\.") and "." not in base and len(list(_alternatives(text))) == 1
-    return f"^{re.escape(base)}.*{text}" if is_behind else ""
+    is_behind = _DOT.match(text) is not None and "." not in base and len(list(_alternatives(text))) == 1
+    return f"^{re.escape(base)}.*{f'(?i:{text})' if ignores_case else text}" if is_behind else ""
 
 
 def _alternatives(text: str) -> Iterator[str]:

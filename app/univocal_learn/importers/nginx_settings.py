@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_network
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from univocal_learn.importers.imported import Note, Table
 from univocal_learn.importers.networks import ALL, CLOSED, Net, closed_beside, common, without, written
 from univocal_learn.importers.nginx_caching import cache_table
 from univocal_learn.importers.nginx_conditions import Condition, assigned, condition
-from univocal_learn.importers.nginx_directives import closes, is_refusal
+from univocal_learn.importers.nginx_directives import closes, is_refusal, leading
 from univocal_learn.importers.nginx_syntax import Directive, note, within, words_of
 from univocal_learn.importers.nginx_values import body_size, duration
 
@@ -27,7 +28,7 @@ _CODINGS: Final = {"zstd": "zstd", "brotli": "br", "gzip": "gzip"}  # the best f
 # Directives of which a block has a list that replaces the one around it.
 _LISTS: Final = words_of(
     """
-    add_header auth_request_set deny limit_conn limit_req proxy_cache_bypass proxy_cache_valid
+    add_header auth_request_set deny error_page limit_conn limit_req proxy_cache_bypass proxy_cache_valid
     proxy_cookie_path proxy_hide_header proxy_ignore_headers proxy_no_cache proxy_set_header set_real_ip_from
     valid_referers
     """
@@ -51,15 +52,16 @@ _USER: Final = "$remote_user"
 # Fields that may stand more than once (RFC 9110 section 5.3): nginx adds its own to the origin server's.
 _LISTED: Final = words_of(
     """
-    accept-ch accept-patch accept-post accept-ranges access-control-allow-headers access-control-allow-
-    methods access-control-expose-headers allow alt-svc cache-control cache-tag cdn-cache-control clear-site-
-    data content-digest content-language content-security-policy content-security-policy-report-only
-    critical-ch dav digest document-policy expect-ct feature-policy integrity-policy link nel no-vary-search
-    origin-trial permissions-policy permissions-policy-report-only pragma preference-applied preload proxy-
-    status public-key-pins referrer-policy report-to reporting-endpoints repr-digest server-timing set-cookie
-    signature signature-input speculation-rules surrogate-control surrogate-key timing-allow-origin use-as-
-    dictionary vary via want-content-digest want-digest want-repr-digest warning www-authenticate x-robots-
-    tag xkey
+    accept-ch accept-patch accept-post accept-ranges access-control-allow-headers
+    access-control-allow-methods access-control-expose-headers allow alt-svc cache-control cache-tag
+    cdn-cache-control clear-site-data content-digest content-language content-security-policy
+    content-security-policy-report-only critical-ch dav digest document-policy expect-ct feature-policy
+    integrity-policy link nel no-vary-search origin-trial permissions-policy
+    permissions-policy-report-only pragma preference-applied preload proxy-status public-key-pins
+    referrer-policy report-to reporting-endpoints repr-digest server-timing set-cookie signature
+    signature-input speculation-rules surrogate-control surrogate-key timing-allow-origin
+    use-as-dictionary vary via want-content-digest want-digest want-repr-digest warning www-authenticate
+    x-robots-tag xkey
     """
 )
 # Fields by which caches behind keep people apart.
@@ -138,9 +140,45 @@ class BlockSettings:
         return replace(inner, conditions={**self.conditions, **conditions}, given=given)
 
     def beside(self, other: BlockSettings) -> BlockSettings:
-        """These settings, with what closes by `other` ones, too."""
+        """These settings, with what closes by `other` ones, too, and the smaller one of their bodies."""
         conditions = {**other.conditions, **self.conditions}
-        return replace(self, closing=(*other.closing, *self.closing), conditions=conditions)
+        sizes = [each.last.get("client_max_body_size") for each in (self, other)]
+        size = min(sizes, key=lambda each: body_size(each) or inf)
+        last = {name: each for name, each in self.last.items() if name != "client_max_body_size"}
+        return replace(
+            self,
+            closing=(*other.closing, *self.closing),
+            conditions=conditions,
+            last=last | ({size.name: size} if size else {}),
+        )
+
+    def guarded_with(self, other: BlockSettings) -> BlockSettings | None:
+        """These settings with the guards of `other`, too; None where two of a kind differ."""
+        lists, last = dict(self.lists), dict(self.last)
+        for kind, own in self._guards.items():
+            others = other._guards[kind]
+            if own and others and [each.written() for each in own] != [each.written() for each in others]:
+                return None
+            if kind in _LISTS:
+                lists[kind] = own or others
+            else:
+                last |= {each.name: each for each in own or others}
+        is_one = self.argument("satisfy") in {"", "all"} and other.argument("satisfy") in {"", "all"}
+        return replace(self, lists=lists, last=last) if is_one and self.trusted == other.trusted else None
+
+    @property
+    def _guards(self) -> dict[str, Sequence[Directive]]:
+        """The directives in force that guard, by their kind."""
+        users = [self.last[name] for name in ("auth_basic", "auth_basic_user_file") if name in self.last]
+        return {
+            **{kind: self.listed(kind) for kind in ("deny", "limit_req", "limit_conn")},
+            "auth_basic": users if self._has_users else [],
+            "auth_request": [self.last["auth_request"]] if self._authority else [],
+        }
+
+    def leading(self, status: str) -> Directive | None:
+        """The error_page in force that leads those who are refused by a status elsewhere."""
+        return leading(self.listed("error_page"), status)
 
     def takes(self, directive: Directive) -> bool:
         """Tell whether a directive is an auth_request, ssl_verify_client or a condition with an equal."""
@@ -287,7 +325,18 @@ class BlockSettings:
             if (each.arguments or [""])[0] not in self.zones.connections:
                 notes.append(note(each, "univocal counts by client alone, so closed", is_open_question=True))
                 is_limited = False
-        return closed_beside(access) if closed or not is_limited else access
+        closed = closed or not is_limited
+        self._note_led(access, notes, is_closed=closed)
+        return closed_beside(access) if closed else access
+
+    def _note_led(self, access: Table, notes: list[Note], *, is_closed: bool) -> None:
+        """Say that nginx leads those who have no access elsewhere."""
+        statuses = ["401", "403"] if is_closed or access.keys() - {"rate", "limits"} else []
+        statuses += ["429", "503"] if self.listed("limit_req") or self.listed("limit_conn") else []
+        pages = {id(page): page for status in statuses if (page := self.leading(status))}
+        text = "nginx gives those whom it refuses this answer; univocal refuses them"
+        found = [note(each, text, is_open_question=True) for each in pages.values()]
+        notes += [each for each in found if each not in notes]
 
     def _add_conditions(self, access: dict[str, Any], notes: list[Note]) -> bool:
         """Add the conditions that refuse to `access`; False if one of what closes has no equal."""
@@ -394,13 +443,15 @@ def _users_fault(file: str) -> str:
     return ""
 
 
-def refuses_all(block: Sequence[Directive]) -> bool:
+def refuses_all(block: Sequence[Directive], settings: BlockSettings) -> bool:
     """Tell whether a location refuses every request, so that a closed route is its equal."""
-    rules = [each for each in block if each.name in {"allow", "deny"}]
-    if any(each.name == "error_page" and {"403", "="} <= {*each.arguments} for each in block):
+    if any(each.name == "internal" for each in block):
+        return settings.leading("404") is None
+    if any(each.meaning for each in block):
         return False
-    denied = bool(rules) and all(each.name == "deny" for each in rules)
-    return (denied and any(each.arguments == ["all"] for each in rules)) or any(map(is_refusal, block))
+    rules = [each for each in block if each.name in {"allow", "deny"}]
+    denied = all(each.name == "deny" for each in rules) and any(each.arguments == ["all"] for each in rules)
+    return any(map(is_refusal, block)) or (denied and settings.leading("403") is None)
 
 
 def _networks(rules: Sequence[Directive], notes: list[Note]) -> dict[str, Any]:
@@ -541,13 +592,14 @@ def _response(added: Sequence[Directive], hidden: Sequence[Directive], notes: li
         is_added = low in _LISTED and low not in gone
         if low in _OF_CACHES and "$" in value:
             notes.append(note(each, "no fixed value, so univocal adds Cache-Control: private"))
-            name, low, value, is_added = "Cache-Control", "cache-control", "private", True
+            name, low, value = "Cache-Control", "cache-control", "private"
+            is_added = low not in gone
         fault = "$" in value or not value or value_fault(value)
         fault = fault or (added_fault(name) if is_added else response_fault(name, is_set=True))
         own = beside if is_added else made
         before = next((other for other in own if other.lower() == low), "")
-        if not fault and is_added and before and low != "set-cookie":
-            beside[before] = ", ".join(dict.fromkeys((beside[before], value)))
+        if not fault and low in _LISTED and before and low != "set-cookie":
+            own[before] = ", ".join(dict.fromkeys((own[before], value)))
             continue
         if fault or low in {other.lower() for other in (*made, *beside)}:
             notes.append(note(each, "left out: see [response] set and remove"))

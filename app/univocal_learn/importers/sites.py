@@ -122,7 +122,7 @@ class SiteWriter:
         self.sites = [other if each is site else each for each in self.sites]
 
     def close_unwritten(self) -> None:
-        """Write sites that only refuse, for hosts that would else be those of a site for many hosts.
+        """Write sites that only refuse, for hosts that would else be those of a site for many hosts or ports.
 
         Without any other site all of them are written.
         """
@@ -131,10 +131,11 @@ class SiteWriter:
             for site in self.sites
             for host in site["hosts"]
         )
-        if self.sites and not many:
-            return
         for line, hosts in self._unwritten:
             named = [host for host in hosts if host != "*"]
+            if self.sites and not many:
+                # A host with a port would else be that of the site without one.
+                named = [host for host in named if is_tested(host) or ":" in host]
             if named:
                 self.refuse(line, named)
             if any(map(is_tested, named)):

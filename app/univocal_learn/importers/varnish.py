@@ -29,17 +29,24 @@ _MOST: Final = 256  # elements by designators: a range of them is written in a f
 _BEFORE: Final = 200  # how far before its "{" an array's name is looked for
 
 # Statements that keep requests apart beside URLs and hosts, or pass them by the cache; and refusals.
+_DOT: Final = r"\s*\.\s*"
 _APART: Final = re.compile(
-    r"hash_data\s*\(\s*(?!(?:req\.url|req\.http\.host|server\.ip)\s*\))"
-    r"|return\s*\(\s*(?:pass|pipe|hit_for_pass|hit_for_miss|vcl)\b|\.(?:uncacheable|hash_always_miss)\b"
-    r"|VRT_hashdata|req\.hash\s*\+=|\binclude\b|\bberesp\.(?:http\.vary\s*=|ttl\s*=\s*-?0\w*)",
+    r"hash_data\s*\((?!\s*(?:req\.url|req\.http\.host|server\.ip)\s*\))"
+    r"|return\s*\(\s*(?:pass|pipe|hit_for_pass|hit_for_miss|vcl)\b|[.]\s*(?:uncacheable|hash_always_miss)\b"
+    r"|VRT_hashdata|req\.hash\s*\+=|\binclude\b|\bberesp\.(?:http\.vary\s*=|ttl\s*(?:[-*/]=[^;\n]*"
+    # Any lifetime but a number that is more than zero.
+    r"|=(?!\s*[0-9.]{0,9}[1-9][0-9.]{0,9}(?:ms|[smhdwy])\s*;)[^;\n]*))".replace(r"\.", _DOT),
     re.IGNORECASE,
 )
 _REFUSED: Final = re.compile(
-    r"\bsynth\s*\(\s*(?![23][0-9]{2}\b)\w+|\berror\s+[45][0-9]{2}|return\s*\(\s*(?:fail|abandon)\b"
-    # A module of its own, which may end the request.
-    r"|(?<=[;{}\n])[ \t]*(?!(?:bodyaccess|cookie|directors|header|querystring|std|var|xkey)\.)"
-    r"[a-z_]\w*\.\w+\s*\("
+    (
+        r"\bsynth\s*\(\s*(?![23][0-9]{2}\b)\w+|\berror\s+[45][0-9]{2}"
+        r"|return\s*\(\s*(?:fail|abandon|error)\b"
+        r"|\b(?:beresp|obj|resp)\.status\s*=(?!=|\s*[23][0-9]{2}\s*;)"
+        # A module of its own, which may end the request.
+        r"|(?<=[;{}\n])[ \t]*(?!(?:bodyaccess|cookie|directors|header|querystring|std|var|xkey)\.)"
+        r"[A-Za-z_]\w*\.\w+\s*\("
+    ).replace(r"\.", _DOT)
 )
 _PASSED: Final = (
     "univocal does not read this rule, so the profile bypasses the cache: see [cache] bypass and key"
