@@ -146,6 +146,8 @@ GUARDS = (
     "include modules/guard.conf;",
     "return 418;",
     "error_page 403 = @app; return 403;",
+    "auth_basic off; allow all;",
+    "break; error_page 418 = @app; return 418;",
     "error_page 404 = /blocked; return 404;",
     "if ($http_x_user = bob) { return 418; }",
 )
@@ -183,6 +185,7 @@ OF_SERVERS = (
     "error_page 403 418 = @app;",
     "include mime.types;",
     "if ($request_uri ~ secret) { return 403; }",
+    "auth_basic s; auth_basic_user_file users;",
     "deny 10.1.1.1;",
     "include guard.conf;",
     "set_real_ip_from 127.0.0.1; real_ip_header X-Forwarded-For; allow 10.1.1.1; deny all;",
@@ -194,9 +197,7 @@ OF_SERVERS = (
 
 
 # Directives and names that no setting says: what they refuse is refused, and more beside it.
-UNSAID = re.compile(
-    r"if \(\$secure|auth_request|satisfy any|limit_req|/v1/|\(\?|418; }|error_page 40|[$]args"
-)
+UNSAID = re.compile(r"if \(\$secure|auth_request|satisfy any|limit_req|/v1/|\(\?|418; }|error_page 4|[$]args")
 
 
 class Files:

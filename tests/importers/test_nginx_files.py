@@ -152,6 +152,21 @@ def test_a_host_at_two_sockets_has_a_site_at_each(servers, hosts):
     assert ", ".join(" ".join(site["hosts"]) for site in imported(text).sites) == hosts
 
 
+@pytest.mark.parametrize(
+    ("first", "then", "said"),
+    [
+        ("80", "443 ssl", "the host 'a.example' is line 1's, and one site's only"),
+        ("81", "127.0.0.1:81", "another server has the site of its hosts: no site is written"),
+        ("80", "80", None),  # nginx ignores the second
+    ],
+)
+def test_a_server_without_a_site_that_nginx_asks_is_an_open_question(first, then, said):
+    servers = (f"server {{ listen {each}; server_name a.example; {PASS} }}" for each in (first, then))
+    result = imported("\n".join(servers))
+    assert [note.text for note in questions(result)][-1:] == ([said] if said else [])
+    assert any("no site is written" in note.text for note in result.notes)
+
+
 def test_a_server_that_only_refuses_listens():
     result = imported("server { listen 8081; listen 443 ssl; server_name a.example; return 444; }")
     assert (result.sites[0]["hosts"], result.server["listen"]) == (["a.example"], "0.0.0.0:8081")

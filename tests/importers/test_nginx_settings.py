@@ -17,6 +17,7 @@ from univocal_app.config.sites import SiteReader
 from univocal_app.config.tables import AccessTable, validate
 from univocal_learn.importers.imported import Source
 from univocal_learn.importers.nginx import read
+from univocal_learn.importers.nginx_settings import LISTED
 from univocal_learn.importers.sites import CLOSED, NOWHERE
 from univocal_learn.importers.writing import profile_text, sites_text
 
@@ -405,6 +406,19 @@ def test_what_nginx_answers_within_an_expression_is_closed(inside):
     assert [each["access"] for each in written["routes"] if each["path"] == path] == [CLOSED]
 
 
+def test_a_prefix_within_one_before_expressions_is_before_them():
+    final = "location ^~ /a/ { location /a/b/ { proxy_pass http://b; } proxy_pass http://127.0.0.1:1; }"
+    (written,) = imported(site("", f"{final} location ~ [.]png$ {{ proxy_pass http://c; }}")).sites
+    assert {each["path"] for each in written["routes"] if each.get("final")} == {"/a/", "/a/b/"}
+
+
+def test_every_listed_field_is_a_whole_name():
+    assert {"access-control-allow-methods", "clear-site-data", "proxy-status", "x-robots-tag"} <= LISTED
+    assert [
+        name for name in LISTED if name.endswith("-") or name in {"methods", "data", "tag", "status"}
+    ] == []
+
+
 def test_guards_around_a_redirect_by_expression_are_said():
     redirect = "location ~ [.]old$ { return 301 /new; }"
     result = imported(site("", f"{redirect} location / {{ deny 10.0.0.1; proxy_pass http://127.0.0.1:1; }}"))
@@ -586,12 +600,17 @@ def test_a_limit_of_requests_is_a_rate(zone, limit, rate):
         ("add_header X-Cache $upstream_cache_status;", {}),
         ("proxy_hide_header X-Powered-By;", {"response": {"remove": ["X-Powered-By"]}}),
         ("add_header X-A b; proxy_hide_header x-a;", {"response": {"set": {"X-A": "b"}}}),
+        ("HIDE add_header Cache-Control $x;", {"response": {"set": {"Cache-Control": "private"}}}),
+        (
+            "HIDE add_header Cache-Control public; add_header Cache-Control $x;",
+            {"response": {"set": {"Cache-Control": "public, private"}}},
+        ),
         ("gzip on; brotli on;", {"cache": {"compress": ["br", "gzip"]}}),
         ("gzip off;", {}),
     ],
 )
 def test_fields_and_compression_are_written(directives, expected):
-    (written,) = imported(site(directives)).sites
+    (written,) = imported(site(directives.replace("HIDE", "proxy_hide_header Cache-Control;"))).sites
     tables = {key: written[key] for key in ("request", "response") if key in written}
     compress = written["cache"].get("compress")
     assert tables | ({"cache": {"compress": compress}} if compress else {}) == expected

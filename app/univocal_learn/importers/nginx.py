@@ -183,15 +183,9 @@ class _Import:
         hosts, is_default = self._hosts(server, owners, moving)
         if not hosts and not _refuses(server):
             is_reached = any(each is server for each in (*owners.taken.values(), *owners.defaults.values()))
-            text = (
-                "another server has its hosts here, at each socket"
-                if is_reached
-                else "no request has its hosts"
-            )
-            text = f"{text}: no site is written"
-            self._notes.append(
-                Note(server.line, text, is_open_question=is_reached, file=server.directive.file)
-            )
+            whose = "another server has the site of its hosts" if is_reached else "no request has its hosts"
+            text, file = f"{whose}: no site is written", server.directive.file
+            self._notes.append(Note(server.line, text, is_open_question=is_reached, file=file))
         if not hosts:
             return
         extra: dict[str, Any] = {"default": True} if is_default and hosts != ["*"] else {}

@@ -50,7 +50,7 @@ _BURST: Final = re.compile(r"burst=([0-9]{1,6})")
 _CLIENTS: Final = frozenset({"$binary_remote_addr", "$remote_addr"})
 _USER: Final = "$remote_user"
 # Fields that may stand more than once (RFC 9110 section 5.3): nginx adds its own to the origin server's.
-_LISTED: Final = words_of(
+LISTED: Final = words_of(
     """
     accept-ch accept-patch accept-post accept-ranges access-control-allow-headers
     access-control-allow-methods access-control-expose-headers allow alt-svc cache-control cache-tag
@@ -589,7 +589,7 @@ def _response(added: Sequence[Directive], hidden: Sequence[Directive], notes: li
     for each in added:
         name, value = [*each.arguments, "", ""][:2]
         low, value = name.lower(), _with_names(value)
-        is_added = low in _LISTED and low not in gone
+        is_added = low in LISTED and low not in gone
         if low in _OF_CACHES and "$" in value:
             notes.append(note(each, "no fixed value, so univocal adds Cache-Control: private"))
             name, low, value = "Cache-Control", "cache-control", "private"
@@ -598,7 +598,7 @@ def _response(added: Sequence[Directive], hidden: Sequence[Directive], notes: li
         fault = fault or (added_fault(name) if is_added else response_fault(name, is_set=True))
         own = beside if is_added else made
         before = next((other for other in own if other.lower() == low), "")
-        if not fault and low in _LISTED and before and low != "set-cookie":
+        if not fault and low in LISTED and before and low != "set-cookie":
             own[before] = ", ".join(dict.fromkeys((own[before], value)))
             continue
         if fault or low in {other.lower() for other in (*made, *beside)}:

@@ -182,11 +182,8 @@ class SiteWriter:
         kept = []
         for host in dict.fromkeys(hosts):
             if host.lower() in self._taken:
-                self.notes.append(
-                    Note(
-                        line, f"the host {host!r} is line {self._taken[host.lower()]}'s, and one site's only"
-                    )
-                )
+                text = f"the host {host!r} is line {self._taken[host.lower()]}'s, and one site's only"
+                self.notes.append(Note(line, text, is_open_question=True))
             elif reason := self._refused({"hosts": [host], "upstream": NOWHERE}):
                 self.notes.append(Note(line, f"the host {host!r} is left out: {reason}"))
             else:
