@@ -469,7 +469,7 @@ def test_hosts_of_omitted_rules_are_not_those_of_the_star(rule, host):
         ("regex_map http://(.*)\\.w.example:9/", "*.w.example:9"),
     ],
 )
-def test_a_closed_host_with_a_port_is_not_the_site_without(target, host):
+def test_a_closed_port_is_not_the_site_without_one(target, host):
     result = sets_of_rules("map http://en.example/ http://127.0.0.1:1", f"{target} http://b @src_ip=10.0.0.1")
     first, closed = result.sites
     assert (first["hosts"], closed["hosts"], closed["access"]) == (["en.example"], [host], CLOSED)

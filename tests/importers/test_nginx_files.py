@@ -160,7 +160,7 @@ def test_a_host_at_two_sockets_has_a_site_at_each(servers, hosts):
         ("80", "80", None),  # nginx ignores the second
     ],
 )
-def test_a_server_without_a_site_that_nginx_asks_is_an_open_question(first, then, said):
+def test_a_server_without_a_site_is_an_open_question(first, then, said):
     servers = (f"server {{ listen {each}; server_name a.example; {PASS} }}" for each in (first, then))
     result = imported("\n".join(servers))
     assert [note.text for note in questions(result)][-1:] == ([said] if said else [])
@@ -456,6 +456,7 @@ USERS = "auth_basic a; auth_basic_user_file users;"
         (f"{USERS} location /x/ {{ TRY }}", "", {"basic": "users"}),
         ("deny 10.0.0.1; location /x/ { allow all; TRY }", "", {"deny": CLOSED}),
         ("deny 10.0.0.1; location /x/ { allow all; LED }", "", {"deny": ["10.0.0.1/32"]}),
+        (f"{USERS} location /x/ {{ TRY }}", f"auth_basic_user_file {'a' * 90};", {"deny": CLOSED}),
         ("location /x/ { deny 10.0.0.1; TRY }", USERS, {"deny": ["10.0.0.1/32"], "basic": "users"}),
         ("location /x/ { deny 10.0.0.1; LED }", USERS, {"basic": "users"}),
         (
@@ -470,7 +471,7 @@ USERS = "auth_basic a; auth_basic_user_file users;"
         ),
     ],
 )
-def test_by_try_files_both_guard_and_by_status_the_named_one(location, named, access):
+def test_named_locations_have_the_guards_that_nginx_asks_for(location, named, access):
     location = location.replace("TRY", "try_files $uri @app;")
     location = location.replace("LED", "error_page 418 = @app; return 418;")
     named = f"location @app {{ {named} proxy_pass http://127.0.0.1:2; }}"
@@ -501,7 +502,10 @@ def test_a_body_is_as_small_as_both_locations_say(size, named, expected, leads):
             "error_page 403 =202",
         ),
         (f"error_page 401 = @app; location /x/ {{ {USERS} proxy_pass http://b; }}", "error_page 401 = @app"),
-        ("error_page 403 http://a/; location /x/ { limit_except GET { deny all; } }", ""),
+        (
+            "error_page 403 http://a/; location /x/ { limit_except GET { deny all; } proxy_pass http://b; }",
+            "http:",
+        ),
         ("error_page 404 = @app; location /x/ { internal; proxy_pass http://b; }", "error_page 404 = @app"),
         ("error_page 418 =202 @app; location /x/ { return 418; }", "error_page 418 =202 @app; return 418"),
         ("error_page 403 /403.html; location /x/ { deny all; proxy_pass http://b; }", None),

@@ -255,8 +255,6 @@ def test_directives_that_guard_nothing_close_nothing(directive):
             [b"/x/a"],
             [b"/"],
         ),
-        ("auth_request /a; location /x/ { auth_request off; TRY } location @b { TO; }", [b"/x/a"], []),
-        ("location /x/ { auth_request /a; TRY } location @b { TO; }", [b"/x/a"], [b"/"]),
         ("location /x/ { deny all; TRY } location @b { allow all; TO; }", [b"/x/a"], [b"/"]),
         ("location /x/ { satisfy any; TRY } location @b { deny all; TO; }", [b"/x/a"], [b"/"]),
         (

@@ -46,7 +46,7 @@ def lead_on(block: list[Directive], around: Sequence[Directive] = (), name: str 
         is_first = each.name == "return" and not any(other.name == "return" for other in block[:number])
         if is_first and len(each.arguments) == 1 and (page := leading(pages, each.arguments[0])):
             status, place = page.arguments[-2:]
-            meaning = f"error_page {each.arguments[0]} {status} {place}; {each.written()}"
+            meaning = f"{page.written()}; {each.written()}"
             is_named = name == "location" and place.startswith("@") and status in {"=", "=200"}
             is_stopped = any(within(block[:number], "break"))
             words = ("try_files", [place]) if is_named and not is_stopped else ("rewrite", ["^", place])

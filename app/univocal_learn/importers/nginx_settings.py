@@ -157,7 +157,8 @@ class BlockSettings:
         lists, last = dict(self.lists), dict(self.last)
         for kind, own in self._guards.items():
             others = other._guards[kind]
-            if own and others and [each.written() for each in own] != [each.written() for each in others]:
+            ours, theirs = ([(each.name, *each.arguments) for each in some] for some in (own, others))
+            if own and others and ours != theirs:
                 return None
             if kind in _LISTS:
                 lists[kind] = own or others

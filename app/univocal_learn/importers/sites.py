@@ -135,7 +135,7 @@ class SiteWriter:
             named = [host for host in hosts if host != "*"]
             if self.sites and not many:
                 # A host with a port would else be that of the site without one.
-                named = [host for host in named if is_tested(host) or ":" in host]
+                named = [host for host in named if ":" in host]
             if named:
                 self.refuse(line, named)
             if any(map(is_tested, named)):
