@@ -23,6 +23,8 @@ DISK_BYTES: Final = 1 << 30
 _JOURNAL_PART: Final = 16
 _LEAST_JOURNAL: Final = 256 << 10
 _MOST_JOURNAL: Final = 4 << 20
+# The part that a damaged file may take to be kept.
+_ASIDE_PART: Final = 8
 COMPILER: Final[PatternCompiler | None] = compiled if find_spec("re2") else None
 
 
@@ -151,7 +153,8 @@ def file_tier(
     absent = None
 
     def opened() -> tuple[Entries, Purges]:
-        directory = Directory(path, is_durable=is_durable, program=whose, capacity=capacity)
+        aside = disk_bytes // _ASIDE_PART
+        directory = Directory(path, is_durable=is_durable, program=whose, capacity=capacity, aside=aside)
         if not directory.is_in_place:  # the process that makes it may have no room yet
             directory.close()
             raise FileNotFoundError(ENOENT, "its directory is not there")

@@ -420,6 +420,29 @@ async def test_a_damaged_file_is_put_aside_and_begun_anew(
     assert await served(await opened(), "b") == [b"content"]
 
 
+@pytest.mark.parametrize(("found", "kept"), [(0, False), (3 << 20, False), (1 << 20, True)])
+async def test_a_large_damaged_file_takes_no_room_of_responses(
+    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture, found: int, kept: bool
+) -> None:
+    """Whether it was found at the start, or was put aside now."""
+    (aside := tmp_path / "store" / "damaged.db").parent.mkdir(0o700)
+    if found:
+        aside.write_bytes(bytes(found))
+    tier = await opened(disk_bytes=8 << 20, max_bytes=1 << 20)
+    if not found:
+        await store(tier, *(response(str(number), bytes(1_900)) for number in range(2_500)))
+        await tier.aclose()
+        (file,) = (tmp_path / "store").glob("entries-*.db")
+        with file.open("r+b") as damaged:
+            damaged.write(bytes(1_000))
+        tier = await opened(disk_bytes=8 << 20, max_bytes=1 << 20)
+    for _ in range(3):
+        await store(tier, *(response(f"{number}a", bytes(9_000)) for number in range(200)))
+    assert (await tier.holding()).responses > 150
+    assert "nothing more is stored" not in caplog.text
+    assert ("have no room for it" in caplog.text, aside.exists()) == (not kept, kept)
+
+
 @pytest.mark.parametrize("size", [0, 4_000])
 async def test_a_database_cut_while_two_write_is_begun_anew(
     opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture, size: int

@@ -5,7 +5,7 @@ journal         purges, see ring.py
 turns           no bytes: its locks name the keys being fetched
 entries-N.db    SQLite; N is the journal's generation.
 entries-N.content   larger contents.
-damaged.db      the last such file that could not be read
+damaged.db      the last such file that could not be read, if it is small
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from univocal.store.roles import StoreUnavailableError
 logger: Final = logging.getLogger("univocal")
 
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the directory in it is drawn at random, 0700
+DAMAGED: Final = "damaged.db"
 _PREFIX: Final = "univocal-store-"
 # Bytes for each key in the file of turns: the length of a lock says which turn it is.
 _ROOM: Final = 20
@@ -90,6 +91,7 @@ class Directory:
 
     `is_durable`: it is on a disk, and what was confirmed survives a loss of power. `program`: whose processes
     have it in common; once it was removed, each of them goes on without. `capacity`: bytes of the journal.
+    `aside`: bytes that a damaged file may have to be kept, since they are bytes that no response can have.
     """
 
     def __init__(
@@ -99,8 +101,9 @@ class Directory:
         is_durable: bool = True,
         program: Program | None = None,
         capacity: int = CAPACITY,
+        aside: int = 8 << 20,
     ) -> None:
-        self._capacity: Final = capacity
+        self._capacity, self._aside = capacity, aside
         self.path: Final = path
         self.is_durable: Final = is_durable
         self._file, self._lock = -1, cast("ByteLocks | None", None)  # there is neither once it was removed
@@ -153,11 +156,22 @@ class Directory:
         return [name for name in os.listdir(self._file) if name.startswith("entries-")]
 
     def _tidy(self) -> None:
-        """Remove the entries of other generations: nobody can tell what was purged of them."""
+        """Remove the entries of other generations, of which nobody can tell what was purged, and a large file
+        put aside."""
         current = self.entries(self.ring.generation).name
         for name in self._databases():
             if not name.startswith(current.removesuffix("db")):
                 self._remove(name)
+        if self._drops_damaged():
+            logger.warning("%s: damaged.db is removed: disk_bytes have no room for it", self.path)
+
+    def _drops_damaged(self) -> bool:
+        """Remove the file put aside if it is too large to be kept."""
+        with suppress(OSError):
+            if os.stat(DAMAGED, dir_fd=self._file, follow_symlinks=False).st_size > self._aside:
+                os.unlink(DAMAGED, dir_fd=self._file)
+                return True
+        return False
 
     def _remove(self, name: str) -> None:
         with suppress(OSError):
@@ -173,8 +187,10 @@ class Directory:
             return
         damaged, moved = self.entries(generation), "nothing of it is left"
         with suppress(OSError):
-            os.replace(damaged.name, "damaged.db", src_dir_fd=self._file, dst_dir_fd=self._file)
-            moved = "moved to damaged.db"
+            os.replace(damaged.name, DAMAGED, src_dir_fd=self._file, dst_dir_fd=self._file)
+            moved = f"moved to {DAMAGED}"
+        if self._drops_damaged():
+            moved = "removed, since disk_bytes have no room for it"
         for end in ("-wal", "-shm"):
             self._remove(damaged.name + end)
         self._remove(damaged.with_suffix(".content").name)
