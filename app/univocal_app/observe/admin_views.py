@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -23,7 +23,7 @@ from univocal.store.purge_selectors import Keys, url_of
 from univocal.store.tiers import Tiers
 from univocal_app.observe.admin_problems import FRESH, bad_request
 from univocal_app.observe.admin_purge import preview
-from univocal_app.observe.explain import explain
+from univocal_app.observe.explain import UPSTREAM, explain
 from univocal_app.observe.failures import Failures
 from univocal_app.observe.origin_states import OriginStates
 from univocal_app.observe.purge_misses import FEW as NEIGHBOURS
@@ -145,7 +145,10 @@ async def _stored(near: list[Neighbour], tiers: Tiers) -> list[dict[str, Any]]:
 
 
 async def explained(cache: CacheMiddleware, request: Request) -> Response:
-    """The stages of the URL that `url` names, by the configuration in force."""
+    """The stages of the URL that `url` names, by the configuration in force.
+
+    The upstream's is left out: its path may have a variable of the environment, which nobody is shown.
+    """
     runtime = cache.gate.runtime
     try:
         explanation = explain(
@@ -156,6 +159,8 @@ async def explained(cache: CacheMiddleware, request: Request) -> Response:
         )
     except ValueError as error:
         return bad_request(str(error), request)
+    stages = [stage for stage in explanation.stages if stage.name != UPSTREAM]
+    explanation = replace(explanation, stages=stages)
     return Response(explanation.as_json() + "\n", media_type="application/json", headers=FRESH)
 
 

@@ -32,7 +32,8 @@ from univocal_app.observe.top import FIELDS, LONGEST, REFUSALS, Top
 from univocal_app.run.runtime import runtime_of
 
 SITE = {"hosts": ["en.example"], "profile": "mediawiki", "upstream": "http://127.0.0.1:1"}
-SETTINGS = {"sites": [{**SITE, "routes": [{"path": "/own/", "cache": {"ttl": 60}}]}]}
+INNER = {"path": "/inner/", "upstream": "http://127.0.0.1:1/secret/"}
+SETTINGS = {"sites": [{**SITE, "routes": [{"path": "/own/", "cache": {"ttl": 60}}, INNER]}]}
 CONFIGURATION = validate(SETTINGS, "univocal.toml")
 CONTENT = b"content"
 
@@ -246,6 +247,9 @@ async def test_a_url_is_explained(house: Any) -> None:
     assert any(stage["before"] != stage["after"] for stage in found["stages"])
     found = await told(application, "/-/explain?url=http%3A%2F%2Fen.example%2Fwiki%2F%2500")
     assert (found["canonical"], found["rejected"]) == (None, "control-character")
+    found = await told(application, "/-/explain?url=http%3A%2F%2Fen.example%2Finner%2FA")
+    assert found["canonical"] == "http://en.example/inner/A"
+    assert "secret" not in str(found)  # it may be a variable's value
     for query in ("", "?url=", "?url=/wiki/A", "?url=%ff"):
         assert (await told(application, f"/-/explain{query}", 400))["status"] == 400
 
