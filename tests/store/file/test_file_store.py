@@ -11,6 +11,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -1283,6 +1284,18 @@ def test_a_directory_in_memory_whose_program_was_killed_is_removed(
     assert new_in_memory().parent == tmp_path
     assert [each.exists() for each in (left, new, begun)] == [False, True, False]
     new.rmdir()
+
+
+def test_a_directory_in_memory_needs_no_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container that is read-only has memory alone."""
+    monkeypatch.setattr("univocal.store.file.directory.SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", list)
+    with pytest.raises(FileNotFoundError):
+        tempfile.gettempdir()
+    assert new_in_memory().parent == tmp_path
 
 
 async def test_damage_that_two_processes_meet_costs_one_file(opened: Open) -> None:
