@@ -874,6 +874,7 @@ async def test_a_row_of_a_file_put_aside_is_not_known(opened: Open) -> None:
     assert await done == Written(False, None)
 
 
+@pytest.mark.pure("replaces a method")
 @pytest.mark.usefixtures("no_disk_is_slow")
 async def test_a_row_purged_while_its_commit_resumes_is_not_known(
     opened: Open, monkeypatch: pytest.MonkeyPatch
@@ -911,6 +912,7 @@ async def test_a_row_purged_while_its_commit_resumes_is_not_known(
     assert not first.glance(key("a"), time.time())
 
 
+@pytest.mark.pure("replaces a method")
 @pytest.mark.usefixtures("no_disk_is_slow")
 async def test_memory_takes_in_nothing_that_a_forgotten_purge_means(
     opened: Open, monkeypatch: pytest.MonkeyPatch
@@ -935,6 +937,7 @@ async def test_memory_takes_in_nothing_that_a_forgotten_purge_means(
     assert not tier.memory.lookup(key("a"))
 
 
+@pytest.mark.pure("replaces a module's clock")
 @pytest.mark.usefixtures("no_disk_is_slow")
 async def test_a_known_content_is_looked_at_again_after_a_pause(
     opened: Open, monkeypatch: pytest.MonkeyPatch
@@ -1279,9 +1282,11 @@ def test_a_directory_in_memory_whose_program_was_killed_is_removed(
     if is_full:
         monkeypatch.setattr(
             "univocal.store.file.directory._free",
-            lambda base: 0 if base == tmp_path and left.exists() else 1 << 30,
+            lambda base: 0 if base == left.parent and left.exists() else 1 << 30,
         )
-    assert new_in_memory().parent == tmp_path
+    made = new_in_memory()
+    assert (made.parent, made != left) == (left.parent, True)
+    made.rmdir()
     assert [each.exists() for each in (left, new, begun)] == [False, True, False]
     new.rmdir()
 
@@ -1295,7 +1300,7 @@ def test_a_directory_in_memory_needs_no_temporary_files(
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", list)
     with pytest.raises(FileNotFoundError):
         tempfile.gettempdir()
-    assert new_in_memory().parent == tmp_path
+    new_in_memory().rmdir()
 
 
 async def test_damage_that_two_processes_meet_costs_one_file(opened: Open) -> None:
