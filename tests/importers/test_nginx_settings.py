@@ -26,8 +26,8 @@ def imported(text):
     return read(Source("nginx.conf", text))
 
 
-def access(result, target, host=b"en.example"):
-    """The access that the written file gives to a path, as univocal reads it; None: no site has the host."""
+def found_by(result, target, host=b"en.example"):
+    """The tables of the site and of the routes in which a path lies; None: no site has the host."""
     configuration = validate(tomllib.loads(sites_text(result, "mine", "profiles")), "univocal.toml")
     profile = parse({"mine": profile_text(result, "nginx.conf", "mine")}, builtin_profiles())["mine"]
     found = resolve(
@@ -36,7 +36,16 @@ def access(result, target, host=b"en.example"):
     if not isinstance(found, Canonical):
         return None
     site = next(each for each in configuration.sites if each.hosts[0] == found.site.name)
-    own = next((each for each in site.routes if each.path.encode() == found.route.prefix), None)
+    written = {each.path.encode(): each for each in site.routes}
+    return site, [written.get(route.prefix) for route in (found.route, *found.also)]
+
+
+def access(result, target, host=b"en.example"):
+    """The access that the written file gives to a path, as univocal reads it; None: no site has the host."""
+    found = found_by(result, target, host)
+    if found is None:
+        return None
+    site, (own, *_) = found
     merged = site.access.model_dump(exclude_unset=True)
     return merged | (own.access.model_dump(exclude_unset=True) if own else {})
 
@@ -291,6 +300,48 @@ def test_an_import_opens_no_path_that_was_closed(location, closed, open_):
         result = imported(site("", order))
         assert [path for path in closed if access(result, path) != CLOSED] == []
         assert [path for path in open_ if access(result, path) == CLOSED] == []
+
+
+@pytest.mark.parametrize(
+    ("locations", "path"),
+    [
+        ("location /o/ { TO; location /o/adm/pub/ { TO; } } location /o/adm/ { MOVED }", b"/o/adm/pub/1"),
+        ("location /o/ { TO; location = /o/adm/q { TO; } } location /o/adm/ { MOVED }", b"/o/adm/q"),
+        ("location ~ [.]php$ { TO; } location /adm/ { TO; location ~ \\.php$ { MOVED } }", b"/adm/x.php"),
+        ("location ^~ /a/ { TO; location ~ \\.php$ { MOVED } }", b"/a/x.php"),
+        ("location ^~ /a/ { TO; location ~ \\.php$ { root /x; } }", b"/a/x.php"),
+        ("location /a/ { TO; location ~ \\.css$ { TO; } } location /a/b/ { MOVED }", b"/a/b/x.css"),
+        ("location /a/ { TO; location ^~ /a/b/ { TO; } } location ~ \\.old$ { MOVED }", b"/a/b/x.old"),
+    ],
+)
+def test_a_location_within_another_is_asked_where_nginx_does(locations, path):
+    """None of these paths is forwarded by nginx."""
+    text = locations.replace("TO;", "proxy_pass http://127.0.0.1:1;").replace("MOVED", "return 302 /login;")
+    result = imported(site("", f"{text} location / {{ proxy_pass http://127.0.0.1:1; }}"))
+    _, routes = found_by(result, path)
+    closes = [each for each in routes if each is not None and each.access.deny == CLOSED["deny"]]
+    assert closes or routes[0].redirect or routes[0].upstream.servers[0].url == NOWHERE
+
+
+@pytest.mark.parametrize(
+    ("named", "is_said"),
+    [
+        ("proxy_pass http://127.0.0.1:1;", False),
+        ("internal; proxy_pass http://127.0.0.1:1;", False),
+        ("rewrite ^/x /y break; proxy_pass http://127.0.0.1:1;", True),
+        ("if ($http_x_a) { return 302 /l; } proxy_pass http://127.0.0.1:1;", True),
+    ],
+)
+def test_what_closes_a_named_location_is_said(named, is_said):
+    result = imported(site("", f"location / {{ try_files /none @a; }} location @a {{ {named} }}"))
+    assert bool(questions(result)) is is_said
+    assert (access(result, b"/x") == {}) is not is_said
+
+
+def test_the_innermost_satisfy_counts():
+    guards = "auth_basic Staff; auth_basic_user_file users; satisfy any; allow 10.0.0.0/8; deny all;"
+    result = imported(site(guards, "location / { satisfy all; proxy_pass http://127.0.0.1:1; }"))
+    assert access(result, b"/x") == {"basic": "users", "allow": ["10.0.0.0/8"]}
 
 
 def test_a_route_asks_for_nothing_that_its_location_lifts():

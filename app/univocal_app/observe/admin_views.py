@@ -23,7 +23,7 @@ from univocal.store.purge_selectors import Keys, url_of
 from univocal.store.tiers import Tiers
 from univocal_app.observe.admin_problems import FRESH, bad_request
 from univocal_app.observe.admin_purge import preview
-from univocal_app.observe.explain import UPSTREAM, explain
+from univocal_app.observe.explain import explain
 from univocal_app.observe.failures import Failures
 from univocal_app.observe.origin_states import OriginStates
 from univocal_app.observe.purge_misses import FEW as NEIGHBOURS
@@ -159,7 +159,7 @@ async def explained(cache: CacheMiddleware, request: Request) -> Response:
         )
     except ValueError as error:
         return bad_request(str(error), request)
-    stages = [stage for stage in explanation.stages if stage.name != UPSTREAM]
+    stages = [stage for stage in explanation.stages if stage.name != "upstream"]
     explanation = replace(explanation, stages=stages)
     return Response(explanation.as_json() + "\n", media_type="application/json", headers=FRESH)
 

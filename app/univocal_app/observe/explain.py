@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from univocal.cache.rules import DEFAULTS, Rules
 from univocal.http.grammar import DEFAULT_PORTS, parse_authority, split_absolute
@@ -16,8 +15,6 @@ from univocal.uri.profile import Profile
 from univocal.uri.sites import Sites, ascii_authority, declared_charsets, resolve_url
 from univocal.uri.target import Canonical, origin_target, reference
 from univocal_app.terminal import printable, table, written
-
-UPSTREAM: Final = "upstream"  # the name of the stage that shows what the origin gets
 
 
 @dataclass(frozen=True)
@@ -194,7 +191,7 @@ def _of_readings(canonical: Canonical) -> list[Stage]:
 
 def _of_the_upstream(canonical: Canonical) -> list[Stage]:
     sent = origin_target(canonical)
-    return [Stage(UPSTREAM, canonical.target, sent, lossy=False)] if sent != canonical.target else []
+    return [Stage("upstream", canonical.target, sent, lossy=False)] if sent != canonical.target else []
 
 
 def _profile(url: Url, sites: Sites) -> Profile | None:

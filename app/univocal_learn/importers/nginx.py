@@ -252,6 +252,12 @@ class _Import:
         if ports := sorted({port for host in hosts if (port := _apart(host)[1])}):
             text = f"hosts are named with port {', '.join(ports)}: without it in Host they are refused (421)"
             self._notes.append(Note(server.line, text, file=server.directive.file))
+        is_apart = any(
+            address not in server.addresses and not _refuses(owner) for address, owner in answering.items()
+        )
+        if own and is_apart and _refuses(server):
+            text = "at another socket nginx has another server for these hosts: they are refused there, too"
+            self._notes.append(Note(server.line, text, is_open_question=True, file=server.directive.file))
         if is_default and not hosts:
             return ["*"], True
         return hosts, is_default

@@ -70,7 +70,9 @@ class LocationReading:
     named: Mapping[str, Directive] = field(default_factory=dict)  # locations by their names
     base: str = "/"  # the location that this is in
     in_expression: bool = False  # that one is an expression
-    in_final: bool = False  # that one goes before expressions, as prefixes in it do
+    in_final: bool | None = None  # that one goes before expressions, as prefixes in it do; None in a server
+    level: tuple[str, ...] = ()  # "=" paths and prefixes of this level, and of those around it
+    before: tuple[str, ...] = ()  # those that nginx takes before the location that this is in
     routes: list[Mapped] = field(default_factory=list)
     has_expressions: bool = False  # that go before prefixes, and forward or redirect
     constants: Mapping[str, str] = field(default_factory=dict)  # the server's variables of fixed values
@@ -180,8 +182,8 @@ def read_server(block: list[Directive], reading: LocationReading) -> None:
     """The routes of a server's locations, and notes on what else is in it."""
     closers = {id(each) for each in closing(block)}
     reading = replace(reading, has_expressions=_has_expressions(block), constants=constants_of(block, {}))
-    reading = replace(reading, server=reading)
-    for directive in block:
+    reading = replace(reading, server=reading, level=_static(block))
+    for directive in _deepest_first(block):
         if directive.name == "rewrite":
             _rewrite(directive, reading)
         elif directive.name == "location":
@@ -209,6 +211,56 @@ def _has_expressions(block: list[Directive]) -> bool:
         or _has_expressions(inner)
         for modifier, inner in locations
     )
+
+
+def _deepest_first(block: list[Directive]) -> list[Directive]:
+    """A block's directives, expressions last: nginx asks those within a prefix before those beside it."""
+    return sorted(block, key=lambda each: each.name == "location" and _split(each)[0] in {"~", "~*"})
+
+
+def _static(block: list[Directive]) -> tuple[str, ...]:
+    """The paths of locations that are no expressions; with "=" before those of one path."""
+    found = [_split(each) for each in block if each.name == "location"]
+    return tuple(
+        f"{'=' if kind == '=' else ''}{path}" for kind, path in found if kind in {"", "^~", "="} and path
+    )
+
+
+def _is_longer(path: str, base: str) -> bool:
+    return path != base and path.startswith(base)
+
+
+def _is_unreached(modifier: str, path: str, reading: LocationReading) -> bool:
+    """Tell whether a longer location beside the one around this has all of its requests."""
+    if modifier == "=":
+        return f"={path}" in reading.before or path.startswith(_prefixes(reading.before))
+    return modifier in {"", "^~"} and path.startswith(_prefixes(reading.before))
+
+
+def _prefixes(paths: Sequence[str]) -> tuple[str, ...]:
+    return tuple(each for each in paths if not each.startswith("="))
+
+
+def _place_fault(modifier: str, whole: str, reading: LocationReading) -> str:
+    """The reason why a location within another one can be no route of its own; empty for none.
+
+    nginx asks the expressions within a prefix before those beside it, and those within a final one, too. A
+    final prefix within another goes before the expressions beside it alone.
+    """
+    if reading.in_expression or not whole:
+        return "univocal has no route within another one that its path does not say"
+    if modifier == "^~" and reading.in_final is False and reading.has_expressions:
+        return "it goes before the expressions beside it alone"
+    if modifier in {"~", "~*"} and (reading.in_final or _may_meet(whole, reading.before, modifier)):
+        return "univocal would look at it after a final prefix, or before a longer location"
+    return ""
+
+
+def _may_meet(text: str, paths: Sequence[str], modifier: str) -> bool:
+    """Tell whether an expression may match one of these paths, or what lies below it."""
+    begins = covers(text, ignores_case=modifier == "~*")
+    named = [each.removeprefix("=") for each in paths]
+    return any(path.startswith(begin) or begin.startswith(path) for begin in begins for path in named)
 
 
 def _rewrite(directive: Directive, reading: LocationReading) -> None:
@@ -261,6 +313,10 @@ def _location(location: Directive, reading: LocationReading) -> None:
             location, f"{_KINDS.get(modifier, 'no prefix')}; routes are prefixes of paths, so it is left out"
         )
         return
+    if _is_unreached(modifier, path, reading):
+        text = "nginx never comes here: a longer location beside the outer one has these paths"
+        reading.note(location, text)
+        return
     location = _for_clients(location, reading)
     block = location.block or []
     moving = [each for each in block if each.name == "rewrite" and not _is_stripped(each, block, path)]
@@ -278,24 +334,26 @@ def _location(location: Directive, reading: LocationReading) -> None:
     if modifier in {"~", "~*"}:
         whole = within(_spelled(reading.base, reading.profile), path, ignores_case=ignores_case)
         ignores_case = ignores_case and whole in {"", path}  # else it says by itself where it does
-    if mapped is not None and (reading.in_expression or not whole):
-        reading.note(location, "univocal has no route within another one that its path does not say")
+    if mapped is not None and (fault := _place_fault(modifier, whole, reading)):
+        reading.note(location, fault, is_open_question=bool(whole) and not reading.in_expression)
         mapped = None
         whole = whole or f"(?=){path}"  # no route's path: what is around it is closed
     path = whole or path
     answering = "return" if redirect else "try_files" if mapped is not None else ""
     _say_rest(block, below, closers, answering, inner)
     found = _Found(location, path, mapped, inner)
-    is_final = is_prefix and (modifier == "^~" or reading.in_final)
-    if is_prefix:
-        _prefix(found, is_final=is_final)
-    elif modifier == "=":
-        _exact(found)
-    else:
-        _expression(found, ignores_case=ignores_case)
+    is_final = is_prefix and (modifier == "^~" or bool(reading.in_final))
+    _write(found, modifier, is_final=is_final, ignores_case=ignores_case)
     in_expression = reading.in_expression or modifier in {"~", "~*"}
-    inner = replace(inner, in_expression=in_expression, in_final=is_final)
-    for directive in block:
+    longer = tuple(each for each in reading.level if _is_longer(each.removeprefix("="), inner.base))
+    inner = replace(
+        inner,
+        in_expression=in_expression,
+        in_final=is_final,
+        level=(*reading.level, *_static(block)),
+        before=longer if is_prefix else reading.before,
+    )
+    for directive in _deepest_first(block):
         if directive.name == "location":
             _location(directive, inner)
 
@@ -307,6 +365,15 @@ def _for_clients(location: Directive, reading: LocationReading) -> Directive:
         return location
     internal = [each for each in location.block or [] if each.name == "internal"]
     return replace(location, block=internal or location.block)
+
+
+def _write(found: _Found, modifier: str, *, is_final: bool, ignores_case: bool) -> None:
+    if modifier == "=":
+        _exact(found)
+    elif modifier in {"~", "~*"}:
+        _expression(found, ignores_case=ignores_case)
+    else:
+        _prefix(found, is_final=is_final)
 
 
 def _say_rest(
@@ -373,6 +440,7 @@ def _content(
     if not after:
         return None
     closers = [*closing(named, is_location=True), *(each for each in named if each.name == "rewrite")]
+    closers = [each for each in closers if each.name != "internal"]  # as each named location is
     own = (around.server or around).inside(named, closers, base=inner.base)
     # By try_files nginx asks for access twice: in the location, and in the named one.
     settings = own.settings if tries[-1].meaning else own.settings.guarded_with(inner.settings)
@@ -381,6 +449,8 @@ def _content(
         return None
     files = "" if tries[-1].meaning else "univocal has no files: "
     inner.note(tries[-1], f"{files}all goes to the origin server of the named location")
+    for each in closers:
+        _say(each, own, is_closing=True)
     own = replace(own, settings=settings.beside(inner.settings))
     found = _pass(_filled(after[-1], named, inner), "", own)
     return None if found is None else replace(found, path=_spelled(path, inner.profile))
@@ -548,7 +618,7 @@ def _expression(found: _Found, *, ignores_case: bool) -> None:
     location, path, mapped, inner = found
     pattern = expression(path, ignores_case=ignores_case)
     if mapped is None:
-        is_nowhere = inner.own_access is not None and not inner.in_expression
+        is_nowhere = inner.own_access is not None and not (inner.in_expression or inner.in_final)
         _note_closed(location, inner, 502 if is_nowhere else 403)
         inner.close_expression(path, location.line, ignores_case=ignores_case, is_nowhere=is_nowhere)
         return

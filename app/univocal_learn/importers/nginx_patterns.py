@@ -12,6 +12,8 @@ _MANY: Final = frozenset("*?{")
 _FOREIGN: Final = re.compile(r"\(\?(?:[=!>#|&R]|<[=!])|\\[1-9gkGKRXZhHvV]|[+*?}]\+|\(\?'|\(\*")
 # Looking for what does not follow, where nothing else does: `/\.(?!well-known)` is in many files.
 _NOT_NEXT: Final = re.compile(r"\(\?!((?:[\w-]|\\?/)+)\)(?:\.\*\$?)?\Z", re.ASCII)
+# A path, and words of which one follows.
+_WORDS: Final = re.compile(r"\^(/[\w/-]*)\((?:\?:)?([\w/|-]+)\)(?![*+?{])")
 _DOT: Final = re.compile(r"\\\.(?![*?{])")
 _NAMED: Final = re.compile(r"\(\?<(\w+)>")
 
@@ -35,7 +37,10 @@ def _otherwise(word: str) -> str:
 
 def covers(text: str, *, ignores_case: bool) -> list[str]:
     """The beginnings of all paths that an expression can match; [""] where these are any."""
-    found = [_beginning(part) for part in _alternatives(text)]
+    found = list[str]()
+    for part in _alternatives(text):
+        words = _WORDS.match(part)
+        found += [words[1] + each for each in words[2].split("|")] if words else [_beginning(part)]
     if any(not each or (ignores_case and each.lower() != each.upper()) for each in found):
         return [""]
     return found

@@ -127,7 +127,10 @@ class BlockSettings:
             lists={**self.lists, **{name: named[name] for name in _LISTS & named.keys()}},
             last={**self.last, **{name: named[name][-1] for name in _LAST & named.keys()}},
             codings=kept | {name for name, is_on in codings.items() if is_on},
-            closing=(*self.closing, *(each for each in closing if not self._asks_another(each))),
+            closing=(
+                *(each for each in self.closing if each.name != "satisfy" or "satisfy" not in named),
+                *(each for each in closing if not self._asks_another(each)),
+            ),
         )
         are_one = inner.argument("underscores_in_headers") == "on"
         if are_one or inner.argument("ignore_invalid_headers") == "off":
