@@ -46,8 +46,9 @@ def sent(content: bytes | memoryview, *, has_length: bool) -> list[Any]:
     fields = [(b"content-length", b"%d" % len(content))] if has_length else []
     names = {name for name, _ in fields}
     writer.start(200, fields, names, has_content=True, is_old=False, keep_alive=True)
-    writer.content(content)
-    writer.end()
+    writer.write(content)
+    if writer.is_chunked:
+        writer.end()
     for call in turn.calls:
         call()
     return transport.pieces

@@ -190,7 +190,10 @@ def request_fields(
         # RFC 9112 §6.3: Transfer-Encoding overrides Content-Length, and the coding is this hop's own.
         forwarded = [field for field in forwarded if field[0] != b"content-length"]
         forwarded.append((b"transfer-encoding", b"chunked"))
-    forwarded += sender_fields(host if authority is None else authority, client, scheme, forwarded_for)
+    authority = host if authority is None else authority
+    is_direct = not forwarded_for and len(authority) <= 255  # clients that are many, and ask often
+    sender = _direct_sender_fields if is_direct else sender_fields
+    forwarded += sender(authority, client, scheme, tuple(forwarded_for))
     forwarded.append((b"via", via))  # RFC 9110 §7.6.3
     return forwarded
 
@@ -383,17 +386,11 @@ _short_is_untrusted: Final = lru_cache(maxsize=1024)(_claims)
 
 def sender_fields(
     authority: bytes, client: str | None, scheme: bytes, before: Sequence[bytes] = ()
-) -> Sequence[Field]:
+) -> tuple[Field, ...]:
     """X-Forwarded-* and Forwarded as they name the client, the host and the scheme (RFC 7239).
 
     `before` are the addresses of those for whom `client` asks.
     """
-    if before or len(authority) > 255:
-        return _sender_fields(authority, client, scheme, before)
-    return _direct_sender_fields(authority, client, scheme)
-
-
-def _sender_fields(authority: bytes, client: str | None, scheme: bytes, before: Sequence[bytes]) -> Fields:
     # RFC 7239 §6 knows no IPv6 zone, and it means nothing to another machine.
     peer = client.partition("%")[0].encode("ascii", "replace") if client else b""
     addresses = [*before, peer] if peer else list(before)
@@ -404,13 +401,10 @@ def _sender_fields(authority: bytes, client: str | None, scheme: bytes, before: 
     fields.append((b"x-forwarded-proto", scheme))
     hops = [b"for=" + _node(address) for address in before]
     hops.append(b"for=%b;host=%b;proto=%b" % (_node(peer or b"unknown"), _value(authority), scheme))
-    fields.append((b"forwarded", b", ".join(hops)))
-    return fields
+    return (*fields, (b"forwarded", b", ".join(hops)))
 
 
-@lru_cache(maxsize=1024)
-def _direct_sender_fields(authority: bytes, client: str | None, scheme: bytes) -> tuple[Field, ...]:
-    return tuple(_sender_fields(authority, client, scheme, ()))
+_direct_sender_fields: Final = lru_cache(maxsize=1024)(sender_fields)
 
 
 def _node(address: bytes) -> bytes:

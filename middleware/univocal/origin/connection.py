@@ -284,10 +284,6 @@ class Connection(asyncio.Protocol):
             self._transport.write(head.wire)
             self._send_content(request)
 
-    def has_ended(self) -> bool:
-        """Tell whether the kernel knows of an end, or of bytes, that the event loop has not seen yet."""
-        return bool(self._poll(0))
-
     def stand_by(self, seconds: float) -> None:
         """Be idle for a second less than the server grants, or half of one; else for `seconds` at most."""
         self.phase = _IDLE
@@ -385,7 +381,7 @@ class Connection(asyncio.Protocol):
         self._transport = transport  # type: ignore[assignment]
         poll = select.poll()
         poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
-        self._poll = poll.poll
+        self.unread = poll.poll
 
     def data_received(self, data: bytes) -> None:
         request, reader = self._request, self.reader

@@ -164,7 +164,7 @@ class Pool:
         if not isinstance(connection, Connection):
             return None
         self._apart.pop(connection, None)
-        if connection.has_ended():
+        if connection.unread(0):
             connection.close()
             return None
         return connection
@@ -174,7 +174,7 @@ class Pool:
         while self._idle:
             connection = self._idle.popitem()[0]
             # Bytes behind a response are not yet read, perhaps: they answer no request of ours.
-            if not connection.has_ended():
+            if not connection.unread(0):
                 return connection
             connection.close()
         return None
@@ -345,7 +345,7 @@ class Pool:
         """Tell whether a new connection waits for too long, so that another is to be closed for it."""
         new = self._new
         # An answer that has come and is not yet read is late by our own doing.
-        return self._loop.time() >= new.due and not next(iter(new.waiting)).has_ended()
+        return self._loop.time() >= new.due and not next(iter(new.waiting)).unread(0)
 
     def _let_go(self, connection: Connection) -> None:
         """Close a connection, so that one that is held up is served."""
@@ -395,7 +395,7 @@ class Pool:
                 if isinstance(error, TimeoutError):
                     raise PoolTimeoutError("every connection to the origin stayed in use") from None
                 raise
-            if connection is not None and connection.has_ended():
+            if connection is not None and connection.unread(0):
                 connection.close()
             if connection is None or not connection.closed:
                 return connection

@@ -24,33 +24,18 @@ _NUL: Final = 0
 _REMEMBERED: Final = 4096
 
 
-class _Section:
-    """The lines of a head's fields, and whether they say anything of its content, or of another protocol."""
-
-    def __init__(self, fields: Fields, octets: bytes, tells: bool) -> None:
-        self.fields = fields
-        self.octets = octets
-        self.tells = tells
-
-
-class _Last:
-    """The last section that told nothing: requests in a row are often alike but for their targets."""
-
-    def __init__(self) -> None:
-        self.section: _Section | None = None
-
-
-_last: Final = _Last()
-
-
 def request_head(method: bytes, target: bytes, fields: Fields) -> RequestHead:
     """Spell a request's head, its target and fields byte for byte.
 
     Raises InvalidRequestError if it would not arrive as the one request that was meant.
     """
-    section = _last.section
-    if section is None or section.fields != fields:
-        section = _section(fields)
+    octets = b"\r\n".join([name + b": " + value for name, value in fields]) + b"\r\n\r\n"
+    lines = len(fields) + 1  # with the blank one
+    if octets.count(b"\n") != lines or octets.count(b"\r") != lines or _NUL in octets:
+        raise InvalidRequestError("CR, LF or NUL within the request's head")
+    names = tuple([name for name, _ in fields])
+    tell_nothing = _tell_nothing if len(octets) < _REMEMBERED else _tell_nothing.__wrapped__
+    is_plain = tell_nothing(names)
     if not target or target.translate(None, _TARGET):
         raise InvalidRequestError("the request target is empty or has blanks or control characters")
     # The answer to CONNECT is a tunnel, not a response (RFC 9110 §9.3.6).
@@ -58,26 +43,10 @@ def request_head(method: bytes, target: bytes, fields: Fields) -> RequestHead:
         not method or method.translate(None, TOKEN_OCTETS) or method == b"CONNECT"
     ):
         raise InvalidRequestError("the method is no token, or CONNECT")
-    wire = b"%b %b HTTP/1.1\r\n%b" % (method, target, section.octets)
-    if section.tells:
+    wire = b"%b %b HTTP/1.1\r\n%b" % (method, target, octets)
+    if not is_plain:
         return _with_content(wire, method, fields)
     return RequestHead(wire, 0, False, False, method in IDEMPOTENT, method == b"HEAD")
-
-
-def _section(fields: Fields) -> _Section:
-    """The section of these fields; raises unless each is one line, its name a token, and one is Host."""
-    octets = b"\r\n".join([name + b": " + value for name, value in fields]) + b"\r\n\r\n"
-    lines = len(fields) + 1  # with the blank one
-    if octets.count(b"\n") != lines or octets.count(b"\r") != lines or _NUL in octets:
-        raise InvalidRequestError("CR, LF or NUL within the request's head")
-    names = tuple([name for name, _ in fields])
-    is_short = len(octets) < _REMEMBERED
-    section = _Section(
-        [*fields], octets, not (_tell_nothing if is_short else _tell_nothing.__wrapped__)(names)
-    )
-    if is_short and not section.tells:
-        _last.section = section
-    return section
 
 
 @lru_cache(maxsize=256)

@@ -518,8 +518,12 @@ class Http1Connection(ClientConnection):
             service.tell(hit, received, begun, ticks)
         else:
             self._timer.when = NEVER
-            self.turns.append(Turn(self, service, received, read.plan.fields(read.values), plan=read.plan))
-            self._work()
+            turn = Turn(self, service, received, read.plan.fields(read.values), plan=read.plan)
+            self.turns.append(turn)
+            if self._scheduler.pace is _RESTING and not self._flow.held:
+                turn.begin()  # nothing else is left to do
+            else:
+                self._work()
         return True
 
     def _send(self, hit: Hit) -> None:
@@ -684,13 +688,14 @@ class Http1Connection(ClientConnection):
 
     def write(self, chunk: bytes | memoryview) -> bool:
         if chunk:
-            self._writer.content(chunk)
+            self._writer.write(chunk)
         return not self._flow.write_paused
 
     def finish(self) -> None:
         turn = self.turns.popleft()
         transport = self.transport
-        self._writer.end()
+        if self._writer.is_chunked:
+            self._writer.end()
         self._state.total_requests += 1
         if turn.refusal is not None:
             self._linger()

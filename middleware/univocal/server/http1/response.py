@@ -64,13 +64,13 @@ def _status_line(status: int) -> bytes:
 # Content of more bytes is not copied to stand behind its head, and does not wait.
 JOINED: Final = 8 * 1024
 # So many pieces of fewer bytes wait at most.
-_PIECES: Final = 16
+_PIECES: Final = 32
 
 
 class ResponseWriter:
-    """Frames responses and sends them: `start`, then `content` any number of times, and `end`.
+    """Frames responses and sends them: `start`, then `write` any number of times, and `end` if `is_chunked`.
 
-    The head goes with the first bytes of content, or by itself at the end of the turn. `closes`: the end of a
+    All bytes of a turn of the event loop leave together at its end. `closes`: the end of a
     connection is its content's (RFC 9112 §6.3, rule 8). `flush` goes before every other use of the transport
     that the client notices.
     """
@@ -79,8 +79,7 @@ class ResponseWriter:
         self._transport = transport
         self._loop = loop
         self._batch = batch_of(loop)
-        self._head = b""  # that waits for something to go with it
-        self._is_chunked = False
+        self.is_chunked = False  # the content that comes
         self.closes = False
         self._is_due = False  # it is flushed at the end of this turn
         self.unsent: list[bytes | memoryview] = []
@@ -100,70 +99,56 @@ class ResponseWriter:
         `names` are those of the fields, which have no framing but Content-Length. The head leaves in this
         turn, whatever comes.
         """
-        if has_content and not self._is_due:
-            self._is_due = True
-            self._batch.add(self._loop, self._depart)
         last = _last.section
         head = last.octets if last.status == status and last.fields == fields else _section(status, fields)
-        self._is_chunked = self.closes = False
+        self.closes = False
         if has_content and b"content-length" not in names:
             if is_old:  # RFC 9112 §6.1: no coding for a client that cannot know it
                 self.closes, keep_alive = True, False
             else:
-                self._is_chunked = True
+                self.is_chunked = True
                 head += b"transfer-encoding: chunked\r\n"
         if b"connection" in names and _closes(fields):
             keep_alive = False
         elif not keep_alive:
             head += b"connection: close\r\n"
-        self._head = head + b"\r\n"
+        self.unsent.append(head + b"\r\n")
+        if not self._is_due:
+            self._is_due = True
+            self._batch.add(self._loop, self.flush)
         return keep_alive
 
-    def content(self, chunk: bytes | memoryview) -> None:
-        """Send content, which there is some of; a large piece is not copied to stand behind its head."""
-        head, self._head = self._head, b""
-        if self._is_chunked:
-            self.write(b"".join((b"%b%x\r\n" % (head, len(chunk)), chunk, b"\r\n")))
-        elif len(chunk) <= JOINED:
-            self.write(b"".join((head, chunk)) if head else chunk)
-        else:
-            self.flush()
-            if head:
-                self._transport.writelines((head, chunk))
-            else:
-                self._transport.write(chunk)
-
-    def end(self) -> None:
-        """End a response."""
-        last, self._head = self._head, b""
-        if self._is_chunked:
-            last += _LAST_CHUNK
-        if last:
-            self.write(last)
-
     def write(self, octets: bytes | memoryview) -> None:
-        """Send bytes behind all that was sent before."""
+        """Send bytes, which there are some of, behind all that was sent before; content is framed."""
+        if self.is_chunked:
+            octets = b"".join((b"%x\r\n" % len(octets), octets, b"\r\n"))
+        unsent = self.unsent
         if len(octets) > JOINED:
-            self.flush()
-            self._transport.write(octets)
+            if unsent and not self.is_chunked:
+                self._transport.writelines((*unsent, octets))
+                unsent.clear()
+            else:
+                self.flush()
+                self._transport.write(octets)
             return
-        self.unsent.append(octets)
-        if len(self.unsent) == _PIECES:
+        unsent.append(octets)
+        if len(unsent) == _PIECES:
             self.flush()
         elif not self._is_due:
             self._is_due = True
-            self._batch.add(self._loop, self._depart)
+            self._batch.add(self._loop, self.flush)
+
+    def end(self) -> None:
+        """End chunked content."""
+        self.is_chunked = False
+        self.write(_LAST_CHUNK)
 
     def flush(self) -> None:
-        """Send what waits, a head without content, too: a client may wait for it (an event stream's)."""
-        unsent, head, self._head = self.unsent, self._head, b""
-        if not (unsent or head):
+        """Send what waits."""
+        unsent, self._is_due = self.unsent, False
+        if not unsent:
             return
-        octets = unsent[0] if len(unsent) == 1 and not head else b"".join((*unsent, head))
+        octets = unsent[0] if len(unsent) == 1 else b"".join(unsent)
         unsent.clear()
         if not self._transport.is_closing():
             self._transport.write(octets)
-
-    def _depart(self) -> None:
-        self._is_due = False
-        self.flush()
