@@ -1063,6 +1063,34 @@ async def test_a_writing_thread_that_ends_is_begun_again(
     await asyncio.wait_for(first.aclose(), 5)
 
 
+@pytest.mark.parametrize("kind", ["reading", "purging", "reading as it closes"])
+async def test_a_thread_that_ends_is_begun_again(
+    opened: Open, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """An error outside what it does, as of memory, ends it; those who wait for it hear of that."""
+    tier, waits = await opened(), threading.Event()
+    entries, purges = tier._entries, tier._purges
+    assert isinstance(entries, FileEntries)
+    assert isinstance(purges, FilePurges)
+    thread = purges._appender if kind == "purging" else entries._reader
+    thread._pool.submit(waits.wait).add_done_callback(lambda _: sys.exit(1))
+
+    def calls() -> Awaitable[Any]:
+        if kind == "reading":
+            return entries.count(Everything(), 0)
+        return purges.publish(Everything(), 0.0) if kind == "purging" else tier.aclose()
+
+    lost = [asyncio.ensure_future(calls()) for _ in range(3)]
+    await asyncio.sleep(0)
+    waits.set()
+    async with asyncio.timeout(5):
+        results = await asyncio.gather(*lost, return_exceptions=True)
+        if tier.connected:
+            assert [type(each) for each in results] == [StoreUnavailableError] * 3
+            assert await calls() is not None
+    assert caplog.text.count("thread ended, another begins") == 1
+
+
 @pytest.mark.parametrize("ends", ["", "-wal", "-*"])
 async def test_a_database_that_is_removed_is_begun_anew(
     opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture, ends: str

@@ -11,7 +11,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +19,7 @@ from typing import Any, Final, TypeVar
 from univocal.cache.stored import Stored
 from univocal.http.messages import Request
 from univocal.store.file.directory import Directory
+from univocal.store.file.lasting_thread import LastingThread
 from univocal.store.file.recent import Described, Recent
 from univocal.store.file.rows import LOGGED, PATIENCE, EntryTable, Lift, Put, Written, damage_of, sizes_of
 from univocal.store.leases import FetchLease, Numbered
@@ -107,7 +107,7 @@ class FileEntries(Entries):
     def __init__(self, directory: Directory, disk_bytes: int, report: StoreReport = unreported) -> None:
         self.disk_bytes = disk_bytes
         self.directory, self._report = directory, report
-        self._reader: Final = ThreadPoolExecutor(1, "univocal-reader")
+        self._reader: Final = LastingThread("reading", directory.path)
         self._read_rows: tuple[int, EntryTable] | None = None
         self._at_hand: tuple[int, EntryTable] | None = None  # for the event loop, which waits for nothing
         self._offered: tuple[int, EntryTable] | None = None  # the same, opened by the thread that reads
@@ -237,7 +237,7 @@ class FileEntries(Entries):
     async def _read(self, command: str, read: Callable[[EntryTable], T]) -> T:
         begun, result = time.perf_counter(), "ok"
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._reader, self._read_now, read)
+            return await self._reader.do(self._read_now, read)
         except (sqlite3.Error, RuntimeError, OSError) as error:
             result = "error"
             raise StoreUnavailableError(str(error)) from error
@@ -586,8 +586,10 @@ class FileEntries(Entries):
             writer = self._writer
         if writer is not None:
             await asyncio.to_thread(writer.join)
-        await asyncio.get_running_loop().run_in_executor(self._reader, self._close_reader)
-        self._reader.shutdown()
+        with suppress(RuntimeError):
+            await self._reader.do(lambda: None)  # all that was begun is read
+        self._reader.close()
+        self._close_reader()
 
     def _close_reader(self) -> None:
         if self._read_rows is not None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from typing import Final
 
+from univocal.store.file.lasting_thread import LastingThread
 from univocal.store.file.ring import Ring
 from univocal.store.journal import Purge
 from univocal.store.purge_codec import PatternCompiler, decode_purge, encode_purge
@@ -36,7 +36,7 @@ class FilePurges(Purges):
         self._ring: Final = ring
         self._is_in_place: Final = is_in_place or (lambda: ring.is_in_place)
         self._compiler, self._report = compiler, report
-        self._appender: Final = ThreadPoolExecutor(1, "univocal-purges")
+        self._appender: Final = LastingThread("purging", ring.path)
         self._watch: asyncio.Task[None] | None = None
 
     async def start(self, watcher: Watcher) -> None:
@@ -61,13 +61,11 @@ class FilePurges(Purges):
         begun, result = time.perf_counter(), "ok"
         payload = encode_purge(selector, now, cause)
         try:
-            loop = asyncio.get_running_loop()
-            names = len(selector.names())
-            return await loop.run_in_executor(self._appender, self._append, payload, names)
+            return await self._appender.do(self._append, payload, len(selector.names()))
         except StoreUnavailableError:
             result = "late"
             raise
-        except OSError as error:
+        except (OSError, RuntimeError) as error:
             result = "error"
             raise StoreUnavailableError(str(error)) from error
         finally:
@@ -92,4 +90,4 @@ class FilePurges(Purges):
     async def close(self) -> None:
         if self._watch is not None:
             self._watch.cancel()
-        self._appender.shutdown()
+        self._appender.close()

@@ -69,7 +69,7 @@ class Ring:
         is_durable: bool = True,
         directory: int | None = None,
     ) -> None:
-        self._path, self._directory = path, directory
+        self.path, self._directory = path, directory
         self._capacity, self._is_durable = capacity, is_durable
         self._own: Final = threading.Lock()  # the file's lock is one for all threads of a process
         self._starts: dict[int, int] = {}  # of the purges of this process that are not settled yet
@@ -157,7 +157,7 @@ class Ring:
     def is_in_place(self) -> bool:
         """True if the file at the path is still this one."""
         try:
-            name = self._path if self._directory is None else self._path.name
+            name = self.path if self._directory is None else self.path.name
             return os.path.samestat(os.stat(name, dir_fd=self._directory), os.fstat(self._file))
         except OSError:
             return False
