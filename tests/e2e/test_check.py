@@ -139,6 +139,8 @@ ACCEPTED: list[tuple[Any, ...]] = [
     ),
     (NAMED, "", "request.set.X-Real-IP"),
     (NAMED + "[cache]\nbypass = ['*']", ""),
+    ("[cache]\nstore = 'file://FOLDER/own/store'", ""),
+    ("[cache]\nstore = 'file://FOLDER/all/store/s'", "", "cache.store", "/all: chmod o-w it"),
 ]
 
 
@@ -158,6 +160,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, text in texts.items():
         (authority.folder / name).parent.mkdir(exist_ok=True)
         (authority.folder / name).write_text(text)
+    for name, mode in (("own", 0o755), ("all", 0o777)):
+        (authority.folder / name).mkdir()
+        (authority.folder / name).chmod(mode)
     return authority.folder
 
 
@@ -167,7 +172,8 @@ def check(univocal: Fixture, folder: Path) -> Fixture:
 
     def check(server: str, site: str, command: str = "check") -> Any:
         lines = ("" if "hosts" in site else HOST) + ("" if "upstream" in site else UPSTREAM)
-        (folder / "univocal.toml").write_text(f"[server]\n{server.strip()}\n[[sites]]\n{lines}{site}\n")
+        server = server.strip().replace("FOLDER", str(folder))
+        (folder / "univocal.toml").write_text(f"[server]\n{server}\n[[sites]]\n{lines}{site}\n")
         return univocal(command, "--config", str(folder / "univocal.toml"))
 
     return check

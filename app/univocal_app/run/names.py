@@ -12,6 +12,8 @@ from univocal.http.errors import ConfigurationError
 from univocal.http.field_edits import names_clients
 from univocal.origin.addresses import origin_url
 from univocal.origin.resolving import find_service, is_name, is_service
+from univocal.store.address import directory_of
+from univocal.store.file.own_files import is_open_to_all
 from univocal.uri.readings import spelled_alike
 from univocal_app.config.places import beside
 from univocal_app.config.sites import is_tested, next_hops
@@ -102,8 +104,18 @@ def doubtful(configuration: Configuration, source: str) -> list[ConfigurationErr
         warn(
             key, value, 'a value for all clients, or `bypass = ["*"]` in the `cache` table beside it', mistake
         )
-    warnings += _of_certificates(configuration, source)
+    warnings += [*_of_directory(configuration, source), *_of_certificates(configuration, source)]
     return placed(warnings, files_of(source))
+
+
+def _of_directory(configuration: Configuration, source: str) -> Iterator[ConfigurationError]:
+    """A warning for each folder around the store's in which all may exchange what they like."""
+    store = configuration.cache.store
+    directory = directory_of(store)
+    for parent in directory.resolve().parents if directory is not None else ():
+        if parent.exists() and is_open_to_all(parent):
+            mistake = f"all may exchange what is in {parent}: chmod o-w it"
+            yield ConfigurationError(source, "cache.store", store, "a directory in one of your own", mistake)
 
 
 def _of_certificates(configuration: Configuration, source: str) -> Iterator[ConfigurationError]:

@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -334,6 +334,20 @@ def test_a_directory_of_another_user_is_refused(tmp_path: Path, whose: str) -> N
     with pytest.raises(ConfigurationError, match="belongs to another user"):
         file_tier(tmp_path / "home" / "store", MemoryStore(), time.time)
     assert not [*(tmp_path / "home" / "store").iterdir()]
+
+
+@pytest.mark.parametrize(("mode", "is_mount", "taken"), [(0o777, 0, 0), (0o1777, 0, 1), (0o777, 1, 1)])
+def test_a_directory_that_others_may_exchange_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, is_mount: int, taken: int
+) -> None:
+    """Kubernetes' emptyDir, which all may write to, is a mount: who may is whoever it is given to."""
+    if os.geteuid():
+        pytest.skip("who is not root writes what is this user's alone")
+    (tmp_path / "all").mkdir()
+    (tmp_path / "all").chmod(mode)
+    monkeypatch.setattr(os.path, "ismount", lambda path: bool(is_mount) and Path(path).name == "all")
+    with nullcontext() if taken else pytest.raises(PermissionError, match="all may exchange what is in"):
+        Directory(tmp_path / "all" / "store").close()
 
 
 @pytest.mark.parametrize("name", ["lock", "journal", "turns"])
@@ -1460,6 +1474,19 @@ async def test_a_removed_directory_costs_nobody_else_a_descriptor(opened: Open, 
     await tier.aclose()
     for other in others:
         os.close(other)
+
+
+async def test_nothing_is_written_to_a_directory_that_another_made_anew(opened: Open, tmp_path: Path) -> None:
+    """Its rows would have numbers of another journal there: no purge would mean them."""
+    tier = await opened()
+    await store(tier, response("a"))
+    remove(tmp_path / "store")
+    (tmp_path / "store").mkdir()
+    for name in "bc":
+        await store(tier, response(name))
+        assert await served(tier, name) == [b"content"]
+    await tier.aclose()
+    assert os.listdir(tmp_path / "store") == []
 
 
 async def test_a_large_response_is_written_only_where_nothing_waits(

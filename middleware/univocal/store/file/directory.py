@@ -178,8 +178,9 @@ class Directory:
             os.unlink(name, dir_fd=self._file)
 
     def entries(self, generation: int) -> Path:
-        """The file of the entries of a generation."""
-        return self.path / f"entries-{generation}.db"
+        """The file of the entries of a generation, in the open directory, wherever that is by now."""
+        opened = Path(f"/proc/self/fd/{self._file}")
+        return (opened if opened.exists() else self.path) / f"entries-{generation}.db"
 
     def put_aside(self, generation: int, reason: str) -> None:
         """Put a damaged file of entries aside; all processes go on with another."""
@@ -194,6 +195,7 @@ class Directory:
         for end in ("-wal", "-shm"):
             self._remove(damaged.name + end)
         self._remove(damaged.with_suffix(".content").name)
+        damaged = self.path / damaged.name
         logger.warning("%s is damaged (%s): %s, the store starts empty", damaged, reason, moved)
 
     def close(self) -> None:

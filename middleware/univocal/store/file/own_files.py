@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
-from stat import S_ISDIR, S_ISREG
+from stat import S_ISDIR, S_ISREG, S_ISVTX, S_IWOTH
 from typing import Final
 
 # The user that a container's kernel shows for those it cannot name.
@@ -24,6 +24,8 @@ def open_directory(path: Path) -> int:
     for parent in path.resolve().parents:
         if parent.stat().st_uid not in {0, us, _UNNAMED}:
             raise OSError(errno.EPERM, f"{parent} belongs to another user", str(path))
+        if us == 0 and is_open_to_all(parent) and not os.path.ismount(parent):  # all may have a volume
+            raise OSError(errno.EPERM, f"all may exchange what is in {parent}: chmod o-w it", str(path))
     directory = os.open(path, flags)
     try:
         if os.fstat(directory).st_uid != us:
@@ -33,6 +35,11 @@ def open_directory(path: Path) -> int:
         os.close(directory)
         raise
     return directory
+
+
+def is_open_to_all(directory: Path) -> bool:
+    """Tell whether anybody may move what others have in a directory away, and something else there."""
+    return directory.stat().st_mode & (S_IWOTH | S_ISVTX) == S_IWOTH
 
 
 def open_file(path: Path, directory: int | None = None, flags: int = os.O_RDWR | os.O_CREAT) -> int:
