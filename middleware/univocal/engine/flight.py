@@ -71,8 +71,6 @@ _ENDED: Final = (FlightPhase.OVER, FlightPhase.RECORDED)
 _MOST_CLOCKS: Final = 64
 # Bytes of content that are read for the connection's sake, though nobody is to get them.
 _SPARE: Final = 16 * 1024
-# The states of a recording in which content is kept.
-_COLLECTING: Final = (State.KEPT, State.COMPLETING)
 
 
 class Flights:
@@ -262,7 +260,7 @@ class Flight:
         recording, single_reader = self.recording, self.single_reader
         keeps = recording is not None and recording.state is State.KEPT
         self.broadcast = broadcast = Broadcast(self._deserted, self._room)
-        broadcast.begin(recording.content.chunks if recording is not None and keeps else None, single_reader)
+        broadcast.begin(recording.chunks if recording is not None and keeps else None, single_reader)
         self.single_reader = None
         return broadcast
 
@@ -547,8 +545,12 @@ class Flight:
         if relayed and self.single_reader is not None and self.single_reader.blocked:
             self._share()
         recording = self.recording
-        before = State.PASSED_ON if recording is None else recording.state
-        state = before if recording is None or before is State.PASSED_ON else self._keep(recording, chunk)
+        state = before = State.PASSED_ON if recording is None else recording.state
+        if recording is not None and (before is State.KEPT or before is State.COMPLETING):
+            unread = self.broadcast is not None and self.broadcast.is_unread()
+            if not recording.write(chunk, unread=unread):
+                self._let_go(recording)
+                state = recording.state
         if state is State.MISMATCHED:
             if self._under_way is not None:  # else it comes within `ask`, which cannot be cancelled
                 self._ask_for_all()
@@ -561,14 +563,6 @@ class Flight:
         if dropped and more:
             self._room()
         return more
-
-    def _keep(self, recording: Recording, chunk: bytes) -> State:
-        """Keep a chunk to be stored; the state of the recording after it."""
-        if recording.state in _COLLECTING:
-            ahead = self.broadcast is not None and self.broadcast.is_unread()
-            if not recording.write(chunk, unread=ahead):
-                self._let_go(recording)
-        return recording.state
 
     def _pass_on(self, chunk: bytes, little: int) -> bool:
         """Pass a chunk on to all who read; of content that is for nobody, take no more than a `little`."""
@@ -702,14 +696,14 @@ class Flight:
         broadcast, recording = self.broadcast, self.recording
         if broadcast is not None and broadcast.readers:
             broadcast.close()
-            if recording is not None and recording.content.whole is not None:
-                broadcast.hand_over(recording.content.whole)
+            if recording is not None and recording.whole is not None:
+                broadcast.hand_over(recording.whole)
         if broadcast is None or not broadcast.readers:
             self._release()
 
     def _release(self) -> None:
         recording = self.recording
-        if recording is not None and recording.lease is not None and recording.content.has_room:
+        if recording is not None and recording.lease is not None and recording.lease.reserved:
             self._flights.tiers.memory.leases.release(recording.lease)
         self.leader = None
         self._passengers.clear()  # objects in a circle wait for the garbage collector

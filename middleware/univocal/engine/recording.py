@@ -29,91 +29,14 @@ from univocal.cache.validation import combine, freshen
 from univocal.cache.vary import selection_beside, selection_without
 from univocal.http.fields import coding_of, content_length, entity_tag, first
 from univocal.http.messages import Response
-from univocal.http.subclassing import mypyc_attr
 from univocal.http.tables import moves
 from univocal.judge.admission import Admission
 from univocal.store.leases import Lease
-from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Variants
 from univocal.store.tiers import Tiers, is_among
 
 # The bytes that a chunk takes besides its own: content in crumbs takes more than its length.
 _OBJECT: Final = sys.getsizeof(b"") + 8
-
-
-@mypyc_attr(acyclic=True)
-class KeptContent:
-    """Chunks of content, for each of which a lease reserves room, and the room for those still to come.
-
-    `whole` is all of the content once it is complete. `has_room` is true once the lease has reserved any.
-    """
-
-    def __init__(self, memory: MemoryStore, lease: Lease | None) -> None:
-        self._memory = memory
-        self.lease = lease  # None: nothing can be kept yet
-        self.chunks: list[bytes] = []
-        self._ahead = 0  # bytes reserved for content that is still to come
-        self.has_room = False
-        self.whole: bytes | None = None
-
-    @property
-    def cost(self) -> int:
-        """The bytes of memory that the chunks take."""
-        return sum(map(len, self.chunks)) + _OBJECT * len(self.chunks)
-
-    def set_aside(self, length: int) -> bool:
-        """Reserve room for content of this length, which a head announces; False if there is none.
-
-        It is the room for one chunk: each further one needs a little more for its object.
-        """
-        room = length + _OBJECT
-        assert self.lease is not None
-        if not self._memory.reserve(self.lease, room):
-            return False
-        self._ahead = room
-        self.has_room = True
-        return True
-
-    def give_way(self) -> None:
-        """Give the room back that was reserved for content still to come."""
-        self._reserve(-self._ahead)
-        self._ahead = 0
-
-    def add(self, chunk: bytes, *, unread: bool) -> bool:
-        """Keep a chunk; False if there is no room for it.
-
-        `unread` tells whether it comes far ahead of all readers, which matters to content without a length.
-        """
-        cost = len(chunk) + _OBJECT
-        announced = min(cost, self._ahead)
-        self._ahead -= announced
-        if announced != cost and not self._reserve(cost - announced, unread=not announced and unread):
-            return False
-        self.chunks.append(chunk)
-        self.has_room = True
-        return True
-
-    def with_chunk(self, chunk: bytes) -> int:
-        """The bytes of memory that the chunks would take with one more."""
-        return self.cost + len(chunk) + _OBJECT
-
-    def joined(self) -> bytes:
-        """All chunks as one."""
-        return self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
-
-    def forget(self) -> None:
-        """Keep no chunk any longer. Their room stays reserved: readers may hold them."""
-        self.chunks.clear()
-
-    def discard(self) -> None:
-        """Keep no chunk any longer, and give their room back: nobody reads them."""
-        if self.chunks:
-            self._reserve(-self.cost)
-            self.chunks.clear()
-
-    def _reserve(self, nbytes: int, *, unread: bool = False) -> bool:
-        assert self.lease is not None
-        return self._memory.reserve(self.lease, nbytes, unread=unread)
 
 
 class State(Enum):
@@ -147,7 +70,9 @@ class Recording:
     """Keeps one response of the origin's as it is, or takes it to renew a stored one.
 
     A response that is purged from the beginning on is not stored. A `shared` one has its lease from then on.
-    Another one has it from its head on, and only if it is stored, as far as the tiers allow that.
+    Another one has it from its head on, and only if it is stored, as far as the tiers allow that. The lease
+    reserves room for each of the `chunks` that are kept, and for content that a head announces. `whole` is all
+    of the content once it is complete.
     """
 
     def __init__(
@@ -179,7 +104,9 @@ class Recording:
             self.lease = tiers.begin(self._key, self.began)
         self._length = 0  # of the content that is kept, as the head announces it
         self._partial: Response | None = None  # while COMPLETING: the 206's head
-        self.content = KeptContent(tiers.memory, self.lease)
+        self.chunks: list[bytes] = []
+        self.whole: bytes | None = None
+        self._ahead = 0  # bytes reserved for content that is still to come
 
     @property
     def current(self) -> bool:
@@ -196,7 +123,7 @@ class Recording:
         if self.state is not State.AWAITED:
             self.state = _MOVES[self.state, State.AWAITED]
         self.decision = decision
-        self.content.discard()
+        self._discard()
 
     def start(self, response: Response, then: Callable[[Response], None]) -> None:
         """Judge a response by its head, and go on with `then`, which gets it."""
@@ -227,19 +154,37 @@ class Recording:
 
         `unread` tells whether it comes far ahead of who reads it, which matters to content without a length.
         """
-        if self.content.add(chunk, unread=unread):
+        assert self.lease is not None
+        memory, cost = self._tiers.memory, len(chunk) + _OBJECT
+        announced = min(cost, self._ahead)
+        self._ahead -= announced
+        if announced == cost or memory.reserve(
+            self.lease, cost - announced, unread=not announced and unread
+        ):
+            self.chunks.append(chunk)
             return True
         self.storing = None
         if self.state is State.COMPLETING:
             # The rest of a stored part is of no use unless all of it is there.
-            self.content.discard()
+            self._discard()
             self.state = _MOVES[self.state, State.MISMATCHED]
         else:
-            too_large = self.content.with_chunk(chunk) > self._tiers.memory.max_object_bytes
+            too_large = self._cost + cost > memory.max_object_bytes
             self.pass_by(200 if too_large else 0)
             self._remove(self._selected())  # it could be stored but for its size
             self.drop("too-large" if too_large else "no-room")
         return False
+
+    @property
+    def _cost(self) -> int:
+        """The bytes of memory that the chunks take."""
+        return sum(map(len, self.chunks)) + _OBJECT * len(self.chunks)
+
+    def _discard(self) -> None:
+        """Keep no chunk any longer, and give their room back: nobody reads them."""
+        if self.chunks and self.lease is not None:
+            self._tiers.memory.reserve(self.lease, -self._cost)
+        self.chunks.clear()
 
     def pass_by(self, status: int = 0) -> None:
         """Pass by this request's key for a while: the answer served no other request.
@@ -252,16 +197,19 @@ class Recording:
         self._tiers.memory.pass_by(self._key, now + passed_by(rules, status), odd)
 
     def drop(self, why: str) -> None:
-        """Keep nothing of the content any longer; `why` is the token that says so."""
+        """Keep nothing of the content any longer; `why` is the token that says so.
+
+        Its room stays reserved: readers may hold it.
+        """
         self.storing = None
         self.unstorable = why
-        self.content.forget()
+        self.chunks.clear()
         self.state = _MOVES[self.state, State.PASSED_ON]
 
     def finish(self, then: Callable[[], None]) -> None:
         """Commit the kept response, whose content is complete. Go on with `then`."""
         try:
-            body = self.content.joined()
+            body = self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
         except MemoryError:
             if self.state is State.COMPLETING:
                 raise
@@ -276,7 +224,7 @@ class Recording:
         if said is not None and self.storing is not None:
             self._take_late_tags(self.storing, said.tags)
         if self.storing is not None:
-            self.content.whole = body
+            self.whole = body
             assert self.lease is not None
             held = self._tiers.held(self.lease)
             if held:
@@ -337,7 +285,7 @@ class Recording:
 
     def still_stored(self) -> Stored | None:
         """The response that has been stored, unless something has removed it since."""
-        body, storing = self.content.whole, self.storing
+        body, storing = self.whole, self.storing
         if not self.committed or storing is None or body is None or self.lease is None:
             return None
         return complete(storing, body) if is_among(self._tiers.held(self.lease), storing) else None
@@ -399,10 +347,15 @@ class Recording:
                 self.unstorable = verdict.reason
                 self.state = _MOVES[self.state, State.PASSED_ON]
                 return
-            self.lease = self.content.lease = self._tiers.begin(self._key, self.began, self._since)
-        if self._length and isinstance(verdict, Stored) and not self.content.set_aside(self._length):
-            self.pass_by()
-            verdict = Unstorable("no-room")
+            self.lease = self._tiers.begin(self._key, self.began, self._since)
+        if self._length and isinstance(verdict, Stored):
+            # Room for one chunk: each further one needs a little more for its object.
+            room = self._length + _OBJECT
+            if self._tiers.memory.reserve(self.lease, room):
+                self._ahead = room
+            else:
+                self.pass_by()
+                verdict = Unstorable("no-room")
         held = self._tiers.held(self.lease)
         if held:
             verdict = self._outdate(held, response, verdict, now)
@@ -444,7 +397,9 @@ class Recording:
             effect = Effect.ENDS if renewed is not None and not renewed.reusable else effect
         replaces = effect is Effect.REPLACES or isinstance(verdict, Unstorable)
         if not replaces:
-            self.content.give_way()
+            assert self.lease is not None
+            self._tiers.memory.reserve(self.lease, -self._ahead)
+            self._ahead = 0
         self._carry_out(effect, older, renewed)
         if replaces:
             return verdict  # what it replaces goes when all of it has come

@@ -276,18 +276,6 @@ class Leases:
         lease.began, lease.time, lease.live = again.began, now, True
         lease.spared, lease.passed, lease.known = again.spared, again.passed, None
 
-    def reserve(self, lease: Lease, nbytes: int, at_most: int, *, unread: bool = False) -> bool:
-        """Count `nbytes` more for a lease; False if it, or all together, would have more than they may.
-
-        Content that is `unread`, since it comes ahead of its readers, may have half of what all may.
-        """
-        total, limit = lease.reserved + nbytes, self.limit // 2 if unread else self.limit
-        if not lease.live or total > at_most or self.reserved + nbytes > limit:
-            return False
-        lease.reserved = total
-        self.reserved += nbytes
-        return True
-
     def release(self, lease: Lease) -> None:
         """End a lease and count what it reserved no longer; a second time does nothing."""
         if lease.live:

@@ -198,13 +198,19 @@ class MemoryStore:
     # ── leases ────────────────────────────────────────────────────────────────────────────────────────────
 
     def reserve(self, lease: Lease, nbytes: int, *, unread: bool = False) -> bool:
-        """Set `nbytes` more aside for content under way; False if it is too large or there is no room now."""
+        """Set `nbytes` more aside for content under way; False if it is too large or there is no room now.
+
+        Content that is `unread`, since it comes ahead of its readers, may have half of what all may.
+        """
         leases = self.leases
         under_way = leases.reserved + self._loans.outside + nbytes
         if under_way > self.max_bytes and nbytes > 0 and not self._is_part:
             return False
-        if not leases.reserve(lease, nbytes, self.max_object_bytes, unread=unread):
+        total, limit = lease.reserved + nbytes, leases.limit // 2 if unread else leases.limit
+        if not lease.live or total > self.max_object_bytes or leases.reserved + nbytes > limit:
             return False
+        lease.reserved = total
+        leases.reserved += nbytes
         if nbytes > 0 and self._bytes + under_way > self.max_bytes:
             self._make_room(NO_ENTRY)
             self._trim()
@@ -214,7 +220,7 @@ class MemoryStore:
         """Store a response; False if it was purged since the lease began, is too large or may not be kept."""
         if not self.leases.holds(lease, stored):
             return False
-        if not stored.reusable or not self.fits(stored):
+        if not stored.reusable or stored.cost > self.max_object_bytes or stored.cost > self.max_bytes:
             return False
         if (stored.part is not None or stored.bodiless) and self._holds_better(stored):
             return False
@@ -227,7 +233,8 @@ class MemoryStore:
             self._trim()
         if self._log.bans:
             self.sweep(_COMMITTED)
-        self.end_passing(stored.key)
+        if self._passed:
+            self.end_passing(stored.key)
         return True
 
     def _holds_better(self, stored: Stored) -> bool:
@@ -447,8 +454,7 @@ class MemoryStore:
 
     def end_passing(self, key: bytes, odd: frozenset[bytes] = _NOTHING) -> None:
         """Record that a response to such a request could be stored."""
-        if self._passed:
-            self._passed.pop(hash((key, odd)), None)
+        self._passed.pop(hash((key, odd)), None)
 
     def passes_by(self, key: bytes, now: float, odd: frozenset[bytes] = _NOTHING) -> bool:
         """Tell whether such a request waits for no other: where ordinary ones do not, nor do odd ones."""
@@ -490,7 +496,9 @@ class MemoryStore:
         other = self._index.add(entry, stored)
         if other is not None:
             self._drop(other, [old for old in self._variants(other) if old.search == stored.search])
-        self._make_room(entry)
+        if self._lacks(0):
+            self._make_room(entry)
+        self._small.most = max(self._small.most, self._small.now)
 
     def _make_room(self, spared: Entry) -> None:
         """Evict until all fits."""
