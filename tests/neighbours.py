@@ -445,7 +445,7 @@ class House:
 
     def assert_nothing_is_left(self) -> None:
         """No flight, lease, reservation, timer or continuation; one Outcome for each exchange."""
-        assert not self.flights._named
+        assert not self.flights.named
         assert not self.flights._refreshing
         assert not self.store.leases._live
         assert (self.store.stats.reserved, self.store.stats.lent, len(self.engine.under_way)) == (0, 0, 0)

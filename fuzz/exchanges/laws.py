@@ -399,7 +399,7 @@ def judge_end(world: World) -> None:
     """Nobody waits, and nothing is kept for anybody."""
     engine, store = world.engine, world.store
     left = {
-        "flights": engine.flights._named,
+        "flights": engine.flights.named,
         "refreshing": engine.flights._refreshing,
         "leases": store.leases._live,
         "reserved": store.stats.reserved,

@@ -245,7 +245,7 @@ class Life:
             flight = asked.answer
             assert isinstance(flight, Flight)
             assert flight.unattended or flight.is_read, "the origin answers nobody"
-        for flight in self.house.flights._named.values():
+        for flight in self.house.flights.named.values():
             assert not isinstance(flight.landing, Failed), "a failure is to be joined"
             assert flight.broadcast is None or flight.broadcast.error is None, (
                 "half a response is to be joined"

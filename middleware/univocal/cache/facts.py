@@ -162,7 +162,9 @@ def assess(fetched: Fetched, index: FieldIndex, rules: Rules) -> Assessed:
     """The findings about a response: its directives and its freshness lifetime."""
     request, response, response_time = fetched.request, fetched.response, fetched.response_time
     named, directives = index.named, index.directives
-    fields = storable_fields(response.fields, index)
+    fields = response.fields
+    if directives.withheld or not _DROPPED.isdisjoint(named):
+        fields = storable_fields(fields, index)
     own_tags = frozenset[bytes]() if TAGGING.isdisjoint(named) else tags(response.fields)
     if response.instructions is not None and response.instructions.tags:
         own_tags |= response.instructions.tags

@@ -193,7 +193,8 @@ def _post_allows(key: bytes, fetched: Fetched, index: FieldIndex) -> bool:
 
 def _unlicensed(fetched: Fetched, assessed: Assessed, rules: Rules) -> str:
     """The reason for which nothing allows to store the response, or ""."""
-    status, shared = fetched.response.status, _for_all(assessed.field_index.directives)
+    status, directives = fetched.response.status, assessed.field_index.directives
+    shared = directives.public or directives.s_maxage is not None
     if b"set-cookie" in assessed.field_index.named and not may_set_cookies(assessed, rules):
         return "set-cookie"
     # the response contains at least one of: a public response directive; an Expires header field; a max-age
@@ -206,7 +207,7 @@ def _unlicensed(fetched: Fetched, assessed: Assessed, rules: Rules) -> str:
     # With no-cache the origin server has spoken of it; else none but ordinary requests will do.
     if assessed.lifetime > 0 or shared:
         return ""
-    spoken = assessed.explicit is not None or assessed.field_index.directives.no_cache
+    spoken = assessed.explicit is not None or directives.no_cache
     names, selecting = fetched.request.names, vary_names(fetched.response.fields) or ()
     impersonal = spoken or is_ordinary(names, rules.ordinary, selecting)
     if impersonal and is_for_everybody(fetched.request, assessed.fields, tells_cookies=rules.tells_cookies):
@@ -220,13 +221,10 @@ def may_set_cookies(assessed: Assessed, rules: Rules) -> bool:
     """The rules let a response be stored with the cookies that it sets, if any."""
     if b"set-cookie" not in assessed.field_index.named or first(assessed.fields, b"set-cookie") is None:
         return True
-    shared = _for_all(assessed.field_index.directives)
+    directives = assessed.field_index.directives
+    shared = directives.public or directives.s_maxage is not None
     allowed = {"public": shared, "explicit": shared or assessed.explicit is not None, "never": False}
     return allowed[rules.set_cookie]
-
-
-def _for_all(directives: ResponseDirectives) -> bool:
-    return directives.public or directives.s_maxage is not None
 
 
 # Seconds for which requests wait for one another no more, at most: once a response could not be stored, once
@@ -246,10 +244,11 @@ def passed_by(rules: Rules, status: int) -> float:
 
 def complete(stored: Stored, body: bytes) -> Stored | None:
     """The stored response with its content; None if this cannot be all of it."""
-    length = content_length_value(stored.line(b"content-length"))
     if not stored.bodiless:
-        if length is not None and length != len(body) and stored.status not in NO_CONTENT:
-            return None
+        if stored.head.find(b"\r\ncontent-length: %d\r\n" % len(body)) < 0:
+            length = content_length_value(stored.line(b"content-length"))
+            if length is not None and length != len(body) and stored.status not in NO_CONTENT:
+                return None
         # A 206 may be shorter than its Content-Range says (it is then never combined), but not longer.
         if stored.part is not None and not 0 < len(body) <= stored.part.last - stored.part.first + 1:
             return None

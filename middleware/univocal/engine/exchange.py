@@ -255,11 +255,17 @@ class Exchange:
         if isinstance(decision, (Forward, Validate)):
             stores = isinstance(decision, Validate) or decision.may_store
             self.fetches = stores and admission.request.method in FETCHED
-            if self.fetches:
-                self._fetch()
-            else:
+            if not self.fetches:
                 self._account.handling = Handling.of_forward(decision.reason, False, "")
                 self._lead(None, self._content)
+                return
+            engine = self._engine
+            name = engine.gate.flight_name(admission, engine.clock())
+            flight = engine.flights.joinable(name) if name is not None else None
+            if flight is None:
+                self._lead(name)
+            else:
+                self._join(flight, name)
         elif isinstance(decision, Reuse):
             self._reuse(Handling.of_hit(decision))
             self._refresh()
@@ -430,11 +436,8 @@ class Exchange:
         response = represent(request, stored, decision.age, self._engine.clock())
         if vary:
             response = response._replace(fields=with_vary(response.fields))
-        self._account.handling = handling
-        fields = [*response.fields, *self._cache_status()]
-        if fwd_status:
-            self._account.handling = replace(handling, fwd_status=fwd_status)
-        self._respond(response.status, fields, response.body)
+        self._account.handling = replace(handling, fwd_status=fwd_status) if fwd_status else handling
+        self._respond(response.status, response.fields, response.body, handling)
 
     def _formed(self, request: Request, stored: Stored) -> tuple[Request, Stored, bool]:
         """The request and the form that answers it, and whether Vary is to tell of others."""
@@ -445,9 +448,11 @@ class Exchange:
         form = self._engine.gate.tiers.compression.choose(stored, codings)
         return request, form, form is stored
 
-    def _respond(self, status: int, fields: Fields, body: bytes | memoryview) -> None:
+    def _respond(
+        self, status: int, fields: Fields, body: bytes | memoryview, handling: Handling | None = None
+    ) -> None:
         self._step = _MOVES[self._step, Step.SENDING]
-        self._start(status, fields)
+        self._start(status, fields, handling)
         if not len(body) or (not self.over and self._outgoing().send(memoryview(body))):
             self._finish()
 
@@ -460,16 +465,6 @@ class Exchange:
         return sending
 
     # The flight that answers
-
-    def _fetch(self) -> None:
-        """Join the flight of the key, or lead one."""
-        engine = self._engine
-        name = engine.gate.flight_name(self.admission, engine.clock())
-        flight = engine.flights.joinable(name) if name is not None else None
-        if flight is None:
-            self._lead(name)
-        else:
-            self._join(flight, name)
 
     def _join(self, flight: Flight, name: Hashable | None) -> None:
         """Wait for another's answer once, and ask by itself if that does not satisfy this request."""
@@ -529,8 +524,8 @@ class Exchange:
         self._step = _MOVES[self._step, Step.WAITING]
         flights, wait = self._engine.flights, self._wait
         self._account.failure = None  # another's, if there was one
-        wait.flight = flight = Flight(flights, self.admission, self._origin, name, content)
-        wait.reader = flight.join(self, leads=True)
+        wait.flight = flight = Flight(flights, self.admission, self._origin, name, content, leader=self)
+        wait.reader = flight.single_reader
         flight.begin()
 
     def _refresh(self) -> None:
@@ -561,14 +556,18 @@ class Exchange:
             return  # the client has left
         if not wait.follows:
             self.admission = flight.admission
-            self._account.note_origin(flight.landing)
-        landing = flight.landing
+        landing, account = flight.landing, self._account
         if isinstance(landing, Relayed):
-            if landing.response.status >= 500:
-                self._recall_error(flight, landing.response)
+            response = landing.response
+            if not wait.follows:
+                account.server, account.origin_seconds = response.server, response.seconds
+            if response.status >= 500:
+                self._recall_error(flight, response)
             else:
-                self._relay(flight, landing.response)
+                self._relay(flight, response)
         elif isinstance(landing, Renewed):
+            if not wait.follows:
+                account.server, account.origin_seconds = landing.server, landing.seconds
             self._take_renewed(flight, landing.stored, landing.status)
         elif isinstance(landing, Shared):
             self._take_shared(landing.admission)
@@ -707,13 +706,13 @@ class Exchange:
             if unchanged is not None:
                 flight.go_on_alone()
                 self._leave()
-                self._respond(unchanged.status, [*unchanged.fields, *self._cache_status()], b"")
+                self._respond(unchanged.status, unchanged.fields, b"", handling)
                 return
         if self._wait.follows:
             self._await_content(flight, response)
             return
         self._step = _MOVES[self._step, Step.RELAYING]
-        self._start(response.status, [*response.fields, *self._cache_status()])
+        self._start(response.status, response.fields, handling)
         if self._wait.reader is not None:  # else the client has left
             self._wait.reader.resume()
 
@@ -755,7 +754,7 @@ class Exchange:
         self._step = _MOVES[self._step, Step.RELAYING]
         self._pending_response = None
         self._wait.stop()
-        self._start(response.status, [*response.fields, *self._cache_status()])
+        self._start(response.status, response.fields, self._account.handling)
 
     def write(self, chunk: bytes) -> bool:
         if self._pending_response is not None:
@@ -839,20 +838,18 @@ class Exchange:
 
     # The client's side
 
-    def _cache_status(self) -> Fields:
-        canonical = self.admission.canonical
-        assert canonical is not None
-        return cache_status(self._account.handling, canonical, self.admission.runtime.cache_status)
-
-    def _start(self, status: int, fields: Fields) -> None:
+    def _start(self, status: int, fields: Fields, handling: Handling | None) -> None:
+        """Send a head; with a `handling` it has a Cache-Status."""
+        admission, canonical = self.admission, self.admission.canonical
         self._account.status = status
         self._account.first = time.perf_counter()
-        if self.admission.rules.strip_tags:
+        if handling is not None:
+            fields = [*fields, *cache_status(handling, canonical, admission.runtime.cache_status)]
+        if admission.rules.strip_tags:
             fields = without(fields, TAGGING)
-        canonical = self.admission.canonical
         if 200 <= status < 300 and canonical is not None and canonical.respelled:
-            fields = _with_link(fields, self.admission, canonical)
-        if self.admission.runtime.edits and (edits := self._response_edits()) is not None:
+            fields = _with_link(fields, admission, canonical)
+        if admission.runtime.edits and (edits := self._response_edits()) is not None:
             fields = edits.apply(fields)
         self._client.start(status, fields)
 
@@ -969,11 +966,12 @@ class Handshake(Exchange):
         runtime = self.admission.runtime
         self._step = _MOVES[self._step, Step.RELAYING]
         account, reader = self._account, self._wait.reader
-        account.handling = Handling(fwd="bypass")
+        account.handling = handling = Handling(fwd="bypass")
         account.status, account.first = response.status, time.perf_counter()
         assert reader is not None
         reader.resume()  # it hears of the end
-        near = cast("SwitchingClient", self._client).switch([*response.fields, *self._cache_status()])
+        told = cache_status(handling, self.admission.canonical, runtime.cache_status)
+        near = cast("SwitchingClient", self._client).switch([*response.fields, *told])
         self._tunnel = Tunnel(
             near,
             response.line,

@@ -82,7 +82,7 @@ class Flights:
         self.clock: Final = clock
         self.call_later: Final = call_later
         self.in_background = True  # a stale response that answers is fetched again
-        self._named: Final[dict[Hashable, Flight]] = {}
+        self.named: Final[dict[Hashable, Flight]] = {}  # those that can be joined
         self._refreshing: set[bytes] = set()  # keys of stored responses that are fetched again
         self.own_spellings: Final = OwnSpellings()
         self._slow_clocks = set[str]()  # origin servers of which the log has told
@@ -93,7 +93,7 @@ class Flights:
         A request that is apart also waits for the others.
         """
         for each in (*name.others, name) if isinstance(name, Apart) else (name,):
-            flight = self._named.get(each)
+            flight = self.named.get(each)
             recording = flight.recording if flight is not None else None
             if recording is not None and recording.current and flight is not None and not flight.held_up:
                 return flight if self.tiers.trusted(recording.began, self.clock()) else None
@@ -102,8 +102,8 @@ class Flights:
     def ended(self, flight: Flight) -> None:
         """Close a flight to further requests."""
         name, flight.name = flight.name, None
-        if name is not None and self._named.get(name) is flight:
-            del self._named[name]
+        if name is not None and self.named.get(name) is flight:
+            del self.named[name]
 
     def look_at_clock(self, response: Response, stored: Stored) -> None:
         """Say it once if an origin server's clock is so far behind that its response is stale at once."""
@@ -131,7 +131,7 @@ class Flights:
         again = for_refresh(replace(admission, decision=stale))
         key = stale.stored.key
         name = self.gate.flight_name(again, now)
-        if key in self._refreshing or (name is not None and name in self._named):
+        if key in self._refreshing or (name is not None and name in self.named):
             return
         # Until it has ended, whatever it brings: its stale response is not to be fetched again for every hit.
         self._refreshing.add(key)
@@ -147,7 +147,7 @@ class Flight:
     `admission`: no purge comes between the two. If the answer may not be stored, there is no recording, and
     nobody joins.
 
-    Passengers `join`, then the flight begins with `begin`. The origin calls `interim` any number of times,
+    A `leader` has a reader, `single_reader`, from the beginning on. Others `join`, and `begin` begins. The origin calls `interim` any number of times,
     `start` once, `write` for each chunk, and `finish` or `fail` at last. Each passenger is called once with
     `landed`, at the head, or at the end where a stored response is validated.
 
@@ -163,6 +163,7 @@ class Flight:
         name: Hashable | None = None,
         content: Content | None = None,
         over: Callable[[], object] | None = None,
+        leader: Passenger | None = None,
     ) -> None:
         self._flights = flights
         self._origin = origin
@@ -182,11 +183,14 @@ class Flight:
         self._passengers: list[tuple[Passenger, Reader]] = []  # until it has landed
         self.admission = admission
         self.name = name
-        self.leader: Passenger | None = None
+        self.leader = leader
         self.landing: Landing | None = None
         self._unread_timer: Due | None = None  # the end of the time for which it goes on though nobody reads
         self.held_up = False  # what answers waits for the leader's client: nobody is to join
-        self.single_reader: Reader | None = None  # who reads alone: content goes straight on
+        # Who reads alone: content goes straight on.
+        self.single_reader = None if leader is None else Reader(leader, self._left)
+        if leader is not None and self.single_reader is not None:
+            self._passengers.append((leader, self.single_reader))
         self.broadcast: Broadcast | None = None  # from when another joins, or the only one falls behind
         decision = admission.decision
         self.recording: Recording | None = None
@@ -195,7 +199,7 @@ class Flight:
             shared = shared or admission.request.method not in SAFE_METHODS
             self.recording = Recording(flights.tiers, admission, flights.clock, shared=shared)
         if name is not None:
-            flights._named[name] = self
+            flights.named[name] = self
 
     def begin(self) -> None:
         """Ask the store's other tier, then the origin server."""
@@ -240,12 +244,9 @@ class Flight:
             self._note_failure(0)
             self._tried = self._flights.gate.failures.begin(stale, self._odd)
 
-    def join(self, passenger: Passenger, *, leads: bool = False) -> Reader:
+    def join(self, passenger: Passenger) -> Reader:
         """Wait for the landing; content comes from the first `resume` of the reader on."""
-        if leads:
-            self.leader = passenger
-            reader = self.single_reader = Reader(passenger, self._left)
-        elif self.broadcast is None and self._phase in _ENDED:
+        if self.broadcast is None and self._phase in _ENDED:
             broadcast = self._share()
             broadcast.end()
             reader = broadcast.join(passenger)
@@ -451,14 +452,18 @@ class Flight:
             response = replace(response, fields=without(response.fields, _SET_COOKIE))
         if admission.rules.keyed:
             response = named_besides(response, admission.rules.keyed)
-        if self._head is None:
-            self._record_head(response)
-            return
-        lease = self.recording.lease if self.recording is not None else None
-        selectors = obsolete(self.admission, response)
-        self._flights.tiers.invalidate(
-            selectors, self._flights.clock(), lease, partial(self._record_head, response)
-        )
+        self._is_answer = response.status < 500 and response.status != 429
+        recording = self.recording
+        if self._head is not None:
+            judge = self._started if recording is None else partial(recording.start, then=self._started)
+            lease, now = None if recording is None else recording.lease, self._flights.clock()
+            self._flights.tiers.invalidate(
+                obsolete(self.admission, response), now, lease, partial(judge, response)
+            )
+        elif recording is None:
+            self._started(response)
+        else:
+            recording.start(response, self._started)
 
     def call_ended(self) -> None:
         """Invalidate once more after an unsafe request: the application may change more behind its answer."""
@@ -477,13 +482,6 @@ class Flight:
             tiers.end(lease, _nothing)
 
         tiers.invalidate(selectors, now, lease, store_again)
-
-    def _record_head(self, response: Response) -> None:
-        self._is_answer = response.status < 500 and response.status != 429
-        if self.recording is None:
-            self._started(response)
-        else:
-            self.recording.start(response, self._started)
 
     def _started(self, response: Response) -> None:
         if self._phase in _ENDED:

@@ -12,7 +12,6 @@ from typing import Final, TypeAlias
 
 from univocal.cache.decide import Decision, Refuse, Reuse
 from univocal.cache.personal import telling
-from univocal.engine.landing import Landing, Relayed, Renewed
 from univocal.engine.recording import Recording
 from univocal.http.errors import Failure, RefusedError
 from univocal.http.messages import NO_NAMES, Fields, Received
@@ -361,15 +360,6 @@ class Account:
         self.server = ""  # the URL of the origin server that answered
         self.origin_seconds = 0.0  # that it took until the head of its response, or until it failed
         self.client = ""  # the client's name, under which its requests under way are counted
-
-    def note_origin(self, landing: Landing | None) -> None:
-        """Record the origin server that answered, if one did and is known."""
-        if isinstance(landing, Relayed):
-            self.server, self.origin_seconds = landing.response.server, landing.response.seconds
-        elif isinstance(landing, Renewed):
-            self.server, self.origin_seconds = landing.server, landing.seconds
-        else:
-            self.server, self.origin_seconds = "", 0.0
 
     def outcome(self, admission: Admission) -> Outcome:
         """The exchange's end, as listeners hear of it."""

@@ -101,7 +101,8 @@ class Recording:
             self._since = tiers.number if asked is None else asked[1]
         self.lease: Lease | None = None
         if self._since is None:
-            self.lease = tiers.begin(self._key, self.began)
+            self.lease = lease = tiers.begin(self._key, self.began)
+            lease.variants, lease.version = admission.held, admission.version
         self._length = 0  # of the content that is kept, as the head announces it
         self._partial: Response | None = None  # while COMPLETING: the 206's head
         self.chunks: list[bytes] = []
@@ -347,7 +348,8 @@ class Recording:
                 self.unstorable = verdict.reason
                 self.state = _MOVES[self.state, State.PASSED_ON]
                 return
-            self.lease = self._tiers.begin(self._key, self.began, self._since)
+            self.lease = lease = self._tiers.begin(self._key, self.began, self._since)
+            lease.variants, lease.version = self._admission.held, self._admission.version
         if self._length and isinstance(verdict, Stored):
             # Room for one chunk: each further one needs a little more for its object.
             room = self._length + _OBJECT
@@ -368,7 +370,7 @@ class Recording:
             self._set_beside(verdict, held)
         self.storing = verdict
         self.state = _MOVES[self.state, State.KEPT]
-        self.stored_at_head = self.current
+        self.stored_at_head = self._tiers.holds(self.lease, verdict)
         if not self.stored_at_head:
             self.unstorable = "purged"
 

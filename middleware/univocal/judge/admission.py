@@ -53,6 +53,8 @@ _RANGE: Final = frozenset((b"range",))
 _CIRCLING: Final = 3  # times here: more than a proxy before a proxy before the origin server takes
 _HAS_SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*:").match
 
+_UNDECIDED: Final = Refuse(500, "")
+
 Judgement: TypeAlias = Decision | Order
 """The cache's decision about a request, or the order that a PURGE or BAN gives."""
 
@@ -75,7 +77,8 @@ class Admission:
     codings: tuple[bytes, ...]  # in which the client takes what is stored, the best first
     denial: Denial | None  # the reason for which the client has no access, until a challenge is met
     asked: tuple[float, int | None] | None  # when its response was asked for, and the last purge by then
-    held: Sequence[Stored]  # the responses stored for its key, as it was judged
+    held: Sequence[Stored]  # the responses stored for its key, as it was judged, …
+    version: int  # … while memory's version was this; -1: they are not those of memory
     user: bytes  # whose password has opened the way to the target; empty: nobody's
     settings: RouteSettings  # of the target's route; `rules` has those of other readings' routes, too
 
@@ -95,6 +98,7 @@ class Admission:
         denial: Denial | None = None,
         asked: tuple[float, int | None] | None = None,
         held: Sequence[Stored] = (),
+        version: int = -1,
         user: bytes = b"",
         settings: RouteSettings = NO_SETTINGS,
     ) -> None:
@@ -112,6 +116,7 @@ class Admission:
         self.codings = codings
         self.denial = denial
         self.held = held
+        self.version = version
         self.user = user
         self.settings = settings
 
@@ -192,33 +197,32 @@ class Gate:
                 return _denied(received, fields, runtime, peer, canonical, settings, access)
             fields, user, only, grant = access
         edits = settings.edits
-        is_own = grant or edits.named_request is not None or edits.named_response is not None
-        settings = _filled(settings, canonical, peer, received, user, grant) if is_own else settings
+        if grant or edits.named_request is not None or edits.named_response is not None:
+            settings = _filled(settings, canonical, peer, received, user, grant)
         if plan is None and 0 < runtime.max_body_of(received, settings) < (content_length(fields) or 0):
             return _refused(received, fields, runtime, peer, ("body-too-large",))
-        rules = runtime.protected(settings.rules, canonical)
-        profile = canonical.route.profile
-        tags = path_tags(canonical.target, profile) if profile.tags else NO_NAMES
+        rules = settings.rules
+        if rules.bypass or canonical.also:
+            rules = runtime.protected(rules, canonical)
         kept, tag = take_affinity(fields, settings.sticky) if settings.sticky else (fields, b"")
         kept = admitted(kept, canonical, plan, received.method, rules, settings.edits.request)
         is_as_planned = fields is given and settings.edits.request is None and not settings.sticky
         names = plan.kept_names(kept) if plan is not None and is_as_planned else None
-        verbatim = canonical.verbatim
+        profile = canonical.route.profile
+        tags = path_tags(canonical.target, profile) if profile.tags else NO_NAMES
         request = Request(
-            received.method, canonical.target, kept, tags, verbatim, rules.ordinary, only, names
+            received.method, canonical.target, kept, tags, canonical.verbatim, rules.ordinary, only, names
         )
         if rules.takes_cookies:
             request = strip_cookies(request, rules)
-        held, decision = self._decide(received, canonical, request, rules, now)
-        decision = decision if settings.edits.alone is None else _alone(decision, received.method)
+        # By what came: what the operator sets or removes is for the origin server.
+        accepted = combined(fields, b"accept-encoding") if rules.compress else b""
         admission = Admission(
-            received, runtime, peer, canonical, request, rules, decision, canonical.observed,
-            origin_tag=tag, held=held, user=user, settings=settings,
+            received, runtime, peer, canonical, request, rules, _UNDECIDED, canonical.observed,
+            origin_tag=tag, user=user, settings=settings,
+            codings=acceptable(request, accepted, rules.compress) if rules.compress else (),
         )  # fmt: skip
-        if rules.compress:
-            # By what came: what the operator sets or removes is for the origin server.
-            admission.codings = acceptable(request, combined(fields, b"accept-encoding"), rules.compress)
-        return admission
+        return self._decide(admission, canonical, now)
 
     def _enter(
         self, received: Received, fields: Fields, peer: Peer, canonical: Canonical, entered: Entered | None
@@ -273,30 +277,38 @@ class Gate:
             self.likely_proxies.note(received.client, lambda: fields, trusted, family)
         return peer
 
-    def _decide(
-        self, received: Received, canonical: Canonical, request: Request, rules: Rules, now: float
-    ) -> tuple[Sequence[Stored], Decision]:
-        """The responses that are stored for a request, and the decision about it."""
-        if _goes_past(received, canonical, request):
-            return self.tiers.memory.lookup(canonical.key), _bypassing(received, request, rules, now)
-        held = self.tiers.lookup(canonical.key, now)
-        decision = decide(request, held, rules, now)
-        if canonical.loose:
-            return held, _unstored(decision)
-        # No flight asks for what only-if-cached refuses: another process may have stored it.
-        if isinstance(decision, Refuse) and (behind := self.tiers.glance(canonical.key, now)):
-            held, decision = behind, decide(request, behind, rules, now)
-        if self.failures.any:
-            decision = self._spared(decision, request, rules, now)
-        if not isinstance(decision, Forward):
-            if not isinstance(decision, Refuse):
+    def _decide(self, admission: Admission, canonical: Canonical, now: float) -> Admission:
+        """Add the decision to an admission, and the stored responses that it was made from."""
+        request, rules, tiers = admission.request, admission.rules, self.tiers
+        admission.version = tiers.memory.version
+        if _goes_past(admission.received, canonical, request):
+            held = tiers.memory.lookup(canonical.key)
+            decision = _bypassing(admission.received, request, rules, now)
+        else:
+            held = tiers.lookup(canonical.key, now)
+            decision = decide(request, held, rules, now)
+            if canonical.loose:
+                decision = _unstored(decision)
+            # No flight asks for what only-if-cached refuses: another process may have stored it.
+            elif isinstance(decision, Refuse) and (behind := tiers.glance(canonical.key, now)):
+                held, admission.version = behind, -1
+                decision = decide(request, behind, rules, now)
+            if self.failures.any and not canonical.loose:
+                decision = self._spared(decision, request, rules, now)
+            if isinstance(decision, (Reuse, Validate)):
                 decision.stored.used = now
-        elif decision.may_store and not CLIENT_CONDITIONS.isdisjoint(request.names):
-            # Not long ago the answer could not be stored: then a client's own conditions go to the origin.
-            odd = oddities(request, rules.ordinary)
-            if self.tiers.memory.passes_by(canonical.key, now, odd):
-                return held, replace(decision, passes_conditions=True)
-        return held, decision
+            elif (
+                isinstance(decision, Forward)
+                and decision.may_store
+                and not CLIENT_CONDITIONS.isdisjoint(request.names)
+                # Not long ago the answer could not be stored: a client's own conditions go to the origin.
+                and tiers.memory.passes_by(canonical.key, now, oddities(request, rules.ordinary))
+            ):
+                decision = replace(decision, passes_conditions=True)
+        if admission.settings.edits.alone is not None:
+            decision = _alone(decision, request.method)
+        admission.held, admission.decision = held, decision
+        return admission
 
     def again(self, admission: Admission, now: float, held: Sequence[Stored] | None = None) -> Admission:
         """The same request judged by what is stored now, or by the responses `held`.
@@ -307,11 +319,12 @@ class Gate:
         assert admission.canonical is not None
         if _goes_past(admission.received, admission.canonical, admission.request):
             return admission
+        version = self.tiers.memory.version if held is None else -1
         variants = self.tiers.lookup(admission.canonical.key, now) if held is None else held
         decision = decide(admission.request, variants, admission.rules, now)
         if self.failures.any and held is None:
             decision = self._spared(decision, admission.request, admission.rules, now)
-        return replace(admission, decision=decision, held=variants)
+        return replace(admission, decision=decision, held=variants, version=version)
 
     def _spared(self, decision: Decision, request: Request, rules: Rules, now: float) -> Decision:
         """The decision, but for a stale response that could just not be refreshed: it serves as it is."""
@@ -560,7 +573,9 @@ def admitted(
             fields if plan is not None and plan.clean and not keyed else end_to_end(fields, method, keyed)
         )
         kept = [(b"host", canonical.authority), *[field for field in fields if field[0] not in _OURS]]
-    kept += encoding_fields(canonical)
+    charset = canonical.route.profile.charset
+    if charset.path or charset.query or charset.trust_encoding_fields:
+        kept += encoding_fields(canonical)
     encodes = plan is None or plan.encoding >= 0
     if encodes and rules.accept_encoding == "reduce" and method in {b"GET", b"HEAD"}:
         kept = reduce_codings(kept)

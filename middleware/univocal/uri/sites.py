@@ -505,7 +505,9 @@ def _accepted(
     if not isinstance(target, Rejected):
         # The canonical target is what the site's origin server gets: its profile has to take that, too.
         elsewhere = route is not site.root and target != raw
-        reasons = (_refused_by_site(target, site, route) if elsewhere else []) or strays(target, site, route)
+        reasons = _refused_by_site(target, site, route) if elsewhere else []
+        if not reasons and (len(site.routes) > 1 or route.upstream_path):
+            reasons = strays(target, site, route)
         return (rejected(*reasons), ()) if reasons else (target, ())
     unobservable = _UNSPEAKABLE.search(raw) or "bad-target" in target.reasons
     if route.profile.mode != "observe" or not raw.startswith(b"/") or unobservable:
