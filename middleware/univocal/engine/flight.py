@@ -147,9 +147,10 @@ class Flight:
     `admission`: no purge comes between the two. If the answer may not be stored, there is no recording, and
     nobody joins.
 
-    A `leader` has a reader, `single_reader`, from the beginning on. Others `join`, and `begin` begins. The origin calls `interim` any number of times,
-    `start` once, `write` for each chunk, and `finish` or `fail` at last. Each passenger is called once with
-    `landed`, at the head, or at the end where a stored response is validated.
+    A `leader` has a reader, `single_reader`, from the beginning on; others `join`. After `begin`, the origin
+    calls `interim` any number of times, `start` once, `write` for each chunk, and `finish` or `fail` at last.
+    Each passenger is called once with `landed`, at the head, or at the end where a stored response is
+    validated.
 
     A redirect to the request's own key, and a 304 to no condition, are not passed on at once: the origin
     server is asked once more. `detail` is "own-spelling" after such a redirect.
@@ -535,9 +536,7 @@ class Flight:
         if self._phase in _ENDED or not chunk:
             return True
         if self._instead is not None:
-            self._spare -= len(chunk)
-            if self._spare < 0 and self._under_way is not None:  # else it comes within `ask`
-                self._ask_instead(self._instead)
+            self._skip(chunk, self._instead)
             return True
         relayed = isinstance(self.landing, Relayed)
         if relayed and self.single_reader is not None and self.single_reader.blocked:
@@ -561,6 +560,12 @@ class Flight:
         if dropped and more:
             self._room()
         return more
+
+    def _skip(self, chunk: bytes, instead: Admission) -> None:
+        """Read content that nobody gets, for the connection's sake, unless it is long."""
+        self._spare -= len(chunk)
+        if self._spare < 0 and self._under_way is not None:  # else it comes within `ask`
+            self._ask_instead(instead)
 
     def _pass_on(self, chunk: bytes, little: int) -> bool:
         """Pass a chunk on to all who read; of content that is for nobody, take no more than a `little`."""

@@ -71,8 +71,8 @@ class Recording:
 
     A response that is purged from the beginning on is not stored. A `shared` one has its lease from then on.
     Another one has it from its head on, and only if it is stored, as far as the tiers allow that. The lease
-    reserves room for each of the `chunks` that are kept, and for content that a head announces. `whole` is all
-    of the content once it is complete.
+    reserves room for each of the `chunks` that are kept, and for content that a head announces. `whole` is
+    all of the content once it is complete.
     """
 
     def __init__(
@@ -159,9 +159,7 @@ class Recording:
         memory, cost = self._tiers.memory, len(chunk) + _OBJECT
         announced = min(cost, self._ahead)
         self._ahead -= announced
-        if announced == cost or memory.reserve(
-            self.lease, cost - announced, unread=not announced and unread
-        ):
+        if announced == cost or memory.reserve(self.lease, cost - announced, unread=not announced and unread):
             self.chunks.append(chunk)
             return True
         self.storing = None
