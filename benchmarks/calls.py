@@ -50,8 +50,8 @@ class Ceiling:
 
 CEILINGS = {
     "hit": Ceiling(15, 12, 1),
-    "miss that is not stored": Ceiling(155, 43, 1),
-    "miss that is stored": Ceiling(184, 45, 1),
+    "miss that is not stored": Ceiling(143, 42, 1),
+    "miss that is stored": Ceiling(173, 44, 1),
     "purge": Ceiling(190, 36, 0),
     "mounted hit": Ceiling(15, 10, 1),
     "mounted miss": Ceiling(177, 37, 1),
