@@ -106,7 +106,7 @@ SOONEST = {"joint_vary": 46, "IMPERSONAL": 21, "obsolete": 21, "holds": 25, "_en
         (facts, "initial_age", never_old, "age"),
         (forward, "HOP_BY_HOP", frozenset(), "hop by hop"),
         (upstream, "request_fields", for_another_host, "forwarded"),
-        (ResponseReader, "feed", used_again, "count or unreadable"),
+        (ResponseReader, "feed", used_again, "count or unreadable or another's octets"),
         (Turn, "finish", twice, "count or unreadable"),
         (Turn, "write", one_octet_less, "unreadable"),
         (exchange, "represent", raises, "raised or left or end"),

@@ -1,7 +1,8 @@
-"""The reader of responses: it takes bytes and tells of parts, by httptools' parser. It has no socket.
+"""The reader of responses: it takes bytes and tells of parts. It has no socket.
 
-A head is parsed when it is whole, in the spellings of old servers, too. The parser is strict: every recipient
-reads these bytes in the same way, if at all. A head that is repeated to the byte is not parsed again.
+llhttp parses heads when they are whole, in the spellings of old servers, too, and takes chunks apart. It is
+strict: every recipient reads these bytes in the same way, if at all. Content of a known length is counted. A
+head that is repeated to the byte is not parsed again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import httptools
 from univocal.http.bonds import authenticates_connection
 from univocal.http.fields import LENGTH_DIGITS
 from univocal.http.framing import field_octets
-from univocal.http.messages import Fields, Response, values
+from univocal.http.messages import Fields, Response
 from univocal.http.roles import Answer
 from univocal.http.tables import moves
 from univocal.http.upgrade import Line, Switching
@@ -145,12 +146,20 @@ HEAD_TOO_LARGE: Final = "the response's head is too large: more than max_head_by
 
 MAX_INTERIM: Final = 32
 _BLANK_LINE: Final = b"\r\n\r\n"
-_VERSIONS: Final = {"1.0": b"HTTP/1.0", "1.1": b"HTTP/1.1"}
+_STATUS_LINE: Final = re.compile(rb"HTTP/1\.[01] [1-5][0-9]{2}[ \r]")
+# llhttp is fed each head as if it were a 204's, behind which it waits for no content (RFC 9112 §6.3).
+_BARE: Final = b"204"
+_BEFORE_CHUNKS: Final = b"HTTP/1.1 200 \r\nTransfer-Encoding: chunked\r\n\r\n"
+# The lengths of content that are none.
+_CHUNKED: Final = -1
+_TO_THE_END: Final = -2
 # Bytes of a head that is remembered: an idle connection may keep it.
 _LONGEST: Final = 2048
 # Origin servers say so since HTTP/1.0 (RFC 2068 §19.7.1.1).
 _TIMEOUT: Final = re.compile(rb"(?i)(?:\A|[,; \t])timeout[ \t]*=[ \t]*([0-9]{1,6})(?![0-9])")
 _NO_REQUEST: Final = RequestHead(b"", 0, False, False, True, False)
+_OLD: Final = b"HTTP/1.0"
+_CONNECTION: Final = (b"connection", b"proxy-connection")
 
 
 class Progress(Enum):
@@ -202,13 +211,11 @@ class ReadResponse:
         self.fault = ""
         self.error: BaseException | None = None
         self.version = b""
-        self.head: Fields = []
         self.trailers: Fields = []
         self.grants = -1
         self.interims = 0  # interim responses before it
         self.closes = False  # one of them said that the connection closes
         self.persists = False  # the final head lets the connection persist
-        self.surplus = False  # there were bytes that belong to no response
         self.barren = 0  # bytes without progress
 
     def fail(self, fault: str) -> None:
@@ -216,41 +223,75 @@ class ReadResponse:
         self.fault = self.fault or fault
 
 
-class KnownHead:
-    """A final response's head and what was read of it, of a response that came whole in `size` bytes."""
-
-    __slots__ = ("grants", "length", "octets", "response", "size", "version")
-
-    def __init__(self, octets: bytes, size: int, response: Response, reading: ReadResponse) -> None:
-        self.octets = octets
-        self.length = len(octets)
-        self.size = size
-        self.response = response
-        self.version = reading.version
-        self.grants = reading.grants
+def _options(value: bytes) -> list[bytes]:
+    """The members of a Connection field."""
+    return [option.strip(b" \t") for option in value.lower().split(b",")]
 
 
-class LastHead:
-    """The head of the last response of a connection: its length if all of its content came with it, or 0.
+class Chunks:
+    """Takes chunked content apart by llhttp, which calls nothing of Python's for a chunk.
 
-    `known` is the head itself, where the one before was as long. `response` is the one that is being read.
+    `is_over` once the trailers are complete; then `follows` tells whether other bytes stand behind them. The
+    callbacks know nothing of this object: circles wait for the garbage collector.
     """
 
-    def __init__(self) -> None:
-        self.known: KnownHead | None = None
-        self.length = 0
-        self.response: Response | None = None
+    def __init__(self, trailers: Fields) -> None:
+        pieces, ends, rests = list[bytes](), list[int](), list[bool]()
+        self._pieces, self._ends, self._rests = pieces, ends, rests
+        self._tail = b""  # the last bytes that have come
+        self.is_over = self.follows = False
+        self.fault = ""
 
-    def remembered(self, data: bytes, length: int, reading: ReadResponse) -> KnownHead | None:
-        """The head of so many bytes of a response that is all of `data`, if it may be remembered."""
-        response = self.response
-        if length > _LONGEST or response is None or values(reading.head, b"transfer-encoding"):
-            return None
-        if reading.challenges:
-            return None
-        if data.find(_BLANK_LINE) + len(_BLANK_LINE) != length:
-            return None  # CRs and LFs behind the content, which the parser passed over, look like some of it
-        return KnownHead(data[:length], len(data), response, reading)
+        def on_header(name: bytes, value: bytes) -> None:
+            if not ends:
+                trailers.append((name.lower(), value.rstrip(b" \t")))
+
+        def on_message_complete() -> None:
+            ends.append(len(pieces))
+
+        self.on_header: Callable[[bytes, bytes], None] = on_header
+        self.on_body: Callable[[bytes], None] = pieces.append
+        self.on_message_begin: Callable[[], None] = rests.clear
+        self.on_message_complete: Callable[[], None] = on_message_complete
+        self._parser = httptools.HttpResponseParser(self)
+        # RFC 9112 §7.1.1: blanks behind a chunk's size are bad, and have one meaning.
+        self._parser.set_dangerous_leniencies(lenient_spaces_after_chunk_size=True)
+        self._parser.feed_data(_BEFORE_CHUNKS)
+        trailers.clear()
+        rests.append(True)
+
+    def read(self, octets: bytes) -> bytes:
+        """The content of these chunks, up to a `fault` or the end."""
+        pieces, ends, fault = self._pieces, self._ends, ""
+        try:
+            self._parser.feed_data(octets)
+        except httptools.HttpParserError as error:
+            fault = str(error) or "malformed"
+        if ends:
+            del pieces[ends[0] :]
+            # llhttp passes over line ends in silence.
+            tail = self._tail + octets[-6:]
+            is_exact = tail.endswith(_BLANK_LINE) and not tail.endswith(b"\r\n" + _BLANK_LINE)
+            self.is_over, self.follows = True, bool(fault) or not (self._rests and is_exact)
+        else:
+            self.fault = fault
+            self._tail = (self._tail + octets[-6:])[-6:]
+        content = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        return content
+
+
+class KnownHead:
+    """A final response's head and what was read of it, of a response behind which another may follow."""
+
+    __slots__ = ("grants", "length", "octets", "response", "version")
+
+    def __init__(self, octets: bytes, response: Response, length: int, reading: ReadResponse) -> None:
+        self.octets = octets
+        self.response = response
+        self.length = length  # of the content
+        self.version = reading.version
+        self.grants = reading.grants
 
 
 class ResponseReader:
@@ -260,9 +301,8 @@ class ResponseReader:
     the connection. `max_head` bounds the bytes of a head, of the trailers, and of chunk extensions in a row.
     `line` is the connection, of which a 101 tells.
 
-    An origin server often repeats a head to the byte. The last one is remembered if it came in one read with
-    all of its content, whose length it says. The head before has to be as long. A head that is remembered is
-    the same `Response` each time.
+    An origin server often repeats a head to the byte. The last one is remembered if the head before was as
+    long. A head that is remembered is the same `Response` each time.
     """
 
     def __init__(self, max_head: int, line: Line | None = None) -> None:
@@ -272,139 +312,98 @@ class ResponseReader:
         self._request = _NO_REQUEST
         self._write: Callable[[bytes], bool] = cast("Any", None)
         self._partial = PartialHead()
-        self._fields: Fields = []  # of the section that is being read
-        self._content = b""  # its last bytes
-        self._ends: int | None = None  # the pieces before this one are of this response, which has ended
-        self._last = LastHead()
+        self._fields: Fields = []  # of the last section
+        # Holds something until a head is complete: so the parser tells of that without a call into Python.
+        self._unread: list[bool] = []
+        self.on_message_complete: Callable[[], None] = self._unread.clear
+        self._left = 0  # bytes of content that are to come, or `_TO_THE_END`
+        self._chunks: Chunks | None = None
+        self._known: KnownHead | None = None
+        self._length = 0  # bytes of the last head
         self.reading = ReadResponse()
-        # Holds something between the end of a message and the beginning of the next: so the parser
-        # tells of a beginning without a call into Python.
-        self._ended: list[bool] = []
-        # The content in the bytes that are being read: chunks may have one byte, and a call into Python for
-        # each of them would keep others waiting.
-        self._pieces: list[bytes] = []
-        self.on_body: Callable[[bytes], None] = self._pieces.append
-        self.on_message_begin: Callable[[], None] = self._ended.clear
         self._parser = self._new_parser()
 
     def expect(self, sink: Answer, request: RequestHead) -> None:
         """Tell `sink` of the next response, which answers `request`."""
         self._sink, self._request, self._write = sink, request, sink.write
-        self._content, self._ends, self._last.response = b"", None, None
         self._partial.held.clear()
-        self.reading = reading = ReadResponse()
-        self._fields = reading.trailers
+        self.reading = ReadResponse()
 
     def feed(self, data: bytes) -> None:
         """Read `data`: moves `stage` forward, and sets `fault` where it is no response."""
-        reading, last, begins = self.reading, self._last, not self.reading.began
-        known = last.known
+        reading, known, begins = self.reading, self._known, not self.reading.began
         reading.began, reading.progress = True, False
-        if begins and known is not None and self._recall(known, data):
+        try:
+            if reading.stage is not _HEAD:
+                self._read_on(data, 0)
+            elif begins and known is not None and data.startswith(known.octets) and not self._request.is_head:
+                reading.version, reading.grants, reading.persists = known.version, known.grants, True
+                self._read_on(data, len(known.octets), known.response, known.length)
+            else:
+                self._read_heads(data)
+        except Exception as error:  # the sink's
+            reading.stage = _MOVES[reading.stage, _STOPPED]
+            reading.fail("the sink failed")
+            reading.error = error
+        if reading.progress:
+            reading.barren = 0
             return
         reading.barren += len(data)
-        whole = data.startswith(ORDINARY) and data.find(_BLANK_LINE) >= 0
-        if reading.stage is _HEAD and (self._partial.held or not whole):
-            self._feed_heads(data)
-            begins = False
-        else:
-            try:
-                if reading.stage is Progress.TUNNEL:
-                    self._pass_through(data)
-                else:
-                    self._parser.feed_data(data)
-            except httptools.HttpParserError as error:
-                self._refused(data, error)
-                begins = False
-        if self._pieces:
-            self._pass_on_content()
-        if reading.stage is _COMPLETE:
-            follows = not self._ended or (data[-1] in b"\r\n" and self._blank_lines_follow(data))
-            reading.reusable = reading.persists and not (follows or reading.surplus)
-            if begins and reading.reusable:
-                length = len(data) - len(self._content)
-                last.known = last.remembered(data, length, reading) if length == last.length else None
-                last.length = length
-            self._content = b""
-        elif reading.progress:
-            reading.barren = 0
-        elif reading.barren > self._max_head:
+        if reading.barren > self._max_head:
             reading.fail(HEAD_TOO_LARGE)
 
-    def _refused(self, data: bytes, error: httptools.HttpParserError) -> None:
-        """Read a refused head once more, as `whole_head` gives it; else the response is malformed."""
-        if self.reading.stage is _HEAD and not self.reading.fault:
-            self._fields = []
-            self._feed_heads(data)
-        else:
-            self._stopped(error)
-
-    def _recall(self, known: KnownHead, data: bytes) -> bool:
-        """Tell of a response whose head is the known one; False: it has another, or another content."""
-        reading = self.reading
-        if len(data) != known.size or not data.startswith(known.octets):
-            return False
-        if reading.stage is not _HEAD or self._request.is_head:
-            return False
-        reading.stage, reading.progress = _MOVES[_HEAD, _CONTENT], True
-        reading.head, reading.version = known.response.fields, known.version
-        reading.grants = known.grants
-        try:
-            self._sink.start(known.response)
-            if reading.stage is _CONTENT:
-                reading.stage = _MOVES[_CONTENT, _COMPLETE]
-                if known.size > known.length:
-                    reading.takes = self._write(data[known.length :])
-                reading.reusable = reading.stage is _COMPLETE
-        except Exception as error:
-            self._fail_by_sink(error)
-        return True
-
-    def _feed_heads(self, data: bytes) -> None:
+    def _read_heads(self, data: bytes) -> None:
         """Read the final response's head, interim ones before it, and what stands behind it."""
-        reading, joined = self.reading, self._partial.joined(data)
+        reading, begins = self.reading, not self._partial.held
+        joined = data if begins else self._partial.joined(data)
         if joined is None:
             return
         data = joined
         while data and reading.stage is _HEAD and not reading.fault:
-            try:
-                whole = whole_head(data)
-            except ValueError as error:
-                reading.fail(str(error))
-                return
-            if whole is None:
-                self._partial.keep(data)
-                return
-            # A new one: behind an interim response nothing counts that it said of the connection.
-            self._parser = self._new_parser()
-            self._parse(whole[0])
-            data = data[whole[1] :]
-        if data and not reading.fault:
-            self._parse(data)
-
-    def _parse(self, octets: bytes) -> None:
-        try:
-            if self.reading.stage is Progress.TUNNEL:
-                self._pass_through(octets)
+            end = data.find(_BLANK_LINE) + 4 if data.startswith(ORDINARY) else 0
+            if end < 4 or self._fault_of(head := data[:end]):
+                try:
+                    whole = whole_head(data)
+                except ValueError as error:
+                    reading.fail(str(error))
+                    return
+                if whole is None:
+                    self._partial.keep(data)
+                    return
+                head, end = whole
+                if fault := self._fault_of(head):
+                    reading.fail(fault)
+                    return
+            reading.progress = True
+            status, fields = int(head[9:12]), self._fields
+            if end > self._max_head and field_octets(fields) > self._max_head:
+                reading.fail(HEAD_TOO_LARGE)
+            elif status < 200 and status != 101:
+                self._pass_on(status, fields)
+            elif status == 101 and not self._request.upgrades:
+                reading.fail("a protocol that no request asked for")
             else:
-                self._parser.feed_data(octets)
-        except httptools.HttpParserUpgrade:
-            pass  # 101: what follows is another protocol's, until the connection ends (RFC 9110 §7.8)
-        except httptools.HttpParserError as error:
-            self._stopped(error)
+                reading.version = head[:8]
+                remembers, self._length = begins and end == self._length, end
+                self._read_final(status, fields, data, end, remembers=remembers)
+                return
+            data, begins = data[end:], False
 
-    def _stopped(self, error: httptools.HttpParserError) -> None:
-        """Handle the parser's stop; after the response's end, within bytes of no response."""
-        reading = self.reading
-        reading.surplus = True
-        reading.fail(str(error) or "malformed")
-        if isinstance(error, httptools.HttpParserCallbackError):
-            reading.error = error.__context__
+    def _fault_of(self, head: bytes) -> str:
+        """Parse a whole head into `_fields`; the reason if it is none."""
+        if _STATUS_LINE.match(head) is None:
+            return "a version or status that no request asked for"
+        self._fields, self._unread[:] = [], [True]
+        try:
+            self._parser.feed_data(head[:9] + _BARE + head[12:])
+        except httptools.HttpParserError as error:
+            self._parser = self._new_parser()
+            return str(error) or "malformed"
+        return "malformed" if self._unread else ""
 
     def _new_parser(self) -> httptools.HttpResponseParser:
         parser = httptools.HttpResponseParser(self)
-        # RFC 9112 §7.1.1: blanks behind a chunk's size are bad, and have one meaning.
-        parser.set_dangerous_leniencies(lenient_spaces_after_chunk_size=True)
+        parser.set_dangerous_leniencies(lenient_keep_alive=True)  # it reads on behind Connection: close
         return parser
 
     def close(self) -> bool:
@@ -412,7 +411,7 @@ class ResponseReader:
         stage = self.reading.stage
         if self.reading.fault:
             return False
-        return stage is Progress.TUNNEL or (stage is _CONTENT and self._ends_with_connection())
+        return stage is Progress.TUNNEL or (stage is _CONTENT and self._left == _TO_THE_END)
 
     def stop(self) -> None:
         """Tell the sink nothing more."""
@@ -421,140 +420,98 @@ class ResponseReader:
     def end(self) -> None:
         """Read no more, and let go of all that knows the reader: circles wait for the garbage collector."""
         self.reading.stage = _MOVES[self.reading.stage, _STOPPED]
-        self._line = None
-        self._last = LastHead()
+        self._line = self._known = self._chunks = None
         self._request = _NO_REQUEST
-        self._parser = self._sink = self._write = self.on_body = cast("Any", None)
+        self._parser = self._sink = self._write = cast("Any", None)
 
     def divert(self, write: Callable[[bytes], bool]) -> None:
         """Pass the bytes of another protocol, which follow a 101, to `write`."""
         self._write = write
 
-    # Called by the parser.
-
     def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a field; called by the parser."""
         self._fields.append((name.lower(), value.rstrip(b" \t")))
 
-    def on_headers_complete(self) -> None:
-        reading = self.reading
-        if reading.stage is not _HEAD or reading.fault:
-            return
-        fields, parser = self._fields, self._parser
-        reading.progress = True
-        if reading.barren > self._max_head and field_octets(fields) > self._max_head:
-            reading.fail(HEAD_TOO_LARGE)
-            return
-        status = parser.get_status_code()
-        version = _VERSIONS.get(parser.get_http_version())
-        if version is None or not 100 <= status <= 599 or (status == 101 and not self._request.upgrades):
-            reading.fail("a version or status that no request asked for")
-        elif status < 200 and status != 101:
-            self._pass_on(status)
-        else:
-            self._begin(status, version, fields)
-
-    def _begin(self, status: int, version: bytes, fields: Fields) -> None:
-        """Tell of the final response's head."""
-        reading, is_head, coded = self.reading, self._request.is_head, None
+    def _read_final(self, status: int, fields: Fields, data: bytes, end: int, *, remembers: bool) -> None:
+        """Tell of the final response's head, which ends at a place, and of what stands behind it."""
+        reading, bodiless = self.reading, self._request.is_head or status in (204, 304)
+        coded, length, options = False, _TO_THE_END, set[bytes]()
         for name, value in fields:
             if name == b"transfer-encoding":
                 # No request of ours has TE: what is coded otherwise would be passed on as what it is not.
-                if coded is not None or value.lower() != b"chunked":
+                if coded or value.lower() != b"chunked":
                     reading.fail("a transfer coding that was not asked for")
                     return
-                coded = value
-            elif name == b"content-length" and len(value) > LENGTH_DIGITS:
-                reading.fail("a Content-Length that is none")
-                return
+                coded, length = True, _CHUNKED
+            elif name == b"content-length":
+                if len(value) > LENGTH_DIGITS:
+                    reading.fail("a Content-Length that is none")
+                    return
+                length = int(value)
+            elif name in _CONNECTION:
+                options.update(_options(value))
             elif name == b"www-authenticate":
                 reading.challenges = reading.challenges or authenticates_connection(value)
             elif name == b"keep-alive":
                 granted = _TIMEOUT.search(value)
                 reading.grants = -1 if granted is None else int(granted[1])
-        reading.stage = _MOVES[_HEAD, Progress.TUNNEL if status == 101 else _CONTENT]
-        # RFC 9112 §6.1: the framing of a coded HTTP/1.0 message is faulty
-        faulty = version == b"HTTP/1.0" and coded is not None
         # What an origin server sends behind a response that has no content would be read as the next one. It
-        # may come late, when another request is under way: such a connection is not used again.
-        bodiless = is_head or status in (204, 304)
-        reading.persists = not (
-            status == 101 or bodiless or faulty or reading.closes or not self._parser.should_keep_alive()
-        )
-        reading.head, reading.version = fields, version
-        reading.trailers = self._fields = []
+        # may come late, when another request is under way: such a connection is not used again. Nor is one
+        # with the framing of a coded HTTP/1.0 message, which is faulty (RFC 9112 §6.1).
+        faulty = bodiless or status == 101 or length == _TO_THE_END or (coded and reading.version == _OLD)
+        ends = b"close" in options or (reading.version == _OLD and b"keep-alive" not in options)
+        reading.persists = not (faulty or ends or reading.closes)
         if status == 101 and self._line is not None:
             response: Response = Switching(status, fields, self._line)
         else:
             response = Response(status, fields)
-        self._last.response = response
-        self._sink.start(response)
-        if is_head:
-            self._end_without_content()
+        if remembers and end <= _LONGEST and reading.persists and not reading.challenges:
+            self._known = KnownHead(data[:end], response, length, reading)
+        self._read_on(data, end, response, 0 if bodiless else length)
 
-    def _pass_through(self, octets: bytes) -> None:
-        """Pass on what is another protocol's."""
-        self.reading.progress = True
-        self.reading.takes = self._write(octets)
+    def _read_on(self, data: bytes, at: int, response: Response | None = None, length: int = 0) -> None:
+        """Tell of a final `response`, with content of such a length, and of what stands behind `at`.
 
-    def _pass_on_content(self) -> None:
-        """Tell of the content that came in one read as of one piece."""
-        reading, pieces = self.reading, self._pieces
-        if self._ends is not None:
-            reading.surplus = reading.surplus or len(pieces) > self._ends
-            del pieces[self._ends :]
-            self._ends = 0
-        if pieces and (reading.stage is _CONTENT or reading.stage is _COMPLETE) and reading.error is None:
+        That is content, or another protocol's.
+        """
+        reading, content, is_over, follows = self.reading, b"", False, False
+        if response is not None:
+            reading.stage = _MOVES[_HEAD, Progress.TUNNEL if response.status == 101 else _CONTENT]
             reading.progress = True
-            self._content = pieces[-1]
-            try:
-                reading.takes = self._write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
-            except Exception as error:
-                self._fail_by_sink(error)
-        pieces.clear()
+            self._left, self._chunks = length, Chunks(reading.trailers) if length == _CHUNKED else None
+            self._sink.start(response)
+        left, chunks = self._left, self._chunks
+        if reading.stage is Progress.TUNNEL:
+            content = data[at:]
+        elif reading.stage is not _CONTENT:
+            return
+        elif chunks is not None:
+            content = chunks.read(data[at:])
+            is_over, follows = chunks.is_over, chunks.follows
+        elif left == _TO_THE_END:
+            content = data[at:]
+        else:
+            content = data[at : at + left]
+            self._left = left - len(content)
+            is_over, follows = not self._left, at + left < len(data)
+        if content:
+            reading.progress = True
+            reading.takes = self._write(content)
+        if is_over and reading.stage is _CONTENT:
+            reading.stage, reading.progress = _MOVES[_CONTENT, _COMPLETE], True
+            reading.reusable = reading.persists and not follows
+        elif chunks is not None and chunks.fault:
+            reading.fail(chunks.fault)
 
-    def _fail_by_sink(self, error: Exception) -> None:
-        """End the response as failed by the sink, even if its last byte has come."""
-        reading = self.reading
-        reading.stage = _MOVES[reading.stage, _STOPPED]
-        reading.fail("the sink failed")
-        reading.surplus, reading.error = True, error
-
-    def on_message_complete(self) -> None:
-        if self.reading.stage is _CONTENT:
-            self.reading.stage = _MOVES[self.reading.stage, _COMPLETE]
-            self._ends = len(self._pieces)
-            self._ended.append(True)
-            self._fields = []
-
-    def _pass_on(self, status: int) -> None:
+    def _pass_on(self, status: int, fields: Fields) -> None:
         """Tell of an interim response: any number may come, but not any number at all (RFC 9110 §15.2)."""
         reading = self.reading
-        fields, self._fields = self._fields, []
         reading.interims += 1
-        reading.closes = reading.closes or not self._parser.should_keep_alive()
+        told = [_options(value) for name, value in fields if name in _CONNECTION]
+        reading.closes = reading.closes or any(b"close" in options for options in told)
         if reading.interims > MAX_INTERIM:
             reading.fail("too many interim responses")
         elif status == 100 and self._request.expects_continue:
             reading.continued = True
         else:
             self._sink.interim(status, fields)
-
-    def _end_without_content(self) -> None:
-        """The response to HEAD ends here, of which httptools has no notion (RFC 9110 §9.3.2)."""
-        if self.reading.stage is not _STOPPED:
-            self.reading.stage = _MOVES[self.reading.stage, _COMPLETE]
-            self._ends = 0
-            self._ended.append(True)
-            self._fields = []
-
-    def _ends_with_connection(self) -> bool:
-        """Tell whether the content has no other end than the connection's."""
-        return not (
-            values(self.reading.head, b"transfer-encoding") or values(self.reading.head, b"content-length")
-        )
-
-    def _blank_lines_follow(self, data: bytes) -> bool:
-        """Tell whether CRs and LFs, which the parser passes over in silence, stand behind the response."""
-        if self._content and not values(self.reading.head, b"transfer-encoding"):
-            return not data.endswith(self._content)
-        return data.endswith(b"\r\n\r\n\r\n")
