@@ -14,6 +14,7 @@ from univocal.judge.trust import networks
 from univocal.store.memory import MemoryStore
 from univocal.store.patterns import compiled
 from univocal.store.tiers import MemoryTier
+from univocal.uri.profile import parse
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites
 
@@ -70,6 +71,7 @@ def reason(gate, target, method=b"GET"):
         *(b"/;x%2Fy/admin", b"/;/admin", b"/ADMIN/%25FF", b"/%2561dmin", b"/%25%32%46admin"),
         *(b"/admin%3Fx", b"/admin%23x", b"/%EF%BD%81dmin", b"/admin?x", b"/a/%2e%2e%2fadmin"),
         *(b"/b%252Fc/..%2Fadmin", b"/%u0061dmin", b"/x/..%2F" * 90 + b"y"),
+        *(b"/admin.", b"/admin%20", b"/admin.%20/x", b"/admin::$DATA", b"/admin:%24i30:$INDEX_ALLOCATION/x"),
         # Letters of which one is 18 more
         *(b"/%EF%BD%81dmin/" + b"%EF%B7%BA" * 800, b"/%25EF%25BD%2581dmin/" + b"%25EF%25B7%25BA" * 500),
     ],
@@ -78,6 +80,12 @@ def reason(gate, target, method=b"GET"):
 def test_no_spelling_passes_a_guard(target, method):
     guarded = gate(routes=["/admin"], closed=["/admin"])
     assert reason(guarded, target, method) == "access-denied"
+
+
+@pytest.mark.parametrize("target", [b"/admin%00", b"/admin%00.jpg", b"/%41dmin%2500/x", b"/x/..%2Fadmin%00"])
+def test_a_guard_holds_where_a_refusal_is_observed(target):
+    trial = parse({"trial": 'extends = "rfc3986"\n[reject]\nmode = "observe"'}, BUILT_IN)["trial"]
+    assert reason(gate(trial, routes=["/admin"], closed=["/admin"]), target) == "access-denied"
 
 
 def test_a_guarded_folder_that_a_reading_leaves_is_refused():
@@ -111,6 +119,8 @@ def test_harmless_paths_pass(target):
         ("*.php", b"/a/x.php;y"),
         ("*.php", b"/a/x.php%3Fy"),
         ("*.php", b"/x.php/..%2Fy.php"),
+        ("*.php", b"/x.php."),
+        ("*.php", b"/x.php::$DATA"),
         ("~^/users/[0-9]+$", b"/users/1"),
         ("~^/users/[0-9]+$", b"//USERS/1"),
         ("~^/users/[0-9]+$", b"/users%2F12"),

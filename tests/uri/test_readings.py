@@ -42,6 +42,19 @@ from univocal.uri.readings import is_loose, plain_reading, readings, spelled_ali
         (b"/admin%3Fx", b"/admin"),
         (b"/admin%23x", b"/admin"),
         (b"/x%3Fy/..%2F..%2Fadmin", b"/admin"),  # or the mark is data
+        (b"/admin%00", b"/admin"),  # a C string ends there
+        (b"/admin%2500.jpg", b"/admin"),
+        (b"/x/..%2Fadmin%00/y", b"/admin"),
+        (b"/x%00/..%2Fadmin", b"/x"),
+        (b"/x%00/..%2Fadmin", b"/admin"),
+        (b"/admin.", b"/admin"),  # Windows opens the file without the dots and spaces at its end
+        (b"/admin%20.%2E/x", b"/admin/x"),
+        (b"/admin.;x/y", b"/admin/y"),
+        (b"/x%5Cadmin.%5C", b"/x/admin/"),
+        (b"/admin::$DATA", b"/admin"),  # and a file without the name of its stream
+        (b"/admin%3A%3A%24DATA", b"/admin"),
+        (b"/admin:$i30:$INDEX_ALLOCATION/x", b"/admin/x"),
+        (b"/ADMIN.::$DATA", b"/admin"),
         (b"/admin/..;/..;/x", b"/admin/"),  # a folder that is left
         (b"/admin/../x", b"/admin/"),
         (b"/b%252Fc/..%2Fadmin", b"/admin"),  # decoded once, "b%2Fc" is one segment
@@ -73,7 +86,9 @@ def test_a_path_may_be_read_as(path: bytes, reading: bytes) -> None:
         (b"/a/b/", {b"/a/b/"}),
         (b"/a%2Fb", {b"/a/b"}),
         (b"/100%25", {b"/100%"}),
-        (b"/what...", {b"/what..."}),
+        (b"/v1.2/e.g.", {b"/v1.2/e.g.", b"/v1.2/e.g"}),
+        (b"/wiki/Talk:A:$5", {b"/wiki/talk:a:$5", b"/wiki/talk"}),
+        (b"/wiki/Talk:A$B", {b"/wiki/talk:a$b"}),
         (b"/r/https%25253A%252F%252Fa.b", {b"/r/https:/a.b"}),
         (b"/m;a=b,c", {b"/m;a=b,c", b"/m"}),
     ],
@@ -112,7 +127,7 @@ def test_too_many_readings_mean_any_path(path: bytes) -> None:
 
 @pytest.mark.parametrize(
     "unit",
-    [b"/.", b"/..", b"/a/..%2F", b"%25", b"/%2525252541", b"/a%252F", b"/;a%2F", b"/%D0%9F", b"/a;b\\"],
+    [b"/.", b"/..", b"/a/..%2F", b"%25", b"/%2525252541", b"/a%252F", b"/;a%2F", b"/%D0%9F", b"/a;b\\", b". ", b":$", b"/a."],
 )
 def test_readings_of_long_paths_are_bounded(unit: bytes) -> None:
     found = readings(b"/" + unit * (8_000 // len(unit)) + b"%41")

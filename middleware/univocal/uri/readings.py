@@ -20,7 +20,7 @@ from univocal.uri.segments import merge_slashes, remove_dot_segments
 from univocal.uri.suspicious import DOTS, NON_NFC, in_octets
 
 # A path of these segments has no other reading but for the case of its letters.
-_PLAIN: Final = re.compile(rb"(?:/(?!\.)[A-Za-z0-9._~!$&'()*+,=:@-]+)*+/?")
+_PLAIN: Final = re.compile(rb"(?:/(?!\.)[A-Za-z0-9._~!&'()*+,=:@-]+(?<!\.))*+/?")
 _ESCAPE: Final = re.compile(rb"%(?:[uU]([0-9A-Fa-f]{4})|([0-9A-Fa-f]{2}))")
 _LAST_ESCAPE: Final = re.compile(_ESCAPE.pattern + rb"\Z")
 _CHAIN: Final = re.compile(rb"%(?:25)+(?=[0-9A-Fa-f]{2})")  # of signs, each the escape of the next
@@ -29,8 +29,11 @@ _ESCAPED_ESCAPE: Final = re.compile(rb"%(?:25|[uU])")
 _BEYOND_ASCII: Final = re.compile(rb"[A-Za-z<=>]?(?:[\x80-\xFF]|%[89A-Fa-f][0-9A-Fa-f])+")
 _COMPOSABLE: Final = re.compile(rb"(?:[A-Za-z=]|%3[CDE])?(?:%[89A-F][0-9A-F])+")
 _PARAMETER: Final = re.compile(rb";[^/]*")
-_END: Final = re.compile(rb"[?#]")
-_DOTS: Final = re.compile(rb"[/\\]\.\.(?![^/\\;?#])")
+_ENDS: Final = re.compile(rb"[?#]"), re.compile(rb"\0")
+_DOTS: Final = re.compile(rb"[/\\]\.\.(?![^/\\;?#\0])")
+# The end of a segment without which Windows opens the same file: a stream of it, dots and spaces.
+_STREAM: Final = re.compile(rb":[^/\\:]*:\$[^/\\]*")
+_UNSEEN: Final = re.compile(rb"(?<=[^/\\. ])[. ]++(?=[/\\]|\Z)")
 _DOT_SEGMENT: Final = re.compile(rb"/\.\.?(?:/|\Z)")
 _OCTETS: Final = {b"%02X" % octet: b"%c" % octet for octet in range(256)}
 _HEX: Final = frozenset(b"0123456789ABCDEFabcdef")
@@ -183,13 +186,15 @@ def _run_folded(run: re.Match[bytes]) -> bytes:
 
 
 def _divisions(text: bytes) -> Iterator[tuple[bytes, bool]]:
-    """`text` as servers divide it, by slashes alone, and whether empty segments count for a ".."."""
+    """`text` as servers divide it and find its files, and whether empty segments count for a ".."."""
     dots = _DOTS.search(text) is not None
     texts = [text]
     if b"\\" in text:
         slashed = text.replace(b"\\", b"/")
         texts = [slashed, *([_PARAMETER.sub(b"", slashed)] if b";" in slashed else []), *texts[: int(dots)]]
-    texts += [end[0] for each in texts if len(end := _END.split(each, maxsplit=1)) > 1]
+    for end in _ENDS:
+        texts += [cut[0] for each in texts if len(cut := end.split(each, maxsplit=1)) > 1]
+    texts += [seen for each in texts if (seen := _UNSEEN.sub(b"", _STREAM.sub(b"", each))) != each]
     for each in texts:
         yield each, False
         if dots and b"//" in each:
