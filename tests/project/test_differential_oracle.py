@@ -135,6 +135,16 @@ def test_older_after_newer_is_found(answer, ask, version, expected):
     assert wrong(log, log.got(0, at=5.0)) == expected
 
 
+@pytest.mark.parametrize(
+    ("ask", "expected"),
+    [(PLAIN, ["older after a 403 to a GET"]), (NO_CACHE, []), (Ask("GET", (("pragma", "no-cache"),)), [])],
+)
+def test_an_error_that_a_client_brought_about_ends_nothing(ask, expected):
+    renewed = saying("max-age=60, stale-while-revalidate=9")
+    log = Log().said(renewed).said(FRESH._replace(status=403), ask, at=2.0)
+    assert wrong(log, log.got(0, at=5.0)) == expected
+
+
 def test_a_304_renews_what_it_confirms():
     log = Log().said(BRIEF).said(FRESH, Ask("GET", (("if-none-match", "current"),)), at=9.0)
     assert wrong(log, log.got(1, at=20.0)) == []

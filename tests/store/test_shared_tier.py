@@ -11,9 +11,10 @@ import pytest
 from store.model import DETACHED, KEYS, START, ModelEntries, ModelPurges, ModelServer
 from support import stored_response
 from univocal.cache.stored import Stored
+from univocal.http.messages import Request
 from univocal.store.journal import Purge
 from univocal.store.memory import MemoryStore
-from univocal.store.purge_selectors import Everything, Selector, Tags
+from univocal.store.purge_selectors import Everything, Selector, Tags, Variants
 from univocal.store.roles import (
     BOUND,
 )
@@ -59,6 +60,20 @@ class One:
     def found(self) -> Sequence[bytes]:
         return [bytes(one.body) for one in self.tier.lookup(KEY, self.now)]
 
+    async def filled(self) -> Sequence[bytes]:
+        """The contents that the store is found to have for a request."""
+        lease, shown = self.tier.begin(KEY, self.now), list[bytes]()
+        done = asyncio.get_running_loop().create_future()
+
+        def judge(servable: Sequence[Stored], _: Sequence[Stored]) -> bool:
+            shown[:] = [bytes(one.body) for one in servable]
+            return True
+
+        self.tier.fill(lease, Request(b"GET", b"/", []), judge, done.set_result, joined=False)
+        await done
+        await self.end(lease)
+        return shown
+
     @property
     def in_store(self) -> list[bytes]:
         return [bytes(one.body) for _, one in self.server.rows.get(KEY, {}).values()]
@@ -77,6 +92,19 @@ async def test_what_is_purged_before_it_is_written_is_not_written(node: One) -> 
     node.another_purges()
     await node.end(lease)
     assert (node.found(), node.in_store) == ([], [])
+
+
+async def test_what_an_answer_ends_is_not_read_again_before_the_store_hears_of_it(node: One) -> None:
+    """As after a 304 with no-store: the purge is on its way, and the store still has the response."""
+    assert await node.put()
+    lease = node.tier.begin(KEY, node.now)
+    node.tier.drop(lease, Variants(frozenset(((KEY, ()),)), node.now), node.now)
+    assert node.in_store == [b"body"]
+    assert await node.filled() == []
+    await node.end(lease)
+    node.now += 1
+    assert await node.put(b"newer")
+    assert await node.filled() == node.found() == [b"newer"]
 
 
 @pytest.mark.parametrize(("silence", "found"), [(BOUND - 0.01, [b"body"]), (BOUND, [])])

@@ -509,7 +509,8 @@ def contradiction(said: Said, state: State, *, stale: bool) -> tuple[Level, str,
         return Level.FREE, f"older after a {what} to an odd {said.ask.method}", "allowed"
     # One client's request can bring about an error that is nobody else's: a field that is too long. A request
     # in the background, which is the cache's own, cannot.
-    own = "stale-while-revalidate" in directives(state.fields) and not said.ask.field("cache-control")
+    forced = said.ask.field("cache-control") or said.ask.field("pragma")
+    own = "stale-while-revalidate" in directives(state.fields) and not forced
     if not own and said.status >= 400 and said.status not in {404, 410}:
         return Level.FREE, f"older after a {what} to a client", "allowed"
     # RFC 9111 §4.3.5: what a HEAD contradicts is stale, and may be served stale.

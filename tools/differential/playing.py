@@ -58,7 +58,8 @@ def shared(place: Place) -> list[str]:
     """`univocal serve` with a Redis of its own, which ends with it."""
     port = free_port()
     redis = f"redis-server --port {port} --bind 127.0.0.1 --save '' --maxmemory 64mb"
-    serve = univocal(f'store = "redis://127.0.0.1:{port}/0"')(place)
+    patient = "redis = { timeout = 20 }"  # a busy machine is not to be taken for a Redis that is away
+    serve = univocal(f'store = "redis://127.0.0.1:{port}/0"\n{patient}')(place)
     redis += " --maxmemory-policy allkeys-lru >redis.log"
     return ["sh", "-c", f"{redis} & sleep 1; exec {shlex.join(serve)}"]
 

@@ -101,6 +101,7 @@ class SharedTier(Tiers):
         self._walk: asyncio.Task[None] | None = None
         self._causes: dict[bytes, _Cause] = {}
         self._owed: list[Selector] = []
+        self._dropped: list[Selector] = []  # that the end of a lease publishes
         self._tokens: Final = _tokens()
 
     # The store comes and goes
@@ -335,6 +336,7 @@ class SharedTier(Tiers):
         self._follow()
         self.memory.purge(selector, now, sparing=lease)
         _fetch(lease).owed.append(selector)
+        self._dropped.append(selector)
 
     def glance(self, key: bytes, now: float, *, keeps: bool = False) -> Sequence[Stored]:
         if not (self._is_there and self._relies(now)):
@@ -486,7 +488,7 @@ class SharedTier(Tiers):
             if number < forgotten != trimmed:
                 continue
             left = self._journal.surviving(number, stored.key, stored)
-            owed = [each for each in self._owed if each.means(stored)]
+            owed = [each for each in (*self._owed, *self._dropped) if each.means(stored)]
             if left is not None and all(each.soft for each in owed):
                 valid.append(softened(left, self.clock()) if owed else left)
         return valid
@@ -567,16 +569,18 @@ class SharedTier(Tiers):
     async def _settle(self, lease: Lease) -> None:
         """Tell the store what came of the response: from here on other nodes have it."""
         fetch = _fetch(lease)
-        try:
-            while fetch.owed:
-                match fetch.owed.pop(0):
-                    case Stored() as stored:
-                        await self._store(lease, stored)
-                    case selector:
-                        with suppress(RefusedError):
-                            await self._publish(selector, self.clock(), lease)
-        except Exception:
-            logger.exception("%s failed", self.name)
+        while fetch.owed:
+            owed = fetch.owed.pop(0)
+            try:
+                if isinstance(owed, Stored):
+                    await self._store(lease, owed)
+                else:
+                    with suppress(RefusedError):
+                        await self._publish(owed, self.clock(), lease)
+            except Exception:
+                logger.exception("%s failed", self.name)
+            if not isinstance(owed, Stored):
+                self._dropped.remove(owed)
         self.memory.leases.end(lease)
         if fetch.has_turn:
             await self._entries.end(fetch)
