@@ -94,7 +94,7 @@ async def test_what_is_purged_before_it_is_written_is_not_written(node: One) -> 
     assert (node.found(), node.in_store) == ([], [])
 
 
-async def test_what_an_answer_ends_is_not_read_again_before_the_store_hears_of_it(node: One) -> None:
+async def test_what_an_answer_ends_is_not_read_again(node: One) -> None:
     """As after a 304 with no-store: the purge is on its way, and the store still has the response."""
     assert await node.put()
     lease = node.tier.begin(KEY, node.now)
