@@ -19,7 +19,7 @@ from univocal.http.grammar import DEFAULT_PORTS, Absolute, split_absolute
 from univocal.uri.percent_encoding import DECODE, ENCODE, RINGS, DecoderRing
 from univocal.uri.profile import Profile, parse
 from univocal_app.terminal import printable
-from univocal_learn.importers.imported import Imported, Note, Source, Table
+from univocal_learn.importers.imported import Imported, Note, Source, Table, octets_of
 from univocal_learn.importers.rings import corrected, path_settings
 from univocal_learn.importers.sites import Mapped, SiteWriter, literal_beginning
 
@@ -47,7 +47,7 @@ _ALWAYS: Final = (
 _PLUGINS: Final = {
     "tslua.so": "a script in Lua; what it does is not taken over",
     "header_rewrite.so": "changes fields, or answers by itself; univocal does not",
-    "regex_remap.so": "maps by regular expressions; routes are prefixes of paths",
+    "regex_remap.so": "maps by regular expressions of a file of its own, which is not read",
     "conf_remap.so": "settings of Traffic Server for this rule; see a site's settings",
     "cachekey.so": "changes the cache key; the profile does that here",
 }
@@ -176,7 +176,7 @@ def read(source: Source) -> Imported:
     if writer.sites:
         notes.append(Note(0, _HOST))
     return Imported(
-        summary=f"Imported from a remap rule: {printable(chosen[0][0].name.encode())}",
+        summary=f"Imported from a remap rule: {printable(octets_of(chosen[0][0].name))}",
         extends="rfc3986",
         path=next(iter(paths.values())),
         others={names[pair]: path for pair, path in paths.items() if names[pair]},
@@ -322,7 +322,7 @@ def _ring(sets: _Sets) -> tuple[DecoderRing, list[Note]]:
 
 def _url(text: str) -> Absolute | None:
     """An http or https URL with a host, and at most a path."""
-    url = split_absolute(text.encode())
+    url = split_absolute(octets_of(text))
     if url is None or url.scheme not in DEFAULT_PORTS or not url.authority:
         return None
     return None if _UNWELCOME.search(text) else url
@@ -394,7 +394,7 @@ class _Sites:
 
     def _guarded(self, mapped: Mapped, *, is_taken: bool) -> list[Mapped]:
         """The routes of a guarded rule: longer names, such as /adminx, have the same guard and are closed."""
-        spelled = self.writer.others[mapped.profile].ring.canonical(mapped.path.encode()).decode()
+        spelled = self.writer.others[mapped.profile].ring.canonical(octets_of(mapped.path)).decode()
         own = replace(mapped.guarded() if is_taken else mapped.closed(), path=spelled)
         literal, star = literal_beginning(spelled)
         if literal != spelled:

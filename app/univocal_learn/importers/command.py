@@ -15,7 +15,14 @@ import typer
 from univocal.http.errors import ConfigurationError
 from univocal_app.terminal import printable
 from univocal_learn.importers import ats, nginx, varnish
-from univocal_learn.importers.imported import Imported, NothingImportedError, Source, Table
+from univocal_learn.importers.imported import (
+    Imported,
+    NothingImportedError,
+    Source,
+    Table,
+    octets_of,
+    text_of,
+)
 from univocal_learn.importers.writing import line_of, ordered, other_profiles, profile_text, sites_text
 
 LARGEST: Final = 2**20  # bytes of a file; the largest ring, rule or server is far from it
@@ -74,7 +81,7 @@ def import_profile(
         directory = _directory(sites, imported, output)
     _write_profiles(imported, file, name, output)
     if sites is not None:
-        _write(sites, sites_text(imported, name, directory).encode())
+        _write(sites, sites_text(imported, name, directory).encode("utf-8", "replace"))
         _copy_pages(imported, sites.parent)
     questions = _report(file, imported)
     if output is not None and output.stem != name:
@@ -91,7 +98,7 @@ def _imported(file: Path, reader: Callable[[Source], Imported], source: Source) 
     try:
         imported = reader(source)
     except NothingImportedError as error:
-        typer.echo(f"univocal: {printable(str(error).encode('utf-8', 'surrogateescape'))}", err=True)
+        typer.echo(f"univocal: {printable(octets_of(str(error)))}", err=True)
         raise typer.Exit(3) from None
     if imported.is_empty:
         _report(file, imported)
@@ -103,7 +110,7 @@ def _imported(file: Path, reader: Callable[[Source], Imported], source: Source) 
 def _write_profiles(imported: Imported, file: Path, name: str, output: Path | None) -> None:
     text = profile_text(imported, file.name, name)
     if output is not None:
-        _write(output, text.encode())
+        _write(output, text.encode("utf-8", "replace"))
         for other, own in other_profiles(imported, file.name, name):
             _write(output.with_name(f"{other}.toml"), own.encode())
         return
@@ -142,7 +149,7 @@ def _read(file: Path) -> str:
         raise ConfigurationError(str(file), "", error.strerror or str(error), "a readable file") from None
     if len(octets) > LARGEST:
         raise ConfigurationError(str(file), "", f"more than {LARGEST} octets", "the part that is imported")
-    return octets.decode("utf-8", "replace")
+    return text_of(octets)
 
 
 def _write(file: Path, content: bytes) -> None:

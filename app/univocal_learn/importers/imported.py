@@ -17,6 +17,16 @@ class NothingImportedError(ConfigurationError):
     """A file has nothing that could be imported."""
 
 
+def text_of(octets: bytes) -> str:
+    """The text of a file, in which bytes that are no UTF-8 are kept: a path may have them."""
+    return octets.decode("utf-8", "surrogateescape")
+
+
+def octets_of(text: str) -> bytes:
+    """The bytes that a text of a file stands for."""
+    return text.encode("utf-8", "surrogateescape")
+
+
 @dataclass(frozen=True, slots=True)
 class Note:
     """A difference between univocal and the file, and the line where it is; 0: the file as a whole."""

@@ -22,6 +22,7 @@ from univocal_learn.importers.nginx_locations import (
     read_server,
 )
 from univocal_learn.importers.nginx_pages import lead_on, pages_of
+from univocal_learn.importers.nginx_redirects import end
 from univocal_learn.importers.nginx_servers import (
     Owners,
     Server,
@@ -89,6 +90,7 @@ class _Import:
         if any(each.name in _OF_A_SERVER for each in self._directives):
             outside = []  # they are read as those of the one server
         cookies_of_maps(self._directives)
+        end(self._directives, self._notes)
         lead_on(self._directives)
         settings = BlockSettings(zones).inside(http, outside)
         trusted = self._trusted(settings)

@@ -108,6 +108,8 @@ _MOVES: Final = (
     "nginx redirects these requests, univocal serves them: see [server] https_redirect, aliases of sites"
 )
 _OF_OPTIONS: Final = "nginx answers these requests by itself; univocal sends them to the origin server"
+_VARIES: Final = "no setting has variables: the notes name the directives in which its own counts"
+_PASSES: Final = "lets its requests pass; its fields and variables, and its own log, are left out"
 _WITHHOLDS: Final = "keeps what clients send from the origin server, by what univocal has no equal for"
 _ELSEWHERE: Final[Mapping[str, str]] = {
     **dict.fromkeys(("gzip_types", "gzip_min_length", "gzip_vary"), "[cache] compress"),
@@ -124,8 +126,8 @@ def _in_lua(*phases: str) -> list[str]:
 
 
 _WHY: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("rewrite", "if", "set", "try_files", "break"), _REWRITES),
-    "map": "no setting has maps: the notes name the directives in which its variable counts",
+    **dict.fromkeys(("rewrite", "if", "set", "try_files"), _REWRITES),
+    **dict.fromkeys(("map", "geo", "split_clients"), _VARIES),
     **dict.fromkeys(("return", "root", "alias", "index", "autoindex", "fastcgi_pass", "uwsgi_pass"), _SERVES),
     **dict.fromkeys(("scgi_pass", "grpc_pass", "memcached_pass", "random_index", "empty_gif"), _SERVES),
     **dict.fromkeys(("auth_request", "auth_jwt", "internal", "limit_except", "ssl_verify_client"), _GUARDS),
@@ -147,8 +149,15 @@ def reason(directive: Directive) -> str:
     """The reason why a directive has no place in a profile or a route."""
     if directive.name == "include" and not closes(directive):
         return "not read: a file of this name has no access rules"
-    if directive.name == "if" and not closes(directive) and (rest := _rest_of_if(directive)):
-        return _OF_OPTIONS if _ANSWERED.fullmatch(rest[0].arguments[0]) else _MOVES
+    if not closes(directive):
+        if directive.name == "if":
+            rest = answers_of(directive)
+            is_answered = bool(rest) and _ANSWERED.fullmatch(rest[0].arguments[0])
+            return _OF_OPTIONS if is_answered else _MOVES if rest else _PASSES
+        if directive.name in _HARMLESS_VALUES:
+            return "refuses nothing and withholds nothing, with this value"
+        if directive.name == "set":
+            return _VARIES
     known = _WHY.get(directive.name)
     if known is not None:
         return known
@@ -176,19 +185,19 @@ def changes_query(directive: Directive) -> bool:
     return directive.name == "set" and directive.arguments[:1] == ["$args"]
 
 
-def _rest_of_if(directive: Directive) -> list[Directive]:
+def answers_of(directive: Directive) -> list[Directive]:
     """The directives of an `if` that do not let the request pass."""
     return [each for each in directive.block or [] if each.name not in _HARMLESS_IN_IF or changes_query(each)]
 
 
 def refuses(directive: Directive) -> bool:
     """Tell whether an `if` or another guard refuses all that it keeps from the origin server."""
-    return directive.name != "if" or all(map(is_refusal, _rest_of_if(directive)))
+    return directive.name != "if" or all(map(is_refusal, answers_of(directive)))
 
 
 def _is_harmless_if(directive: Directive) -> bool:
     """Tell whether an `if` lets the request pass, moves a whole site, or answers OPTIONS."""
-    rest, condition = _rest_of_if(directive), " ".join(directive.arguments)
+    rest, condition = answers_of(directive), " ".join(directive.arguments)
     if not rest:
         return True
     if len(rest) != 1 or rest[0].name != "return" or not rest[0].arguments:
@@ -214,4 +223,5 @@ def is_refusal(directive: Directive) -> bool:
     if directive.name == "internal":
         return True
     status = (directive.arguments or [""])[0]
-    return directive.name == "return" and len(status) == 3 and status.isdigit() and status >= "400"
+    is_whole = directive.name == "return" and not directive.meaning
+    return is_whole and len(status) == 3 and status.isdigit() and status >= "400"

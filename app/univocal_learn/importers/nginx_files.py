@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from univocal_learn.importers.imported import Source
+from univocal_learn.importers.imported import Source, text_of
 from univocal_learn.importers.nginx_directives import HARMLESS_FILES, changes_query, closes
 from univocal_learn.importers.nginx_syntax import Directive, parse
 
@@ -130,7 +130,7 @@ class _Files:
                 octets = opened.read(LARGEST + 1)
         except OSError:
             return None
-        return octets.decode("utf-8", "replace") if len(octets) <= LARGEST else None
+        return text_of(octets) if len(octets) <= LARGEST else None
 
 
 def _expression(pattern: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -11,17 +11,26 @@ from urllib.parse import quote, unquote
 
 from univocal.http.grammar import RESERVED
 from univocal.uri.profile import Profile
-from univocal_learn.importers.imported import Note, Table
+from univocal_learn.importers.imported import Note, Table, octets_of
 from univocal_learn.importers.networks import CLOSED
-from univocal_learn.importers.nginx_directives import CONTENT, TAKEN, closes, is_refusal, reason, refuses
-from univocal_learn.importers.nginx_patterns import covers, expression, within
+from univocal_learn.importers.nginx_directives import (
+    CONTENT,
+    TAKEN,
+    answers_of,
+    closes,
+    is_refusal,
+    reason,
+    refuses,
+)
+from univocal_learn.importers.nginx_patterns import covers, expression, within_path
 from univocal_learn.importers.nginx_redirects import redirect_of
 from univocal_learn.importers.nginx_settings import BlockSettings, refuses_all
-from univocal_learn.importers.nginx_syntax import Directive, note
+from univocal_learn.importers.nginx_syntax import Directive, note, within
 from univocal_learn.importers.sites import NOWHERE, Mapped, Setting, literal_beginning
 
 _CLOSED: Final = "univocal refuses these requests (403) until [sites.access] says who has access"
 _REFUSES: Final = "refused here, too (403)"
+_TAKES_AWAY: Final = "nginx has no try_files for requests that meet this condition"
 
 # The three ways of proxy_pass: the target as it came, the path put into a template, the prefix replaced.
 # Arguments of proxy_pass: no URLs yet where they have variables.
@@ -39,9 +48,11 @@ _WEIGHT: Final = re.compile(r"weight=([0-9]{1,9})")  # of an upstream's server
 # Routes are chosen by a path in which reserved bytes are as they came: an escape of one crosses routes.
 _RESERVED: Final = frozenset(RESERVED) - frozenset(b"/")
 
+_EXPRESSIONS: Final = frozenset({"~", "~*"})
 _MODIFIERS: Final = ("^~", "~*", "=", "~", "@")
 _ANSWERS: Final = CONTENT | {"try_files"}
-_KINDS: Final = {"=": "one path", "~": "a regular expression", "~*": "a regular expression"}
+_NO_PATH: Final = "~"  # no route has it: the routes in its place are written
+_WITHIN: Final = "(?=)"  # before an expression below a path that no route says
 # A rewrite in a location that replaces its prefix: ^/api/(.*)$ by /$1.
 _STRIPPED: Final = re.compile(r"\^(/[\w./-]*?)(/\?)?\((/)?\.\*\)\$?")
 
@@ -121,8 +132,10 @@ class LocationReading:
             route = replace(self.nowhere(spelled, line), is_final=is_final)
         self.routes.append(replace(route, is_implied=is_implied))
 
-    def close_expression(self, text: str, line: int, *, ignores_case: bool, is_nowhere: bool = False) -> None:
-        """Refuse all that an expression matches: by the expression, or by what its matches begin with.
+    def closed_expression(
+        self, text: str, line: int, *, ignores_case: bool, is_nowhere: bool = False
+    ) -> Mapped:
+        """The route that refuses what an expression matches, or those of what its matches begin with.
 
         With `is_nowhere` there is no guard, which would hold for what other locations take of it, too.
         """
@@ -133,12 +146,9 @@ class LocationReading:
             spelled = _spelled(begin.rstrip("*"), self.profile)
             path = spelled if spelled.endswith("/") else f"{spelled}*"
             instead.append(Mapped(path, line, is_closed=True, holds_below=True))
-        if pattern and is_nowhere:
-            self.routes.append(replace(self.nowhere(pattern, line), instead=tuple(instead), kind=_KINDS["~"]))
-        elif pattern:
-            self.routes.append(Mapped(pattern, line, is_closed=True, instead=tuple(instead)))
-        else:
-            self.routes.extend(instead)
+        closed = Mapped(pattern or _NO_PATH, line, is_closed=True)
+        own = self.nowhere(closed.path, line) if is_nowhere else closed
+        return replace(own, instead=tuple(instead), kind=f"~ {text.removeprefix(_WITHIN)}")
 
     def note(self, directive: Directive, text: str, *, is_open_question: bool = False) -> None:
         """Say of a directive that it is not taken over, and why."""
@@ -147,7 +157,7 @@ class LocationReading:
 
 def left_out(directive: Directive, *, is_closing: bool = False) -> Note:
     """The note that a directive has no place in a profile or a route, and why."""
-    why = reason(directive)
+    why = _TAKES_AWAY if is_closing and not closes(directive) else reason(directive)
     if is_refusal(directive):
         return note(directive, f"{why}; {_REFUSES}")
     return note(directive, f"{why}; {_CLOSED}" if is_closing else why, is_open_question=is_closing)
@@ -163,6 +173,7 @@ def host_field(block: list[Directive], inherited: str) -> str:
 def closing(block: list[Directive], *, is_location: bool = False) -> list[Directive]:
     """The directives of a block that may refuse, and have no equal; rewrites are not among them."""
     passes = any(each.name == "proxy_pass" for each in block)
+    tries = is_location and any(each.name == "try_files" and not each.meaning for each in block)
     found = []
     for each in block:
         if each.name in {"rewrite", "location", "server", "proxy_pass"}:
@@ -173,7 +184,8 @@ def closing(block: list[Directive], *, is_location: bool = False) -> list[Direct
                 continue  # what answers is looked at with the location
         elif each.name == "try_files" and (not is_location or _named_fallback(each, block)):
             continue
-        if closes(each):
+        # An `if` without an answer of its own takes its requests away from try_files.
+        if closes(each) or (tries and not passes and each.name == "if" and not answers_of(each)):
             found.append(each)
     return found
 
@@ -181,9 +193,10 @@ def closing(block: list[Directive], *, is_location: bool = False) -> list[Direct
 def read_server(block: list[Directive], reading: LocationReading) -> None:
     """The routes of a server's locations, and notes on what else is in it."""
     closers = {id(each) for each in closing(block)}
-    reading = replace(reading, has_expressions=_has_expressions(block), constants=constants_of(block, {}))
-    reading = replace(reading, server=reading, level=_static(block))
-    for directive in _deepest_first(block):
+    level, has_expressions = _places(block)
+    reading = replace(reading, has_expressions=has_expressions, constants=constants_of(block, {}))
+    reading = replace(reading, server=reading, level=level)
+    for directive in _in_order(block, reading):
         if directive.name == "rewrite":
             _rewrite(directive, reading)
         elif directive.name == "location":
@@ -197,44 +210,53 @@ def read_server(block: list[Directive], reading: LocationReading) -> None:
     _close_rewritten(block, reading)
 
 
-def _has_expressions(block: list[Directive]) -> bool:
-    """Tell whether a location of an expression forwards, or redirects."""
-    locations = [(_split(each)[0], each.block or []) for each in block if each.name == "location"]
-    return any(
-        (
-            modifier in {"~", "~*"}
-            and (
-                any(each.name in {"proxy_pass", "try_files"} for each in inner)
-                or bool(redirect_of(inner, has_group=True))
-            )
-        )
-        or _has_expressions(inner)
-        for modifier, inner in locations
-    )
+def _places(block: list[Directive]) -> tuple[tuple[str, ...], bool]:
+    """The paths of locations that are no expressions; whether an expression, at any depth, answers.
+
+    Those of one path have "=" before it.
+    """
+    static, has_expressions = list[str](), False
+    for location in [each for each in block if each.name == "location"]:
+        (modifier, path), inner = _split(location), location.block or []
+        if modifier in _EXPRESSIONS:
+            forwards = any(each.name in {"proxy_pass", "try_files"} for each in inner)
+            has_expressions = has_expressions or forwards or bool(redirect_of(inner, has_group=True))
+        elif modifier in {"", "^~", "="} and path:
+            static.append(f"{'=' if modifier == '=' else ''}{path}")
+        has_expressions = _places(inner)[1] or has_expressions
+    return tuple(static), has_expressions
 
 
-def _deepest_first(block: list[Directive]) -> list[Directive]:
+def _in_order(block: list[Directive], reading: LocationReading) -> Iterator[Directive]:
     """A block's directives, expressions last: nginx asks those within a prefix before those beside it."""
-    return sorted(block, key=lambda each: each.name == "location" and _split(each)[0] in {"~", "~*"})
-
-
-def _static(block: list[Directive]) -> tuple[str, ...]:
-    """The paths of locations that are no expressions; with "=" before those of one path."""
-    found = [_split(each) for each in block if each.name == "location"]
-    return tuple(
-        f"{'=' if kind == '=' else ''}{path}" for kind, path in found if kind in {"", "^~", "="} and path
-    )
+    expressions: dict[tuple[str, str], Directive] = {}
+    for each in block:
+        place = _split(each) if each.name == "location" else ("", "")
+        if place[0] not in _EXPRESSIONS:
+            yield each
+        elif place in expressions:
+            reading.note(each, "nginx never comes here: the same expression before it has these requests")
+        else:
+            expressions[place] = each
+    yield from expressions.values()
 
 
 def _is_longer(path: str, base: str) -> bool:
     return path != base and path.startswith(base)
 
 
-def _is_unreached(modifier: str, path: str, reading: LocationReading) -> bool:
-    """Tell whether a longer location beside the one around this has all of its requests."""
-    if modifier == "=":
-        return f"={path}" in reading.before or path.startswith(_prefixes(reading.before))
-    return modifier in {"", "^~"} and path.startswith(_prefixes(reading.before))
+def _unreached(modifier: str, path: str, reading: LocationReading) -> str:
+    """The reason why no request comes to a location; empty where one may."""
+    if modifier in _EXPRESSIONS:
+        return ""
+    if modifier not in {"", "^~", "="} or path[:1] not in ({"/"} if modifier == "=" else {"", "/"}):
+        return "each path begins with /"
+    if "//" in path and reading.profile.merge_slashes:
+        return "it merges slashes"
+    is_taken = f"{modifier}{path}" in reading.before if modifier == "=" else not path and "/" in reading.level
+    if is_taken or (path and path.startswith(_prefixes(reading.before))):
+        return "a longer location beside the outer one has these paths"
+    return ""
 
 
 def _prefixes(paths: Sequence[str]) -> tuple[str, ...]:
@@ -251,7 +273,7 @@ def _place_fault(modifier: str, whole: str, reading: LocationReading) -> str:
         return "univocal has no route within another one that its path does not say"
     if modifier == "^~" and reading.in_final is False and reading.has_expressions:
         return "it goes before the expressions beside it alone"
-    if modifier in {"~", "~*"} and (reading.in_final or _may_meet(whole, reading.before, modifier)):
+    if modifier in _EXPRESSIONS and (reading.in_final or _may_meet(whole, reading.before, modifier)):
         return "univocal would look at it after a final prefix, or before a longer location"
     return ""
 
@@ -267,7 +289,7 @@ def _rewrite(directive: Directive, reading: LocationReading) -> None:
     """Refuse what a rewrite matches: nginx answers it by a redirect, or elsewhere, where a guard may be."""
     text = (directive.arguments or [""])[0]
     reading.note(directive, f"{reason(directive)}; {_CLOSED}", is_open_question=True)
-    reading.close_expression(text, directive.line, ignores_case=False)
+    reading.routes.append(reading.closed_expression(text, directive.line, ignores_case=False))
 
 
 def _close_rewritten(block: list[Directive], reading: LocationReading) -> None:
@@ -305,23 +327,20 @@ def _location(location: Directive, reading: LocationReading) -> None:
     modifier, path = _split(location)
     if modifier == "@":
         if f"@{path}" not in reading.named:
-            reading.note(location, "no prefix; routes are prefixes of paths, so it is left out")
+            reading.note(location, "no route leads there, so it is left out")
+        return
+    if fault := _unreached(modifier, path, reading):
+        for each in within((location,)):
+            reading.note(each, f"nginx never comes here: {fault}")
         return
     is_prefix = modifier in {"", "^~"}
-    if not (is_prefix or modifier in _KINDS) or (is_prefix and not path.startswith("/")) or not path:
-        reading.note(
-            location, f"{_KINDS.get(modifier, 'no prefix')}; routes are prefixes of paths, so it is left out"
-        )
-        return
-    if _is_unreached(modifier, path, reading):
-        text = "nginx never comes here: a longer location beside the outer one has these paths"
-        reading.note(location, text)
-        return
+    path = path or ("/" if is_prefix else "^")  # all that no other location has, or all
     location = _for_clients(location, reading)
     block = location.block or []
+    level, _ = _places(block)
     moving = [each for each in block if each.name == "rewrite" and not _is_stripped(each, block, path)]
     below = [each for each in moving if is_prefix and _is_below(each, path)]
-    redirect = redirect_of(block, has_group=modifier in {"~", "~*"})
+    redirect = redirect_of(block, has_group=modifier in _EXPRESSIONS)
     closers = [*closing(block, is_location=True), *(each for each in moving if each not in below)]
     closers = [each for each in closers if not (redirect and each.name == "return")]
     inner = reading.inside(block, closers, base=path if is_prefix else reading.base)
@@ -331,29 +350,33 @@ def _location(location: Directive, reading: LocationReading) -> None:
     else:
         mapped = _content(location, path if is_prefix or modifier == "=" else "", inner, reading)
     whole, ignores_case = path, modifier == "~*"
-    if modifier in {"~", "~*"}:
-        whole = within(_spelled(reading.base, reading.profile), path, ignores_case=ignores_case)
+    if modifier in _EXPRESSIONS:
+        whole = within_path(_spelled(reading.base, reading.profile), path, ignores_case=ignores_case)
         ignores_case = ignores_case and whole in {"", path}  # else it says by itself where it does
     if mapped is not None and (fault := _place_fault(modifier, whole, reading)):
         reading.note(location, fault, is_open_question=bool(whole) and not reading.in_expression)
         mapped = None
-        whole = whole or f"(?=){path}"  # no route's path: what is around it is closed
-    path = whole or path
+    path = whole or f"{_WITHIN}{path}"  # no route's path: what is around it is closed
     answering = "return" if redirect else "try_files" if mapped is not None else ""
-    _say_rest(block, below, closers, answering, inner)
-    found = _Found(location, path, mapped, inner)
-    is_final = is_prefix and (modifier == "^~" or bool(reading.in_final))
-    _write(found, modifier, is_final=is_final, ignores_case=ignores_case)
-    in_expression = reading.in_expression or modifier in {"~", "~*"}
+    is_before = modifier == "^~" and (reading.in_final is None or not reading.has_expressions)
+    is_final = is_prefix and (is_before or bool(reading.in_final))
+    if is_prefix and path in level:
+        reading.note(location, "nginx never comes here: a location within it has the same path")
+    else:
+        _say_rest(block, below, closers, answering, inner)
+        found = _Found(location, path, mapped, inner)
+        _write(found, modifier, is_final=is_final, ignores_case=ignores_case)
+    in_expression = reading.in_expression or modifier in _EXPRESSIONS
     longer = tuple(each for each in reading.level if _is_longer(each.removeprefix("="), inner.base))
     inner = replace(
         inner,
+        settings=inner.settings.within(closers),
         in_expression=in_expression,
         in_final=is_final,
-        level=(*reading.level, *_static(block)),
+        level=(*reading.level, *level),
         before=longer if is_prefix else reading.before,
     )
-    for directive in _deepest_first(block):
+    for directive in _in_order(block, inner):
         if directive.name == "location":
             _location(directive, inner)
 
@@ -370,7 +393,7 @@ def _for_clients(location: Directive, reading: LocationReading) -> Directive:
 def _write(found: _Found, modifier: str, *, is_final: bool, ignores_case: bool) -> None:
     if modifier == "=":
         _exact(found)
-    elif modifier in {"~", "~*"}:
+    elif modifier in _EXPRESSIONS:
         _expression(found, ignores_case=ignores_case)
     else:
         _prefix(found, is_final=is_final)
@@ -401,6 +424,8 @@ def _say(directive: Directive, reading: LocationReading, *, is_closing: bool) ->
         )
     elif not reading.settings.takes(directive):
         reading.notes.append(left_out(directive, is_closing=is_closing))
+    elif is_closing and not closes(directive):
+        reading.note(directive, f"{_TAKES_AWAY}; {_REFUSES}")
     elif not refuses(directive):
         text = "univocal refuses the requests that meet this condition (403)"
         reading.note(directive, text, is_open_question=True)
@@ -535,22 +560,23 @@ def _prefix(found: _Found, *, is_final: bool) -> None:
     location, path, mapped, inner = found
     if "*" in path:
         # In nginx "*" is a letter like others, and in a route's path it stands for any bytes.
-        text = 'nginx reads "*" as it is; routes are prefixes of paths, so it is left out'
+        text = 'nginx reads "*" as it is, a route as any bytes: left out'
         if not found.is_guarded:
-            inner.note(location, text)
+            inner.note(location, text, is_open_question=True)
             return
         literal = path[: path.index("*")]
         inner.close(literal + "*", location.line)
         text = f"{text}; univocal refuses all below {literal} (403), since it guards something"
         inner.note(location, text, is_open_question=True)
         return
+    is_nowhere = mapped is None and inner.is_nowhere
+    if found.is_guarded and inner.has_expressions and not (is_final or is_nowhere):
+        inner.note(location, "its guards hold for what expressions match below it, too; not so in nginx")
     if mapped is None:
-        _note_closed(location, inner, 502 if inner.is_nowhere else 403)
+        _note_closed(location, inner, 502 if is_nowhere else 403)
         inner.close(path, location.line, is_final=is_final)
     else:
         route = replace(mapped, is_final=is_final)
-        if found.is_guarded and inner.has_expressions and not is_final:
-            inner.note(location, "its guards hold for what expressions match below it, too; not so in nginx")
         has_ends = not (path.endswith("/") or _has_path(_first(route.upstream)))
         inner.routes.append(replace(route, path=f"{route.path}*") if has_ends else route)
     _ends(found)
@@ -579,7 +605,8 @@ def _ends(found: _Found) -> None:
             # The last slash of a path is one of its readings, so what holds for one holds for both.
             tables = {key: table for key, table in mapped.tables.items() if key in {"access", "cache"}}
             own = Mapped(f"={_spelled(path[:-1], inner.profile)}", location.line, tables=tables)
-            inner.routes.append(replace(own, is_implied=True, redirect={"redirect": f"{path}{{query}}"}))
+            to = {"redirect": f"{_spelled(path, inner.profile)}{{query}}"}
+            inner.routes.append(replace(own, is_implied=True, redirect=to))
         return
     if mapped is None:
         inner.close(path, location.line, is_implied=True, star="*")
@@ -609,30 +636,26 @@ def _exact(found: _Found) -> None:
     if mapped is None:
         _note_closed(location, inner)
     instead = (closed,) if found.is_guarded else ()
-    own = replace(mapped or closed, path=f"={spelled}", instead=instead, is_apart=True, kind=_KINDS["="])
+    own = replace(mapped or closed, path=f"={spelled}", instead=instead, is_apart=True, kind=f"= {path}")
     inner.routes.append(own)
 
 
 def _expression(found: _Found, *, ignores_case: bool) -> None:
     """The route of an expression; where univocal has none, a guarded one closes all that it may match."""
     location, path, mapped, inner = found
-    pattern = expression(path, ignores_case=ignores_case)
     if mapped is None:
         is_nowhere = inner.own_access is not None and not (inner.in_expression or inner.in_final)
         _note_closed(location, inner, 502 if is_nowhere else 403)
-        inner.close_expression(path, location.line, ignores_case=ignores_case, is_nowhere=is_nowhere)
+        inner.routes.append(
+            inner.closed_expression(path, location.line, ignores_case=ignores_case, is_nowhere=is_nowhere)
+        )
         return
-    instead: list[Mapped] = []
+    closed = inner.closed_expression(path, location.line, ignores_case=ignores_case)
     if found.is_guarded:
-        before = len(inner.routes)
-        inner.close_expression(path, location.line, ignores_case=ignores_case)
-        for each in inner.routes[before:]:
-            instead += each.instead or (each,)
-        del inner.routes[before:]
         text = "its guards hold for all that it matches; in nginx, only where it is the first that matches"
         inner.note(location, text)
-    own = replace(mapped, path=pattern or "~", instead=tuple(instead), kind=_KINDS["~"], is_apart=True)
-    inner.routes.append(own)
+    instead = closed.instead if found.is_guarded else ()
+    inner.routes.append(replace(mapped, path=closed.path, instead=instead, kind=closed.kind, is_apart=True))
 
 
 def _pass(directive: Directive, path: str, reading: LocationReading) -> Mapped | None:
@@ -730,7 +753,7 @@ def _as_host(url: str) -> str:
 
 def _spelled(path: str, profile: Profile) -> str:
     """A location, which nginx compares with decoded paths, as the profile spells it."""
-    octets = path.encode()
+    octets = octets_of(path)
     for octet in (b"%", b"?", b"#"):
         octets = octets.replace(octet, b"%%%02X" % ord(octet))
     return profile.ring.canonical(octets).decode()

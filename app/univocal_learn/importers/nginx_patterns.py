@@ -14,7 +14,6 @@ _FOREIGN: Final = re.compile(r"\(\?(?:[=!>#|&R]|<[=!])|\\[1-9gkGKRXZhHvV]|[+*?}]
 _NOT_NEXT: Final = re.compile(r"\(\?!((?:[\w-]|\\?/)+)\)(?:\.\*\$?)?\Z", re.ASCII)
 # A path, and words of which one follows.
 _WORDS: Final = re.compile(r"\^(/[\w/-]*)\((?:\?:)?([\w/|-]+)\)(?![*+?{])")
-_DOT: Final = re.compile(r"\\\.(?![*?{])")
 _NAMED: Final = re.compile(r"\(\?<(\w+)>")
 
 
@@ -46,13 +45,27 @@ def covers(text: str, *, ignores_case: bool) -> list[str]:
     return found
 
 
-def within(base: str, text: str, *, ignores_case: bool) -> str:
+def within_path(base: str, text: str, *, ignores_case: bool) -> str:
     """An expression for what another matches below a path, whose case counts; empty where none is known."""
     if base == "/" or all(each.startswith(base) for each in covers(text, ignores_case=ignores_case)):
         return text
-    # A match that begins with a dot lies behind a path without one.
-    is_behind = _DOT.match(text) is not None and "." not in base and len(list(_alternatives(text))) == 1
-    return f"^{re.escape(base)}.*{f'(?i:{text})' if ignores_case else text}" if is_behind else ""
+    begin = _letters(text, 0) if len(list(_alternatives(text))) == 1 else ""
+    places = [f"{re.escape(base)}.*"]
+    for at in range(len(base)):
+        rest = base[at:]
+        if not _alike(rest, begin, ignores_case=ignores_case):
+            continue
+        if not begin.startswith(rest) or (ignores_case and rest.lower() != rest.upper()):
+            return ""
+        places.append(re.escape(base[:at]))  # a match that begins in the path goes on behind it
+    return f"^(?:{'|'.join(places)}){f'(?i:{text})' if ignores_case else text}"
+
+
+def _alike(one: str, other: str, *, ignores_case: bool) -> bool:
+    """Tell whether one of two texts begins like the other."""
+    if ignores_case:
+        one, other = one.lower(), other.lower()
+    return one.startswith(other) or other.startswith(one)
 
 
 def _alternatives(text: str) -> Iterator[str]:
@@ -78,14 +91,19 @@ def _alternatives(text: str) -> Iterator[str]:
 
 def _beginning(text: str) -> str:
     """The letters that every match begins with; empty where an expression has no "^/" before them."""
-    if not text.startswith("^/"):
-        return ""
-    letters, at = list[str](), 1
+    return _letters(text, 1) if text.startswith("^/") else ""
+
+
+def _letters(text: str, at: int) -> str:
+    """The letters of an expression from a place on, as far as each match has them."""
+    letters = list[str]()
     while at < len(text):
         letter = text[at]
         if letter == "\\" and text[at + 1 : at + 2] and not text[at + 1].isalnum():
             at += 1
             letter = text[at]
+        elif letter == "[" and text[at + 2 : at + 3] == "]" and text[at + 1] not in "^\\":
+            letter, at = text[at + 1], at + 2
         elif letter in _SPECIAL or letter == "\\":
             break
         letters.append(letter)

@@ -1,13 +1,15 @@
-"""nginx's `return` of a redirect as the setting `redirect`."""
+"""nginx's `return` of a redirect as the setting `redirect`; what of its rewriting no request comes to."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from univocal_learn.importers.nginx_directives import closes
-from univocal_learn.importers.nginx_syntax import Directive
+from univocal_learn.importers.imported import Note
+from univocal_learn.importers.nginx_directives import closes, is_refusal
+from univocal_learn.importers.nginx_syntax import Directive, note, within
 
 _MOVED: Final = frozenset({"301", "302", "303", "307", "308"})
 _OWN: Final = re.compile(r"\$\{?scheme\}?://\$\{?(?:http_)?host\}?(?=[/$?]|\Z)")
@@ -24,6 +26,8 @@ _QUERY: Final = re.compile(r"(?:\?|\$\{?is_args\}?)\$\{?(?:args|query_string)\}?
 _VARIABLE: Final = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 # Directives that nginx looks at before a `return`, or in its order.
 _BEFORE: Final = frozenset({"if", "rewrite", "set", "break"})
+_ORDERED: Final = _BEFORE | {"return"}
+_BLOCKS: Final = frozenset({"http", "server", "location", "if"})
 
 
 def redirect_of(block: Sequence[Directive], *, has_group: bool) -> dict[str, Any]:
@@ -47,3 +51,27 @@ def redirect_of(block: Sequence[Directive], *, has_group: bool) -> dict[str, Any
         return {}
     code = int((status or ["302"])[0])
     return {"redirect": to if code == 301 else {"to": to, "status": code}}
+
+
+def end(block: list[Directive], notes: list[Note]) -> None:
+    """Leave out what no request comes to; of a refusal that some requests end before, say so."""
+    kept, is_over, before = list[Directive](), False, ""
+    for each in block:
+        if each.name in _BLOCKS:
+            end(each.block or [], notes)
+        if each.name not in _ORDERED:
+            kept.append(each)
+            continue
+        if is_over:
+            notes.append(note(each, "nginx never comes here: what is before it ends"))
+            continue
+        if before and any(map(is_refusal, (each, *(each.block or [])))):
+            each = replace(each, meaning=f"{before} {each.written()}")  # noqa: PLW2901
+            if each.block:
+                text = "univocal refuses what meets this condition, even where nginx ends before it"
+                notes.append(note(each, text, is_open_question=True))
+        is_over = each.name in {"break", "return"}
+        if any(within(each.block or [], "break")) or "break" in each.arguments[2:]:
+            before = f"{each.written()} {{ break; }}" if each.block else f"{each.written()};"
+        kept.append(each)
+    block[:] = kept

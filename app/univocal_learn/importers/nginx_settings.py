@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from univocal.http.field_edits import added_fault, names_clients, request_fault, response_fault, value_fault
-from univocal_learn.importers.imported import Note, Table
+from univocal_learn.importers.imported import Note, Table, octets_of
 from univocal_learn.importers.networks import ALL, CLOSED, Net, closed_beside, common, without, written
 from univocal_learn.importers.nginx_caching import cache_table
 from univocal_learn.importers.nginx_conditions import Condition, assigned, condition
-from univocal_learn.importers.nginx_directives import closes, is_refusal, leading
+from univocal_learn.importers.nginx_directives import CONTENT, closes, is_refusal, leading
 from univocal_learn.importers.nginx_syntax import Directive, note, within, words_of
 from univocal_learn.importers.nginx_values import body_size, duration
 
@@ -41,6 +41,8 @@ _LAST: Final = words_of(
     proxy_ssl_trusted_certificate proxy_ssl_verify real_ip_header satisfy underscores_in_headers
     """
 )
+# Directives that no location within one inherits.
+_OF_ONE: Final = CONTENT - {"dav_methods"} | words_of("if limit_except return rewrite try_files")
 _OF_ACCESS: Final = words_of("auth_basic auth_request deny limit_conn limit_req satisfy")
 
 _ZONE: Final = re.compile(r"zone=([^:]+)(?::.*)?")
@@ -141,6 +143,11 @@ class BlockSettings:
             given[name] = each if given.get(name, each) is each else _SEVERAL
         conditions = {id(each): condition(each, referers, given) for each in closing}
         return replace(inner, conditions={**self.conditions, **conditions}, given=given)
+
+    def within(self, closing: Sequence[Directive]) -> BlockSettings:
+        """The settings that locations within a location inherit, which `closing` ones of it close."""
+        own = {id(each) for each in closing if each.name in _OF_ONE}
+        return replace(self, closing=[each for each in self.closing if id(each) not in own])
 
     def beside(self, other: BlockSettings) -> BlockSettings:
         """These settings, with what closes by `other` ones, too, and the smaller one of their bodies."""
@@ -455,7 +462,8 @@ def refuses_all(block: Sequence[Directive], settings: BlockSettings) -> bool:
         return False
     rules = [each for each in block if each.name in {"allow", "deny"}]
     denied = all(each.name == "deny" for each in rules) and any(each.arguments == ["all"] for each in rules)
-    return any(map(is_refusal, block)) or (denied and settings.leading("403") is None)
+    is_denied = denied and settings.argument("satisfy") != "any" and settings.leading("403") is None
+    return is_denied or any(map(is_refusal, block))
 
 
 def _networks(rules: Sequence[Directive], notes: list[Note]) -> dict[str, Any]:
@@ -566,6 +574,8 @@ def _request(directives: Sequence[Directive], notes: list[Note]) -> Table:
 
 def _with_names(value: str) -> str:
     """A value with univocal's names for nginx's variables, as far as univocal has them."""
+    if not value.isascii() and octets_of(value) != value.encode("utf-8", "replace"):
+        return "$"  # univocal writes UTF-8
     named = _VARIABLE.sub(lambda match: f"\0{_NAMES[match[1] or match[2]]}\1", value)
     if named == value and not _NAME_IN_BRACES.search(value):
         return value

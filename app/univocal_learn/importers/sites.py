@@ -42,7 +42,7 @@ class Mapped:
     holds_below: bool = False  # a closed one closes longer routes, too
     is_apart: bool = False  # what it has is not stored, so without it no other route's may be
     instead: tuple[Mapped, ...] = ()  # the routes that are written where univocal has no such path
-    kind: str = ""  # of a path that univocal may not have, in words
+    kind: str = ""  # the location of a path that univocal may not have
     profile: str = ""  # one of the further profiles of the import; "": the first
     redirect: Table = field(default_factory=dict)  # the setting, where clients are sent elsewhere
 
@@ -209,8 +209,14 @@ class SiteWriter:
                 elif each.is_closed and not each.is_implied:
                     kept[each.path] = kept[each.path].guarded()
                 elif not each.is_closed:
-                    text = f"{each.path} is left out: line {kept[each.path].line} has it, too"
-                    self.notes.append(Note(each.line, text))
+                    first = kept[each.path]
+                    is_same = each.tables == first.tables
+                    text = (
+                        f"line {first.line} has it, too{'' if is_same else ': univocal refuses both (403)'}"
+                    )
+                    text = f"{each.path} is left out: {text}"
+                    self.notes.append(Note(each.line, text, is_open_question=not is_same))
+                    kept[each.path] = first if is_same else first.guarded()
         covered = [route.path.rstrip("*") for route in kept.values() if route.holds_below]
         made = {
             path: route.guarded() if _is_covered(route, covered) else route for path, route in kept.items()
@@ -224,10 +230,10 @@ class SiteWriter:
             yield own
             return
         if route.kind:
-            text = f"{route.path.lstrip('=~')}: {route.kind}; routes are prefixes of paths, so it is left out"
+            text = f"{route.kind}: no path of a route, so it is left out"
             if route.instead:
                 begins = ", ".join(each.path for each in route.instead)
-                text = f"{text}; univocal refuses all below {begins} (403), since it guards something"
+                text = f"{route.kind}: no path of a route, so univocal refuses all below {begins} (403)"
             self.notes.append(Note(route.line, text, is_open_question=bool(route.instead)))
         for each in route.instead:
             yield from self._possible(each, hosts)
@@ -285,6 +291,8 @@ class SiteWriter:
             SiteReader("", {"": self.profile, **self.others}).read(read.sites)
         except ConfigurationError as error:
             return f"found {error.found!r}; allowed: {error.allowed}"
+        except UnicodeEncodeError:
+            return "found bytes that are no UTF-8"
         return ""
 
 

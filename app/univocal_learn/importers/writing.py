@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from univocal_app.terminal import printable, written
-from univocal_learn.importers.imported import Imported, Note, Table
+from univocal_learn.importers.imported import Imported, Note, Table, octets_of
 
 
 def line_of(note: Note) -> str:
@@ -14,12 +14,12 @@ def line_of(note: Note) -> str:
     place = f"line {note.line}: " if note.line else ""
     if note.file:
         place = f"{note.file}: {place}"
-    return printable((place + note.text).encode("utf-8", "surrogateescape"))
+    return printable(octets_of(place + note.text))
 
 
 def profile_text(imported: Imported, file: str, name: str) -> str:
     """The profile as a file in the format of profiles/*.toml; its sites follow as comments."""
-    lines = [f"# Imported from {printable(file.encode('utf-8', 'surrogateescape'))}."]
+    lines = [f"# Imported from {printable(octets_of(file))}."]
     if imported.notes:
         lines += ["# What is otherwise there, or could not be taken over:"]
         lines += [f"#   {line_of(note)}" for note in ordered(imported)]
