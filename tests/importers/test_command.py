@@ -232,6 +232,17 @@ def test_status_3_if_nothing_could_be_imported(univocal, files, source, text, sa
     assert out == ""
 
 
+def test_a_guarded_path_of_other_bytes_than_utf_8_stays_guarded(univocal, files):
+    guarded = SERVER.replace(
+        "location /", "add_header X-A Andr\udce9; location /caf\udce9/ { deny all; } location /"
+    )
+    (files / "nginx.conf").write_bytes(guarded.encode("utf-8", "surrogateescape"))
+    arguments = ("profiles", "import", "--from", "nginx", "nginx.conf", "--output", "profiles/mine.toml")
+    assert univocal(*arguments, "--sites", "univocal.toml")[0] == 0
+    assert univocal("check", "--config", "univocal.toml")[0] == 0
+    assert 'path = "/caf%E9/"' in (files / "univocal.toml").read_text()
+
+
 @pytest.mark.parametrize("refusal", ["deny all;", "return 403;", "return 444;", "internal;"])
 def test_status_0_if_every_refusal_is_written(univocal, files, refusal):
     (files / "nginx.conf").write_text(

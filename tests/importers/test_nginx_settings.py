@@ -57,6 +57,9 @@ def admits(table, address):
     return verdict(restriction, Peer([], b"http", address), address, [], OwnRates(), 0.0) is None
 
 
+OF_B = {"refuse": {"cookie:b": ["~^(?:[^0]|0.)"]}}
+
+
 def site(directives, locations="location / { proxy_pass http://127.0.0.1:1; }"):
     return f"server {{ server_name en.example; {directives} {locations} }}"
 
@@ -250,7 +253,8 @@ def test_directives_that_guard_nothing_close_nothing(directive):
         ("location ~ /[.]ht { deny all; }", [b"/.htaccess", b"/a/.ht"], [b"/a/"]),
         ("location /a/ { proxy_pass http://b; location ~ x { return 404; } }", [b"/a/x"], [b"/", b"/a/"]),
         ("location /a/ { TO; location ~ \\.php$ { return 404; } }", [b"/a/b/x.php"], [b"/x.php", b"/a/"]),
-        ("location /a/ { TO; location ~ x { TO; } }", [b"/a/x", b"/a/"], [b"/x", b"/"]),
+        ("location /a/ { TO; location ~ (x|y) { TO; } }", [b"/a/x", b"/a/"], [b"/x", b"/"]),
+        ("location /a/ { TO; location ~ x { deny all; TO; } }", [b"/a/x"], [b"/x", b"/a/"]),
         ("location /a/ { TO; location ~ ^/a/x { TO; } }", [], [b"/x", b"/a/x"]),
         ("location ~ x { location /y/ { TO; } deny all; }", [b"/y/x", b"/y/"], [b"/"]),
         ("location ~ x { location ~ y { TO; } deny all; }", [b"/xy"], [b"/"]),
@@ -273,7 +277,7 @@ def test_directives_that_guard_nothing_close_nothing(directive):
             [b"/"],
         ),
         ("error_page 418 = @b; location /x/ { break; return 418; } location @b { TO; }", [b"/x/a"], [b"/"]),
-        ("deny all; location /x { location ~* [.]jpg$ { allow all; TO; } }", [b"/X/a.jpg", b"/x/a.jpg"], []),
+        ("deny all; location /x { location ~* [.]?jpg$ { allow all; TO; } }", [b"/X/a.jpg", b"/x/a.jpg"], []),
         ("deny all; location /x { location ~* \\.jpg$ { allow all; TO; } }", [b"/X/a.jpg"], [b"/x/a.jpg"]),
         ("deny all; location /x { location ~* ^/x/y { allow all; TO; } }", [b"/X/y", b"/x/y"], []),
         ("deny all; location /x { location ~ \\.?a { allow all; TO; } }", [b"/xa"], []),
@@ -291,6 +295,18 @@ def test_directives_that_guard_nothing_close_nothing(directive):
         ("location /old/ { set $x y; return 301 /new/; }", [b"/old/x"], [b"/new/"]),
         ("location @login { auth_request /a; proxy_pass http://b; }", [], [b"/"]),
         ("location /a { proxy_pass http://b; } location = /a { deny all; }", [b"/a"], [b"/"]),
+        ("location ~ '' { deny all; }", [b"/", b"/a"], []),
+        ("location '' { deny all; }", [], [b"/a"]),
+        ("location /a/ { TO; location /a/ { deny all; TO; } }", [b"/a/", b"/a/x"], [b"/"]),
+        ("location /a { TO; location ^~ /a { location /a { internal; } } }", [b"/a", b"/ax"], [b"/"]),
+        ("location /caf\udce9/ { deny all; TO; }", [b"/caf%E9/x"], [b"/caf%E8/x"]),
+        ("location ~ /caf\udce9/ { deny all; TO; }", [b"/caf%E9/x"], []),
+        (
+            "location /a/ { TO; location ~ /\\.ht { deny all; } }",
+            [b"/a/.ht", b"/a/b/.ht"],
+            [b"/.ht", b"/a/b"],
+        ),
+        ("location //a/ { deny all; TO; }", [], [b"/a/"]),
     ],
 )
 def test_an_import_opens_no_path_that_was_closed(location, closed, open_):
@@ -374,6 +390,52 @@ def test_a_closed_server_stays_closed_beside_one_for_all_hosts():
 
 def questions(result):
     return [note.text for note in result.notes if note.is_open_question]
+
+
+@pytest.mark.parametrize(
+    ("locations", "path", "expected", "is_open"),
+    [
+        # What nginx comes to in no request refuses nothing; what it comes to in some is a question.
+        ("location /a/ { break; return 403; TO; }", b"/a/", {}, False),
+        ("location /a/ { return 403; if ($http_x_a) { return 200; } TO; }", b"/a/", CLOSED, False),
+        ("location /a/ { IF { break; } return 403; TO; }", b"/a/", CLOSED, True),
+        ("location /a/ { IF { break; } return 403; }", b"/a/", CLOSED, True),
+        ("location /a/ { IF { break; } deny all; }", b"/a/", CLOSED, False),
+        ("location /a/ { rewrite ^/a/(.*)$ /$1 break; return 403; TO; }", b"/a/", CLOSED, True),
+        ("location /a/ { IF { break; } if ($cookie_b) { return 403; } TO; }", b"/a/", OF_B, True),
+        ("location /a/ { IF { break; return 403; } TO; }", b"/a/", {}, False),
+        ("location ~ [.]x$ { deny all; } location ~ [.]x$ { TO; }", b"/a.x", CLOSED, False),
+        ("location ~ [.]x$ { TO; } location ~ [.]x$ { deny all; }", b"/a.x", {}, False),
+        # A location inherits access rules from the one around it, and nothing that the other does.
+        ("location /a/ { return 403; location /a/b/ { TO; } }", b"/a/b/", {}, False),
+        ("location /a/ { IF { return 403; } TO; location /a/b/ { TO; } }", b"/a/b/", {}, False),
+        ("location /a/ { limit_except GET { deny all; } TO; location /a/b/ { TO; } }", b"/a/b/", {}, False),
+        ("location /a/ { deny all; location /a/b/ { TO; } }", b"/a/b/", CLOSED, False),
+        ("location /a/ { internal; location /a/b/ { TO; } }", b"/a/b/", CLOSED, False),
+        # An `if` takes its requests away from try_files.
+        (
+            "location /a/ { IF { set $y 1; } TRY }",
+            b"/a/",
+            {"refuse": {"header:x-a": ["~^(?:[^0]|0.)"]}},
+            False,
+        ),
+        ("location /a/ { if (-f $uri) { set $y 1; } TRY }", b"/a/", CLOSED, True),
+        ("location /a/ { IF { set $y 1; } TO; }", b"/a/", {}, False),
+        # Where more is closed than an expression matches, somebody has to decide.
+        ("location ~ ^/a/(?=x) { return 403; }", b"/a/y", CLOSED, True),
+        ("location ~ ^/a/(x++) { deny all; TO; }", b"/a/y", CLOSED, True),
+        ("location /a/ { deny all; satisfy any; AUTH root /srv; }", b"/a/", CLOSED, True),
+    ],
+)
+def test_what_is_closed_beside_nginx_is_an_open_question(locations, path, expected, is_open):
+    words = {"TO;": "proxy_pass http://127.0.0.1:1;", "TRY": "try_files $uri @b;", "IF": "if ($http_x_a)"}
+    words["AUTH"] = "auth_basic Staff; auth_basic_user_file users;"
+    text = f"{locations} location @b {{ TO; }} location / {{ TO; }}"
+    for word, directive in words.items():
+        text = text.replace(word, directive)
+    result = imported(site("", text))
+    assert access(result, path) == expected
+    assert bool(questions(result)) is is_open, questions(result)
 
 
 @pytest.mark.parametrize(

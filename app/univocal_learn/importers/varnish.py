@@ -31,11 +31,22 @@ _BEFORE: Final = 200  # how far before its "{" an array's name is looked for
 # Statements that keep requests apart beside URLs and hosts, or pass them by the cache; and refusals.
 _DOT: Final = r"\s*\.\s*"
 _APART: Final = re.compile(
-    r"hash_data\s*\((?!\s*(?:req\.url|req\.http\.host|server\.ip)\s*\))"
-    r"|return\s*\(\s*(?:pass|pipe|hit_for_pass|hit_for_miss|vcl)\b|[.]\s*(?:uncacheable|hash_always_miss)\b"
-    r"|VRT_hashdata|req\.hash\s*\+=|\binclude\b|\bberesp\.(?:http\.vary\s*=|ttl\s*(?:[-*/]=[^;\n]*"
-    # Any lifetime but a number that is more than zero.
-    r"|=(?!\s*[0-9.]{0,9}[1-9][0-9.]{0,9}(?:ms|[smhdwy])\s*;)[^;\n]*))".replace(r"\.", _DOT),
+    (
+        r"hash_data\s*\((?!\s*(?:req\.url|req\.http\.host|server\.ip)\s*\))"
+        r"|return\s*\(\s*(?:pass|pipe|hit_for_pass|hit_for_miss|vcl)\b|[.]\s*(?:uncacheable|hash_always_miss)\b"
+        r"|VRT_hashdata|VRT_SetHdr|req\.hash\s*\+=|\binclude\b"
+        # The field Vary, set or changed by a module; a name in quotation marks is blank here.
+        r"|\b(?:beresp|obj)\.http\.(?:vary)?\s*\+?=(?!=)"
+        r"|\b(?!std\b)[a-z_]\w*\.\w+\s*\([^;(){}]{0,200}?\b(?:beresp|obj)\.http\.(?:vary\b|\s*[,)])"
+        # A URL or host of more than these two, or where more is asked for.
+        r"|\breq\.(?:url|http\.host)\s*=(?!=)(?=[^;]{0,300}?(?<![\w.])"
+        r"(?!(?:req\.url|req\.http\.host|std\.\w+|querystring\.\w+)\b)[A-Za-z_]\w*\.\w)"
+        r"|\bif\s*\((?=[^{};]{0,300}?\b(?:req\.http\.(?!host\b)|client\.|cookie\.))"
+        r"[^{}]{0,300}\{[^{}]{0,300}?\breq\.(?:url|http\.host)\s*="
+        # Any lifetime but a number that is more than zero.
+        r"|\bberesp\.ttl\s*(?:[-*/]=[^;\n]*"
+        r"|=(?!\s*[0-9.]{0,9}[1-9][0-9.]{0,9}(?:ms|[smhdwy])\s*;)[^;\n]*)"
+    ).replace(r"\.", _DOT),
     re.IGNORECASE,
 )
 _REFUSED: Final = re.compile(
