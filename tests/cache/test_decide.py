@@ -249,7 +249,15 @@ def test_globs_match_in_linear_time() -> None:
 
 @pytest.mark.parametrize(
     ("cookie", "passes"),
-    [(b"session=1", True), (b"a=1; wp_user=2", True), (b"sessions=1", False), (b"a=wp_", False)],
+    [
+        (b"session=1", True),
+        (b"a=1; wp_user=2", True),
+        (b"sessions=1", False),
+        (b"a=wp_", False),
+        (b"theme=1,session=ann", True),
+        (b"theme=1, session=ann", True),
+        (b"theme=1, sessions=ann", False),
+    ],
 )
 def test_cookies_that_go_past_the_cache(cookie: bytes, passes: bool) -> None:
     rules = Rules(bypass_cookies=("session", "wp_*"))

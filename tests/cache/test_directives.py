@@ -73,6 +73,15 @@ def test_a_valid_targeted_field_takes_the_place_of_cache_control(
 
 
 @pytest.mark.parametrize(
+    ("value", "is_forbidden"),
+    [(b"0", True), (b"@0", True), (b"@99999999999", True), (b"60", False), (b"", False)],
+)
+def test_nginxs_time_that_is_over_forbids_to_store(value: bytes, is_forbidden: bool) -> None:
+    expected = {"no_store": True, "targeted": True} if is_forbidden else {"max_age": 1}
+    assert told((b"cache-control", b"max-age=1"), (b"x-accel-expires", value)) == expected
+
+
+@pytest.mark.parametrize(
     ("fields", "expected"),
     [
         ([], RequestDirectives()),

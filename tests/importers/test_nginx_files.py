@@ -21,15 +21,15 @@ def questions(result):
 def etc(tmp_path):
     """A directory with an nginx.conf and what it includes."""
     for name, text in {
-        "nginx.conf": "http { include mime.types; include conf.d/*.conf; include none/*.conf; }",
+        "nginx.conf": "http { include mime.types; include conf.d/[^x-z]*.conf; include none/*.conf; }",
         "conf.d/a.conf": f"server {{ server_name a.example; include snippets/guard.conf; {PASS} }}",
         "conf.d/b.conf": f"server {{ server_name b.example; {PASS} }}",
         "snippets/guard.conf": "\nallow 10.0.0.0/8;\ndeny all;\nunknown_guard on;",
     }.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    (tmp_path / "none").mkdir()
-    return tmp_path
+        (tmp_path / "[etc]" / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / "[etc]" / name).write_text(text)
+    (tmp_path / "[etc]" / "none").mkdir()
+    return tmp_path / "[etc]"
 
 
 @pytest.mark.parametrize("by_root", [False, True])
@@ -54,9 +54,12 @@ def test_a_file_of_a_known_name_is_read_for_guards(name, text_of_file, tmp_path)
     assert [each["access"]["deny"] for each in result.sites[0]["routes"] if "access" in each] == [CLOSED] * 2
 
 
-def test_a_dump_holds_its_files():
+@pytest.mark.parametrize(
+    "include", ["sites-enabled/*", "sites-[^a-d]nabled/[a-c]", "/etc/nginx/sites-?nabled/a"]
+)
+def test_a_dump_holds_its_files(include):
     dump = (
-        "# configuration file /etc/nginx/nginx.conf:\nhttp { include sites-enabled/*; }\n"
+        f"# configuration file /etc/nginx/nginx.conf:\nhttp {{ include {include}; }}\n"
         f"# configuration file /etc/nginx/sites-enabled/a:\nserver {{ server_name a.example; {PASS} }}\n"
     )
     result = imported(dump)
@@ -65,7 +68,15 @@ def test_a_dump_holds_its_files():
 
 
 @pytest.mark.parametrize(
-    "include", ["/nowhere/guard.conf", "nowhere/*.conf", "nowhere.conf", "modules/x.conf"]
+    "include",
+    [
+        "/nowhere/guard.conf",
+        "nowhere/*.conf",
+        "nowhere.conf",
+        "modules/x.conf",
+        r"./\\n*.conf",
+        "[[:alpha:]]*.conf",
+    ],
 )
 def test_an_included_file_that_is_not_here_closes(include, tmp_path):
     result = imported(
@@ -296,6 +307,7 @@ def test_hashes_that_univocal_cannot_check_close(tmp_path):
         ("proxy_cache c; proxy_cache_key $host$request_uri;", {}),
         ("proxy_cache c; proxy_cache_key $host$request_uri$cookie_user;", {"bypass_cookies": ["user"]}),
         ("proxy_cache c; proxy_cache_key $host$request_uri$http_x_user;", {"bypass": ["*"]}),
+        ("proxy_cache c; proxy_cache_key $server_port$request_uri;", {"bypass": ["*"]}),
     ],
 )  # fmt: skip
 def test_rules_of_caching_keep_people_apart(directives, cache):
@@ -546,6 +558,16 @@ def test_of_two_patterns_for_the_same_hosts_the_first_counts():
     for names in ((".w.example", "*.w.example"), ("*.w.example", ".w.example")):
         result = imported(text.format(*names, PASS) + last)
         assert [site["hosts"] for site in result.sites] == [["b.example"]]
+
+
+@pytest.mark.parametrize(
+    ("names", "hosts"), [(("x$", "^adm"), ["~x$", "~^adm"]), (("^adm", "x$"), ["~^adm", "~x$"])]
+)
+def test_of_two_expressions_the_first_counts(names, hosts):
+    servers = {"x$": PASS, "^adm": "return 403;"}
+    text = "".join(f"server {{ listen 80; server_name ~{name}; {servers[name]} }}" for name in names)
+    last = f"server {{ listen 80; server_name b.example; {PASS} }}"
+    assert [site["hosts"][0] for site in imported(text + last).sites][:2] == hosts
 
 
 def test_a_prefix_of_bytes_has_its_rules_of_caching():

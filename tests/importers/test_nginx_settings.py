@@ -328,15 +328,21 @@ def test_an_import_opens_no_path_that_was_closed(location, closed, open_):
         ("location ^~ /a/ { TO; location ~ \\.php$ { root /x; } }", b"/a/x.php"),
         ("location /a/ { TO; location ~ \\.css$ { TO; } } location /a/b/ { MOVED }", b"/a/b/x.css"),
         ("location /a/ { TO; location ^~ /a/b/ { TO; } } location ~ \\.old$ { MOVED }", b"/a/b/x.old"),
+        ("location ^~ /t { try_files $uri =404; } location ~ [.]css$ { TO; }", b"/t.css"),
+        ("location ^~ /s { TO; location /s/a { root /n; } } location ~ [.]css$ { TO; }", b"/s/ab.css"),
+        ("location ^~ / { root /n; } location ~ [.]css$ { TO; } location /a/ { TO; }", b"/x.css"),
+        ("location ^~ / { MOVED } location ~ [.]css$ { TO; } location /a/ { TO; }", b"/x.css"),
     ],
 )
 def test_a_location_within_another_is_asked_where_nginx_does(locations, path):
     """None of these paths is forwarded by nginx."""
     text = locations.replace("TO;", "proxy_pass http://127.0.0.1:1;").replace("MOVED", "return 302 /login;")
-    result = imported(site("", f"{text} location / {{ proxy_pass http://127.0.0.1:1; }}"))
-    _, routes = found_by(result, path)
+    root = "" if "^~ / " in text else "location / { proxy_pass http://127.0.0.1:1; }"
+    result = imported(site("", f"{text} {root}"))
+    own, routes = found_by(result, path)
     closes = [each for each in routes if each is not None and each.access.deny == CLOSED["deny"]]
-    assert closes or routes[0].redirect or routes[0].upstream.servers[0].url == NOWHERE
+    upstream = routes[0].upstream or own.upstream
+    assert closes or routes[0].redirect or upstream.servers[0].url == NOWHERE
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ _COOKIE: Final = re.compile(r"\$\{?cookie_([A-Za-z0-9_]+)\}?")
 _OF_THE_URL: Final = words_of(
     """
     args document_uri host http_host https is_args proxy_host proxy_port query_string request_method
-    request_uri scheme server_name server_port slice_range uri
+    request_uri scheme server_name slice_range uri
     """
 )
 # Fields by which a client asks for a fresh response: they say nothing of who it is.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import re
 from collections.abc import Iterator, Mapping
@@ -89,10 +90,12 @@ class _Files:
 
     def _found(self, name: str, own: str) -> list[str] | None:
         """The files that an include means, in order; None: they are not here."""
+        if "\\" in name or "[:" in name:
+            return None  # escapes and classes of letters are of glob(3) alone
+        name = name.replace("[^", "[!")
         if self.dumped:
             whole = name if name.startswith("/") else f"{next(iter(self.dumped)).rpartition('/')[0]}/{name}"
-            matching = re.compile(_expression(whole))
-            return sorted(each for each in self.dumped if matching.fullmatch(each)) or (
+            return sorted(each for each in self.dumped if _is_of(each, whole)) or (
                 [] if _GLOB.search(name) else None
             )
         is_glob = _GLOB.search(name) is not None
@@ -108,13 +111,15 @@ class _Files:
         root, main = self.source.root, Path(self.source.name).parent
         if not name.startswith("/"):
             homes = [] if root is None else [root, *(root / home[1:] for home in _HOMES)]
-            yield from (home / name for home in (*homes, main, Path(own).parent, main.parent))
+            homes += [main, Path(own).parent, main.parent]
+            yield from (Path(glob.escape(str(home))) / name for home in homes)
             return
         if root is not None:
-            yield root / name[1:]
+            top = Path(glob.escape(str(root)))
+            yield top / name[1:]
             for home in _HOMES:
                 if name.startswith(home + "/"):
-                    yield root / name.removeprefix(home + "/")
+                    yield top / name.removeprefix(home + "/")
             return
         yield Path(name)
 
@@ -133,10 +138,10 @@ class _Files:
         return text_of(octets) if len(octets) <= LARGEST else None
 
 
-def _expression(pattern: str) -> str:
-    """A glob of paths as a regular expression; "*" crosses no slash."""
-    translated = ({"*": "[^/]*", "?": "[^/]"}.get(letter, re.escape(letter)) for letter in pattern)
-    return "".join(translated)
+def _is_of(path: str, pattern: str) -> bool:
+    """Tell whether a path matches a glob, of which "*" crosses no slash."""
+    names, globs = path.split("/"), pattern.split("/")
+    return len(names) == len(globs) and all(map(fnmatch.fnmatchcase, names, globs))
 
 
 def directives_of(source: Source) -> list[Directive]:

@@ -30,6 +30,7 @@ from univocal_learn.importers.sites import NOWHERE, Mapped, Setting, literal_beg
 
 _CLOSED: Final = "univocal refuses these requests (403) until [sites.access] says who has access"
 _REFUSES: Final = "refused here, too (403)"
+_OF_ALL: Final = "its guards hold for all that it matches; in nginx, only where it is the first that matches"
 _TAKES_AWAY: Final = "nginx has no try_files for requests that meet this condition"
 
 # The three ways of proxy_pass: the target as it came, the path put into a template, the prefix replaced.
@@ -579,7 +580,7 @@ def _prefix(found: _Found, *, is_final: bool) -> None:
         route = replace(mapped, is_final=is_final)
         has_ends = not (path.endswith("/") or _has_path(_first(route.upstream)))
         inner.routes.append(replace(route, path=f"{route.path}*") if has_ends else route)
-    _ends(found)
+    _ends(found, is_final=is_final)
 
 
 def _note_closed(location: Directive, inner: LocationReading, status: int = 403) -> None:
@@ -591,7 +592,7 @@ def _note_closed(location: Directive, inner: LocationReading, status: int = 403)
     inner.note(location, text, is_open_question=True)
 
 
-def _ends(found: _Found) -> None:
+def _ends(found: _Found, *, is_final: bool) -> None:
     """Have routes where nginx's prefix of bytes and one of segments differ, and say so."""
     location, path, mapped, inner = found
     if path == "/":
@@ -609,10 +610,10 @@ def _ends(found: _Found) -> None:
             inner.routes.append(replace(own, is_implied=True, redirect=to))
         return
     if mapped is None:
-        inner.close(path, location.line, is_implied=True, star="*")
+        inner.close(path, location.line, is_implied=True, is_final=is_final, star="*")
     elif _has_path(_first(mapped.upstream)):
-        beside = replace(mapped, path=f"{mapped.path}*", is_implied=True, is_apart=not found.is_guarded)
-        inner.routes.append(beside.closed())
+        beside = replace(mapped.closed(), path=f"{mapped.path}*", is_implied=True, is_final=is_final)
+        inner.routes.append(replace(beside, is_apart=not found.is_guarded))
         text = f"is of {path}x, too, in nginx; an upstream with a path is for whole segments"
         inner.note(location, f"{text}, so {path}x is refused" if found.is_guarded else text)
 
@@ -645,6 +646,8 @@ def _expression(found: _Found, *, ignores_case: bool) -> None:
     location, path, mapped, inner = found
     if mapped is None:
         is_nowhere = inner.own_access is not None and not (inner.in_expression or inner.in_final)
+        if not is_nowhere:
+            inner.note(location, _OF_ALL)
         _note_closed(location, inner, 502 if is_nowhere else 403)
         inner.routes.append(
             inner.closed_expression(path, location.line, ignores_case=ignores_case, is_nowhere=is_nowhere)
@@ -652,8 +655,7 @@ def _expression(found: _Found, *, ignores_case: bool) -> None:
         return
     closed = inner.closed_expression(path, location.line, ignores_case=ignores_case)
     if found.is_guarded:
-        text = "its guards hold for all that it matches; in nginx, only where it is the first that matches"
-        inner.note(location, text)
+        inner.note(location, _OF_ALL)
     instead = closed.instead if found.is_guarded else ()
     inner.routes.append(replace(mapped, path=closed.path, instead=instead, kind=closed.kind, is_apart=True))
 

@@ -139,8 +139,18 @@ class SiteWriter:
             if named:
                 self.refuse(line, named)
             if any(map(is_tested, named)):
-                # Of two expressions the first one counts, which may be that of a server that refuses.
-                self.sites.insert(0, self.sites.pop())
+                self._place(self.sites.pop())
+
+    def _place(self, site: Table) -> None:
+        """Have a site before those of later expressions: of two that match, the first one counts."""
+        order = {host: number for number, host in enumerate(self._taken)}
+        first = min(order[host.lower()] for host in site["hosts"] if is_tested(host))
+        later = (
+            number
+            for number, each in enumerate(self.sites)
+            if any(is_tested(host) and order.get(host.lower(), 0) > first for host in each["hosts"])
+        )
+        self.sites.insert(next(later, len(self.sites)), site)
 
     def refuse(self, line: int, hosts: list[str]) -> Table:
         """Write a site that only refuses."""
@@ -166,9 +176,10 @@ class SiteWriter:
         site |= shared
         routes = [self._route(route, site, shared) for route in kept.values()]
         own = {**_differing(root.tables, shared), **root.redirect} if root else {}
-        if own:
+        final = {"final": True} if root and root.is_final and self._is_known("final") else {}
+        if own or final:
             # A site's tables would hold for its other routes, too.
-            routes.insert(0, {"path": "/", **own})
+            routes.insert(0, {"path": "/", **final, **own})
         if routes:
             site["routes"] = routes
         if reason := self._refused(site):

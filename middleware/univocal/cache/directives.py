@@ -116,6 +116,8 @@ class RequestDirectives:
 # Bytes of Cache-Control, Pragma and targeted fields that are read. In more than that, who can say what is
 # forbidden? All of it is.
 _LONGEST: Final = 4096
+# A time of nginx's that is over: none, or one as seconds since the epoch, which may be.
+_UNSTORED: Final = re.compile(rb"0+|@.*", re.DOTALL)
 # The longest Cache-Control line that is remembered: most responses of an origin share a few short ones, and
 # the memo stays below a megabyte whatever is sent.
 _MEMORABLE: Final = 256
@@ -126,8 +128,10 @@ def response_directives(
 ) -> ResponseDirectives:
     """The directives for this cache: of the first valid field of the target list, else of Cache-Control.
 
-    `named` are the fields as `firsts` gives them.
+    `named` are the fields as `firsts` gives them. nginx's "X-Accel-Expires: 0" forbids to store, before them.
     """
+    if b"x-accel-expires" in named and any(map(_UNSTORED.fullmatch, values(fields, b"x-accel-expires"))):
+        return _response({b"no-store": None}, malformed=False, targeted=True)
     for name in targeted:
         if (
             name in named

@@ -171,7 +171,12 @@ def assess(fetched: Fetched, index: FieldIndex, rules: Rules) -> Assessed:
     explicit = explicit_lifetime(directives, named, response_time)
     if explicit is not None:
         return Assessed(index, fields, own_tags, explicit, True, explicit)
-    if directives.malformed or not is_for_everybody(request, fields, tells_cookies=rules.tells_cookies):
+    # Of ours: a response with fields for one client gets no lifetime but its origin server's.
+    if (
+        directives.malformed
+        or directives.withheld
+        or not is_for_everybody(request, fields, tells_cookies=rules.tells_cookies)
+    ):
         return Assessed(index, fields, own_tags, None, False, 0)
     lifetime = _assigned_lifetime(fetched, index, rules)
     # And of ours: what says nothing of its freshness may say nothing of whose it is either.

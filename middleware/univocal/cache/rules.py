@@ -338,7 +338,11 @@ class Rules:
             return False
         if _has_too_many_cookies(fields):
             return True
-        return pattern is not None and any(pattern.fullmatch(name) for name in cookie_names(fields))
+        if pattern is None:
+            return False
+        # Origin servers and nginx take "," between cookies, too: what may be a session is one.
+        lines = [(b"cookie", line.replace(b",", b";")) for line in values(fields, b"cookie")]
+        return any(pattern.fullmatch(name) for name in cookie_names(lines))
 
     def ignores_cookies(self, method: bytes) -> bool:
         """Cookies of requests with this method go no further, nor do those that their responses set."""
