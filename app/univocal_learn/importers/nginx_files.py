@@ -100,28 +100,24 @@ class _Files:
             )
         is_glob = _GLOB.search(name) is not None
         is_there = False
-        for place in self._places(name, own):
-            matching_files = sorted(each for each in glob.glob(str(place)) if Path(each).is_file())
-            if matching_files:
+        for home, rest in self._places(name, own):
+            here = (home / each for each in glob.glob(rest, root_dir=home))
+            if matching_files := sorted(str(each) for each in here if each.is_file()):
                 return matching_files
-            is_there = is_there or (is_glob and place.parent.is_dir())
+            is_there = is_there or (is_glob and (home / rest).parent.is_dir())
         return [] if is_there else None
 
-    def _places(self, name: str, own: str) -> Iterator[Path]:
+    def _places(self, name: str, own: str) -> Iterator[tuple[Path, str]]:
+        """The directories in which files of a name may be, and the name there."""
         root, main = self.source.root, Path(self.source.name).parent
         if not name.startswith("/"):
             homes = [] if root is None else [root, *(root / home[1:] for home in _HOMES)]
-            homes += [main, Path(own).parent, main.parent]
-            yield from (Path(glob.escape(str(home))) / name for home in homes)
+            yield from ((home, name) for home in (*homes, main, Path(own).parent, main.parent))
             return
-        if root is not None:
-            top = Path(glob.escape(str(root)))
-            yield top / name[1:]
-            for home in _HOMES:
-                if name.startswith(home + "/"):
-                    yield top / name.removeprefix(home + "/")
-            return
-        yield Path(name)
+        yield Path("/") if root is None else root, name[1:]
+        for home in _HOMES:
+            if root is not None and name.startswith(home + "/"):
+                yield root, name.removeprefix(home + "/")
 
     def _text(self, path: str) -> str | None:
         """The text of a file; None for one that cannot be read, or of a size that no configuration has."""

@@ -142,15 +142,15 @@ class SiteWriter:
                 self._place(self.sites.pop())
 
     def _place(self, site: Table) -> None:
-        """Have a site before those of later expressions: of two that match, the first one counts."""
+        """Have a site behind those of earlier expressions: of two that match, the first one counts."""
         order = {host: number for number, host in enumerate(self._taken)}
-        first = min(order[host.lower()] for host in site["hosts"] if is_tested(host))
-        later = (
+        own = min(order[host.lower()] for host in site["hosts"] if is_tested(host))
+        earlier = [
             number
-            for number, each in enumerate(self.sites)
-            if any(is_tested(host) and order.get(host.lower(), 0) > first for host in each["hosts"])
-        )
-        self.sites.insert(next(later, len(self.sites)), site)
+            for number, each in enumerate(self.sites, 1)
+            if any(is_tested(host) and order[host.lower()] < own for host in each["hosts"])
+        ]
+        self.sites.insert(max(earlier, default=0), site)
 
     def refuse(self, line: int, hosts: list[str]) -> Table:
         """Write a site that only refuses."""
