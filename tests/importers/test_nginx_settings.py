@@ -433,7 +433,7 @@ def questions(result):
         ("location /a/ { deny all; satisfy any; AUTH root /srv; }", b"/a/", CLOSED, True),
     ],
 )
-def test_what_is_closed_beside_nginx_is_an_open_question(locations, path, expected, is_open):
+def test_what_nginx_would_serve_is_an_open_question(locations, path, expected, is_open):
     words = {"TO;": "proxy_pass http://127.0.0.1:1;", "TRY": "try_files $uri @b;", "IF": "if ($http_x_a)"}
     words["AUTH"] = "auth_basic Staff; auth_basic_user_file users;"
     text = f"{locations} location @b {{ TO; }} location / {{ TO; }}"
