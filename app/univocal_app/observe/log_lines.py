@@ -131,8 +131,8 @@ def _handled(outcome: Outcome) -> str:
         "detail": handling.reported_detail or None,
         "reasons": outcome.reasons,
     }
-    if outcome.user:
-        members["user"] = _text(outcome.user)
+    if outcome.noted.user:
+        members["user"] = _text(outcome.noted.user)
     if outcome.host:
         members["host"] = outcome.host
     if outcome.personal:
@@ -167,7 +167,7 @@ def as_combined(outcome: Outcome) -> bytes:
 def _combined(outcome: Outcome) -> str:
     agent = written_values[outcome.agent] if outcome.purged is None else _purge(outcome.purged)
     return (
-        f"{address_text(outcome.client)} - {_user_text(outcome.user)} [{clf(int(outcome.times.start))}] "
+        f"{address_text(outcome.client)} - {_user_text(outcome.noted.user)} [{clf(int(outcome.times.start))}] "
         f'"{request_text(outcome.received)}" {outcome.status or CLIENT_LEFT} {outcome.bytes} '
         f'"{written_values[outcome.referrer]}" "{agent}"'
     )
@@ -276,7 +276,7 @@ class TemplateError(ValueError):
 _NAMES: Final[Mapping[str, Callable[[Outcome], object]]] = {
     "time": _moment,
     "client": lambda outcome: outcome.client,
-    "user": lambda outcome: _text(outcome.user),
+    "user": lambda outcome: _text(outcome.noted.user),
     "method": lambda outcome: outcome.received.method.decode("latin-1"),
     "target": lambda outcome: outcome.received.target.decode("latin-1"),
     "url": lambda outcome: outcome.canonical and outcome.canonical.url.decode("latin-1"),

@@ -42,69 +42,7 @@ from univocal.judge.cache_status import Handling, cache_status
 from univocal.judge.forward_auth import Answered, Grant, Question, Ruling
 from univocal.judge.orders import Order, unknown_field
 from univocal.store.leases import Loan
-from univocal.store.memory import MemoryStore
 from univocal.uri.target import Canonical, reference
-
-
-class StoredContent:
-    """The content that a client has not taken yet, and the loan by which memory counts it.
-
-    It may outlive the stored response. Memory calls `recalled` where it needs the room for others.
-    """
-
-    def __init__(
-        self,
-        client: Client,
-        account: Account,
-        memory: MemoryStore,
-        key: bytes | None,
-        recalled: Callable[[], None],
-    ) -> None:
-        self._client = client
-        self._account = account
-        self._memory = memory
-        self._key = key  # None: the content is of no stored response
-        self._recalled: Callable[[], None] | None = recalled
-        self._left = memoryview(b"")
-        self._loan: Loan | None = None
-        self.closed = False
-
-    def send(self, content: memoryview) -> bool:
-        """Send content in pieces, as the client takes it; True once all of it is sent.
-
-        No more than one piece waits at the client's connection. The client may leave within each call.
-        """
-        more = True
-        while more and len(content) and not self.closed:
-            piece, content = content[:WINDOW], content[WINDOW:]
-            self._account.octets += len(piece)
-            # A copy of the last piece does not keep all the content for a client that reads nothing.
-            shared = len(content) or len(piece) == len(cast("bytes", piece.obj))
-            more = self._client.write(piece if shared else bytes(piece))
-        if not len(content) or self.closed:
-            return not self.closed
-        self.hold(content)
-        return False
-
-    def hold(self, content: memoryview) -> None:
-        """Hold content until the client takes more, or until memory needs the room for others."""
-        self._left = content
-        if self._loan is None and self._key is not None and self._recalled is not None:
-            self._loan = self._memory.lend(self._key, cast("bytes", content.obj), self._recalled)
-
-    def resume(self) -> bool:
-        """Send more, since the client takes it; True once all of it is sent."""
-        if self._loan is not None:
-            self._memory.taken(self._loan)
-        return self.send(self._left)
-
-    def close(self) -> None:
-        """Send nothing more, and give the loan back."""
-        self.closed = True
-        if self._loan is not None:
-            self._memory.give_back(self._loan)
-        self._loan = self._recalled = None
-        self._left = memoryview(b"")
 
 
 _NAMES_CANONICAL: Final = re.compile(rb"(?i);\s*rel\s*=\s*\"?[^\";,]*\bcanonical\b").search
@@ -223,7 +161,8 @@ class Exchange:
             None  # another request's response, which waits for content that comes
         )
         self._place: Slice | None = None  # of the range in another request's response, which is whole
-        self._sending: StoredContent | None = None
+        self._left: memoryview | None = None  # while SENDING: the content that the client has not taken, …
+        self._loan: Loan | None = None  # … by which memory counts it
         self.coded: CodedContent | None = None
         self.fetches = False  # what is asked for may be another's: the client's content is not sent
         self.over = False
@@ -291,9 +230,10 @@ class Exchange:
     def resume(self) -> None:
         """Send more: the client takes it."""
         match self._step:
-            case Step.SENDING if self._sending is not None:
-                if self._sending.resume():
-                    self._finish()
+            case Step.SENDING if self._left is not None:
+                if self._loan is not None:
+                    self._engine.gate.tiers.memory.taken(self._loan)
+                self._send(self._left)
             case Step.RELAYING if self.coded is not None:
                 if self.coded.resume():
                     self._finish()
@@ -453,16 +393,37 @@ class Exchange:
     ) -> None:
         self._step = _MOVES[self._step, Step.SENDING]
         self._start(status, fields, handling)
-        if not len(body) or (not self.over and self._outgoing().send(memoryview(body))):
+        self._send(memoryview(body))
+
+    def _send(self, content: memoryview) -> None:
+        """Send content in pieces, as the client takes it, and end behind it.
+
+        No more than one piece waits at the client's connection. The client may leave within each call.
+        """
+        more = True
+        while more and len(content) and not self.over:
+            piece, content = content[:WINDOW], content[WINDOW:]
+            self._account.octets += len(piece)
+            # A copy of the last piece does not keep all the content for a client that reads nothing.
+            shared = len(content) or len(piece) == len(cast("bytes", piece.obj))
+            more = self._client.write(piece if shared else bytes(piece))
+        if len(content) and not self.over:
+            self._hold(content)
+        else:
             self._finish()
 
-    def _outgoing(self) -> StoredContent:
-        memory, canonical = self._engine.gate.tiers.memory, self.admission.canonical
-        key = None if canonical is None else canonical.key
-        self._sending = sending = StoredContent(
-            self._client, self._account, memory, key, lambda: self.refuse(("overloaded",))
-        )
-        return sending
+    def _hold(self, content: memoryview) -> None:
+        """Hold content until the client takes more, or until memory needs the room for others.
+
+        It may outlive the stored response.
+        """
+        canonical, self._left = self.admission.canonical, content
+        if self._loan is None and canonical is not None:
+            memory, whole = self._engine.gate.tiers.memory, cast("bytes", content.obj)
+            self._loan = memory.lend(canonical.key, whole, self._recalled)
+
+    def _recalled(self) -> None:
+        self.refuse(("overloaded",))
 
     # The flight that answers
 
@@ -798,7 +759,7 @@ class Exchange:
             content = content[max(0, self._place.start - passed) : self._place.stop - passed]
         self._step = _MOVES[self._step, Step.SENDING]
         self._wait.reader = self._wait.flight = None
-        self._outgoing().hold(content)
+        self._hold(content)
         return True
 
     def ended(self, error: BaseException | None) -> None:
@@ -874,8 +835,9 @@ class Exchange:
         if self.over:
             return
         self._step, self.over = Step.OVER, True
-        if self._sending is not None:
-            self._sending.close()
+        if self._loan is not None:
+            self._engine.gate.tiers.memory.give_back(self._loan)
+        self._loan = self._left = None
         if self.coded is not None:
             self.coded.close()
         engine = self._engine

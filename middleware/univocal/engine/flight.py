@@ -500,17 +500,15 @@ class Flight:
         if storing is not None and storing.fresh_until <= storing.response_time:
             self._flights.look_at_clock(response, storing)
         if state is State.KEPT or state is State.PASSED_ON:
-            if response.status == 304 and recording is not None and self._keeps_conditions():
-                self._fail(RefusedError("origin-bad-response"))  # it is the answer to no condition of ours
-                return
+            if response.status == 304 and recording is not None:
+                decision = self.admission.decision
+                assert isinstance(decision, (Validate, Forward))
+                if keeps_conditions(self.admission.request, decision):
+                    self._fail(RefusedError("origin-bad-response"))  # it answers no condition of ours
+                    return
             self._land(Relayed(response))
         if self._pending:
             self._catch_up()
-
-    def _keeps_conditions(self) -> bool:
-        decision = self.admission.decision
-        assert isinstance(decision, (Validate, Forward))
-        return keeps_conditions(self.admission.request, decision)
 
     def _catch_up(self) -> None:
         """Take what came while the store was asked."""

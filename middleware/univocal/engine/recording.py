@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from typing import Final
 
 from univocal.cache.decide import Forward, Validate, reuse_on_error
@@ -84,7 +85,7 @@ class Recording:
         self.response: Response | None = None  # the origin server's head
         self.storing: Stored | None = None  # while KEPT: the head as it will be stored
         self.updated: Stored | None = None  # once RENEWED: the stored response
-        self.committed: bool | None = None  # once it has ended: it was stored, as far as is known here
+        self.stored = False  # or will be, as far as is known
         self.stored_at_head = False  # as far as is known at the head: what is purged until then is not stored
         self.unstorable = ""  # the token that says why what answers is not stored, once that is known
         self.forbidden = ""  # the token that says why nothing of it is stored, whatever it says
@@ -114,11 +115,6 @@ class Recording:
         """True while nothing has purged this response since it was asked for."""
         return self.lease is not None and self._tiers.holds(self.lease, self.storing)
 
-    @property
-    def stored(self) -> bool:
-        """True if the response is stored, or will be as far as is known."""
-        return self.state is State.KEPT if self.committed is None else self.committed
-
     def restart(self, decision: Validate | Forward) -> None:
         """Ask anew for another decision, under the same lease."""
         if self.state is not State.AWAITED:
@@ -135,20 +131,8 @@ class Recording:
             self._judge(response, now)
             then(response)
         else:
-            self._ask_about(subject, response, now, then)
-
-    # By itself, as `_ask_for_rest` is: a function with another in it makes an object for it at each call.
-    def _ask_about(
-        self, subject: Stored, response: Response, now: float, then: Callable[[Response], None]
-    ) -> None:
-        """Ask the store whether it still keeps `subject`, judge the response by that, and call `then`."""
-
-        def heard(kept: bool) -> None:
-            self._hear(response, subject, kept=kept)
-            then(response)
-
-        assert self.lease is not None
-        self._tiers.keeps(self.lease, subject, now, heard)
+            assert self.lease is not None
+            self._tiers.keeps(self.lease, subject, now, partial(self._hear, response, subject, then))
 
     def write(self, chunk: bytes, *, unread: bool = False) -> bool:
         """Keep a chunk of the content; False if nothing of it is kept any longer.
@@ -200,7 +184,7 @@ class Recording:
 
         Its room stays reserved: readers may hold it.
         """
-        self.storing = None
+        self.storing, self.stored = None, False
         self.unstorable = why
         self.chunks.clear()
         self.state = _MOVES[self.state, State.PASSED_ON]
@@ -217,7 +201,10 @@ class Recording:
             then()
             return
         if self.state is State.COMPLETING:
-            self._ask_for_rest(body, then)
+            assert isinstance(self.decision, Validate)
+            assert self.lease is not None
+            old = self.decision.stored
+            self._tiers.keeps(self.lease, old, self._clock(), partial(self._complete, old, body, then))
             return
         said = None if self.response is None else self.response.instructions
         if said is not None and self.storing is not None:
@@ -238,25 +225,13 @@ class Recording:
             if len(storing.tags) > MAX_TAGS:
                 self.drop("tags")
 
-    def _ask_for_rest(self, body: bytes, then: Callable[[], None]) -> None:
-        """Ask the store whether it still keeps the response that `body` completes, and call `then`."""
-        assert isinstance(self.decision, Validate)
-        old = self.decision.stored
-
-        def heard(kept: bool) -> None:
-            self._complete(old, body, kept=kept)
-            then()
-
-        assert self.lease is not None
-        self._tiers.keeps(self.lease, old, self._clock(), heard)
-
     def _set_beside(self, storing: Stored, held: Sequence[Stored]) -> None:
         """Have the response selected by what selects the others of its key whose place it does not take."""
         storing.vary = selection_beside(storing, held, self._admission.request)
 
     def _store(self, stored: Stored | None, held: Sequence[Stored]) -> None:
         """Store the complete response in the place of older ones, unless a newer one is stored."""
-        self.committed = False
+        self.stored = False
         if stored is None:
             self.unstorable = "incomplete"
             return
@@ -274,18 +249,19 @@ class Recording:
                 self._keep_defaults(older, stored)
             else:  # a purge keeps the answer from taking their place, and not from ending them
                 self._remove([one for one in others if one.response_time < stored.response_time])
-        self.committed = self._tiers.commit(self.lease, stored)
-        if self._admission.codings and self.committed:
-            self._tiers.compression.prepare(stored, self._admission.codings)
-        if not self.committed:
+        self.stored = self._tiers.commit(self.lease, stored)
+        if not self.stored:
             self.unstorable = "purged"
-        if self.committed and not self._shared:
+            return
+        if self._admission.codings:
+            self._tiers.compression.prepare(stored, self._admission.codings)
+        if not self._shared:
             self._end_passing()
 
     def still_stored(self) -> Stored | None:
         """The response that has been stored, unless something has removed it since."""
         body, storing = self.whole, self.storing
-        if not self.committed or storing is None or body is None or self.lease is None:
+        if not self.stored or storing is None or body is None or self.lease is None:
             return None
         return complete(storing, body) if is_among(self._tiers.held(self.lease), storing) else None
 
@@ -297,11 +273,13 @@ class Recording:
 
     def fail(self) -> None:
         """Handle content that is cut."""
-        self.committed = False
+        self.stored = False
         self.unstorable = self.unstorable or "incomplete"
 
-    def _hear(self, response: Response, subject: Stored, *, kept: bool) -> None:
-        """Take a 304, or the 206 that was asked for, for news of a stored response."""
+    def _hear(
+        self, response: Response, subject: Stored, then: Callable[[Response], None], kept: bool
+    ) -> None:
+        """Take a 304, or the 206 that was asked for, for news of a stored response, if that is `kept`."""
         if not kept:
             # What was purged is neither freshened nor completed.
             self.state = _MOVES[self.state, State.MISMATCHED]
@@ -312,12 +290,15 @@ class Recording:
         else:
             self._partial = response
             self.state = _MOVES[self.state, State.COMPLETING]
+        then(response)
 
-    def _complete(self, old: Stored, body: bytes, *, kept: bool) -> None:
+    def _complete(self, old: Stored, body: bytes, then: Callable[[], None], kept: bool) -> None:
+        """Complete a stored response, if it is `kept`, by a 206's content."""
         admission, part, now = self._admission, self._partial, self._clock()
         assert part is not None
         request, rules = admission.request, admission.rules
         self._renew(combine(old, request, part, body, rules, self.began, now) if kept else None, old)
+        then()
 
     def _renew(self, updated: Stored | None, old: Stored) -> None:
         if updated is None:
@@ -366,7 +347,7 @@ class Recording:
             return
         if held:
             self._set_beside(verdict, held)
-        self.storing = verdict
+        self.storing, self.stored = verdict, True
         self.state = _MOVES[self.state, State.KEPT]
         self.stored_at_head = self._tiers.holds(self.lease, verdict)
         if not self.stored_at_head:

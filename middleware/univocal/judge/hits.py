@@ -212,7 +212,7 @@ class Hits:
         """
         runtime, tiers = self._runtime, self._gate.tiers
         # A target that is too long to be remembered would be judged a second time by the long way.
-        if runtime.limits.forbid(target) or len(target) > MEMORABLE:
+        if len(target) > MEMORABLE:
             return None
         resolved = resolve(target, (host,), scheme, runtime.sites)
         if not isinstance(resolved, Canonical):
@@ -226,6 +226,7 @@ class Hits:
         special = special or resolved.loose or runtime.leads_to_https(scheme, resolved.target)
         edits = settings.edits
         special = special or edits.named_request is not None or edits.named_response is not None
+        special = special or runtime.limits.forbid(target)
         if runtime.restrictions:
             special = special or bool(runtime.restrictions_of(resolved))
         if special or rules.bypasses_path(resolved.target):
