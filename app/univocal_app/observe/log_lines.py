@@ -165,11 +165,12 @@ def as_combined(outcome: Outcome) -> bytes:
 
 
 def _combined(outcome: Outcome) -> str:
-    agent = written_values[outcome.agent] if outcome.purged is None else _purge(outcome.purged)
+    noted = outcome.noted
+    agent = written_values[noted.agent] if outcome.purged is None else _purge(outcome.purged)
     return (
-        f"{address_text(outcome.client)} - {_user_text(outcome.noted.user)} [{clf(int(outcome.times.start))}] "
+        f"{address_text(outcome.client)} - {_user_text(noted.user)} [{clf(int(outcome.times.start))}] "
         f'"{request_text(outcome.received)}" {outcome.status or CLIENT_LEFT} {outcome.bytes} '
-        f'"{written_values[outcome.referrer]}" "{agent}"'
+        f'"{written_values[noted.referrer]}" "{agent}"'
     )
 
 

@@ -44,7 +44,6 @@ from univocal.judge.orders import Order, unknown_field
 from univocal.store.leases import Loan
 from univocal.uri.target import Canonical, reference
 
-
 _NAMES_CANONICAL: Final = re.compile(rb"(?i);\s*rel\s*=\s*\"?[^\";,]*\bcanonical\b").search
 RANGES: Final = frozenset((b"range", b"if-range"))
 FETCHED: Final = frozenset((b"GET", b"HEAD"))  # their answers are for all who ask at the same time

@@ -36,7 +36,7 @@ from univocal.judge.access import (
     verdict,
 )
 from univocal.judge.failures import Failures
-from univocal.judge.forward_auth import Grant
+from univocal.judge.forward_auth import Grant, Question
 from univocal.judge.orders import PURGES, Order, derived, order_of
 from univocal.judge.plan import Plan
 from univocal.judge.runtime import NO_SETTINGS, RouteSettings, Runtime
@@ -259,8 +259,8 @@ class Gate:
             return Denial("crosses-route", [])
         for forward in asked.values():
             if grant is None:
-                question = forward.question(received, fields, peer, canonical, now)
-                grant = question.known()
+                question = Question(forward, received, fields, peer, canonical, now)
+                grant = forward.known(question)
                 if grant is None:
                     return Denial("access-denied", [], question)
             user, only = grant.user or user, only + grant.whose

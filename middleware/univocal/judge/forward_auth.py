@@ -63,59 +63,35 @@ class ForwardAuth:
     `next_hop` it can only be asked in vain.
     """
 
-    __slots__ = ("_granted", "_next_hop", "_read", "_target", "_ttl", "names")
+    __slots__ = ("_granted", "names", "next_hop", "read", "target", "ttl")
 
     def __init__(
         self, next_hop: NextHop | None, target: bytes, names: Sequence[bytes] = (), ttl: float = 0.0
     ) -> None:
-        self._next_hop = next_hop
-        self._target = target
+        self.next_hop = next_hop
+        self.target = target
         self.names = tuple(names)
         # Credentials are what the server is to look at, though its own may go on in their place.
-        self._read = frozenset([name.translate(AS_CGI_READS) for name in names if name not in PERSONAL])
-        self._ttl = ttl
+        self.read = frozenset([name.translate(AS_CGI_READS) for name in names if name not in PERSONAL])
+        self.ttl = ttl
         self._granted: OrderedDict[bytes, tuple[float, Grant]] = OrderedDict()
-
-    def question(
-        self, received: Received, fields: Fields, peer: Peer, canonical: Canonical, now: float
-    ) -> Question:
-        """The question about a request with these fields; `now` is of a clock that is never set back."""
-        read = self._read
-        sent = [
-            field
-            for field in fields
-            if field[0] not in _LEFT_OUT
-            and field[0] != b"host"
-            and field[0].translate(AS_CGI_READS) not in read
-        ]
-        return Question(self, received, sent, peer, canonical, now)
 
     def known(self, question: Question) -> Grant | None:
         """The access that was granted to a request with the same credentials for the same URL, if any."""
-        if not self._ttl:
-            return None
         granted = self._granted.get(question.digest)
-        if granted is None or not 0 <= question.now - granted[0] < self._ttl:
+        if granted is None or not 0 <= question.now - granted[0] < self.ttl:
             return None
         return granted[1]
 
     def remember(self, question: Question, grant: Grant) -> None:
         """Remember what was granted, from the time of the question on."""
-        if self._ttl:
+        if self.ttl:
             self._granted[question.digest] = question.now, grant
             self._granted.move_to_end(question.digest)
             if len(self._granted) > _MOST_GRANTS:
                 self._granted.popitem(last=False)
 
-    def ask(self, question: Question, settled: Callable[[Ruling], None]) -> UnderWay | None:
-        """Ask the server; `settled` is called once, perhaps before this returns. None: it is over."""
-        listening = _Listening(self, question, settled)
-        if self._next_hop is None:
-            listening.fail(RefusedError(_UNAVAILABLE))
-            return None
-        return listening.begin(self._next_hop, question.request(self._target))
-
-    def grant(self, question: Question, response: Response) -> Grant | None:
+    def grant(self, credentials: Sequence[bytes], response: Response) -> Grant | None:
         """The access that a 2xx grants; None if its fields are too large."""
         fields = dict[bytes, bytes | None]()
         size, user = 0, b""
@@ -127,15 +103,21 @@ class ForwardAuth:
         if size > _MOST_FIELDS:
             return None
         chosen = [b"%b:%b" % (name, value) for name, value in fields.items() if value is not None]
-        whose = [b"granted", *chosen] if chosen else [b"sent", *question.credentials]
+        whose = [b"granted", *chosen] if chosen else [b"sent", *credentials]
         # No name of `basic` has a colon, and this begins with one.
         return Grant(fields, user, b":" + blake2b(b"\n".join(whose), digest_size=16).hexdigest().encode())
 
 
 class Question:
-    """A request about which a server is to decide. `now` is the time at which it came."""
+    """A request about which a server is to decide, and the answer as it comes (an `Answer`, http/roles.py).
 
-    __slots__ = ("_canonical", "_fields", "_peer", "_received", "_server", "credentials", "digest", "now")
+    `now` is the time at which the request came, of a clock that is never set back.
+    """
+
+    __slots__ = (
+        "_body", "_canonical", "_credentials", "_fields", "_peer", "_received", "_response", "_server",
+        "_settled", "_size", "_under_way", "digest", "now",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -148,68 +130,61 @@ class Question:
     ) -> None:
         self._server = server
         self._received = received
-        self._fields = fields
+        self._fields = sent = [
+            field
+            for field in fields
+            if field[0] not in _LEFT_OUT
+            and field[0] != b"host"
+            and field[0].translate(AS_CGI_READS) not in server.read
+        ]
         self._peer = peer
         self._canonical = canonical
         self.now = now
         # Authorization, Cookie and any field that browsers do not send tell this client from others.
-        self.credentials = [b"%b:%b" % field for field in fields if field[0] not in ORDINARY]
+        self._credentials = [b"%b:%b" % field for field in sent if field[0] not in ORDINARY]
         client = (peer.client or "").encode("utf-8", "replace")
-        asked = [received.method, canonical.url, client, received.upgrade, *self.credentials]
+        asked = [received.method, canonical.url, client, received.upgrade, *self._credentials]
         self.digest = blake2b(b"\n".join(asked), digest_size=16).digest()
-
-    def known(self) -> Grant | None:
-        """The access that was granted to such a request not long ago."""
-        return self._server.known(self)
-
-    def ask(self, settled: Callable[[Ruling], None]) -> UnderWay | None:
-        """Have the server decide; `settled` is called once, perhaps before this returns. None: it is over."""
-        return self._server.ask(self, settled)
-
-    def request(self, target: bytes) -> OriginRequest:
-        """The request to the authorization server: it names the client, the method and the canonical URL."""
-        canonical, received = self._canonical, self._received
-        line = Received(b"GET", target, received.scheme, received.client, received.version)
-        fields = [(b"host", canonical.authority), *self._fields]
-        request = OriginRequest(
-            b"GET", target, fields, line, scheme=canonical.scheme, chain=self._peer.chain, key=self.digest
-        )
-        request.edits = FieldEdits(self._told())
-        return request
-
-    def _told(self) -> dict[bytes, bytes | None]:
-        """The request's own method and URL, as servers for Traefik read them, and those for nginx."""
-        canonical, client = self._canonical, (self._peer.client or "").partition("%")[0]
-        return {
-            b"x-forwarded-method": self._received.method,
-            b"x-forwarded-uri": canonical.target,
-            b"x-original-method": self._received.method,
-            b"x-original-uri": canonical.target,
-            b"x-original-url": canonical.url,
-            b"x-real-ip": client.encode("ascii", "ignore") or None,
-        }
-
-
-class _Listening:
-    """The answer of an authorization server, as it comes (an `Answer`, see http/roles.py)."""
-
-    __slots__ = ("_body", "_question", "_response", "_server", "_settled", "_size", "_under_way")
-
-    def __init__(self, server: ForwardAuth, question: Question, settled: Callable[[Ruling], None]) -> None:
-        self._server = server
-        self._question = question
-        self._settled: Callable[[Ruling], None] | None = settled
+        self._settled: Callable[[Ruling], None] | None = None
         self._response: Response | None = None
         self._body: list[bytes] = []
         self._size = 0
         self._under_way: UnderWay | None = None
 
-    def begin(self, next_hop: NextHop, request: OriginRequest) -> UnderWay | None:
-        """Ask; None if it is over by then."""
-        self._under_way = under_way = next_hop.send(request, self)
+    def ask(self, settled: Callable[[Ruling], None]) -> UnderWay | None:
+        """Have the server decide; `settled` is called once, perhaps before this returns. None: it is over."""
+        self._settled, next_hop = settled, self._server.next_hop
+        if next_hop is None:
+            self._settle(RefusedError(_UNAVAILABLE))
+            return None
+        self._under_way = under_way = next_hop.send(self._request(), self)
         if self._size > _MOST_CONTENT:
             under_way.cancel()
         return None if self._settled is None else under_way
+
+    def _request(self) -> OriginRequest:
+        """The request to the authorization server: it names the client, the method and the canonical URL."""
+        canonical, received, target = self._canonical, self._received, self._server.target
+        line = Received(b"GET", target, received.scheme, received.client, received.version)
+        fields = [(b"host", canonical.authority), *self._fields]
+        request = OriginRequest(
+            b"GET", target, fields, line, scheme=canonical.scheme, chain=self._peer.chain, key=self.digest
+        )
+        # The request's own method and URL, as servers for Traefik read them, and those for nginx.
+        client = (self._peer.client or "").partition("%")[0]
+        request.edits = FieldEdits(
+            {
+                b"x-forwarded-method": received.method,
+                b"x-forwarded-uri": canonical.target,
+                b"x-original-method": received.method,
+                b"x-original-uri": canonical.target,
+                b"x-original-url": canonical.url,
+                b"x-real-ip": client.encode("ascii", "ignore") or None,
+            }
+        )
+        return request
+
+    # Called by the server's connection
 
     def interim(self, status: int, fields: Fields) -> None:
         """Take no notice: the client gets the final answer."""
@@ -218,11 +193,11 @@ class _Listening:
         if not 200 <= response.status < 300:
             self._response = response
             return
-        grant = self._server.grant(self._question, response)
+        grant = self._server.grant(self._credentials, response)
         if grant is None:
             self._settle(RefusedError(_UNAVAILABLE))
             return
-        self._server.remember(self._question, grant)
+        self._server.remember(self, grant)
         self._settle(grant)
 
     def write(self, chunk: bytes) -> bool:
