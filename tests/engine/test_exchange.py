@@ -7,7 +7,7 @@ import pytest
 from neighbours import FRESH, House, PlayedClient
 from univocal.cache.rules import Rules
 from univocal.engine.broadcast import FAR_BEHIND, WINDOW
-from univocal.engine.exchange import _NEXT, Step
+from univocal.engine.exchange import MOVES, Step
 from univocal.http.errors import RefusedError
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
@@ -135,6 +135,6 @@ def test_an_exchange_refuses_a_step_that_may_not_follow() -> None:
 
 def test_every_step_but_the_last_leads_to_the_end() -> None:
     reached = {Step.DECIDED}
-    while more := {after for step in reached for after in _NEXT[step]} - reached:
+    while more := {after for step in reached for after in MOVES[step]} - reached:
         reached |= more
-    assert reached | {Step.OVER} == set(Step) == set(_NEXT)
+    assert reached | {Step.OVER} == set(Step) == set(MOVES)

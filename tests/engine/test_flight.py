@@ -6,7 +6,7 @@ import pytest
 
 from neighbours import FRESH, House, PlayedClient, PlayedRequest, SlowTier
 from univocal.engine.broadcast import CutShortError
-from univocal.engine.flight import _NEXT, Flight, FlightPhase
+from univocal.engine.flight import MOVES, Flight, FlightPhase
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Field, values
 from univocal.store.memory import MemoryStore
@@ -413,10 +413,10 @@ def test_a_flight_refuses_a_phase_that_may_not_follow() -> None:
 
 def test_every_phase_can_be_reached_and_the_last_ends_it() -> None:
     reached = {FlightPhase.BEGUN}
-    while more := {after for phase in reached for after in _NEXT[phase]} - reached:
+    while more := {after for phase in reached for after in MOVES[phase]} - reached:
         reached |= more
-    assert reached == set(FlightPhase) == set(_NEXT)
-    assert [phase for phase in FlightPhase if not _NEXT[phase]] == [FlightPhase.RECORDED]
+    assert reached == set(FlightPhase) == set(MOVES)
+    assert [phase for phase in FlightPhase if not MOVES[phase]] == [FlightPhase.RECORDED]
 
 
 def test_a_refresh_that_is_cut_leaves_the_old_response(refreshing: House) -> None:

@@ -24,7 +24,7 @@ from project.test_architecture import (
 from univocal.engine.exchange import Step
 from univocal.engine.flight import FlightPhase
 from univocal.engine.landing import Landing
-from univocal.engine.recording import _NEXT, State
+from univocal.engine.recording import MOVES, State
 from univocal.http.errors import REASONS
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
@@ -148,7 +148,7 @@ def test_the_states_of_a_recording_are_these():
         (state.strip("`"), meaning, after.split("`")[1::2]) for state, meaning, after in rows("| state |")
     ]
     assert told == [
-        (state.name, state.value, [each.name for each in State if each in _NEXT[state]]) for state in State
+        (state.name, state.value, [each.name for each in State if each in MOVES[state]]) for state in State
     ]
 
 

@@ -112,19 +112,43 @@ class Step(Enum):
     OVER = "the client has its answer, or has left"
 
 
-# The steps that may follow each. OVER, too, follows every other.
-_NEXT: Final[Mapping[Step, frozenset[Step]]] = {
-    Step.DECIDED: frozenset((Step.VERIFYING, Step.PURGING, Step.WAITING, Step.SENDING)),
-    Step.VERIFYING: frozenset((Step.DECIDED, Step.SENDING)),
-    Step.PURGING: frozenset((Step.SENDING,)),
-    Step.WAITING: frozenset((Step.WAITING, Step.RECALLING, Step.HOLDING, Step.RELAYING, Step.SENDING)),
-    Step.RECALLING: frozenset((Step.WAITING, Step.HOLDING, Step.RELAYING, Step.SENDING)),
-    Step.HOLDING: frozenset((Step.WAITING, Step.RELAYING, Step.SENDING)),
-    Step.RELAYING: frozenset((Step.SENDING,)),
-    Step.SENDING: frozenset(),
-    Step.OVER: frozenset(),
+MOVES: Final[Mapping[Step, Mapping[Step, str]]] = {
+    Step.DECIDED: {
+        Step.VERIFYING: "the access depends on a password, or on another server",
+        Step.PURGING: "it is a purge",
+        Step.WAITING: "the origin server is to answer",
+        Step.SENDING: "a stored response answers, a redirect, or a problem",
+    },
+    Step.VERIFYING: {
+        Step.DECIDED: "the client has access",
+        Step.SENDING: "it has none",
+    },
+    Step.PURGING: {Step.SENDING: "the purge is carried out, or the shared store does not confirm it"},
+    Step.WAITING: {
+        Step.WAITING: "another's answer does not serve this request, or takes too long",
+        Step.RECALLING: "the origin server failed, and memory has nothing to serve instead",
+        Step.HOLDING: "another's response is there",
+        Step.RELAYING: "its own response is there",
+        Step.SENDING: "a stored response answers, or a problem",
+    },
+    Step.RECALLING: {
+        Step.WAITING: "another's error is not its own",
+        Step.HOLDING: "nothing is stored: another's response is an error that may be stored",
+        Step.RELAYING: "nothing is stored: its own response is an error",
+        Step.SENDING: "a stored response answers, or a problem",
+    },
+    Step.HOLDING: {
+        Step.WAITING: "the content stalls, or is cut",
+        Step.RELAYING: "the content goes on",
+        Step.SENDING: "a stored response answers, or a problem",
+    },
+    Step.RELAYING: {Step.SENDING: "all of the content is there"},
+    Step.SENDING: {},
+    Step.OVER: {},
 }
-_MOVES: Final = moves(_NEXT)
+"""The steps that may follow each step, and what causes the move. `OVER` follows every other, too."""
+
+_MOVES: Final = moves(MOVES)
 
 
 class Exchange:

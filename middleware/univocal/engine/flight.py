@@ -55,17 +55,35 @@ class FlightPhase(Enum):
     RECORDED = "the lease is ended, and readers may still take what was kept"
 
 
-# The phases that may follow each.
-_NEXT: Final[Mapping[FlightPhase, tuple[FlightPhase, ...]]] = {
-    FlightPhase.BEGUN: (FlightPhase.ASKING, FlightPhase.OVER),
-    FlightPhase.ASKING: (FlightPhase.ASKING, FlightPhase.JUDGING, FlightPhase.OVER),
-    FlightPhase.JUDGING: (FlightPhase.ANSWERING, FlightPhase.OVER),
-    FlightPhase.ANSWERING: (FlightPhase.ASKING, FlightPhase.SETTLING, FlightPhase.OVER),
-    FlightPhase.SETTLING: (FlightPhase.ASKING, FlightPhase.OVER),
-    FlightPhase.OVER: (FlightPhase.RECORDED,),
-    FlightPhase.RECORDED: (),
+MOVES: Final[Mapping[FlightPhase, Mapping[FlightPhase, str]]] = {
+    FlightPhase.BEGUN: {
+        FlightPhase.ASKING: "the store has no answer",
+        FlightPhase.OVER: "another node has stored one, or nobody waits any more",
+    },
+    FlightPhase.ASKING: {
+        FlightPhase.ASKING: "the response leads to another request",
+        FlightPhase.JUDGING: "the response's head comes",
+        FlightPhase.OVER: "the request fails, or nobody waits any more",
+    },
+    FlightPhase.JUDGING: {
+        FlightPhase.ANSWERING: "the store has told",
+        FlightPhase.OVER: "nobody waits any more",
+    },
+    FlightPhase.ANSWERING: {
+        FlightPhase.ASKING: "the response is of another representation",
+        FlightPhase.SETTLING: "the response ends",
+        FlightPhase.OVER: "the response is cut, or nobody reads any more",
+    },
+    FlightPhase.SETTLING: {
+        FlightPhase.ASKING: "a part belongs to no stored response",
+        FlightPhase.OVER: "the store has taken it",
+    },
+    FlightPhase.OVER: {FlightPhase.RECORDED: "all nodes have what was stored"},
+    FlightPhase.RECORDED: {},
 }
-_MOVES: Final = moves(_NEXT)
+"""The phases that may follow each phase, and what causes the move."""
+
+_MOVES: Final = moves(MOVES)
 _SET_COOKIE: Final = (b"set-cookie",)
 _ENDED: Final = (FlightPhase.OVER, FlightPhase.RECORDED)
 _MOST_CLOCKS: Final = 64

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import partial
@@ -53,16 +53,26 @@ class State(Enum):
     MISMATCHED = "it is of another representation than what is stored: all of it is to be asked for"
 
 
-# From each state to those that may follow it.
-_NEXT: Final[Mapping[State, Collection[State]]] = {
-    State.AWAITED: {State.KEPT, State.PASSED_ON, State.COMPLETING, State.RENEWED, State.MISMATCHED},
-    State.KEPT: {State.PASSED_ON},
-    State.PASSED_ON: (),
-    State.COMPLETING: {State.RENEWED, State.MISMATCHED},
-    State.RENEWED: (),
-    State.MISMATCHED: {State.AWAITED},
+MOVES: Final[Mapping[State, Mapping[State, str]]] = {
+    State.AWAITED: {
+        State.KEPT: "it may be stored",
+        State.PASSED_ON: "it may not be stored",
+        State.COMPLETING: "it is the rest of a stored part",
+        State.RENEWED: "it is a 304 to our condition",
+        State.MISMATCHED: "it answers a condition or a range of ours, and is about no stored response",
+    },
+    State.KEPT: {State.PASSED_ON: "it is too large, or will not be complete"},
+    State.PASSED_ON: {},
+    State.COMPLETING: {
+        State.RENEWED: "the part is complete",
+        State.MISMATCHED: "it does not fit the part, or there is no room",
+    },
+    State.RENEWED: {},
+    State.MISMATCHED: {State.AWAITED: "all of it is asked for"},
 }
-_MOVES: Final = moves(_NEXT)
+"""The states that may follow each state, and what causes the move."""
+
+_MOVES: Final = moves(MOVES)
 
 JOINABLE: Final = frozenset((State.KEPT, State.COMPLETING, State.RENEWED))
 
