@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import socket
 import socketserver
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import IO, Any
 from urllib.parse import unquote
 
@@ -79,6 +81,29 @@ def serving(server: socketserver.BaseServer) -> Iterator[None]:
     finally:
         server.shutdown()
         thread.join()
+
+
+@contextmanager
+def origin_server(answer: Callable[[bytes, bytes], bytes], file: Path | None = None) -> Iterator[str]:
+    """Answer requests, of which `answer` gets head and content; the URL of a port or of this socket."""
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            with suppress(ConnectionError):
+                while head := head_of(self.rfile):
+                    length = re.search(rb"(?im)^content-length: *(\d+)", head)
+                    self.wfile.write(answer(head, self.rfile.read(int(length[1]) if length else 0)))
+
+    kind = socketserver.ThreadingUnixStreamServer if file else socketserver.ThreadingTCPServer
+    settings = {"daemon_threads": True, "block_on_close": False, "request_queue_size": 128}
+    place: Any = str(file) if file else ("127.0.0.1", 0)
+    with type("Server", (kind,), settings)(place, Handler) as server, serving(server):
+        yield f"unix://{file}" if file else f"http://127.0.0.1:{server.server_address[1]}"
+
+
+def response_with(content: bytes = b"", fields: bytes = b"", status: bytes = b"200 OK") -> bytes:
+    """A response with a length, behind these field lines, each with its CRLF."""
+    return b"HTTP/1.1 %b\r\n%bContent-Length: %d\r\n\r\n%b" % (status, fields, len(content), content)
 
 
 def head_of(stream: IO[bytes]) -> bytes:

@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import socket
-import socketserver
 import subprocess
 import sys
 import time
@@ -20,7 +19,7 @@ from pathlib import Path
 import pytest
 
 import forking
-from support import serving
+from support import origin_server, response_with
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -117,13 +116,9 @@ def start() -> Iterator[Callable[..., Running]]:
 class Origin:
     """An origin server: `seen` holds the head of every request, as it came."""
 
-    address: tuple[str, int]
+    url: str = ""
     seen: list[bytes] = field(default_factory=list)
     fields: str = "Cache-Control: max-age=60"
-
-    @property
-    def url(self) -> str:
-        return f"http://{self.address[0]}:{self.address[1]}"
 
     @property
     def lines(self) -> list[bytes]:
@@ -132,41 +127,15 @@ class Origin:
 
     def answer(self, head: bytes) -> bytes:
         self.seen.append(head)
-        body = b"answer %d" % len(self.seen)
-        return b"HTTP/1.1 200 OK\r\n%b\r\nContent-Length: %d\r\n\r\n%b" % (
-            self.fields.encode(),
-            len(body),
-            body,
-        )
+        return response_with(b"answer %d" % len(self.seen), self.fields.encode() + b"\r\n")
 
 
 @pytest.fixture
 def origin() -> Iterator[Origin]:
     """A recording origin server on a port of its own."""
 
-    class Handler(socketserver.StreamRequestHandler):
-        def handle(self) -> None:
-            with contextlib.suppress(ConnectionError):
-                while head := self._head():
-                    self.wfile.write(recorded.answer(head))
-
-        def _head(self) -> bytes:
-            head = b""
-            while not head.endswith(b"\r\n\r\n"):
-                line = self.rfile.readline()
-                if not line:
-                    return b""
-                head += line
-            length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
-            self.rfile.read(int(length[1]) if length else 0)
-            return head
-
-    class Server(socketserver.ThreadingTCPServer):
-        daemon_threads = True
-        block_on_close = False
-
-    with Server(("127.0.0.1", 0), Handler) as server, serving(server):
-        recorded = Origin(server.server_address[:2])  # type: ignore[arg-type]
+    recorded = Origin()
+    with origin_server(lambda head, _: recorded.answer(head + b"\r\n")) as recorded.url:
         yield recorded
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import socketserver
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from support import head_of, serving
+from support import origin_server, response_with
 
 Fixture = Callable[..., Any]
 
@@ -32,14 +31,10 @@ class Ill:
     def answer(self, head: bytes) -> bytes:
         if head.startswith(b"GET /healthz "):
             self.checks.append(head)
-            return b"HTTP/1.1 %d x\r\nContent-Length: 0\r\n\r\n" % self.status
+            return response_with(status=b"%d x" % self.status)
         self.served += 1
         stored = b"max-age=600" if b"/stored" in head else b"no-store"
-        return b"HTTP/1.1 200 OK\r\nCache-Control: %b\r\nContent-Length: %d\r\n\r\n%b" % (
-            stored,
-            len(self.name),
-            self.name.encode(),
-        )
+        return response_with(self.name.encode(), b"Cache-Control: %b\r\n" % stored)
 
 
 @pytest.fixture
@@ -49,23 +44,8 @@ def origins(tmp_path: Path) -> Iterator[Callable[[str], Ill]]:
 
         def start(name: str) -> Ill:
             origin = Ill(name)
-
-            class Handler(socketserver.StreamRequestHandler):
-                def handle(self) -> None:
-                    with contextlib.suppress(ConnectionError):
-                        while head := head_of(self.rfile):
-                            self.wfile.write(origin.answer(head))
-
-            kind = (
-                socketserver.ThreadingUnixStreamServer if name == "unix" else socketserver.ThreadingTCPServer
-            )
-            Server = type("Server", (kind,), {"daemon_threads": True, "block_on_close": False})
-            place: Any = str(tmp_path / "app.sock") if name == "unix" else ("127.0.0.1", 0)
-            server = stack.enter_context(Server(place, Handler))
-            origin.url = (
-                f"unix://{place}" if name == "unix" else f"http://127.0.0.1:{server.server_address[1]}"
-            )
-            stack.enter_context(serving(server))
+            file = tmp_path / "app.sock" if name == "unix" else None
+            origin.url = stack.enter_context(origin_server(lambda head, _: origin.answer(head), file))
             return origin
 
         yield start

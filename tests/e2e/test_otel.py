@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support import serving
+from support import origin_server, response_with
 
 Fixture = Callable[..., Any]
 
@@ -21,18 +20,12 @@ def collector() -> Iterator[Any]:
     """A collector's address, and what it was sent, by path."""
     posted: list[tuple[str, bytes]] = []
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            posted.append((self.path, self.rfile.read(int(self.headers["content-length"]))))
-            self.send_response(200)
-            self.send_header("content-length", "0")
-            self.end_headers()
+    def answer(head: bytes, content: bytes) -> bytes:
+        posted.append((head.split(b" ")[1].decode(), content))
+        return response_with()
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server, serving(server):
-        yield f"http://127.0.0.1:{server.server_address[1]}", posted
+    with origin_server(answer) as url:
+        yield url, posted
 
 
 @pytest.fixture

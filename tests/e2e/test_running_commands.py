@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import socketserver
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from authority import Authority
-from support import serving
+from support import origin_server, response_with
 from tests.ports import free_port
 
 Fixture = Callable[..., Any]
@@ -184,17 +183,8 @@ def test_invalid_options_are_a_usage_error(univocal: Fixture, options: list[str]
 
 def test_a_unix_socket_is_an_address(univocal: Fixture, tmp_path: Path) -> None:
     """A stand-in answers: univocal's own listener is an address of the network."""
-
-    class Handler(socketserver.StreamRequestHandler):
-        def handle(self) -> None:
-            while self.rfile.readline().strip():
-                pass
-            body = b'{"changed": []}'
-            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
-
-    path = tmp_path / "admin.sock"
-    with socketserver.ThreadingUnixStreamServer(str(path), Handler) as server, serving(server):
-        ended = univocal("reload", "--admin", f"unix://{path}")
+    with origin_server(lambda *_: response_with(b'{"changed": []}'), tmp_path / "admin.sock") as url:
+        ended = univocal("reload", "--admin", url)
     assert (ended.returncode, ended.stdout) == (0, "nothing has changed\n")
 
 

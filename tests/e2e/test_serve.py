@@ -79,7 +79,7 @@ ttl = 60
 
 def test_sites_routes_and_aliases(start: Fixture, configured: Fixture, origin: Any, ask: Fixture) -> None:
     proxy = start("serve", "--config", str(configured(SITES.format(origin=origin.url)))).proxy
-    own = f"{origin.address[0]}:{origin.address[1]}"
+    own = origin.url.removeprefix("http://")
     table = [  # host and target as received, target and host as the origin gets them
         ("en.example", "/wiki/A%2FB", "/wiki/A/B", "en.example"),
         ("www.en.example", "/wiki/C%2FD", "/wiki/C/D", "en.example"),

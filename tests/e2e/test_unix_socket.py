@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import socketserver
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support import head_of, serving
+from support import origin_server, response_with
 
 PORTS = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 TARGET = "/%7Ea%2Fb/../c;d=e?x=%20&y=[z]"
@@ -28,18 +27,11 @@ def listen(tmp_path: Path) -> Iterator[Callable[[str], list[bytes]]]:
         def begin(name: str) -> list[bytes]:
             heads: list[bytes] = []
 
-            class Handler(socketserver.StreamRequestHandler):
-                def handle(self) -> None:
-                    head = head_of(self.rfile)
-                    heads.append(head)
-                    fields = b"Cache-Control: no-store\r\nConnection: close\r\nContent-Length: 2\r\n"
-                    self.wfile.write(b"HTTP/1.1 200 OK\r\n%b\r\nok" % fields)
+            def answer(head: bytes, _: bytes) -> bytes:
+                heads.append(head)
+                return response_with(b"ok", b"Cache-Control: no-store\r\nConnection: close\r\n")
 
-            class Server(socketserver.ThreadingUnixStreamServer):
-                daemon_threads = True
-
-            server = stack.enter_context(Server(str(tmp_path / name), Handler))
-            stack.enter_context(serving(server))
+            stack.enter_context(origin_server(answer, tmp_path / name))
             return heads
 
         yield begin

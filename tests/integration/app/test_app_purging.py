@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import socketserver
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support import head_of, serving
+from support import origin_server, response_with
 from univocal_app.commands.purge import Job, Result, advice
 
 
@@ -19,13 +18,9 @@ from univocal_app.commands.purge import Job, Result, advice
 class Recorder:
     """A server that answers every request with the next of `answers`."""
 
-    port: int = 0
+    url: str = ""
     answers: list[tuple[int, str]] = field(default_factory=list)
     seen: list[bytes] = field(default_factory=list)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
 
 
 @pytest.fixture
@@ -33,20 +28,12 @@ def server() -> Iterator[Recorder]:
     """What stands for the proxy and for its admin listener."""
     recorder = Recorder()
 
-    class Handler(socketserver.StreamRequestHandler):
-        def handle(self) -> None:
-            while head := head_of(self.rfile):
-                length = int(head.lower().partition(b"content-length:")[2].split(b"\r")[0])
-                recorder.seen.append(head + self.rfile.read(length))
-                status, body = recorder.answers.pop(0)
-                self.wfile.write(f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+    def answer(head: bytes, content: bytes) -> bytes:
+        recorder.seen.append(head + content)
+        status, body = recorder.answers.pop(0)
+        return response_with(body.encode(), status=b"%d X" % status)
 
-    class Server(socketserver.ThreadingTCPServer):
-        daemon_threads = True
-        block_on_close = False
-
-    with Server(("127.0.0.1", 0), Handler) as listening, serving(listening):
-        recorder.port = listening.server_address[1]
+    with origin_server(answer) as recorder.url:
         yield recorder
 
 
@@ -206,7 +193,8 @@ def test_all_purges_go_to_the_listener_of_the_urls(univocal: Run, server: Record
     server.answers = [(200, '{"purged": 1, "key": "k"}')] * 2
     ended = univocal("purge", f"{server.url}/a", *more)
     is_for_admin = more[-1] != "a"
-    asked = f"http://127.0.0.1:{server.port + 1} did not answer" if is_for_admin else "purged 1"
+    port = int(server.url.rpartition(":")[2])
+    asked = f"http://127.0.0.1:{port + 1} did not answer" if is_for_admin else "purged 1"
     assert asked in ended.stdout.splitlines()[1]
     assert len(server.seen) == 1 + (not is_for_admin)
 

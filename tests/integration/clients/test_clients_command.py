@@ -9,14 +9,13 @@ import socket
 import subprocess
 import sys
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import forking
-from support import serving
+from support import origin_server, response_with
 
 MANY = 300
 NUMBERS = range(MANY)
@@ -26,21 +25,8 @@ NUMBERS = range(MANY)
 def proxy(serve: Any) -> Any:
     """The proxy with many stored responses."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Cache-Control", "s-maxage=3600")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server, serving(server):
-        server.daemon_threads = True
-        yield serve(server.server_port, "mediawiki")
+    with origin_server(lambda *_: response_with(fields=b"Cache-Control: s-maxage=3600\r\n")) as url:
+        yield serve(int(url.rpartition(":")[2]), "mediawiki")
 
 
 @pytest.fixture

@@ -8,12 +8,11 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
-from support import head_of, serving
+from support import head_of, origin_server, response_with
 
 TITLES = ["/wiki/Steve_Fuller_(sociologist)", "/wiki/A/B", "/wiki/C%3F?action=raw"]
 
@@ -23,26 +22,15 @@ def origin() -> Iterator[int]:
     """An origin server that counts; the port."""
     count = 0
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def answer(head: bytes, _: bytes) -> bytes:
+        nonlocal count
+        count += 1
+        tags = b"all " + head.split(b" ")[1].split(b"/")[1]
+        fields = b"Cache-Control: s-maxage=3600\r\nSurrogate-Key: %b\r\n" % tags
+        return response_with(b"answer %d" % count, fields)
 
-        def do_GET(self) -> None:
-            nonlocal count
-            count += 1
-            body = b"answer %d" % count
-            self.send_response(200)
-            self.send_header("Cache-Control", "s-maxage=3600")
-            self.send_header("Surrogate-Key", "all " + self.path.partition("/")[2].partition("/")[0])
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server, serving(server):
-        server.daemon_threads = True
-        yield server.server_port
+    with origin_server(answer) as url:
+        yield int(url.rpartition(":")[2])
 
 
 @pytest.fixture(scope="module")
