@@ -10,6 +10,7 @@ import uvicorn
 from univocal.http.framing import ReadLimits
 from univocal.server.asgi_service import ExactProtocol
 from univocal.server.clients import A_TURN, LINGER, LINGER_BYTES
+from univocal.server.http1.connection import EARLY_BYTES
 
 HOST = b"Host: a.example\r\n"
 
@@ -357,6 +358,67 @@ async def test_without_half_close_the_transport_closes(wire, recorder):
     await client.feed(b"nonsense\r\n\r\n")
     assert client.transport.closed
     assert len(client.answers()) == 1
+
+
+# An answer before the request's content has come
+
+EARLY = {"kept": b"", "closed": b"Connection: close\r\n"}
+LARGE = b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 4000000000\r\n"
+
+
+async def refusing(scope, receive, send):
+    await send({"type": "http.response.start", "status": 403, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"no"})
+
+
+@pytest.fixture(params=EARLY)
+async def early(wire, request):
+    client = wire(refusing)
+    await client.feed(LARGE + EARLY[request.param] + b"\r\n")
+    assert [answer.status for answer in client.answers()] == [403]
+    assert not client.transport.closed
+    return client
+
+
+async def test_content_behind_an_early_answer_has_a_time(early):
+    for _ in range(7):
+        early.clock.pass_time(4)
+        await early.feed(b"a" * 65536)
+        assert not early.transport.closed
+    early.clock.pass_time(2)
+    assert early.transport.closed
+    assert len(early.answers()) == 1
+    early.hang_up()
+    assert early.clock.pending() == []
+
+
+async def test_a_client_that_pauses_behind_an_early_answer_is_left(early):
+    await early.feed(b"a" * 65536)
+    early.clock.pass_time(4.9)
+    assert not early.transport.closed
+    early.clock.pass_time(0.1)
+    assert early.transport.closed
+
+
+async def test_content_behind_an_early_answer_has_a_size(early):
+    piece, left = bytes(8 << 20), EARLY_BYTES
+    while left:
+        await early.feed(piece)
+        left -= len(piece)
+        assert not early.transport.closed
+    await early.feed(b"a")
+    assert early.transport.closed
+
+
+async def test_the_next_request_follows_the_content_of_one_answered_early(wire):
+    client = wire(refusing)
+    await client.feed(b"POST / HTTP/1.1\r\n" + HOST + b"Content-Length: 10\r\n\r\n12345")
+    client.clock.pass_time(4)
+    await client.feed(b"67890" + get())
+    client.clock.pass_time(4)
+    await client.feed(get())
+    assert [answer.status for answer in client.answers()] == [403, 403, 403]
+    assert not client.transport.closed
 
 
 # A client that closes its sending half

@@ -16,7 +16,7 @@ HOST = b"Host: a.example\r\n"
 
 async def application(scope, receive, send):
     assert scope["type"] == "http"
-    body, more = 0, True
+    body, more = 0, scope["path"] != "/early"
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
@@ -103,6 +103,14 @@ def test_content_of_some_megabytes(address, parse_answers):
     data = b"POST / HTTP/1.1\r\n" + HOST + CLOSE + b"Content-Length: %d\r\n\r\n" % size + b"a" * size
     (answer,) = parse_answers(talk(address, data), [b"POST"], closed=True)
     assert answer.body == b"/|%d" % size
+
+
+@pytest.mark.parametrize("fields", [b"", CLOSE], ids=["kept", "closed"])
+def test_a_client_that_sends_all_before_it_reads_gets_an_early_answer(address, parse_answers, fields):
+    size = 64_000_000
+    data = b"POST /early HTTP/1.1\r\n" + HOST + fields + b"Content-Length: %d\r\n\r\n" % size + bytes(size)
+    (answer,) = parse_answers(talk(address, data, end=b"|0"), [b"POST"], closed=bool(fields))
+    assert answer.body == b"/early|0"
 
 
 def test_a_flood_of_pipelined_requests(address, parse_answers):

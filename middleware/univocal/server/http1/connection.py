@@ -32,6 +32,12 @@ logger: Final = logging.getLogger("univocal")
 # Seconds before the end of a shutdown's time at which tunnels are ended, so that clients can hear of it.
 FAREWELL: Final = 1.0
 
+# Content of a request that still comes when its answer was sent is read for so many seconds, as by nginx's
+# lingering_time and lingering_timeout, and so many bytes: many clients send all of it before they read.
+EARLY_TIME: Final = 30.0
+EARLY_PAUSE: Final = 5.0
+EARLY_BYTES: Final = 256 * 1024 * 1024
+
 # Seconds between two looks at a client that sends no more, and may have left.
 _LOOK: Final = 0.5
 
@@ -87,6 +93,8 @@ class Incoming:
         self.turn = turn
         self.arrived = 0  # bytes
         self.paused = False  # reading was
+        self.until = NEVER  # the end of the time for content behind an early answer, once that was sent
+        self.behind = 0  # bytes of such content
 
 
 class ConnectionState:
@@ -120,12 +128,14 @@ class Refusing(ConnectionState):
 
 
 class Lingering(ConnectionState):
-    """The refusal was sent, and the client may still read it."""
+    """The last answer was sent, and the client may still read it: see `_linger`."""
 
-    __slots__ = ("passed",)
+    __slots__ = ("left", "pause", "until")
 
-    def __init__(self) -> None:
-        self.passed = 0
+    def __init__(self, until: float, pause: float, most: int) -> None:
+        self.until = until  # the loop's time
+        self.pause = pause  # seconds without a byte from the client
+        self.left = most  # bytes that may come and are not read
 
 
 class GivenAway(ConnectionState):
@@ -146,6 +156,7 @@ MOVES: Final[dict[type[ConnectionState], dict[type[ConnectionState], str]]] = {
         Ended: "the client sends no more",
         Undecided: "a request asks for another protocol",
         Refusing: "a request is refused",
+        Lingering: "the last answer was sent before its request had come",
         Lost: "the connection is lost",
     },
     Ended: {Lost: "the connection is lost"},
@@ -367,7 +378,9 @@ class Http1Connection(ClientConnection):
         self._hold(held=held)
         limits = self.listener.bounds.limits
         if self._incoming is not None:
-            if timer.when == NEVER or self._incoming.arrived >= MIN_RATE * limits.content_timeout:
+            is_early = self._incoming.until != NEVER and self._incoming.arrived > 0
+            enough = self._incoming.arrived >= MIN_RATE * limits.content_timeout
+            if timer.when == NEVER or enough or is_early:
                 self._await_content(self._incoming)
         elif reader.phase is _HEAD and timer.when == NEVER:
             timer.set(limits.header_timeout or None)
@@ -380,8 +393,7 @@ class Http1Connection(ClientConnection):
             event = reader.next()
             if isinstance(event, bytes):
                 if self._incoming is not None:
-                    self._incoming.arrived += len(event)
-                    self._incoming.turn.receive(event)
+                    self._receive(self._incoming, event)
             elif isinstance(event, IncomingHead):
                 self._take(event)
             elif event is END:
@@ -444,6 +456,16 @@ class Http1Connection(ClientConnection):
             return ()
         COMPLAINTS.note("Exceeded concurrency limit.")
         return ("overloaded",)
+
+    def _receive(self, incoming: Incoming, content: bytes) -> None:
+        """Take content; behind an early answer it is dropped, so that the next request can be read."""
+        incoming.arrived += len(content)
+        if incoming.until == NEVER:
+            incoming.turn.receive(content)
+            return
+        incoming.behind += len(content)
+        if incoming.behind > EARLY_BYTES:
+            self.close()
 
     def _complete(self) -> None:
         """Handle the end of a request's content."""
@@ -576,27 +598,36 @@ class Http1Connection(ClientConnection):
         nobody = Received(b"", b"")  # whatever its method and version are, the connection ends behind it
         self.turns.append(Turn(self, self.listener.service, nobody, [], keep_alive=False, refusal=refusal))
 
-    def _linger(self) -> None:
-        """Leave the client time to read why it is refused."""
-        if not isinstance(self.life, Ended):
-            self._move(Lingering())
-        if isinstance(self.life, Ended) or not self.transport.can_write_eof():
+    def _linger(self, time: float, pause: float, most: int) -> None:
+        """Leave the client time to read the last answer, and drop what it still sends (RFC 9112 §9.6).
+
+        Closing on bytes that were not read resets the connection, and the client may lose the answer. It has
+        `time` in all, and a `pause` without a byte, in seconds, and `most` bytes.
+        """
+        transport, is_refused = self.transport, self.life is not _OPEN
+        self._writer.flush()
+        # A client that goes on sending needs no end of the connection to know that of a framed answer.
+        is_silent = not transport.can_write_eof() and (is_refused or self._writer.closes)
+        if is_silent or isinstance(self.life, Ended):
             self.close()
             return
-        self._writer.flush()
-        # Closing on bytes that were not read resets the connection, and the client may lose the answer.
-        self.transport.write_eof()
+        if transport.can_write_eof():
+            transport.write_eof()
+        self._incoming = None
+        self._reader.stop()
         self._flow.hold(False)
         self._flow.resume_reading()
-        self._timer.set(LINGER)
+        self._move(Lingering(self._timer.set(pause) + time, pause, most))
 
     def _pass_over(self, octets: int) -> None:
-        """Drop a bounded number of bytes behind a refusal, so that the client can read it."""
+        """Drop a bounded number of bytes behind the last answer, so that the client can read it."""
         life = self.life
         if isinstance(life, Lingering):
-            life.passed += octets
-            if life.passed > LINGER_BYTES:
+            life.left -= octets
+            if life.left < 0:
                 self.close()
+            else:
+                self._timer.set(max(0, min(life.pause, life.until - self._loop.time())))
         elif isinstance(life, Refusing):
             life.passed += octets
             if life.passed > LINGER_BYTES:
@@ -632,13 +663,16 @@ class Http1Connection(ClientConnection):
         if self.transport.is_closing():
             return
         if isinstance(life, Lingering):
-            self.transport.abort()
+            if self.transport.get_write_buffer_size() and life.pause > LINGER:
+                self.close()  # once it has the answer
+            else:
+                self.transport.abort()
         elif isinstance(life, Ended):
             self._look_after(life.since)
         elif self._scheduler.pace is Pace.WAITING:
             self._timer.set(self._keep_alive)  # requests have come that are still to be read
-        elif phase is _BETWEEN:
-            self.close()  # nothing was asked
+        elif phase is _BETWEEN or (incoming is not None and incoming.until != NEVER):
+            self.close()  # nothing was asked, or what was asked is answered
         # It is the client that waits, for us to read or to ask.
         elif phase is _HEAD and flow.read_paused:
             self._timer.set(limits.header_timeout or None)
@@ -663,7 +697,10 @@ class Http1Connection(ClientConnection):
     def _await_content(self, incoming: Incoming) -> None:
         """Give the client its time for the next bytes of content."""
         incoming.arrived, incoming.paused = 0, self._flow.read_paused
-        self._timer.set(self.listener.bounds.limits.content_timeout or None)
+        if incoming.until == NEVER:
+            self._timer.set(self.listener.bounds.limits.content_timeout or None)
+        else:
+            self._timer.set(max(0, min(EARLY_PAUSE, incoming.until - self._loop.time())))
 
     def _move(self, life: ConnectionState) -> None:
         if type(life) not in MOVES[type(self.life)]:
@@ -698,10 +735,12 @@ class Http1Connection(ClientConnection):
             self._writer.end()
         self._state.total_requests += 1
         if turn.refusal is not None:
-            self._linger()
+            self._linger(LINGER, LINGER, LINGER_BYTES)
             return
         if self.life is _UNDECIDED:
             self._move(_OPEN)
+        if self._incoming is not None and self._answered_early(self._incoming, turn):
+            return
         if not turn.keep_alive:
             self._writer.flush()
             transport.close()
@@ -716,6 +755,17 @@ class Http1Connection(ClientConnection):
         self.rested = self._timer.set(self._keep_alive) if rests else self._loop.time()
         if self._scheduler.pace is _RESTING and not (rests and not reader.octets and not self._flow.held):
             self._work()
+
+    def _answered_early(self, incoming: Incoming, turn: Turn) -> bool:
+        """Bound the content that still comes behind an answer; True: the connection ends with that."""
+        if incoming.turn is not turn:
+            return False
+        if turn.keep_alive:
+            incoming.until = self._loop.time() + EARLY_TIME
+            self._await_content(incoming)
+        else:
+            self._linger(EARLY_TIME, EARLY_PAUSE, EARLY_BYTES)
+        return not turn.keep_alive
 
     def cut(self) -> None:
         self.turns.popleft()
