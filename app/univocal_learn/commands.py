@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from univocal.http.grammar import parse_authority
+from univocal.http.authority import parse_authority
 from univocal.judge.profiles import profile_at
 from univocal_app.commands.progress import progress
 from univocal_app.config.tables import COMMAND_LINE

@@ -6,9 +6,9 @@ import pytest
 
 from support import NOW
 from univocal.cache.directives import response_directives
-from univocal.cache.facts import (
+from univocal.cache.facts import HEURISTIC_STATUS
+from univocal.cache.freshness import (
     HEURISTIC_LIMIT,
-    HEURISTIC_STATUS,
     date_value,
     explicit_lifetime,
     heuristic_lifetime,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.http.grammar import DEFAULT_PORTS, Authority, a_labels, parse_authority
+from univocal.http.authority import DEFAULT_PORTS, Authority, a_labels, parse_authority
 
 
 @pytest.mark.parametrize(

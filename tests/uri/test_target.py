@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from univocal.http.authority import parse_authority
 from univocal.http.errors import ConfigurationError
-from univocal.http.grammar import parse_authority
 from univocal.uri.pipeline import Rejected
 from univocal.uri.profile import parse
 from univocal.uri.site import Route, Site

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 import typer
 
-from univocal.http.grammar import DEFAULT_PORTS, parse_authority
+from univocal.http.authority import DEFAULT_PORTS, parse_authority
 from univocal_app.observe.explain import Url
 
 VIA: Final = "http://127.0.0.1:8080"

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, SerializationInfo
 
 from univocal.cache.rules import SettingError, seconds
+from univocal.http.authority import a_labels, parse_authority
 from univocal.http.field_edits import request_fault
-from univocal.http.grammar import a_labels, parse_authority
 from univocal.http.upgrade import carries_http, is_protocol
 from univocal.judge.access import CONDITIONS, condition_of, rate_of
 from univocal.judge.orders import PURGES

@@ -10,8 +10,8 @@ from typing import Any, Final
 from starlette.types import ASGIApp
 
 from univocal.asgi.messages import send_problem
+from univocal.http.authority import parse_authority
 from univocal.http.client_counts import parsed_address
-from univocal.http.grammar import parse_authority
 from univocal.http.messages import values
 from univocal_app.config.tables import ServerTable
 from univocal_app.config.values import Address, host_name

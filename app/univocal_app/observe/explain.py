@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from univocal.cache.rules import DEFAULTS, Rules
-from univocal.http.grammar import DEFAULT_PORTS, parse_authority, split_absolute
+from univocal.http.authority import DEFAULT_PORTS, parse_authority
+from univocal.http.grammar import split_absolute
 from univocal.judge.access import Restriction
 from univocal.uri.pipeline import Rejected, Stage, explain_target
 from univocal.uri.profile import Profile

@@ -13,9 +13,9 @@ from univocal.cache.facts import (
     FieldIndex,
     assess,
     describe,
-    explicit_lifetime,
     index_fields,
 )
+from univocal.cache.freshness import explicit_lifetime
 from univocal.cache.personal import is_for_everybody, is_ordinary
 from univocal.cache.ranges import content_range, unified
 from univocal.cache.rules import Rules

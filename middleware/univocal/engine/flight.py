@@ -18,7 +18,7 @@ from univocal.cache.decide import (
     lacks_condition,
     revalidation,
 )
-from univocal.cache.facts import clock_lag
+from univocal.cache.freshness import clock_lag
 from univocal.cache.personal import oddities
 from univocal.cache.stored import Stored
 from univocal.cache.validation import SAFE_METHODS

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Final, TypeAlias
 
-from univocal.http.grammar import DEFAULT_PORTS, split_absolute
+from univocal.http.authority import DEFAULT_PORTS
+from univocal.http.grammar import split_absolute
 from univocal.uri.charset import Charset
 from univocal.uri.pipeline import Rejected, canonical_target, rejected
 from univocal.uri.profile import Profile

@@ -9,10 +9,10 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
+from univocal.http.authority import of_socket
 from univocal.http.bonds import Bond
 from univocal.http.errors import RefusedError
 from univocal.http.framing import MIN_RATE, split_target
-from univocal.http.grammar import of_socket
 from univocal.http.messages import Fields, Received, values
 from univocal.http.problem import FAULT, Problem
 from univocal.http.timer import NEVER, Timer
