@@ -164,6 +164,40 @@ async def test_an_incomplete_response_is_neither_whole_nor_stored(front, origin,
     assert proxy.app.store.stats.responses == 0
 
 
+# An answer that comes before all of the request's content
+
+
+@pytest.mark.parametrize("fields", ["", "Connection: close\r\n"], ids=["kept", "closed"])
+@pytest.mark.parametrize("length", [2, MIB])
+async def test_an_early_answer_reaches_a_client_that_sends_all_first(
+    serve: Any, fields: str, length: int
+) -> None:
+    async def refusing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 403 No\r\nContent-Length: %d\r\n\r\n%b" % (length, bytes(length)))
+        while await reader.read(65536):
+            pass
+        writer.close()
+
+    listening = await asyncio.start_server(refusing, "127.0.0.1", 0)
+    proxy = ReverseProxy(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}")
+    front = await serve(proxy, http="univocal.protocol:ExactProtocol")
+    reader, writer = await asyncio.open_connection("127.0.0.1", front.port, limit=2 * MIB)
+    writer.transport.set_write_buffer_limits(0)
+    size = 32 * MIB
+    writer.write(f"POST /a HTTP/1.1\r\nHost: en.example\r\n{fields}Content-Length: {size}\r\n\r\n".encode())
+    async with asyncio.timeout(20):
+        for _ in range(size // MIB):
+            writer.write(bytes(MIB))
+            await writer.drain()
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 403 ")
+        assert await reader.readexactly(length) == bytes(length)
+    writer.close()
+    await proxy.aclose()
+    listening.close()
+
+
 # Answers of our own
 
 
