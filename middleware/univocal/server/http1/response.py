@@ -22,23 +22,8 @@ def interim_head(status: int, fields: Fields) -> bytes:
     return b"".join((_status_line(status), b"\r\n", *lines, b"\r\n"))
 
 
-class _Section:
-    """A response's status line and field lines, as they were spelled; the fields are not to be changed."""
-
-    def __init__(self, status: int, fields: Fields, octets: bytes) -> None:
-        self.status = status
-        self.fields = fields
-        self.octets = octets
-
-
-class _Last:
-    """The last section that was spelled: responses in a row may be alike."""
-
-    def __init__(self) -> None:
-        self.section = _Section(0, [], b"")
-
-
-_last: Final = _Last()
+# The section that was spelled last: responses in a row may be alike. The fields are not to be changed.
+_last: Final[list[tuple[int, Fields, bytes]]] = [(0, [], b"")]
 # Bytes of a section that is remembered.
 _LONGEST: Final = 2048
 
@@ -48,7 +33,7 @@ def _section(status: int, fields: Fields) -> bytes:
     lines = [name + b": " + value for name, value in fields]
     octets = b"\r\n".join([_status_line(status), *lines, b""])
     if len(octets) <= _LONGEST:
-        _last.section = _Section(status, [*fields], octets)
+        _last[0] = status, [*fields], octets
     return octets
 
 
@@ -99,8 +84,9 @@ class ResponseWriter:
         `names` are those of the fields, which have no framing but Content-Length. The head leaves in this
         turn, whatever comes.
         """
-        last = _last.section
-        head = last.octets if last.status == status and last.fields == fields else _section(status, fields)
+        last_status, last_fields, head = _last[0]
+        if last_status != status or last_fields != fields:
+            head = _section(status, fields)
         self.closes = False
         if has_content and b"content-length" not in names:
             if is_old:  # RFC 9112 §6.1: no coding for a client that cannot know it
