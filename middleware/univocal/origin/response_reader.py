@@ -160,6 +160,9 @@ _TIMEOUT: Final = re.compile(rb"(?i)(?:\A|[,; \t])timeout[ \t]*=[ \t]*([0-9]{1,6
 _NO_REQUEST: Final = RequestHead(b"", 0, False, False, True, False)
 _OLD: Final = b"HTTP/1.0"
 _CONNECTION: Final = (b"connection", b"proxy-connection")
+_TELLING: Final = frozenset(
+    (b"transfer-encoding", b"content-length", b"www-authenticate", b"keep-alive", *_CONNECTION)
+)
 
 
 class Progress(Enum):
@@ -223,21 +226,22 @@ class ReadResponse:
         self.fault = self.fault or fault
 
 
-def _options(value: bytes) -> list[bytes]:
-    """The members of a Connection field."""
-    return [option.strip(b" \t") for option in value.lower().split(b",")]
+def _names(options: bytes, option: bytes) -> bool:
+    """Tell whether an option is among those that Connection names, in lower case (RFC 9110 §7.6.1)."""
+    return option in [each.strip(b" \t") for each in options.split(b",")]
 
 
 class Chunks:
     """Takes chunked content apart by llhttp, which calls nothing of Python's for a chunk.
 
-    `is_over` once the trailers are complete; then `follows` tells whether other bytes stand behind them. The
-    callbacks know nothing of this object: circles wait for the garbage collector.
+    `begin` begins the content of a response, behind one that `is_over` and that nothing `follows`. It is over
+    once the `trailers` are complete. The callbacks know nothing of this object: circles wait for the garbage
+    collector.
     """
 
-    def __init__(self, trailers: Fields) -> None:
-        pieces, ends, rests = list[bytes](), list[int](), list[bool]()
-        self._pieces, self._ends, self._rests = pieces, ends, rests
+    def __init__(self) -> None:
+        pieces, ends, rests, trailers = list[bytes](), list[int](), list[bool](), Fields()
+        self._pieces, self._ends, self._rests, self.trailers = pieces, ends, rests, trailers
         self._tail = b""  # the last bytes that have come
         self.is_over = self.follows = False
         self.fault = ""
@@ -246,19 +250,21 @@ class Chunks:
             if not ends:
                 trailers.append((name.lower(), value.rstrip(b" \t")))
 
-        def on_message_complete() -> None:
-            ends.append(len(pieces))
-
         self.on_header: Callable[[bytes, bytes], None] = on_header
         self.on_body: Callable[[bytes], None] = pieces.append
         self.on_message_begin: Callable[[], None] = rests.clear
-        self.on_message_complete: Callable[[], None] = on_message_complete
+        self.on_message_complete: Callable[[], None] = lambda: ends.append(len(pieces))
         self._parser = httptools.HttpResponseParser(self)
         # RFC 9112 §7.1.1: blanks behind a chunk's size are bad, and have one meaning.
         self._parser.set_dangerous_leniencies(lenient_spaces_after_chunk_size=True)
+
+    def begin(self) -> None:
+        """Begin the content of a response."""
+        self._ends.clear()
         self._parser.feed_data(_BEFORE_CHUNKS)
-        trailers.clear()
-        rests.append(True)
+        self.trailers.clear()
+        self._rests.append(True)
+        self._tail, self.is_over = b"", False
 
     def read(self, octets: bytes) -> bytes:
         """The content of these chunks, up to a `fault` or the end."""
@@ -435,8 +441,10 @@ class ResponseReader:
     def _read_final(self, status: int, fields: Fields, data: bytes, end: int, *, remembers: bool) -> None:
         """Tell of the final response's head, which ends at a place, and of what stands behind it."""
         reading, bodiless = self.reading, self._request.is_head or status in (204, 304)
-        coded, length, options = False, _TO_THE_END, set[bytes]()
+        coded, length, options = False, _TO_THE_END, b""
         for name, value in fields:
+            if name not in _TELLING:
+                continue
             if name == b"transfer-encoding":
                 # No request of ours has TE: what is coded otherwise would be passed on as what it is not.
                 if coded or value.lower() != b"chunked":
@@ -448,18 +456,19 @@ class ResponseReader:
                     reading.fail("a Content-Length that is none")
                     return
                 length = int(value)
-            elif name in _CONNECTION:
-                options.update(_options(value))
             elif name == b"www-authenticate":
                 reading.challenges = reading.challenges or authenticates_connection(value)
             elif name == b"keep-alive":
                 granted = _TIMEOUT.search(value)
                 reading.grants = -1 if granted is None else int(granted[1])
+            else:
+                options += b"," + value.lower()
         # What an origin server sends behind a response that has no content would be read as the next one. It
         # may come late, when another request is under way: such a connection is not used again. Nor is one
         # with the framing of a coded HTTP/1.0 message, which is faulty (RFC 9112 §6.1).
         faulty = bodiless or status == 101 or length == _TO_THE_END or (coded and reading.version == _OLD)
-        ends = b"close" in options or (reading.version == _OLD and b"keep-alive" not in options)
+        ends = b"close" in options and _names(options, b"close")
+        ends = ends or (reading.version == _OLD and not _names(options, b"keep-alive"))
         reading.persists = not (faulty or ends or reading.closes)
         if status == 101 and self._line is not None:
             response: Response = Switching(status, fields, self._line)
@@ -478,16 +487,22 @@ class ResponseReader:
         if response is not None:
             reading.stage = _MOVES[_HEAD, Progress.TUNNEL if response.status == 101 else _CONTENT]
             reading.progress = True
-            self._left, self._chunks = length, Chunks(reading.trailers) if length == _CHUNKED else None
+            self._left = length
+            if length == _CHUNKED:
+                self._chunks = self._chunks or Chunks()
+                self._chunks.begin()
             self._sink.start(response)
         left, chunks = self._left, self._chunks
         if reading.stage is Progress.TUNNEL:
             content = data[at:]
         elif reading.stage is not _CONTENT:
             return
-        elif chunks is not None:
+        elif left == _CHUNKED and chunks is not None:
             content = chunks.read(data[at:])
             is_over, follows = chunks.is_over, chunks.follows
+            reading.fail(chunks.fault)
+            if is_over:
+                reading.trailers += chunks.trailers
         elif left == _TO_THE_END:
             content = data[at:]
         else:
@@ -500,15 +515,13 @@ class ResponseReader:
         if is_over and reading.stage is _CONTENT:
             reading.stage, reading.progress = _MOVES[_CONTENT, _COMPLETE], True
             reading.reusable = reading.persists and not follows
-        elif chunks is not None and chunks.fault:
-            reading.fail(chunks.fault)
 
     def _pass_on(self, status: int, fields: Fields) -> None:
         """Tell of an interim response: any number may come, but not any number at all (RFC 9110 §15.2)."""
         reading = self.reading
         reading.interims += 1
-        told = [_options(value) for name, value in fields if name in _CONNECTION]
-        reading.closes = reading.closes or any(b"close" in options for options in told)
+        told = b",".join([value.lower() for name, value in fields if name in _CONNECTION])
+        reading.closes = reading.closes or _names(told, b"close")
         if reading.interims > MAX_INTERIM:
             reading.fail("too many interim responses")
         elif status == 100 and self._request.expects_continue:
