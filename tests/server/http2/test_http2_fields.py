@@ -135,3 +135,10 @@ def test_a_list_of_fields_is_bounded(octets):
     assert len(FieldDecoder(200).fields(octets)) == 3
     with pytest.raises(OversizedHeaderListError):
         FieldDecoder(80).fields(octets)
+
+
+def test_codes_longer_than_their_fields_are_not_decoded():
+    octets = hpack.Encoder().encode([(b"x", b"\n" * 40)])  # of 73 bytes, as they count
+    assert len(octets) > 150
+    with pytest.raises(OversizedHeaderListError):
+        FieldDecoder(80).fields(octets)

@@ -315,7 +315,12 @@ class FieldDecoder:
         return self._read(data)[0]
 
     def _read(self, data: bytes) -> tuple[Fields, bool]:
-        """The fields of a section; True: the table is as it was."""
+        """The fields of a section; True: the table is as it was.
+
+        One that is longer than its fields may be is not decoded: Huffman codes may take four times the bytes.
+        """
+        if len(data) > self._most:
+            raise OversizedHeaderListError
         fields: Fields = []
         place, size, known = 0, 0, self._known
         while place < len(data):
