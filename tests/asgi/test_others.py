@@ -2,9 +2,7 @@
 
 import asyncio
 
-from univocal import MemoryStore, Rules, Runtime
-from univocal.judge.profiles import builtin_profiles
-from univocal.judge.runtime import Limits
+from univocal import MemoryStore
 
 
 async def together(application, *asked):
@@ -31,14 +29,6 @@ async def test_fields_that_must_not_be_stored_are_not_shared(cached, application
     assert leader["x-user"] == "leader"
     if "collapsed" in follower.handling:
         assert (follower["x-user"], follower["set-cookie"]) == ("", "")
-
-
-async def test_a_clients_requests_are_bounded_at_the_asgi_door_too(cached, application):
-    limits = Limits(max_requests_per_client=2)
-    ask = cached(runtime=Runtime.everywhere(builtin_profiles()["asgi"], Rules(), limits=limits))
-    answers = await together(application, ask("/a"), ask("/b"), ask("/c"))
-    assert [answer.status for answer in answers] == [200, 200, 429]
-    assert (await ask("/c")).status == 200
 
 
 async def test_what_slow_clients_still_read_counts(cached, client_of, application):

@@ -42,16 +42,6 @@ async def test_paths_alone_leave_the_rest_to_the_profile(application, client_of)
     assert application.targets == [b"/a", b"/api/a;b"]
 
 
-async def test_without_a_profile_other_hosts_are_misdirected(application, client_of):
-    client = client_of(CacheMiddleware(application, None, sites={"wiki.example": "mediawiki"}))
-    assert (await client("/a", host="wiki.example")).status == 200
-    for host in ("en.example", "a.wiki.example", "wiki.example.org"):
-        answer = await client("/a", host=host)
-        assert (answer.status, answer.problem["reason"]) == (421, "unknown-host")
-    assert (await client("/a", "PURGE")).status == 421
-    assert application.count == 1
-
-
 def test_a_file_that_is_no_profile_is_an_error(tmp_path):
     for name, text in (("none", None), ("wrong", "[path]\nmerge_slash = true\n")):
         file = tmp_path / f"{name}.toml"

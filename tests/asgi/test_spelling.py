@@ -4,43 +4,12 @@ import json
 
 import pytest
 
-from univocal import CacheMiddleware, ConfigurationError, Rules, Runtime
+from univocal import CacheMiddleware, Rules, Runtime
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Limits
 from univocal.uri.profile import parse
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites
-
-SPELLINGS = {
-    "asgi": ["/a(b)/c", "/a%28b%29/c", "/%61(b%29%2Fc", "/a(b)%2fc", "http://en.example/a(b)/c"],
-    "mediawiki": ["/wiki/A/B(c)", "/wiki/A%2FB%28c%29", "/%77iki/./A%2fB(c%29"],
-    "restbase": ["/page/A%2FB", "/page/A%2fB", "/p%61ge/%41%2FB"],
-    "servlet": ["/shop/cart", "/shop;jsessionid=1/cart", "//shop/x/../cart", "/shop/./cart;a=b"],
-    "nginx": ["/a(b)/c", "//a%28b%29//c", "/a(b)%2fc", "/a(b)/x/../c"],
-    "upload": ["/commons/3/37/S_(y).svg", "/commons%2f3/37/S_%28y%29.svg"],
-    "rfc3986": ["/a/c(d)", "/%61/c(d)", "/a/b/../c(d)", "/a/./c(%64)"],
-}
-
-
-@pytest.mark.parametrize("profile", SPELLINGS)
-async def test_many_spellings_make_one_request(cached, application, profile):
-    client = cached(profile)
-    for spelling in SPELLINGS[profile]:
-        assert (await client(spelling)).body == b"answer 1"
-    assert application.count == 1
-
-
-@pytest.mark.parametrize("profile", SPELLINGS)
-async def test_what_the_application_is_asked_is_the_key(clock, application, client_of, profile):
-    runtime = Runtime.everywhere(builtin_profiles()[profile], Rules(), cache_status="key")
-    client = client_of(CacheMiddleware(application, runtime=runtime, clock=clock))
-    answer = await client(SPELLINGS[profile][-1] + "?q=%28%7e")
-    key = answer["cache-status"].partition('key="')[2].rstrip('"')
-    assert key == "http://en.example" + application.targets[0].decode()
-    assert client.app.store.lookup(
-        b"%b http en.example %b" % (builtin_profiles()[profile].digest, application.targets[0])
-    )
-
 
 # The scope
 
@@ -106,21 +75,6 @@ async def test_the_received_target_goes_before_the_servers_reading(cached, appli
 # What is refused
 
 
-async def test_two_hosts_are_none(cached):
-    assert (await cached()("/a", fields=[("host", "en.example")])).problem["reason"] == "bad-host"
-
-
-@pytest.mark.parametrize(
-    "target", ["/%00<script>", "/a#secret", "/..;/secret/%2e%2e", "http://secret@en.example/", "secret"]
-)
-async def test_a_refusal_never_echoes_what_was_sent(cached, target):
-    answer = await cached("servlet")(target)
-    assert answer.status == 400
-    assert b"secret" not in answer.body
-    assert b"script" not in answer.body
-    assert not any(b"secret" in value for _, value in answer.fields)
-
-
 async def test_a_refusal_has_the_shape_of_rfc_9457(cached):
     answer = await cached()("/a%00")
     assert json.loads(answer.body).keys() == {"type", "title", "status", "detail", "reason", "reasons"}
@@ -131,11 +85,6 @@ async def test_a_target_too_long_is_414(cached):
     answer = await cached()("/" + "a" * 8192)
     assert (answer.status, answer.problem["reason"]) == (414, "target-too-long")
     assert (await cached()("/" + "a" * 8191)).status == 200
-
-
-async def test_too_many_fields_are_431(cached):
-    answer = await cached()("/a", fields=[(f"x-{number}", "1") for number in range(100)])
-    assert (answer.status, answer.problem["reason"]) == (431, "fields-too-large")
 
 
 @pytest.mark.parametrize("declared", [[("content-length", "6")], []])
@@ -152,11 +101,6 @@ async def test_options_of_the_server_itself_pass_and_are_not_cached(cached, appl
     for _ in range(2):
         assert (await client("*", "OPTIONS")).status == 200
     assert application.targets == [b"*", b"*"]
-
-
-def test_a_missing_profile_is_refused_with_the_existing_names(application):
-    with pytest.raises(ConfigurationError, match="mediawiki"):
-        CacheMiddleware(application, "mediawik")
 
 
 # Sites, routes, aliases, observation
