@@ -1,7 +1,5 @@
 """An authority for tests, and certificates of its making."""
 
-from __future__ import annotations
-
 import shutil
 import ssl
 import subprocess

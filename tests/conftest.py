@@ -1,7 +1,5 @@
 """Before all tests."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

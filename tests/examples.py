@@ -1,7 +1,5 @@
 """How many examples a property is tried with."""
 
-from __future__ import annotations
-
 import os
 
 LONG = "LONG" in os.environ  # as `make laws` and .ci/run have it

@@ -9,8 +9,6 @@ The program's own workers, for which it has `multiprocessing` start interpreters
 a child of the program, and gets nothing else of it than a new interpreter would.
 """
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import fcntl

@@ -4,8 +4,6 @@ Frames are written and read here octet by octet, so that nothing of the library 
 sections of fields are hpack's.
 """
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """A name server on loopback, which answers from a table that a test changes."""
 
-from __future__ import annotations
-
 import socketserver
 from collections.abc import Iterator
 from contextlib import contextmanager

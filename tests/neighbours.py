@@ -1,7 +1,5 @@
 """The engine's neighbours, played by tests with plain calls: clients, origins, a slow tier, time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -35,7 +33,7 @@ class Timers:
         self.clock = clock
         self.waiting: list[PendingCall] = []
 
-    def call_later(self, seconds: float, call: Callable[[], None]) -> PendingCall:
+    def call_later(self, seconds: float, call: Callable[[], None]) -> "PendingCall":
         timer = PendingCall(self, self.clock() + seconds, call)
         self.waiting.append(timer)
         return timer
@@ -90,7 +88,7 @@ class PlayedAnswer:
         self.error = error
         self.over.set()
 
-    async def end(self) -> PlayedAnswer:
+    async def end(self) -> "PlayedAnswer":
         await asyncio.wait_for(self.over.wait(), 5)
         return self
 
@@ -174,7 +172,7 @@ class PlayedClient:
 class PlayedOrigin:
     """Keeps every request; `script` answers within `ask` itself, else the test does."""
 
-    def __init__(self, script: Callable[[PlayedRequest], object] | None = None) -> None:
+    def __init__(self, script: "Callable[[PlayedRequest], object] | None" = None) -> None:
         self.asked: list[PlayedRequest] = []
         self.script = script
 
@@ -182,7 +180,7 @@ class PlayedOrigin:
     def takes_targets(self) -> bool:
         return True
 
-    def ask(self, request: OriginRequest, answer: Answer) -> PlayedRequest:
+    def ask(self, request: OriginRequest, answer: Answer) -> "PlayedRequest":
         asked = PlayedRequest(request, answer)
         self.asked.append(asked)
         if self.script is not None:
@@ -190,7 +188,7 @@ class PlayedOrigin:
         return asked
 
     @property
-    def last(self) -> PlayedRequest:
+    def last(self) -> "PlayedRequest":
         return self.asked[-1]
 
 
@@ -310,13 +308,7 @@ class SlowTier(MemoryTier):
         self._owed.setdefault(lease, []).append(owed)
 
     def fill(
-        self,
-        lease: Lease,
-        request: Request,
-        judge: Satisfies,
-        then: Callable[[bool], None],
-        *,
-        joined: bool,
+        self, lease: Lease, request: Request, judge: Satisfies, then: Callable[[bool], None], *, joined: bool
     ) -> None:
         def found() -> None:
             held = [one for one in self.elsewhere if one.key == lease.key]

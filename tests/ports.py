@@ -1,7 +1,5 @@
 """Ports for servers that have to be told theirs before they listen."""
 
-from __future__ import annotations
-
 import os
 import random
 import socket

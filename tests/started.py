@@ -1,7 +1,5 @@
 """Servers of other projects as tests start them: a command, and the packages that it needs."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """What tests of several rooms begin with: a response as it is stored, a clock, an event loop at rest."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import re

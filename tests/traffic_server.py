@@ -1,7 +1,5 @@
 """Traffic Server as tests start it: one thread that stores nothing, for clients of this machine."""
 
-from __future__ import annotations
-
 RECORDS = """\
 CONFIG proxy.config.http.server_ports STRING {port}:ip-in=127.0.0.1
 CONFIG proxy.config.http.cache.http INT 0

@@ -1,7 +1,5 @@
 """An ASGI client that sends a target's exact bytes, and an application that counts what reaches it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Sequence

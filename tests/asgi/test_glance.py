@@ -1,7 +1,5 @@
 """Hits at the ASGI door: two messages, whose fields are remembered for as long as they stay the same."""
 
-from __future__ import annotations
-
 from collections import UserDict
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """`cached`, `tag` and `purge` in handlers: they speak of the response that is being made."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import inspect

@@ -1,7 +1,5 @@
 """What a profile's settings do at the door: tags from paths, declared charsets, lossy queries."""
 
-from __future__ import annotations
-
 import pytest
 
 from univocal import ProfileError

@@ -54,12 +54,7 @@ ADD = '[path]\ntrailing_slash = "add"'
     [
         ("", "/a", ["/a", "/a/b", "/ab", "/a?b"], ["/b", "/A"]),
         (REMOVE, "/wiki/", ["/wiki", "/wiki/A", "/wiki?x"], ["/wikipedia", "/wiki.html"]),
-        (
-            REMOVE,
-            "/d/index.html",
-            ["/d/index.html", "/d/index.html?x", "/d/index.html5"],
-            ["/d/A", "/dx"],
-        ),
+        (REMOVE, "/d/index.html", ["/d/index.html", "/d/index.html?x", "/d/index.html5"], ["/d/A", "/dx"]),
         (ADD, "/wiki/Foo", ["/wiki/Foo", "/wiki/Foobar", "/wiki/Foo/x"], ["/wiki/Bar"]),
         ("", "/x/../", ["/x", "/y"], []),
         ("", "/x/.g", ["/x/.git"], ["/x/y", "/y"]),

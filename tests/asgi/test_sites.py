@@ -27,8 +27,7 @@ SITES = {
 
 
 @pytest.mark.parametrize(
-    ("host", "path"),
-    [("one.shop.example:9443", "./a"), ("wiki.example:9443", "a"), ("wiki.example", "a")],
+    ("host", "path"), [("one.shop.example:9443", "./a"), ("wiki.example:9443", "a"), ("wiki.example", "a")]
 )
 def test_a_port_has_a_site_for_all_its_hosts(host, path):
     # The profile s3, unlike mediawiki, keeps dot segments.
@@ -47,10 +46,7 @@ def test_a_file_that_is_no_profile_is_an_error(tmp_path):
         file = tmp_path / f"{name}.toml"
         if text:
             file.write_text(text)
-        for attempt in (
-            lambda file=file: Profile.from_file(file),
-            lambda file=file: Sites.of({"a": file}),
-        ):
+        for attempt in (lambda file=file: Profile.from_file(file), lambda file=file: Sites.of({"a": file})):
             with pytest.raises(ProfileError):
                 attempt()
 

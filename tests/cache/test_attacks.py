@@ -1,7 +1,5 @@
 """Known attacks on caches, each ending well: nobody's answer becomes everybody's, memory stays bounded."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

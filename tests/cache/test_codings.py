@@ -1,7 +1,5 @@
 """Accept-Encoding is reduced to the codings that are common."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """A path ends like a static file, and the response is none."""
 
-from __future__ import annotations
-
 import pytest
 
 from univocal.cache.deception import contradicts

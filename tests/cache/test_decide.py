@@ -1,7 +1,5 @@
 """What is done about a request, given what is stored (RFC 9111 §4, §5.2.1; RFC 5861)."""
 
-from __future__ import annotations
-
 from dataclasses import fields as fields_of
 from dataclasses import replace
 from typing import Any
@@ -463,10 +461,7 @@ CONDITIONS = [(b"if-none-match", b'"mine"'), (b"if-modified-since", b"then")]
     ("decision", "kept"),
     [
         (Forward("uri-miss", True, None), [(b"range", b"bytes=0-1"), (b"if-range", b'"r"')]),
-        (
-            Forward("bypass", False, None),
-            [*CONDITIONS, (b"range", b"bytes=0-1"), (b"if-range", b'"r"')],
-        ),
+        (Forward("bypass", False, None), [*CONDITIONS, (b"range", b"bytes=0-1"), (b"if-range", b'"r"')]),
     ],
 )
 def test_a_clients_conditions_reach_the_origin_where_nothing_is_stored(

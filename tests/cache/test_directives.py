@@ -1,7 +1,5 @@
 """Cache-Control, targeted fields and Pragma as directives (RFC 9111 §5.2, §5.4; RFC 9213)."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

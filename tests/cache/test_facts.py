@@ -1,7 +1,5 @@
 """The facts that are found out once, when a response comes (RFC 9111 §3.1)."""
 
-from __future__ import annotations
-
 import pytest
 
 from support import KEY, NOW

@@ -1,7 +1,5 @@
 """Freshness lifetime and age (RFC 9111 §4.2)."""
 
-from __future__ import annotations
-
 import pytest
 
 from support import NOW

@@ -1,7 +1,5 @@
 """Laws of the policy: whatever is received, ages, freshness, variants and ranges keep their promises."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

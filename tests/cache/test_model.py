@@ -1,7 +1,5 @@
 """The memory store against a model that is a plain dictionary; and its budget, whatever happens."""
 
-from __future__ import annotations
-
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule

@@ -1,7 +1,5 @@
 """No-Vary-Search: the parts of a query that do not matter."""
 
-from __future__ import annotations
-
 import pytest
 
 from univocal.cache.no_vary_search import NoVarySearch, no_vary_search, split_key

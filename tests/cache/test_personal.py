@@ -1,7 +1,5 @@
 """Ordinary requests: of their answers alone something may be assumed that the origin did not say."""
 
-from __future__ import annotations
-
 import pytest
 
 from univocal.cache.personal import ORDINARY, oddities

@@ -1,7 +1,5 @@
 """Byte ranges: asked for, held, missing (RFC 9110 §14)."""
 
-from __future__ import annotations
-
 import pytest
 
 from univocal.cache.ranges import (

@@ -1,7 +1,5 @@
 """What of a stored response is sent (RFC 9110 §13, §14; RFC 9111 §4.3.2)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The rules of one site: globs on paths and cookies, and the fields that they make the policy read."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import pickle

@@ -1,7 +1,5 @@
 """What the store counts is what it keeps, whatever shape the responses have (max_bytes is a promise)."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import tracemalloc

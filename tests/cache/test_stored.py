@@ -1,7 +1,5 @@
 """What a stored response is said to cost is what it costs (max_bytes is a promise about memory)."""
 
-from __future__ import annotations
-
 import dataclasses
 import gc
 import sys

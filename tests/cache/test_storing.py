@@ -1,7 +1,5 @@
 """May a response be stored (RFC 9111 §3), and for how long is it fresh (§4.2)?"""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -689,11 +687,7 @@ def test_what_was_never_fresh_is_not_prolonged(
 
 @pytest.mark.parametrize(
     ("fields", "target"),
-    [
-        (lines(cache_control="max-age=0"), b"/a"),
-        ([], b"/a"),
-        (lines(content_type="text/html"), b"/a.css"),
-    ],
+    [(lines(cache_control="max-age=0"), b"/a"), ([], b"/a"), (lines(content_type="text/html"), b"/a.css")],
 )
 def test_grace_alone_makes_nothing_storable(fields: Fields, target: bytes) -> None:
     assert reason(fields, target=target, grace=60) == "no-freshness"

@@ -1,7 +1,5 @@
 """Storing (RFC 9111 §3) takes shortcuts and remembers; it says what a plain reading of the RFC says."""
 
-from __future__ import annotations
-
 from dataclasses import fields as attributes
 from email.utils import formatdate
 

@@ -1,7 +1,5 @@
 """An answer confirms, replaces, ends or leaves the stored responses that its request selects."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

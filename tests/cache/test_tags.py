@@ -1,7 +1,5 @@
 """The fields by which responses are purged together (RFC 9875)."""
 
-from __future__ import annotations
-
 import pytest
 
 from univocal.cache.directives import TAGGING, groups, tags

@@ -1,7 +1,5 @@
 """What a 304, a HEAD or another 206 does to a stored response (RFC 9111 §3.2, §3.3, §4.3.3-5), and §4.4."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -166,9 +164,7 @@ TWO = [TAGGED, MAX_AGE, (b"vary", b"Origin, Accept-Encoding"), (b"content-encodi
 
 
 @pytest.mark.parametrize(
-    ("status", "method"),
-    [(304, b"GET"), (200, b"HEAD"), (206, b"GET")],
-    ids=["304", "HEAD", "206"],
+    ("status", "method"), [(304, b"GET"), (200, b"HEAD"), (206, b"GET")], ids=["304", "HEAD", "206"]
 )
 @pytest.mark.parametrize(
     ("vary", "told"),

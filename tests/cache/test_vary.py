@@ -1,7 +1,5 @@
 """Selecting header fields and their normalization (RFC 9111 §4.1)."""
 
-from __future__ import annotations
-
 import pytest
 
 from support import NOW, stored_response

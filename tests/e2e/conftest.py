@@ -1,7 +1,5 @@
 """Programs in processes of their own, and an origin server that keeps every octet it was sent."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

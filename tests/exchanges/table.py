@@ -17,8 +17,6 @@ Expected fields are lines: `"age: 3"` is the field's whole value, `"cache-status
 `"-age"` says that there is none.
 """
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import ExitStack

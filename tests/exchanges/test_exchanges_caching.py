@@ -1,7 +1,5 @@
 """What is stored, reused, validated and purged (RFC 9111), the same on every way in."""
 
-from __future__ import annotations
-
 import pytest
 
 from exchanges.table import (

@@ -3,8 +3,6 @@
 Each row is played with the default settings and with those that store the most.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from exchanges.table import MAX_OBJECT, answers, asks, every, goes, got, hit, miss, play, row, wait

@@ -1,7 +1,5 @@
 """Requests that are under way together, and purges that come meanwhile: the same on every way in."""
 
-from __future__ import annotations
-
 import pytest
 
 from exchanges.table import (

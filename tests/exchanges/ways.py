@@ -3,8 +3,6 @@
 Each asks in a world of the fuzzer (fuzz/exchanges), whose origin server reads and writes bytes.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field

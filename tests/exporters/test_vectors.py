@@ -1,7 +1,5 @@
 """What `profiles export` writes and refuses; that it is right is for tests/integration/exporters/."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A request and its retries: which origin servers see it, and what who asked hears."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -36,7 +34,7 @@ class Server(OriginServer):
     def name(self) -> None:
         """Nothing to resolve."""
 
-    def ask(self, request: OriginRequest, answer: Answer, timeouts: Any = None, moved: Any = None) -> Asked:
+    def ask(self, request: OriginRequest, answer: Answer, timeouts: Any = None, moved: Any = None) -> "Asked":
         self.moved = moved
         asked = Asked(answer, request.fields)
         self.asked.append(asked)

@@ -1,7 +1,5 @@
 """A received request becomes the one that is sent, and the response that came the one that goes on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

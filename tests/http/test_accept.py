@@ -1,7 +1,5 @@
 """Who gets HTML instead of problem details: who likes it better (RFC 9110 §12.5.1)."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

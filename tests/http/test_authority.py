@@ -1,7 +1,5 @@
 """A host and its port in one spelling (RFC 9110 §4.2.3); what else is none stands in test_uri_target.py."""
 
-from __future__ import annotations
-
 import ipaddress
 import struct
 

@@ -1,7 +1,5 @@
 """Authentication of a connection: which fields are about it, and whose its connections are."""
 
-from __future__ import annotations
-
 import pytest
 
 from univocal.http.bonds import Bond, authenticates_connection, challenges_connection

@@ -1,7 +1,5 @@
 """The name under which a client counts, and what is counted under it."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """Error pages of the operator's own."""
 
-from __future__ import annotations
-
 import pytest
 
 from univocal.http.problem import ErrorPages, page_fault

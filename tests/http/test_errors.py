@@ -1,7 +1,5 @@
 """Reasons for which a request is refused, and their order."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Fields that the operator sets and removes."""
 
-from __future__ import annotations
-
 import pytest
 
 from univocal.cache.stored import head_fields, render_head

@@ -1,7 +1,5 @@
 """Reading header fields (RFC 9110 §5.6, §8.8; RFC 9111 §5)."""
 
-from __future__ import annotations
-
 import pytest
 
 from support import NOW

@@ -1,7 +1,5 @@
 """What an intermediary drops, keeps and adds (RFC 9110 §7.6)."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

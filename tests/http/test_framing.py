@@ -1,7 +1,5 @@
 """What is wrong with a request's head (RFC 9112 §3, §6)."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Globs: "*" for any octets, "?" for one."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Tokens, percent-escapes and absolute URLs (RFC 9110 §5.6.2, RFC 3986 §2.1, §4.3)."""
 
-from __future__ import annotations
-
 import re
 from urllib.parse import unquote_to_bytes
 

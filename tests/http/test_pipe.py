@@ -21,11 +21,7 @@ class Sink:
         self.ends += 1
 
 
-@given(
-    st.lists(st.binary(max_size=3), max_size=6),
-    st.lists(st.booleans(), max_size=6),
-    st.integers(0, 6),
-)
+@given(st.lists(st.binary(max_size=3), max_size=6), st.lists(st.booleans(), max_size=6), st.integers(0, 6))
 def test_a_sink_gets_everything_once(chunks, takes, attached):
     pipe, sink = Pipe(lambda: None), Sink(takes)
     for at, chunk in enumerate(chunks):

@@ -1,7 +1,5 @@
 """URLs of an origin server's responses, as its clients are to read them."""
 
-from __future__ import annotations
-
 import pytest
 
 from univocal.http.references import ReferenceMap

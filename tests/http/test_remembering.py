@@ -1,7 +1,5 @@
 """Tables of what was concluded before are bounded."""
 
-from __future__ import annotations
-
 from univocal.http.tables import remember
 
 

@@ -1,7 +1,5 @@
 """Tables of states."""
 
-from __future__ import annotations
-
 import pytest
 
 from univocal.http.tables import moves

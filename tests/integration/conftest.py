@@ -1,7 +1,5 @@
 """The whole on real sockets: a uvicorn server in front, raw sockets as its origin and its client."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ssl

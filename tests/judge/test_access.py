@@ -1,7 +1,5 @@
 """Who has access: rates by arithmetic, networks by believed addresses, passwords by what is known of them."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 from dataclasses import replace

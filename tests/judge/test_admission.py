@@ -1,7 +1,5 @@
 """One gate judges every request: who is asked for what, what is decided, and who waits for whom."""
 
-from __future__ import annotations
-
 import pytest
 
 from neighbours import FRESH, HOST, PROFILE, House

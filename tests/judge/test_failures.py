@@ -1,7 +1,5 @@
 """Failed refreshes are remembered, but not of more responses than there is room for."""
 
-from __future__ import annotations
-
 from support import stored_response
 from univocal.http.messages import NO_NAMES
 from univocal.judge.failures import Failures

@@ -1,7 +1,5 @@
 """Another server decides about requests: what it is told, and what its answer means for how long."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import MappingProxyType
 

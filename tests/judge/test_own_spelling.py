@@ -1,7 +1,5 @@
 """Redirects to another spelling of the URL that was asked for: which are followed, which only pass."""
 
-from __future__ import annotations
-
 import pytest
 
 from neighbours import House

@@ -1,7 +1,5 @@
 """Plans: which requests are ordinary, by the names of their fields alone."""
 
-from __future__ import annotations
-
 import pytest
 
 from univocal.judge.plan import plan_of

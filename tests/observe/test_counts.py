@@ -1,7 +1,5 @@
 """Numbers in a process's own memory, or in a file that others read while it counts."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

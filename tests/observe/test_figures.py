@@ -1,7 +1,5 @@
 """What is counted once is told twice: by `/metrics` and by `/-/stats`, with the same numbers."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from pathlib import Path

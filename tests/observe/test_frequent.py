@@ -1,7 +1,5 @@
 """The most frequent of many keys, in bounded memory."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from hypothesis import given

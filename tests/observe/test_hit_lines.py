@@ -1,7 +1,5 @@
 """The line of a hit is made from remembered parts, and is the line of its Outcome."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json
@@ -27,10 +25,7 @@ LINES = {each: HitLines(form) for each, form in FORMS.items()}
 NAMES = b"host", b"user-agent", b"referer"
 NOW = 1_700_000_000.25
 HOSTILE = b'/a"\\\x1b[2J\r\n\x00\xff{url}'
-TARGETS = [
-    *(b"/a", b"/a?b=c", b"/caf%C3%A9", b"/a%22b", b"/%7C"),
-    b"/" + b"a" * 300,
-]
+TARGETS = [*(b"/a", b"/a?b=c", b"/caf%C3%A9", b"/a%22b", b"/%7C"), b"/" + b"a" * 300]
 
 
 def stored_hit(target: bytes) -> tuple[Hit, Received]:

@@ -1,7 +1,5 @@
 """The formats of the access log: cached, and templates of one's own."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Logs as they come: in every format, damaged, binary, and written by somebody who means no good."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """The origin servers of every site, how they are and how much they were asked, of all processes."""
 
-from __future__ import annotations
-
 import time
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The figures of a process are those that prometheus_client would read."""
 
-from __future__ import annotations
-
 import pytest
 from prometheus_client.process_collector import ProcessCollector
 

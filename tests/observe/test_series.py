@@ -1,7 +1,5 @@
 """Sums by second, among the counts of a process."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

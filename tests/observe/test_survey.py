@@ -1,7 +1,5 @@
 """Questions that every process answers."""
 
-from __future__ import annotations
-
 import asyncio
 
 from univocal_app.observe.survey import Survey, summed

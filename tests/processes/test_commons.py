@@ -1,7 +1,5 @@
 """The directory that processes share, and the turn that it gives."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import signal

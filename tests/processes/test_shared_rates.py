@@ -1,7 +1,5 @@
 """One limit for several processes: two tables of rates on one file."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """The states of origin servers that the processes of one program have in common."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Descriptors are divided: clients never get what the admin listener and the origin servers need."""
 
-from __future__ import annotations
-
 import resource
 
 import pytest

@@ -1,7 +1,5 @@
 """What of `max_bytes` a process has in its own memory."""
 
-from __future__ import annotations
-
 import pytest
 
 from univocal_app.config.tables import validate

@@ -1,7 +1,5 @@
 """Settings of `[origin]` reach the balance of each upstream."""
 
-from __future__ import annotations
-
 import pytest
 
 from univocal_app.config.tables import validate

@@ -1,7 +1,5 @@
 """A call that is repeated, by a clock that the test sets."""
 
-from __future__ import annotations
-
 import pytest
 
 from univocal_app.run.serve import Repeating
@@ -14,7 +12,7 @@ class Later:
         self.now = 0.0
         self.calls: list[Call] = []
 
-    def __call__(self, seconds: float, call: object) -> Call:
+    def __call__(self, seconds: float, call: object) -> "Call":
         self.calls.append(Call(self, self.now + seconds, call))
         return self.calls[-1]
 

@@ -1,7 +1,5 @@
 """A worker does what its parent says, which the test plays."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable

@@ -1,7 +1,5 @@
 """What the parent believes of a worker's answers, and what it does with all else."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import tempfile

@@ -1,7 +1,5 @@
 """What the parent says to its workers and believes of them; the test plays the workers' processes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import multiprocessing

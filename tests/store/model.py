@@ -1,7 +1,5 @@
 """A store in this process, with all that can go wrong between it and its nodes; and the laws of purging."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
@@ -19,14 +17,7 @@ from univocal.store.journal import Purge
 from univocal.store.leases import FetchLease, Numbered
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags, Variants
-from univocal.store.roles import (
-    BOUND,
-    BeyondHorizonError,
-    Entries,
-    Purges,
-    StoreUnavailableError,
-    Watcher,
-)
+from univocal.store.roles import BOUND, BeyondHorizonError, Entries, Purges, StoreUnavailableError, Watcher
 from univocal.store.shared import SharedTier
 
 T = TypeVar("T")

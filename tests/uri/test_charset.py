@@ -135,11 +135,7 @@ def test_no_ascii_octet_appears_by_transcoding(name: str, origin: str) -> None:
         ),
         ('path = "euc-kr"\norigin = "legacy"', spelled("/한국어"), spelled("/한국어", "euc_kr")),
         ('path = "windows-1251"\norigin = "legacy"', spelled("/a?я"), spelled("/a?я")),
-        (
-            'path = "euc-jp"\norigin = "legacy"',
-            spelled("/¥/‾"),
-            spelled("/¥/‾"),
-        ),  # "\\" and "~" there
+        ('path = "euc-jp"\norigin = "legacy"', spelled("/¥/‾"), spelled("/¥/‾")),  # "\\" and "~" there
         # Bytes that could be both.
         ('path = "euc-kr"', spelled("/책", "cp949"), spelled("/å")),
         ('path = "euc-kr"\nprefer = "legacy"', spelled("/책", "cp949"), spelled("/책")),

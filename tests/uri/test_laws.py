@@ -173,11 +173,7 @@ PREFIXES_AWAY = st.fixed_dictionaries(
     }
 )
 SUFFIXES_AWAY = st.fixed_dictionaries(
-    {
-        "from": st.sampled_from([".a", "/a", "/a4", "..1"]),
-        "to": st.just(""),
-        "at": st.just("suffix"),
-    }
+    {"from": st.sampled_from([".a", "/a", "/a4", "..1"]), "to": st.just(""), "at": st.just("suffix")}
 )
 SUBSTRINGS = st.fixed_dictionaries(
     {

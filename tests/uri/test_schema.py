@@ -1,7 +1,5 @@
 """A profile's file: its keys, their kinds, and what it inherits."""
 
-from __future__ import annotations
-
 import pytest
 
 from univocal.http.errors import ProfileError
@@ -43,11 +41,7 @@ def test_a_file_extends_key_by_key_and_takes_lists_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    "own",
-    [
-        {"own": 'extends = "none"'},
-        {"own": 'extends = "other"', "other": 'extends = "own"'},
-    ],
+    "own", [{"own": 'extends = "none"'}, {"own": 'extends = "other"', "other": 'extends = "own"'}]
 )
 def test_nothing_extends_what_is_not_there_nor_itself(own: dict[str, str]) -> None:
     with pytest.raises(ProfileError) as raised:

@@ -1,7 +1,5 @@
 """Dot segments, slashes, parameters: each step by itself, beside the profiles that put them together."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 

@@ -1,7 +1,5 @@
 """Spellings that attacks are made of, found in a path as it was received."""
 
-from __future__ import annotations
-
 import pytest
 
 from univocal.uri.suspicious import SEQUENCES, Inspector, is_utf_8

@@ -1,7 +1,5 @@
 """The program `univocal` run inside the test's process."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Real applications, each behind `univocal serve`, in processes of their own."""
 
-from __future__ import annotations
-
 import http.client
 import os
 import re

@@ -1,7 +1,5 @@
 """A Django project that tells what its views see: `django_paths.py ASGI_PORT WSGI_PORT`."""
 
-from __future__ import annotations
-
 import json
 import sys
 import threading

@@ -1,7 +1,5 @@
 """`univocal serve`, and the sites of other programs, in processes of their own."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

@@ -4,8 +4,6 @@ Without the address of a proxy univocal's middleware is mounted before it. Its p
 itself: by URL when a book is edited, by tag when an author is.
 """
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import sys

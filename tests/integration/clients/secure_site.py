@@ -4,8 +4,6 @@ It is meant for any ASGI server behind a TLS proxy on its machine. TRUSTED and F
 are the middleware's `trusted_proxies` (one, or none) and `forwarded`.
 """
 
-from __future__ import annotations
-
 import os
 
 import django

@@ -1,7 +1,5 @@
 """A shop in FastAPI, as applications are written; with MOUNTED it has a cache around it, and else none."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import os

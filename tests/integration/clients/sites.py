@@ -1,7 +1,5 @@
 """Sites in processes of their own, under each ASGI server: rows to ask for, and exact answers."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Profiles that are exported, and targets with what univocal makes of them."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

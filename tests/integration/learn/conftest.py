@@ -1,7 +1,5 @@
 """Origins to be probed, each on its own port, and random spellings to check what was learned."""
 
-from __future__ import annotations
-
 import json
 import random
 import re

@@ -1,7 +1,5 @@
 """Real servers as oracles, a client that asks them for any target, and targets that are worth asking for."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import random

@@ -1,7 +1,5 @@
 """A real Redis, and a Valkey where there is one; nodes, each a memory store and the shared one behind it."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import shutil
@@ -232,15 +230,7 @@ async def join(server: Server) -> AsyncIterator[Callable[..., Awaitable[Node]]]:
         asked = RedisSettings(timeout=times["command"], heartbeat=times["heartbeat"])
         url, patience = settings.pop("url", server.url), times["patience"]
         clock = settings.pop("clock", time.time)
-        tier = redis_tier(
-            url,
-            memory,
-            clock,
-            settings=asked,
-            patience=patience,
-            compiler=pattern,
-            **settings,
-        )
+        tier = redis_tier(url, memory, clock, settings=asked, patience=patience, compiler=pattern, **settings)
         node = Node(memory, Store(tier))
         nodes.append(node)
         await node.store.start(5.0 if connected else 0.1)

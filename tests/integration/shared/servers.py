@@ -1,7 +1,5 @@
 """Several Redis at once: a primary with a replica and three Sentinels, a cluster of three masters."""
 
-from __future__ import annotations
-
 import subprocess
 import time
 from collections.abc import Callable

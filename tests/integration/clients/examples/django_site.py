@@ -1,7 +1,5 @@
 """What Django's documentation shows for ASGI, each kind once."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path

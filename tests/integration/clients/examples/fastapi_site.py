@@ -1,7 +1,5 @@
 """What FastAPI's documentation shows, each kind once."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path

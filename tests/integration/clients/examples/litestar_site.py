@@ -1,7 +1,5 @@
 """What Litestar's documentation shows, each kind once."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path

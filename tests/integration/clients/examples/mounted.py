@@ -1,7 +1,5 @@
 """The framework's site that EXAMPLE names, with the cache around it where MOUNTED asks for it."""
 
-from __future__ import annotations
-
 import os
 from importlib import import_module
 from typing import Any

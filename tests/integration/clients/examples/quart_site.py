@@ -1,7 +1,5 @@
 """What Quart's documentation shows, each kind once."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from typing import Any
 

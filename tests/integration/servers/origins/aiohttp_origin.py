@@ -1,7 +1,5 @@
 """An aiohttp application, whose routes tell what they are given. Usage: SOCKET"""
 
-from __future__ import annotations
-
 import sys
 
 from aiohttp import web

@@ -1,7 +1,5 @@
 """A Werkzeug application on its own server, whose routes tell what they are given. Usage: SOCKET"""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys
