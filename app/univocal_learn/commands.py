@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 import typer
 
 from univocal.http.authority import parse_authority
+from univocal.http.settings import size
 from univocal.judge.profiles import profile_at
 from univocal_app.commands.progress import progress
 from univocal_app.config.tables import COMMAND_LINE
-from univocal_app.config.values import size as parse_size
 from univocal_app.observe.log_reader import COUNTED, LogError, entries, host_of, seconds
 from univocal_app.terminal import printable, table
 from univocal_learn.asking import Asker, OriginError, Remembered, remembering
@@ -383,7 +383,7 @@ class Unread:
 
 def _size(text: str) -> int:
     try:
-        return parse_size(text)
+        return size(text)
     except ValueError as error:
         raise typer.BadParameter(f"--max-bytes: found {text!r}; {error}") from None
 

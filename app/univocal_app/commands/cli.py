@@ -15,6 +15,7 @@ import typer
 from pydantic import BaseModel
 
 from univocal.http.errors import ConfigurationError, Objections
+from univocal.server.clients import ConnectionLimits
 from univocal_app.commands.lazy import LazyCommands, documented
 from univocal_app.commands.settings import Admin, Listen, everywhere, place, usage
 from univocal_app.config.tables import COMMAND_LINE, Configuration
@@ -228,9 +229,9 @@ def _serve(configured: Callable[..., Configuration], source: str, typed: Collect
     server = configuration.server
     with listening(server, passed, sources) as listeners:
         limits = share_of(configuration)
-        if server.max_connections > limits.clients * server.workers:
-            most = limits.clients * server.workers
-            line = f"server.max_connections = {server.max_connections}: the descriptor limit allows {most}"
+        most, wanted = limits.clients * server.workers, server.fill(ConnectionLimits).connections
+        if wanted > most:
+            line = f"server.max_connections = {wanted}: the descriptor limit allows {most}"
             _tell(line, "WARNING")
         each = " for each worker" if server.workers > 1 else ""
         _tell(f"{limits}{each}")

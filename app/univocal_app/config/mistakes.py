@@ -10,8 +10,8 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
-from univocal.cache.rules import SettingError
 from univocal.http.errors import ConfigurationError
+from univocal.http.settings import SettingError
 from univocal_app.config.values import masked
 
 # Where pydantic speaks of Python's types or of lengths, in the words of the file's format.

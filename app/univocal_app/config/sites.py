@@ -138,14 +138,12 @@ def _route(
         profile=profile,
         upstream=name,
         upstream_path=upstream.path.encode(),
-        forward=route.forward or site.forward,
         final=route.final,
         expression=_expression(route.path) if route.path.startswith("~") else None,
         redirect=to.encode(),
         redirect_status=redirect.status if redirect is not None and to else 0,
         group=_group(route.path) if "{1}" in to and route.path.startswith("~") else None,
-        redirects=route.redirects or site.redirects,
-        cookie_path=route.cookie_path or site.cookie_path,
+        **{**site.settings(Route), **route.settings(Route)},
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
@@ -19,12 +19,19 @@ from pydantic import (
     model_validator,
 )
 
-from univocal.cache.rules import SETTINGS, SettingError
+from univocal.cache.rules import Rules
 from univocal.http.errors import Objections
 from univocal.http.field_edits import added_fault, request_fault, response_fault, value_fault
+from univocal.http.framing import ReadLimits
+from univocal.http.settings import SettingError, settings_in
+from univocal.judge.runtime import Limits, PlainSettings
 from univocal.judge.trust import Family
-from univocal.origin.balance import Choice
-from univocal.origin.upkeep import HealthRule, statuses
+from univocal.origin.balance import Balancing
+from univocal.origin.pool import PoolSettings
+from univocal.origin.timeouts import Timeouts
+from univocal.origin.upkeep import HealthRule
+from univocal.server.clients import ConnectionLimits
+from univocal.uri.site import Route
 from univocal_app.config import values
 from univocal_app.config.mistakes import mistakes
 from univocal_app.config.places import Place
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
 
 COMMAND_LINE: Final = "command line"
 Filled = TypeVar("Filled", bound="DataclassInstance")
+Made = TypeVar("Made", bound="Table")
 
 
 class Table(BaseModel):
@@ -47,16 +55,52 @@ class Table(BaseModel):
         """The table that a file does not have, made without a validator."""
         return cls.model_construct()
 
+    def settings(self, kind: type[DataclassInstance]) -> dict[str, Any]:
+        """This table's settings that a dataclass of the library has, by the names there."""
+        known = type(self).model_fields
+        made = dict[str, Any]()
+        for name, setting in settings_in(kind).items():
+            if setting.key in known and (value := getattr(self, setting.key)) is not None:
+                made[name] = setting.read(value) if setting.keeps else value
+        return made
+
     def fill(self, kind: type[Filled], **others: object) -> Filled:
-        """A dataclass of the library that has this table's settings, by their names, and `others`."""
-        names = [each.name for each in dataclasses.fields(kind) if each.name in type(self).model_fields]
-        return kind(**{name: getattr(self, name) for name in names} | others)
+        """A dataclass of the library that has this table's settings, and `others`."""
+        return kind(**self.settings(kind) | others)
 
     def written(self) -> dict[str, Any]:
         """The settings that the file has in this table."""
         return {key: getattr(self, key) for key in self.model_fields_set}
 
 
+def _with(*kinds: type[DataclassInstance], inherits: bool = False) -> Callable[[type[Made]], type[Made]]:
+    """Give a table the settings of dataclasses of the library, behind its own.
+
+    Where it `inherits`, they are None until it has them itself.
+    """
+
+    def made(table: type[Made]) -> type[Made]:
+        fields: dict[str, Any] = {}
+        for default, read, key, keeps in (each for kind in kinds for each in settings_in(kind).values()):
+            if key not in table.model_fields:
+                reader = _as_written(read) if keeps else PlainValidator(read)
+                fields[key] = (Annotated[Any, reader], None if inherits else default)
+        return create_model(table.__name__, __base__=table, __doc__=table.__doc__, **fields)
+
+    return made
+
+
+def _as_written(read: Callable[[object], Any]) -> PlainValidator:
+    """A validator that refuses what `read` refuses, and keeps a value as the file has it."""
+
+    def kept(value: object) -> object:
+        read(value)
+        return value
+
+    return PlainValidator(kept)
+
+
+@_with(Limits, ReadLimits, ConnectionLimits)
 class ServerTable(Table):
     """`[server]`: the listeners, their bounds and deadlines, and what is told of exchanges."""
 
@@ -76,21 +120,9 @@ class ServerTable(Table):
     access_log_format: Annotated[str, Field(min_length=1)] = "json"
     error_pages: str = ""
     otel: bool = False
-    max_body: values.Size = 0
-    max_target: values.Size = 8192
-    max_segments: Annotated[int, Field(ge=0)] = 512
-    max_fields: Annotated[int, Field(ge=0)] = 100
-    max_field_bytes: values.Size = 65536
-    header_timeout: values.Duration = 15
-    content_timeout: values.Duration = 60
-    send_timeout: values.Duration = 60
-    max_connections: Annotated[int, Field(ge=0)] = 0
-    max_connections_per_client: Annotated[int, Field(ge=0)] = 0
-    max_requests_per_client: Annotated[int, Field(ge=0)] = 0
     upgrades: list[values.UpgradeName] = ["websocket"]
-    upgrade_timeout: values.Duration = 300
     request_id: values.RequestId = "X-Request-Id"
-    trace: bool = False
+    trace: bool = False  # the library passes it on: an application says whether it answers
     tls_cert: str = ""
     tls_key: str = ""
     tls_client_ca: str = ""
@@ -99,37 +131,20 @@ class ServerTable(Table):
     shutdown_timeout: values.DurationOrNone = 10
 
 
+@_with(HealthRule)
 class HealthTable(Table):
     """`health` of `[origin]`: how origin servers are checked; durations in seconds."""
-
-    path: values.Target
-    interval: values.Duration = 5
-    timeout: values.Duration = 2
-    status: values.Statuses = "200-399"
-    rises: Annotated[int, Field(ge=1)] = 2
-    falls: Annotated[int, Field(ge=1)] = 3
 
     @property
     def rule(self) -> HealthRule:
         """The rule of an origin server's health."""
-        return self.fill(HealthRule, path=self.path.encode(), statuses=statuses(self.status))
+        return self.fill(HealthRule)
 
 
+@_with(Timeouts, Balancing, PoolSettings)
 class OriginTable(Table):
     """`[origin]`: connections to origin servers, and the choice among them; durations in seconds."""
 
-    connect_timeout: values.Duration = 5
-    read_timeout: values.Duration = 60
-    max_connections: Annotated[int, Field(ge=1)] = 1000
-    max_idle: Annotated[int, Field(ge=0)] = 1000
-    max_head_bytes: Annotated[values.Size, Field(ge=1024)] = 64 * 2**10
-    choice: Choice = "least-requests"
-    sticky: values.Sticky = ""
-    retries: Annotated[int, Field(ge=0)] = 1
-    retry_budget: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.2
-    fails: Annotated[int, Field(ge=1)] = 3
-    eject: values.Duration = 10
-    resolve: values.Duration = 5
     health: Annotated[HealthTable | None, BeforeValidator(lambda value: None if value == {} else value)] = (
         None  # {}: no checks
     )
@@ -140,31 +155,16 @@ class OriginTable(Table):
     transport: Literal["own", "httpx"] = "own"
     http2: bool = False
 
-
-def _as_written(read: Callable[[object], Any]) -> PlainValidator:
-    """A validator that refuses what `read` refuses, and keeps a value as the file has it."""
-
-    def kept(value: object) -> object:
-        read(value)
-        return value
-
-    return PlainValidator(kept)
+    @property
+    def timeouts(self) -> Timeouts:
+        """The times that an origin server may take: each write has as long as a read."""
+        times = self.fill(Timeouts)
+        return replace(times, write=times.read)
 
 
-if TYPE_CHECKING:
-
-    class PolicyTable(Table):
-        """The settings that can be made for all sites, for one, and in a profile: those of Rules."""
-
-else:
-    PolicyTable = create_model(
-        "PolicyTable",
-        __base__=Table,
-        **{
-            key: (Annotated[Any, _as_written(setting.read)], setting.default)
-            for key, setting in SETTINGS.items()
-        },
-    )
+@_with(Rules)
+class PolicyTable(Table):
+    """The settings that can be made for all sites, for one, and in a profile."""
 
 
 class RedisTable(Table):
@@ -286,6 +286,7 @@ Redirect = Annotated[
 ]
 
 
+@_with(Route, PlainSettings, inherits=True)
 class RouteTable(Table):
     """`[[sites.routes]]`: what differs for the paths that begin alike."""
 
@@ -293,12 +294,8 @@ class RouteTable(Table):
     final: bool = False
     profile: str | None = None  # the site's
     upstream: values.OriginServers | None = None  # the site's
-    forward: Literal["canonical", "received"] | None = None  # the site's
     redirect: Redirect = None  # the site's, without an upstream of its own
-    redirects: Literal["map", "keep"] | None = None  # the site's
-    cookie_path: Literal["map", "keep"] | None = None  # the site's
     error_pages: str = ""
-    max_body: values.Size | None = None  # the site's
     origin: OriginTable = OriginTable.defaults()
     cache: PolicyTable = PolicyTable.defaults()
     request: RequestTable = RequestTable.defaults()
@@ -306,6 +303,7 @@ class RouteTable(Table):
     access: AccessTable = AccessTable.defaults()
 
 
+@_with(Route, PlainSettings)
 class SiteTable(Table):
     """`[[sites]]`: the hosts of one application, its profile and its origin servers."""
 
@@ -320,17 +318,13 @@ class SiteTable(Table):
     tls_client_ca: str | None = None  # the server's
     profile: str = "rfc3986"
     upstream: values.OriginServers
-    forward: Literal["canonical", "received"] = "canonical"
     redirect: Redirect = None
-    redirects: Literal["map", "keep"] = "map"
-    cookie_path: Literal["map", "keep"] = "keep"
     origin_host: values.OriginHost = "site"
     origin: OriginTable = OriginTable.defaults()
     cache: PolicyTable = PolicyTable.defaults()
     request: RequestTable = RequestTable.defaults()
     response: ResponseTable = ResponseTable.defaults()
     error_pages: str = ""
-    max_body: values.Size | None = None  # the server's
     access: AccessTable = AccessTable.defaults()
     routes: list[RouteTable] = []
 

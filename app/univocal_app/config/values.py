@@ -8,16 +8,15 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
-from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, SerializationInfo
+from pydantic import PlainSerializer, PlainValidator, SerializationInfo
 
-from univocal.cache.rules import SettingError, seconds
 from univocal.http.authority import a_labels, parse_authority
 from univocal.http.field_edits import request_fault
+from univocal.http.settings import SettingError, duration, duration_or_none, flag, size
 from univocal.http.upgrade import carries_http, is_protocol
 from univocal.judge.access import CONDITIONS, condition_of, rate_of
 from univocal.judge.orders import PURGES
 from univocal.origin.addresses import ORIGIN_URLS, origin_url, unix_socket
-from univocal.origin.upkeep import statuses
 from univocal.store.address import directory_of
 from univocal.store.redis import url as address
 
@@ -98,18 +97,6 @@ class UpstreamSetting(NamedTuple):
         return entries[0] if len(entries) == 1 and isinstance(entries[0], str) else entries
 
 
-_STICKY: Final = re.compile(r"cookie:[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # a token (RFC 6265 §4.1.1)
-_UNITS: Final = {
-    "": 1,
-    "B": 1,
-    "kB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "KiB": 2**10,
-    "MiB": 2**20,
-    "GiB": 2**30,
-}
-_SIZE: Final = re.compile(r"([0-9]{1,15})(?: ?(B|[kMG]B|[KMG]iB))?")
 _ADDRESS: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::([0-9]{1,5}))?")
 _HEAVIEST: Final = 1000  # weight
 _AUTHORIZATION: Final = re.compile(r"(https?://[^/?#]+|unix:///[^?#]+)(/[!-\"$-~]*)?")
@@ -117,15 +104,6 @@ _AUTHORIZATION: Final = re.compile(r"(https?://[^/?#]+|unix:///[^?#]+)(/[!-\"$-~
 _USERS: Final = frozenset(
     f"x-forwarded-{name}" for name in ("access-token", "email", "groups", "preferred-username", "user")
 )
-
-
-def size(value: object) -> int:
-    """Bytes from a number, or from a text with a unit."""
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
-    if isinstance(value, str) and (match := _SIZE.fullmatch(value)):
-        return int(match[1]) * _UNITS[match[2] or ""]
-    raise ValueError('a number of bytes, or a text such as "256 MiB" (units: B, kB, MB, GB, KiB, MiB, GiB)')
 
 
 def parse_address(value: object) -> Address:
@@ -206,12 +184,6 @@ def _hosts(value: object) -> tuple[str, ...]:
     raise ValueError("an array of hosts of sites")
 
 
-def _boolean(value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    raise ValueError("true or false")
-
-
 def _networks(value: object) -> tuple[str, ...]:
     if isinstance(value, list):
         return tuple(map(network, value))
@@ -220,7 +192,7 @@ def _networks(value: object) -> tuple[str, ...]:
 
 _OWN: Final[Mapping[str, Callable[[object], object]]] = {
     "sites": _hosts,
-    "proxy_protocol": _boolean,
+    "proxy_protocol": flag,
     "trusted_proxies": _networks,
     "max_body": size,
 }
@@ -269,13 +241,6 @@ def _weighted(each: object, place: str) -> tuple[object, int, bool]:
     return each.get("url"), weight, backup
 
 
-def stickiness(value: object) -> str:
-    """The way in which a client is kept at one origin server, as `Balancing.sticky` has it."""
-    if isinstance(value, str) and (value in {"", "cookie"} or _STICKY.fullmatch(value)):
-        return value
-    raise ValueError('"", "cookie", or "cookie:NAME" with the name of a cookie that the application sets')
-
-
 def _split_upstream(value: object) -> tuple[str, str]:
     """An origin server's URL, in two parts: the server to connect to, and the text before a target."""
     written = value if isinstance(value, str) else ""
@@ -307,20 +272,6 @@ def host_name(value: object) -> str:
             if host is not None and host[1] is None and not bare.endswith(":"):
                 return host[0].decode()
     raise ValueError('the name of a host without a port, such as "localhost" or "univocal.internal"')
-
-
-def target(value: object) -> str:
-    """The target of a request, as it is sent (RFC 9112 §3.2.1)."""
-    if isinstance(value, str) and re.fullmatch(r"/[!-\"$-~]*", value):
-        return value
-    raise ValueError('a path, with or without a query, in visible ASCII, such as "/healthz"')
-
-
-def status_codes(value: object) -> str:
-    """A list of status codes."""
-    text = value if isinstance(value, str) else ""
-    statuses(text)
-    return text
 
 
 def variable(value: object) -> str:
@@ -452,13 +403,10 @@ Listen: TypeAlias = Annotated[
 OriginServers: TypeAlias = Annotated[
     UpstreamSetting, PlainValidator(parse_upstream), PlainSerializer(UpstreamSetting.written)
 ]
-Duration: TypeAlias = Annotated[float, BeforeValidator(seconds), Field(gt=0, allow_inf_nan=False)]
-DurationOrNone: TypeAlias = Annotated[float, BeforeValidator(seconds), Field(ge=0, allow_inf_nan=False)]
+Duration: TypeAlias = Annotated[float, PlainValidator(duration)]
+DurationOrNone: TypeAlias = Annotated[float, PlainValidator(duration_or_none)]
 OriginHost: TypeAlias = Annotated[str, PlainValidator(origin_host)]
 HostName: TypeAlias = Annotated[str, PlainValidator(host_name)]
-Sticky: TypeAlias = Annotated[str, PlainValidator(stickiness)]
-Target: TypeAlias = Annotated[str, PlainValidator(target)]
-Statuses: TypeAlias = Annotated[str, PlainValidator(status_codes)]
 Variable: TypeAlias = Annotated[str, PlainValidator(variable)]
 Store: TypeAlias = Annotated[str, PlainValidator(store), PlainSerializer(_written_store)]
 UpgradeName: TypeAlias = Annotated[str, PlainValidator(upgrade_name)]

@@ -53,7 +53,7 @@ from univocal_app.run.origins import (
     servers_of,
 )
 from univocal_app.run.restrictions import user_files
-from univocal_app.run.runtime import read_limits, runtime_of
+from univocal_app.run.runtime import half_closed_timeout, read_limits, runtime_of
 from univocal_app.run.serve import Patience, Repeating, Served
 from univocal_app.run.stores import store_of
 
@@ -245,7 +245,7 @@ class Proxy:
     def serve_admin(self, app: Starlette, bound: Bound) -> Served:
         """An application that few clients ask, on its socket."""
         clients = Clients(ConnectionLimits(ADMIN_CONNECTIONS))
-        limits = ReadLimits(half_closed_timeout=self.configuration.origin.read_timeout)
+        limits = ReadLimits(half_closed_timeout=half_closed_timeout(self.configuration))
         protocol = ExactProtocol.with_limits(limits, self.listener.tell, clients)
         if bound.is_unix:
             protocol = Introduction.before(protocol, self.listener)

@@ -319,10 +319,10 @@ def share(limit: int, origins: int, wanted: int, workers: int = 1) -> Share:
 def share_of(configuration: Configuration) -> Share:
     """The connections that a process may have, whose descriptors are made as many as the system allows."""
     server = configuration.server
-    return share(raise_limit(), most_connections(configuration), server.max_connections, server.workers)
+    wanted = server.fill(ConnectionLimits).connections
+    return share(raise_limit(), most_connections(configuration), wanted, server.workers)
 
 
 def connection_limits(configuration: Configuration) -> ConnectionLimits:
     """The bounds on the connections of a process's clients."""
-    per_client = configuration.server.max_connections_per_client
-    return ConnectionLimits(share_of(configuration).clients, per_client)
+    return configuration.server.fill(ConnectionLimits, connections=share_of(configuration).clients)

@@ -17,9 +17,9 @@ from univocal.http.roles import NextHop
 from univocal.origin.addresses import origin_url, unix_socket
 from univocal.origin.balance import Balancing
 from univocal.origin.connections import OriginConnections
+from univocal.origin.pool import PoolSettings
 from univocal.origin.resolving import SERVICES, lacks_services
 from univocal.origin.server import OriginServer, Transport
-from univocal.origin.timeouts import Timeouts
 from univocal_app.config.places import beside, path_of
 from univocal_app.config.sites import authorities, is_tested, next_hops
 from univocal_app.config.tables import Configuration, OriginTable, SiteTable
@@ -27,8 +27,6 @@ from univocal_app.config.values import MASK, UpstreamSetting, origin_host
 from univocal_app.observe.origin_states import Listed
 from univocal_app.processes.states import Place
 from univocal_app.run.certificate_files import digest_of, load_pair, reason_of
-
-IDLE: Final = 4.0  # seconds that a connection is kept without a request, fewer than origin servers grant
 
 _Trust: TypeAlias = tuple[str, str, str, bool]  # tls_ca, tls_cert, tls_key and tls_verify
 
@@ -109,7 +107,7 @@ def next_hops_of(
             if route.upstream is None and route.origin.model_fields_set and place in proxies:
                 table = tables[f"{place}.routes[{index}]"].merged
                 hops[site.hosts[0], route.path.encode()] = replace(
-                    proxies[place].upstream, timeouts=_timeouts(table), retries=table.retries
+                    proxies[place].upstream, timeouts=table.timeouts, retries=table.fill(Balancing).retries
                 )
     return hops
 
@@ -145,7 +143,10 @@ def contents_of(configuration: Configuration, source: str) -> Iterator[tuple[str
 
 def most_connections(configuration: Configuration) -> int:
     """The number of connections that there may be to all origin servers together."""
-    return sum(hop.merged.max_connections * len(hop.setting.servers) for hop in _hops(configuration))
+    return sum(
+        hop.merged.fill(PoolSettings).max_connections * len(hop.setting.servers)
+        for hop in _hops(configuration)
+    )
 
 
 class _Hop(NamedTuple):
@@ -272,9 +273,8 @@ class _Way:
         `origin_host` is the Host field that they get. Raises ConfigurationError.
         """
         table = self.table
-        timeouts = _timeouts(table)
         servers = [
-            OriginServer(url, there or self.transport(url), timeouts)
+            OriginServer(url, there or self.transport(url), table.timeouts)
             for (url, *_), there in zip(setting.servers, transports, strict=True)
         ]
         weights = [server.weight for server in setting.servers]
@@ -293,7 +293,11 @@ class _Way:
 
     def transport(self, url: str) -> Transport:
         """Make a transport to the server that `url` names. Raises ConfigurationError."""
-        table, is_tls = self.table, origin_url(url).protocol == "https"
+        table, settings, is_tls = (
+            self.table,
+            self.table.fill(PoolSettings),
+            origin_url(url).protocol == "https",
+        )
         objections, context = Objections(), None
         with objections:
             self._check_http2()
@@ -301,19 +305,13 @@ class _Way:
             context = self._context() if is_tls or table.tls_ca or table.tls_cert or table.tls_key else None
         objections.conclude()
         if table.transport == "own":
-            return OriginConnections(
-                ssl_context=context,
-                max_connections=table.max_connections,
-                max_idle=table.max_idle,
-                idle_timeout=IDLE,
-                max_head=table.max_head_bytes,
-            )
+            return OriginConnections(settings, ssl_context=context)
         from univocal.origin.client_library import httpx  # noqa: PLC0415 - slow to import
 
         limits = httpx.Limits(
-            max_connections=table.max_connections,
-            max_keepalive_connections=table.max_idle,
-            keepalive_expiry=IDLE,
+            max_connections=settings.max_connections,
+            max_keepalive_connections=settings.max_idle,
+            keepalive_expiry=settings.idle_timeout,
         )
         verify = True if context is None else context
         return httpx.AsyncHTTPTransport(
@@ -368,10 +366,6 @@ class _Way:
     def _cannot(self, key: str, allowed: str) -> ConfigurationError:
         value: Any = getattr(self.table, key)
         return ConfigurationError(self.source, f"{self.places.get(key, 'origin')}.{key}", value, allowed)
-
-
-def _timeouts(table: OriginTable) -> Timeouts:
-    return Timeouts(table.connect_timeout, table.read_timeout, table.read_timeout)
 
 
 def _name(hosts: list[str]) -> bytes:

@@ -19,7 +19,7 @@ from univocal.http.framing import ReadLimits
 from univocal.http.problem import ErrorPages, page_fault
 from univocal.judge.access import Restriction
 from univocal.judge.profiles import built_in, read_profiles
-from univocal.judge.runtime import Access, Limits, RequestIds, Runtime
+from univocal.judge.runtime import Access, Limits, PlainSettings, RequestIds, Runtime
 from univocal.judge.trust import networks
 from univocal.store.compression import missing_library
 from univocal.uri.profile import Profile
@@ -139,8 +139,10 @@ def runtime_of(
     named = {configuration.server.request_id.lower().encode()} - {b""} - ORDINARY
     each = rules(configuration, profiles, edits, named)
     _check_libraries(configuration, each, source)
-    bodies = ((table.name, table.table.max_body) for table in configuration.tables())
-    max_bodies = {name: most for name, most in bodies if most is not None}
+    plain = {
+        each.name: PlainSettings(**(each.site.settings(PlainSettings) | each.table.settings(PlainSettings)))
+        for each in configuration.tables()
+    }
     server, trusted = configuration.server, networks(configuration.server.trusted_proxies)
     owns = own_settings_of(server)
     trusted_at = MappingProxyType(
@@ -159,7 +161,7 @@ def runtime_of(
             {name: own.max_body for name, own in owns.items() if own.max_body is not None}
         ),
         forwarded=server.forwarded,
-        max_bodies=MappingProxyType(max_bodies),
+        plain=MappingProxyType(plain),
         request_ids=RequestIds(server.request_id.encode(), trusted, trusted_at)
         if server.request_id
         else None,
@@ -197,7 +199,12 @@ def _read(
 
 def read_limits(configuration: Configuration) -> ReadLimits:
     """The bounds on what is read of a request."""
-    return configuration.server.fill(ReadLimits, half_closed_timeout=configuration.origin.read_timeout)
+    return configuration.server.fill(ReadLimits, half_closed_timeout=half_closed_timeout(configuration))
+
+
+def half_closed_timeout(configuration: Configuration) -> float:
+    """Seconds for which a client that sends no more is answered: as long as an origin server has."""
+    return configuration.origin.timeouts.read or 0.0
 
 
 def _token(variable: str) -> bytes:

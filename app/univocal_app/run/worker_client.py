@@ -35,6 +35,7 @@ from univocal.http.messages import Fields, Received, Response
 from univocal.http.pipe import whole
 from univocal.http.roles import OriginRequest, UnderWay
 from univocal.origin.connections import OriginConnections
+from univocal.origin.pool import PoolSettings
 from univocal.origin.server import OriginServer
 from univocal_app.observe.events import Event
 from univocal_app.processes.commons import Row
@@ -128,7 +129,7 @@ class WorkerClient:
 
     def __init__(self, path: Path) -> None:
         # A worker may close an idle connection just when it is asked, and an order is not repeatable.
-        self._server = OriginServer(f"unix://{path}", OriginConnections(max_idle=0))
+        self._server = OriginServer(f"unix://{path}", OriginConnections(PoolSettings(max_idle=0)))
         self._following: _Lines | None = None
 
     async def order(self, target: str, seconds: float, document: object = None) -> list[ConfigurationError]:

@@ -14,10 +14,10 @@ from contextvars import ContextVar
 from types import FunctionType
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
-from univocal.cache.rules import DURATIONS, seconds
 from univocal.http.errors import ConfigurationError, RefusedError
 from univocal.http.fields import MAX_DELTA
 from univocal.http.messages import Fields, Instructions, Response
+from univocal.http.settings import DURATIONS, seconds
 from univocal.judge.orders import Order
 from univocal.uri.target import Canonical
 

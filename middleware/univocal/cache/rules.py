@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from univocal.cache.personal import ORDINARY, PERSONAL
 from univocal.http.errors import ConfigurationError
@@ -13,6 +14,7 @@ from univocal.http.fields import ENCODINGS, cookie_names, first, without
 from univocal.http.forward import HOP_BY_HOP, METHOD_OVERRIDES, speaks_for_another
 from univocal.http.grammar import compile_globs, is_token
 from univocal.http.messages import Fields, Request, values
+from univocal.http.settings import SettingError, flag, one_of, seconds, setting, settings_in, texts
 
 # The request fields that the policy reads whatever the rules: a GET or HEAD with none of them is plain, and
 # is answered with the stored response as it is.
@@ -48,34 +50,6 @@ _UNKEYED: Final = (
 _COMPRESSING: Final = ("zstd", "br", "gzip")
 
 
-DURATIONS: Final = 'a number of seconds, or a text such as "500ms", "15s", "5m", "2h" or "1d"'
-
-_UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_TEXT: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?(ms|s|m|h|d)?")
-
-
-class SettingError(ValueError):
-    """A setting cannot be: the place within its value ("": all of it), the value there, what may be."""
-
-    def __init__(self, place: str, value: object, allowed: str) -> None:
-        super().__init__(allowed)
-        self.place, self.value, self.allowed = place, value, allowed
-
-
-def seconds(value: object) -> object:
-    """The seconds that a text means: an int where they are whole. Any other value is returned as it is.
-
-    Raises ValueError for a text that is no duration.
-    """
-    if not isinstance(value, str):
-        return value
-    match = _TEXT.fullmatch(value)
-    if match is None:
-        raise ValueError(DURATIONS)
-    number = float(match[1]) * _UNITS[match[2] or "s"]
-    return int(number) if number.is_integer() else number
-
-
 def _seconds(value: object, place: str = "") -> int:
     try:
         whole = seconds(value)
@@ -87,33 +61,8 @@ def _seconds(value: object, place: str = "") -> int:
     raise SettingError(place, value, allowed)
 
 
-def _flag(value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    raise SettingError("", value, "true or false")
-
-
-def _choice(*choices: str) -> Callable[[object], str]:
-    def one(value: object) -> str:
-        if isinstance(value, str) and value in choices:
-            return value
-        *others, last = map(repr, choices)
-        raise SettingError("", value, f"{', '.join(others)} or {last}")
-
-    return one
-
-
-def _texts(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise SettingError("", value, "an array")
-    for number, text in enumerate(value):
-        if not isinstance(text, str):
-            raise SettingError(f"[{number}]", text, "a text")
-    return tuple(value)
-
-
 def _paths(value: object) -> tuple[str, ...]:
-    globs = _texts(value)
+    globs = texts(value)
     for number, glob in enumerate(globs):
         if not glob.startswith(("/", "*", "?")):
             allowed = f'a glob on the path, which begins with "/" or "*", such as "/{glob}"'
@@ -122,7 +71,7 @@ def _paths(value: object) -> tuple[str, ...]:
 
 
 def _codings(value: object) -> tuple[bytes, ...]:
-    names = _texts(value)
+    names = texts(value)
     for number, name in enumerate(names):
         if name not in _COMPRESSING or name in names[:number]:
             raise SettingError(f"[{number}]", name, "'zstd', 'br' and 'gzip', each once")
@@ -130,7 +79,7 @@ def _codings(value: object) -> tuple[bytes, ...]:
 
 
 def _field_names(value: object) -> tuple[bytes, ...]:
-    names = _texts(value)
+    names = texts(value)
     for number, name in enumerate(names):
         if not (name.isascii() and is_token(name.encode())):
             allowed = 'the name of a field, such as "CDN-Cache-Control"'
@@ -147,7 +96,7 @@ def _ordinary_fields(value: object) -> tuple[bytes, ...]:
 
 
 def _key(value: object) -> tuple[str, ...]:
-    for number, part in enumerate(_texts(value)):
+    for number, part in enumerate(texts(value)):
         kind, _, name = part.partition(":")
         low = name.lower().encode("ascii", "replace")
         if kind != "header" or not is_token(low) or low in _UNKEYED or speaks_for_another({low}):
@@ -156,7 +105,7 @@ def _key(value: object) -> tuple[str, ...]:
                 "the cache nor the sender"
             )
             raise SettingError(f"[{number}]", part, allowed)
-    return tuple(_texts(value))
+    return tuple(texts(value))
 
 
 def _seconds_by_status(value: object) -> dict[int, float]:
@@ -168,19 +117,7 @@ def _seconds_by_status(value: object) -> dict[int, float]:
     return {int(status): _seconds(limit, f".{status}") for status, limit in value.items()}
 
 
-class Setting(NamedTuple):
-    """A setting that files may have: its default as they write it, and what reads its value."""
-
-    default: Any
-    read: Callable[[object], Any]
-
-
-def _setting(default: Any, read: Callable[[object], Any]) -> Any:
-    """A field of Rules that files set; `read` makes its value of a file's, or raises SettingError."""
-    value, metadata = read(default), {"setting": Setting(default, read)}
-    if isinstance(value, dict):
-        return field(default_factory=dict, metadata=metadata)
-    return field(default=value, metadata=metadata)
+_setting: Final = partial(setting, keeps=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,22 +150,22 @@ class Rules:
 
     ttl: float = _setting(0, _seconds)
     ttl_by_status: Mapping[int, float] = _setting({}, _seconds_by_status)
-    heuristic: bool = _setting(False, _flag)
+    heuristic: bool = _setting(False, flag)
     ordinary_fields: tuple[bytes, ...] = _setting([], _ordinary_fields)
     set_cookie: Literal["never", "public", "explicit"] = _setting(
-        "never", _choice("never", "public", "explicit")
+        "never", one_of("never", "public", "explicit")
     )
-    errors: Literal["safe", "explicit"] = _setting("safe", _choice("safe", "explicit"))
+    errors: Literal["safe", "explicit"] = _setting("safe", one_of("safe", "explicit"))
     grace: float = _setting(0, _seconds)
     bypass: tuple[str, ...] = _setting([], _paths)
-    bypass_cookies: tuple[str, ...] = _setting([], _texts)
-    cookies: Literal["honour", "ignore"] = _setting("honour", _choice("honour", "ignore"))
-    strip_cookies: tuple[str, ...] = _setting([], _texts)
-    keep_cookies: tuple[str, ...] = _setting([], _texts)
-    accept_encoding: Literal["reduce", "keep"] = _setting("reduce", _choice("reduce", "keep"))
+    bypass_cookies: tuple[str, ...] = _setting([], texts)
+    cookies: Literal["honour", "ignore"] = _setting("honour", one_of("honour", "ignore"))
+    strip_cookies: tuple[str, ...] = _setting([], texts)
+    keep_cookies: tuple[str, ...] = _setting([], texts)
+    accept_encoding: Literal["reduce", "keep"] = _setting("reduce", one_of("reduce", "keep"))
     compress: tuple[bytes, ...] = _setting([], _codings)
-    strip_tags: bool = _setting(False, _flag)
-    client_directives: Literal["honour", "ignore"] = _setting("honour", _choice("honour", "ignore"))
+    strip_tags: bool = _setting(False, flag)
+    client_directives: Literal["honour", "ignore"] = _setting("honour", one_of("honour", "ignore"))
     targeted: tuple[bytes, ...] = _setting(["CDN-Cache-Control"], _field_names)
     key: tuple[str, ...] = _setting([], _key)
     own_fields: frozenset[bytes] = frozenset()  # request fields that the operator sets: they are ordinary
@@ -269,10 +206,10 @@ class Rules:
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        for key, setting in SETTINGS.items():
+        for key, each in SETTINGS.items():
             given = getattr(self, key)
             try:
-                value = setting.read(_as_written(given))
+                value = each.read(_as_written(given))
             except SettingError as error:
                 raise ConfigurationError("Rules", key + error.place, error.value, error.allowed) from None
             if isinstance(value, tuple) or _has_text(given) != _has_text(value):
@@ -355,9 +292,7 @@ class Rules:
         return self._keep_cookies is not None and not self._keep_cookies.fullmatch(cookie)
 
 
-SETTINGS: Final[Mapping[str, Setting]] = {
-    each.name: each.metadata["setting"] for each in fields(Rules) if "setting" in each.metadata
-}
+SETTINGS: Final = settings_in(Rules)
 """The settings that files may have."""
 
 

@@ -14,6 +14,7 @@ from univocal.http.errors import by_rank
 from univocal.http.fields import content_length_value
 from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields, values
+from univocal.http.settings import Setting, count, duration, setting, size
 
 # The fields that `faults` reads, so that a server can set them aside while they arrive.
 WATCHED: Final = frozenset((b"host", b"content-length", b"transfer-encoding", b"expect"))
@@ -21,16 +22,24 @@ WATCHED: Final = frozenset((b"host", b"content-length", b"transfer-encoding", b"
 MIN_RATE: Final = 100  # bytes of a request's content a second, averaged over `content_timeout`
 
 
+MAX_TARGET: Final = Setting(8192, size)
+MAX_FIELDS: Final = Setting(100, count)
+
+
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
     """Bounds on what is read of one request, and on its pace; 0 is no limit. Numbers are inclusive."""
 
-    max_target: int = 8192
-    max_fields: int = 100
-    max_field_bytes: int = 65536  # of all field lines together: name, ": ", value, CRLF
-    header_timeout: float = 15.0  # seconds to the head's end, from its first byte or the connection
-    content_timeout: float = 60.0  # seconds in which content that is waited for comes, MIN_RATE for each
-    send_timeout: float = 60.0  # seconds in which a client takes a byte of what it is sent
+    max_target: int = MAX_TARGET.field()
+    max_fields: int = MAX_FIELDS.field()
+    max_field_bytes: int = setting(65536, size)  # of all field lines together: name, ": ", value, CRLF
+    header_timeout: float = setting(
+        15, duration
+    )  # seconds to the head's end, from its first byte or the connection
+    content_timeout: float = setting(
+        60, duration
+    )  # seconds in which content that is waited for comes, MIN_RATE for each
+    send_timeout: float = setting(60, duration)  # seconds in which a client takes a byte of what it is sent
     # Seconds for which a client that sends no more is answered (RFC 9112 §9.6); 0: it has left.
     half_closed_timeout: float = 0.0
 

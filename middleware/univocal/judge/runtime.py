@@ -14,11 +14,12 @@ from univocal.cache.rules import DEFAULTS, Rules
 from univocal.http.errors import ConfigurationError
 from univocal.http.field_edits import NO_EDITS, RouteEdits
 from univocal.http.forward import AS_CGI_READS
-from univocal.http.framing import split_target
+from univocal.http.framing import MAX_FIELDS, MAX_TARGET, split_target
 from univocal.http.grammar import compile_globs
 from univocal.http.messages import Fields, Received
 from univocal.http.problem import ErrorPages, Problem
 from univocal.http.roles import NextHop
+from univocal.http.settings import count, duration, flag, setting, size
 from univocal.http.upgrade import WEBSOCKET
 from univocal.judge.access import Restriction
 from univocal.judge.plan import Plan
@@ -89,17 +90,18 @@ class Access:
 class Limits:
     """Bounds on what one request may ask of us; 0 is no limit, bytes are inclusive."""
 
-    max_body: int = 0
-    max_target: int = 8192
-    max_segments: int = 512  # of a target's path
-    max_fields: int = 100
-    max_requests_per_client: int = 0  # under way at the same time, by the believed address
+    max_body: int = setting(0, size)
+    max_target: int = MAX_TARGET.field()
+    max_segments: int = setting(512, count)  # of a target's path
+    max_fields: int = MAX_FIELDS.field()
+    max_requests_per_client: int = setting(0, count)  # under way at the same time, by the believed address
     collapse_timeout: float = 5.0  # seconds a request waits for another's answer before it forwards by itself
-    upgrade_timeout: float = 300.0  # seconds in which a byte passes after a 101, one way or the other
+    # Seconds in which a byte passes after a 101, one way or the other.
+    upgrade_timeout: float = setting(300, duration)
     unread_timeout: float = (
         60.0  # seconds for which a response is fetched to be stored, while no client reads
     )
-    trace: bool = True  # TRACE is passed on
+    trace: bool = setting(True, flag)  # TRACE is passed on
 
     def forbid(self, target: bytes) -> bool:
         """Tell whether a target is too long, in bytes or in segments."""
@@ -127,6 +129,13 @@ def _alike(globs: tuple[str, ...]) -> re.Pattern[bytes]:
 
 
 @dataclass(frozen=True, slots=True)
+class PlainSettings:
+    """The settings that a route's table, or its site's, has as they are; None: as the listener's are."""
+
+    max_body: int | None = setting(None, size)  # bytes of a request's content; 0: no limit
+
+
+@dataclass(frozen=True, slots=True)
 class RouteSettings:
     """The settings of one route, or of a site without routes of its own, for hits and misses alike."""
 
@@ -136,7 +145,7 @@ class RouteSettings:
     pages: ErrorPages | None = None
     next_hop: NextHop | None = None  # None: the application behind has its own
     sticky: bytes = b""  # the cookie that keeps clients at one origin server; empty: none does
-    max_body: int | None = None  # bytes of a request's content, 0: no limit; None: the listener's
+    plain: PlainSettings = PlainSettings()
 
     @property
     def looks_at_cookies(self) -> bool:
@@ -180,8 +189,10 @@ class Runtime:
     upstreams: Mapping[str, NextHop] = field(default_factory=lambda: MappingProxyType({}))
     # By the names that `rules` has, of routes that ask their site's upstream by times of their own.
     next_hops: Mapping[tuple[str, bytes], NextHop] = field(default_factory=lambda: MappingProxyType({}))
-    # By the names that `rules` has, the bytes of a request's content; without one, the listener's.
-    max_bodies: Mapping[str | tuple[str, bytes], int] = field(default_factory=lambda: MappingProxyType({}))
+    # By the names that `rules` has.
+    plain: Mapping[str | tuple[str, bytes], PlainSettings] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
     # By the names of listeners that have settings of their own, in the place of `trusted` and of `limits`.
     trusted_at: Mapping[str, Networks] = field(default_factory=lambda: NO_OWN_PROXIES)
     max_body_at: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -204,7 +215,7 @@ class Runtime:
                 pages=self.pages.get(place) or self.pages.get(site.name) or self.pages.get(""),
                 next_hop=next_hop,
                 sticky=b"" if next_hop is None else next_hop.cookie,
-                max_body=self.max_bodies.get(place, self.max_bodies.get(site.name)),
+                plain=self.plain.get(place) or self.plain.get(site.name, PlainSettings()),
             )
         return settings
 
@@ -214,9 +225,8 @@ class Runtime:
 
     def max_body_of(self, received: Received, settings: RouteSettings) -> int:
         """The bytes of content that a request may have, by its route, else by its listener; 0: no limit."""
-        if settings.max_body is not None:
-            return settings.max_body
-        return self.max_body_at.get(received.listener, self.limits.max_body)
+        own = settings.plain.max_body
+        return own if own is not None else self.max_body_at.get(received.listener, self.limits.max_body)
 
     def rules_of(self, canonical: Canonical) -> Rules:
         """The rules for what is at a canonical target: its route's, else its site's.

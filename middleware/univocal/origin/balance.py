@@ -6,11 +6,14 @@ It has no sockets and no clock: `now` is an argument, in seconds of a clock that
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import blake2b
-from typing import Final, Generic, Literal, TypeAlias, TypeVar
+from typing import Final, Generic, Literal, TypeVar
+
+from univocal.http.settings import count, duration, number, one_of, positive, setting
 
 SPAN: Final = 10  # seconds, counted whole
 ALWAYS: Final = 3  # retries that nobody has to earn
@@ -53,10 +56,16 @@ class RetryBudget:
         self._second = second
 
 
-Choice: TypeAlias = Literal["round-robin", "least-requests", "hash"]
 Server = TypeVar("Server")
 
+_STICKY: Final = re.compile(r"cookie:[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # a token (RFC 6265 §4.1.1)
 _BITS: Final = 52  # of a hash: half of one more is still a float of its own, and below 1
+
+
+def _stickiness(value: object) -> str:
+    if isinstance(value, str) and (value in {"", "cookie"} or _STICKY.fullmatch(value)):
+        return value
+    raise ValueError('"", "cookie", or "cookie:NAME" with the name of a cookie that the application sets')
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +76,15 @@ class Balancing:
     with the application's cookie NAME. A name is looked up again after `resolve` seconds.
     """
 
-    choice: Choice = "least-requests"
-    retries: int = 1
-    retry_budget: float = 0.2
-    fails: int = 3
-    eject: float = 10.0
-    sticky: str = ""
-    resolve: float = 5.0
+    choice: Literal["round-robin", "least-requests", "hash"] = setting(
+        "least-requests", one_of("round-robin", "least-requests", "hash")
+    )
+    sticky: str = setting("", _stickiness)
+    retries: int = setting(1, count)
+    retry_budget: float = setting(0.2, number)
+    fails: int = setting(3, positive)
+    eject: float = setting(10, duration)
+    resolve: float = setting(5, duration)
 
 
 class MemberState(Enum):

@@ -22,13 +22,14 @@ from univocal.origin.failures import (
     PoolTimeoutError,
     UnsupportedSchemeError,
 )
-from univocal.origin.pool import Pool
+from univocal.origin.pool import Pool, PoolSettings
 from univocal.origin.request_head import request_head
 from univocal.origin.resolving import AddressInfo, Resolve, address_text, resolved
 from univocal.origin.timeouts import Timeouts
 
 # Seconds that one address of a name has before the next is tried beside it (RFC 8305 §8).
 HEAD_START: Final = 0.25
+_DEFAULTS: Final = PoolSettings()
 
 _REMEMBERED: Final = 256  # endpoints whose last address is known, at least
 
@@ -59,10 +60,8 @@ class Endpoint(NamedTuple):
 class OriginConnections:
     """Sends requests to origin servers over connections that are kept alive (RFC 9112).
 
-    `max_connections` is per origin server. At most `max_idle` of these stay idle, for `idle_timeout` seconds
-    at most: choose less than origin servers grant. A response's head has at most `max_head` bytes. Without
-    `ssl_context`, certificates are verified against the system's authorities. `uds` is the path of a Unix
-    socket for every origin server.
+    Without `ssl_context`, certificates are verified against the system's authorities. `uds` is the path of a
+    Unix socket for every origin server.
 
     `resolve` finds a name's addresses, IPv6 and IPv4 by turns. The next one is tried when the one before has
     failed or has had a quarter of a second. The first that connects serves (RFC 8305). An object serves one
@@ -71,21 +70,15 @@ class OriginConnections:
 
     def __init__(
         self,
+        settings: PoolSettings = _DEFAULTS,
         *,
         ssl_context: ssl.SSLContext | None = None,
         uds: str | None = None,
-        max_connections: int = 1000,
-        max_idle: int | None = None,
-        idle_timeout: float = 4.0,
-        max_head: int = 64 * 1024,
         resolve: Resolve = resolved,
     ) -> None:
         self._ssl_context = ssl_context
         self.uds = uds
-        self._max_connections = max_connections
-        self._max_idle = max_idle
-        self._idle_timeout = idle_timeout
-        self._max_head = max_head
+        self._settings = settings
         self._resolve = resolve
         self._pools: dict[Endpoint, Pool] = {}
         self._retired = False
@@ -165,7 +158,8 @@ class OriginConnections:
         async def open_connection(keeper: Keeper) -> Connection:
             return await self._open(keeper, endpoint)
 
-        pool = Pool(open_connection, self._max_connections, self._idle_timeout, self._max_idle)
+        settings = self._settings
+        pool = Pool(open_connection, settings.max_connections, settings.idle_timeout, settings.max_idle)
         if self._retired:
             pool.retire()
         return pool
@@ -177,7 +171,7 @@ class OriginConnections:
         loop = asyncio.get_running_loop()
 
         def factory() -> Connection:
-            return Connection(loop, keeper, self._max_head)
+            return Connection(loop, keeper, self._settings.max_head_bytes)
 
         context, name = None, None
         if endpoint.scheme == "https":

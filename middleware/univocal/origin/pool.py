@@ -6,10 +6,12 @@ import asyncio
 import math
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
 from math import inf
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from univocal.http.bonds import Bond
+from univocal.http.settings import count, positive, setting, size
 from univocal.http.timer import Timer
 from univocal.origin.connection import Connection, Keeper, PendingRequest, Phase
 from univocal.origin.failures import (
@@ -109,6 +111,25 @@ class FirstAnswers(Generic[Link]):
 
 Open: TypeAlias = Callable[[Keeper], Awaitable[Connection]]
 Elsewhere: TypeAlias = Callable[[Timeouts], Awaitable[Connection]]
+
+
+def _head_bytes(value: object) -> int:
+    given = size(value)
+    return count(given, 1024)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSettings:
+    """Bounds on the connections to one origin server.
+
+    At most `max_idle` of `max_connections` stay idle, for `idle_timeout` seconds at most: choose less than
+    origin servers grant. A response's head has at most `max_head_bytes`.
+    """
+
+    max_connections: int = setting(1000, positive)
+    max_idle: int = setting(1000, count)
+    max_head_bytes: int = setting(64 * 2**10, _head_bytes)
+    idle_timeout: float = 4.0
 
 
 class Pool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from univocal.http.errors import ConfigurationError
+from univocal.http.settings import duration, setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,8 +15,8 @@ class Timeouts:
     Raises ConfigurationError for an invalid time.
     """
 
-    connect: float | None = 5.0
-    read: float | None = 60.0
+    connect: float | None = setting(5, duration, "connect_timeout")
+    read: float | None = setting(60, duration, "read_timeout")
     write: float | None = 60.0
     pool: float | None = 5.0
 

@@ -15,6 +15,7 @@ from univocal.origin.connection import PendingRequest
 from univocal.origin.connections import Endpoint, OriginConnections
 from univocal.origin.failures import TransportError
 from univocal.origin.foreign import HIGH_WATER, as_httpx, next_piece
+from univocal.origin.pool import PoolSettings
 from univocal.origin.resolving import Resolve, resolved
 from univocal.origin.timeouts import Timeouts
 
@@ -142,7 +143,7 @@ _FOR_EVER: Final = Timeouts(None, None, None, None)
 
 
 class OriginTransport(httpx.AsyncBaseTransport):
-    """The connections of `OriginConnections`, which has the same settings, for clients of httpx.
+    """The connections of `OriginConnections` for clients of httpx; `PoolSettings` explains the settings.
 
     It reads these of `request.extensions`:
 
@@ -170,12 +171,11 @@ class OriginTransport(httpx.AsyncBaseTransport):
         resolve: Resolve = resolved,
     ) -> None:
         self.origin_connections = OriginConnections(
+            PoolSettings(
+                max_connections, max_connections if max_idle is None else max_idle, max_head, idle_timeout
+            ),
             ssl_context=ssl_context,
             uds=uds,
-            max_connections=max_connections,
-            max_idle=max_idle,
-            idle_timeout=idle_timeout,
-            max_head=max_head,
             resolve=resolve,
         )
 

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, Protocol
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Fields, Received, Response
 from univocal.http.roles import Answer, OriginRequest, UnderWay
+from univocal.http.settings import duration, positive, setting
 from univocal.http.timer import Timer
 from univocal.origin.balance import Balance, Member, MemberState
 from univocal.origin.resolving import Find, NameWatch, Resolve, Share, resolved, service_of
@@ -25,10 +26,10 @@ _STATUSES: Final = re.compile(r"[1-5][0-9][0-9](?:-[1-5][0-9][0-9])?")
 _ALLOWED: Final = 'status codes and ranges of them, from 100 to 599, such as "200-399" or "200, 204, 301-308"'
 
 
-def statuses(text: str) -> frozenset[int]:
-    """The status codes that `text` lists. Raises ValueError, which says what is allowed."""
+def statuses(text: object) -> frozenset[int]:
+    """The status codes that a text lists. Raises ValueError, which says what is allowed."""
     listed = set[int]()
-    for part in text.split(","):
+    for part in text.split(",") if isinstance(text, str) else ("",):
         if _STATUSES.fullmatch(part.strip()) is None:
             raise ValueError(_ALLOWED)
         first, _, last = part.strip().partition("-")
@@ -39,6 +40,12 @@ def statuses(text: str) -> frozenset[int]:
     return frozenset(listed)
 
 
+def _target(value: object) -> bytes:
+    if isinstance(value, str) and re.fullmatch(r"/[!-\"$-~]*", value):
+        return value.encode()
+    raise ValueError('a path, with or without a query, in visible ASCII, such as "/healthz"')
+
+
 @dataclass(frozen=True, slots=True)
 class HealthRule:
     """The settings of checks: a GET of `path` every `interval` seconds.
@@ -46,12 +53,12 @@ class HealthRule:
     It passes if the head of a response with one of the statuses comes within `timeout` seconds.
     """
 
-    path: bytes
-    interval: float = 5.0
-    timeout: float = 2.0
-    statuses: frozenset[int] = frozenset(range(200, 400))
-    rises: int = 2
-    falls: int = 3
+    path: bytes = setting(..., _target, keeps=True)
+    interval: float = setting(5, duration)
+    timeout: float = setting(2, duration)
+    statuses: frozenset[int] = setting("200-399", statuses, "status", keeps=True)
+    rises: int = setting(2, positive)
+    falls: int = setting(3, positive)
 
 
 class HealthJudge:

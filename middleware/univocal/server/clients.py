@@ -25,6 +25,7 @@ from typing import Final, NamedTuple, Protocol
 from univocal.http.client_counts import ClientCounts, client_name, parsed_address
 from univocal.http.messages import ClientCertificate
 from univocal.http.problem import problem
+from univocal.http.settings import count, setting
 from univocal.http.tables import moves
 
 A_TURN: Final = 0.002
@@ -277,8 +278,8 @@ _FIRST: Final = -math.inf
 class ConnectionLimits:
     """Bounds on the connections of clients; 0 is no limit."""
 
-    connections: int = 0  # of all of them
-    per_client: int = 0  # of one address
+    connections: int = setting(0, count, "max_connections")  # of all of them
+    per_client: int = setting(0, count, "max_connections_per_client")  # of one address
 
 
 class Evictable(Protocol):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from univocal.http.errors import Objections, ProfileError, by_rank
+from univocal.http.settings import Setting, SettingError, flag
 from univocal.uri.charset import CHARSETS, charset_of
 from univocal.uri.percent_encoding import RINGS
 from univocal.uri.suspicious import DEFAULT_LOOSE, LOOSE, SEQUENCES
@@ -16,32 +16,36 @@ from univocal.uri.suspicious import DEFAULT_LOOSE, LOOSE, SEQUENCES
 Tables: TypeAlias = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _Setting:
-    default: Any
-    accepts: Callable[[Any], bool]
-    allowed: str
+def _of(default: Any, accepts: Callable[[Any], bool], allowed: str) -> Setting:
+    """A setting whose value is kept as it is written."""
+
+    def read(value: object) -> object:
+        if not accepts(value):
+            raise SettingError("", value, allowed)
+        return value
+
+    return Setting(default, read)
 
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _text(default: str = "") -> _Setting:
-    return _Setting(default, _is_text, "a string")
+def _text(default: str = "") -> Setting:
+    return _of(default, _is_text, "a string")
 
 
-def _flag() -> _Setting:
-    return _Setting(False, lambda value: isinstance(value, bool), "true or false")
+def _flag() -> Setting:
+    return Setting(False, flag)
 
 
-def _choice(*choices: str) -> _Setting:
+def _choice(*choices: str) -> Setting:
     """One of `choices`; the first is the default."""
-    return _Setting(choices[0], lambda value: value in choices, " | ".join(filter(None, choices)))
+    return _of(choices[0], choices.__contains__, " | ".join(filter(None, choices)))
 
 
-def _list(default: list[str] | None, allowed: str, is_one: Callable[[Any], bool] = _is_text) -> _Setting:
-    return _Setting(default, lambda value: isinstance(value, list) and all(map(is_one, value)), allowed)
+def _list(default: list[str] | None, allowed: str, is_one: Callable[[Any], bool] = _is_text) -> Setting:
+    return _of(default, lambda value: isinstance(value, list) and all(map(is_one, value)), allowed)
 
 
 def _is_segment(value: Any) -> bool:
@@ -65,25 +69,25 @@ def _are_defaults(value: Any) -> bool:
     return isinstance(value, dict) and all(type(default) in (str, int) for default in value.values())
 
 
-_RING: Final = _Setting("", _is_ring, f"{', '.join(RINGS)}, or 256 numbers: 0 encode, 1 decode, 2 keep")
-_CHARSETS: Final = _Setting(
+_RING: Final = _of("", _is_ring, f"{', '.join(RINGS)}, or 256 numbers: 0 encode, 1 decode, 2 keep")
+_CHARSETS: Final = _of(
     "",
     _are_charsets,
     "a label of a charset other than UTF-8, such as windows-1251 or euc-jp, or a list of them",
 )
 
 
-def _reasons(*default: str) -> _Setting:
+def _reasons(*default: str) -> Setting:
     allowed = "a list of " + ", ".join(by_rank(SEQUENCES))
     return _list(list(default), allowed, lambda name: _is_text(name) and name in SEQUENCES)
 
 
-_TABLES: Final[dict[str, dict[str, _Setting]]] = {
+_TABLES: Final[dict[str, dict[str, Setting]]] = {
     "path": {
         "ring": _RING,
         "decode": _text(),
         "encode": _text(),
-        "merge_slashes": _Setting(
+        "merge_slashes": _of(
             False, lambda value: value == "leading" or isinstance(value, bool), 'true, false or "leading"'
         ),
         "loose": _list(
@@ -102,7 +106,7 @@ _TABLES: Final[dict[str, dict[str, _Setting]]] = {
         "sort": _flag(),
         "drop": _list([], "a list of names or globs"),
         "allow": _list(None, "a list of names or globs"),
-        "defaults": _Setting({}, _are_defaults, "a table of names and their default values"),
+        "defaults": _of({}, _are_defaults, "a table of names and their default values"),
         "drop_empty": _flag(),
         "drop_empty_mark": _flag(),
         "semicolon": _choice("data", "separates", "begins"),
@@ -121,7 +125,7 @@ _TABLES: Final[dict[str, dict[str, _Setting]]] = {
         "mode": _choice("enforce", "observe"),
     },
 }
-_ARRAYS: Final[dict[str, dict[str, _Setting]]] = {
+_ARRAYS: Final[dict[str, dict[str, Setting]]] = {
     "rewrite": {
         "from": _text(),
         "to": _text(),
@@ -170,7 +174,7 @@ def _refused(tables: Tables) -> Iterator[_Refused]:
                 yield from _refused_in(f"{key}[{number}]", row, _ARRAYS[key])
 
 
-def _refused_in(key: str, table: object, settings: Mapping[str, _Setting]) -> Iterator[_Refused]:
+def _refused_in(key: str, table: object, settings: Mapping[str, Setting]) -> Iterator[_Refused]:
     if not isinstance(table, dict):
         yield key, table, "a table"
         return
@@ -181,9 +185,12 @@ def _refused_in(key: str, table: object, settings: Mapping[str, _Setting]) -> It
             yield f"{key}.{name}", value, "one of " + ", ".join(settings)
 
 
-def _unfit(key: str, value: object, setting: _Setting) -> Iterator[_Refused]:
-    if not setting.accepts(value):
-        yield key, value, setting.allowed
+def _unfit(key: str, value: object, setting: Setting) -> list[_Refused]:
+    try:
+        setting.read(value)
+    except SettingError as error:
+        return [(key + error.place, error.value, error.allowed)]
+    return []
 
 
 def merged(
@@ -224,5 +231,5 @@ def with_defaults(tables: Tables) -> dict[str, Any]:
     return complete
 
 
-def _complete(table: Tables, settings: Mapping[str, _Setting]) -> dict[str, Any]:
+def _complete(table: Tables, settings: Mapping[str, Setting]) -> dict[str, Any]:
     return {key: table.get(key, setting.default) for key, setting in settings.items()}

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from univocal.http.errors import ConfigurationError
 from univocal.http.grammar import compile_globs
+from univocal.http.settings import one_of, setting
 from univocal.uri.profile import Profile, ProfileName, chosen_profile
 from univocal.uri.readings import Readings, spelled_alike
 from univocal.uri.segments import is_under, merge_leading_slashes, routing_view
@@ -64,9 +65,9 @@ class Route:
     profile: Profile
     upstream: str
     upstream_path: bytes = b""
-    forward: str = "canonical"
-    redirects: Literal["map", "keep"] = "map"
-    cookie_path: Literal["map", "keep"] = "keep"
+    forward: Literal["canonical", "received"] = setting("canonical", one_of("canonical", "received"))
+    redirects: Literal["map", "keep"] = setting("map", one_of("map", "keep"))
+    cookie_path: Literal["map", "keep"] = setting("keep", one_of("map", "keep"))
     final: bool = False
     redirect: bytes = b""
     redirect_status: int = 0
