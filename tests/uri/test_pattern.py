@@ -5,8 +5,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from univocal.judge.profiles import builtin_profiles
+from univocal.uri.pattern import spelled_pattern
 from univocal.uri.pipeline import Rejected, canonical_target
-from univocal.uri.prefix import spelled_pattern
 from univocal.uri.profile import Profile, parse
 
 MEDIAWIKI = builtin_profiles()["mediawiki"]

@@ -260,6 +260,16 @@ class Rules:
         return {name: value for name, (value, default) in settings.items() if value != default}
 
     @property
+    def looks_at_cookies(self) -> bool:
+        """The answer to a request may depend on its cookies."""
+        return self.takes_cookies or bool(self.bypass_cookies)
+
+    @property
+    def changes_messages(self) -> bool:
+        """Requests or responses go on otherwise than they came."""
+        return self.takes_cookies or bool(self.compress) or self.strip_tags
+
+    @property
     def gives_lifetimes(self) -> bool:
         """Responses without a lifetime of their own may get one."""
         return bool(self.ttl or self.ttl_by_status or self.heuristic)

@@ -20,8 +20,9 @@ from univocal.judge.trust import Peer, within
 from univocal.store.memory import MemoryStore
 from univocal.store.patterns import compiled
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags
+from univocal.uri.pattern import spelled_pattern
 from univocal.uri.pipeline import Rejected
-from univocal.uri.prefix import Beginning, beginnings, spelled_pattern
+from univocal.uri.prefix import Beginning, beginnings
 from univocal.uri.segments import merge_slashes
 from univocal.uri.sites import meant, resolve, resolve_url, url_octets
 from univocal.uri.target import Canonical, path_tags

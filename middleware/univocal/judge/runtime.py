@@ -150,14 +150,12 @@ class RouteSettings:
     @property
     def looks_at_cookies(self) -> bool:
         """True if the answer to a request may depend on its cookies: no hit at a glance has any."""
-        return self.rules.takes_cookies or bool(self.rules.bypass_cookies or self.sticky)
+        return self.rules.looks_at_cookies or bool(self.sticky)
 
     @property
     def changes_messages(self) -> bool:
         """True if requests or responses go on otherwise than they came."""
-        rules = self.rules
-        changes = rules.takes_cookies or bool(rules.compress) or rules.strip_tags
-        return changes or bool(self.sticky) or self.edits != NO_EDITS
+        return self.rules.changes_messages or bool(self.sticky) or self.edits != NO_EDITS
 
 
 NO_SETTINGS: Final = RouteSettings()
@@ -238,9 +236,9 @@ class Runtime:
 
     def protected(self, rules: Rules, canonical: Canonical) -> Rules:
         """The rules of a canonical target's route, as `rules_of` has them."""
-        if not (rules.bypass or canonical.also):
+        if not (rules.bypass or canonical.other_routes):
             return rules
-        others = [self.settings_of(canonical.site, route).rules for route in canonical.also]
+        others = [self.settings_of(canonical.site, route).rules for route in canonical.other_routes]
         if not rules.bypasses_path(canonical.target) and any(
             _bypasses(each.bypass, canonical.readings) for each in (rules, *others) if each.bypass
         ):
@@ -258,7 +256,7 @@ class Runtime:
     def restrictions_of(self, canonical: Canonical) -> list[Restriction]:
         """The bounds on the access to each route in which a canonical target lies, else to its site."""
         site, found = canonical.site, list[Restriction]()
-        for route in (canonical.route, *canonical.also):
+        for route in (canonical.route, *canonical.other_routes):
             each = self.settings_of(site, route).restriction
             if each is None or each in found:
                 continue

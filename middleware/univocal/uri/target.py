@@ -32,7 +32,7 @@ class Canonical:
     which an alias is sent to `own_url`, and a client of a route that redirects to `leads_to`. `verbatim`
     is what the origin gets where a route forwards targets as they came: an answer to it answers no other
     spelling. `respelled` is True where the site's `canonical` tells clients of the one spelling, and the
-    target came in another. `upstream_path` is the route's, for this authority. `also` are other routes in
+    target came in another. `upstream_path` is the route's, for this authority. `other_routes` are those in
     which the target lies by some reading; `chosen` are those of them that such a reading chooses. A
     `loose` target is spelled so that some server takes it for another path: no response to it is stored.
     """
@@ -48,7 +48,7 @@ class Canonical:
     verbatim: bytes
     respelled: bool
     upstream_path: bytes
-    also: tuple[Route, ...] = field(init=False, repr=False, compare=False)
+    other_routes: tuple[Route, ...] = field(init=False, repr=False, compare=False)
     chosen: tuple[Route, ...] = field(init=False, repr=False, compare=False)
     loose: bool = field(init=False, repr=False, compare=False)
     leads_to: bytes = field(init=False, repr=False, compare=False)
@@ -79,11 +79,16 @@ class Canonical:
         self.verbatim = verbatim
         self.respelled = respelled
         self.upstream_path = upstream_path
-        self.also = ()
+        self.other_routes = ()
         self.chosen = ()
         self.loose = False
         self.leads_to = b""
         self._readings = None
+
+    @property
+    def also(self) -> tuple[Route, ...]:
+        """The former name of `other_routes`."""
+        return self.other_routes
 
     @property
     def readings(self) -> Readings:

@@ -12,13 +12,34 @@ import pytest
 
 from univocal.cache.rules import Rules
 from univocal.http.errors import ConfigurationError, ProfileError
+from univocal.http.framing import ReadLimits
+from univocal.http.settings import settings_in
+from univocal.judge.runtime import Limits, PlainSettings
+from univocal.origin.balance import Balancing
+from univocal.origin.pool import PoolSettings
+from univocal.origin.timeouts import Timeouts
+from univocal.origin.upkeep import HealthRule
+from univocal.server.clients import ConnectionLimits
+from univocal.uri.site import Route
 from univocal.uri.sites import resolve
 from univocal.uri.target import Canonical, origin_target
-from univocal_app.config.tables import validate
+from univocal_app.config.tables import (
+    HealthTable,
+    OriginTable,
+    PolicyTable,
+    RouteTable,
+    ServerTable,
+    SiteTable,
+    validate,
+)
 from univocal_app.run.runtime import runtime_of
 
 UPSTREAM = 'upstream = "http://127.0.0.1:9001"\n'
 SITE = f'[[sites]]\nhosts = ["a"]\n{UPSTREAM}'
+
+
+# For each plain setting, a value of a route and another of its site.
+SETTINGS = {"max_body": (2, 1)}
 
 
 def runtime(text: str) -> Any:
@@ -168,6 +189,38 @@ def test_a_profiles_invalid_rules_are_named_with_its_file(
     with pytest.raises(ProfileError, match=allowed) as refusal:
         with_profiles(SITE)
     assert (refusal.value.source, refusal.value.key) == (str(file), key)
+
+
+def test_every_plain_setting_of_a_table_reaches_its_route() -> None:
+    """A route's, else its site's: no module between the class and the table names a setting."""
+    for key, setting in settings_in(PlainSettings).items():
+        assert {key} <= SiteTable.model_fields.keys() & RouteTable.model_fields.keys()
+        own, around = SETTINGS[key]
+        built = runtime(
+            f"{SITE}{key} = {around}\n[[sites.routes]]\npath = '/own/'\n{key} = {own}\n"
+            "[[sites.routes]]\npath = '/other/'\n"
+        )
+        for target, value in ((b"/own/", own), (b"/other/", around), (b"/", around)):
+            canonical = resolve(target, [b"a"], b"http", built.sites)
+            plain = built.settings_of(canonical.site, canonical.route).plain
+            assert getattr(plain, key) == setting.read(value), target
+    assert settings_in(Route).keys() <= SiteTable.model_fields.keys() & RouteTable.model_fields.keys()
+
+
+@pytest.mark.parametrize(
+    ("table", "kinds"),
+    [
+        (ServerTable, [Limits, ReadLimits, ConnectionLimits]),
+        (OriginTable, [Balancing, PoolSettings, Timeouts]),
+        (HealthTable, [HealthRule]),
+        (PolicyTable, [Rules]),
+    ],
+)
+def test_a_table_without_settings_means_the_librarys_defaults(table: Any, kinds: list[Any]) -> None:
+    for kind in kinds:
+        others = {"path": "/"} if table is HealthTable else {}
+        plain = table(**others).fill(kind, **({"trace": True} if kind is Limits else {}))
+        assert plain == (kind(b"/") if others else kind())
 
 
 def test_limits_trust_and_purge(monkeypatch: pytest.MonkeyPatch) -> None:
