@@ -89,7 +89,9 @@ def proxies_of(
         with objections:
             own_host = "upstream" if hop.is_access else site.origin_host
             way.check_services(f"{name}.forward" if hop.is_access else f"{name}.upstream", hop.setting)
-            upstream = way.upstream(hop.setting, site, own_host, hop.path or "", transports)
+            balancing = hop.merged.fill(Balancing)
+            balancing = balancing.of_no_client() if hop.is_access else balancing
+            upstream = way.upstream(hop.setting, balancing, site, own_host, hop.path or "", transports)
             proxies[name] = ReverseProxy(upstream)
     objections.conclude()
     return proxies
@@ -205,8 +207,7 @@ def _origin_tables(configuration: Configuration, place: str, site: SiteTable) ->
         merged = everywhere.model_copy(update={**of_application, **route.origin.written()})
         tables[f"{place}.routes[{number}]"] = _Tables(merged, route.origin)
     # Of an authorization server, the times and the trust of the site's own hold.
-    apart = {"health": None, "sticky": "", "choice": "least-requests"}
-    asked = everywhere.model_copy(update={**of_site, **apart})
+    asked = everywhere.model_copy(update={**of_site, "health": None})
     return tables | dict.fromkeys(authorities(place, site), _Tables(asked, site.origin))
 
 
@@ -263,6 +264,7 @@ class _Way:
     def upstream(
         self,
         setting: UpstreamSetting,
+        balancing: Balancing,
         site: SiteTable,
         origin_host: str,
         path: str,
@@ -279,7 +281,6 @@ class _Way:
         ]
         weights = [server.weight for server in setting.servers]
         backups = {server.url for server in setting.servers if server.backup}
-        balancing = table.fill(Balancing)
         rule = None if table.health is None else table.health.rule
         name = _name(site.hosts)
         return Upstream.of(servers, origin_host, weights, balancing, rule, name, backups, path.encode())

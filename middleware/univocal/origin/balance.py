@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from hashlib import blake2b
 from typing import Final, Generic, Literal, TypeVar
@@ -85,6 +85,10 @@ class Balancing:
     fails: int = setting(3, positive)
     eject: float = setting(10, duration)
     resolve: float = setting(5, duration)
+
+    def of_no_client(self) -> Balancing:
+        """The same, for requests of our own: no client is kept at a server."""
+        return replace(self, choice="least-requests", sticky="")
 
 
 class MemberState(Enum):
