@@ -24,26 +24,21 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from math import inf
 from pathlib import Path
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from univocal.http.errors import ConfigurationError
-from univocal.http.messages import Fields, Received, Response
-from univocal.http.pipe import whole
-from univocal.http.roles import OriginRequest, UnderWay
-from univocal.origin.connections import OriginConnections
-from univocal.origin.pool import PoolSettings
-from univocal.origin.server import OriginServer
 from univocal_app.observe.events import Event
 from univocal_app.processes.commons import Row
 
 LONGEST: Final = 1 << 20  # bytes of a line
 MOST: Final = 100_000  # lines of an answer
 
-_FIELDS: Final[Fields] = [(b"host", b"worker")]
 _LOST: Final = re.compile(rb'data: \{"lost": ([0-9]{1,9})\}')
 # An event goes to programs and browsers as it is: an object in one line.
 _EVENT: Final = re.compile(rb"data: (\{[ -~]*\})")
@@ -128,40 +123,41 @@ class WorkerClient:
     """Asks the worker that listens at `path`, over a new connection for each question."""
 
     def __init__(self, path: Path) -> None:
+        from univocal.origin.transport import OriginTransport  # noqa: PLC0415 - for who asks alone
+
         # A worker may close an idle connection just when it is asked, and an order is not repeatable.
-        self._server = OriginServer(f"unix://{path}", OriginConnections(PoolSettings(max_idle=0)))
-        self._following: _Lines | None = None
+        self._transport = OriginTransport(uds=str(path), max_idle=0)
+        self._following: asyncio.Task[None] | None = None
 
     async def order(self, target: str, seconds: float, document: object = None) -> list[ConfigurationError]:
         """Give an order; the objections to it. Raises TimeoutError without an answer in time, AnswerError."""
         content = b"" if document is None else json.dumps(document).encode()
-        errors = list[ConfigurationError]()
-        await self._ask(b"POST", target, seconds, lambda line: errors.append(read_objection(line)), content)
-        return errors
+        async with asyncio.timeout(seconds), self._lines("POST", target, MOST, content) as lines:
+            return [read_objection(line) async for line in lines]
 
     async def rows(self, about: str, seconds: float) -> list[Row]:
         """The rows about something. Raises TimeoutError without an answer in time, AnswerError."""
-        rows = list[Row]()
-        await self._ask(b"GET", f"/rows?about={about}", seconds, lambda line: rows.append(read_row(line)))
-        return rows
+        async with asyncio.timeout(seconds), self._lines("GET", f"/rows?about={about}", MOST) as lines:
+            return [read_row(line) async for line in lines]
 
-    def follow(
-        self, hear: Callable[[Event | int], None]
-    ) -> tuple[asyncio.Future[None], asyncio.Future[None]]:
+    def follow(self, hear: Callable[[Event | int], None]) -> tuple[asyncio.Future[None], asyncio.Task[None]]:
         """Have `hear` get each event, or the number of lost ones, until `unfollow`.
 
-        The first future is done when the worker reports, the second when it reports no more.
+        The future is done when the worker reports, the task when it reports no more.
         """
         self.unfollow()
+        begun = asyncio.get_running_loop().create_future()
 
-        def take(line: bytes) -> None:
-            event = read_event(line)
-            if event is not None:
-                hear(event)
+        async def report() -> None:
+            async with self._lines("GET", "/events") as lines:
+                begun.set_result(None)
+                async for line in lines:
+                    if (event := read_event(line)) is not None:
+                        hear(event)
 
-        lines = self._following = _Lines(take, most=None)
-        lines.ask(self._server, b"GET", "/events", b"")
-        return lines.begun, lines.ended
+        following = self._following = asyncio.create_task(report())
+        following.add_done_callback(lambda _: begun.cancel())
+        return begun, following
 
     def unfollow(self) -> None:
         """Have no more events."""
@@ -172,102 +168,40 @@ class WorkerClient:
     async def aclose(self) -> None:
         """Ask no more."""
         self.unfollow()
-        await self._server.aclose()
+        await self._transport.aclose()
 
-    async def _ask(
-        self, method: bytes, target: str, seconds: float, hear: Callable[[bytes], None], content: bytes = b""
-    ) -> None:
-        lines = _Lines(hear)
+    @asynccontextmanager
+    async def _lines(
+        self, method: str, target: str, most: float = inf, content: bytes = b""
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The lines of an answer that are not empty. Raises TimeoutError if it is none or cut short."""
+        from univocal.origin.client_library import httpx  # noqa: PLC0415 - for who asks alone
+
         try:
-            lines.ask(self._server, method, target, content)
-            await asyncio.wait_for(lines.ended, seconds)
-        finally:
-            lines.cancel()
+            response = await self._transport.handle_async_request(
+                httpx.Request(method, f"http://worker{target}", content=content)
+            )
+            try:
+                if response.status_code != 200:  # as it ends, it takes no followers
+                    raise TimeoutError(f"status {response.status_code}")
+                yield _lines_of(response.aiter_raw(), most)
+            finally:
+                await response.aclose()
+        except httpx.TransportError as error:
+            raise TimeoutError(str(error)) from None
 
 
-class _Lines:
-    """The lines of a response, of which `hear` gets each that is not empty (an `Answer`)."""
-
-    def __init__(self, hear: Callable[[bytes], None], most: int | None = MOST) -> None:
-        loop = asyncio.get_running_loop()
-        self.begun, self.ended = loop.create_future(), loop.create_future()
-        self._hear, self._most = hear, most
-        self._begun_line = b""
-        self._count = 0
-        self._pending: UnderWay | None = None
-
-    def ask(self, server: OriginServer, method: bytes, target: str, content: bytes) -> None:
-        """Send the request."""
-        line = Received(method, target.encode("ascii"))
-        request = OriginRequest(method, line.target, _FIELDS, line)
-        if method == b"POST":
-            request.fields = [*_FIELDS, (b"content-length", b"%d" % len(content))]
-            request.content = whole(content)
-        pending = server.ask(request, self)
-        if not self.ended.done():
-            self._pending = pending
-
-    def cancel(self) -> None:
-        """Hear no more."""
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            pending.cancel()
-        self._end(TimeoutError("it is asked no more"))
-
-    # Called by the origin server.
-
-    def interim(self, status: int, fields: Fields) -> None:
-        """Wait on."""
-
-    def start(self, response: Response) -> None:
-        if response.status == 200:
-            self._set(self.begun)
-        else:
-            self._refuse(TimeoutError(f"status {response.status}"))  # as it ends, it takes no followers
-
-    def write(self, chunk: bytes) -> bool:
-        *lines, self._begun_line = (self._begun_line + chunk).split(b"\n")
-        try:
-            for line in lines:
-                self._take(line)
-            if len(self._begun_line) > LONGEST:
-                raise AnswerError(f"a line of more than {LONGEST} bytes")
-        except AnswerError as error:
-            self._refuse(error)
-        return True
-
-    def finish(self) -> None:
-        self._pending = None
-        if self._begun_line:
-            self._end(AnswerError("a line without an end"))
-        self._set(self.begun)
-        self._set(self.ended)
-
-    def fail(self, error: Exception) -> None:
-        self._pending = None
-        self._end(TimeoutError(str(error)))
-
-    # Its own.
-
-    def _take(self, line: bytes) -> None:
-        if not line or self.ended.done():
-            return
-        self._count += 1
-        if self._most is not None and self._count > self._most:
-            raise AnswerError(f"more than {self._most} lines")
-        self._hear(line)
-
-    def _refuse(self, error: Exception) -> None:
-        self._end(error)
-        self.cancel()
-
-    def _end(self, error: Exception) -> None:
-        self._set(self.begun)
-        if not self.ended.done():
-            self.ended.set_exception(error)
-            self.ended.exception()  # nobody may wait for it
-
-    @staticmethod
-    def _set(future: asyncio.Future[None]) -> None:
-        if not future.done():
-            future.set_result(None)
+async def _lines_of(chunks: AsyncIterator[bytes], most: float) -> AsyncIterator[bytes]:
+    """Each line that is not empty. Raises AnswerError for too many and too long ones, and a part of one."""
+    begun, count = b"", 0
+    async for chunk in chunks:
+        *lines, begun = (begun + chunk).split(b"\n")
+        for line in filter(None, lines):
+            count += 1
+            if count > most:
+                raise AnswerError(f"more than {most} lines")
+            yield line
+        if len(begun) > LONGEST:
+            raise AnswerError(f"a line of more than {LONGEST} bytes")
+    if begun:
+        raise AnswerError("a line without an end")

@@ -154,7 +154,7 @@ class _Worker:
     def follow(self, relay: Callable[[Event | int], None]) -> asyncio.Future[None]:
         """Have `relay` get its exchanges; the future is done when it reports, or will not."""
         begun, ended = self.client.follow(relay)
-        ended.add_done_callback(lambda _: self._check(ended.exception()))
+        ended.add_done_callback(lambda _: self._check(None if ended.cancelled() else ended.exception()))
         return begun
 
     async def ask(self, question: Callable[[WorkerClient], Awaitable[Answered]]) -> Answered | Exception:
