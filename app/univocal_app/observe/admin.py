@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from typing import Any, Final
 
 from starlette.applications import Starlette
@@ -16,7 +13,6 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.scope import request_line
@@ -30,7 +26,7 @@ from univocal_app.observe.admin_life import Draining, Life
 from univocal_app.observe.admin_page import READ, Permitted, judged_fields, page_routes
 from univocal_app.observe.admin_problems import FRESH, HANDLERS
 from univocal_app.observe.admin_purge import PurgeMethods, purge
-from univocal_app.observe.admin_views import View, Views
+from univocal_app.observe.admin_views import Settled, View, Views
 from univocal_app.observe.figures import Figures
 
 # Balancers and orchestrators have no right, and nothing is in the answers. The third asks by itself, and
@@ -39,11 +35,6 @@ _EXEMPT: Final = frozenset(("/-/health", "/-/ready", "/-/purge"))
 
 # A process of its own searches for rules.
 _PROCESSES: Final = frozenset(("/-/discover",))
-
-# These views read the files of all processes. The other views ask each of them.
-_SUMS: Final = frozenset(("/metrics", "/-/stats"))
-
-_WRITER: Final = "univocal_app.observe.exposition"
 
 
 def admin(
@@ -77,7 +68,7 @@ def admin(
         Middleware(PurgeMethods, cache=cache),
         Middleware(Permitted, may=_Rights(cache, hosts, configuration), public=_EXEMPT),
         Middleware(OwnHosts, hosts=hosts),
-        Middleware(_Settled, cache=cache, life=life),
+        Middleware(Settled, cache=cache, look=life.look),
     ]
     return Starlette(routes=[*routes, *page_routes()], middleware=middleware, exception_handlers=HANDLERS)
 
@@ -105,21 +96,6 @@ class _Rights:
         server = self._configuration().server
         token = os.environ.get(server.admin_read_token_env, "")
         return Access(networks(server.admin_read), token.encode())
-
-
-class _Settled:
-    """Counts every exchange that has ended, in every process, before a request reads the counts."""
-
-    def __init__(self, app: ASGIApp, cache: CacheMiddleware, life: Life) -> None:
-        self._app, self._audience, self._life = app, cache.engine.audience, life
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._audience.settle()
-        if scope["type"] == "http" and scope["path"] in _SUMS:
-            if _WRITER not in sys.modules:  # clients are served meanwhile
-                await asyncio.to_thread(import_module, _WRITER)
-            await self._life.look()
-        await self._app(scope, receive, send)
 
 
 async def _health(_: Request) -> Response:

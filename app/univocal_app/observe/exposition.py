@@ -57,11 +57,11 @@ class _Families(Collector):
             each = list(self._each(name))
             match family.kind:
                 case "counter":
-                    yield _counter(name, family, each)
+                    yield _single(CounterMetricFamily, name, family, each)
                 case "histogram":
                     yield _histogram(name, family, each)
                 case "gauge":
-                    gauge = _gauge(name, family, each)
+                    gauge = _single(GaugeMetricFamily, name, family, each)
                     if gauge.samples:
                         yield gauge
                 case "info":
@@ -73,11 +73,17 @@ def _build() -> dict[str, str]:
     return {"version": version("univocal"), "python": platform.python_version()}
 
 
-def _counter(name: str, family: families.Family, samples: Iterable[_Each]) -> Metric:
-    counter = CounterMetricFamily(name, family.documentation, labels=family.labels)
+def _single(
+    kind: type[CounterMetricFamily | GaugeMetricFamily],
+    name: str,
+    family: families.Family,
+    samples: Iterable[_Each],
+) -> Metric:
+    metric = kind(name, family.documentation, labels=family.labels)
     for values, each in samples:
-        counter.add_metric(values, family.of_several(value for (value,) in each))
-    return counter
+        if living := [value for (value,) in each if not math.isnan(value)]:
+            metric.add_metric(values, family.of_several(living))
+    return metric
 
 
 def _histogram(name: str, family: families.Family, samples: Iterable[_Each]) -> Metric:
@@ -90,11 +96,3 @@ def _histogram(name: str, family: families.Family, samples: Iterable[_Each]) -> 
         bounds = _ORIGIN_BUCKETS if name == families.ORIGIN_SECONDS else BUCKETS
         histogram.add_metric(values, list(zip(bounds, sums, strict=True)), total)
     return histogram
-
-
-def _gauge(name: str, family: families.Family, samples: Iterable[_Each]) -> Metric:
-    gauge = GaugeMetricFamily(name, family.documentation, labels=family.labels)
-    for values, each in samples:
-        if living := [value for (value,) in each if not math.isnan(value)]:
-            gauge.add_metric(values, family.of_several(living))
-    return gauge

@@ -162,8 +162,7 @@ class Figures:
         count = outcome.alike
         cells[requests] += count
         cells[sent] += outcome.bytes * count
-        cells[buckets] += seconds * count
-        cells[buckets + 1 + bisect_left(series.FINE_BOUNDS, seconds)] += count
+        _take(cells, buckets, seconds, series.FINE_BOUNDS, count)
         if may_hit(outcome):
             cells[answerable] += count
         if outcome.canonical is not None and _is_folded(outcome.received.target, outcome.canonical.target):
@@ -238,15 +237,13 @@ class Figures:
         cells = self._counts.cells
         cells[requests] += 1
         if seconds is not None:
-            cells[buckets] += seconds
-            cells[buckets + 1 + bisect_left(families.ORIGIN_BOUNDS, seconds)] += 1
+            _take(cells, buckets, seconds, families.ORIGIN_BOUNDS)
 
     def commanded(self, command: str, result: str, seconds: float) -> None:
         """Count a command to the store behind memory."""
         self._add(families.STORE_COMMANDS, command, result)
         buckets = self._counts.place((families.STORE_SECONDS, command), 2 + len(families.BOUNDS))
-        self._counts.cells[buckets] += seconds
-        self._counts.cells[buckets + 1 + bisect_left(families.BOUNDS, seconds)] += 1
+        _take(self._counts.cells, buckets, seconds, families.BOUNDS)
 
     def _origin_place(self, site: str, origin: str, hundreds: int) -> tuple[int, int]:
         place = self._counts.place
@@ -295,18 +292,16 @@ class Figures:
             self._set(name, value + (self._cpu if name == families.CPU else 0))
 
     def _look_at_origins(self) -> None:
-        up = self._origins()
-        for name, *labels in [name for name, _ in self._counts if name[0] == families.ORIGIN_UP]:
-            if tuple(labels) not in up:  # any more
-                self._set(name, math.nan, *labels)
-        for (site, origin), is_up in up.items():
-            self._set(families.ORIGIN_UP, is_up, site, origin)
-        conditions = self._conditions()
-        for name, *labels in [name for name, _ in self._counts if name[0] == families.ORIGIN_STATE]:
-            if tuple(labels) not in conditions:
-                self._set(name, 0 if tuple(labels[:2]) in up else math.nan, *labels)
-        for condition in conditions:
-            self._set(families.ORIGIN_STATE, 1, *condition)
+        up, conditions = self._origins(), self._conditions()
+        known: dict[Name, float] = {}
+        for (name, *labels), _ in self._counts:
+            if name in (families.ORIGIN_UP, families.ORIGIN_STATE):
+                is_there = name == families.ORIGIN_STATE and tuple(labels[:2]) in up
+                known[name, *labels] = 0 if is_there else math.nan
+        known |= {(families.ORIGIN_UP, *place): is_up for place, is_up in up.items()}
+        known |= {(families.ORIGIN_STATE, *condition): 1 for condition in conditions}
+        for (name, *labels), value in known.items():
+            self._set(name, value, *labels)
 
     async def look_behind(self) -> None:
         """Ask the store behind memory what it holds: one process does so for all."""
@@ -367,6 +362,14 @@ def _of(
     for (name, *labels), each in gathered.items():
         if name == family:
             yield tuple(labels), each
+
+
+def _take(
+    cells: memoryview[float], first: int, seconds: float, bounds: Sequence[float], count: int = 1
+) -> None:
+    """Count a time in the histogram whose sum is the cell `first`."""
+    cells[first] += seconds * count
+    cells[first + 1 + bisect_left(bounds, seconds)] += count
 
 
 def _is_folded(target: bytes, canonical: bytes) -> bool:

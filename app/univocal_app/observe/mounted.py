@@ -26,7 +26,7 @@ from univocal.store.shared import SharedTier
 from univocal_app.observe.admin_page import Permitted, judged_fields, page_routes
 from univocal_app.observe.admin_problems import FRESH, HANDLERS, bad_request
 from univocal_app.observe.admin_purge import content_of
-from univocal_app.observe.admin_views import View, Views
+from univocal_app.observe.admin_views import Settled, View, Views
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import Stats
@@ -49,19 +49,8 @@ def mounted(cache: CacheMiddleware, allow: Callable[[Any], Any] | None = None) -
         *views.endpoints(cache),
     ]
     routes = [Route(path, endpoint, methods=[method]) for path, method, endpoint in endpoints]
-    middleware = [Middleware(Permitted, may=_Rights(cache, allow)), Middleware(_Settled, cache=cache)]
+    middleware = [Middleware(Permitted, may=_Rights(cache, allow)), Middleware(Settled, cache=cache)]
     return Starlette(routes=[*routes, *page_routes()], middleware=middleware, exception_handlers=HANDLERS)
-
-
-class _Settled:
-    """Counts every exchange that has ended before a request reads the counts."""
-
-    def __init__(self, app: ASGIApp, cache: CacheMiddleware) -> None:
-        self._app, self._audience = app, cache.engine.audience
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        self._audience.settle()
-        await self._app(scope, receive, send)
 
 
 class _Rights:

@@ -25,6 +25,7 @@ class Frequent(Generic[Key]):
     def __init__(self, most: int) -> None:
         self.most = most
         self.sums: dict[Key, int] = {}
+        self.examples: dict[Key, bytes] = {}  # the first of each key that came with one
         self._floor = 0  # of what is not counted by now, none had more
 
     def add(self, key: Key, weight: int = 1) -> None:
@@ -35,6 +36,11 @@ class Frequent(Generic[Key]):
         else:
             self.sums[key] = known + weight
 
+    def note(self, key: Key, example: bytes) -> None:
+        """Add 1 to a key's sum, and keep its first example."""
+        self.add(key)
+        self.examples.setdefault(key, example)
+
     def __iter__(self) -> Iterator[tuple[Key, int]]:
         return iter(self.sums.items())
 
@@ -42,6 +48,7 @@ class Frequent(Generic[Key]):
         if len(self.sums) >= 2 * self.most:
             self._floor = sorted(self.sums.values())[-self.most]
             self.sums = {each: count for each, count in self.sums.items() if count > self._floor}
+            self.examples = {each: noted for each, noted in self.examples.items() if each in self.sums}
         self.sums[key] = self._floor + weight
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Final, Literal, TypeAlias, get_args
 from urllib.parse import unquote
@@ -44,16 +45,14 @@ class Top:
         self._survey = survey = survey or Survey()
         self.purges = PurgeMisses(survey)
         self._requests, self._misses, self._bytes, self._loose = (Frequent[bytes](MOST) for _ in range(4))
-        self._refused = Frequent[tuple[bytes, bytes]](REFUSALS)
-        self._examples: dict[tuple[bytes, bytes], bytes] = {}
-        self._personal = Frequent[bytes](FIELDS)
-        self._pages: dict[bytes, bytes] = {}  # the key of one page for each such field
+        self._refused = Frequent[tuple[bytes, bytes]](REFUSALS)  # with a target
+        self._personal = Frequent[tuple[bytes]](FIELDS)  # with the key of a page
         survey.add("requests", lambda: self._requests)
         survey.add("misses", lambda: self._misses)
         survey.add("bytes", lambda: self._bytes)
         survey.add("loose", lambda: self._loose)
-        survey.add("refused", self._refusals)
-        survey.add("personal", self._told_apart)
+        survey.add("refused", lambda: _with_examples(self._refused))
+        survey.add("personal", lambda: _with_examples(self._personal))
 
     def __call__(self, outcome: Outcome) -> None:
         canonical = outcome.canonical
@@ -72,29 +71,12 @@ class Top:
         if canonical.loose:
             self._loose.add(key)
         for name in outcome.personal:
-            self._tell_apart(name[:LONGEST], key)
-
-    def _tell_apart(self, name: bytes, key: bytes) -> None:
-        self._personal.add(name)
-        self._pages.setdefault(name, key)
-        if len(self._pages) > 2 * FIELDS:
-            self._pages = {each: page for each, page in self._pages.items() if each in self._personal.sums}
-
-    def _told_apart(self) -> list[Row]:
-        return [(name, self._pages.get(name, b""), count) for name, count in self._personal]
+            self._personal.note((name[:LONGEST],), key)
 
     def _refuse(self, outcome: Outcome) -> None:
         received, canonical = outcome.received, outcome.canonical
         host = outcome.host.encode("latin-1", "replace") if canonical is None else canonical.authority
-        named = outcome.reasons[0].encode(), host[:255]
-        self._refused.add(named)
-        self._examples.setdefault(named, received.target[:LONGEST])
-        if len(self._examples) > 2 * REFUSALS:
-            counted = self._refused.sums
-            self._examples = {each: target for each, target in self._examples.items() if each in counted}
-
-    def _refusals(self) -> list[Row]:
-        return [(*named, self._examples.get(named, b""), count) for named, count in self._refused]
+        self._refused.note((outcome.reasons[0].encode(), host[:255]), received.target[:LONGEST])
 
     async def keys(self) -> list[bytes]:
         """The keys that are counted by now, those that are asked for most first."""
@@ -151,6 +133,23 @@ def _with_spellings(key: bytes, spelled: list[tuple[bytes, int]]) -> dict[str, A
     }
 
 
+def _with_examples(counted: Frequent[Any]) -> list[Row]:
+    """The rows of what is counted: the parts of the key, its example, and the number."""
+    return [(*key, counted.examples.get(key, b""), number) for key, number in counted]
+
+
+def _summed_with_examples(
+    rows: Iterable[Row],
+) -> tuple[Counter[tuple[bytes, ...]], dict[tuple[bytes, ...], bytes]]:
+    """The numbers of such rows, added up for each key, and its first example."""
+    sums, examples = Counter[tuple[bytes, ...]](), dict[tuple[bytes, ...], bytes]()
+    for *parts, number in rows:
+        *key, example = [each for each in parts if isinstance(each, bytes)]
+        sums[tuple(key)] += int(number)
+        examples.setdefault(tuple(key), example)
+    return sums, examples
+
+
 def _has(url: str, search: str) -> bool:
     """Tell whether a URL has a text, in capital or small letters, as it is or decoded."""
     wanted = search.casefold()
@@ -159,13 +158,7 @@ def _has(url: str, search: str) -> bool:
 
 def _refused(rows: list[Row], count: int) -> list[dict[str, Any]]:
     """The reasons by host; hosts of no site are one row, with the host that was named most."""
-    sums, examples = Counter[tuple[bytes, bytes]](), dict[tuple[bytes, bytes], bytes]()
-    for reason, host, example, number in rows:
-        assert isinstance(reason, bytes)
-        assert isinstance(host, bytes)
-        assert isinstance(example, bytes)
-        sums[reason, host] += int(number)
-        examples.setdefault((reason, host), example)
+    sums, examples = _summed_with_examples(rows)
     unknown = [named for named, _ in sums.most_common() if named[0] == _UNKNOWN]
     for named in unknown[1:]:
         sums[unknown[0]] += sums.pop(named)
@@ -183,20 +176,15 @@ def _refused(rows: list[Row], count: int) -> list[dict[str, Any]]:
 
 def _personal(rows: list[Row], count: int) -> list[dict[str, Any]]:
     """The fields that kept responses from being stored, with a page for each and the setting that helps."""
-    sums, pages = Counter[bytes](), dict[bytes, bytes]()
-    for name, page, number in rows:
-        assert isinstance(name, bytes)
-        assert isinstance(page, bytes)
-        sums[name] += int(number)
-        pages.setdefault(name, page)
+    sums, pages = _summed_with_examples(rows)
     return [
         {
             "field": (field := name.decode("latin-1")),
             "count": number,
-            "example": _url(pages[name]),
+            "example": _url(pages[name,]),
             "setting": PERSONAL_SETTINGS.get(field) or PERSONAL_SETTING.format(name=field),
         }
-        for name, number in sums.most_common(count)
+        for (name,), number in sums.most_common(count)
     ]
 
 

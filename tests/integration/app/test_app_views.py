@@ -197,8 +197,8 @@ def test_names_of_fields_take_bounded_memory(house: Any) -> None:
             )
         )
     assert len(top._personal.sums) <= 2 * FIELDS
-    assert len(top._pages) <= 2 * FIELDS + 1
-    assert max(map(len, top._pages)) == LONGEST
+    assert top._personal.examples.keys() <= top._personal.sums.keys()
+    assert max(len(name) for (name,) in top._personal.sums) == LONGEST
 
 
 async def test_the_last_failures_are_told_with_their_reasons(house: Any) -> None:
