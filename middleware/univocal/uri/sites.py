@@ -473,7 +473,9 @@ def _of_site(
     canonical.loose = _UNEVEN.search(path) is not None and is_loose(path, route.profile.loose)
     if len(site.routes) > 1:
         lies_in, chosen = site.lying_in(site.view(path), canonical.readings)
-        canonical.other_routes = tuple([each for each in site.routes if each in lies_in and each is not route])
+        canonical.other_routes = tuple(
+            [each for each in site.routes if each in lies_in and each is not route]
+        )
         canonical.chosen = tuple([each for each in canonical.other_routes if each in chosen])
     return canonical
 
