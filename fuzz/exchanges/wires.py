@@ -10,6 +10,7 @@ from typing import Any
 
 from univocal.origin.connection import Connection, Keeper
 from univocal.origin.connections import OriginConnections
+from univocal.origin.pool import PoolSettings
 
 START = 1_790_000_000.0
 
@@ -130,7 +131,7 @@ class PlayedTransport(OriginConnections):
     _quiet.setblocking(False)  # as an event loop's sockets are
 
     def __init__(self, clock: Clock, reached: Callable[[Wire], object]) -> None:
-        super().__init__(max_connections=6)
+        super().__init__(PoolSettings(max_connections=6))
         self._clock = clock
         self._reached = reached
 
