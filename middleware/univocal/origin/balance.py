@@ -79,11 +79,11 @@ class Balancing:
     choice: Literal["round-robin", "least-requests", "hash"] = setting(
         "least-requests", one_of("round-robin", "least-requests", "hash")
     )
-    sticky: str = setting("", _stickiness)
     retries: int = setting(1, count)
     retry_budget: float = setting(0.2, number)
     fails: int = setting(3, positive)
     eject: float = setting(10, duration)
+    sticky: str = setting("", _stickiness)
     resolve: float = setting(5, duration)
 
     def of_no_client(self) -> Balancing:
