@@ -332,7 +332,16 @@ def test_the_script_and_the_sets_themselves_are_not_left_out():
 
 
 @pytest.mark.parametrize(
-    "option", ["@action=deny @src_ip=10.0.0.0-10.255.255.255", "@internal", "@method=post"]
+    "option",
+    [
+        "@action=deny @src_ip=10.0.0.0-10.255.255.255",
+        "@internal",
+        "@method=post",
+        "@ACTION=deny @SRC_IP=10.0.0.1",
+        "# @action=deny @src_ip=10.0.0.1",
+        "@PLUGIN=authproxy.so",
+        "@some_guard=on",
+    ],
 )
 def test_a_rule_with_a_filter_becomes_a_closed_route(option):
     result = imported(f"{RULE}{WIKI}\n{RULE.replace('example ', 'example/a/ ', 1)}{WIKI} {option}")
@@ -401,14 +410,18 @@ def test_the_first_rule_that_matches_has_the_request(first, rule, closed):
     assert closed is None or not closed or any(note.is_open_question for note in result.notes)
 
 
-def test_a_filtered_rule_without_the_sets_is_closed_too():
-    result = imported(f"{RULE}{WIKI}\nmap http://en.example/a/ http://127.0.0.1:1/ @plugin=authproxy.so")
+@pytest.mark.parametrize("kind", ["map", "MAP", "Map"])
+def test_a_filtered_rule_without_the_sets_is_closed_too(kind):
+    result = imported(f"{RULE}{WIKI}\n{kind} http://en.example/a/ http://127.0.0.1:1/ @plugin=authproxy.so")
     (site,) = result.sites
     assert site["routes"] == [{"path": "/a/", "access": CLOSED}]
 
 
-@pytest.mark.parametrize("line", [".activatefilter staff", ".include guards.config"])
-def test_an_active_filter_closes_every_rule(line):
+@pytest.mark.parametrize(
+    "line",
+    [".activatefilter staff", ".include guards.config", ".usefilter staff", ".ActiveFilter staff", ".guard"],
+)
+def test_a_line_that_may_guard_closes_every_rule(line):
     result = imported(f"{line}\n{RULE}{WIKI}")
     (site,) = result.sites
     assert site["access"] == CLOSED

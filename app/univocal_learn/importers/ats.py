@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Final, NamedTuple, TypeAlias
 
 from univocal.http.authority import DEFAULT_PORTS
@@ -52,10 +52,11 @@ _PLUGINS: Final = {
     "conf_remap.so": "settings of Traffic Server for this rule; see a site's settings",
     "cachekey.so": "changes the cache key; the profile does that here",
 }
-# What guards rules, by lines of its own, by options of a rule and by plugins.
-# A file that is included may have filters, too, or an earlier rule that refuses.
-_FILTER: Final = (".activatefilter", ".deactivatefilter", ".useflt", ".include")
-_FILTERS: Final = frozenset({"action", "method", "src_ip", "src_ip_category", "in_ip", "internal"})
+# What guards rules, by lines of its own, by options of a rule and by plugins: all but these may.
+_HARMLESS_LINES: Final = frozenset(
+    [".definefilter", ".deffilter", ".defflt", ".deletefilter", ".delfilter", ".delflt"]
+)
+_HARMLESS_OPTIONS: Final = frozenset({"action=allow", "volume", "strategy", "plugin", "pparam"})
 _GUARDS: Final = frozenset(
     {"access_control.so", "authproxy.so", "uri_signing.so", "url_sig.so", "geoip_acl.so"}
 )
@@ -161,7 +162,10 @@ def read(source: Source) -> Imported:
             profiles[name] = parse({"imported": f"[path]\nring = {list(ring.forms)}\n"})["imported"]
     names = {pair: _suffix(number) for number, pair in enumerate(paths, 1)}
     writer = SiteWriter(profiles[""], others=profiles)
-    filtered = any(note.text.startswith(_FILTER) for note in notes)
+    filtered = any(
+        note.text[:1] == "." and note.text.split(maxsplit=1)[0].rstrip(":") not in _HARMLESS_LINES
+        for note in notes
+    )
     for rule, _ in rules:
         if not any(rule is each for each, _ in chosen):
             text = f"{rule.kind} {rule.target}".strip() or "a rule"
@@ -212,9 +216,12 @@ def _rules(text: str, notes: list[Note]) -> Iterator[_Rule]:
     continued = False
     for number, line in enumerate(text.splitlines(), start=1):
         # The script's own documentation shows a rule behind Lua's comment signs.
-        words = list(_words(line.strip().removeprefix("--").strip()))
-        named = _FIELD.match(" ".join(words))
-        starts = words[:1] and not continued and (words[0] in _KINDS or words[0].startswith("regex_"))
+        words = _words(line.strip().removeprefix("--").strip())
+        code = list(takewhile(lambda word: not word.startswith("#"), words))
+        named = _FIELD.match(" ".join(code))
+        words = code if named or words[:1] == ["-"] else words  # remap.config has no comment behind a rule
+        kind = "" if continued else "".join(words[:1]).lower()
+        starts = kind in _KINDS or kind.startswith("regex_")
         if (
             starts
             or (named and named[1] == "type")
@@ -224,21 +231,17 @@ def _rules(text: str, notes: list[Note]) -> Iterator[_Rule]:
                 yield rule
             rule = _Rule(number)
         if words and words[0].startswith(".") and not continued:
-            notes.append(Note(number, f"{' '.join(words)}: not part of a profile or a route"))
+            notes.append(Note(number, f"{' '.join([kind, *words[1:]])}: not part of a profile or a route"))
         elif rule is not None and words:
-            _read_into(rule, number, words, named, starts=bool(starts))
+            _read_into(rule, number, words, named, starts=starts)
         continued = line.rstrip().endswith("\\")
     if rule is not None:
         yield rule
 
 
-def _words(line: str) -> Iterator[str]:
-    """Words between blanks, with their quotation marks; what follows a "#" is a comment."""
-    for word in _WORD.findall(line):
-        if word.startswith("#"):
-            return
-        if word != "\\":
-            yield word
+def _words(line: str) -> list[str]:
+    """Words between blanks, with their quotation marks; a line that begins with "#" is a comment."""
+    return [] if line.startswith("#") else [word for word in _WORD.findall(line) if word != "\\"]
 
 
 def _read_into(
@@ -249,11 +252,12 @@ def _read_into(
         setattr(rule, slot, named[2].strip("'\""))
         return
     if starts:
-        rule.kind, rule.target, rule.replacement = ([word.strip("'\"") for word in words] + ["", ""])[:3]
-        words = words[3:]
+        kind, rule.target, rule.replacement = ([word.strip("'\"") for word in words] + ["", ""])[:3]
+        rule.kind, words = kind.lower(), words[3:]
     for word in words:
         text = word.strip("'").removeprefix("@")
         key, _, value = text.partition("=")
+        key = key.lower()
         if key == "plugin":
             rule.plugins.append(_Plugin(line, value.strip("\"'")))
         elif key == "pparam":
@@ -465,9 +469,9 @@ def _left_out(rule: _Rule, writer: SiteWriter, *, is_guarded: bool) -> Mapped | 
 
 def _is_guarded(rule: _Rule) -> bool:
     """Tell whether a filter or a plugin of a rule decides who has access."""
-    words = [word.strip("'").lstrip("@") for _, word in rule.options]
-    options = [word.partition("=")[0] for word in words if word != "action=allow"]
-    return not _FILTERS.isdisjoint(options) or not _GUARDS.isdisjoint(_plugins(rule))
+    words = [word.strip("'").lstrip("@").lower() for _, word in rule.options]
+    is_harmless = all({word, word.partition("=")[0]} & _HARMLESS_OPTIONS for word in words)
+    return not (is_harmless and _GUARDS.isdisjoint(_plugins(rule)))
 
 
 def _may_refuse(rule: _Rule, sets: _Sets) -> bool:

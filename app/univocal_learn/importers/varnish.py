@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from univocal.http.grammar import UNRESERVED
 from univocal.uri.percent_encoding import DECODE, KEEP
@@ -28,36 +28,60 @@ _NUMBER: Final = re.compile(r"(0[xX][0-9a-fA-F]{1,4}|[0-9]{1,6})[uUlL]{0,3}")
 _MOST: Final = 256  # elements by designators: a range of them is written in a few bytes
 _BEFORE: Final = 200  # how far before its "{" an array's name is looked for
 
-# Statements that keep requests apart beside URLs and hosts, or pass them by the cache; and refusals.
-_DOT: Final = r"\s*\.\s*"
-_APART: Final = re.compile(
-    (
-        r"hash_data\s*\((?!\s*(?:req\.url|req\.http\.host|server\.ip)\s*\))"
-        r"|return\s*\(\s*(?:pass|pipe|hit_for_pass|hit_for_miss|vcl)\b|[.]\s*(?:uncacheable|hash_always_miss)\b"
-        r"|VRT_hashdata|VRT_SetHdr|req\.hash\s*\+=|\binclude\b"
-        # The field Vary, set or changed by a module; a name in quotation marks is blank here.
-        r"|\b(?:beresp|obj)\.http\.(?:vary)?\s*\+?=(?!=)"
-        r"|\b(?!std\b)[a-z_]\w*\.\w+\s*\([^;(){}]{0,200}?\b(?:beresp|obj)\.http\.(?:vary\b|\s*[,)])"
-        # A URL or host of more than these two, or where more is asked for.
-        r"|\breq\.(?:url|http\.host)\s*=(?!=)(?=[^;]{0,300}?(?<![\w.])"
-        r"(?!(?:req\.url|req\.http\.host|std\.\w+|querystring\.\w+)\b)[A-Za-z_]\w*\.\w)"
-        r"|\bif\s*\((?=[^{};]{0,300}?\b(?:req\.http\.(?!host\b)|client\.|cookie\.))"
-        r"[^{}]{0,300}\{[^{}]{0,300}?\breq\.(?:url|http\.host)\s*="
-        # Any lifetime but a number that is more than zero.
-        r"|\bberesp\.ttl\s*(?:[-*/]=[^;\n]*"
-        r"|=(?!\s*[0-9.]{0,9}[1-9][0-9.]{0,9}(?:ms|[smhdwy])\s*;)[^;\n]*)"
-    ).replace(r"\.", _DOT),
+# VCL: strings without escapes, and C between "C{" and "}C".
+_VCL: Final = re.compile(
+    r"^[ \t]*(?:vcl\s+\d|sub\s+\w+\s*\{|(?:backend|acl|probe|import)\s+\w|include\b|C\{)", re.MULTILINE
+)
+_NOT_VCL: Final = re.compile(
+    r"C\{(?P<c>.*?)(?:\}C|\Z)|/\*.*?(?:\*/|\Z)|(?://|\#)[^\n]*"
+    r'|"""(?:.*?)(?:"""|\Z)|\{"(?:.*?)(?:"\}|\Z)|"[^"\n]*"?',
+    re.DOTALL,
+)
+_STATEMENT: Final = re.compile(r"[^;{}]*[;{}]")
+# Blocks that no request runs.
+_DECLARED: Final = re.compile(r"(?:acl|backend|probe|director|sub vcl_(?:init|fini)) ?\b")
+# A URL or host is changed where more than these two is asked for.
+_ASKED: Final = re.compile(
+    r"\bif\s*\((?=[^{};]{0,300}?\b(?:req\s*\.\s*http\s*\.\s*(?!host\b)|client\s*\.|cookie\s*\.))"
+    r"[^{}]{0,300}\{[^{}]{0,300}?\breq\s*\.\s*(?:url|http\s*\.\s*host)\s*=",
     re.IGNORECASE,
 )
-_REFUSED: Final = re.compile(
+# What C may do with a request, but for reading it and changing its URL.
+_CALLED: Final = re.compile(r"\bVRT_(?!r_|l_req_url\b|GetHdr\b|CollectString|\w*[Ss]trands?|\w+_string)\w+")
+
+_BLANKS: Final = re.compile(r" ?([(),.]) ?")
+_CODE: Final = re.compile(r"^[ \t]*(?:vcl\s+\d|sub\s+vcl_\w+|backend\s+\w)", re.MULTILINE)
+
+_FIELDS: Final = r"(?:beresp|resp|obj)\.http\."
+_OF_CACHES: Final = (
+    r"(?:vary|cache-control|surrogate-control|cdn-cache-control|expires|pragma|set-cookie|age)\b"
+)
+_CHANGE: Final = r"(?:set|unset|remove)"
+_URL: Final = r"req\.(?:url|http\.host)"
+_HARMLESS: Final = "|".join(
     (
-        r"\bsynth\s*\(\s*(?![23][0-9]{2}\b)\w+|\berror\s+[45][0-9]{2}"
-        r"|return\s*\(\s*(?:fail|abandon|error)\b"
-        r"|\b(?:beresp|obj|resp)\.status\s*=(?!=|\s*[23][0-9]{2}\s*;)"
-        # A module of its own, which may end the request.
-        r"|(?<=[;{}\n])[ \t]*(?!(?:bodyaccess|cookie|directors|header|querystring|std|var|xkey)\.)"
-        r"[A-Za-z_]\w*\.\w+\s*\("
-    ).replace(r"\.", _DOT)
+        r"vcl [\d.]+|import \w+(?: from)?|call \w+|return|new .*|C",
+        r"return\((?:hash|lookup|deliver|fetch|miss|ok|purge|restart|retry|synth\([23]\d\d[,)].*)\)",
+        r"hash_data\((?:req\.url|req\.http\.host|server\.ip)\)|synthetic\(.*|ban\(.*",
+        r"(?:bodyaccess|cookie|directors|querystring|std|var|xkey)\.\w+\(.*",
+        r"set (?:req|bereq)\.(?:backend_hint|backend|grace|esi|hash_ignore_busy|\w+_timeout) ?=.*",
+        rf"{_CHANGE} (?:req|bereq)\.http\.(?:x-forwarded-\w+|accept-encoding|surrogate-capability)\b.*",
+        r"(?:unset|remove) (?:req|bereq)\.http\.(?:cookie|proxy|pragma|cache-control)",
+        r"(?:unset|remove) (?:beresp|resp|obj)\..*",
+        rf"set {_FIELDS}(?!{_OF_CACHES})[\w-]+ ?\+?=.*",
+        r"set beresp\.(?:grace|keep|do_\w+|storage\w*) ?=.*",
+        r"set (?:resp|beresp|obj)\.(?:reason|response|body) ?=.*",
+        # A lifetime is a number that is more than zero.
+        r"set beresp\.ttl ?= ?[0-9.]{0,9}[1-9][0-9.]{0,9}(?:ms|[smhdwy])",
+        r"set (?:beresp|obj|resp)\.status ?= ?[23]\d\d",
+        rf"set {_URL} ?=(?:{_URL}|(?:std|querystring)\.\w+|\w+(?![\w.])|[-+(), ])*",
+    )
+)
+_REFUSING: Final = (
+    r"return\((?:synth\(|fail|abandon|error).*|(?:error|synth)\b.*|set (?:beresp|obj|resp)\.status\b.*"
+    # A field that clients may send, too, or a module of its own, which may end the request.
+    rf"|{_CHANGE} (?:req|bereq)\.http\.(?!host\b).*"
+    r"|backend \w+ none|(?!header\.)[A-Za-z_]\w*\.\w+\(.*"
 )
 _PASSED: Final = (
     "univocal does not read this rule, so the profile bypasses the cache: see [cache] bypass and key"
@@ -105,22 +129,58 @@ def read(source: Source) -> Imported:
         Note(each.line, f"{each.name}: another array of 256; --pick {each.name} imports it")
         for each in others
     ]
-    apart, refusals = (list(_said(source.text, *each)) for each in ((_APART, _PASSED), (_REFUSED, _OPEN)))
+    rules = list(_rules(*_code(source.text)))
+    notes += [note for note, _ in rules]
+    cache: dict[str, Any] = {"bypass": ["*"]} if any(is_passed for _, is_passed in rules) else {}
+    if _CODE.search(source.text):
+        cache["bypass_cookies"] = ["*"]
+        notes.append(
+            Note(0, "Varnish passes requests with cookies, unless its code says otherwise: so does this")
+        )
     return Imported(
-        cache={"bypass": ["*"]} if apart else {},
+        cache=cache,
         summary=f"Imported from a Varnish decoder ring: {array.name}",
         extends="rfc3986",
         path=path_settings(ring),
-        notes=[_AS_RFC_3986, *notes, *apart, *refusals],
+        notes=[_AS_RFC_3986, *notes],
     )
 
 
-def _said(text: str, rule: re.Pattern[str], why: str) -> Iterator[Note]:
-    """The notes on rules of a VCL that no array holds."""
-    code = _NOT_CODE.sub(_blank, text)
-    for found in rule.finditer(code):
-        name = " ".join(found[0].split())
-        yield Note(code.count("\n", 0, found.start()) + 1, f"{name}: {why}", is_open_question=True)
+def _code(text: str) -> tuple[str, str]:
+    """The code of a file, and the part of it that is VCL, with blanks for comments and strings."""
+    if not _VCL.search(text):
+        return _NOT_CODE.sub(_blank, text), ""
+    code = _NOT_VCL.sub(
+        lambda found: _NOT_CODE.sub(_blank, found["c"]) if found["c"] else _blank(found), text
+    )
+    return code, _NOT_VCL.sub(_blank, text)
+
+
+def _rules(code: str, vcl: str) -> Iterator[tuple[Note, bool]]:
+    """Notes on rules that no array holds; whether the profile bypasses the cache for one."""
+    for text, found in ((code, _CALLED), (vcl, _ASKED)):
+        for each in found.finditer(text):
+            yield _note(text, each.start(), each[0], _PASSED), True
+    declared: list[bool] = []
+    for each in _STATEMENT.finditer(vcl):
+        text, end = " ".join(each[0][:-1].split()), each[0][-1]
+        if end == "{":
+            declared.append(any(declared) or _DECLARED.match(text) is not None)
+        elif end == "}":
+            declared[-1:] = []
+        elif text and not any(declared) and not _matches(_HARMLESS, text):
+            at = each.start() + len(each[0]) - len(each[0].lstrip())
+            is_refusing = _matches(_REFUSING, text)
+            yield _note(vcl, at, text, _OPEN if is_refusing else _PASSED), not is_refusing
+
+
+def _matches(rule: str, statement: str) -> bool:
+    """Tell whether a rule is of a statement, whose blanks count nowhere but between words."""
+    return re.fullmatch(rule, _BLANKS.sub(r"\1", statement), re.IGNORECASE) is not None
+
+
+def _note(code: str, at: int, text: str, why: str) -> Note:
+    return Note(code.count("\n", 0, at) + 1, f"{' '.join(text.split())}: {why}", is_open_question=True)
 
 
 def _chosen(source: Source, arrays: list[_Array]) -> _Array:
@@ -133,7 +193,7 @@ def _chosen(source: Source, arrays: list[_Array]) -> _Array:
         raise source.error(0, arrays_there, f"--pick with one of: {_names(rings)}")
     if not rings:
         arrays_there = ", ".join(array.described() for array in arrays[:8]) or "no array of numbers"
-        if re.search(r"^\s*(?:vcl\s+4|sub\s+\w+\s*\{|backend\s+\w+\s*\{)", source.text, re.MULTILINE):
+        if _VCL.search(source.text):
             arrays_there += "; VCL code is not read; docs/how-to/from-varnish.md has its pieces"
         raise source.nothing(0, arrays_there, "an array of 256 numbers: 0 encode, 1 decode, 2 keep")
     likely = [array for array in rings if array.decodes_unreserved] or rings
@@ -150,7 +210,7 @@ def _names(rings: list[_Array]) -> str:
 
 
 def _arrays(text: str) -> Iterator[_Array]:
-    code = _NOT_CODE.sub(_blank, text)
+    code, _ = _code(text)
     line, counted = 1, 0
     for braces in _BRACES.finditer(code):
         line, counted = line + code.count("\n", counted, braces.start()), braces.start()
@@ -161,7 +221,7 @@ def _arrays(text: str) -> Iterator[_Array]:
 
 def _blank(match: re.Match[str]) -> str:
     """Blanks and the same line ends in place of what is no code; a character is its number."""
-    letter = match["letter"]
+    letter = match.groupdict().get("letter")
     return str(ord(letter)) if letter else re.sub(r"[^\n]", " ", match[0])
 
 
