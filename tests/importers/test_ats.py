@@ -410,9 +410,9 @@ def test_the_first_rule_that_matches_has_the_request(first, rule, closed):
     assert closed is None or not closed or any(note.is_open_question for note in result.notes)
 
 
-@pytest.mark.parametrize("kind", ["map", "MAP", "Map"])
+@pytest.mark.parametrize("kind", ["map http://", "MAP http://", "Map ", "map HTTP://"])
 def test_a_filtered_rule_without_the_sets_is_closed_too(kind):
-    result = imported(f"{RULE}{WIKI}\n{kind} http://en.example/a/ http://127.0.0.1:1/ @plugin=authproxy.so")
+    result = imported(f"{RULE}{WIKI}\n{kind}en.example/a/ http://127.0.0.1:1/ @plugin=authproxy.so")
     (site,) = result.sites
     assert site["routes"] == [{"path": "/a/", "access": CLOSED}]
 

@@ -254,6 +254,8 @@ def _read_into(
     if starts:
         kind, rule.target, rule.replacement = ([word.strip("'\"") for word in words] + ["", ""])[:3]
         rule.kind, words = kind.lower(), words[3:]
+        if rule.target[:1] != "/" and "://" not in rule.target:
+            rule.target = f"http://{rule.target}"  # as Traffic Server reads it
     for word in words:
         text = word.strip("'").removeprefix("@")
         key, _, value = text.partition("=")
