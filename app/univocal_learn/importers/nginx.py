@@ -37,8 +37,7 @@ from univocal_learn.importers.nginx_servers import (
     servers_of_hosts,
 )
 from univocal_learn.importers.nginx_settings import BlockSettings, authorities_of, zones_of
-from univocal_learn.importers.nginx_syntax import Directive, note, within
-from univocal_learn.importers.nginx_values import LARGEST_BODY, body_size
+from univocal_learn.importers.nginx_syntax import LARGEST_BODY, Directive, body_size, note, within
 from univocal_learn.importers.sites import Mapped, SiteWriter
 
 _HOSTS: Final = {"$host": "site", "$http_host": "site", "$proxy_host": "upstream"}
@@ -186,8 +185,7 @@ class _Import:
         if not hosts and not _refuses(server):
             is_reached = any(each is server for each in (*owners.taken.values(), *owners.defaults.values()))
             whose = "another server has the site of its hosts" if is_reached else "no request has its hosts"
-            text, file = f"{whose}: no site is written", server.directive.file
-            self._notes.append(Note(server.line, text, is_open_question=is_reached, file=file))
+            self._say(server, f"{whose}: no site is written", is_open_question=is_reached)
         if not hosts:
             return
         extra: dict[str, Any] = {"default": True} if is_default and hosts != ["*"] else {}
@@ -197,6 +195,10 @@ class _Import:
         site = self._writer.add(server.line, hosts, routes, self._origin_host(server, reading), extra)
         if site is not None:
             self._sockets.append((site, bare(server.sockets)))
+
+    def _say(self, server: Server, text: str, *, is_open_question: bool = False) -> None:
+        file = server.directive.file
+        self._notes.append(Note(server.line, text, is_open_question=is_open_question, file=file))
 
     def _directory(self, pages: dict[str, Path]) -> str:
         """The directory of a site's pages of errors, which is that of another site with the same."""
@@ -212,23 +214,20 @@ class _Import:
         meant = {host: _HOSTS.get(host, host) for host in hosts}
         for other in [host for host in meant if meant[host] != meant[hosts[0]]]:
             where = ", ".join(route.path for route in forwarding if route.host == other)
-            self._notes.append(
-                Note(
-                    server.line,
-                    f"Host {other} at {where}: univocal sends one Host for all of a site (origin_host)",
-                )
+            self._say(
+                server, f"Host {other} at {where}: univocal sends one Host for all of a site (origin_host)"
             )
         value = hosts[0] if hosts else "$proxy_host"
         if value in _HOSTS or "$" not in value:
             return _HOSTS.get(value, value)
-        self._notes.append(Note(server.line, f"Host {value}: a variable; the site's own host is sent"))
+        self._say(server, f"Host {value}: a variable; the site's own host is sent")
         return "site"
 
     def _hosts(self, server: Server, owners: Owners, moving: dict[int, str | None]) -> tuple[list[str], bool]:
         """The hosts of a server's site, and whether it has those that nobody names, too."""
         for name in server.patterns:
             text = f"server_name {name}: no host of a site, which is a name, *.name, name.* or an expression"
-            self._notes.append(Note(server.line, text, file=server.directive.file))
+            self._say(server, text)
         answering = {each: owner for each, owner in owners.defaults.items() if moving[id(owner)] is None}
         serving = [owner for owner in answering.values() if not _refuses(owner)]
         is_everywhere = all(answering.get(address, server) is server for address in server.addresses)
@@ -249,17 +248,17 @@ class _Import:
                 names = ", ".join(lost)
                 text = f"server_name {names}: no site has these hosts: those that nobody names are refused"
                 is_default = False
-            self._notes.append(Note(server.line, text, is_open_question=True, file=server.directive.file))
+            self._say(server, text, is_open_question=True)
         hosts = [*own, *whole]
         if ports := sorted({port for host in hosts if (port := _apart(host)[1])}):
             text = f"hosts are named with port {', '.join(ports)}: without it in Host they are refused (421)"
-            self._notes.append(Note(server.line, text, file=server.directive.file))
+            self._say(server, text)
         is_apart = any(
             address not in server.addresses and not _refuses(owner) for address, owner in answering.items()
         )
         if own and is_apart and _refuses(server):
             text = "at another socket nginx has another server for these hosts: they are refused there, too"
-            self._notes.append(Note(server.line, text, is_open_question=True, file=server.directive.file))
+            self._say(server, text, is_open_question=True)
         if is_default and not hosts:
             return ["*"], True
         return hosts, is_default
@@ -312,7 +311,7 @@ class _Import:
                 self._add_moved(server, host, [each for each in server.exact if each not in names], made)
                 return
         text = f"it sends clients to {host}, which no site here has: these hosts are refused (421)"
-        self._notes.append(Note(server.line, text, is_open_question=True, file=server.directive.file))
+        self._say(server, text, is_open_question=True)
 
     def _add_moved(self, server: Server, host: str, rest: list[str], to: Table) -> None:
         """Have the names of a server that are no aliases as a site of their own, which redirects."""
@@ -349,7 +348,8 @@ class _Import:
                 self._writer.replace(site, {**site, **mine})
         if redirecting and not moves:
             text = "not redirected to https here: see [server] https_redirect"
-            self._notes += [Note(each.line, text, file=each.directive.file) for each in redirecting]
+            for each in redirecting:
+                self._say(each, text)
         http2 = any(
             (each.name == "http2" and each.arguments == ["on"])
             or (each.name == "listen" and "http2" in each.arguments)
@@ -381,8 +381,7 @@ class _Import:
                     listening[socket.address] = own
                     if server.moves_to() is not None:
                         text = f"univocal redirects nobody at {socket.address}: all are refused there"
-                        file = server.directive.file
-                        self._notes.append(Note(server.line, text, is_open_question=True, file=file))
+                        self._say(server, text, is_open_question=True)
                     self._writer.refuse(server.line, [socket.address])
                     named.append((socket.address, frozenset({own})))
 
@@ -391,7 +390,7 @@ class _Import:
         for server in () if trusted else self._picked:
             if any(each.has_proxy_header for each in server.sockets):
                 text = "univocal takes PROXY headers from trusted_proxies alone: name your proxy there"
-                self._notes.append(Note(server.line, text, is_open_question=True, file=server.directive.file))
+                self._say(server, text, is_open_question=True)
 
     def _bounds(self, zones: frozenset[str]) -> dict[str, Any]:
         """The bounds of requests that all sites share: the largest body, the fewest under way at once.

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from univocal_learn.importers.imported import Note, Table
-from univocal_learn.importers.nginx_syntax import Directive, note, within, words_of
-from univocal_learn.importers.nginx_values import duration
+from univocal_learn.importers.nginx_directives import TABLE
+from univocal_learn.importers.nginx_syntax import Directive, duration, note, within, words_of
 
 # The rule that nothing is stored nor answered from the cache.
 _BYPASS: Final[dict[str, Any]] = {"bypass": ["*"]}
@@ -19,12 +19,7 @@ _STATUS: Final = re.compile(r"[2-5][0-9]{2}")
 _VARIABLE: Final = re.compile(r"\$\{?([a-z0-9_]+)\}?", re.IGNORECASE)
 _COOKIE: Final = re.compile(r"\$\{?cookie_([A-Za-z0-9_]+)\}?")
 # Variables whose values are the URL's and the method's, by which every key differs anyway.
-_OF_THE_URL: Final = words_of(
-    """
-    args document_uri host http_host https is_args proxy_host proxy_port query_string request_method
-    request_uri scheme server_name slice_range uri
-    """
-)
+_OF_THE_URL: Final = words_of(TABLE["variables"]["of_the_url"])
 # Fields by which a client asks for a fresh response: they say nothing of who it is.
 _OF_A_RELOAD: Final = frozenset({"http_cache_control", "http_pragma"})
 

@@ -26,7 +26,7 @@ from univocal_learn.importers.nginx_patterns import covers, expression, within_p
 from univocal_learn.importers.nginx_redirects import redirect_of
 from univocal_learn.importers.nginx_settings import BlockSettings, refuses_all
 from univocal_learn.importers.nginx_syntax import Directive, note, within
-from univocal_learn.importers.sites import NOWHERE, Mapped, Setting, literal_beginning
+from univocal_learn.importers.sites import NOWHERE, Mapped, Setting, has_path, literal_beginning
 
 _CLOSED: Final = "univocal refuses these requests (403) until [sites.access] says who has access"
 _REFUSES: Final = "refused here, too (403)"
@@ -242,10 +242,6 @@ def _in_order(block: list[Directive], reading: LocationReading) -> Iterator[Dire
     yield from expressions.values()
 
 
-def _is_longer(path: str, base: str) -> bool:
-    return path != base and path.startswith(base)
-
-
 def _unreached(modifier: str, path: str, reading: LocationReading) -> str:
     """The reason why no request comes to a location; empty where one may."""
     if modifier in _EXPRESSIONS:
@@ -368,7 +364,8 @@ def _location(location: Directive, reading: LocationReading) -> None:
         found = _Found(location, path, mapped, inner)
         _write(found, modifier, is_final=is_final, ignores_case=ignores_case)
     in_expression = reading.in_expression or modifier in _EXPRESSIONS
-    longer = tuple(each for each in reading.level if _is_longer(each.removeprefix("="), inner.base))
+    paths = ((each, each.removeprefix("=")) for each in reading.level)
+    longer = tuple(each for each, path in paths if path != inner.base and path.startswith(inner.base))
     inner = replace(
         inner,
         settings=inner.settings.within(closers),
@@ -578,7 +575,7 @@ def _prefix(found: _Found, *, is_final: bool) -> None:
         inner.close(path, location.line, is_final=is_final)
     else:
         route = replace(mapped, is_final=is_final)
-        has_ends = not (path.endswith("/") or _has_path(_first(route.upstream)))
+        has_ends = not (path.endswith("/") or has_path(route.upstream))
         inner.routes.append(replace(route, path=f"{route.path}*") if has_ends else route)
     _ends(found, is_final=is_final)
 
@@ -611,16 +608,11 @@ def _ends(found: _Found, *, is_final: bool) -> None:
         return
     if mapped is None:
         inner.close(path, location.line, is_implied=True, is_final=is_final, star="*")
-    elif _has_path(_first(mapped.upstream)):
+    elif has_path(mapped.upstream):
         beside = replace(mapped.closed(), path=f"{mapped.path}*", is_implied=True, is_final=is_final)
         inner.routes.append(replace(beside, is_apart=not found.is_guarded))
         text = f"is of {path}x, too, in nginx; an upstream with a path is for whole segments"
         inner.note(location, f"{text}, so {path}x is refused" if found.is_guarded else text)
-
-
-def _first(setting: Setting | None) -> str:
-    first = setting[0] if isinstance(setting, list) else setting
-    return str(first["url"]) if isinstance(first, dict) else first or ""
 
 
 def _exact(found: _Found) -> None:
@@ -715,11 +707,6 @@ def _origin(directive: Directive, url: str, reading: LocationReading) -> dict[st
 def _host_of(directive: Directive) -> str:
     url = (directive.arguments or [""])[0]
     return re.split(r"[/:$]", url.partition("://")[2])[0]
-
-
-def _has_path(upstream: str) -> bool:
-    """Tell whether an upstream's path replaces that of its location."""
-    return "{path}" not in upstream and "/" in upstream.partition("://")[2]
 
 
 def _setting(

@@ -8,20 +8,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from univocal_learn.importers.imported import Note
-from univocal_learn.importers.nginx_directives import closes, is_refusal
+from univocal_learn.importers.nginx_directives import TABLE, closes, is_refusal
 from univocal_learn.importers.nginx_syntax import Directive, note, within
 
 _MOVED: Final = frozenset({"301", "302", "303", "307", "308"})
 _OWN: Final = re.compile(r"\$\{?scheme\}?://\$\{?(?:http_)?host\}?(?=[/$?]|\Z)")
-# nginx's variables by what univocal calls them; "?$args" stands for the query, too.
-_NAMES: Final = {
-    "request_uri": "{path}{query}",
-    "uri": "{path}",
-    "document_uri": "{path}",
-    "host": "{host}",
-    "http_host": "{host}",
-    "1": "{1}",
-}
+_NAMES: Final = TABLE["names_in_redirects"]
 _QUERY: Final = re.compile(r"(?:\?|\$\{?is_args\}?)\$\{?(?:args|query_string)\}?")
 _VARIABLE: Final = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 # Directives that nginx looks at before a `return`, or in its order.

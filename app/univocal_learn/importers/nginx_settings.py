@@ -20,66 +20,25 @@ from univocal_learn.importers.imported import Note, Table, octets_of
 from univocal_learn.importers.networks import ALL, CLOSED, Net, closed_beside, common, without, written
 from univocal_learn.importers.nginx_caching import cache_table
 from univocal_learn.importers.nginx_conditions import Condition, assigned, condition
-from univocal_learn.importers.nginx_directives import CONTENT, closes, is_refusal, leading
-from univocal_learn.importers.nginx_syntax import Directive, note, within, words_of
-from univocal_learn.importers.nginx_values import body_size, duration
+from univocal_learn.importers.nginx_directives import TABLE, closes, is_refusal, leading
+from univocal_learn.importers.nginx_syntax import Directive, body_size, duration, note, within, words_of
 
 _CODINGS: Final = {"zstd": "zstd", "brotli": "br", "gzip": "gzip"}  # the best first
-# Directives of which a block has a list that replaces the one around it.
-_LISTS: Final = words_of(
-    """
-    add_header auth_request_set deny error_page limit_conn limit_req proxy_cache_bypass proxy_cache_valid
-    proxy_cookie_path proxy_hide_header proxy_ignore_headers proxy_no_cache proxy_set_header set_real_ip_from
-    valid_referers
-    """
+_LISTS, _LAST, _OF_ONE, _OF_ACCESS = (
+    words_of(TABLE["directives"][kind]) for kind in ("lists", "last", "of_one", "of_access")
 )
-# Directives of which the innermost counts.
-_LAST: Final = words_of(
-    """
-    auth_basic auth_basic_user_file auth_request client_max_body_size expires ignore_invalid_headers
-    proxy_cache proxy_cache_key proxy_cache_use_stale proxy_connect_timeout proxy_read_timeout proxy_redirect
-    proxy_ssl_trusted_certificate proxy_ssl_verify real_ip_header satisfy underscores_in_headers
-    """
-)
-# Directives that no location within one inherits.
-_OF_ONE: Final = CONTENT - {"dav_methods"} | words_of("if limit_except return rewrite try_files")
-_OF_ACCESS: Final = words_of("auth_basic auth_request deny limit_conn limit_req satisfy")
-
 _ZONE: Final = re.compile(r"zone=([^:]+)(?::.*)?")
 _RATE: Final = re.compile(r"rate=([1-9][0-9]{0,6})r/([sm])")
 _HASHED: Final = re.compile(r"[^:]+:\$(?:2[aby]\$|argon2)")  # a user, and a hash that univocal can check
 _BURST: Final = re.compile(r"burst=([0-9]{1,6})")
 _CLIENTS: Final = frozenset({"$binary_remote_addr", "$remote_addr"})
 _USER: Final = "$remote_user"
-# Fields that may stand more than once (RFC 9110 section 5.3): nginx adds its own to the origin server's.
-LISTED: Final = words_of(
-    """
-    accept-ch accept-patch accept-post accept-ranges access-control-allow-headers
-    access-control-allow-methods access-control-expose-headers allow alt-svc cache-control cache-tag
-    cdn-cache-control clear-site-data content-digest content-language content-security-policy
-    content-security-policy-report-only critical-ch dav digest document-policy expect-ct feature-policy
-    integrity-policy link nel no-vary-search origin-trial permissions-policy
-    permissions-policy-report-only pragma preference-applied preload proxy-status public-key-pins
-    referrer-policy report-to reporting-endpoints repr-digest server-timing set-cookie signature
-    signature-input speculation-rules surrogate-control surrogate-key timing-allow-origin
-    use-as-dictionary vary via want-content-digest want-digest want-repr-digest warning www-authenticate
-    x-robots-tag xkey
-    """
-)
-# Fields by which caches behind keep people apart.
-_OF_CACHES: Final = words_of("cache-control cdn-cache-control expires surrogate-control vary")
+LISTED: Final = words_of(TABLE["fields"]["listed"])
+_OF_CACHES: Final = words_of(TABLE["fields"]["of_caches"])
 # Fields by which an origin server is asked to let its front server send a file, which univocal does not.
 _OF_FILES: Final = frozenset({"x-accel-mapping", "x-sendfile-type", "x-accel-redirect", "x-accel-buffering"})
 _OF_A_PROXY: Final = "x-forwarded-"
-# nginx's variables that have a name in univocal, by which a value of a field has it in braces.
-_NAMES: Final = {
-    "remote_addr": "client",
-    "host": "host",
-    "http_host": "host",
-    "scheme": "scheme",
-    "request_id": "request_id",
-    "remote_user": "user",
-}
+_NAMES: Final = TABLE["names"]
 _VARIABLE: Final = re.compile(rf"\$(?:({'|'.join(_NAMES)})\b|\{{({'|'.join(_NAMES)})\}})")
 _NAME_IN_BRACES: Final = re.compile(r"\{[a-z_]+\}")
 
@@ -385,21 +344,7 @@ class BlockSettings:
         return _with_expires(table, self.last.get("expires"), notes)
 
 
-# The fields that univocal sends to an authorization server as nginx does by these values.
-_TOLD: Final[Mapping[str, frozenset[str]]] = {
-    "connection": words_of("close keep-alive"),
-    "content-length": frozenset(),
-    "host": frozenset({"$proxy_host"}),
-    "x-forwarded-for": words_of("$remote_addr $proxy_add_x_forwarded_for"),
-    "x-forwarded-host": words_of("$host $http_host"),
-    "x-forwarded-method": frozenset({"$request_method"}),
-    "x-forwarded-proto": frozenset({"$scheme"}),
-    "x-forwarded-uri": frozenset({"$request_uri"}),
-    "x-original-method": frozenset({"$request_method"}),
-    "x-original-uri": frozenset({"$request_uri"}),
-    "x-original-url": words_of("$scheme://$http_host$request_uri $scheme://$host$request_uri"),
-    "x-real-ip": frozenset({"$remote_addr"}),
-}
+_TOLD: Final = {name: words_of(values) for name, values in TABLE["told"].items()}
 _AUTHORITY: Final = re.compile(r"(https?://([\w.-]+(?::\d+)?))(/[\w./-]*)?")
 
 

@@ -26,6 +26,13 @@ _LUA_TOKEN: Final = re.compile(
     re.DOTALL,
 )
 
+_UNITS: Final = ("ms", "", "s", "m", "h", "d", "w", "M", "y")
+_SECONDS: Final = dict(zip(_UNITS, (0.001, 1, 1, 60, 3600, 86400, 604800, 2592000, 31536000), strict=True))
+_DURATION: Final = re.compile(r"([0-9]{1,9})(ms|[smhdwMy]|)")
+LARGEST_BODY: Final = 1 << 20  # bytes, nginx's default
+_BYTES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_SIZE: Final = re.compile(r"([0-9]{1,12})([kmg]?)")
+
 
 @dataclass(slots=True)
 class Directive:
@@ -66,6 +73,20 @@ def note(directive: Directive, text: str, *, is_open_question: bool = False) -> 
     """The note that says `text` of a directive."""
     said = f"{directive.written()}: {text}"
     return Note(directive.line, said, is_open_question=is_open_question, file=directive.file)
+
+
+def duration(text: str) -> float | None:
+    """The seconds of a time such as "1m30s"; None for a text that is none."""
+    parts = _DURATION.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        return None
+    return sum(int(number) * _SECONDS[unit] for number, unit in parts)
+
+
+def body_size(directive: Directive | None) -> int:
+    """The bytes of client_max_body_size, 0 for no limit; nginx's default without a value that is one."""
+    match = _SIZE.fullmatch("".join(directive.arguments).lower()) if directive is not None else None
+    return LARGEST_BODY if match is None else int(match[1]) * _BYTES[match[2]]
 
 
 @dataclass(slots=True)

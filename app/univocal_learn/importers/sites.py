@@ -138,19 +138,14 @@ class SiteWriter:
                 named = [host for host in named if ":" in host]
             if named:
                 self.refuse(line, named)
-            if any(map(is_tested, named)):
-                self._place(self.sites.pop())
-
-    def _place(self, site: Table) -> None:
-        """Have a site behind those of earlier expressions: of two that match, the first one counts."""
-        order = {host: number for number, host in enumerate(self._taken)}
-        own = min(order[host.lower()] for host in site["hosts"] if is_tested(host))
-        earlier = [
-            number
-            for number, each in enumerate(self.sites, 1)
-            if any(is_tested(host) and order[host.lower()] < own for host in each["hosts"])
-        ]
-        self.sites.insert(max(earlier, default=0), site)
+        if any(is_tested(host) for _, hosts in self._unwritten for host in hosts):
+            # Of two expressions that match, the first one counts.
+            order = [*self._taken, ""]
+            self.sites.sort(
+                key=lambda site: min(
+                    order.index(each.lower()) for each in [*filter(is_tested, site["hosts"])] or order[-1:]
+                )
+            )
 
     def refuse(self, line: int, hosts: list[str]) -> Table:
         """Write a site that only refuses."""
@@ -285,7 +280,9 @@ class SiteWriter:
         }
         if origin:
             table["origin"] = _whole(origin)
-        is_same = route.upstream == site["upstream"] and not _has_path(route.upstream)
+        is_same = route.upstream == site["upstream"] and not (
+            "{path}" in str(route.upstream) or has_path(route.upstream)
+        )
         if origin and is_same and origin.keys() <= _OF_REQUESTS and self._is_known("origin", origin):
             del table["upstream"]  # the state of the servers is one, as in nginx
         return table | own
@@ -337,10 +334,11 @@ def _unstored(route: Mapped) -> Mapped:
     return replace(route, tables={**route.tables, "cache": {"bypass": ["*"], **kept}})
 
 
-def _has_path(upstream: Setting) -> bool:
-    first = upstream if isinstance(upstream, str) else upstream[0]
-    url = first if isinstance(first, str) else first["url"]
-    return "/" in url.partition("://")[2]
+def has_path(upstream: Setting | None) -> bool:
+    """Tell whether an upstream's path replaces that of its route."""
+    first = upstream[0] if isinstance(upstream, list) else upstream or ""
+    url = str(first["url"]) if isinstance(first, dict) else first
+    return "{path}" not in url and "/" in url.partition("://")[2]
 
 
 def _whole(times: Table) -> dict[str, Any]:
