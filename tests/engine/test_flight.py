@@ -42,6 +42,17 @@ def test_a_late_waiter_asks_for_itself_and_forgets_the_answer(house: House) -> N
     house.assert_nothing_is_left()
 
 
+def test_a_wait_for_the_store_makes_no_response_older(slow: House) -> None:
+    slow.ask()
+    slow.timers.wait(4)
+    slow.drain()
+    slow.origin.last.answers(b"fetched")
+    slow.drain()
+    hit = slow.ask()
+    slow.drain()
+    assert (hit.body, values(hit.fields, b"age")) == (b"fetched", [b"0"])
+
+
 # Content that stalls after its head
 
 

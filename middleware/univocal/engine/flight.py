@@ -374,6 +374,7 @@ class Flight:
             self._land(Shared(self.admission))
             self._end(None)
         else:
+            recording.began = self._flights.clock()  # what is fetched now is as old as from now on
             if recording.lease.waited:
                 recording.pass_by()
                 self._flights.ended(self)
