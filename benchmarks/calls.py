@@ -50,11 +50,11 @@ class Ceiling:
 
 CEILINGS = {
     "hit": Ceiling(15, 12, 1),
-    "miss that is not stored": Ceiling(143, 42, 1),
-    "miss that is stored": Ceiling(173, 44, 1),
-    "purge": Ceiling(190, 36, 0),
+    "miss that is not stored": Ceiling(140, 41, 1),
+    "miss that is stored": Ceiling(169, 44, 1),
+    "purge": Ceiling(180, 35, 0),
     "mounted hit": Ceiling(15, 10, 1),
-    "mounted miss": Ceiling(177, 37, 1),
+    "mounted miss": Ceiling(175, 37, 1),
 }
 
 

@@ -465,11 +465,11 @@ def _of_site(
     if _UNSPEAKABLE.search(came):
         return rejected("control-character")
     respelled = site.canonical != "serve" and whole != target and _is_settled(target, declared, site, route)
-    path, query = split(target)
+    path, mark, query = target.partition(b"?")
     canonical = Canonical(scheme, authority, target, key, site, route, observed, redirect, came, respelled)
     if route.redirect_status and not redirect and target != b"*":
         canonical.redirect = route.redirect_status
-        canonical.leads_to = route.location(scheme, authority, path, query)
+        canonical.leads_to = route.location(scheme, authority, path, mark + query)
     canonical.loose = _UNEVEN.search(path) is not None and is_loose(path, route.profile.loose)
     if len(site.routes) > 1:
         lies_in, chosen = site.lying_in(site.view(path), canonical.readings)
