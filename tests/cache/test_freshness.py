@@ -4,7 +4,6 @@ import pytest
 
 from support import NOW
 from univocal.cache.directives import response_directives
-from univocal.cache.facts import HEURISTIC_STATUS
 from univocal.cache.freshness import (
     HEURISTIC_LIMIT,
     date_value,
@@ -70,12 +69,3 @@ def test_the_lifetime_that_the_origin_server_said(fields: Fields, lifetime: floa
 )
 def test_a_tenth_of_the_time_since_the_last_change(fields: Fields, lifetime: float) -> None:
     assert heuristic_lifetime(firsts(fields), NOW) == lifetime
-
-
-def test_an_unreadable_date_is_the_time_of_receipt() -> None:
-    assert date_value({b"date": at(-5)}, NOW) == NOW - 5
-    assert date_value({b"date": b"x"}, NOW) == date_value({}, NOW) == NOW
-
-
-def test_redirects_need_explicit_freshness() -> None:
-    assert HEURISTIC_STATUS.isdisjoint(range(300, 400))
