@@ -1,7 +1,5 @@
 """`univocal check`: a configuration that cannot be is refused with its place, a doubtful one is warned of."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

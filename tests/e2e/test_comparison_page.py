@@ -1,7 +1,5 @@
 """docs/comparison.md says what each cache does, asked again."""
 
-from __future__ import annotations
-
 import pytest
 
 from tools.comparison.run import CACHES, PAGE, QUESTIONS, Cache, measured, missing, table

@@ -1,7 +1,5 @@
 """`otel = true`: a running program sends spans and metrics to a collector, by OTLP over HTTP."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterator

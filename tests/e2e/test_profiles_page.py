@@ -1,7 +1,5 @@
 """What docs/profiles.md says: its worked example runs, its tables are the program's."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

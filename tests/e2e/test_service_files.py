@@ -1,7 +1,5 @@
 """`univocal files`: the files of deploy/ that a service needs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`upstream = "unix:///PATH"`: an application server that listens on a socket of this machine."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

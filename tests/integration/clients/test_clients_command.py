@@ -1,7 +1,5 @@
 """`univocal purge` against `univocal serve`: many URLs, on a terminal and without one."""
 
-from __future__ import annotations
-
 import os
 import pty
 import re

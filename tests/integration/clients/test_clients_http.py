@@ -1,7 +1,5 @@
 """Purges as curl, MediaWiki and WordPress's plugins send them to `univocal serve`."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
