@@ -431,6 +431,7 @@ def questions(result):
         ("location ~ ^/a/(?=x) { return 403; }", b"/a/y", CLOSED, True),
         ("location ~ ^/a/(x++) { deny all; TO; }", b"/a/y", CLOSED, True),
         ("location /a/ { deny all; satisfy any; AUTH root /srv; }", b"/a/", CLOSED, True),
+        ("location /a/ { deny all; error_page 403 = @b; TRY }", b"/a/", CLOSED, True),
     ],
 )
 def test_what_nginx_would_serve_is_an_open_question(locations, path, expected, is_open):
@@ -779,6 +780,18 @@ def test_auth_request_is_forward_authentication_or_closes(location, url):
     assert access(result, b"/x") == (given if url else {"deny": ["0.0.0.0/0", "::/0"]})
     assert any(each.is_open_question for each in result.notes) == (not url)
     assert access(result, b"/auth")["deny"] == ["0.0.0.0/0", "::/0"]
+
+
+@pytest.mark.parametrize(
+    ("inside", "is_one"),
+    [("limit_req zone=z;", True), ("limit_req zone=z; location /a/ { limit_req zone=z burst=5; }", False)],
+)
+def test_a_zone_that_univocal_counts_apart_is_an_open_question(inside, is_one):
+    zone = "limit_req_zone $binary_remote_addr zone=z:1m rate=1r/s;"
+    one = site(inside)
+    other = one.replace("en.example", "de.example")
+    assert bool(questions(imported(zone + one))) is not is_one
+    assert questions(imported(zone + one + other))
 
 
 def test_a_location_without_auth_request_asks_nobody():

@@ -36,7 +36,7 @@ from univocal_learn.importers.nginx_servers import (
     port_of,
     servers_of_hosts,
 )
-from univocal_learn.importers.nginx_settings import BlockSettings, authorities_of, zones_of
+from univocal_learn.importers.nginx_settings import BlockSettings, authorities_of, zone_of, zones_of
 from univocal_learn.importers.nginx_syntax import LARGEST_BODY, Directive, body_size, note, within
 from univocal_learn.importers.sites import Mapped, SiteWriter
 
@@ -118,6 +118,7 @@ class _Import:
         if not self._writer.sites:
             server_table = {}
         self._note_proxy_headers(trusted)
+        self._note_zones()
         return Imported(
             summary="Imported from a configuration of nginx",
             extends="nginx",
@@ -126,9 +127,7 @@ class _Import:
             sites=self._writer.sites,
             server=server_table,
             pages=self._pages,
-            is_empty=bool(self._all)
-            and not self._writer.sites
-            and not any(each.name == "merge_slashes" for each in _outside_servers(self._directives)),
+            is_empty=bool(self._all) and not self._writer.sites and not _outside_servers(self._directives),
         )
 
     def _servers(self, directives: list[Directive], inherited: str) -> Iterator[tuple[Directive, str]]:
@@ -385,6 +384,16 @@ class _Import:
                     self._writer.refuse(server.line, [socket.address])
                     named.append((socket.address, frozenset({own})))
 
+    def _note_zones(self) -> None:
+        """Say that univocal counts each site and burst apart, where nginx has one count of a zone."""
+        around = [each for each in self._everywhere if each.name == "limit_req"]
+        limits = [(one, each) for one in self._picked for each in (*around, *within(one.block, "limit_req"))]
+        uses = {(zone_of(each), id(server), *each.arguments[1:2]) for server, each in limits}
+        for zone in within(self._directives, "limit_req_zone"):
+            if sum(name == zone_of(zone) for name, *_ in uses) > 1:
+                text = "univocal counts each site and each burst apart; nginx has one count"
+                self._notes.append(note(zone, text, is_open_question=True))
+
     def _note_proxy_headers(self, trusted: tuple[str, ...]) -> None:
         """Say that nobody may send a PROXY header, where nginx takes one from everybody."""
         for server in () if trusted else self._picked:
@@ -464,12 +473,9 @@ def _merge_slashes(source: Source, directives: list[Directive], servers: list[Se
     return flags.pop()
 
 
-def _outside_servers(directives: list[Directive]) -> Iterator[Directive]:
-    for directive in directives:
-        if directive.name == "merge_slashes":
-            yield directive
-        elif directive.name == "http":
-            yield from _outside_servers(directive.block or [])
+def _outside_servers(directives: list[Directive]) -> list[Directive]:
+    blocks = (directives, *(each.block or [] for each in directives if each.name == "http"))
+    return [each for block in blocks for each in block if each.name == "merge_slashes"]
 
 
 def _flag(source: Source, directive: Directive) -> bool:

@@ -361,8 +361,8 @@ def _location(location: Directive, reading: LocationReading) -> None:
         reading.note(location, "nginx never comes here: a location within it has the same path")
     else:
         _say_rest(block, below, closers, answering, inner)
-        found = _Found(location, path, mapped, inner)
-        _write(found, modifier, is_final=is_final, ignores_case=ignores_case)
+        write = _expression if modifier in _EXPRESSIONS else _exact if modifier == "=" else _prefix
+        write(_Found(location, path, mapped, inner, is_final, ignores_case))
     in_expression = reading.in_expression or modifier in _EXPRESSIONS
     paths = ((each, each.removeprefix("=")) for each in reading.level)
     longer = tuple(each for each, path in paths if path != inner.base and path.startswith(inner.base))
@@ -386,15 +386,6 @@ def _for_clients(location: Directive, reading: LocationReading) -> Directive:
         return location
     internal = [each for each in location.block or [] if each.name == "internal"]
     return replace(location, block=internal or location.block)
-
-
-def _write(found: _Found, modifier: str, *, is_final: bool, ignores_case: bool) -> None:
-    if modifier == "=":
-        _exact(found)
-    elif modifier in _EXPRESSIONS:
-        _expression(found, ignores_case=ignores_case)
-    else:
-        _prefix(found, is_final=is_final)
 
 
 def _say_rest(
@@ -546,6 +537,8 @@ class _Found(NamedTuple):
     path: str
     mapped: Mapped | None
     inner: LocationReading
+    is_final: bool
+    ignores_case: bool
 
     @property
     def is_guarded(self) -> bool:
@@ -553,9 +546,9 @@ class _Found(NamedTuple):
         return self.mapped is None or self.inner.settings.is_guarded or "access" in self.mapped.tables
 
 
-def _prefix(found: _Found, *, is_final: bool) -> None:
+def _prefix(found: _Found) -> None:
     """The routes of a prefix. nginx's is of bytes: what else begins so has the same guards and rules."""
-    location, path, mapped, inner = found
+    location, path, mapped, inner, is_final, _ = found
     if "*" in path:
         # In nginx "*" is a letter like others, and in a route's path it stands for any bytes.
         text = 'nginx reads "*" as it is, a route as any bytes: left out'
@@ -577,7 +570,7 @@ def _prefix(found: _Found, *, is_final: bool) -> None:
         route = replace(mapped, is_final=is_final)
         has_ends = not (path.endswith("/") or has_path(route.upstream))
         inner.routes.append(replace(route, path=f"{route.path}*") if has_ends else route)
-    _ends(found, is_final=is_final)
+    _ends(found)
 
 
 def _note_closed(location: Directive, inner: LocationReading, status: int = 403) -> None:
@@ -589,9 +582,9 @@ def _note_closed(location: Directive, inner: LocationReading, status: int = 403)
     inner.note(location, text, is_open_question=True)
 
 
-def _ends(found: _Found, *, is_final: bool) -> None:
+def _ends(found: _Found) -> None:
     """Have routes where nginx's prefix of bytes and one of segments differ, and say so."""
-    location, path, mapped, inner = found
+    location, path, mapped, inner, is_final, _ = found
     if path == "/":
         return
     if path.endswith("/"):
@@ -617,7 +610,7 @@ def _ends(found: _Found, *, is_final: bool) -> None:
 
 def _exact(found: _Found) -> None:
     """The route of one path; where univocal has none, a guarded one closes all below it."""
-    location, path, mapped, inner = found
+    location, path, mapped, inner, _, _ = found
     spelled = _spelled(path, inner.profile)
     literal, star = literal_beginning(spelled[: spelled.index("*") + 1] if "*" in spelled else spelled)
     if star or literal != spelled:
@@ -633,9 +626,9 @@ def _exact(found: _Found) -> None:
     inner.routes.append(own)
 
 
-def _expression(found: _Found, *, ignores_case: bool) -> None:
+def _expression(found: _Found) -> None:
     """The route of an expression; where univocal has none, a guarded one closes all that it may match."""
-    location, path, mapped, inner = found
+    location, path, mapped, inner, _, ignores_case = found
     if mapped is None:
         is_nowhere = inner.own_access is not None and not (inner.in_expression or inner.in_final)
         if not is_nowhere:

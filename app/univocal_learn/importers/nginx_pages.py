@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -70,7 +70,8 @@ def _file(
             if each.name in {"root", "alias"} and each.arguments:
                 rest = url.removeprefix(matching[-1].arguments[-1]) if each.name == "alias" else url
                 file = Path(each.arguments[0].rstrip("/") + ("/" if rest and rest[0] != "/" else "") + rest)
-                return next(_there(file, top), None)
+                place = file if top is None else top / str(file).lstrip("/")
+                return place if _is_page(file, place) else None
     return None
 
 
@@ -79,9 +80,6 @@ def _matches(location: Directive, url: str) -> bool:
     return url == path if modifiers == ["="] else modifiers in ([], ["^~"]) and url.startswith(path)
 
 
-def _there(file: Path, top: Path | None) -> Iterator[Path]:
-    """A page's file, if it is here and of a page's size."""
-    place = file if top is None else top / str(file).lstrip("/")
+def _is_page(file: Path, place: Path) -> bool:
     is_page = file.is_absolute() and file.suffix in {".html", ".htm"} and ".." not in file.parts
-    if is_page and "$" not in str(file) and place.is_file() and place.stat().st_size <= _LARGEST:
-        yield place
+    return is_page and "$" not in str(file) and place.is_file() and place.stat().st_size <= _LARGEST

@@ -133,6 +133,7 @@ class BlockSettings:
                 lists[kind] = own or others
             else:
                 last |= {each.name: each for each in own or others}
+        lists["error_page"] = [*self.listed("error_page"), *other.listed("error_page")]
         is_one = self.argument("satisfy") in {"", "all"} and other.argument("satisfy") in {"", "all"}
         return replace(self, lists=lists, last=last) if is_one and self.trusted == other.trusted else None
 
@@ -284,7 +285,7 @@ class BlockSettings:
             closed = True
         if granted := list(dict.fromkeys(each.arguments[0] for each in self._granted)):
             access["forward_fields"] = granted
-        by_user = [each for each in self.listed("limit_req") if _zone(each) in self.zones.of_users]
+        by_user = [each for each in self.listed("limit_req") if zone_of(each) in self.zones.of_users]
         by_user = by_user if "basic" in access else []
         by_client = [each for each in self.listed("limit_req") if each not in by_user]
         rate, is_limited = _rate(by_client, self.zones.rates, notes)
@@ -458,7 +459,7 @@ def zones_of(directives: Iterable[Directive], notes: list[Note]) -> Zones:
     return Zones(rates, of_users, frozenset(connections))
 
 
-def _zone(limit: Directive) -> str:
+def zone_of(limit: Directive) -> str:
     """The name of the zone of a limit_req."""
     return next((match[1] for each in limit.arguments if (match := _ZONE.fullmatch(each))), "")
 
@@ -473,13 +474,13 @@ def _rate(
     known: list[tuple[float, str, int]] = []
     is_complete = True
     for limit in limits:
-        if _zone(limit) not in rates:
+        if zone_of(limit) not in rates:
             text = "left out: see [sites.access] rate; so closed"
             notes.append(note(limit, text, is_open_question=True))
             is_complete = False
             continue
         bursts = [int(match[1]) for each in limit.arguments if (match := _BURST.fullmatch(each))]
-        count, unit = rates[_zone(limit)]
+        count, unit = rates[zone_of(limit)]
         known.append((count / (60 if unit == "m" else 1), f"{count}/{unit}", (bursts or [0])[0] + 1))
     if not known:
         return "", is_complete
