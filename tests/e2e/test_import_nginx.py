@@ -188,7 +188,8 @@ OF_SERVERS = (
     "auth_basic s; auth_basic_user_file users;",
     "deny 10.1.1.1;",
     "include guard.conf;",
-    "set_real_ip_from 127.0.0.1; real_ip_header X-Forwarded-For; allow 10.1.1.1; deny all;",
+    "set_real_ip_from 127.0.0.1; real_ip_header X-Forwarded-For; real_ip_recursive on; "
+    "allow 10.1.1.1; deny all;",
     "allow 10.1.1.1; deny all;",
     "merge_slashes on;",
     "return 444;",

@@ -263,11 +263,16 @@ def test_without_its_certificate_a_server_is_served_in_the_clear():
     [
         ("", [], {"allow": ["10.1.1.1/32"]}),
         (
-            "set_real_ip_from 10.0.0.0/8; real_ip_header X-Forwarded-For;",
+            "set_real_ip_from 10.0.0.0/8; real_ip_header X-Forwarded-For; real_ip_recursive on;",
             ["10.0.0.0/8"],
             {"allow": ["10.1.1.1/32"]},
         ),
         ("set_real_ip_from 10.0.0.0/8;", [], {"allow": ["10.1.1.1/32"], "deny": CLOSED}),
+        (
+            "set_real_ip_from 10.0.0.0/8; real_ip_header X-Forwarded-For;",
+            ["10.0.0.0/8"],
+            {"allow": ["10.1.1.1/32"], "deny": CLOSED},
+        ),
     ],
 )
 def test_proxies_are_trusted_as_far_as_nginx_trusts_them(directives, trusted, access):

@@ -27,6 +27,7 @@ _CODINGS: Final = {"zstd": "zstd", "brotli": "br", "gzip": "gzip"}  # the best f
 _LISTS, _LAST, _OF_ONE, _OF_ACCESS = (
     words_of(TABLE["directives"][kind]) for kind in ("lists", "last", "of_one", "of_access")
 )
+_OF_ALL: Final = ("on", "proxy_protocol")  # with these nginx passes over each of its proxies
 _ZONE: Final = re.compile(r"zone=([^:]+)(?::.*)?")
 _RATE: Final = re.compile(r"rate=([1-9][0-9]{0,6})r/([sm])")
 _HASHED: Final = re.compile(r"[^:]+:\$(?:2[aby]\$|argon2)")  # a user, and a hash that univocal can check
@@ -257,15 +258,16 @@ class BlockSettings:
 
     def origin(self) -> Table:
         """The timeouts of the origin server."""
-        names = {"connect_timeout": "proxy_connect_timeout", "read_timeout": "proxy_read_timeout"}
-        times = {key: duration(self.argument(name)) for key, name in names.items() if name in self.last}
+        times = {key: duration(self.argument(f"proxy_{key}")) for key in ("connect_timeout", "read_timeout")}
         return {key: time for key, time in times.items() if time}
 
     def access(self, notes: list[Note]) -> Table:
         """The table `access`, of nobody where a rule has no equal."""
         access = dict(_networks(self.listed("deny"), notes))
         closed = access == CLOSED or not self._add_conditions(access, notes)
-        if self.listed("deny") and self.trusted != self.believed:
+        # Of several addresses nginx takes the last one, unless it is told to pass over its proxies.
+        is_last = {self.argument("real_ip_recursive"), self.argument("real_ip_header")}.isdisjoint(_OF_ALL)
+        if self.listed("deny") and (self.trusted != self.believed or (self.trusted and is_last)):
             first = self.listed("deny")[0]
             text = "the client's address is what set_real_ip_from says, as univocal cannot, so closed"
             notes.append(note(first, text, is_open_question=True))
