@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, Protocol
 
+from univocal.engine.audience import HitCounter
 from univocal.engine.outcome import Outcome
 from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Received
@@ -53,7 +54,7 @@ class Outlet(NamedTuple):
             self.stream.close()
 
 
-class AccessLog:
+class AccessLog(HitCounter):
     """Writes each outcome to `stream` as one line; a stream that fails is said so once, requests go on.
 
     In an event loop lines wait to be written together: `PATIENCE` seconds and `BATCH` bytes at most. A purge

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final
 
+from univocal.engine.audience import HitCounter
 from univocal.engine.outcome import Outcome
 from univocal_app.observe.handled import cut_for, failed_for
 from univocal_app.observe.survey import Survey
@@ -14,7 +15,7 @@ FEW: Final = 20  # failures that are kept
 LONGEST: Final = 512  # bytes of a target, and of the system's words
 
 
-class Failures:
+class Failures(HitCounter):
     """The last failures: requests answered with 502, 503 or 504 here, or by a stale response in its place.
 
     Each process keeps its own, and by the `survey` all of them are asked.

@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from univocal.cache.decide import Reuse
+from univocal.engine.audience import HitCounter
 from univocal.engine.outcome import Outcome
 from univocal.http.errors import REASONS, Failure
 from univocal.http.messages import Fields
 from univocal.http.roles import OriginRequest
+from univocal.judge.hits import AlikeHits
 from univocal.store.memory import MemoryStore
 from univocal.store.roles import Holding
 from univocal_app.observe import families, series
@@ -81,7 +83,7 @@ class StoreBehind(Protocol):
         """The responses that are there by now; None if it does not say."""
 
 
-class Figures:
+class Figures(HitCounter):
     """The numbers that a process counts; with `commons` in a file, for all processes there.
 
     No name holds what a client sent: sites, origin servers, fixed words, status classes.
@@ -124,10 +126,7 @@ class Figures:
         self._second = -1
 
     def __call__(self, outcome: Outcome) -> None:
-        times = outcome.times
-        # Two clocks agree so far on when an exchange ended; by more, and one was set back.
-        if not self._second - 0.01 <= times.start + times.total < self._second + 1:
-            self._begin(int(times.start + times.total))
+        self._go_on_to(outcome.times.start + outcome.times.total)
         if outcome.decision is not None:
             self._requested(outcome)
         elif outcome.bytes:  # the answer to a purge, which asks for no resource
@@ -136,6 +135,51 @@ class Figures:
             self._explained(outcome)
         if outcome.purged is not None and outcome.purged.count is not None:
             self._add(families.PURGES, outcome.purged.order.by)
+
+    def hits(self, hits: Sequence[AlikeHits]) -> None:
+        begin = 0
+        while begin < len(hits):
+            begin = self._add_hits(hits, begin)
+
+    def _add_hits(self, hits: Sequence[AlikeHits], begin: int) -> int:
+        """Count those of one site, one class of status and one second; return the place of the next."""
+        first, place = hits[begin], begin
+        site, hundreds = first.canonical.site.name, first.status // 100
+        self._go_on_to(first.begun + first.seconds / first.count)
+        requests, answerable, sent, buckets = self._places.get((site, "hit", hundreds)) or self._place(
+            site, "hit", hundreds
+        )
+        cells, count, octets, seconds = self._counts.cells, 0, 0, 0.0
+        for place in range(begin, len(hits)):
+            each = hits[place]
+            mean = each.seconds / each.count
+            is_other = each.canonical.site.name != site or each.status // 100 != hundreds
+            if place > begin and (is_other or not self._is_of_now(each.begun + mean)):
+                break
+            count += each.count
+            octets += each.octets * each.count
+            seconds += each.seconds
+            cells[buckets + 1 + bisect_left(series.FINE_BOUNDS, mean)] += each.count
+            if _is_folded(each.target, each.canonical.target):
+                cells[self._folded] += each.count
+        else:
+            place += 1
+        cells[requests] += count
+        cells[answerable] += count
+        cells[sent] += octets
+        cells[buckets] += seconds
+        return place
+
+    def _is_of_now(self, end: float) -> bool:
+        """Tell whether an exchange ended in the second that is counted.
+
+        Two clocks agree so far on that; by more, and one was set back.
+        """
+        return self._second - 0.01 <= end < self._second + 1
+
+    def _go_on_to(self, end: float) -> None:
+        if not self._is_of_now(end):
+            self._begin(int(end))
 
     def _explained(self, outcome: Outcome) -> None:
         """Count the reasons for an answer: of a failure and of a cut response the first one."""

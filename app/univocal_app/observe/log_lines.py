@@ -90,6 +90,8 @@ def json_version(version: bytes) -> str:
 
 # The last members of the object for nearly every hit.
 USUAL: Final = '"cache":"hit","stored":false,"storable":null,"collapsed":false,"detail":null,"reasons":[]'
+# And for every hit that a store behind memory had.
+_SHARED: Final = USUAL.replace('"detail":null', '"detail":"shared"')
 
 
 class _Texts(dict[bytes | None, str]):
@@ -422,9 +424,10 @@ class HitLines:
         name, request_ids = "", hit.tally.request_ids
         if request_ids is not None:
             name = f',"request_id":"{request_ids.planned(received, plan, values).decode("ascii")}"'
+        handled = _SHARED if hit.hit_fields.handling.detail else USUAL
         return (
             f"{self._moment}{address}{page.before}{seconds_text(seconds)}"
-            f'{page.after}{agent},"referrer":{referrer}{name},{USUAL}}}\n'
+            f'{page.after}{agent},"referrer":{referrer}{name},{handled}}}\n'
         ).encode("ascii")
 
     def _page(self, hit: Hit, received: Received) -> PageParts:

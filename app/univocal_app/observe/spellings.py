@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Final, Generic, TypeAlias, TypeVar
 
+from univocal.engine.audience import HitCounter
 from univocal.engine.outcome import Outcome
+from univocal.judge.hits import AlikeHits
 from univocal_app.observe.survey import Survey, summed
 from univocal_app.processes.commons import Row
 
@@ -61,7 +63,7 @@ LONGEST: Final = 512  # bytes of a target; what is longer is not counted
 _PAGES: Final = frozenset({200, 304})
 
 
-class Spellings:
+class Spellings(HitCounter):
     """The spellings by which clients got a page with GET, by the key under which it is stored.
 
     Each process counts for itself, and by the `survey` all of them are asked.
@@ -76,9 +78,16 @@ class Spellings:
         canonical, received = outcome.canonical, outcome.received
         if canonical is None or outcome.status not in _PAGES or received.method != b"GET":
             return
-        target = received.target
+        self._add(canonical.key, received.target, outcome.alike)
+
+    def hits(self, hits: Sequence[AlikeHits]) -> None:
+        for each in hits:
+            if each.status in _PAGES:
+                self._add(each.canonical.key, each.target, each.count)
+
+    def _add(self, key: bytes, target: bytes, count: int) -> None:
         if len(target) <= LONGEST and target[:1] == b"/":
-            self._counts.add((canonical.key, target), outcome.alike)
+            self._counts.add((key, target), count)
 
     def counted(self) -> list[Counted]:
         """The spellings that this process has counted."""

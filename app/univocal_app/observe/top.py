@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any, Final, Literal, TypeAlias, get_args
 from urllib.parse import unquote
 
+from univocal.engine.audience import HitCounter
 from univocal.engine.outcome import Outcome
+from univocal.judge.hits import AlikeHits
 from univocal.store.purge_selectors import url_of
+from univocal.uri.target import Canonical
 from univocal_app.observe.handled import refused_for
 from univocal_app.observe.purge_misses import PurgeMisses
 from univocal_app.observe.spellings import Frequent, Spellings
@@ -33,7 +36,7 @@ _UNKNOWN: Final = b"unknown-host"
 LONGEST: Final = 512  # bytes of a canonical target, and of an example; a key that is longer is not counted
 
 
-class Top:
+class Top(HitCounter):
     """The keys at the top by each measure, the reasons for which hosts were refused, and purges in vain.
 
     The spellings are those that `spellings` counts. Each process counts for itself, and by the `survey` all
@@ -61,17 +64,26 @@ class Top:
         if canonical is None or outcome.decision is None:
             self.purges(outcome)
             return
-        key = canonical.key
-        if len(canonical.target) > LONGEST:
+        if not self._add(canonical, outcome.alike, outcome.bytes):
             return
-        self._requests.add(key, outcome.alike)
-        self._bytes.add(key, outcome.bytes * outcome.alike)
         if outcome.handling.fwd:
-            self._misses.add(key)
+            self._misses.add(canonical.key)
         if canonical.loose:
-            self._loose.add(key)
+            self._loose.add(canonical.key)
         for name in outcome.personal:
-            self._personal.note((name[:LONGEST],), key)
+            self._personal.note((name[:LONGEST],), canonical.key)
+
+    def hits(self, hits: Sequence[AlikeHits]) -> None:
+        for each in hits:  # never of a loose target
+            self._add(each.canonical, each.count, each.octets)
+
+    def _add(self, canonical: Canonical, count: int, octets: int) -> bool:
+        """Count requests for a key, if it is short enough; `octets` of content were sent to each."""
+        if len(canonical.target) > LONGEST:
+            return False
+        self._requests.add(canonical.key, count)
+        self._bytes.add(canonical.key, octets * count)
+        return True
 
     def _refuse(self, outcome: Outcome) -> None:
         received, canonical = outcome.received, outcome.canonical

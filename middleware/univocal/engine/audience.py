@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol, TypeAlias
 
 from univocal.engine.outcome import Outcome
 from univocal.http.messages import Received
 from univocal.http.roles import CallLater
-from univocal.judge.hits import Hit, Tally
+from univocal.http.subclassing import mypyc_attr
+from univocal.judge.hits import AlikeHits, Hit
 
 logger: Final = logging.getLogger("univocal")
 
@@ -19,8 +20,9 @@ Listener: TypeAlias = Callable[[Outcome], None]
 
 ALIKE: Final = 1e-4  # seconds: hits that took longer are told one by one
 PATIENCE: Final = 1.0  # seconds after which counters have heard of a hit
-# Hits counted together keep their stored response: so many in a second, with so many bytes of content in all.
-MOST: Final = 8192
+# Hits counted together: so many in a second. Those whose stored responses are kept meanwhile, with so many
+# bytes of content in all.
+MOST: Final = 16_384
 OCTETS: Final = 8 << 20
 # Of those that have ended, so many are told with each exchange that follows, and in each turn of the event
 # loop once they are due.
@@ -38,25 +40,15 @@ class HitListener(Protocol):
         """Hear of a hit, which `Outcome.of_hit` would make an Outcome of."""
 
 
-class _Alike:
-    """Ordinary hits that are counted together: the first; once they have ended, their number and seconds."""
+@mypyc_attr(allow_interpreted_subclasses=True)
+class HitCounter:
+    """A counter that hears of ordinary hits by their numbers: nobody makes an Outcome of them."""
 
-    def __init__(self, hit: Hit, received: Received, begun: float) -> None:
-        self.hit = hit
-        self.received = received
-        self.begun = begun
-        self.count = 0
-        self.seconds = 0.0
+    def __call__(self, outcome: Outcome) -> None:
+        """Hear of any other exchange."""
 
-    def ended(self, tally: Tally) -> _Alike:
-        """Take over what was counted."""
-        self.count, self.seconds = tally.count, tally.seconds
-        return self
-
-    def outcome(self) -> Outcome:
-        """The one outcome of all of them."""
-        mean = self.seconds / self.count
-        return Outcome.of_hit(self.hit, self.received, self.begun, mean, self.count)
+    def hits(self, hits: Sequence[AlikeHits]) -> None:
+        """Hear of hits: each element stands for those that are alike."""
 
 
 class Audience:
@@ -74,9 +66,10 @@ class Audience:
         self.listeners, self.counters = list(listeners), list(counters)
         self.hit_listeners: tuple[HitListener, ...] = ()
         self.since = self.until = 0.0
-        self._tallies: dict[Tally, _Alike] = {}  # with the first hit of each
-        self._octets = 0  # of content, in them
-        self._ended = deque[Outcome | _Alike]()  # the next reports to counters
+        self._alike: list[AlikeHits] = []  # that are being counted, in this window
+        self._window = 0
+        self._octets = 0  # of content that is kept meanwhile
+        self._ended = deque[Outcome | AlikeHits]()  # the next reports to counters
         self._call_later = call_later
         self._is_due = False
 
@@ -94,14 +87,11 @@ class Audience:
             _tell(outcome, self.hit_listeners)
         if self.listeners:
             _tell(outcome, self.listeners)
-        self._count(outcome)
+        self._count(outcome, outcome.times.start + outcome.times.total)
 
     def announce_hit(self, hit: Hit, received: Received, begun: float, ticks: float) -> None:
         """Tell of a hit that was answered; it began at `begun`, when the performance counter said `ticks`."""
         seconds = time.perf_counter() - ticks
-        if hit.hit_fields.handling.detail:  # no ordinary one: a store behind memory had it
-            self.announce(Outcome.of_hit(hit, received, begun, seconds))
-            return
         for each in self.hit_listeners:
             try:
                 each.hit(hit, received, begun, seconds)
@@ -109,22 +99,25 @@ class Audience:
                 logger.exception("a listener failed")
         if self.listeners:
             _tell(Outcome.of_hit(hit, received, begun, seconds), self.listeners)
-        tally = hit.tally
-        if tally.stored is hit.stored and seconds < ALIKE and self.since <= begun < self.until:
-            tally.count += 1
-            tally.seconds += seconds
+        alike = hit.tally.alike
+        if (
+            alike is not None
+            and alike.window == self._window
+            and seconds < ALIKE
+            and self.since <= begun < self.until
+            and alike.are_of(hit.stored)
+        ):
+            alike.count += 1
+            alike.seconds += seconds
         elif self.counters:
             self.count_hit(hit, received, begun, seconds)
 
-    def _count(self, outcome: Outcome) -> None:
+    def _count(self, ended: Outcome | AlikeHits, at: float) -> None:
         """Tell the counters of an exchange, after those that ended before it."""
-        if self._tallies and not self.since <= outcome.times.start + outcome.times.total < self.until:
-            self._end_tallies()
-        if self._ended:
-            self._ended.append(outcome)
-            self._go_on(FEW)
-        elif self.counters:
-            _tell(outcome, self.counters)
+        if self._alike and not self.since <= at < self.until:
+            self._end_window()
+        self._ended.append(ended)
+        self._go_on(FEW)
 
     def count_hit(self, hit: Hit, received: Received, begun: float, seconds: float) -> None:
         """Begin to count the ordinary hits that are alike.
@@ -133,20 +126,18 @@ class Audience:
         """
         begins = not self.since <= begun < self.until
         if begins:
-            self._end_tallies()
+            self._end_window()
             self.since = float(int(begun))
             self.until = self.since + 1
-        tally, octets = hit.tally, len(hit.stored.body)
-        full = len(self._tallies) >= MOST or self._octets + octets > OCTETS
+        is_kept = any(not isinstance(each, HitCounter) for each in self.counters)
+        alike = AlikeHits(hit, received, begun, seconds, self._window, is_kept=is_kept)
+        octets = alike.octets if is_kept else 0
+        full = len(self._alike) >= MOST or self._octets + octets > OCTETS
         if begins or full or seconds >= ALIKE:
-            self._count(Outcome.of_hit(hit, received, begun, seconds))
+            self._count(alike, begun + seconds)
             return
-        before = self._tallies.get(tally)
-        if before is not None:  # of another stored response
-            self._octets -= len(before.hit.stored.body)
-            self._ended.append(before.ended(tally))
-        self._tallies[tally] = _Alike(hit, received, begun)
-        tally.stored, tally.count, tally.seconds = hit.stored, 1, seconds
+        self._alike.append(alike)
+        hit.tally.alike = alike  # those that were before are told with all others
         self._octets += octets
         if self._ended:
             self._go_on(FEW)
@@ -156,28 +147,34 @@ class Audience:
 
     def settle(self) -> None:
         """Tell the counters of all exchanges until now: whoever reads what they count calls this before."""
-        self._end_tallies()
+        self._end_window()
         self._go_on(len(self._ended))
 
-    def _end_tallies(self) -> None:
-        """Pass the counts collected until now to the counters."""
-        for tally, alike in self._tallies.items():
-            self._ended.append(alike.ended(tally))
-            tally.stored = None
-        self._tallies.clear()
-        self._octets = 0
+    def _end_window(self) -> None:
+        """Have what was counted until now be told: no hit is counted with it from here on."""
+        self._ended.extend(self._alike)
+        self._alike, self._octets = [], 0
+        self._window += 1
 
     def _go_on(self, most: int) -> None:
         """Tell the counters of some of what has ended."""
         ended = self._ended
         while most > 0 and ended:  # a counter may have more of it told within the call
+            each, hits = ended.popleft(), list[AlikeHits]()
             most -= 1
-            each = ended.popleft()
-            _tell(each.outcome() if isinstance(each, _Alike) else each, self.counters)
+            if isinstance(each, Outcome):
+                _tell(each, self.counters)
+                continue
+            hits.append(each)
+            while most > 0 and ended and isinstance(following := ended[0], AlikeHits):
+                ended.popleft()
+                hits.append(following)
+                most -= 1
+            _tell_hits(hits, self.counters)
 
     def _due(self) -> None:
         self._is_due = False
-        self._end_tallies()
+        self._end_window()
         self._drain()
 
     def _drain(self) -> None:
@@ -192,3 +189,21 @@ def _tell(outcome: Outcome, listeners: Iterable[Listener]) -> None:
             each(outcome)
         except Exception:
             logger.exception("a listener failed")
+
+
+def _tell_hits(hits: Sequence[AlikeHits], counters: Iterable[Listener]) -> None:
+    others = list[Listener]()
+    for counter in (*counters,):
+        if not isinstance(counter, HitCounter):
+            others.append(counter)
+            continue
+        try:
+            counter.hits(hits)
+        except Exception:
+            logger.exception("a listener failed")
+    for each in hits:
+        if each.first is not None:
+            (hit, received), each.first = each.first, None  # a tally may go on to refer to it
+            if others:
+                mean = each.seconds / each.count
+                _tell(Outcome.of_hit(hit, received, each.begun, mean, each.count), others)

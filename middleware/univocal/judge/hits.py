@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from univocal.cache.decide import at_once, is_selected
 from univocal.cache.directives import TAGGING
@@ -41,15 +41,42 @@ _LONGEST: Final = 256
 _LARGEST: Final = 256 * 1024
 
 
-class Tally:
-    """The ordinary hits of one stored response by one spelling, in one second, for the audience."""
+class AlikeHits:
+    """Ordinary hits by one spelling, with one status and one length of content, in one `window` of time.
 
-    __slots__ = ("canonical", "count", "request_ids", "seconds", "stored")
+    `seconds` are the sum of all. `first` is kept for those who hear of Outcomes: then the hits are of its
+    stored response.
+    """
+
+    __slots__ = ("begun", "canonical", "count", "first", "octets", "seconds", "status", "target", "window")
+
+    def __init__(
+        self, hit: Hit, received: Received, begun: float, seconds: float, window: int, *, is_kept: bool
+    ) -> None:
+        self.canonical = hit.tally.canonical
+        self.target = received.target
+        self.status = hit.stored.status
+        self.octets = len(hit.stored.body)
+        self.begun = begun  # the first, in seconds since the epoch
+        self.count = 1
+        self.seconds = seconds
+        self.window = window
+        self.first: tuple[Hit, Received] | None = (hit, received) if is_kept else None
+
+    def are_of(self, stored: Stored) -> bool:
+        """Tell whether a hit of this stored response is like these."""
+        if self.first is not None:
+            return self.first[0].stored is stored
+        return self.octets == len(stored.body) and self.status == stored.status
+
+
+class Tally:
+    """The conclusions from a target that an audience needs, and the hits that are counted together by now."""
+
+    __slots__ = ("alike", "canonical", "request_ids")
 
     def __init__(self, canonical: Canonical, request_ids: RequestIds | None = None) -> None:
-        self.stored: Stored | None = None  # None: there are none
-        self.count = 0
-        self.seconds = 0.0  # that all of them took
+        self.alike: AlikeHits | None = None
         self.canonical = canonical
         self.request_ids = request_ids  # None: its requests have no names
 
@@ -94,7 +121,9 @@ class Hit:
         return self.tally.canonical
 
 
-class HitFields(NamedTuple):
+@mypyc_attr(acyclic=True)
+@dataclass(slots=True)
+class HitFields:
     """The handling of a hit, and the fields that tell it, as fields and as lines."""
 
     handling: Handling
