@@ -99,13 +99,15 @@ class Audience:
                 logger.exception("a listener failed")
         if self.listeners:
             _tell(Outcome.of_hit(hit, received, begun, seconds), self.listeners)
-        alike = hit.tally.alike
+        alike, stored = hit.tally.alike, hit.stored
         if (
             alike is not None
             and alike.window == self._window
             and seconds < ALIKE
             and self.since <= begun < self.until
-            and alike.are_of(hit.stored)
+            and alike.octets == len(stored.body)
+            and alike.status == stored.status
+            and (alike.first is None or alike.first[0].stored is stored)
         ):
             alike.count += 1
             alike.seconds += seconds

@@ -63,12 +63,6 @@ class AlikeHits:
         self.window = window
         self.first: tuple[Hit, Received] | None = (hit, received) if is_kept else None
 
-    def are_of(self, stored: Stored) -> bool:
-        """Tell whether a hit of this stored response is like these."""
-        if self.first is not None:
-            return self.first[0].stored is stored
-        return self.octets == len(stored.body) and self.status == stored.status
-
 
 class Tally:
     """The conclusions from a target that an audience needs, and the hits that are counted together by now."""

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 from univocal.cache.stored import Stored
 from univocal.http.subclassing import mypyc_attr
@@ -199,15 +199,19 @@ def _number(purge: LoggedPurge) -> int:
     return purge.number
 
 
-class Numbered(NamedTuple):
+@mypyc_attr(acyclic=True)
+class Numbered:
     """A stored response, and a number up to which no purge means it.
 
     `has_content` is False for one that was read without its content.
     """
 
-    number: int
-    stored: Stored
-    has_content: bool = True
+    __slots__ = ("has_content", "number", "stored")
+
+    def __init__(self, number: int, stored: Stored, has_content: bool = True) -> None:
+        self.number = number
+        self.stored = stored
+        self.has_content = has_content
 
 
 class FetchLease:

@@ -285,7 +285,7 @@ class SharedTier(Tiers):
         return self.memory.lookup(key) if self._relies(now) else ()
 
     def revisit(self, entry: Entry, now: float) -> Sequence[Stored]:
-        return self.memory.revisit(entry) if self._relies(now) else ()
+        return self.memory.revisit(entry) if entry.variants and self._relies(now) else ()
 
     def _relies(self, now: float) -> bool:
         """Tell whether memory has taken every purge into account that it has to know of by now."""
@@ -342,9 +342,11 @@ class SharedTier(Tiers):
         if not (self._is_there and self._relies(now)):
             return ()
         trimmed, seen = self._journal.trimmed, self._at_hand(key, now)
-        valid = self._valid(seen, trimmed) if seen else []
+        if not seen:
+            return ()
+        valid = self._valid(seen, trimmed)
         is_known = self._journal.trimmed == trimmed
-        if seen and valid and is_known and (keeps or self.memory.is_worth_keeping(valid)):
+        if valid and is_known and (keeps or self.memory.is_worth_keeping(valid)):
             self._take_in([self._valid_by_now(each) for each in seen])
         return valid
 
@@ -367,7 +369,7 @@ class SharedTier(Tiers):
 
     def _filled_at_once(self, lease: Lease, judge: Satisfies, *, joined: bool) -> bool | None:
         """Show `judge` what the store has at hand, and take the turn; None where that takes a wait."""
-        seen = self._at_hand(lease.key, self.clock(), anew=True)
+        seen = self._at_hand(lease.key, self.clock(), anew=True) if self._follow() else None
         if seen is None:
             return None
         fetch = _fetch(lease)
@@ -382,9 +384,10 @@ class SharedTier(Tiers):
         return False
 
     def _at_hand(self, key: bytes, now: float, *, anew: bool = False) -> Sequence[Numbered] | None:
-        """The store's responses of a key, as they were read; None if that takes a wait."""
-        if not self._follow():
-            return None
+        """The store's responses of a key, as they were read; None if that takes a wait.
+
+        The journal has been followed just now, and it is followed again.
+        """
         trimmed = self._journal.trimmed
         numbered = self._entries.glance(key, now, anew=anew)
         self._follow()
@@ -480,24 +483,32 @@ class SharedTier(Tiers):
     def _valid(self, numbered: Sequence[Numbered], trimmed: int = -1) -> list[Stored]:
         """The responses, of those read, that the journal leaves valid, and the purges that it is owed.
 
-        The journal was `trimmed` so far when they were read: what is forgotten since may mean them.
+        The journal was `trimmed` so far when they were read: what is forgotten since may mean them. It has
+        been followed just now.
         """
-        self._follow()
-        valid, forgotten = list[Stored](), self._journal.trimmed
-        for number, stored, _ in numbered:
-            if number < forgotten != trimmed:
+        valid, journal = list[Stored](), self._journal
+        for each in numbered:
+            if each.number < journal.trimmed != trimmed:
                 continue
-            left = self._journal.surviving(number, stored.key, stored)
-            owed = [each for each in (*self._owed, *self._dropped) if each.means(stored)]
-            if left is not None and all(each.soft for each in owed):
-                valid.append(softened(left, self.clock()) if owed else left)
+            left = journal.surviving(each.number, each.stored.key, each.stored)
+            if left is not None and (self._owed or self._dropped):
+                left = self._left_by_owed(left)
+            if left is not None:
+                valid.append(left)
         return valid
+
+    def _left_by_owed(self, stored: Stored) -> Stored | None:
+        """The response as the purges leave it that the journal is owed."""
+        owed = [each for each in (*self._owed, *self._dropped) if each.means(stored)]
+        if not all(each.soft for each in owed):
+            return None
+        return softened(stored, self.clock()) if owed else stored
 
     def _judge(self, numbered: Sequence[Numbered]) -> list[Stored | None]:
         """Tell what purges have left of each response, for the walk that cleans up."""
         self._follow()
         surviving = self._journal.surviving
-        return [surviving(number, stored.key, stored) for number, stored, _ in numbered]
+        return [surviving(each.number, each.stored.key, each.stored) for each in numbered]
 
     def _take_in(self, numbered: Sequence[Numbered]) -> None:
         """Copy the store's entries to memory, except those that are older than memory's."""

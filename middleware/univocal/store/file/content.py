@@ -25,7 +25,7 @@ INSERT OR IGNORE INTO content VALUES (1, 0);
 """
 _EXTENT: Final = struct.Struct("<QQ")  # the first unit, and how many there are
 # Units of a region.
-_REGION: Final = 1 << 10
+_REGION: Final = 1 << 6
 # Extents of one content.
 _MOST: Final = 16
 # Pieces that are written by one call, each with the rest of its last unit: a system takes 1,024 at least.
@@ -55,7 +55,8 @@ class Content:
         self._sql: Final = sql
         self._announce: Final = announce
         self._flags: int | None = 0 if is_in_memory else _AT_ONCE
-        self._buffer = memoryview(bytearray())  # as large as the largest extent that was read at once
+        # As large as the largest extent that was read at once, and the part of it that was read into last.
+        self._buffer = self._piece = memoryview(bytearray())
         self._units = self._most = 0
         self._begun: _Extent = 0, 0  # an extent of which this transaction has used a part
         self._freed: list[_Extent] = []
@@ -89,16 +90,19 @@ class Content:
         return b"".join(pieces)
 
     def _read(self, at: int, size: int, waits: bool) -> bytes:
-        return os.pread(self._file, size, at) if waits else self._at_once(at, size)
+        if waits or self._flags == 0:
+            return os.pread(self._file, size, at)
+        return self._at_once(at, size)
 
     def _at_once(self, at: int, size: int) -> bytes:
         if self._flags is None:
             raise BlockingIOError
-        if size > len(self._buffer):
-            self._buffer = memoryview(bytearray(size))
-        piece = self._buffer[:size]
+        if size != len(self._piece):
+            if size > len(self._buffer):
+                self._buffer = memoryview(bytearray(size))
+            self._piece = self._buffer[:size]
         try:
-            done = os.preadv(self._file, (piece,), at, self._flags)
+            done = os.preadv(self._file, (self._piece,), at, self._flags)
         except BlockingIOError:
             raise
         except OSError:  # this file system cannot tell
@@ -106,7 +110,7 @@ class Content:
             raise BlockingIOError from None
         if done != size:
             raise BlockingIOError
-        return bytes(piece)
+        return self._piece.tobytes()
 
     # Writing, in a transaction
 
@@ -265,13 +269,12 @@ def _regions(first: int, units: int) -> range:
     return range(first // _REGION, (first + units - 1) // _REGION + 1)
 
 
-def regions_of(place: bytes) -> range:
-    """The regions that a place is in: those between two extents are counted, too."""
-    extents = list(_extents(place))
-    if not extents:
-        return range(0)
-    begin, end = min(extents)[0], max(first + units for first, units in extents)
-    return _regions(begin, end - begin)
+def regions_of(place: bytes) -> Iterable[int]:
+    """The regions that a place is in."""
+    if len(place) == _EXTENT.size:
+        (first, units) = _EXTENT.unpack(place)
+        return _regions(first, units)
+    return {region for extent in _extents(place) for region in _regions(*extent)}
 
 
 def units_of(place: bytes) -> int:

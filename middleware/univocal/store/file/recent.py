@@ -22,8 +22,8 @@ UNKNOWN: Final[State] = -1, -1
 class Described:
     """A row: the response without the content that stands at a place beside the database.
 
-    `regions`: where that is. `whole_at`: their state, see ring.py, in which it was found whole, good until
-    `whole_until`, in seconds of a clock that only goes on.
+    `whole_at`: the state of that, see ring.py, in which it was found whole, good until `whole_until`, in
+    seconds of a clock that only goes on. It was the same at `seen`.
     """
 
     id: int
@@ -33,9 +33,9 @@ class Described:
     seal: bytes
     length: int
     place: bytes
-    regions: range
     whole_at: State = UNKNOWN
     whole_until: float = 0.0
+    seen: State = UNKNOWN  # the last writing that had ended by then, and when the file had been changed
 
 
 class Recent:

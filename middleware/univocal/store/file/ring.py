@@ -1,6 +1,6 @@
 """A journal in a mapped file: the last megabytes of purges, which every process of a machine sees at once.
 
-The file has one page for its head, then a ring of records. The number of a purge is the position of its end,
+The file has a head, then a ring of records. The number of a purge is the position of its end,
 counted from the file's beginning of use: it rises, and tells a reader where the next record is. So one number
 of eight bytes is what makes a purge known. Room is set aside beforehand: a full disk does not hinder a purge.
 
@@ -29,15 +29,17 @@ from univocal.store.file.recent import UNKNOWN, State
 from univocal.store.roles import BeyondHorizonError, StoreUnavailableError
 
 CAPACITY: Final = 4 << 20
-_HEAD: Final = mmap.PAGESIZE
-_MAGIC: Final = int.from_bytes(b"univocJ2", "little")
+# Regions of the contents that have a number: others share theirs.
+_COUNTED: Final = 16_384
+# The head: a page with its first numbers, which survive a loss of power, and the numbers of regions.
+_PAGE: Final = mmap.PAGESIZE
+_HEAD: Final = _PAGE + 8 * _COUNTED
+_MAGIC: Final = int.from_bytes(b"univocJ3", "little")
 _RECORD: Final = struct.Struct("<QQ8s")
 _SKIPPED: Final = 2**64 - 1  # for a length: the next record is at the ring's beginning
 # The places of the head's numbers.
-_NAME, _SIZE, _FIRST, _LAST, _GENERATION, _LOST, _FLOOR, _WRITES, _CHANGED, _STRANGERS, _REGIONS = range(11)
-_NUMBERS: Final = 512
-# Regions of the contents that have a number: others share theirs.
-_COUNTED: Final = _NUMBERS - _REGIONS
+_NAME, _SIZE, _FIRST, _LAST, _GENERATION, _LOST, _FLOOR, _WRITES, _CHANGED, _STRANGERS = range(10)
+_REGIONS: Final = _PAGE // 8
 # In a length: the purge has been carried out on all entries.
 _SETTLED: Final = 1 << 62
 _FLAGS: Final = struct.Struct("<Q")
@@ -82,7 +84,7 @@ class Ring:
                 os.ftruncate(self._file, length)
                 os.posix_fallocate(self._file, 0, length)
                 self._map = mmap.mmap(self._file, length)
-                self._head = memoryview(self._map)[: 8 * _NUMBERS].cast("Q")
+                self._head = memoryview(self._map)[:_HEAD].cast("Q")
                 self.is_new = not self._is_whole()
                 if self.is_new:
                     self._begin()
@@ -124,7 +126,7 @@ class Ring:
         self._head[_SIZE] = self._capacity
         self._head[_GENERATION] = time.time_ns()
         self._head[_NAME] = _MAGIC
-        self._flush(0, _HEAD)
+        self._flush(0, _PAGE)
 
     def close(self) -> None:
         """Map it no longer."""
@@ -188,7 +190,7 @@ class Ring:
             if self._head[_GENERATION] != generation:
                 return False
             self._head[_GENERATION] = generation + 1
-            self._flush(0, _HEAD)
+            self._flush(0, _PAGE)
             return True
 
     # Contents that stand beside the database
@@ -209,9 +211,9 @@ class Ring:
         return self._head[_CHANGED]
 
     @property
-    def is_writing(self) -> bool:
-        """True while contents are being written."""
-        return self._head[_WRITES] & 1 != 0
+    def writes(self) -> int:
+        """The number of the last writing of contents: it is odd while that goes on."""
+        return self._head[_WRITES]
 
     def state(self, regions: Iterable[int]) -> State:
         """Two numbers that change with some regions: of their last writing, and of other programs' writings.
@@ -283,7 +285,7 @@ class Ring:
             self._flush_ring(self.last, end)
             self._starts[end] = start
             self._head[_LAST] = end
-            self._flush(0, _HEAD)
+            self._flush(0, _PAGE)
             return end
 
     def _makes_room(self, needed: int, at_any_cost: bool) -> bool:
@@ -348,7 +350,7 @@ class Ring:
         """Record the least number that all entries have. Raises StoreUnavailableError."""
         with self.alone():
             self._head[_FLOOR] = max(self._head[_FLOOR], number)
-            self._flush(0, _HEAD)
+            self._flush(0, _PAGE)
 
     def follow(self, number: int) -> Iterator[tuple[int, bytes]]:
         """The purges after a number with theirs, in order; b"" for what is damaged.

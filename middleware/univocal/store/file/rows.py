@@ -191,7 +191,6 @@ class EntryTable:
         self.evicted = 0  # rows that made room for others
         self.unwritten: OSError | None = None
         self._put: list[Described] = []  # in this transaction
-        self._looked = 0.0  # when a state was asked for last, in seconds of a clock that only goes on
         self._slice: Final = min(SLICE, log // LOGGED)
         self._sql: Final = sqlite3.connect(
             path, timeout=patience, isolation_level=None, check_same_thread=False
@@ -308,9 +307,7 @@ class EntryTable:
             if _digest(key, described, seal) == digest and (place or _sealed(in_row) == seal):
                 stored = decode(key, described, None if place else in_row)
                 if stored is not None:
-                    read.append(
-                        Described(identity, touched, number, stored, seal, length, place, regions_of(place))
-                    )
+                    read.append(Described(identity, touched, number, stored, seal, length, place))
         return read
 
     def whole(self, row: Described, *, waits: bool) -> Stored | None:
@@ -321,28 +318,42 @@ class EntryTable:
         if not row.place:
             return filled(row.stored, row.stored.body)
         content = self._content
-        if row.whole_at != UNKNOWN:
+        now = time.monotonic()
+        if now < row.whole_until:
             body = content.read(row.place, row.length, waits=waits)
-            is_same = row.whole_at == self._state(row)  # see ring.py
-            if is_same and self._looked < row.whole_until and len(body) == row.length:
+            if self._is_as_it_was(row) and len(body) == row.length:
                 return filled(row.stored, body)
-        state = self._state(row)
+        state = self._state(row.place)
         body = content.read(row.place, row.length, waits=waits)
         if _sealed(body) != row.seal:
             return None
-        self._note(row, state)
+        self._note(row, state, now)
         return filled(row.stored, body)
 
-    def _note(self, row: Described, state: State) -> None:
+    def _note(self, row: Described, state: State, now: float) -> None:
         """Note that a row was whole in a state."""
-        row.whole_at, row.whole_until = state, self._looked + _WHOLE
+        row.whole_at, row.whole_until = state, 0.0 if state == UNKNOWN else now + _WHOLE
 
-    def _state(self, row: Described) -> State:
-        """The state of a row's regions: a content that was whole is, while this is the same and known."""
-        ring, self._looked = self._ring, time.monotonic()
-        if ring is None or (self._content.changed != ring.changed and not ring.is_writing):
+    def _is_as_it_was(self, row: Described) -> bool:
+        """Tell whether nobody has written where a row's content stands since it was found whole there."""
+        ring = self._ring
+        if ring is None:
+            return False
+        seen = ring.writes, self._content.changed  # nobody has written anywhere since, if both are the same
+        if seen == row.seen:
+            return True
+        if row.whole_at != self._state(row.place):
+            return False
+        if not seen[0] & 1 and seen[1] == ring.changed:
+            row.seen = seen
+        return True
+
+    def _state(self, place: bytes) -> State:
+        """The state of a place: a content that was whole is, while this is the same and known."""
+        ring = self._ring
+        if ring is None or (self._content.changed != ring.changed and not ring.writes & 1):
             return UNKNOWN
-        return ring.state(row.regions)
+        return ring.state(regions_of(place))
 
     def described(self, key: bytes) -> list[Numbered]:
         """The responses of a key without content."""
@@ -482,8 +493,9 @@ class EntryTable:
         """End a batch."""
         self._content.end()
         self._end_writing()
+        now = time.monotonic()
         for row in self._put:  # nobody else writes until the transaction ends
-            self._note(row, self._state(row))
+            self._note(row, self._state(row.place), now)
         self._put = []
         self._sql.execute("COMMIT")
 
@@ -564,8 +576,8 @@ class EntryTable:
     def _known_from(self, row: Put, identity: int, place: bytes) -> Described:
         """A row that is being written, as it will be read."""
         stored = filled(row.stored, b"") if place else row.stored
-        length, regions = len(row.stored.body), regions_of(place)
-        known = Described(identity, row.touched, row.number, stored, row.seal, length, place, regions)
+        length = len(row.stored.body)
+        known = Described(identity, row.touched, row.number, stored, row.seal, length, place)
         self._put.append(known)
         return known
 
