@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 from hypothesis import given
@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from neighbours import FRESH, HOST, House
 from univocal.engine import audience
-from univocal.engine.audience import ALIKE, OCTETS, SLICE
+from univocal.engine.audience import ALIKE, OCTETS, SLICE, HitCounter
 from univocal.engine.outcome import Outcome
 from univocal.http.messages import Received
-from univocal.judge.hits import Hit
+from univocal.judge.hits import AlikeHits, Hit
 from univocal.judge.plan import plan_of
 
 PLAN = plan_of((b"host",))
@@ -102,6 +102,36 @@ def test_what_waits_keeps_little_in_memory(house: Watched) -> None:
         assert told == len(house.outcomes), turn
 
 
+class Summing(HitCounter):
+    """A counter that takes hits without their Outcomes."""
+
+    def __init__(self) -> None:
+        self.alike: list[AlikeHits] = []
+        self.others: list[Outcome] = []
+
+    def __call__(self, outcome: Outcome) -> None:
+        self.others.append(outcome)
+
+    def hits(self, hits: Sequence[AlikeHits]) -> None:
+        self.alike += hits
+
+
+def test_a_hit_counter_keeps_no_content_in_memory(house: Watched) -> None:
+    summing, content = Summing(), bytes(OCTETS // 64)
+    house.engine.audience.counters[:] = [summing]
+    targets = [b"/%d" % number for number in range(65)]
+    for target in targets:
+        house.store_away(content, target=target)
+    for target in targets:
+        house.hit(target)
+        house.hit(target)
+    house.engine.audience.settle()
+    assert [(each.octets, each.count, each.first) for each in summing.alike] == 65 * [(len(content), 2, None)]
+    assert len(summing.others) == 65
+    house.outcomes.clear()
+    house.counted.clear()
+
+
 @given(
     st.lists(
         st.tuples(
@@ -113,13 +143,23 @@ def test_what_waits_keeps_little_in_memory(house: Watched) -> None:
     )
 )
 def test_the_sums_are_those_of_each_exchange(asked: list[tuple[bytes, float, float]]) -> None:
-    house = Watched()
+    house, summing = Watched(), Summing()
     house.store_away(b"content")
     house.store_away(b"more content", target=b"/b")
+    stored = house.outcomes.copy()
+    house.engine.audience.counters.append(summing)
     for target, passed, seconds in asked:
         house.timers.wait(passed)
         house.hit(target, seconds)
     house.engine.audience.settle()
+    named = Counter[object]()
+    for hits in summing.alike:
+        named[hits.target, int(hits.begun), hits.octets, hits.status] += hits.count
+    told = house.outcomes[len(stored) :]
+    assert named == Counter((each.received.target, int(each.times.start), each.bytes, 200) for each in told)
+    assert sum(hits.seconds for hits in summing.alike) == pytest.approx(
+        sum(each.times.total for each in told)
+    )
     sums = [Counter[object](), Counter[object]()]
     for counter, told in zip(sums, (house.outcomes, house.counted), strict=True):
         for each in told:

@@ -1,23 +1,30 @@
 """What is counted once is told twice: by `/metrics` and by `/-/stats`, with the same numbers."""
 
+import dataclasses
 import itertools
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from neighbours import HOST, House
 from support import Clock
 from univocal import MemoryStore, Outcome
 from univocal.cache.decide import Forward
 from univocal.engine.outcome import Times
 from univocal.http.messages import Received
 from univocal.judge.cache_status import Handling
+from univocal.judge.hits import AlikeHits, Hit
+from univocal.judge.plan import plan_of
 from univocal_app.observe.families import BOUNDS
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.series import FINE_BOUNDS
+from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import Stats
+from univocal_app.observe.top import Top
 from univocal_app.processes.commons import Commons
 
 START = 1_000_000.0
@@ -97,6 +104,60 @@ def test_both_tell_the_same_numbers(outcomes: list[Outcome]) -> None:
     for key in ("requests", "hits", "bytes"):
         in_time = [each for each in series if each["at"] >= START]
         assert sum(each[key] for each in in_time) <= totals[key]
+
+
+def found(target: bytes) -> tuple[Hit, Received]:
+    """An ordinary hit."""
+    house, plan, received = House(), plan_of((b"host",)), Received(b"GET", target, b"http")
+    house.store_away(b"content", target=target)
+    assert plan is not None
+    hit = house.engine.hits.find(received, plan, [HOST], house.clock())
+    assert hit is not None
+    return hit, received
+
+
+HITS = [found(target) for target in (b"/a", b"/b?c=d", b"/%61", b"/" + b"a" * 600)]
+
+
+@settings(max_examples=20)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(HITS),
+            st.sampled_from([200, 200, 404]),
+            st.integers(1, 1000),
+            st.sampled_from([START, START, START + 0.9999, START + 1, START - 2]),
+            st.floats(1e-6, 1e-4),
+        ),
+        max_size=20,
+    )
+)
+def test_hits_are_counted_as_their_outcomes_are(
+    drawn: list[tuple[tuple[Hit, Received], int, int, float, float]],
+) -> None:
+    """One by one, and many at once: in the figures, among the spellings, and at the top."""
+    alike, outcomes = list[AlikeHits](), list[Outcome]()
+    for (hit, received), status, count, begun, seconds in drawn:
+        other = dataclasses.replace(hit, stored=dataclasses.replace(hit.stored, status=status))
+        alike.append(AlikeHits(other, received, begun, seconds * count, 1, is_kept=False))
+        alike[-1].count = count
+        outcomes.append(Outcome.of_hit(other, received, begun, seconds * count / count, count))
+    told = list[tuple[Any, ...]]()
+    for by_outcomes in (False, True):
+        figures, spellings = Figures(MemoryStore()), Spellings()
+        top = Top(spellings)
+        for counter in (figures, spellings, top):
+            if by_outcomes:
+                for outcome in outcomes:
+                    counter(outcome)
+            else:
+                counter.hits(alike)
+        numbers = {name: list(each) for name, each in next(figures.each()).items()}
+        told.append((numbers, spellings.counted(), [*top._requests], [*top._bytes]))
+    assert told[0][1:] == told[1][1:]
+    assert told[0][0].keys() == told[1][0].keys()
+    for name, numbers in told[0][0].items():
+        assert numbers == pytest.approx(told[1][0][name])
 
 
 @pytest.mark.parametrize(("status", "told_by_stats"), [(400, {"bad-host": 1}), (200, {})])

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from neighbours import HOST, House
 from univocal.engine.outcome import Outcome
 from univocal.http.messages import Received
-from univocal.judge.hits import Hit, Tally
+from univocal.judge.cache_status import Handling
+from univocal.judge.hits import Hit, HitFields, Tally
 from univocal.judge.plan import plan_of
 from univocal.judge.runtime import RequestIds
 from univocal_app.observe.accesslog import AccessLog, Outlet
@@ -39,7 +40,14 @@ def stored_hit(target: bytes) -> tuple[Hit, Received]:
     return hit, received
 
 
+def behind(found: tuple[Hit, Received]) -> tuple[Hit, Received]:
+    """The same of a store behind memory."""
+    told = HitFields(Handling(hit=True, ttl=60, detail="shared"), [], b"")
+    return dataclasses.replace(found[0], hit_fields=told), found[1]
+
+
 HITS = [stored_hit(target) for target in TARGETS]
+HITS += [behind(HITS[0]), behind(HITS[1])]
 
 octets = st.one_of(
     st.sampled_from([b"", b"-", b"curl/8", b' a"b\\ \t', HOSTILE, b"x" * LONGEST, b" " * LONGEST + b"y"]),

@@ -45,7 +45,7 @@ from univocal.store.file.content import Content
 from univocal.store.file.directory import Directory, new_in_memory
 from univocal.store.file.entries import FileEntries, _Work
 from univocal.store.file.purges import FilePurges
-from univocal.store.file.rows import EntryTable, Written, sizes_of
+from univocal.store.file.rows import EntryTable, Put, Written, sizes_of
 from univocal.store.leases import FetchLease, Numbered
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_codec import encode_purge
@@ -967,6 +967,44 @@ async def test_a_known_content_is_looked_at_again_after_a_pause(
         now[0] += seconds
         tier._entries.glance(key("a"), time.time())
         assert len(looked) == times
+
+
+@pytest.mark.pure("replaces a function")
+@pytest.mark.usefixtures("no_disk_is_slow")
+async def test_a_known_content_is_not_looked_at_for_distant_neighbours(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier, looked = await opened(), list[bytes]()
+    await warm(tier)
+    for name in "ab":
+        await store(tier, response(name, os.urandom(100_000)))
+    assert tier._entries.glance(key("a"), time.time())
+    sealed = rows_module._sealed
+    monkeypatch.setattr(rows_module, "_sealed", lambda body: looked.append(body) or sealed(body))
+    body = os.urandom(100_000)
+    await store(tier, response("c", body))
+    for _ in range(2):
+        assert tier._entries.glance(key("a"), time.time())
+    assert looked == [body]  # as it is stored
+
+
+@pytest.mark.pure("replaces a method")
+async def test_a_response_that_cannot_be_written_down_fails_no_other(
+    opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tier, made = await opened(), Put.of
+    names = [response(name, name.encode()) for name in "abc"]
+
+    def of(number: int, stored: Stored, now: float) -> Put:
+        if stored.body == b"b":
+            raise ValueError("a fault")
+        return made(number, stored, now)
+
+    monkeypatch.setattr(Put, "of", of)
+    await asyncio.gather(*(store(tier, each) for each in names))
+    tier.memory.purge(Everything(), time.time())
+    assert [bool(await served(tier, name)) for name in "abc"] == [True, False, True]
+    assert "cannot be stored" in caplog.text
 
 
 @pytest.mark.parametrize("etag", [b"", b'"1"', b'"%b"' % (b"e" * 6_000)])

@@ -115,7 +115,9 @@ def test_a_response_evicted_for_its_successor_is_freed_once(tmp_path: Path) -> N
     for path in 2 * "abcdef":
         table.begin()
         table.make_room(0)
-        table.put([Put.of(1, response(path, os.urandom(20_000)), time.time())])
+        put = Put.of(1, response(path, os.urandom(20_000)), time.time())
+        was_there = bool(table._there({put.key}))
+        assert [written and written.replaced for written in table.put([put])] == [was_there]
         table.commit()
         assert room_of(table) == [*range(table._content.units)]
     assert table.evicted

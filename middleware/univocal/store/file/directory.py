@@ -234,13 +234,16 @@ def new_in_memory() -> Path:
     """A new directory in memory, or else among the temporary files; those of killed programs are removed."""
     bases = [SHARED_MEMORY] if os.access(SHARED_MEMORY, os.W_OK) else []
     others = list[Path]()
-    with suppress(FileNotFoundError):  # a container that is read-only has none
+    try:
         others.append(Path(tempfile.gettempdir()))
+    except FileNotFoundError:  # a container that is read-only has none
+        if not bases:
+            raise
     for base in [*bases, *others]:
         _remove_left(base)
     if not bases or _free(SHARED_MEMORY) < _LEAST:
         bases += others
-    base = max(bases, key=_free) if bases else Path(tempfile.gettempdir())
+    base = max(bases, key=_free)
     directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
     if len(bases) > 1:
         logger.warning("%s is nearly full: %s is used", SHARED_MEMORY, directory)

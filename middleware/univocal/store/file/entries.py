@@ -361,7 +361,11 @@ class FileEntries(Entries):
                     return None
         except BeyondHorizonError:
             return None
-        return Put.of(number, stored, now)
+        try:
+            return Put.of(number, stored, now)
+        except Exception:  # the others of its batch are stored
+            logger.exception("%s: a response cannot be stored", self.directory.path)
+            return None
 
     async def remove(self, keys: Sequence[bytes]) -> Sequence[Numbered]:
         try:

@@ -530,8 +530,11 @@ class EntryTable:
 
         `unwritten` is why the contents of none could be written, if so.
         """
-        self.unwritten = None
+        self.unwritten, evicted, keys = None, self.evicted, {row.key for row in rows}
+        there = before = self._there(keys)
         places = [self._placed(len(row.stored.body)) for row in rows]
+        if self.evicted != evicted:  # what made room may be what is replaced
+            there = self._there(keys)
         try:
             self._content.write(
                 (place, row.stored.body) for place, row in zip(places, rows, strict=True) if place
@@ -541,7 +544,6 @@ class EntryTable:
             for place in places:
                 self._content.free(place or b"")
             places = [None if place else place for place in places]
-        there = self._there({row.key for row in rows})
         written, put = list[Written | None](), list[tuple[object, ...]]()
         last = self._value("SELECT ifnull(max(id), 0) FROM entries")
         for place, row in zip(places, rows, strict=True):
@@ -552,7 +554,7 @@ class EntryTable:
                 written.append(None if place is None else Written(True, None))
                 continue
             self._content.free(older)
-            replaced, last = identity > 0, last + 1
+            replaced, last = identity > 0 or row.variant in before.get(row.key, ()), last + 1
             identity = identity or last
             others[row.variant] = identity, row.response_time, place
             body = b"" if place else row.stored.body
