@@ -6,7 +6,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from univocal.engine.outcome import Outcome
 from univocal.http.messages import Received
@@ -17,6 +17,7 @@ from univocal.judge.hits import AlikeHits, Hit
 logger: Final = logging.getLogger("univocal")
 
 Listener: TypeAlias = Callable[[Outcome], None]
+News = TypeVar("News")
 
 ALIKE: Final = 1e-4  # seconds: hits that took longer are told one by one
 PATIENCE: Final = 1.0  # seconds after which counters have heard of a hit
@@ -185,27 +186,20 @@ class Audience:
             self._call_later(0, self._drain)
 
 
-def _tell(outcome: Outcome, listeners: Iterable[Listener]) -> None:
+def _tell(news: News, listeners: Iterable[Callable[[News], None]]) -> None:
     for each in (*listeners,):  # one may leave within the call
         try:
-            each(outcome)
+            each(news)
         except Exception:
             logger.exception("a listener failed")
 
 
 def _tell_hits(hits: Sequence[AlikeHits], counters: Iterable[Listener]) -> None:
-    others = list[Listener]()
-    for counter in (*counters,):
-        if not isinstance(counter, HitCounter):
-            others.append(counter)
-            continue
-        try:
-            counter.hits(hits)
-        except Exception:
-            logger.exception("a listener failed")
+    _tell(hits, [each.hits for each in counters if isinstance(each, HitCounter)])
+    others = [each for each in counters if not isinstance(each, HitCounter)]
     for each in hits:
         if each.first is not None:
             (hit, received), each.first = each.first, None  # a tally may go on to refer to it
+            mean = each.seconds / each.count
             if others:
-                mean = each.seconds / each.count
                 _tell(Outcome.of_hit(hit, received, each.begun, mean, each.count), others)

@@ -160,14 +160,11 @@ class MemoryStore:
 
         Those that are read once displace none that is hit. The key is noted: a read soon after keeps them.
         """
-        cost = most = 0
-        for one in variants:
-            if self.fits(one):
-                cost += one.cost
-                most = max(most, one.cost)
-        if not cost:
+        costs = [one.cost for one in variants if self.fits(one)]
+        if not costs:
             return False  # nor is it a ghost: it would displace those of responses that fit
-        cost = min(cost, max(self.max_bytes // 2, most))  # see `_insert`
+        largest = max(costs)
+        cost = min(sum(costs), max(self.max_bytes // 2, largest))  # see `_insert`
         return not self._lacks(cost) or self._ghosts.returns(variants[0].key, cost, self.max_bytes)
 
     async def resize(self, max_bytes: int, max_object_bytes: int) -> None:

@@ -486,23 +486,15 @@ class SharedTier(Tiers):
         The journal was `trimmed` so far when they were read: what is forgotten since may mean them. It has
         been followed just now.
         """
-        valid, journal = list[Stored](), self._journal
+        valid, journal, others = list[Stored](), self._journal, (*self._owed, *self._dropped)
         for each in numbered:
             if each.number < journal.trimmed != trimmed:
                 continue
             left = journal.surviving(each.number, each.stored.key, each.stored)
-            if left is not None and (self._owed or self._dropped):
-                left = self._left_by_owed(left)
-            if left is not None:
-                valid.append(left)
+            owed = [one for one in others if one.means(each.stored)]
+            if left is not None and all(one.soft for one in owed):
+                valid.append(softened(left, self.clock()) if owed else left)
         return valid
-
-    def _left_by_owed(self, stored: Stored) -> Stored | None:
-        """The response as the purges leave it that the journal is owed."""
-        owed = [each for each in (*self._owed, *self._dropped) if each.means(stored)]
-        if not all(each.soft for each in owed):
-            return None
-        return softened(stored, self.clock()) if owed else stored
 
     def _judge(self, numbered: Sequence[Numbered]) -> list[Stored | None]:
         """Tell what purges have left of each response, for the walk that cleans up."""

@@ -234,17 +234,13 @@ def new_in_memory() -> Path:
     """A new directory in memory, or else among the temporary files; those of killed programs are removed."""
     bases = [SHARED_MEMORY] if os.access(SHARED_MEMORY, os.W_OK) else []
     others = list[Path]()
-    try:
+    with suppress(FileNotFoundError):  # a container that is read-only has none
         others.append(Path(tempfile.gettempdir()))
-    except FileNotFoundError:  # a container that is read-only has none
-        if not bases:
-            raise
     for base in [*bases, *others]:
         _remove_left(base)
     if not bases or _free(SHARED_MEMORY) < _LEAST:
         bases += others
-    base = max(bases, key=_free)
-    directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+    directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=max(bases, key=_free, default=None)))
     if len(bases) > 1:
         logger.warning("%s is nearly full: %s is used", SHARED_MEMORY, directory)
     return directory
