@@ -80,9 +80,7 @@ def purge_command(
         in_files = read_urls([*(file or []), *(url for url in urls or [] if url == "-")])
         named = [url for url in urls or [] if url != "-"]
         listed = jobs([*named, *in_files], tag or [], prefix or [], pattern or [], everything=everything)
-        purger = Purger.from_options(
-            via, admin, token_env, context_of_tls, soft=soft, refetch=refetch, listed=listed
-        )
+        purger = Purger(via, admin, token_env, context_of_tls, soft=soft, refetch=refetch, listed=listed)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     results = _all_results(purger, listed)
@@ -209,27 +207,6 @@ class Purger:
 
     def __init__(
         self,
-        proxy: Server | None,
-        admin: Server | None,
-        token: str,
-        context: ssl.SSLContext | None = None,
-        *,
-        soft: bool,
-        refetch: bool = False,
-        listed: Sequence[Job] = (),
-    ) -> None:
-        self._refetch = refetch
-        self._named = sorted({address for job in listed if (address := _own_address(job)) is not None})
-        self._proxy, self._admin, self._context = proxy, admin, context
-        self._is_said = not (proxy is None and admin is None)
-        self._admin_is_known = admin is not None
-        self._own: dict[str, Server] = {}  # by address: those that no option names
-        self._fields = {"Authorization": f"Bearer {token}"} if token else {}
-        self._soft = soft
-
-    @classmethod
-    def from_options(
-        cls,
         via: str | None,
         admin: str | None,
         token_env: str,
@@ -238,12 +215,19 @@ class Purger:
         soft: bool,
         refetch: bool = False,
         listed: Sequence[Job] = (),
-    ) -> Purger:
+    ) -> None:
         """Raise ValueError for an invalid address, and for a token that cannot be sent."""
-        proxy = None if via is None else Server(via, context, "a proxy")
-        listener = None if admin is None else Server(admin, context)
+        self._refetch = refetch
+        self._named = sorted({address for job in listed if (address := _own_address(job)) is not None})
+        self._proxy = None if via is None else Server(via, context, "a proxy")
+        self._admin = None if admin is None else Server(admin, context)
+        self._context = context
+        self._is_said = not (via is None and admin is None)
+        self._admin_is_known = admin is not None
+        self._own: dict[str, Server] = {}  # by address: those that no option names
         token = token_in(token_env)
-        return cls(proxy, listener, token, context, soft=soft, refetch=refetch, listed=listed)
+        self._fields = {"Authorization": f"Bearer {token}"} if token else {}
+        self._soft = soft
 
     @property
     def port(self) -> int | None:

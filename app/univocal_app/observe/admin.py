@@ -21,17 +21,13 @@ from univocal.judge.runtime import Access
 from univocal.judge.trust import networks
 from univocal_app.config.tables import Configuration, shown
 from univocal_app.observe.admin_events import Events
-from univocal_app.observe.admin_hosts import Hosts, OwnHosts
+from univocal_app.observe.admin_hosts import EXEMPT, Hosts, OwnHosts
 from univocal_app.observe.admin_life import Draining, Life
 from univocal_app.observe.admin_page import READ, Permitted, judged_fields, page_routes
 from univocal_app.observe.admin_problems import FRESH, HANDLERS
 from univocal_app.observe.admin_purge import PurgeMethods, purge
 from univocal_app.observe.admin_views import Settled, View, Views
 from univocal_app.observe.figures import Figures
-
-# Balancers and orchestrators have no right, and nothing is in the answers. The third asks by itself, and
-# tells the log of a purge that is refused.
-_EXEMPT: Final = frozenset(("/-/health", "/-/ready", "/-/purge"))
 
 # A process of its own searches for rules.
 _PROCESSES: Final = frozenset(("/-/discover",))
@@ -66,7 +62,7 @@ def admin(
     routes = [Route(path, endpoint, methods=[method]) for path, method, endpoint in endpoints]
     middleware = [
         Middleware(PurgeMethods, cache=cache),
-        Middleware(Permitted, may=_Rights(cache, hosts, configuration), public=_EXEMPT),
+        Middleware(Permitted, may=_Rights(cache, hosts, configuration), public=EXEMPT),
         Middleware(OwnHosts, hosts=hosts),
         Middleware(Settled, cache=cache, look=life.look),
     ]

@@ -18,7 +18,7 @@ from univocal_app.config.values import Address, host_name
 
 # Balancers and orchestrators ask the first two by whatever name they know, and nothing is in the answers. The
 # third asks for its sender's right first (see admin_purge), and tells of a purge that is refused.
-_EXEMPT: Final = frozenset(("/-/health", "/-/ready", "/-/purge"))
+EXEMPT: Final = frozenset(("/-/health", "/-/ready", "/-/purge"))
 
 
 class Hosts:
@@ -56,7 +56,7 @@ class OwnHosts:
         self._app, self._hosts = app, hosts
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http" or scope["path"] in _EXEMPT or self._hosts.has(scope):
+        if scope["type"] != "http" or scope["path"] in EXEMPT or self._hosts.has(scope):
             await self._app(scope, receive, send)
         else:
             await send_problem(send, ("unknown-host",), scope)
