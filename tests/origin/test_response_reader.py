@@ -108,6 +108,9 @@ RESPONSES = {
     OK + b"Content-Length: 0002\r\n\r\nab": Read([(200, [(b"content-length", b"0002")])], b"ab"),
     OK + b"Transfer-Encoding: chunked\r\n\r\n5 \r\nhello\r\n1\t ;a=b\r\n!\r\n0 \r\n\r\n":
         Read([(200, [(b"transfer-encoding", b"chunked")])], b"hello!"),
+    OK + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nConnection: close, upgrade\r\nUpgrade: a\r\n\r\n":
+        Read([(200, [(b"transfer-encoding", b"chunked")])], b"x",
+             [(b"connection", b"close, upgrade"), (b"upgrade", b"a")]),
     b"HTTP/1.1 103 E\r\nConnection: close\r\n\r\n" + OK + b"Content-Length: 1\r\n\r\nx":
         Read([(103, [(b"connection", b"close")]), (200, [(b"content-length", b"1")])], b"x", reusable=False),
     b"HTTP/1.2 200 OK\r\nContent-Length: 1\r\n\r\nx": Read([(200, [(b"content-length", b"1")])], b"x"),

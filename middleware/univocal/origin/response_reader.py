@@ -255,8 +255,9 @@ class Chunks:
         self.on_message_begin: Callable[[], None] = rests.clear
         self.on_message_complete: Callable[[], None] = lambda: ends.append(len(pieces))
         self._parser = httptools.HttpResponseParser(self)
-        # RFC 9112 §7.1.1: blanks behind a chunk's size are bad, and have one meaning.
-        self._parser.set_dangerous_leniencies(lenient_spaces_after_chunk_size=True)
+        # RFC 9112 §7.1.1: blanks behind a chunk's size are bad, and have one meaning. A trailer named
+        # Connection says nothing of the connection (RFC 9110 §6.5.1), so the parser reads on behind it.
+        self._parser.set_dangerous_leniencies(lenient_spaces_after_chunk_size=True, lenient_keep_alive=True)
 
     def begin(self) -> None:
         """Begin the content of a response."""
