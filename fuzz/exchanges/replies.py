@@ -137,13 +137,7 @@ def _part(request: Message, etag: bytes, length: int) -> tuple[int, int] | None:
 
 
 def _framed(
-    reply: Reply,
-    number: int,
-    request: Message,
-    response: tuple[int, Lines, bytes],
-    of: Of,
-    *,
-    changes: bool,
+    reply: Reply, number: int, request: Message, response: tuple[int, Lines, bytes], of: Of, *, changes: bool
 ) -> Sending:
     status, fields, content = response
     chance = random.Random(number)  # noqa: S311

@@ -17,16 +17,7 @@ from unittest.mock import patch
 import uvicorn
 from uvicorn.server import ServerState
 
-from fuzz.exchanges.grammar import (
-    HOST,
-    SPELLINGS,
-    Ask,
-    Reply,
-    Scenario,
-    Step,
-    mutated,
-    pieces,
-)
+from fuzz.exchanges.grammar import HOST, SPELLINGS, Ask, Reply, Scenario, Step, mutated, pieces
 from fuzz.exchanges.messages import Message, UnreadableError, requests, responses
 from fuzz.exchanges.replies import Sending, sending
 from fuzz.exchanges.wires import Clock, PlayedTransport, Wire

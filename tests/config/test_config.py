@@ -114,11 +114,7 @@ def test_the_whole_file() -> None:
         ),
         (["http://a/b", {"url": "https://a/b", "weight": 2}], [("http://a", 1), ("https://a", 2)], "/b"),
         ([{"url": "http://a", "weight": 1000}], [("http://a", 1000)], ""),
-        (
-            ["http://a", {"url": "http://b", "backup": True}],
-            [("http://a", 1), ("http://b", 1, True)],
-            "",
-        ),
+        (["http://a", {"url": "http://b", "backup": True}], [("http://a", 1), ("http://b", 1, True)], ""),
     ],
 )
 def test_an_upstream_is_one_origin_server_or_several(written: Any, servers: Any, path: str) -> None:

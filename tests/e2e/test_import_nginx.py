@@ -527,10 +527,7 @@ def test_files_of_well_known_programs_serve_what_nginx_serves(
     assert (ended.returncode, less) == (status, refused), f"{written}{ended.stderr}"
 
 
-OCTETS = (
-    '@pparam="3A 2F 40" @pparam="5B 5D 26"',
-    '@pparam="2F" @pparam="21 24"',
-)
+OCTETS = ('@pparam="3A 2F 40" @pparam="5B 5D 26"', '@pparam="2F" @pparam="21 24"')
 TARGETS = ("", "/api/", "/admin", "/admin/", "/w/", "/priv/", "/?x", "/%70riv/", "//priv/")
 KEPT = (
     "",

@@ -183,11 +183,7 @@ def opened(browser: Browser, running: Any, width: int = 1280) -> None:
     """Open the page, as wide as this, and wait until it is filled."""
     host, port = running.admin
     browser.call(
-        "Emulation.setDeviceMetricsOverride",
-        width=width,
-        height=844,
-        deviceScaleFactor=1,
-        mobile=width < 500,
+        "Emulation.setDeviceMetricsOverride", width=width, height=844, deviceScaleFactor=1, mobile=width < 500
     )
     browser.call("Page.navigate", url=f"http://{host}:{port}/")
     browser.until("document.getElementById('state').textContent === 'Live'")

@@ -432,10 +432,7 @@ BROKEN = [
     (SITE.format("nothing://"), ["sites[0].upstream"]),
     (SITE.format("http://127.0.0.1:1").replace("mediawiki", "nowhere"), ["sites[0].profile"]),
     (SITE.format("http://127.0.0.1:1") * 2, ["sites[1].hosts"]),
-    (
-        SITE.format("https://127.0.0.1:1") + '[sites.origin]\ntls_ca = "none.pem"',
-        ["sites[0].origin.tls_ca"],
-    ),
+    (SITE.format("https://127.0.0.1:1") + '[sites.origin]\ntls_ca = "none.pem"', ["sites[0].origin.tls_ca"]),
 ]
 
 

@@ -210,9 +210,7 @@ def test_a_client_without_tls_is_told_so(proxy: Fixture, ask: Fixture) -> None:
 @pytest.mark.parametrize("shaken", [True, False], ids=["idle", "in a handshake"])
 def test_sigterm_waits_for_nobody_who_asks_nothing(proxy: Fixture, connect: Fixture, shaken: bool) -> None:
     running = proxy()
-    with (
-        connect(running) if shaken else socket.create_connection(running.proxy, timeout=TIMEOUT) as client,
-    ):
+    with connect(running) if shaken else socket.create_connection(running.proxy, timeout=TIMEOUT) as client:
         begun = time.monotonic()
         assert running.end(signal.SIGTERM) == 0
         assert time.monotonic() - begun < 10  # the grace of what is under way

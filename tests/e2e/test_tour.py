@@ -35,7 +35,7 @@ COMPOSE = ROOT / "deploy" / "compose"
 PATIENCE = 90  # seconds
 DOCKER = os.environ.get("UNIVOCAL_TOUR") == "docker"
 UNTRIED = {
-    "UNIVOCAL_TOUR=docker make test ARGS='-n0 tests/e2e/test_tour.py'",  # this, with the stack
+    "UNIVOCAL_TOUR=docker make test ARGS='-n0 tests/e2e/test_tour.py'"  # this, with the stack
 }
 
 # For each command that shows something, by step: what it shows.

@@ -477,10 +477,7 @@ def test_hosts_of_omitted_rules_are_not_those_of_the_star(rule, host):
 
 @pytest.mark.parametrize(
     ("target", "host"),
-    [
-        ("map http://en.example:9/", "en.example:9"),
-        ("regex_map http://(.*)\\.w.example:9/", "*.w.example:9"),
-    ],
+    [("map http://en.example:9/", "en.example:9"), ("regex_map http://(.*)\\.w.example:9/", "*.w.example:9")],
 )
 def test_a_closed_port_is_not_the_site_without_one(target, host):
     result = sets_of_rules("map http://en.example/ http://127.0.0.1:1", f"{target} http://b @src_ip=10.0.0.1")
@@ -493,8 +490,7 @@ def test_a_closed_port_is_not_the_site_without_one(target, host):
 )
 def test_a_star_gives_way_to_hosts_without_a_site(target):
     result = sets_of_rules(
-        f"regex_map {target} http://127.0.0.1:9001",
-        "regex_map http://(.*)/ http://127.0.0.1:9001",
+        f"regex_map {target} http://127.0.0.1:9001", "regex_map http://(.*)/ http://127.0.0.1:9001"
     )
     assert result.sites == []
     assert any(note.is_open_question for note in result.notes)

@@ -75,10 +75,7 @@ def test_sites_are_a_configuration_that_univocal_takes(univocal, files):
     assert (status, out) == (0, "")
     assert err == ""
     assert 'listen = "0.0.0.0:80"\n' in (files / "univocal.toml").read_text()
-    assert univocal("check", "--config", "univocal.toml")[:2] == (
-        0,
-        "univocal.toml: valid, 1 site\n",
-    )
+    assert univocal("check", "--config", "univocal.toml")[:2] == (0, "univocal.toml: valid, 1 site\n")
     explained = univocal("explain", "--config", "univocal.toml", "http://en.example/a%2fb")
     assert explained[0] == 0
     assert "profile mine" in explained[1]

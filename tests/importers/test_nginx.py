@@ -98,9 +98,7 @@ def test_a_prefix_is_replaced():
         "upstream": "http://127.0.0.1:9",
         "default": True,
         "origin_host": "upstream",
-        "routes": [
-            {"path": "/foo", "upstream": "http://127.0.0.1:9000/bar", "cache": {"bypass": ["*"]}},
-        ],
+        "routes": [{"path": "/foo", "upstream": "http://127.0.0.1:9000/bar", "cache": {"bypass": ["*"]}}],
     }
     assert sent(result, b"/foo/%5B-%5D") == (b"/foo", b"/bar/[-]")
     assert sent(result, b"/foobar") == (b"/", b"/foobar")
@@ -245,11 +243,7 @@ def test_server_names_become_hosts_or_are_said():
     ]
     assert result.sites[0]["default"] is True
     notes = "\n".join(text for _, text in sorted(said(result)))
-    for name in (
-        "server_name $hostname:",
-        "the host 'bad/host'",
-        "the host 'EN.example' is line 1's",
-    ):
+    for name in ("server_name $hostname:", "the host 'bad/host'", "the host 'EN.example' is line 1's"):
         assert name in notes
 
 
@@ -279,10 +273,9 @@ def test_hosts_that_differ_by_location_and_variables_are_said():
         "server { location / { proxy_pass http://127.0.0.1:1; proxy_set_header Host $host:$server_port; }\n"
         "location /a/ { proxy_pass http://127.0.0.1:1/; proxy_set_header Host a.example; } }"
     )
-    assert (
-        1,
-        "Host a.example at /a/: univocal sends one Host for all of a site (origin_host)",
-    ) in said(result)
+    assert (1, "Host a.example at /a/: univocal sends one Host for all of a site (origin_host)") in said(
+        result
+    )
     assert (1, "Host $host:$server_port: a variable; the site's own host is sent") in said(result)
     assert table(result)["origin_host"] == "site"
 

@@ -104,10 +104,7 @@ def test_proxy_params_send_the_clients_host():
 def test_a_server_of_another_socket_has_its_own_listener():
     inside = f"server {{ listen 127.0.0.1:8081; server_name in.example; {PASS} }}"
     result = imported(f"server {{ listen 80; server_name a.example; {PASS} }} {inside}")
-    assert result.server["listen"] == [
-        "0.0.0.0:80",
-        {"address": "127.0.0.1:8081", "sites": ["in.example"]},
-    ]
+    assert result.server["listen"] == ["0.0.0.0:80", {"address": "127.0.0.1:8081", "sites": ["in.example"]}]
 
 
 @pytest.mark.parametrize(
@@ -579,6 +576,4 @@ def test_a_prefix_of_bytes_has_its_rules_of_caching():
     rule = "proxy_cache_key $host$request_uri$http_x_user;"
     locations = f"location / {{ %s }} location /a {{ {rule} %s }}".replace("%s", "proxy_pass http://a;")
     (site,) = imported(f"server {{ proxy_cache c; {locations} }}").sites
-    assert [(route["path"], route["cache"]) for route in site["routes"]] == [
-        ("/a*", {"bypass": ["*"]}),
-    ]
+    assert [(route["path"], route["cache"]) for route in site["routes"]] == [("/a*", {"bypass": ["*"]})]

@@ -38,10 +38,7 @@ async def unused_port(origin: Any) -> int:
     return port
 
 
-ERRORS = [
-    ("/<script>alert(1)</script>%00", 400, "control-character"),
-    ("/away", 502, "origin-unreachable"),
-]
+ERRORS = [("/<script>alert(1)</script>%00", 400, "control-character"), ("/away", 502, "origin-unreachable")]
 
 
 @pytest.mark.parametrize(("target", "status", "reason"), ERRORS)

@@ -83,10 +83,7 @@ PLANTED: dict[str, tuple[Callable[[int], str], Spell]] = {
         lambda url, _: url.replace("?id=", "_") + "?print=1",
     ),
     "a suffix": (lambda i: f"/text/page{i}", lambda url, _: url + ".page"),
-    "a suffix before a query": (
-        lambda i: f"/part/p{i}?colour=red",
-        lambda url, _: url.replace("?", ".php?"),
-    ),
+    "a suffix before a query": (lambda i: f"/part/p{i}?colour=red", lambda url, _: url.replace("?", ".php?")),
     "a last segment": (lambda i: f"/press/{i}-title", lambda url, _: url + "/amp"),
     "slashes at the end": (lambda i: f"/about/us{i}", lambda url, _: url + "/"),
 }

@@ -50,9 +50,7 @@ def test_a_template_fits(seen: list[str], text: str, fits: bool) -> None:
 
 
 @given(st.lists(st.lists(st.sampled_from([b"a", b"b", b"c", b"d"]), max_size=12), min_size=1, max_size=4))
-def test_a_widened_template_keeps_only_common_words(
-    rows: list[list[bytes]],
-) -> None:
+def test_a_widened_template_keeps_only_common_words(rows: list[list[bytes]]) -> None:
     wide = Template.of(rows[0])
     for row in rows[1:]:
         wide = wide.widened(row)

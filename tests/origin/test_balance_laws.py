@@ -150,10 +150,7 @@ def test_each_round_gives_turns_by_weight(weights, rounds):
     assert [member.requests for member in found.members] == [rounds * weight for weight in weights]
 
 
-@given(
-    share=st.floats(0, 1),
-    steps=st.lists(st.tuples(st.floats(0, 4), st.booleans()), max_size=200),
-)
+@given(share=st.floats(0, 1), steps=st.lists(st.tuples(st.floats(0, 4), st.booleans()), max_size=200))
 def test_no_ten_seconds_have_more_retries_than_the_budget(share, steps):
     budget, now = RetryBudget(share), 0.0
     requests: list[int] = []

@@ -8,14 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from univocal.origin.request_head import RequestHead
-from univocal.origin.response_reader import (
-    _MOVES,
-    _NEXT,
-    MAX_INTERIM,
-    Progress,
-    ResponseReader,
-    whole_head,
-)
+from univocal.origin.response_reader import _MOVES, _NEXT, MAX_INTERIM, Progress, ResponseReader, whole_head
 
 OK = b"HTTP/1.1 200 OK\r\n"
 

@@ -62,14 +62,7 @@ KNOWN = {
 }
 PURE_ROOMS = ("http", "uri", "cache")
 # The program's own floors; the two modules beside its rooms are on the ground.
-PROGRAM_FLOORS = {
-    "config": 1,
-    "processes": 1,
-    "terminal": 1,
-    "observe": 2,
-    "run": 3,
-    "commands": 4,
-}
+PROGRAM_FLOORS = {"config": 1, "processes": 1, "terminal": 1, "observe": 2, "run": 3, "commands": 4}
 
 
 def modules(directory):
@@ -350,13 +343,7 @@ EXTRAS = {
             "import univocal; univocal.ReverseProxy('http://127.0.0.1:9')",
             {*EXTRAS, "httpx", "rich"} - {"httptools"},
         ),
-        (
-            "import univocal_app.commands.cli",
-            {
-                "protego",
-                "univocal_learn",
-            },
-        ),
+        ("import univocal_app.commands.cli", {"protego", "univocal_learn"}),
     ],
 )
 def test_a_module_is_imported_when_it_is_used(code, absent):

@@ -108,12 +108,7 @@ CONTRADICTED = {
     "gone": (FRESH._replace(status=410), NO_CACHE, 2, ["older after a 404 or 410 to a GET"]),
     "an error": (FRESH._replace(status=503), NO_CACHE, 2, []),
     "too many requests": (FRESH._replace(status=429), NO_CACHE, 2, []),
-    "a visitor's page": (
-        saying("private"),
-        Ask("GET", (("cookie", "c=1"),)),
-        2,
-        [],
-    ),
+    "a visitor's page": (saying("private"), Ask("GET", (("cookie", "c=1"),)), 2, []),
     "a visitor's page that is old on arrival": (
         *(Answer(vary="Accept-Language", expires=-10), Ask("GET", (("cookie", "c=1"),)), 2, []),
     ),
@@ -195,8 +190,7 @@ OTHER = Ask("GET", (("x-other", "a"),))
 
 
 @pytest.mark.parametrize(
-    ("ask", "expected"),
-    [(PLAIN, []), (OTHER, ["older after a 304 for another validator to a GET"])],
+    ("ask", "expected"), [(PLAIN, []), (OTHER, ["older after a 304 for another validator to a GET"])]
 )
 def test_a_304_for_another_variant_contradicts_nothing(ask, expected):
     languages = FRESH._replace(vary="Accept-Language")

@@ -111,11 +111,7 @@ async def test_requests_waiting_for_others_outlast_the_keep_alive_time(connect, 
 
 @pytest.mark.parametrize(
     ("chunk", "octets"),
-    [
-        (b"1\r\n\n\r\n2\r\n\r\n\r\n", 3),
-        (b"1;a\r\n\n\r\n", 1),
-        (b"40;a\r\n" + b"\n" * 64 + b"\r\n", 64),
-    ],
+    [(b"1\r\n\n\r\n2\r\n\r\n\r\n", 3), (b"1;a\r\n\n\r\n", 1), (b"40;a\r\n" + b"\n" * 64 + b"\r\n", 64)],
 )
 async def test_one_connections_content_lets_others_have_their_turn(stored, chunk, octets):
     client = stored()

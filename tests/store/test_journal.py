@@ -13,15 +13,7 @@ from support import NOW, stored_response
 from univocal.cache.stored import Stored
 from univocal.store.journal import MOST_PATTERNS, Journal, Purge
 from univocal.store.purge_codec import decode_purge, encode_purge, pieces_of
-from univocal.store.purge_selectors import (
-    Everything,
-    Keys,
-    Pattern,
-    Prefix,
-    Selector,
-    Tags,
-    Variants,
-)
+from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Selector, Tags, Variants
 
 KEYS = [b"0123456789abcdef http %b %b" % pair for pair in [(b"a", b"/"), (b"a", b"/x?b=1"), (b"b", b"/x")]]
 

@@ -12,17 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from examples import examples
-from store.model import (
-    KEYS,
-    START,
-    Laws,
-    ModelEntries,
-    ModelPurges,
-    ModelServer,
-    Node,
-    orders,
-    tier_over,
-)
+from store.model import KEYS, START, Laws, ModelEntries, ModelPurges, ModelServer, Node, orders, tier_over
 from support import stored_response
 from univocal.cache.stored import Stored
 from univocal.http.errors import RefusedError

@@ -15,9 +15,7 @@ from univocal.http.messages import Request
 from univocal.store.journal import Purge
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Selector, Tags, Variants
-from univocal.store.roles import (
-    BOUND,
-)
+from univocal.store.roles import BOUND
 from univocal.store.shared import SharedTier
 
 KEY = KEYS[0]

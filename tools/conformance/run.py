@@ -33,10 +33,7 @@ COMMIT = os.environ.get("CACHE_TESTS_COMMIT", "b55b8bda3dbb")
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "univocal-conformance"
 PASSED = {"pass", "yes"}
 # The settings of [cache].
-SETTINGS = {
-    "all": 'errors = "explicit"\nset_cookie = "explicit"\nheuristic = true\n',
-    "default": "",
-}
+SETTINGS = {"all": 'errors = "explicit"\nset_cookie = "explicit"\nheuristic = true\n', "default": ""}
 # The required tests that cannot pass: one wants the content of a response with an unknown transfer coding,
 # which is 502 on purpose; and what the defaults do not store is never found fresh first.
 CODED = {"headers-store-Transfer-Encoding"}

@@ -21,8 +21,7 @@ Action = Annotated[
 ]
 Url = Annotated[str | None, typer.Argument(metavar="URL", help="The origin server's URL, as configured.")]
 Wait = Annotated[
-    float,
-    typer.Option(metavar="SECONDS", min=0, help="After drain, wait for requests under way there."),
+    float, typer.Option(metavar="SECONDS", min=0, help="After drain, wait for requests under way there.")
 ]
 
 

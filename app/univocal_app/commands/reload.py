@@ -53,10 +53,7 @@ def reload(admin: str, token_env: str, context: ssl.SSLContext | None = None) ->
 
 
 def reload_command(
-    admin: Admin = ADMIN,
-    token_env: TokenEnv = TOKEN_ENV,
-    ca: Ca = None,
-    insecure: Insecure = False,
+    admin: Admin = ADMIN, token_env: TokenEnv = TOKEN_ENV, ca: Ca = None, insecure: Insecure = False
 ) -> None:
     """Make a running proxy reload its configuration, and print the changed keys.
 

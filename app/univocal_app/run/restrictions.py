@@ -165,9 +165,7 @@ def _decoded(credentials: bytes) -> bytes:
 
 
 def restrictions_of(
-    configuration: Configuration,
-    source: str,
-    proxies: Mapping[str, ReverseProxy] = MappingProxyType({}),
+    configuration: Configuration, source: str, proxies: Mapping[str, ReverseProxy] = MappingProxyType({})
 ) -> dict[Name, Restriction]:
     """The bounds on access by the names of sites, and of routes that have settings of their own.
 

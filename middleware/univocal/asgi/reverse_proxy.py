@@ -167,9 +167,7 @@ class Origins:
     """
 
     def __init__(
-        self,
-        proxies: Mapping[str, ReverseProxy],
-        watch: Callable[[OriginRequest], Watch] | None = None,
+        self, proxies: Mapping[str, ReverseProxy], watch: Callable[[OriginRequest], Watch] | None = None
     ) -> None:
         self.proxies = dict(proxies)
         self._retired: list[OriginServer] = []  # which requests that began before may ask still

@@ -99,11 +99,7 @@ class CodedContent:
     __slots__ = ("_coder", "_deliver", "_ends", "_is_asked", "_is_full", "_left", "_more", "_streams", "lags")
 
     def __init__(
-        self,
-        streams: CodedStreams,
-        coder: Coder,
-        deliver: Callable[[bytes], bool],
-        more: Callable[[], None],
+        self, streams: CodedStreams, coder: Coder, deliver: Callable[[bytes], bool], more: Callable[[], None]
     ) -> None:
         self._streams = streams
         self._coder: Coder | None = coder

@@ -119,10 +119,7 @@ MOVES: Final[Mapping[Step, Mapping[Step, str]]] = {
         Step.WAITING: "the origin server is to answer",
         Step.SENDING: "a stored response answers, a redirect, or a problem",
     },
-    Step.VERIFYING: {
-        Step.DECIDED: "the client has access",
-        Step.SENDING: "it has none",
-    },
+    Step.VERIFYING: {Step.DECIDED: "the client has access", Step.SENDING: "it has none"},
     Step.PURGING: {Step.SENDING: "the purge is carried out, or the shared store does not confirm it"},
     Step.WAITING: {
         Step.WAITING: "another's answer does not serve this request, or takes too long",

@@ -50,12 +50,7 @@ class Attempt:
     """
 
     def __init__(
-        self,
-        upstream: Upstream,
-        request: OriginRequest,
-        answer: Answer,
-        watch: Watch | None,
-        begun: float,
+        self, upstream: Upstream, request: OriginRequest, answer: Answer, watch: Watch | None, begun: float
     ) -> None:
         self._upstream = upstream
         self._balance = upstream.balance
@@ -313,12 +308,7 @@ class Upstream:
         """The origin servers, of which one answers each request."""
         return [member.server for member in self.balance.members]
 
-    def send(
-        self,
-        request: OriginRequest,
-        answer: Answer,
-        watch: Watch | None = None,
-    ) -> UnderWay:
+    def send(self, request: OriginRequest, answer: Answer, watch: Watch | None = None) -> UnderWay:
         """Send a request as RFC 9110 §7.6 has it, its target byte for byte; the response goes to `answer`.
 
         The fields that `edits` set come last: no later step removes them.

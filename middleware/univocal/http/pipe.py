@@ -21,10 +21,7 @@ class Pipe:
     """
 
     def __init__(
-        self,
-        go_on: Callable[[], object],
-        start: Callable[[], object] | None = None,
-        room: int = HIGH_WATER,
+        self, go_on: Callable[[], object], start: Callable[[], object] | None = None, room: int = HIGH_WATER
     ) -> None:
         self._go_on = go_on
         self._start = start

@@ -150,10 +150,7 @@ class ForeignRequest:
     """A request that is under way by a foreign transport (a `Pending`); `failure` makes its error."""
 
     def __init__(
-        self,
-        transport: httpx.AsyncBaseTransport,
-        answer: Answer,
-        failure: Callable[[Exception], Exception],
+        self, transport: httpx.AsyncBaseTransport, answer: Answer, failure: Callable[[Exception], Exception]
     ) -> None:
         self._failure = failure
         self._transport = transport

@@ -130,12 +130,7 @@ class IntroducedTransport(asyncio.Transport):
     """A socket's transport that names other ends of the connection; None: nobody is named."""
 
     def __init__(
-        self,
-        below: asyncio.Transport,
-        client: End | None,
-        server: End | None,
-        *,
-        introduced: bool = False,
+        self, below: asyncio.Transport, client: End | None, server: End | None, *, introduced: bool = False
     ) -> None:
         super().__init__()
         self._below = below

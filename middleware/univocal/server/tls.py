@@ -177,10 +177,7 @@ class TlsConnection(Newcomer):
 
     @classmethod
     def with_protocols(
-        cls,
-        certificates: Callable[[], Certificates],
-        protocols: Mapping[str, Any],
-        listener: Listener,
+        cls, certificates: Callable[[], Certificates], protocols: Mapping[str, Any], listener: Listener
     ) -> type[asyncio.Protocol]:
         """A protocol for uvicorn's `http`; each connection asks `certificates` for those that are in force.
 
@@ -255,10 +252,7 @@ class TlsTransport(asyncio.Transport):
     """
 
     def __init__(
-        self,
-        below: asyncio.Transport,
-        loop: asyncio.AbstractEventLoop,
-        ticks: Callable[[], float],
+        self, below: asyncio.Transport, loop: asyncio.AbstractEventLoop, ticks: Callable[[], float]
     ) -> None:
         super().__init__()
         self._below, self._loop, self._ticks = below, loop, ticks

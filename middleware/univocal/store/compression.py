@@ -58,10 +58,7 @@ class Coder:
     __slots__ = ("compress", "finish", "flush")
 
     def __init__(
-        self,
-        compress: Callable[[memoryview], bytes],
-        flush: Callable[[], bytes],
-        finish: Callable[[], bytes],
+        self, compress: Callable[[memoryview], bytes], flush: Callable[[], bytes], finish: Callable[[], bytes]
     ) -> None:
         self.compress = compress
         self.flush = flush

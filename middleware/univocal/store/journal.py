@@ -15,14 +15,7 @@ from typing import Final
 
 from univocal.cache.no_vary_search import split_key
 from univocal.cache.stored import Stored, softened
-from univocal.store.purge_selectors import (
-    Everything,
-    Pattern,
-    Selector,
-    Variants,
-    located,
-    variant_name,
-)
+from univocal.store.purge_selectors import Everything, Pattern, Selector, Variants, located, variant_name
 
 MOST_PATTERNS: Final = 1_000
 # Bytes that the last numbers may take, and those of one beside its name, measured.

@@ -26,14 +26,7 @@ from univocal.store.leases import FetchLease, Lease, Numbered
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_codec import pieces_of
 from univocal.store.purge_selectors import Everything, Keys, Pattern, Selector, Variants
-from univocal.store.roles import (
-    BOUND,
-    BeyondHorizonError,
-    Entries,
-    Holding,
-    Purges,
-    StoreUnavailableError,
-)
+from univocal.store.roles import BOUND, BeyondHorizonError, Entries, Holding, Purges, StoreUnavailableError
 from univocal.store.tiers import Satisfies, Tiers, is_among
 
 T = TypeVar("T")
@@ -353,13 +346,7 @@ class SharedTier(Tiers):
     # With a continuation
 
     def fill(
-        self,
-        lease: Lease,
-        request: Request,
-        judge: Satisfies,
-        then: Callable[[bool], None],
-        *,
-        joined: bool,
+        self, lease: Lease, request: Request, judge: Satisfies, then: Callable[[bool], None], *, joined: bool
     ) -> None:
         satisfied = self._filled_at_once(lease, judge, joined=joined) if self._is_there else False
         if satisfied is None:

@@ -111,13 +111,7 @@ class Tiers:
 
     @abstractmethod
     def fill(
-        self,
-        lease: Lease,
-        request: Request,
-        judge: Satisfies,
-        then: Callable[[bool], None],
-        *,
-        joined: bool,
+        self, lease: Lease, request: Request, judge: Satisfies, then: Callable[[bool], None], *, joined: bool
     ) -> None:
         """Show `judge` the responses of other nodes; `then(True)` once it serves one, `then(False)` to fetch.
 

@@ -281,9 +281,7 @@ OUTCOMES = st.builds(
     site=TEXT,
     received=st.builds(Received, OCTETS, OCTETS, version=st.sampled_from([b"1.0", b"1.1", b"2", b"3"])),
     noted=st.builds(
-        NotedFields,
-        agent=st.none() | OCTETS | st.binary(max_size=2000),
-        referrer=st.none() | OCTETS,
+        NotedFields, agent=st.none() | OCTETS | st.binary(max_size=2000), referrer=st.none() | OCTETS
     ),
     host=TEXT,
     decision=st.none(),

@@ -112,10 +112,7 @@ def test_a_pipe_is_answered_before_it_ends() -> None:
     """By an interpreter of its own: what tests are forked from has no buffer on its standard output."""
     paths = os.pathsep.join(str(ROOT / each) for each in ("app", "middleware"))
     with subprocess.Popen(
-        COMMAND,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": paths},
+        COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": paths}
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None

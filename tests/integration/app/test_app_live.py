@@ -108,8 +108,7 @@ def test_whatever_is_in_an_object_it_is_a_harmless_line(entry: dict[str, Any]) -
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("30s", 970.0), ("10m", 400.0), ("1.5s", 998.5), ("1970-01-01T00:00:07Z", 7.0)],
+    ("text", "seconds"), [("30s", 970.0), ("10m", 400.0), ("1.5s", 998.5), ("1970-01-01T00:00:07Z", 7.0)]
 )
 def test_a_moment_is_a_time_or_so_long_ago(text: str, seconds: float) -> None:
     assert moment(text, 1000.0) == seconds

@@ -94,13 +94,7 @@ CLIENT = 'tls_cert = "client.pem"\ntls_key = "client.key"'
     ],
 )
 async def test_who_is_believed(
-    settings: Fixture,
-    origin: Fixture,
-    transport: str,
-    everywhere: str,
-    site: str,
-    demand: bool,
-    status: int,
+    settings: Fixture, origin: Fixture, transport: str, everywhere: str, site: str, demand: bool, status: int
 ) -> None:
     port = await origin(demand=demand)
     found, content = await asked(*settings(port, f'{everywhere}\ntransport = "{transport}"', site))
@@ -130,12 +124,7 @@ OWN = '[[sites.routes]]\npath = "/a/"\nupstream = "https://127.0.0.1:1"\n[sites.
         ('tls_cert = "client.pem"\ntls_key = "server.key"', "", "origin.tls_cert", "key values mismatch"),
         ('tls_key = "client.key"', "", "origin.tls_key", "none without tls_cert"),
         ("http2 = true", "", "origin.http2", 'transport = "httpx"'),
-        (
-            "",
-            f'{OWN}tls_ca = "none.pem"',
-            "sites[0].routes[0].origin.tls_ca",
-            "No such file",
-        ),
+        ("", f'{OWN}tls_ca = "none.pem"', "sites[0].routes[0].origin.tls_ca", "No such file"),
     ],
 )
 def test_what_cannot_be_is_refused(

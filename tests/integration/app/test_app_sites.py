@@ -277,9 +277,7 @@ def test_the_place_of_what_cannot_be(text: str, key: str, said: str) -> None:
     assert said in str(refusal.value.found)
 
 
-def test_an_impossible_token_is_refused_without_being_shown(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_impossible_token_is_refused_without_being_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNIVOCAL_PURGE_TOKEN", "two words")
     with pytest.raises(ConfigurationError) as refusal:
         runtime(SITE)

@@ -94,9 +94,7 @@ def hexadecimal(span: ReadableSpan) -> tuple[str, str]:
     return f"{span.context.trace_id:032x}", f"{span.context.span_id:016x}"
 
 
-async def test_a_forwarded_request_is_a_span_with_a_child(
-    stage: Stage,
-) -> None:
+async def test_a_forwarded_request_is_a_span_with_a_child(stage: Stage) -> None:
     await stage.ask(
         "/wiki/A%28b%29?x=1", traceparent=TRACEPARENT, tracestate="vendor=1", **{"user-agent": "me"}
     )

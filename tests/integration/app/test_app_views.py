@@ -276,13 +276,7 @@ async def test_what_folding_has_saved(house: Any) -> None:
     await ask(proxy, "/wiki/A(b)", "/wiki/A%28b%29", "/wiki/A%28b%29", "/wiki/B", "/never", "/wiki/%00")
     folding = await told(application, "/-/spellings")
     assert folding.pop("pages") == await told(application, "/-/top?by=spellings")
-    assert folding == {
-        "keys": 3,
-        "folded": 1,
-        "spellings": 4,
-        "requests": 5,
-        "saved": 1,
-    }
+    assert folding == {"keys": 3, "folded": 1, "spellings": 4, "requests": 5, "saved": 1}
 
 
 async def test_the_spellings_of_one_page_by_any_of_them(house: Any) -> None:

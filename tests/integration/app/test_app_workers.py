@@ -29,10 +29,7 @@ from univocal_app.run.worker import Task
 from univocal_app.run.workers import Workers
 
 CONFIGURATION = validate(
-    {
-        "server": {"access_log": "off"},
-        "sites": [{"hosts": ["en.example"], "upstream": "http://127.0.0.1:9"}],
-    },
+    {"server": {"access_log": "off"}, "sites": [{"hosts": ["en.example"], "upstream": "http://127.0.0.1:9"}]},
     "test",
 )
 

@@ -46,10 +46,7 @@ def test_each_certificate_of_the_listener_is_told(tmp_path: Path) -> None:
     site = {"upstream": "http://127.0.0.1:1"}
     settings = {
         "server": {"tls_cert": name, "tls_key": "own.key"},
-        "sites": [
-            {"hosts": ["a.example"], "tls_cert": "gone.pem", **site},
-            {"hosts": ["b.example"], **site},
-        ],
+        "sites": [{"hosts": ["a.example"], "tls_cert": "gone.pem", **site}, {"hosts": ["b.example"], **site}],
     }
     source = str(tmp_path / "univocal.toml")
     assert expiries(validate(settings, source), source) == [

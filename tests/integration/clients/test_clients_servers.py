@@ -29,15 +29,7 @@ APPLICATION = "secure_site:application"
 COMMANDS = {
     "uvicorn": ["--lifespan", "off", "--log-level", "warning", "--port", "{port}", APPLICATION],
     "hypercorn": ["--bind", "127.0.0.1:{port}", APPLICATION],
-    "granian": [
-        "--interface",
-        "asginl",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        "{port}",
-        APPLICATION,
-    ],
+    "granian": ["--interface", "asginl", "--host", "127.0.0.1", "--port", "{port}", APPLICATION],
     "daphne": ["--bind", "127.0.0.1", "--port", "{port}", "--verbosity", "0", APPLICATION],
 }
 

@@ -146,8 +146,7 @@ def test_usage(words, said):
     "log", ["", "nonsense\n", '{"request_uri": "/a", "method": "POST", "status": 200}\n']
 )
 @pytest.mark.parametrize(
-    "words",
-    [["discover", "-"], ["replay", "-", "--profile", "nginx"], ["audit", "-", "--profile", "nginx"]],
+    "words", [["discover", "-"], ["replay", "-", "--profile", "nginx"], ["audit", "-", "--profile", "nginx"]]
 )
 def test_a_log_without_an_answered_get_decides_nothing(words, log):
     ended = univocal(*words, stdin=log)

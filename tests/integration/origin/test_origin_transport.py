@@ -66,11 +66,7 @@ async def test_informational_responses_are_passed_on_in_order(serve, answered):
     seen = []
     origin = await serve(script)
     assert await answered(origin, informational=lambda *told: seen.append(told)) == (200, b"abc")
-    assert seen == [
-        (103, [(b"link", b"</a>"), (b"link", b"</b>")]),
-        (102, []),
-        (199, []),
-    ]
+    assert seen == [(103, [(b"link", b"</a>"), (b"link", b"</b>")]), (102, []), (199, [])]
 
 
 async def test_expect_waits_for_100_and_keeps_it(serve, answered):
@@ -136,11 +132,7 @@ async def test_content_is_sent_when_its_octets_are(serve, answered, stage):
     timeout = 2.0 if stage == "answers" else 0.05
     for _ in range(3):
         request = answered(
-            origin,
-            method="PUT",
-            fields=[(b"content-length", b"5")],
-            content=content(),
-            timeout=timeout,
+            origin, method="PUT", fields=[(b"content-length", b"5")], content=content(), timeout=timeout
         )
         if stage == "answers":
             assert await request == (200, b"ok")

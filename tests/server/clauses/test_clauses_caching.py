@@ -83,8 +83,7 @@ async def test_trailers_are_no_fields_of_what_is_stored(proxy, place):
 
 
 @pytest.mark.parametrize(
-    ("second", "reused"),
-    named(("absent from the second", [], False), ("absent from both", None, True)),
+    ("second", "reused"), named(("absent from the second", [], False), ("absent from both", None, True))
 )
 async def test_a_nominated_field_is_absent_from_both_or_from_neither(proxy, second, reused):
     here = proxy()
@@ -241,8 +240,7 @@ async def test_if_none_match_comes_before_if_modified_since(proxy, date, lines, 
 
 
 @pytest.mark.parametrize(
-    ("tag", "status"),
-    named(("a condition that holds", '"b"', 206), ("one that does not", '"a"', 304)),
+    ("tag", "status"), named(("a condition that holds", '"b"', 206), ("one that does not", '"a"', 304))
 )
 async def test_conditions_come_before_ranges(proxy, tag, status):
     here = proxy()
@@ -279,8 +277,7 @@ async def test_a_304_with_authorization_shortens_a_lifetime_for_all(proxy, lifet
 
 
 @pytest.mark.parametrize(
-    ("host", "gone"),
-    named(("another host", "other.example", False), ("the same host", "en.example", True)),
+    ("host", "gone"), named(("another host", "other.example", False), ("the same host", "en.example", True))
 )
 async def test_another_origin_is_not_invalidated(proxy, host, gone):
     here = proxy()
@@ -361,14 +358,7 @@ async def test_parts_come_in_the_order_of_the_request(proxy, value, places):
 )
 async def test_a_206_and_a_304_have_the_200s_fields(proxy, date, lines, status):
     here = proxy()
-    fields = [
-        FRESH,
-        TAG,
-        f"Expires: {date(3600)}",
-        f"Date: {date(0)}",
-        "Content-Location: /c",
-        "Vary: Foo",
-    ]
+    fields = [FRESH, TAG, f"Expires: {date(3600)}", f"Date: {date(0)}", "Content-Location: /c", "Vary: Foo"]
     await here.store(*fields)
     answer = (await here.ask(*lines)).answer
     assert answer.status == status

@@ -9,10 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from univocal.server.http2 import fields as fields_module
-from univocal.server.http2.fields import (
-    FieldDecoder,
-    head_of,
-)
+from univocal.server.http2.fields import FieldDecoder, head_of
 
 NAMES = st.sampled_from([b":method", b":path", b"x", b"cookie", b"accept", b"a-name"])
 VALUES = st.sampled_from([b"GET", b"/", b"", b"1", b"y" * 40, b"z" * 130, b"\xff"])

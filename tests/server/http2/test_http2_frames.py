@@ -4,12 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from http2_client import (
-    PREFACE,
-    SETTINGS,
-    frame,
-    settings,
-)
+from http2_client import PREFACE, SETTINGS, frame, settings
 from univocal.server.http2.frames import LONGEST, ConnectionFaultError, FrameReader, frame_of
 
 GREETING = PREFACE + settings()

@@ -31,11 +31,7 @@ def test_no_law_of_http2_is_broken():
         (Http2Stream, "complete", lambda _self: None),
         (fields, "_has_one_length", lambda _fields: True),
         (session, "_PRIORITY", 4),
-        (
-            session,
-            "STREAM_MOVES",
-            STREAM_MOVES | {(StreamState.OPEN, Cause.END_SENT): StreamState.ENDED},
-        ),
+        (session, "STREAM_MOVES", STREAM_MOVES | {(StreamState.OPEN, Cause.END_SENT): StreamState.ENDED}),
     ],
     ids=lambda each: getattr(each, "__name__", None) or (each if isinstance(each, str) else ""),
 )

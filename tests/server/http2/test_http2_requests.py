@@ -32,8 +32,7 @@ def named(fields, name):
 
 
 @pytest.mark.parametrize(
-    ("path", "target"),
-    [(b"/a?", b"/a?"), (b"/a", b"/a"), (b"//b;c", b"//b;c"), (b"/a b", b"/a%20b")],
+    ("path", "target"), [(b"/a?", b"/a?"), (b"/a", b"/a"), (b"//b;c", b"//b;c"), (b"/a b", b"/a%20b")]
 )
 async def test_the_target_is_canonical_and_otherwise_exact(connect, path, target):
     client = connect()

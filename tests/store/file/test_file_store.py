@@ -51,9 +51,7 @@ from univocal.store.memory import MemoryStore
 from univocal.store.purge_codec import encode_purge
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags, Variants
 from univocal.store.refusals import EVERY, STEADY
-from univocal.store.roles import (
-    StoreUnavailableError,
-)
+from univocal.store.roles import StoreUnavailableError
 from univocal.store.shared import SharedTier
 
 T = TypeVar("T")

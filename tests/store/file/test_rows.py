@@ -64,8 +64,7 @@ def room_of(table: EntryTable) -> list[int]:
 @pytest.mark.parametrize("times", [1, 16], ids=["in one region", "in several"])
 @given(batches)
 def test_a_known_row_gives_its_content_or_none(
-    times: int,
-    batches: list[tuple[int, list[tuple[str, int, bool]], str]],
+    times: int, batches: list[tuple[int, list[tuple[str, int, bool]], str]]
 ) -> None:
     """Between any two writes of other processes, be they confirmed, dropped or broken off."""
     # No clock helps: the writings' numbers alone tell them.

@@ -16,12 +16,7 @@ from univocal.store.file.ownership import InUseError
 from univocal.store.journal import Purge
 from univocal.store.leases import FetchLease, Numbered
 from univocal.store.purge_selectors import Selector
-from univocal.store.roles import (
-    Entries,
-    Purges,
-    StoreUnavailableError,
-    Watcher,
-)
+from univocal.store.roles import Entries, Purges, StoreUnavailableError, Watcher
 
 FULL: Final = frozenset((errno.ENOSPC, errno.EDQUOT))
 """The errors of a disk, or a quota, without room."""
@@ -61,24 +56,13 @@ class Absent(Entries, Purges):
 
     # Nothing is there
 
-    async def lookup(
-        self,
-        key: bytes,
-        now: float,
-        request: Request | None = None,
-    ) -> Sequence[Numbered]:
+    async def lookup(self, key: bytes, now: float, request: Request | None = None) -> Sequence[Numbered]:
         raise StoreUnavailableError(self._reason)
 
     async def begin(self, lease: FetchLease, now: float) -> float:
         return 0.0
 
-    async def commit(
-        self,
-        lease: FetchLease,
-        number: int,
-        stored: Stored,
-        now: float,
-    ) -> bool:
+    async def commit(self, lease: FetchLease, number: int, stored: Stored, now: float) -> bool:
         raise StoreUnavailableError(self._reason)
 
     async def end(self, lease: FetchLease) -> None:

@@ -64,12 +64,7 @@ class Ring:
     """
 
     def __init__(
-        self,
-        path: Path,
-        capacity: int = CAPACITY,
-        *,
-        is_durable: bool = True,
-        directory: int | None = None,
+        self, path: Path, capacity: int = CAPACITY, *, is_durable: bool = True, directory: int | None = None
     ) -> None:
         self.path, self._directory = path, directory
         self._capacity, self._is_durable = capacity, is_durable

@@ -19,15 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from univocal.cache.stored import Selecting, Stored, filled, softened
-from univocal.store.codec import (
-    decode,
-    encode,
-    encode_softened,
-    netstring,
-    netstrings,
-    usable_until,
-    variant,
-)
+from univocal.store.codec import decode, encode, encode_softened, netstring, netstrings, usable_until, variant
 from univocal.store.file.content import SCHEMA, UNIT, Content, regions_of, units_of
 from univocal.store.file.recent import UNKNOWN, Described, State
 from univocal.store.file.ring import Ring
@@ -43,9 +35,7 @@ from univocal.store.purge_selectors import (
     located,
     url_of,
 )
-from univocal.store.roles import (
-    StoreUnavailableError,
-)
+from univocal.store.roles import StoreUnavailableError
 
 # Seconds for which another process may be writing.
 PATIENCE: Final = 2.0

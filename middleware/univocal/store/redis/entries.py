@@ -37,12 +37,7 @@ from univocal.store.redis.commands import (
 )
 from univocal.store.redis.pipe import Word
 from univocal.store.refusals import Refusals
-from univocal.store.roles import (
-    Entries,
-    Holding,
-    Judge,
-    StoreUnavailableError,
-)
+from univocal.store.roles import Entries, Holding, Judge, StoreUnavailableError
 
 # More bytes than these are not given unless they are asked for: whoever sends a selecting field of another
 # value each time, for which nothing is stored, moves no more of a large entry than this.

@@ -31,10 +31,7 @@ class Pipe:
     """
 
     def __init__(
-        self,
-        connection: Any,
-        timeout: float | None = None,
-        late_reply: Callable[[], None] | None = None,
+        self, connection: Any, timeout: float | None = None, late_reply: Callable[[], None] | None = None
     ) -> None:
         self._connection, self._timeout, self._late_reply = connection, timeout, late_reply
         self._loop = asyncio.get_running_loop()
