@@ -94,8 +94,9 @@ ROWS = [
     ),
     row(
         "collapsed",
-        *(asks(name="one"), asks(name="two"), stays(), answers(FRESH)),
-        *(got(name="one", content=BODY), got(200, "cache-status ~ collapsed", name="two", content=BODY)),
+        *(asks(name="one"), asks(name="two"), stays(), answers(FRESH, "Age: 7")),
+        got(200, "age: 7", name="one", content=BODY),
+        got(200, "age: 7", "cache-status ~ collapsed", name="two", content=BODY),
     ),
     row(
         "the leader leaves",

@@ -63,8 +63,9 @@ class AccessLog(HitCounter):
 
     `reopen` goes on in a new `file`, if the stream is one that was moved away.
 
-    With `purges_only` it has a line only for a request for a purge. Where several processes write to one
-    stream, `alone` gives each its turn: a pipe would mix lines of more than some thousand bytes.
+    It hears of each hit (`hit`). With `purges_only` it is a counter, which has a line only for a request for
+    a purge. Where several processes write to one stream, `alone` gives each its turn: a pipe would mix lines
+    of more than some thousand bytes.
     """
 
     def __init__(

@@ -635,9 +635,12 @@ class Exchange:
             self._forward(None)
             return
         handling = Handling(fwd=_reason(self.admission), collapsed=True)
+        assert isinstance(again.decision, Reuse)
         self.admission = again
-        # As it is stored: what may not be is for the client alone whose request brought it.
-        self._stream(flight, Response(storing.status, storing.fields), handling)
+        # As it is stored, with its Age (RFC 9111 §5.1): what may not be is for the client alone whose request
+        # brought it.
+        fields = [*storing.fields, (b"age", b"%d" % again.decision.age)]
+        self._stream(flight, Response(storing.status, fields), handling)
 
     def _take_renewed(self, flight: Flight, stored: Stored, status: int) -> None:
         """Answer with a stored response that the origin server has confirmed or completed."""

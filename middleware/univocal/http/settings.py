@@ -51,7 +51,7 @@ class Setting(NamedTuple):
             return field(metadata=metadata)
         value = self.default if self.default is None else self.read(self.default)
         if isinstance(value, dict):
-            return field(default_factory=dict, metadata=metadata)
+            return field(default_factory=value.copy, metadata=metadata)
         return field(default=value, metadata=metadata)
 
 

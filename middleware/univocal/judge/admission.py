@@ -202,7 +202,7 @@ class Gate:
         if plan is None and 0 < runtime.max_body_of(received, settings) < (content_length(fields) or 0):
             return _refused(received, fields, runtime, peer, ("body-too-large",))
         rules = settings.rules
-        if rules.bypass or canonical.also:
+        if rules.bypass or canonical.other_routes:
             rules = runtime.protected(rules, canonical)
         kept, tag = take_affinity(fields, settings.sticky) if settings.sticky else (fields, b"")
         kept = admitted(kept, canonical, plan, received.method, rules, settings.edits.request)

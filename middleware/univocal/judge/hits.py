@@ -208,7 +208,8 @@ class Hits:
             detail = "shared" if behind else ""
             hit_fields = _hit_fields(ttl, located.canonical, runtime.cache_status, detail)
             located.ttl, located.hit_fields = -1 if behind else ttl, hit_fields
-        head = head if located.shown is None else located.shown.apply_to_head(head)
+        edits = located.response_edits
+        head = head if edits is None else edits.apply_to_head(head)
         return form, head, age, hit_fields, located
 
     def _look_up(self, located: _Located, now: float) -> Sequence[Stored]:
@@ -283,8 +284,8 @@ class _Located(Tally):
     """
 
     __slots__ = (
-        "compress", "dropped", "edits", "entry", "hit_fields", "key", "keyed", "looks_at_cookies",
-        "max_fields", "ordinary", "rules", "shown", "strips_tags", "ttl",
+        "compress", "dropped", "entry", "hit_fields", "key", "keyed", "looks_at_cookies",
+        "max_fields", "ordinary", "request_edits", "response_edits", "rules", "strips_tags", "ttl",
     )  # fmt: skip
 
     def __init__(
@@ -300,13 +301,10 @@ class _Located(Tally):
         self.ttl = 0  # seconds for which the last hit stayed fresh
         self.hit_fields: HitFields | None = None  # that told it
         self.max_fields = max_fields
-        self.edits, self.shown = (
-            settings.edits.request,
-            settings.edits.response,
-        )  # of the request, of the response
+        self.request_edits, self.response_edits = settings.edits.request, settings.edits.response
         self.compress = rules.compress
         self.strips_tags = rules.strip_tags
-        self.dropped = _dropped(rules, self.edits)  # personal fields that go no further
+        self.dropped = _dropped(rules, self.request_edits)  # personal fields that go no further
         self.looks_at_cookies = settings.looks_at_cookies and b"cookie" not in self.dropped
         self.rules = rules
         self.ordinary = rules.ordinary  # the names of fields that tell no client from others
@@ -321,7 +319,7 @@ class _Located(Tally):
 
     def request(self, plan: Plan, values: Sequence[bytes]) -> Request:
         """An ordinary request with these field values, as stored responses are compared with it."""
-        fields = admitted(plan.fields(values), self.canonical, plan, b"GET", self.rules, self.edits)
+        fields = admitted(plan.fields(values), self.canonical, plan, b"GET", self.rules, self.request_edits)
         return Request(b"GET", self.canonical.target, without(fields, self.dropped), ordinary=self.ordinary)
 
 

@@ -154,7 +154,7 @@ class RouteSettings:
 
     @property
     def changes_messages(self) -> bool:
-        """True if requests or responses go on otherwise than they came."""
+        """True if requests or responses go on otherwise than they came: no passage takes them."""
         return self.rules.changes_messages or bool(self.sticky) or self.edits != NO_EDITS
 
 

@@ -1,4 +1,4 @@
-"""The tiers of the store: memory alone, or memory over another store. No other module asks which.
+"""The tiers of the store: memory alone, or memory over another store. It is asked here which.
 
 Memory answers within the call. A call that waits for that store takes a continuation, `then`, which is called
 once: within the call where nothing is waited for, else by a task of the shared tier.

@@ -1,6 +1,8 @@
 """Chunked content of requests (RFC 9112 §7.1), up to its trailers. It takes bytes and has no socket.
 
 Each chunk costs the same, whatever is in it: content is never searched for its end.
+A client has a number of steps in each turn, which are counted here. Responses of origin servers have `Chunks`
+in `origin/response_reader.py`: llhttp takes any number of these at once.
 """
 
 from __future__ import annotations

@@ -430,8 +430,8 @@ class Http2Connection(ClientConnection):
             if lost is not None:
                 self._discard(lost)
                 lost.lose(event.reasons)
-            # What a client pays for cancelling is in the price of the frame.
-            self.session.charge(0 if event.by_client else _IN_VAIN, now)
+            if not event.by_client:  # who has paid for the frame (`Credit.waste`)
+                self.session.charge(_IN_VAIN, now)
 
     def _hand_over(self) -> None:
         """Hand over the content that has come, each stream's in one: frames may be of one byte."""
@@ -450,7 +450,8 @@ class Http2Connection(ClientConnection):
         session = self.session
         if session.state is SessionState.PARTED or len(self._streams) >= MOST_STREAMS:
             session.reset(number, ErrorCode.REFUSED_STREAM)
-            session.charge(0 if session.state is SessionState.PARTED else _IN_VAIN, now)
+            if session.state is not SessionState.PARTED:
+                session.charge(_IN_VAIN, now)
             return
         if self.listener.bounds.limits is not self._limits:
             session.leave()  # what it was told holds no longer: its next connection is told anew
@@ -520,10 +521,8 @@ class Http2Connection(ClientConnection):
             content = None
         else:
             if head.length is None:
-                fields = [
-                    *fields,
-                    _CHUNKED,
-                ]  # its end is the stream's; towards the origin server it is chunked
+                # Its end is the stream's; towards the origin server it is chunked.
+                fields = [*fields, _CHUNKED]
             expects = any(value.lower() == b"100-continue" for value in values(fields, b"expect"))
             content = RequestContent(stream, expects_continue=expects)
             if self._content_timer.when == NEVER:

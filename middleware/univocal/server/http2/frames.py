@@ -177,6 +177,7 @@ class Credit:
 
     Requests in vain (cancelled, refused, malformed) have an allowance beside it: `MOST_IN_VAIN` at first, and
     seconds alone bring some back. A hit costs less than a miss that is cancelled, and must not pay for one.
+    `Session.next` pays for each frame, for RST_STREAM by `waste`.
     """
 
     MOST_IN_VAIN: Final = 600

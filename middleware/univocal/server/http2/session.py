@@ -592,8 +592,8 @@ class Session:
             self._move(number, opened, Cause.RESET_SENT)
 
     def charge(self, price: int, now: float) -> None:
-        """Charge the client for a request in vain; 0: it has paid."""
-        if price and not self._credit.waste(price, now):
+        """Charge the client for a request in vain that no frame of its own has paid for."""
+        if not self._credit.waste(price, now):
             self.fail(ErrorCode.ENHANCE_YOUR_CALM)
 
     def _move(self, number: int, opened: OpenStream, cause: Cause) -> None:
