@@ -377,6 +377,7 @@ def test_a_stripped_prefix_is_an_upstream_with_a_path():
         ("= /a { return http://b.example; }", {"=/a": {"to": "http://b.example", "status": 302}}),
         # nginx sends a path without its last slash on.
         ("/b/ { proxy_pass http://127.0.0.1:2; }", {"=/b": "/b/{query}"}),
+        ("/b/ { proxy_pass http://127.0.0.1:2; location /b/ { deny all; } }", {"=/b": "/b/{query}"}),
         ("/b/ { proxy_pass http://127.0.0.1:2; } location = /b { proxy_pass http://127.0.0.1:3; }", {}),
         ("/b/ { proxy_pass http://127.0.0.1:2; } location /b { proxy_pass http://127.0.0.1:3; }", {}),
         # Other variables, and what refuses or comes before it, have no equal.
@@ -399,6 +400,41 @@ def test_requests_under_way_are_bounded_as_connections_are():
     assert result.server["max_requests_per_client"] == 5
     assert questions(result) == []
     assert any("for all requests of a client" in each.text for each in result.notes)
+
+
+def test_limits_of_a_dry_run_refuse_nobody():
+    zones = "limit_conn_zone $binary_remote_addr zone=a:1m; limit_req_zone $remote_addr zone=b:1m rate=1r/s;"
+    limits = "limit_conn a 5; limit_req zone=b; limit_req_dry_run On; limit_conn_dry_run on;"
+    result = imported(f"http {{ {zones} server {{ {limits} {PASS} }} }}")
+    assert "max_requests_per_client" not in result.server
+    assert "access" not in result.sites[0]
+    assert questions(result) == []
+
+
+@pytest.mark.parametrize(
+    ("condition", "hosts"),
+    [
+        ("$host = www.a.example", {"aliases": ["www.a.example"], "default": True}),
+        ("$host != a.example", {"aliases": ["www.a.example"]}),
+        ("$scheme = http", {"default": True}),
+    ],
+)
+def test_a_condition_on_hosts_moves_these_alone(condition, hosts):
+    moved = f"if ({condition}) {{ return 301 https://a.example$request_uri; }}"
+    result = imported(f"server {{ server_name a.example www.a.example; {moved} {PASS} }}")
+    (site,) = result.sites
+    assert {key: site[key] for key in ("aliases", "default") if key in site} == hosts
+    assert questions(result) == []
+
+
+def test_a_host_that_is_sent_elsewhere_is_refused():
+    moved = "if ($host = b.example) { return 302 https://c.example$request_uri; }"
+    result = imported(f"server {{ server_name a.example b.example; {moved} {PASS} }}")
+    assert [(site["hosts"], "access" in site) for site in result.sites] == [
+        (["a.example"], False),
+        (["b.example"], True),
+    ]
+    assert len(questions(result)) == 1
 
 
 def test_expires_and_an_added_field_are_one_cache_control():

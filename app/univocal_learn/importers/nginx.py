@@ -32,6 +32,7 @@ from univocal_learn.importers.nginx_servers import (
     client_ca_of,
     everywhere,
     listener_tables,
+    part,
     plain_sockets,
     port_of,
     servers_of_hosts,
@@ -65,6 +66,8 @@ class _Import:
     def __init__(self, source: Source, directives: list[Directive]) -> None:
         self._source, self._directives = source, directives
         self._notes: list[Note] = []
+        end(directives, self._notes)
+        part(directives)
         blocks = [each.block or [] for each in directives if each.name == "http"]
         self._everywhere = [each for block in blocks or [directives] for each in block]
         found = (Server.of(directive, host) for directive, host in self._servers(directives, "$proxy_host"))
@@ -89,7 +92,6 @@ class _Import:
         if any(each.name in _OF_A_SERVER for each in self._directives):
             outside = []  # they are read as those of the one server
         cookies_of_maps(self._directives)
-        end(self._directives, self._notes)
         lead_on(self._directives)
         settings = BlockSettings(zones).inside(http, outside)
         trusted = self._trusted(settings)
@@ -102,7 +104,6 @@ class _Import:
         for server in self._picked:
             if moving[id(server)] is None:
                 self._add(server, everywhere, owners, moving)
-        self._writer.close_unwritten()
         moved = [server for server in self._picked if moving[id(server)] is not None]
         aliases = {id(server): host for server in moved if (host := moving[id(server)])}
         for server in moved:
@@ -110,15 +111,16 @@ class _Import:
             self._notes += [note(each, text) for each in server.kept]
             if id(server) in aliases:
                 self._add_aliases(server, aliases[id(server)])
+        self._writer.close_unwritten()
         server_table = {
             **self._listeners([server for server in moved if id(server) not in aliases]),
             "trusted_proxies": list(trusted),
-            **self._bounds(zones.connections),
+            **self._bounds(zones.connections, settings),
         }
         if not self._writer.sites:
             server_table = {}
         self._note_proxy_headers(trusted)
-        self._note_zones()
+        self._note_zones(settings)
         return Imported(
             summary="Imported from a configuration of nginx",
             extends="nginx",
@@ -309,8 +311,9 @@ class _Import:
                 self._sockets = [(made if own is site else own, sockets) for own, sockets in self._sockets]
                 self._add_moved(server, host, [each for each in server.exact if each not in names], made)
                 return
-        text = f"it sends clients to {host}, which no site here has: these hosts are refused (421)"
+        text = f"it sends clients to {host}, which no site here has: these hosts are refused"
         self._say(server, text, is_open_question=True)
+        self._writer.add(server.line, server.exact, [], "site")
 
     def _add_moved(self, server: Server, host: str, rest: list[str], to: Table) -> None:
         """Have the names of a server that are no aliases as a site of their own, which redirects."""
@@ -384,10 +387,15 @@ class _Import:
                     self._writer.refuse(server.line, [socket.address])
                     named.append((socket.address, frozenset({own})))
 
-    def _note_zones(self) -> None:
+    def _limits(self, name: str, settings: BlockSettings) -> Iterator[tuple[Server, Directive]]:
+        """Each server, with its limits of a kind that are in force in a block of it."""
+        for server in self._picked:
+            for own in _settings_in(server.block, settings):
+                yield from ((server, each) for each in own.listed(name))
+
+    def _note_zones(self, settings: BlockSettings) -> None:
         """Say that univocal counts each site and burst apart, where nginx has one count of a zone."""
-        around = [each for each in self._everywhere if each.name == "limit_req"]
-        limits = [(one, each) for one in self._picked for each in (*around, *within(one.block, "limit_req"))]
+        limits = self._limits("limit_req", settings)
         uses = {(zone_of(each), id(server), *each.arguments[1:2]) for server, each in limits}
         for zone in within(self._directives, "limit_req_zone"):
             if sum(name == zone_of(zone) for name, *_ in uses) > 1:
@@ -401,7 +409,7 @@ class _Import:
                 text = "univocal takes PROXY headers from trusted_proxies alone: name your proxy there"
                 self._say(server, text, is_open_question=True)
 
-    def _bounds(self, zones: frozenset[str]) -> dict[str, Any]:
+    def _bounds(self, zones: frozenset[str], settings: BlockSettings) -> dict[str, Any]:
         """The bounds of requests that all sites share: the largest body, the fewest under way at once.
 
         A site or a route with another largest body has its own.
@@ -420,7 +428,7 @@ class _Import:
                     del table["max_body"]
         counts = [
             (int(each.arguments[1]), each)
-            for each in within(self._directives, "limit_conn")
+            for _, each in self._limits("limit_conn", settings)
             if len(each.arguments) == 2 and each.arguments[0] in zones and each.arguments[1].isdigit()
         ]
         least, limit = min(counts, key=lambda count: count[0], default=(0, None))

@@ -18,6 +18,7 @@ _OWN: Final = ("header:host", "header:x-forwarded-", "header:forwarded", "header
 # A name in valid_referers, and what is no page of the web in nginx: anything short, or of another scheme.
 _HOST: Final = re.compile(r"(?:\*\.)?[\w-]+(?:\.[\w-]+)*", re.ASCII)
 _NO_PAGE: Final = ".{0,10}$|[^h]|h[^t]|ht[^t]|htt[^p]|http[^s:]|https[^:]|https?:[^/]|https?:/[^/]"
+_GROUP: Final = re.compile(r"\(\?P?[<'](\w+)[>']")
 # A value is true in nginx unless it is empty or "0".
 _TRUE: Final = "^(?:[^0]|0.)"
 
@@ -36,12 +37,20 @@ class Condition(NamedTuple):
 def assigned(block: Iterable[Directive]) -> Iterator[tuple[str, Directive]]:
     """The variables that directives of a block, or in it, give values to: these are no request's any more."""
     for each in block:
+        yield from ((name, each) for name in groups(each))
         if each.name in {"map", "geo", "split_clients"}:
-            yield from ((name, each) for name in each.arguments[-1:])
+            yield from ((name.lower(), each) for name in each.arguments[-1:])
+            yield from ((name, row) for row in each.block or [] for name in groups(row))
             continue
         if "set" in each.name:
-            yield from ((name, each) for name in each.arguments[:1])
+            yield from ((name.lower(), each) for name in each.arguments[:1])
         yield from assigned(each.block or [])
+
+
+def groups(directive: Directive) -> list[str]:
+    """The variables that the named groups of a directive's expressions give values to."""
+    words = (directive.name, *directive.arguments)
+    return [f"${name.lower()}" for word in words for name in _GROUP.findall(word)]
 
 
 def condition(
@@ -80,7 +89,8 @@ def _of_an_if(
 ) -> Condition | None:
     if directive.name != "if":
         return None
-    variable, *operation = _words(directive.arguments)
+    variable, *operation = words_of_condition(directive.arguments)
+    variable = variable.lower()
     if not operation and variable == "$invalid_referer":
         return _of_referers([word for each in referers for word in each.arguments])
     if not operation and variable in given and given[variable].name == "map":
@@ -94,7 +104,7 @@ def _of_an_if(
 def _subject(variable: str, given: Mapping[str, Directive]) -> str:
     """The name that univocal has for a variable; empty where it has none."""
     matched = _VARIABLE.fullmatch(variable)
-    if matched is None or variable in given:
+    if matched is None or variable.lower() in given:
         return ""
     kind, name, line = ((each or "").lower() for each in matched.groups())
     if line:
@@ -136,7 +146,7 @@ def _of_referers(words: Sequence[str]) -> Condition | None:
     return Condition("require", "header:Referer", (f"~(?i)^(?:{pages})",))
 
 
-def _words(arguments: list[str]) -> list[str]:
+def words_of_condition(arguments: list[str]) -> list[str]:
     """The words between the parentheses of a condition, of which either may stand by itself."""
     words = ["(", *arguments] if not arguments else [arguments[0][:1], arguments[0][1:], *arguments[1:]]
     if words[0] != "(":

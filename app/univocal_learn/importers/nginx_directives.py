@@ -30,7 +30,11 @@ HARMLESS_FILES: Final = re.compile(
     r"|options-ssl-nginx\.conf|ssl-params\.conf)"
 )
 
-_TO_TLS: Final = re.compile(r"https?://(?:\$(?:host|http_host|server_name)|[\w.-]+)(?::\d+)?\$request_uri")
+_MOVED: Final = frozenset({"301", "302", "303", "307", "308"})
+_TARGET: Final = re.compile(
+    r"(https?|\$scheme)://(\$\{?(?:host|http_host|server_name)\}?|[\w.-]+)(?::\d+)?\$request_uri"
+)
+_OF_A_HOST: Final = re.compile(r"\(?\s*\$(?:http_)?host\s*=\s*([^\s)]*)\s*\)?")
 _ABOUT_A_PLACE: Final = re.compile(
     r"\(?\s*\$(?:scheme|https|server_port|ssl_protocol|http_x_forwarded_proto|host|http_host)"
     r"\s*(?:!?=|!?~\*?)\s*[^)]*\)?"
@@ -101,8 +105,21 @@ def _is_harmless_if(directive: Directive) -> bool:
         return False
     if _OPTIONS.fullmatch(condition):
         return _ANSWERED.fullmatch(rest[0].arguments[0]) is not None
-    moves = _TO_TLS.fullmatch(rest[0].arguments[-1]) is not None
-    return moves and _ABOUT_A_PLACE.fullmatch(condition) is not None
+    scheme, host = target_of(rest[0]) or ("", "")
+    own = _OF_A_HOST.fullmatch(condition)
+    is_own = host.startswith("$") or (own is not None and scheme == "https" and host == own[1])
+    return is_own and _ABOUT_A_PLACE.fullmatch(condition) is not None
+
+
+def target_of(directive: Directive) -> tuple[str, str] | None:
+    """The scheme and the host of a redirect that keeps the request's target; None for any other answer."""
+    if directive.name != "return" or not directive.arguments:
+        return None
+    *status, url = directive.arguments
+    if status and status[0] not in _MOVED:
+        return None
+    matched = _TARGET.fullmatch(url)
+    return (matched[1], matched[2]) if matched else None
 
 
 def leading(pages: Iterable[Directive], status: str) -> Directive | None:

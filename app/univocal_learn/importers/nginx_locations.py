@@ -13,6 +13,7 @@ from univocal.http.grammar import RESERVED
 from univocal.uri.profile import Profile
 from univocal_learn.importers.imported import Note, Table, octets_of
 from univocal_learn.importers.networks import CLOSED
+from univocal_learn.importers.nginx_conditions import groups
 from univocal_learn.importers.nginx_directives import (
     CONTENT,
     TAKEN,
@@ -22,7 +23,7 @@ from univocal_learn.importers.nginx_directives import (
     reason,
     refuses,
 )
-from univocal_learn.importers.nginx_patterns import covers, expression, within_path
+from univocal_learn.importers.nginx_patterns import covers, expression, path_expression, within_path
 from univocal_learn.importers.nginx_redirects import redirect_of
 from univocal_learn.importers.nginx_settings import BlockSettings, refuses_all
 from univocal_learn.importers.nginx_syntax import Directive, note, within
@@ -140,7 +141,7 @@ class LocationReading:
 
         With `is_nowhere` there is no guard, which would hold for what other locations take of it, too.
         """
-        pattern = expression(text, ignores_case=ignores_case)
+        pattern = path_expression(text, ignores_case=ignores_case)
         instead: list[Mapped] = []
         for each in covers(text, ignores_case=ignores_case):
             begin = each if each.startswith(self.base) else self.base
@@ -293,7 +294,7 @@ def _close_rewritten(block: list[Directive], reading: LocationReading) -> None:
     """Close the routes of one path, and final prefixes, that a server's rewrites may match before them."""
     texts = [(each.arguments or [""])[0] for each in block if each.name == "rewrite"]
     # The guard of an expression that univocal has holds for final prefixes, too.
-    foreign = [text for text in texts if not expression(text, ignores_case=False)]
+    foreign = [text for text in texts if not path_expression(text, ignores_case=False)]
     begins = tuple(begin for text in foreign for begin in covers(text, ignores_case=False))
     for number, mapped in enumerate(reading.routes):
         path = unquote(mapped.path)
@@ -357,12 +358,14 @@ def _location(location: Directive, reading: LocationReading) -> None:
     answering = "return" if redirect else "try_files" if mapped is not None else ""
     is_before = modifier == "^~" and (reading.in_final is None or not reading.has_expressions)
     is_final = is_prefix and (is_before or bool(reading.in_final))
+    found = _Found(location, path, mapped, inner, is_final, ignores_case)
     if is_prefix and path in level:
         reading.note(location, "nginx never comes here: a location within it has the same path")
+        _ends_outside(found)
     else:
         _say_rest(block, below, closers, answering, inner)
         write = _expression if modifier in _EXPRESSIONS else _exact if modifier == "=" else _prefix
-        write(_Found(location, path, mapped, inner, is_final, ignores_case))
+        write(found)
     in_expression = reading.in_expression or modifier in _EXPRESSIONS
     paths = ((each, each.removeprefix("=")) for each in reading.level)
     longer = tuple(each for each, path in paths if path != inner.base and path.startswith(inner.base))
@@ -377,6 +380,11 @@ def _location(location: Directive, reading: LocationReading) -> None:
     for directive in _in_order(block, inner):
         if directive.name == "location":
             _location(directive, inner)
+
+
+def _passes(location: Directive) -> bool:
+    """Tell whether a server behind nginx answers in a location, by any protocol."""
+    return any(each.name.endswith("_pass") for each in location.block or [])
 
 
 def _for_clients(location: Directive, reading: LocationReading) -> Directive:
@@ -475,6 +483,7 @@ def constants_of(block: list[Directive], around: Mapping[str, str]) -> dict[str,
     inner = [each for one in block if one.name == "if" for each in one.block or []]
     sets = [each.arguments for each in (*block, *inner) if each.name == "set" and len(each.arguments) == 2]
     names = [name for name, _ in sets]
+    names += [name for each in within(block) for name in groups(each)]  # expressions give it another one
     kept = {name: value for name, value in around.items() if name not in names}
     if any(each.name in {"rewrite", "break"} for each in (*block, *inner)):
         return kept
@@ -511,7 +520,7 @@ def _stripping(directive: Directive, block: list[Directive], path: str) -> Direc
 
 def _is_stripped(directive: Directive, block: list[Directive], path: str) -> bool:
     """Tell whether a rewrite does no more than replace the prefix of its location."""
-    if len(directive.arguments) != 3 or directive.arguments[2] != "break":
+    if len(directive.arguments) != 3 or directive.arguments[2] != "break" or any(within(block, "break")):
         return False
     if sum(each.name == "rewrite" for each in block) != 1 or not path.endswith("/") or path == "/":
         return False
@@ -588,7 +597,7 @@ def _ends(found: _Found) -> None:
     if path == "/":
         return
     if path.endswith("/"):
-        if not any(each.name.endswith("_pass") for each in location.block or []):
+        if not _passes(location):
             return  # nginx leaves the path without the slash to another location
         if found.is_guarded:
             inner.close(path[:-1], location.line, is_implied=True)
@@ -606,6 +615,13 @@ def _ends(found: _Found) -> None:
         inner.routes.append(replace(beside, is_apart=not found.is_guarded))
         text = f"is of {path}x, too, in nginx; an upstream with a path is for whole segments"
         inner.note(location, f"{text}, so {path}x is refused" if found.is_guarded else text)
+
+
+def _ends_outside(found: _Found) -> None:
+    """Have the redirect of a location with one of the same path in it, where that one has none."""
+    same = [each for each in found.location.block or [] if _split(each)[1] == found.path]
+    if found.path.endswith("/") and not any(map(_passes, same)):
+        _ends(found)
 
 
 def _exact(found: _Found) -> None:
@@ -641,8 +657,10 @@ def _expression(found: _Found) -> None:
     closed = inner.closed_expression(path, location.line, ignores_case=ignores_case)
     if found.is_guarded:
         inner.note(location, _OF_ALL)
-    instead = closed.instead if found.is_guarded else ()
-    inner.routes.append(replace(mapped, path=closed.path, instead=instead, kind=closed.kind, is_apart=True))
+    own = replace(mapped, path=closed.path, instead=closed.instead, kind=closed.kind, is_apart=True)
+    if not (found.is_guarded or mapped.redirect):
+        own = replace(own, path=expression(path, ignores_case=ignores_case) or _NO_PATH, instead=())
+    inner.routes.append(own)
 
 
 def _pass(directive: Directive, path: str, reading: LocationReading) -> Mapped | None:

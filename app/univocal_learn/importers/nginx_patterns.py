@@ -14,6 +14,10 @@ _FOREIGN: Final = re.compile(r"\(\?(?:[=!>#|&R]|<[=!])|\\[1-9gkGKRXZhHvV]|[+*?}]
 _NOT_NEXT: Final = re.compile(r"\(\?!((?:[\w-]|\\?/)+)\)(?:\.\*\$?)?\Z", re.ASCII)
 # A path, and words of which one follows.
 _WORDS: Final = re.compile(r"\^(/[\w/-]*)\((?:\?:)?([\w/|-]+)\)(?![*+?{])")
+# A backslash, by itself or within a range of a set such as [A-z]; an escape.
+_ESCAPED_HERE: Final = re.compile(
+    r"\\\\|\\Q|\\x\{?0*(?:5[Cc]|25)|%[0-9A-Fa-f]|\[(?!\^)(?:\\.|[^\]\\])*?\\?[0-\[]-(?:\\\]|[\^-~])"
+)
 _NAMED: Final = re.compile(r"\(\?<(\w+)>")
 
 
@@ -24,6 +28,14 @@ def expression(text: str, *, ignores_case: bool) -> str:
         return ""
     named = _NAMED.sub(r"(?P<\1>", text)
     return f"~{'(?i)' if ignores_case else ''}{named}"
+
+
+def path_expression(text: str, *, ignores_case: bool) -> str:
+    """The path of a route that guards what an expression matches; empty where no path here has its letters.
+
+    univocal tests "%5C" as it is and as "/", and "%2541" as it is and as "A".
+    """
+    return "" if _ESCAPED_HERE.search(text) else expression(text, ignores_case=ignores_case)
 
 
 def _otherwise(word: str) -> str:

@@ -10,15 +10,13 @@ from typing import Any, Final, NamedTuple
 
 from univocal.store.patterns import compiled
 from univocal_learn.importers.imported import Note
-from univocal_learn.importers.nginx_directives import closes
+from univocal_learn.importers.nginx_conditions import words_of_condition
+from univocal_learn.importers.nginx_directives import closes, target_of
 from univocal_learn.importers.nginx_patterns import expression
 from univocal_learn.importers.nginx_syntax import Directive, note
 
-_MOVED: Final = frozenset({"301", "302", "303", "307", "308"})
-_TARGET: Final = re.compile(
-    r"(https?|\$scheme)://(\$\{?(?:host|http_host|server_name)\}?|[\w.-]+)(?::\d+)?\$request_uri"
-)
 _PORT: Final = re.compile(r"(?:(\[[^\]]*\]|[^:\s]+):)?([0-9]{1,5})")
+_DEFAULT: Final = frozenset({"default_server", "default"})
 _HOST_FIELD: Final = ("$host", "$http_host", "$server_name", "${host}", "${server_name}")
 
 
@@ -95,7 +93,7 @@ class Server:
 
     def moves_to(self) -> str | None:
         """The host to which it sends every client: "" for its own with https; None: it does not."""
-        targets = {_target(each) for each in self._answers()}
+        targets = {target_of(each) for each in self._answers()}
         if not targets or None in targets:
             return None
         known = {each for each in targets if each is not None}
@@ -142,23 +140,46 @@ def is_pattern(name: str) -> bool:
     return False
 
 
-def _target(directive: Directive) -> tuple[str, str] | None:
-    """The scheme and the host of a redirect that keeps the request's target; None for any other answer."""
-    if directive.name != "return" or not directive.arguments:
-        return None
-    *status, url = directive.arguments
-    if status and status[0] not in _MOVED:
-        return None
-    matched = _TARGET.fullmatch(url)
-    return (matched[1], matched[2]) if matched else None
+def part(block: list[Directive]) -> None:
+    """Have the hosts that an `if` of their server sends to another host as a server that redirects them."""
+    for server in [*block]:
+        if server.name == "http":
+            part(server.block or [])
+        for each in [each for each in server.block or [] if each.name == "if" and server.name == "server"]:
+            inner, (answer, *others) = server.block or [], each.block or [each]
+            names = [name for one in inner if one.name == "server_name" for name in one.arguments]
+            scheme, to = target_of(answer) or ("", "")
+            variable, operator, host = [*words_of_condition(each.arguments), "", "", ""][:3]
+            if others or to.startswith("$") or not to:
+                continue
+            if variable not in {"$host", "$http_host"}:
+                if scheme == "https" and to in names:  # its own hosts move to TLS
+                    each.block = [replace(answer, arguments=["301", "https://$host$request_uri"])]
+                continue
+            is_all_else = operator == "!="
+            kept = [name for name in names if (name == host) is is_all_else]
+            moved = [name for name in names if name not in kept]
+            if operator not in {"=", "!="} or host not in names or not kept or to in moved:
+                continue
+            sockets = [one for one in inner if one.name in {"listen", "ssl"} or one.name.startswith("ssl_")]
+            plain = [
+                replace(one, arguments=[a for a in one.arguments if a not in _DEFAULT]) for one in sockets
+            ]
+            rest = [one for one in inner if one.name not in {"server_name", "listen"} and one is not each]
+            listens = [one for one in (plain if is_all_else else sockets) if one.name == "listen"]
+            own = [Directive("server_name", kept, server.line), *listens, *rest]
+            redirecting = [Directive("server_name", moved, each.line), answer]
+            redirecting += sockets if is_all_else else plain
+            at = next(at for at, one in enumerate(block) if one is server)
+            block.insert(
+                at + (not is_all_else), replace(each, name="server", arguments=[], block=redirecting)
+            )
+            server.block = own
 
 
 def _socket(listen: Directive, *, is_tls: bool) -> Socket:
     place, *parameters = listen.arguments
-    flags = (
-        is_tls or "ssl" in parameters or "quic" in parameters,
-        "default_server" in parameters or "default" in parameters,
-    )
+    flags = (is_tls or "ssl" in parameters or "quic" in parameters, not _DEFAULT.isdisjoint(parameters))
     proxied = "proxy_protocol" in parameters
     if place.startswith("unix:"):
         return Socket(f"unix://{place.removeprefix('unix:')}", *flags, proxied)

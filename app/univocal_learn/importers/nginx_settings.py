@@ -163,8 +163,8 @@ class BlockSettings:
         )
 
     def listed(self, name: str) -> Sequence[Directive]:
-        """The directives of this name that are in force."""
-        return self.lists.get(name, ())
+        """The directives of this name that are in force; in a dry run none is."""
+        return () if self.argument(f"{name}_dry_run") == "on" else self.lists.get(name, ())
 
     def argument(self, name: str) -> str:
         """The first argument of the directive in force; empty where there is none."""
@@ -245,7 +245,9 @@ class BlockSettings:
         tables = {
             "access": access,
             "request": _request(
-                [each for each in self.listed("proxy_set_header") if each not in self._granted], notes
+                [each for each in self.listed("proxy_set_header") if each not in self._granted],
+                self.given,
+                notes,
             ),
             "response": self._response(notes),
             "cache": {**cache_table(self.lists, self.last, notes, is_guarded=guarded), **compress},
@@ -489,14 +491,18 @@ def _rate(
     return f"{min(known)[1]} burst {min(burst for *_, burst in known)}", is_complete
 
 
-def _request(directives: Sequence[Directive], notes: list[Note]) -> Table:
-    """The fields of requests. A client's field that nginx replaces with a variable is removed."""
+def _request(directives: Sequence[Directive], given: Mapping[str, Directive], notes: list[Note]) -> Table:
+    """The fields of requests. A client's field that nginx replaces with a variable is removed.
+
+    `given` are the variables that the file gives values to: no field of a client is in these.
+    """
     made: dict[str, Any] = {}
     removed: list[str] = []
     for each in directives:
         name, written = [*each.arguments, "", ""][:2]
         low, value = name.lower(), _with_names(written)
-        if each.is_host_field or written == f"$http_{low.replace('-', '_')}":
+        own = f"$http_{low.replace('-', '_')}"
+        if each.is_host_field or (written.lower() == own and own not in given):
             continue
         if request_fault(name, is_set=False):
             notes.append(note(each, _own_field(low)))

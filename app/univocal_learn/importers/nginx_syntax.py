@@ -9,6 +9,12 @@ from typing import Final
 
 from univocal_learn.importers.imported import Note, Source
 
+
+def words_of(text: str) -> frozenset[str]:
+    """The words of a list that is written on several lines."""
+    return frozenset(text.split())
+
+
 _TOKEN: Final = re.compile(
     r"""\#[^\n]*|(?P<end>[;{}])"""
     r"""|"(?P<double>(?:[^"\\]|\\.)*+)(?P<closed>"?)|'(?P<single>(?:[^'\\]|\\.)*+)(?P<shut>'?)"""
@@ -25,6 +31,12 @@ _LUA_TOKEN: Final = re.compile(
     r"""|"(?:[^"\\\n]|\\.)*+"?|'(?:[^'\\\n]|\\.)*+'?|(?P<brace>[{}])""",
     re.DOTALL,
 )
+
+# Directives that are "on" or "off" in any case.
+_FLAGS: Final = words_of("""
+brotli gzip http2 ignore_invalid_headers limit_conn_dry_run limit_req_dry_run merge_slashes proxy_ssl_verify
+real_ip_recursive ssl underscores_in_headers zstd
+""")
 
 _UNITS: Final = ("ms", "", "s", "m", "h", "d", "w", "M", "y")
 _SECONDS: Final = dict(zip(_UNITS, (0.001, 1, 1, 60, 3600, 86400, 604800, 2592000, 31536000), strict=True))
@@ -62,11 +74,6 @@ def within(block: Iterable[Directive], *names: str) -> Iterator[Directive]:
         if directive.name in names or not names:
             yield directive
         yield from within(directive.block or [], *names)
-
-
-def words_of(text: str) -> frozenset[str]:
-    """The words of a list that is written on several lines."""
-    return frozenset(text.split())
 
 
 def note(directive: Directive, text: str, *, is_open_question: bool = False) -> Note:
@@ -112,7 +119,8 @@ def parse(source: Source, file: str = "") -> list[Directive]:
         elif not words:
             raise source.error(line, f"{mark!r} without a directive before it", "a directive of nginx")
         else:
-            directive = Directive(words[0], words[1:], begun, None, file)
+            arguments = [each.lower() if words[0] in _FLAGS else each for each in words[1:]]
+            directive = Directive(words[0], arguments, begun, None, file)
             stack[-1].inside.append(directive)
             if mark == "{":
                 directive.block = []

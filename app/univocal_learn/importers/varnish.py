@@ -33,19 +33,22 @@ _VCL: Final = re.compile(
     r"^[ \t]*(?:vcl\s+\d|sub\s+\w+\s*\{|(?:backend|acl|probe|import)\s+\w|include\b|C\{)", re.MULTILINE
 )
 _NOT_VCL: Final = re.compile(
-    r"C\{(?P<c>.*?)(?:\}C|\Z)|/\*.*?(?:\*/|\Z)|(?://|\#)[^\n]*"
+    r"(?<!\w)C\{(?P<c>.*?)(?:\}C|\Z)|/\*.*?(?:\*/|\Z)|(?://|\#)[^\n]*"
     r'|"""(?:.*?)(?:"""|\Z)|\{"(?:.*?)(?:"\}|\Z)|"[^"\n]*"?',
     re.DOTALL,
 )
 _STATEMENT: Final = re.compile(r"[^;{}]*[;{}]")
 # Blocks that no request runs.
 _DECLARED: Final = re.compile(r"(?:acl|backend|probe|director|sub vcl_(?:init|fini)) ?\b")
-# A URL or host is changed where more than these two is asked for.
+# More is asked for than the URL, the host, the method and the server's answer.
 _ASKED: Final = re.compile(
-    r"\bif\s*\((?=[^{};]{0,300}?\b(?:req\s*\.\s*http\s*\.\s*(?!host\b)|client\s*\.|cookie\s*\.))"
-    r"[^{}]{0,300}\{[^{}]{0,300}?\breq\s*\.\s*(?:url|http\s*\.\s*host)\s*=",
+    r"(?:else?)? ?if ?\(.*?(?<![\w.])"
+    r"(?!(?:req|bereq)\.(?:url|http\.host|method|request|restarts)\b"
+    r"|(?:resp|beresp|obj|std|querystring)\.)[a-z]\w*\.\w.*",
     re.IGNORECASE,
 )
+# Some clients get another page by these, where only some are asked to run them.
+_OTHERWISE: Final = r"set req\.(?:url|http\.host) ?=.*|call \w+|return\(synth\(3.*"
 # What C may do with a request, but for reading it and changing its URL.
 _CALLED: Final = re.compile(r"\bVRT_(?!r_|l_req_url\b|GetHdr\b|CollectString|\w*[Ss]trands?|\w+_string)\w+")
 
@@ -61,7 +64,7 @@ _URL: Final = r"req\.(?:url|http\.host)"
 _HARMLESS: Final = "|".join(
     (
         r"vcl [\d.]+|import \w+(?: from)?|call \w+|return|new .*|C",
-        r"return\((?:hash|lookup|deliver|fetch|miss|ok|purge|restart|retry|synth\([23]\d\d[,)].*)\)",
+        r"return\((?:hash|lookup|deliver|fetch|miss|ok|purge|synth\([23]\d\d[,)].*)\)",
         r"hash_data\((?:req\.url|req\.http\.host|server\.ip)\)|synthetic\(.*|ban\(.*",
         r"(?:bodyaccess|cookie|directors|querystring|std|var|xkey)\.\w+\(.*",
         r"set (?:req|bereq)\.(?:backend_hint|backend|grace|esi|hash_ignore_busy|\w+_timeout) ?=.*",
@@ -74,11 +77,12 @@ _HARMLESS: Final = "|".join(
         # A lifetime is a number that is more than zero.
         r"set beresp\.ttl ?= ?[0-9.]{0,9}[1-9][0-9.]{0,9}(?:ms|[smhdwy])",
         r"set (?:beresp|obj|resp)\.status ?= ?[23]\d\d",
-        rf"set {_URL} ?=(?:{_URL}|(?:std|querystring)\.\w+|\w+(?![\w.])|[-+(), ])*",
+        rf"set {_URL} ?=(?=.*{_URL}|[^;]*std\.)(?:{_URL}|(?:std|querystring)\.\w+|\w+(?![\w.])|[-+(), ])*",
     )
 )
 _REFUSING: Final = (
-    r"return\((?:synth\(|fail|abandon|error).*|(?:error|synth)\b.*|set (?:beresp|obj|resp)\.status\b.*"
+    r"return\((?:synth\(|fail|abandon|error|restart|retry).*|(?:error|synth)\b.*"
+    r"|set (?:beresp|obj|resp)\.status\b.*"
     # A field that clients may send, too, or a module of its own, which may end the request.
     rf"|{_CHANGE} (?:req|bereq)\.http\.(?!host\b).*"
     r"|backend \w+ none|(?!header\.)[A-Za-z_]\w*\.\w+\(.*"
@@ -158,17 +162,23 @@ def _code(text: str) -> tuple[str, str]:
 
 def _rules(code: str, vcl: str) -> Iterator[tuple[Note, bool]]:
     """Notes on rules that no array holds; whether the profile bypasses the cache for one."""
-    for text, found in ((code, _CALLED), (vcl, _ASKED)):
-        for each in found.finditer(text):
-            yield _note(text, each.start(), each[0], _PASSED), True
-    declared: list[bool] = []
+    for each in _CALLED.finditer(code):
+        yield _note(code, each.start(), each[0], _PASSED), True
+    declared, asked, was_asked = list[bool](), list[bool](), False
     for each in _STATEMENT.finditer(vcl):
         text, end = " ".join(each[0][:-1].split()), each[0][-1]
         if end == "{":
             declared.append(any(declared) or _DECLARED.match(text) is not None)
+            is_asking = _ASKED.fullmatch(_BLANKS.sub(r"\1", text)) is not None
+            asked.append(is_asking or (was_asked and text.lower().startswith("els")))
         elif end == "}":
-            declared[-1:] = []
-        elif text and not any(declared) and not _matches(_HARMLESS, text):
+            was_asked = any(asked[-1:])
+            declared[-1:] = asked[-1:] = []
+        elif (
+            text
+            and not any(declared)
+            and (not _matches(_HARMLESS, text) or (any(asked) and _matches(_OTHERWISE, text)))
+        ):
             at = each.start() + len(each[0]) - len(each[0].lstrip())
             is_refusing = _matches(_REFUSING, text)
             yield _note(vcl, at, text, _OPEN if is_refusing else _PASSED), not is_refusing
