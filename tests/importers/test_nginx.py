@@ -197,6 +197,7 @@ def test_nested_locations_and_the_longest_prefix():
         ("set $app a;", "proxy_pass http://$app:81$request_uri;", "http://a:81"),
         ("set $app a;", "proxy_pass http://$app:81/x;", None),  # nginx drops the rest of the path
         ("set $app a; set $app b;", "proxy_pass http://$app:81;", None),
+        ("set $app a; location ~ ^/x(?<app>.) { return 404; }", "proxy_pass http://$app:81;", None),
         ("set $app $host;", "proxy_pass http://$app:81;", None),
         ("set $app a; rewrite ^/x /y;", "proxy_pass http://$app:81;", None),
         ("set $app a;", "if ($arg_x) { set $app b; } proxy_pass http://$app:81;", None),

@@ -353,6 +353,7 @@ def test_an_https_origin_server_is_verified_as_nginx_does():
     text = "server { location / { %s proxy_pass https://a.example; } }"
     assert imported(text % "").sites[0]["origin"] == {"tls_verify": False}
     assert imported(text % "proxy_ssl_verify on;").sites[0]["origin"] == {"tls_verify": True}
+    assert imported(text % "proxy_ssl_verify ON;").sites[0]["origin"] == {"tls_verify": True}
 
 
 def test_a_stripped_prefix_is_an_upstream_with_a_path():
