@@ -35,6 +35,9 @@ _TARGET: Final = re.compile(
     r"(https?|\$scheme)://(\$\{?(?:host|http_host|server_name)\}?|[\w.-]+)(?::\d+)?\$request_uri"
 )
 _OF_A_HOST: Final = re.compile(r"\(?\s*\$(?:http_)?host\s*=\s*([^\s)]*)\s*\)?")
+# Of hosts that a condition names: a redirect to the first name of the server, or to another port.
+_ABOUT_HOSTS: Final = re.compile(r"\(?\s*\$(?:http_)?host\b")
+_ELSEWHERE: Final = re.compile(r"//\$\{?server_name|//[^/]*?:\d")
 _ABOUT_A_PLACE: Final = re.compile(
     r"\(?\s*\$(?:scheme|https|server_port|ssl_protocol|http_x_forwarded_proto|host|http_host)"
     r"\s*(?:!?=|!?~\*?)\s*[^)]*\)?"
@@ -105,6 +108,8 @@ def _is_harmless_if(directive: Directive) -> bool:
         return False
     if _OPTIONS.fullmatch(condition):
         return _ANSWERED.fullmatch(rest[0].arguments[0]) is not None
+    if _ABOUT_HOSTS.match(condition) and _ELSEWHERE.search(rest[0].arguments[-1]):
+        return False
     scheme, host = target_of(rest[0]) or ("", "")
     own = _OF_A_HOST.fullmatch(condition)
     is_own = host.startswith("$") or (own is not None and scheme == "https" and host == own[1])

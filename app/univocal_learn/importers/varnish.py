@@ -33,7 +33,7 @@ _VCL: Final = re.compile(
     r"^[ \t]*(?:vcl\s+\d|sub\s+\w+\s*\{|(?:backend|acl|probe|import)\s+\w|include\b|C\{)", re.MULTILINE
 )
 _NOT_VCL: Final = re.compile(
-    r"(?<!\w)C\{(?P<c>.*?)(?:\}C|\Z)|/\*.*?(?:\*/|\Z)|(?://|\#)[^\n]*"
+    r"(?<![\w-])C\{(?P<c>.*?)(?:\}C|\Z)|/\*.*?(?:\*/|\Z)|(?://|\#)[^\n]*"
     r'|"""(?:.*?)(?:"""|\Z)|\{"(?:.*?)(?:"\}|\Z)|"[^"\n]*"?',
     re.DOTALL,
 )
@@ -42,13 +42,13 @@ _STATEMENT: Final = re.compile(r"[^;{}]*[;{}]")
 _DECLARED: Final = re.compile(r"(?:acl|backend|probe|director|sub vcl_(?:init|fini)) ?\b")
 # More is asked for than the URL, the host, the method and the server's answer.
 _ASKED: Final = re.compile(
-    r"(?:else?)? ?if ?\(.*?(?<![\w.])"
-    r"(?!(?:req|bereq)\.(?:url|http\.host|method|request|restarts)\b"
+    r"(?:el(?:se?)?)? ?if ?\(.*?(?<![\w.])"
+    r"(?!(?:req|bereq)\.(?:url|http\.host|method|request|restarts)(?![\w-])"
     r"|(?:resp|beresp|obj|std|querystring)\.)[a-z]\w*\.\w.*",
     re.IGNORECASE,
 )
 # Some clients get another page by these, where only some are asked to run them.
-_OTHERWISE: Final = r"set req\.(?:url|http\.host) ?=.*|call \w+|return\(synth\(3.*"
+_OTHERWISE: Final = r"set req\.(?:url|http\.host) ?=.*|set resp\.status ?=.*|call \w+|return\(synth\([23].*"
 # What C may do with a request, but for reading it and changing its URL.
 _CALLED: Final = re.compile(r"\bVRT_(?!r_|l_req_url\b|GetHdr\b|CollectString|\w*[Ss]trands?|\w+_string)\w+")
 
