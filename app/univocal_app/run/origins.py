@@ -294,11 +294,8 @@ class _Way:
 
     def transport(self, url: str) -> Transport:
         """Make a transport to the server that `url` names. Raises ConfigurationError."""
-        table, settings, is_tls = (
-            self.table,
-            self.table.fill(PoolSettings),
-            origin_url(url).protocol == "https",
-        )
+        table, is_tls = self.table, origin_url(url).protocol == "https"
+        settings = table.fill(PoolSettings)
         objections, context = Objections(), None
         with objections:
             self._check_http2()

@@ -52,7 +52,7 @@ _PLUGINS: Final = {
     "conf_remap.so": "settings of Traffic Server for this rule; see a site's settings",
     "cachekey.so": "changes the cache key; the profile does that here",
 }
-# What guards rules, by lines of its own, by options of a rule and by plugins: all but these may.
+# Lines, options of a rule and plugins guard rules, all but these.
 _HARMLESS_LINES: Final = frozenset(
     [".definefilter", ".deffilter", ".defflt", ".deletefilter", ".delfilter", ".delflt"]
 )

@@ -30,7 +30,7 @@ HARMLESS_FILES: Final = re.compile(
     r"|options-ssl-nginx\.conf|ssl-params\.conf)"
 )
 
-_MOVED: Final = frozenset({"301", "302", "303", "307", "308"})
+MOVED: Final = frozenset({"301", "302", "303", "307", "308"})
 _TARGET: Final = re.compile(
     r"(https?|\$scheme)://(\$\{?(?:host|http_host|server_name)\}?|[\w.-]+)(?::\d+)?\$request_uri"
 )
@@ -121,7 +121,7 @@ def target_of(directive: Directive) -> tuple[str, str] | None:
     if directive.name != "return" or not directive.arguments:
         return None
     *status, url = directive.arguments
-    if status and status[0] not in _MOVED:
+    if status and status[0] not in MOVED:
         return None
     matched = _TARGET.fullmatch(url)
     return (matched[1], matched[2]) if matched else None

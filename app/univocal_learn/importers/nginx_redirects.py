@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from univocal_learn.importers.imported import Note
-from univocal_learn.importers.nginx_directives import TABLE, closes, is_refusal
+from univocal_learn.importers.nginx_directives import MOVED, TABLE, closes, is_refusal
 from univocal_learn.importers.nginx_syntax import Directive, note, within
 
-_MOVED: Final = frozenset({"301", "302", "303", "307", "308"})
 _OWN: Final = re.compile(r"\$\{?scheme\}?://\$\{?(?:http_)?host\}?(?=[/$?]|\Z)")
 _NAMES: Final = TABLE["names_in_redirects"]
 _QUERY: Final = re.compile(r"(?:\?|\$\{?is_args\}?)\$\{?(?:args|query_string)\}?")
@@ -33,7 +32,7 @@ def redirect_of(block: Sequence[Directive], *, has_group: bool) -> dict[str, Any
     if any(closes(each) or each.name == "location" for each in block if each is not returns[0]):
         return {}
     *status, url = returns[0].arguments
-    is_moved = status[0] in _MOVED if status else url.startswith(("http://", "https://", "$scheme"))
+    is_moved = status[0] in MOVED if status else url.startswith(("http://", "https://", "$scheme"))
     if len(status) > 1 or not is_moved or set(_VARIABLE.sub("", url)) & {"{", "}"}:
         return {}
     to = _OWN.sub("", url, count=1)

@@ -49,7 +49,7 @@ _ASKED: Final = re.compile(
 )
 # Some clients get another page by these, where only some are asked to run them.
 _OTHERWISE: Final = r"set req\.(?:url|http\.host) ?=.*|set resp\.status ?=.*|call \w+|return\(synth\([23].*"
-# What C may do with a request, but for reading it and changing its URL.
+# Calls of C that do more with a request than read it and change its URL.
 _CALLED: Final = re.compile(r"\bVRT_(?!r_|l_req_url\b|GetHdr\b|CollectString|\w*[Ss]trands?|\w+_string)\w+")
 
 _BLANKS: Final = re.compile(r" ?([(),.]) ?")
@@ -190,7 +190,7 @@ def _matches(rule: str, statement: str) -> bool:
 
 
 def _note(code: str, at: int, text: str, why: str) -> Note:
-    return Note(code.count("\n", 0, at) + 1, f"{' '.join(text.split())}: {why}", is_open_question=True)
+    return Note(code.count("\n", 0, at) + 1, f"{text}: {why}", is_open_question=True)
 
 
 def _chosen(source: Source, arrays: list[_Array]) -> _Array:

@@ -194,7 +194,7 @@ def _post_allows(key: bytes, fetched: Fetched, index: FieldIndex) -> bool:
 def _unlicensed(fetched: Fetched, assessed: Assessed, rules: Rules) -> str:
     """The reason for which nothing allows to store the response, or ""."""
     status, directives = fetched.response.status, assessed.field_index.directives
-    shared = directives.public or directives.s_maxage is not None
+    shared = _for_all(directives)
     if b"set-cookie" in assessed.field_index.named and not may_set_cookies(assessed, rules):
         return "set-cookie"
     # the response contains at least one of: a public response directive; an Expires header field; a max-age
@@ -221,10 +221,13 @@ def may_set_cookies(assessed: Assessed, rules: Rules) -> bool:
     """The rules let a response be stored with the cookies that it sets, if any."""
     if b"set-cookie" not in assessed.field_index.named or first(assessed.fields, b"set-cookie") is None:
         return True
-    directives = assessed.field_index.directives
-    shared = directives.public or directives.s_maxage is not None
+    shared = _for_all(assessed.field_index.directives)
     allowed = {"public": shared, "explicit": shared or assessed.explicit is not None, "never": False}
     return allowed[rules.set_cookie]
+
+
+def _for_all(directives: ResponseDirectives) -> bool:
+    return directives.public or directives.s_maxage is not None
 
 
 # Seconds for which requests wait for one another no more, at most: once a response could not be stored, once

@@ -200,6 +200,6 @@ def _tell_hits(hits: Sequence[AlikeHits], counters: Iterable[Listener]) -> None:
     for each in hits:
         if each.first is not None:
             (hit, received), each.first = each.first, None  # a tally may go on to refer to it
-            mean = each.seconds / each.count
             if others:
+                mean = each.seconds / each.count
                 _tell(Outcome.of_hit(hit, received, each.begun, mean, each.count), others)

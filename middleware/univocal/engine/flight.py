@@ -206,10 +206,10 @@ class Flight:
         self.landing: Landing | None = None
         self._unread_timer: Due | None = None  # the end of the time for which it goes on though nobody reads
         self.held_up = False  # what answers waits for the leader's client: nobody is to join
-        # Who reads alone: content goes straight on.
-        self.single_reader = None if leader is None else Reader(leader, self._left)
-        if leader is not None and self.single_reader is not None:
-            self._passengers.append((leader, self.single_reader))
+        self.single_reader: Reader | None = None  # content goes straight on to the only one who reads
+        if leader is not None:
+            self.single_reader = reader = Reader(leader, self._left)
+            self._passengers.append((leader, reader))
         self.broadcast: Broadcast | None = None  # from when another joins, or the only one falls behind
         decision = admission.decision
         self.recording: Recording | None = None

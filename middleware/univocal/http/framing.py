@@ -33,12 +33,10 @@ class ReadLimits:
     max_target: int = MAX_TARGET.field()
     max_fields: int = MAX_FIELDS.field()
     max_field_bytes: int = setting(65536, size)  # of all field lines together: name, ": ", value, CRLF
-    header_timeout: float = setting(
-        15, duration
-    )  # seconds to the head's end, from its first byte or the connection
-    content_timeout: float = setting(
-        60, duration
-    )  # seconds in which content that is waited for comes, MIN_RATE for each
+    # Seconds to the head's end, from its first byte or the connection.
+    header_timeout: float = setting(15, duration)
+    # Seconds in which content that is waited for comes, MIN_RATE for each.
+    content_timeout: float = setting(60, duration)
     send_timeout: float = setting(60, duration)  # seconds in which a client takes a byte of what it is sent
     # Seconds for which a client that sends no more is answered (RFC 9112 §9.6); 0: it has left.
     half_closed_timeout: float = 0.0
