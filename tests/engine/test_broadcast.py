@@ -29,6 +29,26 @@ class Sink:
     def ended(self, error: BaseException | None) -> None:
         self.ends.append(error)
 
+    def fail(self, error: Exception) -> None:
+        self.ends.append(error)
+        self.reader.leave()
+
+
+class Failing(Sink):
+    """Raises an error once it has taken a chunk, or at the end."""
+
+    def __init__(self, *, at_end: bool) -> None:
+        super().__init__()
+        self.at_end = at_end
+
+    def write(self, chunk: bytes) -> bool:
+        if not self.at_end:
+            raise MemoryError
+        return super().write(chunk)
+
+    def ended(self, error: BaseException | None) -> None:
+        raise MemoryError
+
 
 class Told:
     """What its owner is told by a broadcast."""
@@ -53,6 +73,16 @@ class Told:
 @pytest.fixture
 def told() -> Told:
     return Told()
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+def test_a_sink_that_fails_ends_alone(told: Told, at_end: bool) -> None:
+    failing, other = told.join(Failing(at_end=at_end)), told.join(Sink())
+    told.broadcast.write(b"a")
+    told.broadcast.end()
+    assert (other.chunks, other.ends) == ([b"a"], [None])
+    assert [type(error) for error in failing.ends] == [MemoryError]
+    assert told.broadcast.readers == []
 
 
 def test_each_reader_gets_everything_in_order_and_the_end_once(told: Told) -> None:

@@ -69,6 +69,26 @@ def test_what_comes_in_one_turn_is_flushed_once(house: House) -> None:
     assert len(client.body) < 200
 
 
+class FailingClient(PlayedClient):
+    """Has no memory for what it is sent behind a head."""
+
+    def write(self, chunk: bytes | memoryview) -> bool:
+        raise MemoryError(len(chunk))
+
+
+def test_only_the_response_that_lacks_a_piece_is_cut(house: House) -> None:
+    other, asked_by_other = ask(house)
+    client = FailingClient()
+    house.ask(b"/b", b"GET", GZIP, client=client)
+    asked = house.origin.last
+    asked.start(fields=FIELDS)
+    asked.write(LINE)
+    asked_by_other.write(LINE)
+    turn(house)
+    assert (client.status, client.state) == (200, "cut")
+    assert received(other) == LINE
+
+
 def test_large_content_leaves_time_for_others_in_each_turn(house: House) -> None:
     with_streams(house, ticks=Tick(0.0004))
     large, asked = ask(house)

@@ -182,6 +182,21 @@ async def test_a_purge_that_is_not_confirmed_is_a_503() -> None:
     house.assert_nothing_is_left()
 
 
+class Exhausted(Unsure):
+    """Has no memory for a purge."""
+
+    async def _purge(self, selector: Selector, now: float) -> int:
+        raise MemoryError
+
+
+async def test_a_purge_without_memory_is_answered_with_503() -> None:
+    house = House(Exhausted())
+    client = house.ask(b"/a", b"PURGE")
+    await asyncio.gather(*house.engine.tasks)
+    assert (client.status, house.outcomes[0].reasons) == (503, ("overloaded",))
+    house.assert_nothing_is_left()
+
+
 @pytest.mark.parametrize(
     "host", ["b\u00fccher..example", "\u00fc" * 64, "a\u00fc b", "\u00e9@b\u00fccher.example"]
 )

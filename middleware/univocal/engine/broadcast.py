@@ -35,6 +35,9 @@ class Taker(Protocol):
     def ended(self, error: BaseException | None) -> None:
         """Handle the end, which is early if there is an error; called once, at last."""
 
+    def fail(self, error: Exception) -> None:
+        """Give up: one of its own calls raised this error, which is nobody else's."""
+
 
 class Reader:
     """One reader's place in content. It begins to read when `resume` is called for the first time.
@@ -89,8 +92,11 @@ class Reader:
         """Pass on the next chunk."""
         self.index += 1
         self.position += len(chunk)
-        if not self.sink.write(chunk):
-            self.blocked = True
+        try:
+            if not self.sink.write(chunk):
+                self.blocked = True
+        except Exception as error:
+            self.sink.fail(error)
 
     def leave(self) -> None:
         """Read no more."""
@@ -109,9 +115,16 @@ class Reader:
     def end(self, error: BaseException | None) -> None:
         """Handle the end of the content."""
         if not self.done:
-            self.done = True
-            self.sink.ended(error)
+            self.tell(error)
             self.left(self)
+
+    def tell(self, error: BaseException | None) -> None:
+        """Tell the sink of the end."""
+        self.done = True
+        try:
+            self.sink.ended(error)
+        except Exception as failure:
+            self.sink.fail(failure)
 
 
 class Broadcast:

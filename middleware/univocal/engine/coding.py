@@ -43,13 +43,17 @@ class CodedStreams:
         self.open = 0
 
     def begin(
-        self, coding: bytes, deliver: Callable[[bytes], bool], more: Callable[[], None]
+        self,
+        coding: bytes,
+        deliver: Callable[[bytes], bool],
+        more: Callable[[], None],
+        fail: Callable[[Exception], None],
     ) -> CodedContent | None:
         """The content of a response in this coding; None if there are too many by now."""
         if self.open >= self._most:
             return None
         self.open += 1
-        return CodedContent(self, coder_of(coding), deliver, more)
+        return CodedContent(self, coder_of(coding), deliver, more, fail)
 
     def compress(self, content: CodedContent) -> None:
         """Compress what has come, at once as far as this turn has time for it."""
@@ -81,8 +85,11 @@ class CodedStreams:
         try:
             while waiting and self._ticks() < end:
                 content = waiting.popleft()
-                if content.step():
-                    waiting.append(content)
+                try:
+                    if content.step():
+                        waiting.append(content)
+                except Exception as error:
+                    content.fail(error)  # it lacks a piece; the others go on
         finally:
             self._is_working = False
             self._spent += self._ticks() - begun
@@ -93,18 +100,35 @@ class CodedContent:
     """The content of one response, on its way through a coder to the client.
 
     `deliver` sends bytes to the client: False says that it takes no more until `resume`. `more` asks for more
-    after `write` has returned False.
+    after `write` has returned False. `fail` hears of an error here, behind which nothing is delivered.
     """
 
-    __slots__ = ("_coder", "_deliver", "_ends", "_is_asked", "_is_full", "_left", "_more", "_streams", "lags")
+    __slots__ = (
+        "_coder",
+        "_deliver",
+        "_ends",
+        "_is_asked",
+        "_is_full",
+        "_left",
+        "_more",
+        "_streams",
+        "fail",
+        "lags",
+    )
 
     def __init__(
-        self, streams: CodedStreams, coder: Coder, deliver: Callable[[bytes], bool], more: Callable[[], None]
+        self,
+        streams: CodedStreams,
+        coder: Coder,
+        deliver: Callable[[bytes], bool],
+        more: Callable[[], None],
+        fail: Callable[[Exception], None],
     ) -> None:
         self._streams = streams
         self._coder: Coder | None = coder
         self._deliver: Callable[[bytes], bool] | None = deliver
         self._more: Callable[[], None] | None = more
+        self.fail = fail
         self._left = memoryview(b"")  # that is not compressed yet
         self._is_full = False  # the client takes no more
         self._is_asked = True  # nobody waits for `more`

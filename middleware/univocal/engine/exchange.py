@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
 from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Protocol, cast
 
@@ -26,7 +28,7 @@ from univocal.engine.landing import Relayed, Renewed, Shared
 from univocal.engine.outcome import Account, Purged, carry_out
 from univocal.forward.tunnel import Tunnel
 from univocal.http.client_counts import client_name
-from univocal.http.errors import RefusedError
+from univocal.http.errors import RefusedError, lacks_memory
 from univocal.http.field_edits import FieldEdits, for_request
 from univocal.http.fields import prefers_html, without
 from univocal.http.forward import affinity_cookie
@@ -43,6 +45,8 @@ from univocal.judge.forward_auth import Answered, Grant, Question, Ruling
 from univocal.judge.orders import Order, unknown_field
 from univocal.store.leases import Loan
 from univocal.uri.target import Canonical, reference
+
+logger: Final = logging.getLogger("univocal")
 
 _NAMES_CANONICAL: Final = re.compile(rb"(?i);\s*rel\s*=\s*\"?[^\";,]*\bcanonical\b").search
 RANGES: Final = frozenset((b"range", b"if-range"))
@@ -270,6 +274,8 @@ class Exchange:
         """Give up: the door itself answers, because of a fault of ours, or for lack of memory (503)."""
         if status == 503:
             self._engine.gate.tiers.memory.relieve()
+            self._account.reasons = ("overloaded",)
+            self._account.handling = Handling(detail="overloaded")
         self._account.status = self._account.status or status
         self.cancel()
 
@@ -316,9 +322,22 @@ class Exchange:
         self._run(self._carry_out(order))
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+        task = asyncio.get_running_loop().create_task(self._attend(work))
         self._engine.tasks.add(task)
         task.add_done_callback(self._engine.tasks.discard)
+
+    async def _attend(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:
+            self.fail(error)
+
+    def _attempt(self, work: Callable[[], None]) -> None:
+        """Answer where the work fails: the one who calls has no answer for this client."""
+        try:
+            work()
+        except Exception as error:
+            self.fail(error)
 
     def _meet(self, challenge: Challenge | Question) -> None:
         """Have a password verified, or an authorization server asked, and go on then."""
@@ -333,8 +352,10 @@ class Exchange:
     def _take_ruling(self, ruling: Ruling) -> None:
         """Go on with what an authorization server has granted, or pass its answer on."""
         self._wait.timer = None
-        if self.over:
-            return
+        if not self.over:
+            self._attempt(lambda: self._obey(ruling))
+
+    def _obey(self, ruling: Ruling) -> None:
         if isinstance(ruling, Grant):
             self._enter(Entered(ruling))
         elif isinstance(ruling, Answered):
@@ -457,7 +478,8 @@ class Exchange:
             self.landed()
             return
         timeout = self.admission.runtime.limits.collapse_timeout
-        wait.timer = engine.call_later(timeout, lambda: self._lose_patience(flight, name))
+        lose_patience = partial(self._attempt, partial(self._lose_patience, flight, name))
+        wait.timer = engine.call_later(timeout, lose_patience)
 
     def _lose_patience(self, flight: Flight, name: Hashable | None) -> None:
         """Go on without another's answer; if something stale serves in its place, it serves all who wait."""
@@ -572,7 +594,9 @@ class Exchange:
         def recalled(held: Sequence[Stored]) -> None:
             if self._wait.flight is not flight:
                 return  # the client has left meanwhile
-            self._instead(engine.gate.again(again, engine.clock(), held), status, otherwise)
+            self._attempt(
+                lambda: self._instead(engine.gate.again(again, engine.clock(), held), status, otherwise)
+            )
 
         if had and not has:
             self._step = _MOVES[self._step, Step.RECALLING]
@@ -708,7 +732,7 @@ class Exchange:
         coded, coding = streamed(admission.request, response, codings)
         if not coding:
             return coded
-        self.coded = self._engine.streams.begin(coding, self._deliver, self._ask_for_more)
+        self.coded = self._engine.streams.begin(coding, self._deliver, self._ask_for_more, self.fail)
         return streamed(admission.request, response, ())[0] if self.coded is None else coded
 
     def _ask_for_more(self) -> None:
@@ -805,10 +829,19 @@ class Exchange:
         else:
             self._fail(error)
 
+    def fail(self, error: Exception) -> None:
+        """Answer with a problem, or cut the response: a call of this exchange raised the error."""
+        if self._account.status and not (isinstance(error, RefusedError) or lacks_memory(error)):
+            logger.error("internal error in the middle of a response", exc_info=error)
+        self._fail(error)
+
     def _fail(self, error: BaseException) -> None:
         if self.over:
             return
         self._leave()
+        if lacks_memory(error):
+            self._engine.gate.tiers.memory.relieve()
+            error = RefusedError("overloaded")
         if isinstance(error, RefusedError):
             self._account.failure, self._account.origin_seconds = error.failure, error.seconds
             self._refuse(error.reasons)

@@ -344,7 +344,10 @@ class Flight:
             if passenger is self.leader:
                 self._passengers.append((passenger, reader))
             elif not reader.done:
-                passenger.freed()
+                try:
+                    passenger.freed()
+                except Exception as error:
+                    passenger.fail(error)
 
     # The shared tier
 
@@ -676,7 +679,10 @@ class Flight:
         waiting, self._passengers = self._passengers, []
         for passenger, reader in waiting:
             if not reader.done:  # who waited too long may wait for another flight by now
-                passenger.landed()
+                try:
+                    passenger.landed()
+                except Exception as error:
+                    passenger.fail(error)
 
     # The end
 
@@ -699,8 +705,8 @@ class Flight:
         if single_reader is not None and single_reader.blocked:
             self._share()
         elif single_reader is not None:
-            self.single_reader, single_reader.done = None, True
-            single_reader.sink.ended(error)
+            self.single_reader = None
+            single_reader.tell(error)
         if self.broadcast is not None:
             self.broadcast.end(error)
         if recording is None or recording.lease is None:

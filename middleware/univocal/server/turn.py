@@ -253,7 +253,10 @@ class Turn:
     def resume(self) -> None:
         """Resume the response: the client takes more."""
         if self._responder is not None:
-            self._responder.resume()
+            try:
+                self._responder.resume()
+            except Exception as error:
+                self.fail(error)  # an event loop would only log it, and the response stay without its end
 
     def receive(self, chunk: bytes) -> None:
         """Take content that has come."""
@@ -308,7 +311,7 @@ class Turn:
             responder.give_up(answer.status)
         if self.state is _STARTED:
             self.cut()
-        else:
+        elif self.state is _BEGUN:
             self.answer(answer, _CLOSE)
 
     def answer(self, problem: Problem, *more: tuple[bytes, bytes]) -> None:
