@@ -8,14 +8,11 @@ that is answered costs nothing here. A `Scheduler` leaves other connections thei
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import heapq
 import logging
 import math
 import select
-import struct
 import sys
-import termios
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -156,67 +153,6 @@ def _both(
     if suits is None or serves is None:
         return suits or serves
     return lambda host: suits(host) and serves(host)
-
-
-class Delivery:
-    """Watches what waits to be sent over one transport: whether anything of it moves in so many `seconds`.
-
-    0: it is never looked at. It need not be watched while the transport takes more, so it costs nothing
-    while the client reads.
-    """
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
-        self._transport = transport
-        self._loop = loop
-        self.seconds = seconds
-        self._timer: asyncio.TimerHandle | None = None
-        self._before = 0  # bytes that the client had not taken yet when it was last looked
-        self._moved = False  # since then the transport has taken more
-
-    def watch(self, give_up: Callable[[], None]) -> None:
-        """Look from time to time, as long as something waits; `give_up` is called once nothing of it moves.
-
-        The timer alone holds `give_up`, which belongs to the connection that holds this object.
-        """
-        if self._timer is None and self.seconds:
-            self._moved = False
-            self._before = self._untaken()
-            self._timer = self._loop.call_later(self.seconds, self._look, give_up)
-
-    def moved(self) -> None:
-        """Note that the client has taken something."""
-        self._moved = True
-
-    def stop(self) -> None:
-        """Look no more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _look(self, give_up: Callable[[], None]) -> None:
-        self._timer = None
-        if not self._transport.get_write_buffer_size():
-            return
-        if self._moved or self._untaken() < self._before:
-            self.watch(give_up)
-        else:
-            give_up()
-
-    def _untaken(self) -> int:
-        """The bytes that the client has not confirmed: those that wait here and in the system's queue.
-
-        A transport reports free room in that queue late. A slow client may need longer than its timeout until
-        then.
-        """
-        waiting = self._transport.get_write_buffer_size()
-        socket = self._transport.get_extra_info("socket")
-        if socket is None or sys.platform != "linux":
-            return waiting
-        try:
-            queued = fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, bytes(4))
-        except OSError:
-            return waiting
-        return waiting + int(struct.unpack("i", queued)[0])
 
 
 def is_gone(transport: asyncio.Transport) -> bool:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
+import struct
 import sys
+import termios
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,7 +18,7 @@ from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields, Received, values
 from univocal.http.problem import Problem, problem
 from univocal.judge.trust import Networks, within
-from univocal.server.clients import ClientPeer, Clients, Delivery, Refusal, peer_of
+from univocal.server.clients import ClientPeer, Clients, Refusal, peer_of
 from univocal.server.turn import ServerState, Service
 
 READ_LIMITS: Final = ReadLimits()
@@ -163,6 +166,73 @@ class Listener:
         return problem(reasons, request_id=received.request_id)
 
 
+class Delivery:
+    """Watches what waits to be sent over one transport: whether anything of it moves in so many `seconds`.
+
+    None: it is never looked at. It need not be watched while the transport takes more, so it costs nothing
+    while the client reads.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, bounds: Bounds) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._bounds = bounds
+        self._timer: asyncio.TimerHandle | None = None
+        self._before = 0  # bytes that the client had not taken yet when it was last looked
+        self._moved = False  # since then the transport has taken more
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds in which a client takes something; None: it has all time."""
+        return self._bounds.limits.send_timeout or None
+
+    def watch(self, give_up: Callable[[], None]) -> None:
+        """Look from time to time, as long as something waits; `give_up` is called once nothing of it moves.
+
+        The timer alone holds `give_up`, which belongs to the connection that holds this object.
+        """
+        seconds = self.seconds
+        if self._timer is None and seconds:
+            self._moved = False
+            self._before = self._untaken()
+            self._timer = self._loop.call_later(seconds, self._look, give_up)
+
+    def moved(self) -> None:
+        """Note that the client has taken something."""
+        self._moved = True
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self, give_up: Callable[[], None]) -> None:
+        self._timer = None
+        if not self._transport.get_write_buffer_size():
+            return
+        if self._moved or self._untaken() < self._before:
+            self.watch(give_up)
+        else:
+            give_up()
+
+    def _untaken(self) -> int:
+        """The bytes that the client has not confirmed: those that wait here and in the system's queue.
+
+        A transport reports free room in that queue late. A slow client may need longer than its timeout until
+        then.
+        """
+        waiting = self._transport.get_write_buffer_size()
+        socket = self._transport.get_extra_info("socket")
+        if socket is None or sys.platform != "linux":
+            return waiting
+        try:
+            queued = fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, bytes(4))
+        except OSError:
+            return waiting
+        return waiting + int(struct.unpack("i", queued)[0])
+
+
 class ClientConnection(asyncio.Protocol):
     """The part of a client's connection that does not depend on the version of HTTP: an `Evictable`."""
 
@@ -197,7 +267,7 @@ class ClientConnection(asyncio.Protocol):
         listener = self.listener
         self.transport = transport
         self.peer = peer = peer_of(transport, listener.serves)
-        self._delivery = Delivery(transport, self._loop, listener.bounds.limits.send_timeout)
+        self._delivery = Delivery(transport, self._loop, listener.bounds)
         self._state.connections.add(self)
         self.rested = self._loop.time()
         self._is_proxy = listener.is_proxy(peer.address, introduced=peer.introduced)

@@ -271,7 +271,7 @@ class Http1Connection(ClientConnection):
 
     def pause_writing(self) -> None:
         self._flow.write_paused = True
-        self._watch()
+        self._delivery.watch(self._forsake)
 
     def resume_writing(self) -> None:
         self._delivery.moved()
@@ -638,12 +638,7 @@ class Http1Connection(ClientConnection):
         self._writer.flush()
         self.transport.close()
         if self.transport.get_write_buffer_size():
-            self._watch()
-
-    def _watch(self) -> None:
-        """See to it that the client takes what was written."""
-        self._delivery.seconds = self.listener.bounds.limits.send_timeout
-        self._delivery.watch(self._forsake)
+            self._delivery.watch(self._forsake)
 
     def _forsake(self) -> None:
         """Give a client up that takes nothing."""
@@ -746,7 +741,7 @@ class Http1Connection(ClientConnection):
             transport.close()
         if transport.is_closing():
             if transport.get_write_buffer_size():
-                self._watch()
+                self._delivery.watch(self._forsake)
             return
         if self._flow.read_paused:
             self._flow.resume_reading()

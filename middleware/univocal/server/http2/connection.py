@@ -275,10 +275,11 @@ class Http2Connection(ClientConnection):
     `send_soon`, `flush_soon` and `close_stream`. Content waits for the end of a turn of the event loop. Then
     streams send in turn, frame by frame, as the windows and the transport allow.
 
-    Streams are looked at every `content_timeout` and every `send_timeout` seconds (see framing). Awaited
-    content must come in that time, MIN_RATE bytes for each second. A response that waits for the client's
-    window must send something. While the transport takes nothing, nothing is read either, and no stream is to
-    blame. Floods of frames end by another rule: `Credit` in `frames.py`, which `Session` spends.
+    Streams are looked at every `content_timeout` seconds (see framing): awaited content must come in that
+    time, MIN_RATE bytes for each second. Where a response waits for the client's window, they are looked at
+    as often as `Delivery` looks: it must send something. While the transport takes nothing, nothing is read
+    either, and no stream is to blame. Floods of frames end by another rule: `Credit` in `frames.py`, which
+    `Session` spends.
     """
 
     session: Session
@@ -571,7 +572,7 @@ class Http2Connection(ClientConnection):
             if stream.send():
                 ready[stream] = None
             elif stream.awaits_window and stream not in ready and self._window_timer.when == NEVER:
-                self._window_timer.set(self.listener.bounds.limits.send_timeout or None)
+                self._window_timer.set(self._delivery.seconds)
             if self.session.unwritten >= _BATCH:
                 self._write()
         self._write()
@@ -648,7 +649,7 @@ class Http2Connection(ClientConnection):
             if stream.is_stuck() and not self._is_blocked:
                 self._give_up(stream)
         if any(stream.awaits_window for stream in self._streams.values()):
-            self._window_timer.set(self.listener.bounds.limits.send_timeout or None)
+            self._window_timer.set(self._delivery.seconds)
 
     def _give_up(self, stream: Http2Stream) -> None:
         """End a stream whose client does not go on; say why, if nothing was answered."""
