@@ -220,16 +220,16 @@ def _check_libraries(configuration: Configuration, rules: Mapping[Name, Rules], 
     if configuration.server.otel and _lacks_telemetry():
         allowed = "false, or true after pip install 'univocal[otel]'"
         objections.errors.append(ConfigurationError(source, "server.otel", True, allowed))
-    missing = {coding: missing_library(coding) for each in rules.values() for coding in each.compress}
+    places = dict[str, str]()  # a profile's setting has none
     for key, codings in _codings(configuration):
         for number, coding in enumerate(codings):
-            if library := missing.pop(coding.encode(), ""):
-                allowed = f"a coding whose library is installed: {library}; pip install 'univocal[compress]'"
-                objections.errors.append(ConfigurationError(source, f"{key}[{number}]", coding, allowed))
-    for name, library in missing.items():  # a profile's setting
-        if library:
+            places.setdefault(coding, f"{key}[{number}]")
+    for name in dict.fromkeys(coding for each in rules.values() for coding in each.compress):
+        if library := missing_library(name):
             allowed = f"a coding whose library is installed: {library}; pip install 'univocal[compress]'"
-            objections.errors.append(ConfigurationError(source, "cache.compress", name.decode(), allowed))
+            coding = name.decode()
+            place = places.get(coding, "cache.compress")
+            objections.errors.append(ConfigurationError(source, place, coding, allowed))
     objections.conclude()
 
 

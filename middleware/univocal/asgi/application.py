@@ -516,7 +516,7 @@ class Passage:
         """The same, of a head that is judged now."""
         admission, status, is_silent = self._admission, message["status"], self._handler.is_silent
         fields = head_of(message)
-        if admission.rules.compress and is_compressible(status, fields):
+        if admission.codings is not None and is_compressible(status, fields):
             return None
         response = Response(status, fields) if is_silent else self._handler.response(status, fields)
         now = self._mounted.engine.clock()

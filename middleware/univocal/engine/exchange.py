@@ -31,7 +31,6 @@ from univocal.http.client_counts import client_name
 from univocal.http.errors import RefusedError, lacks_memory
 from univocal.http.field_edits import FieldEdits, for_request
 from univocal.http.fields import prefers_html, without
-from univocal.http.forward import affinity_cookie
 from univocal.http.grammar import is_token
 from univocal.http.messages import Fields, Request, Response, values
 from univocal.http.problem import Problem, problem
@@ -78,26 +77,6 @@ class Waiting:
         reader, self.reader, self.flight = self.reader, None, None
         if reader is not None:
             reader.leave()
-
-
-_SHARED: Final = (b"public", b"s-maxage")
-
-
-def staying(response: Response, admission: Admission) -> Response:
-    """The response to a client whose request it answers alone, with the cookie if that is news to it.
-
-    The caller leaves out responses that are stored. One that says that others may store it gets no cookie,
-    either: a cache in front of us would send all of its clients to one origin server.
-    """
-    canonical, tag = admission.canonical, response.origin_tag
-    if not tag or tag == admission.origin_tag or canonical is None:
-        return response
-    name = admission.settings.sticky
-    directives = b",".join(values(response.fields, b"cache-control")).lower()
-    if not name or any(directive in directives for directive in _SHARED):
-        return response
-    cookie = affinity_cookie(name, tag, is_secure=canonical.scheme == b"https")
-    return Response(response.status, [*response.fields, cookie], server=response.server)
 
 
 class Step(Enum):
@@ -412,20 +391,22 @@ class Exchange:
         decision = admission.decision
         assert isinstance(decision, Reuse)
         request, stored, vary = admission.request, decision.stored, False
-        if admission.rules.compress:
-            request, stored, vary = self._formed(request, stored)
+        if admission.codings is not None:
+            request, stored, vary = self._formed(request, stored, admission.codings)
         response = represent(request, stored, decision.age, self._engine.clock())
         if vary:
             response = response._replace(fields=with_vary(response.fields))
         self._account.handling = replace(handling, fwd_status=fwd_status) if fwd_status else handling
         self._respond(response.status, response.fields, response.body, handling)
 
-    def _formed(self, request: Request, stored: Stored) -> tuple[Request, Stored, bool]:
+    def _formed(
+        self, request: Request, stored: Stored, codings: tuple[bytes, ...]
+    ) -> tuple[Request, Stored, bool]:
         """The request and the form that answers it, and whether Vary is to tell of others."""
         if not forms_of(stored).compressible:
             return request, stored, False
         request = ranged(request, stored)
-        codings = () if b"range" in request.names else self.admission.codings
+        codings = () if b"range" in request.names else codings
         form = self._engine.gate.tiers.compression.choose(stored, codings)
         return request, form, form is stored
 
@@ -646,8 +627,10 @@ class Exchange:
             unstorable = unstorable if recording is None else recording.unstorable
             handling = Handling.of_forward(decision.reason, kept, unstorable)
             handling = replace(handling, detail=flight.detail) if flight.detail else handling
-            if response.origin_tag and (recording is None or recording.storing is None):
-                response = staying(response, self.admission)
+            affinity, canonical = self.admission.settings.affinity, self.admission.canonical
+            is_stored = recording is not None and recording.storing is not None
+            if affinity is not None and canonical is not None and not is_stored:
+                response = affinity.keep(response, self.admission.origin_tag, canonical.scheme)
             self._stream(flight, response, handling)
             return
         if recording is not None and recording.in_whole and b"range" in flight.admission.request.names:
@@ -705,8 +688,8 @@ class Exchange:
 
     def _stream(self, flight: Flight, response: Response, handling: Handling) -> None:
         self._account.handling = handling
-        if self.admission.rules.compress:
-            response = self._compressed(flight, response)
+        if self.admission.codings is not None:
+            response = self._compressed(flight, response, self.admission.codings)
         conditional = not CLIENT_CONDITIONS.isdisjoint(self.admission.request.names)
         if conditional and flight.recording is not None and flight.recording.storing is not None:
             # The client's conditions were kept from the origin: they are answered here (RFC 9111 §4.3.2).
@@ -724,16 +707,15 @@ class Exchange:
         if self._wait.reader is not None:  # else the client has left
             self._wait.reader.resume()
 
-    def _compressed(self, flight: Flight, response: Response) -> Response:
+    def _compressed(self, flight: Flight, response: Response, codings: tuple[bytes, ...]) -> Response:
         """The response in a coding that the client takes, unless it is stored: then hits have forms of it."""
-        admission, recording = self.admission, flight.recording
+        request, recording = self.admission.request, flight.recording
         is_stored = recording is not None and recording.storing is not None
-        codings = () if is_stored else admission.codings
-        coded, coding = streamed(admission.request, response, codings)
+        coded, coding = streamed(request, response, () if is_stored else codings)
         if not coding:
             return coded
         self.coded = self._engine.streams.begin(coding, self._deliver, self._ask_for_more, self.fail)
-        return streamed(admission.request, response, ())[0] if self.coded is None else coded
+        return streamed(request, response, ())[0] if self.coded is None else coded
 
     def _ask_for_more(self) -> None:
         if self._wait.reader is not None:

@@ -12,18 +12,17 @@ from functools import lru_cache
 from typing import Final
 
 from univocal.http.errors import Failure, RefusedError
-from univocal.http.fields import cookie_names, imf_fixdate
+from univocal.http.fields import imf_fixdate
 from univocal.http.forward import (
     IDEMPOTENT,
     MOST_PASSES,
     VIA,
-    affinity_name,
+    Affinity,
     forwarded_names,
     forwards_left,
     request_fields,
     request_has_content,
     response_fields,
-    sets_cookie,
     times_here,
 )
 from univocal.http.messages import Fields, Response
@@ -131,8 +130,8 @@ class Attempt:
         self._balance.answered(member, now)
         if self._watch is not None:
             self._watch.answered(member.server.url, response.status)
-        keeps = self._request.keeps
-        if keeps is not None and (not keeps or sets_cookie(passed.fields, keeps)):
+        affinity = self._upstream.affinity
+        if affinity is not None and affinity.concerns(self._fields, passed.fields):
             passed.origin_tag = member.tag
         self._answer.start(passed)
 
@@ -228,14 +227,14 @@ def _all_down(balance: Balance[OriginServer]) -> RefusedError:
 class Upstream:
     """The origin servers of a route, and the Host field that they are sent.
 
-    An empty `host` is the request's own, None is each origin server's. Clients with the `cookie` stay at one
-    of them; b"": none do. A route with `timeouts` or `retries` of its own has a copy of its site's upstream.
+    An empty `host` is the request's own, None is each origin server's. The `affinity` keeps clients at one of
+    them; None: none stays. A route with `timeouts` or `retries` of its own has a copy of its site's upstream.
     """
 
     balance: Balance[OriginServer]
     host: bytes | None = b""
     upkeep: Upkeep | None = None
-    cookie: bytes = b""
+    affinity: Affinity | None = None
     timeouts: Timeouts | None = None
     retries: int | None = None
 
@@ -265,8 +264,9 @@ class Upstream:
         ]
         host = {"site": b"", "upstream": own}.get(origin_host, origin_host.encode())
         balance = Balance(members, balancing)
-        cookie = affinity_name(path) if balance.settings.sticky else b""
-        return cls(balance, host, Upkeep(balance, rule, name if host == b"" else host or b""), cookie)
+        sticky = balance.settings.sticky
+        upkeep = Upkeep(balance, rule, name if host == b"" else host or b"")
+        return cls(balance, host, upkeep, Affinity(sticky, path) if sticky else None)
 
     def begin(self) -> None:
         """Begin to resolve the names of the origin servers and to check their health, in the event loop.
@@ -342,7 +342,6 @@ class Upstream:
         if self.upkeep is not None and not self.upkeep.begun:
             self.upkeep.begin()
         request.own_host = self.host is None
-        request.keeps = self._keeps(request.fields) if self.cookie else None
         now = _monotonic()
         attempt = Attempt(self, request, answer, watch, now)
         tag, bond = request.origin_tag, request.bond
@@ -351,11 +350,6 @@ class Upstream:
         attempt.member = self.balance.take(attempt, request.key, now, tag)
         attempt.ask(attempt.member)
         return attempt
-
-    def _keeps(self, fields: Fields) -> bytes:
-        """The cookie by which a response keeps its client at one server; b"": it needs none."""
-        session = self.balance.settings.sticky.partition(":")[2].encode()
-        return b"" if session in cookie_names(fields) else session
 
 
 def _answer_here(answer: Answer) -> UnderWay:

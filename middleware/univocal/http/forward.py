@@ -10,9 +10,9 @@ from hashlib import blake2b
 from typing import Final
 
 from univocal.http.errors import RefusedError
-from univocal.http.fields import LENGTH_DIGITS, content_length_value
+from univocal.http.fields import LENGTH_DIGITS, content_length_value, cookie_names
 from univocal.http.grammar import SIGNS, is_token, quoted
-from univocal.http.messages import Field, Fields, values
+from univocal.http.messages import Field, Fields, Response, values
 from univocal.http.tables import remember
 
 _PSEUDONYM: Final = b"univocal"
@@ -419,50 +419,60 @@ def _value(text: bytes) -> bytes:
     return text if is_token(text) else quoted(text)
 
 
-AFFINITY_COOKIE: Final = b"univocal-origin"  # all cookies whose names begin so are ours
-
+_AFFINITY: Final = b"univocal-origin"  # all cookies whose names begin so are ours
 _TAG: Final = re.compile(rb"[0-9a-f]{4}")
+_SHARED: Final = (b"public", b"s-maxage")
 
 
-def affinity_name(path: bytes) -> bytes:
-    """The name of the cookie for the origin servers of a route's `path`; b"" is that of a whole site.
+class Affinity:
+    """The cookie that keeps clients at one of a route's origin servers (RFC 6265 §4.1).
 
-    Each has its own: a client may have another origin server there.
+    Each `path` has its own: a client may have another origin server there; b"" is a whole site. `setting` is
+    "cookie" for all clients, "cookie:NAME" for those to which the application has given that cookie.
     """
-    return (
-        b"%b-%b" % (AFFINITY_COOKIE, blake2b(path, digest_size=4).hexdigest().encode())
-        if path
-        else AFFINITY_COOKIE
-    )
 
+    def __init__(self, setting: str, path: bytes) -> None:
+        self._session: Final = setting.partition(":")[2].encode()
+        path_tag = b"-" + blake2b(path, digest_size=4).hexdigest().encode() if path else b""
+        self._name: Final = _AFFINITY + path_tag
 
-def take_affinity(fields: Fields, name: bytes) -> tuple[Fields, bytes]:
-    """The fields of a request without our cookies, and the value of that called `name`; b"" if it is none."""
-    if not any(field == b"cookie" and AFFINITY_COOKIE in value for field, value in fields):
-        return fields, b""
-    kept, tag = list[Field](), b""
-    for field, value in fields:
-        if field != b"cookie" or AFFINITY_COOKIE not in value:
-            kept.append((field, value))
-            continue
-        others = list[bytes]()
-        for pair in value.split(b";"):
-            cookie, _, given = pair.strip(b" \t").partition(b"=")
-            if not cookie.startswith(AFFINITY_COOKIE):
-                others.append(pair)
-            elif cookie == name and _TAG.fullmatch(given):
-                tag = given
-        if others:
-            kept.append((field, b";".join(others).strip(b" \t")))
-    return kept, tag
+    def take(self, fields: Fields) -> tuple[Fields, bytes]:
+        """The fields of a request without our cookies, and the origin server's tag; b"": it has none."""
+        if not any(field == b"cookie" and _AFFINITY in value for field, value in fields):
+            return fields, b""
+        kept, tag = list[Field](), b""
+        for field, value in fields:
+            if field != b"cookie" or _AFFINITY not in value:
+                kept.append((field, value))
+                continue
+            others = list[bytes]()
+            for pair in value.split(b";"):
+                cookie, _, given = pair.strip(b" \t").partition(b"=")
+                if not cookie.startswith(_AFFINITY):
+                    others.append(pair)
+                elif cookie == self._name and _TAG.fullmatch(given):
+                    tag = given
+            if others:
+                kept.append((field, b";".join(others).strip(b" \t")))
+        return kept, tag
 
+    def concerns(self, asked: Fields, answered: Fields) -> bool:
+        """Tell whether a client stays, by the fields of its request and of the response to it."""
+        session = self._session
+        if not session or session in cookie_names(asked):
+            return True
+        set_cookies = values(answered, b"set-cookie")
+        return any(line.partition(b"=")[0].strip(b" \t") == session for line in set_cookies)
 
-def affinity_cookie(name: bytes, tag: bytes, *, is_secure: bool) -> Field:
-    """The field of a response that keeps its client at the origin server with this tag (RFC 6265 §4.1)."""
-    secure = b"; Secure" if is_secure else b""
-    return b"set-cookie", b"%b=%b; Path=/; HttpOnly; SameSite=Lax%b" % (name, tag, secure)
+    def keep(self, response: Response, known: bytes, scheme: bytes) -> Response:
+        """The response to a client with the `known` tag, with the cookie if that is news to it.
 
-
-def sets_cookie(fields: Iterable[Field], name: bytes) -> bool:
-    """Tell whether a response sets a cookie of this name."""
-    return any(line.partition(b"=")[0].strip(b" \t") == name for line in values(fields, b"set-cookie"))
+        The caller leaves out responses that are stored. One that says that others may store it gets no
+        cookie, either: a cache in front of us would send all of its clients to one origin server.
+        """
+        tag, directives = response.origin_tag, b",".join(values(response.fields, b"cache-control")).lower()
+        if tag in {b"", known} or any(directive in directives for directive in _SHARED):
+            return response
+        secure = b"; Secure" if scheme == b"https" else b""
+        cookie = b"%b=%b; Path=/; HttpOnly; SameSite=Lax%b" % (self._name, tag, secure)
+        return Response(response.status, [*response.fields, (b"set-cookie", cookie)], server=response.server)

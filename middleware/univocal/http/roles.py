@@ -12,6 +12,7 @@ from typing import Protocol, TypeAlias
 from univocal.http.bonds import Bond
 from univocal.http.errors import Failure
 from univocal.http.field_edits import FieldEdits
+from univocal.http.forward import Affinity
 from univocal.http.messages import Fields, Received, Response
 from univocal.http.references import ReferenceMap
 
@@ -148,10 +149,7 @@ class OriginRequest:
         self.origin_tag = b""
         self.bond: Bond | None = None
         self.background = False
-        # What its upstream adds: whether Host, the first of the fields, is each server's own name, and the
-        # cookie whose response keeps the client at its origin server. b"": every one, None: none.
-        self.own_host = False
-        self.keeps: bytes | None = None
+        self.own_host = False  # by its upstream: Host, the first of the fields, is each server's own name
 
 
 class Watch(Protocol):
@@ -171,13 +169,10 @@ class Watch(Protocol):
 
 
 class NextHop(Protocol):
-    """The origin servers of a route, one of which answers each request.
-
-    Clients with its `cookie` stay at one of them; b"": none do.
-    """
+    """The origin servers of a route, one of which answers each request; `affinity` keeps clients at one."""
 
     @property
-    def cookie(self) -> bytes: ...
+    def affinity(self) -> Affinity | None: ...
 
     def send(self, request: OriginRequest, answer: Answer, watch: Watch | None = None) -> UnderWay:
         """Send a request; the response is pushed to `answer`, perhaps before this call returns."""

@@ -20,7 +20,7 @@ from univocal.http.bonds import authenticates_connection
 from univocal.http.errors import RefusedError, by_rank, status_of
 from univocal.http.field_edits import FieldEdits, for_request, granting
 from univocal.http.fields import ENCODINGS, combined, content_length, first
-from univocal.http.forward import end_to_end, take_affinity, times_here
+from univocal.http.forward import end_to_end, times_here
 from univocal.http.framing import is_ambiguous
 from univocal.http.messages import NO_NAMES, Fields, Received, Request, Response
 from univocal.http.subclassing import mypyc_attr
@@ -74,7 +74,7 @@ class Admission:
     reasons: tuple[str, ...]  # why it is refused, or would be (mode "observe")
     ours: bool  # a request of our own, to fetch a stored response again
     origin_tag: bytes  # of the origin server that the client stays with
-    codings: tuple[bytes, ...]  # in which the client takes what is stored, the best first
+    codings: tuple[bytes, ...] | None  # that the client takes, the best first; None: there are no forms
     denial: Denial | None  # the reason for which the client has no access, until a challenge is met
     asked: tuple[float, int | None] | None  # when its response was asked for, and the last purge by then
     held: Sequence[Stored]  # the responses stored for its key, as it was judged, …
@@ -94,7 +94,7 @@ class Admission:
         reasons: tuple[str, ...] = (),
         ours: bool = False,
         origin_tag: bytes = b"",
-        codings: tuple[bytes, ...] = (),
+        codings: tuple[bytes, ...] | None = None,
         denial: Denial | None = None,
         asked: tuple[float, int | None] | None = None,
         held: Sequence[Stored] = (),
@@ -204,9 +204,9 @@ class Gate:
         rules = settings.rules
         if rules.bypass or canonical.other_routes:
             rules = runtime.protected(rules, canonical)
-        kept, tag = take_affinity(fields, settings.sticky) if settings.sticky else (fields, b"")
+        kept, tag = (fields, b"") if settings.affinity is None else settings.affinity.take(fields)
+        is_as_planned = kept is given and settings.edits.request is None
         kept = admitted(kept, canonical, plan, received.method, rules, settings.edits.request)
-        is_as_planned = fields is given and settings.edits.request is None and not settings.sticky
         names = plan.kept_names(kept) if plan is not None and is_as_planned else None
         profile = canonical.route.profile
         tags = path_tags(canonical.target, profile) if profile.tags else NO_NAMES
@@ -216,11 +216,12 @@ class Gate:
         if rules.takes_cookies:
             request = strip_cookies(request, rules)
         # By what came: what the operator sets or removes is for the origin server.
-        accepted = combined(fields, b"accept-encoding") if rules.compress else b""
+        codings = None
+        if rules.compress:
+            codings = acceptable(request, combined(fields, b"accept-encoding"), rules.compress)
         admission = Admission(
             received, runtime, peer, canonical, request, rules, _UNDECIDED, canonical.observed,
-            origin_tag=tag, user=user, settings=settings,
-            codings=acceptable(request, accepted, rules.compress) if rules.compress else (),
+            origin_tag=tag, user=user, settings=settings, codings=codings,
         )  # fmt: skip
         return self._decide(admission, canonical, now)
 

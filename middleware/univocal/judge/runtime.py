@@ -13,7 +13,7 @@ from typing import Final, Literal
 from univocal.cache.rules import DEFAULTS, Rules
 from univocal.http.errors import ConfigurationError
 from univocal.http.field_edits import NO_EDITS, RouteEdits
-from univocal.http.forward import AS_CGI_READS
+from univocal.http.forward import AS_CGI_READS, Affinity
 from univocal.http.framing import MAX_FIELDS, MAX_TARGET, split_target
 from univocal.http.grammar import compile_globs
 from univocal.http.messages import Fields, Received
@@ -142,18 +142,18 @@ class RouteSettings:
     restriction: Restriction | None = None  # None: everybody has access
     pages: ErrorPages | None = None
     next_hop: NextHop | None = None  # None: the application behind has its own
-    sticky: bytes = b""  # the cookie that keeps clients at one origin server; empty: none does
+    affinity: Affinity | None = None  # the next hop's
     plain: PlainSettings = PlainSettings()
 
     @property
     def looks_at_cookies(self) -> bool:
         """True if the answer to a request may depend on its cookies: no hit at a glance has any."""
-        return self.rules.looks_at_cookies or bool(self.sticky)
+        return self.rules.looks_at_cookies or self.affinity is not None
 
     @property
     def changes_messages(self) -> bool:
         """True if requests or responses go on otherwise than they came: no passage takes them."""
-        return self.rules.changes_messages or bool(self.sticky) or self.edits != NO_EDITS
+        return self.rules.changes_messages or self.affinity is not None or self.edits != NO_EDITS
 
 
 NO_SETTINGS: Final = RouteSettings()
@@ -210,7 +210,7 @@ class Runtime:
                 restriction=self.restrictions.get(place) or self.restrictions.get(site.name),
                 pages=self.pages.get(place) or self.pages.get(site.name) or self.pages.get(""),
                 next_hop=next_hop,
-                sticky=b"" if next_hop is None else next_hop.cookie,
+                affinity=None if next_hop is None else next_hop.affinity,
                 plain=self.plain.get(place) or self.plain.get(site.name, PlainSettings()),
             )
         return settings
