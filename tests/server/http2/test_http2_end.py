@@ -186,6 +186,16 @@ async def test_a_client_that_takes_nothing_is_given_up(connect):
     assert client.server.origin.asked[0].is_cancelled
 
 
+async def test_an_open_connection_has_the_time_of_a_reload(connect):
+    client = connect(limits=LIMITS)
+    client.server.origin.pages[b"/"] = Page(content=bytes(1_000_000))
+    client.server.listener.bounds.limits = ReadLimits(send_timeout=10)
+    client.transport.reads = False
+    await client.send(settings((INITIAL_WINDOW_SIZE, 10_000_000)), window_update(10_000_000), headers(1))
+    client.clock.pass_time(21)
+    assert client.transport.is_aborted
+
+
 async def test_a_slow_reader_gets_everything(connect):
     client = connect(limits=LIMITS)
     client.server.origin.pages[b"/"] = Page(content=bytes(1_000_000))
