@@ -1,9 +1,6 @@
 """Text for a terminal."""
 
-from __future__ import annotations
-
 import tomllib
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,26 +10,26 @@ from univocal import builtin_profiles
 from univocal_app.terminal import describe, printable, table, written
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
-VALUES: st.SearchStrategy[Any] = st.recursive(
+VALUES = st.recursive(
     TEXT | st.booleans() | st.integers(-(2**63), 2**63 - 1),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
 )
 
 
 @given(VALUES)
-def test_a_value_is_written_as_toml_reads_it(value: Any) -> None:
+def test_a_value_is_written_as_toml_reads_it(value):
     assert tomllib.loads(f"value = {written(value)}") == {"value": value}
 
 
 @pytest.mark.parametrize("name", sorted(builtin_profiles()))
-def test_a_profile_is_described_by_a_file_that_makes_it(name: str) -> None:
+def test_a_profile_is_described_by_a_file_that_makes_it(name):
     profile = builtin_profiles()[name]
     settings = tomllib.loads(describe(profile))
     assert settings.keys() == profile.settings.keys() - {"extends"}
 
 
 @given(st.binary())
-def test_no_octet_steers_the_terminal(octets: bytes) -> None:
+def test_no_octet_steers_the_terminal(octets):
     assert printable(octets).isprintable()
 
 
@@ -46,7 +43,7 @@ def test_no_octet_steers_the_terminal(octets: bytes) -> None:
         ("\u202e".encode(), r"\u202e"),
     ],
 )
-def test_what_is_printable_stays(octets: bytes, text: str) -> None:
+def test_what_is_printable_stays(octets, text):
     assert printable(octets) == text
 
 
@@ -59,5 +56,5 @@ def test_what_is_printable_stays(octets: bytes, text: str) -> None:
         ([("a",), ("bb", "c")], "a\nbb  c"),
     ],
 )
-def test_columns_are_as_wide_as_their_widest_cell(rows: list[tuple[str, ...]], text: str) -> None:
+def test_columns_are_as_wide_as_their_widest_cell(rows, text):
     assert table(rows) == text

@@ -2,7 +2,6 @@
 
 from collections import UserDict
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -15,14 +14,14 @@ DATED = [(b"date", b"Mon, 23 Nov 2026 08:00:00 GMT"), (b"cache-control", b"max-a
 class Cycle:
     """The object whose methods uvicorn hands over, with the fields that it adds to each response."""
 
-    def __init__(self, *default_headers: tuple[bytes, bytes]) -> None:
+    def __init__(self, *default_headers):
         self.default_headers = list(default_headers)
-        self.sent: list[dict[str, Any]] = []
+        self.sent = []
 
-    async def receive(self) -> dict[str, Any]:
+    async def receive(self):
         return {"type": "http.request", "body": b""}
 
-    async def send(self, message: dict[str, Any]) -> None:
+    async def send(self, message):
         self.sent.append(message)
 
 
@@ -57,7 +56,7 @@ async def test_a_date_comes_from_the_server_or_from_the_store(application, clock
     application.fields = DATED
     app = CacheMiddleware(application, clock=clock)
 
-    async def dates(cycle: Cycle) -> int:
+    async def dates(cycle):
         calls = {"receive": cycle.receive, "send": cycle.send}
         if wrapped:
             calls[wrapped] = partial(calls[wrapped])

@@ -31,12 +31,12 @@ CLIENTS = {
 
 
 @pytest.mark.parametrize(("value", "reduced"), CLIENTS.items())
-def test_what_clients_write(value: bytes, reduced: bytes) -> None:
+def test_what_clients_write(value, reduced):
     fields = [(b"a", b"1"), (NAME, value), (b"b", b"2")]
     assert sorted(reduce_codings(fields)) == sorted([(b"a", b"1"), (NAME, reduced), (b"b", b"2")])
 
 
-def test_several_lines_are_one_list() -> None:
+def test_several_lines_are_one_list():
     assert reduce_codings([(NAME, b"gzip"), (b"a", b"1"), (NAME, b"br")]) == [
         (b"a", b"1"),
         (NAME, b"br, gzip"),
@@ -54,7 +54,7 @@ def test_several_lines_are_one_list() -> None:
         [(NAME, b"gzip" + b",a" * LONGEST)],
     ],
 )
-def test_what_is_reduced_malformed_or_very_long_stays(fields: list[tuple[bytes, bytes]]) -> None:
+def test_what_is_reduced_malformed_or_very_long_stays(fields):
     assert reduce_codings(fields) is fields
 
 
@@ -64,7 +64,7 @@ MEMBERS = st.lists(st.builds(lambda coding, weight: coding + weight, CODINGS, QV
 
 
 @given(st.one_of(MEMBERS.map(b", ".join), st.binary(max_size=40)))
-def test_reducing_is_idempotent_and_names_nothing_that_is_refused(value: bytes) -> None:
+def test_reducing_is_idempotent_and_names_nothing_that_is_refused(value):
     once = reduce_codings([(NAME, value)])
     assert reduce_codings(once) is once
     read = weights(value)

@@ -28,5 +28,5 @@ from univocal.cache.deception import contradicts
         (b"", b"text/html", False),
     ],
 )
-def test_an_extension_and_a_content_type(target: bytes, content_type: bytes | None, expected: bool) -> None:
+def test_an_extension_and_a_content_type(target, content_type, expected):
     assert contradicts(target, content_type) is expected

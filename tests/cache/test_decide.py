@@ -2,14 +2,12 @@
 
 from dataclasses import fields as fields_of
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from support import NOW, stored_response
 from univocal.cache import decide as decisions
 from univocal.cache.decide import (
-    Decision,
     Forward,
     Refuse,
     Reuse,
@@ -21,19 +19,19 @@ from univocal.cache.decide import (
     select,
 )
 from univocal.cache.rules import Rules, strip_cookies
-from univocal.cache.stored import Stored, softened
-from univocal.http.messages import Field, Fields, Request
+from univocal.cache.stored import softened
+from univocal.http.messages import Request
 
 
-def stored(directives: str = "max-age=60", *more: Field, **settings: Any) -> Stored:
+def stored(directives="max-age=60", *more, **settings):
     return stored_response((b"cache-control", directives.encode()), *more, **settings)
 
 
-def asked(*fields: tuple[bytes, bytes], method: bytes = b"GET", target: bytes = b"/a") -> Request:
+def asked(*fields, method=b"GET", target=b"/a"):
     return Request(method, target, list(fields))
 
 
-def outcome(decision: Decision) -> str:
+def outcome(decision):
     """A decision in a word: its kind, its reason, and what it may do."""
     match decision:
         case Reuse(reason=reason, revalidate_in_background=refresh):
@@ -136,9 +134,7 @@ CC = b"cache-control"
         ("s-maxage=60, stale-while-revalidate=4", [TAG], 63, "", "reuse stale-while-revalidate and refresh"),
     ],
 )
-def test_one_stored_response(
-    directives: str, more: Fields, age: float, request_directives: str, expected: str
-) -> None:
+def test_one_stored_response(directives, more, age, request_directives, expected):
     fields = [(CC, request_directives.encode())] if request_directives else []
     decision = decide(asked(*fields), [stored(directives, *more)], Rules(), NOW + age)
     assert outcome(decision) == expected
@@ -166,7 +162,7 @@ def test_one_stored_response(
         ([(b"authorization", b"x")], "reuse hit"),
     ],
 )
-def test_request_fields_decide_about_what_is_stored(fields: Fields, expected: str) -> None:
+def test_request_fields_decide_about_what_is_stored(fields, expected):
     assert outcome(decide(asked(*fields), [stored("max-age=60", TAG)], Rules(), NOW)) == expected
 
 
@@ -182,7 +178,7 @@ def test_request_fields_decide_about_what_is_stored(fields: Fields, expected: st
         (b"get", True, "forward method unstored"),
     ],
 )
-def test_methods_decide_about_what_is_stored(method: bytes, variants: bool, expected: str) -> None:
+def test_methods_decide_about_what_is_stored(method, variants, expected):
     assert outcome(decide(asked(method=method), [stored()] if variants else [], Rules(), NOW)) == expected
 
 
@@ -199,19 +195,17 @@ def test_methods_decide_about_what_is_stored(method: bytes, variants: bool, expe
         (b"/a", [(b"cookie", b"other=1")], {"bypass_cookies": ("session",)}, "forward method"),
     ],
 )
-def test_a_posts_answer_is_stored_where_a_gets_would_be(
-    target: bytes, fields: Fields, rules: dict[str, Any], expected: str
-) -> None:
+def test_a_posts_answer_is_stored_where_a_gets_would_be(target, fields, rules, expected):
     request = asked(*fields, (b"content-length", b"7"), method=b"POST", target=target)
     assert outcome(decide(request, [], Rules(**rules), NOW)) == expected
 
 
-def test_an_only_if_cached_miss_is_refused() -> None:
+def test_an_only_if_cached_miss_is_refused():
     assert outcome(decide(asked((CC, b"only-if-cached")), [], Rules(), NOW)) == "refuse 504 only-if-cached"
 
 
 @pytest.mark.parametrize("directive", [b"no-cache", b"max-age=0", b"no-store", b"only-if-cached, max-stale"])
-def test_a_clients_directives_can_be_ignored(directive: bytes) -> None:
+def test_a_clients_directives_can_be_ignored(directive):
     rules = Rules(client_directives="ignore")
     assert outcome(decide(asked((CC, directive)), [stored("max-age=60", TAG)], rules, NOW)) == "reuse hit"
     assert outcome(decide(asked((CC, directive)), [], rules, NOW)) == "forward uri-miss"
@@ -234,13 +228,13 @@ def test_a_clients_directives_can_be_ignored(directive: bytes) -> None:
         ("/ä*", "/äb".encode(), True),
     ],
 )
-def test_paths_that_go_past_the_cache(bypass: str, target: bytes, passes: bool) -> None:
+def test_paths_that_go_past_the_cache(bypass, target, passes):
     rules = Rules(bypass=("/never", bypass))
     decision = decide(asked(target=target), [stored()], rules, NOW)
     assert outcome(decision) == ("forward bypass unstored" if passes else "reuse hit")
 
 
-def test_globs_match_in_linear_time() -> None:
+def test_globs_match_in_linear_time():
     rules = Rules(bypass=("*a*a*a*a*a*a*a*a*a*a*b",))
     assert outcome(decide(asked(target=b"/" + b"a" * 8000), [stored()], rules, NOW)) == "reuse hit"
 
@@ -257,7 +251,7 @@ def test_globs_match_in_linear_time() -> None:
         (b"theme=1, sessions=ann", False),
     ],
 )
-def test_cookies_that_go_past_the_cache(cookie: bytes, passes: bool) -> None:
+def test_cookies_that_go_past_the_cache(cookie, passes):
     rules = Rules(bypass_cookies=("session", "wp_*"))
     request = asked((b"cookie", cookie))
     assert not rules.reads.isdisjoint(request.names)
@@ -266,7 +260,7 @@ def test_cookies_that_go_past_the_cache(cookie: bytes, passes: bool) -> None:
     )
 
 
-def test_stripped_cookies_are_gone_before_anything_is_decided() -> None:
+def test_stripped_cookies_are_gone_before_anything_is_decided():
     rules = Rules(strip_cookies=("_ga*", "utm?"))
     request = asked((b"a", b"1"), (b"cookie", b"_ga=1; keep=2;_gat=3"), (b"cookie", b"utmz=1"), (b"b", b"2"))
     assert strip_cookies(request, rules).fields == [(b"a", b"1"), (b"cookie", b"keep=2"), (b"b", b"2")]
@@ -275,7 +269,7 @@ def test_stripped_cookies_are_gone_before_anything_is_decided() -> None:
     assert strip_cookies(request, Rules()) is request
 
 
-def test_a_request_without_policy_fields_is_plain() -> None:
+def test_a_request_without_policy_fields_is_plain():
     plain = asked((b"host", b"en.example"), (b"cookie", b"a=b"), (b"accept-encoding", b"gzip"))
     assert Rules().reads.isdisjoint(plain.names)
     assert outcome(decide(plain, [stored()], Rules(), NOW)) == "reuse hit"
@@ -284,7 +278,7 @@ def test_a_request_without_policy_fields_is_plain() -> None:
         assert name in Rules().reads
 
 
-def test_of_several_variants_the_newest_that_matches_is_selected() -> None:
+def test_of_several_variants_the_newest_that_matches_is_selected():
     vary = (b"vary", b"foo")
     one = stored("max-age=60", vary, request=[(b"foo", b"1")])
     two = stored("max-age=60", vary, request=[(b"foo", b"2")], at=NOW + 1)
@@ -297,20 +291,20 @@ def test_of_several_variants_the_newest_that_matches_is_selected() -> None:
 
 @pytest.mark.parametrize("kept", [b"", b"anna:", b"bert:"])
 @pytest.mark.parametrize("asking", [b"", b"anna:", b":"])
-def test_a_response_kept_for_a_user_answers_no_other(kept: bytes, asking: bytes) -> None:
+def test_a_response_kept_for_a_user_answers_no_other(kept, asking):
     one = replace(stored(), vary=((b":user", kept),) if kept else ())
     decision = decide(replace(asked(), user=asking), [one], Rules(), NOW)
     assert isinstance(decision, Reuse) is (kept == asking)
 
 
-def test_the_answer_to_a_head_answers_no_get() -> None:
+def test_the_answer_to_a_head_answers_no_get():
     head = stored(method=b"HEAD", body=b"")
     assert outcome(decide(asked(method=b"HEAD"), [head], Rules(), NOW)) == "reuse hit"
     assert outcome(decide(asked(), [head], Rules(), NOW)) == "forward miss"
     assert outcome(decide(asked(), [head], Rules(), NOW + 99)) == "forward stale"
 
 
-def partial(spec: bytes, body: bytes, *more: tuple[bytes, bytes]) -> Stored:
+def partial(spec, body, *more):
     return stored("max-age=60", (b"content-range", spec), *more, status=206, body=body)
 
 
@@ -338,7 +332,7 @@ def partial(spec: bytes, body: bytes, *more: tuple[bytes, bytes]) -> Stored:
         (b"bytes 0-4/10", b"01234", [(b"range", b"chapters=1")], 0, "forward miss"),
     ],
 )
-def test_a_stored_part(spec: bytes, body: bytes, fields: Fields, age: float, expected: str) -> None:
+def test_a_stored_part(spec, body, fields, age, expected):
     assert outcome(decide(asked(*fields), [partial(spec, body, TAG)], Rules(), NOW + age)) == expected
 
 
@@ -351,32 +345,32 @@ def test_a_stored_part(spec: bytes, body: bytes, fields: Fields, age: float, exp
         ([], "validate partial", [(b"range", b"bytes=5-")]),
     ],
 )
-def test_a_part_with_a_weak_validator_is_not_completed(more: Fields, expected: str, lack: Fields) -> None:
+def test_a_part_with_a_weak_validator_is_not_completed(more, expected, lack):
     decision = decide(asked(), [partial(b"bytes 0-4/10", b"01234", *more)], Rules(), NOW)
     assert outcome(decision) == expected
     assert forwarded_fields(asked(), decision) == lack
 
 
-def test_a_part_answers_if_range_only_with_its_strong_validator() -> None:
+def test_a_part_answers_if_range_only_with_its_strong_validator():
     part = partial(b"bytes 0-4/10", b"01234", TAG)
     for validator, expected in ((b'"1"', "reuse hit"), (b'"2"', "forward miss"), (b'W/"1"', "forward miss")):
         request = asked((b"range", b"bytes=0-1"), (b"if-range", validator))
         assert outcome(decide(request, [part], Rules(), NOW)) == expected
 
 
-def test_a_head_is_not_answered_from_a_part() -> None:
+def test_a_head_is_not_answered_from_a_part():
     assert (
         outcome(decide(asked(method=b"HEAD"), [partial(b"bytes 0-4/10", b"01234")], Rules(), NOW))
         == "forward miss"
     )
 
 
-def test_a_whole_response_is_preferred_to_a_newer_part() -> None:
+def test_a_whole_response_is_preferred_to_a_newer_part():
     whole = stored()
     assert select(asked(), [partial(b"bytes 0-4/10", b"01234"), whole]) is whole
 
 
-def test_a_softened_response_is_stale_but_usable_meanwhile() -> None:
+def test_a_softened_response_is_stale_but_usable_meanwhile():
     soft = softened(stored("max-age=60, stale-while-revalidate=10", TAG), NOW + 5)
     assert outcome(decide(asked(), [soft], Rules(), NOW + 6)) == "reuse stale-while-revalidate and refresh"
     assert outcome(decide(asked(), [soft], Rules(), NOW + 15)) == "validate stale or stale"
@@ -414,9 +408,7 @@ def test_a_softened_response_is_stale_but_usable_meanwhile() -> None:
         ("max-age=60", b"no-cache", -9, None, None),
     ],
 )
-def test_what_is_served_in_place_of_an_error(
-    directives: str, request_directives: bytes, late: float, status: int | None, expected: str | None
-) -> None:
+def test_what_is_served_in_place_of_an_error(directives, request_directives, late, status, expected):
     request = asked(*([(CC, request_directives)] if request_directives else []))
     now = NOW + 60 + late
     decision = decide(request, [stored(directives, TAG)], Rules(), now)
@@ -426,7 +418,7 @@ def test_what_is_served_in_place_of_an_error(
         assert reused.age == 60 + late
 
 
-def test_a_stored_error_takes_no_newer_errors_place() -> None:
+def test_a_stored_error_takes_no_newer_errors_place():
     failed = stored("max-age=60, stale-if-error=600", TAG, status=503, errors="explicit")
     rules, now = Rules(errors="explicit"), NOW + 65
     decision = decide(asked(), [failed], rules, now)
@@ -442,14 +434,14 @@ def test_a_stored_error_takes_no_newer_errors_place() -> None:
         ("ignore", "max-age=60, stale-if-error=5", True),
     ],
 )
-def test_a_clients_stale_if_error_can_be_ignored(directives: Any, told: str, expected: bool) -> None:
+def test_a_clients_stale_if_error_can_be_ignored(directives, told, expected):
     rules, stale = Rules(client_directives=directives), stored(told, TAG)
     request = asked((CC, b"stale-if-error=5"))
     decision = decide(request, [stale], rules, NOW + 65)
     assert (reuse_on_error(decision, request, rules, 503, NOW + 65) is not None) is expected
 
 
-def test_without_anything_stored_there_is_nothing_to_serve_on_error() -> None:
+def test_without_anything_stored_there_is_nothing_to_serve_on_error():
     assert reuse_on_error(Forward("uri-miss", True, None), asked(), Rules(), None, NOW) is None
     assert reuse_on_error(Refuse(504, "only-if-cached"), asked(), Rules(), None, NOW) is None
 
@@ -464,9 +456,7 @@ CONDITIONS = [(b"if-none-match", b'"mine"'), (b"if-modified-since", b"then")]
         (Forward("bypass", False, None), [*CONDITIONS, (b"range", b"bytes=0-1"), (b"if-range", b'"r"')]),
     ],
 )
-def test_a_clients_conditions_reach_the_origin_where_nothing_is_stored(
-    decision: Decision, kept: Fields
-) -> None:
+def test_a_clients_conditions_reach_the_origin_where_nothing_is_stored(decision, kept):
     request = asked((b"a", b"1"), *CONDITIONS, (b"range", b"bytes=0-1"), (b"if-range", b'"r"'))
     assert forwarded_fields(request, decision) == [(b"a", b"1"), *kept]
 
@@ -488,9 +478,7 @@ def test_a_clients_conditions_reach_the_origin_where_nothing_is_stored(
         (None, None, b"if-none-match", "forward uri-miss"),
     ],
 )
-def test_conditions_that_are_signed_reach_the_origin(
-    credentials: bytes | None, age: float | None, condition: bytes, expected: str
-) -> None:
+def test_conditions_that_are_signed_reach_the_origin(credentials, age, condition, expected):
     fields = [(condition, b'"1"')] + ([(b"authorization", credentials)] if credentials else [])
     variants = [] if age is None else [stored("public, max-age=60", TAG)]
     decision = decide(asked(*fields), variants, Rules(), NOW + (age or 0))
@@ -499,7 +487,7 @@ def test_conditions_that_are_signed_reach_the_origin(
         assert (condition, b'"1"') in forwarded_fields(asked(*fields), decision)
 
 
-def test_a_validation_has_the_stored_validators() -> None:
+def test_a_validation_has_the_stored_validators():
     modified = (b"last-modified", b"Sun, 06 Nov 1994 08:49:37 GMT")
     request = asked((b"abc", b"123"), *CONDITIONS)
     decision = decide(request, [stored("max-age=60", (b"etag", b'W/"1"'), modified)], Rules(), NOW + 61)
@@ -510,7 +498,7 @@ def test_a_validation_has_the_stored_validators() -> None:
     ]
 
 
-def test_a_completion_asks_for_what_lacks() -> None:
+def test_a_completion_asks_for_what_lacks():
     for spec, body, lack in (
         (b"bytes 0-4/10", b"01234", b"bytes=5-"),
         (b"bytes 4-9/10", b"456789", b"bytes=0-3"),
@@ -519,19 +507,19 @@ def test_a_completion_asks_for_what_lacks() -> None:
         assert forwarded_fields(asked(), decision) == [(b"range", lack), (b"if-range", b'"1"')]
 
 
-def test_too_many_ranges_do_not_reach_the_origin() -> None:
+def test_too_many_ranges_do_not_reach_the_origin():
     many = (b"range", b"bytes=" + b",".join([b"0-"] * 33))
     assert forwarded_fields(asked(many, (b"a", b"1")), Forward("uri-miss", True, None)) == [(b"a", b"1")]
     few = (b"range", b"bytes=" + b",".join([b"0-"] * 32))
     assert forwarded_fields(asked(few), Forward("uri-miss", True, None)) == [few]
 
 
-def test_a_post_keeps_its_conditions() -> None:
+def test_a_post_keeps_its_conditions():
     request = asked(*CONDITIONS, method=b"POST")
     assert forwarded_fields(request, decide(request, [], Rules(), NOW)) == CONDITIONS
 
 
-def test_what_was_served_stale_is_fetched_again_whole() -> None:
+def test_what_was_served_stale_is_fetched_again_whole():
     ours = [(b"accept", b"text/html"), (b"foo", b"1")]
     of_one = [(b"cookie", b"a=b"), (b"authorization", b"x"), (b"x-api-key", b"1"), (b"range", b"bytes=0-1")]
     request = asked(*ours, *of_one, (CC, b"max-stale"), *CONDITIONS, method=b"HEAD")
@@ -545,12 +533,12 @@ def test_what_was_served_stale_is_fetched_again_whole() -> None:
 
 
 @pytest.mark.parametrize("status", [301, 404, 503])
-def test_only_successes_are_validated(status: int) -> None:
+def test_only_successes_are_validated(status):
     found = stored("max-age=60", TAG, status=status, errors="explicit")
     assert outcome(decide(asked(), [found], Rules(), NOW + 61)) == "forward stale or stale"
 
 
-def test_decisions_are_values() -> None:
+def test_decisions_are_values():
     decision = decide(asked(), [], Rules(), NOW)
     assert decision == Forward("uri-miss", may_store=True, fallback=None)
     assert decision != Forward("uri-miss", may_store=False, fallback=None)
@@ -571,10 +559,10 @@ def test_decisions_are_values() -> None:
         for each in fields_of(decision)
     ],
 )
-def test_nothing_of_a_decision_can_be_assigned(decision: Decision, name: str) -> None:
+def test_nothing_of_a_decision_can_be_assigned(decision, name):
     with pytest.raises(AttributeError):
         setattr(decision, name, None)
 
 
-def test_a_stored_response_is_replaced_and_not_changed() -> None:
+def test_a_stored_response_is_replaced_and_not_changed():
     assert replace(stored(), reusable=False).reusable is False

@@ -1,15 +1,13 @@
 """Cache-Control, targeted fields and Pragma as directives (RFC 9111 §5.2, §5.4; RFC 9213)."""
 
 from dataclasses import asdict
-from typing import Any
 
 import pytest
 
 from univocal.cache.directives import RequestDirectives, request_directives, response_directives
 from univocal.http.fields import MAX_DELTA, firsts
-from univocal.http.messages import Fields
 
-NOTHING: dict[str, Any] = {
+NOTHING = {
     **dict.fromkeys(
         ("no_store", "no_cache", "private", "public", "must_revalidate", "proxy_revalidate"), False
     ),
@@ -21,7 +19,7 @@ NOTHING: dict[str, Any] = {
 }
 
 
-def told(*fields: tuple[bytes, bytes]) -> dict[str, Any]:
+def told(*fields):
     lines = list(fields)
     found = asdict(response_directives(lines, firsts(lines), (b"cdn-cache-control",)))
     return {name: value for name, value in found.items() if value != NOTHING[name]}
@@ -44,7 +42,7 @@ def told(*fields: tuple[bytes, bytes]) -> dict[str, Any]:
         (b'ext="no-store, private"', {}),
     ],
 )
-def test_directives_of_a_response(line: bytes, expected: dict[str, Any]) -> None:
+def test_directives_of_a_response(line, expected):
     """On one line, on two, and on one that is too long to be remembered."""
     assert told((b"cache-control", line)) == expected
     assert told((b"cache-control", line), (b"x", b"1"), (b"cache-control", b"")) == expected
@@ -64,9 +62,7 @@ def test_directives_of_a_response(line: bytes, expected: dict[str, Any]) -> None
         (b"(", {"max_age": 1}),
     ],
 )
-def test_a_valid_targeted_field_takes_the_place_of_cache_control(
-    line: bytes, expected: dict[str, Any]
-) -> None:
+def test_a_valid_targeted_field_takes_the_place_of_cache_control(line, expected):
     assert told((b"cache-control", b"max-age=1"), (b"cdn-cache-control", line)) == expected
 
 
@@ -74,7 +70,7 @@ def test_a_valid_targeted_field_takes_the_place_of_cache_control(
     ("value", "is_forbidden"),
     [(b"0", True), (b"@0", True), (b"@99999999999", True), (b"60", False), (b"", False)],
 )
-def test_nginxs_time_that_is_over_forbids_to_store(value: bytes, is_forbidden: bool) -> None:
+def test_nginxs_time_that_is_over_forbids_to_store(value, is_forbidden):
     expected = {"no_store": True, "targeted": True} if is_forbidden else {"max_age": 1}
     assert told((b"cache-control", b"max-age=1"), (b"x-accel-expires", value)) == expected
 
@@ -94,7 +90,7 @@ def test_nginxs_time_that_is_over_forbids_to_store(value: bytes, is_forbidden: b
         ),
     ],
 )
-def test_directives_of_a_request(fields: Fields, expected: RequestDirectives) -> None:
+def test_directives_of_a_request(fields, expected):
     assert request_directives(fields) == expected
     longer = [(name, value + b" " * 300) for name, value in fields]
     assert request_directives(longer) == expected

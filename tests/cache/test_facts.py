@@ -5,17 +5,16 @@ import pytest
 from support import KEY, NOW
 from univocal.cache.facts import Fetched, assess, describe, index_fields, storable_fields
 from univocal.cache.rules import Rules
-from univocal.cache.stored import Stored
 from univocal.http.fields import imf_fixdate
 from univocal.http.forward import HOP_BY_HOP
-from univocal.http.messages import Fields, Request, Response
+from univocal.http.messages import Request, Response
 
 RULES = Rules()
 
 
-def described(fields: Fields, request: Request | None = None, **rules: float) -> Stored:
+def described(fields, request=None, **rules):
     fetched = Fetched(request or Request(b"GET", b"/a", []), Response(200, fields), NOW - 1, NOW)
-    settings = Rules(**rules)  # type: ignore[arg-type]
+    settings = Rules(**rules)
     return describe(
         KEY, fetched, assess(fetched, index_fields(fetched.response, settings), settings), settings
     )
@@ -41,16 +40,16 @@ def described(fields: Fields, request: Request | None = None, **rules: float) ->
         ),
     ],
 )
-def test_fields_of_one_connection_or_one_client_are_not_stored(fields: Fields, stored: Fields) -> None:
+def test_fields_of_one_connection_or_one_client_are_not_stored(fields, stored):
     assert storable_fields(fields, index_fields(Response(200, fields), RULES)) == stored
 
 
-def test_a_response_without_a_date_gets_that_of_its_receipt() -> None:
+def test_a_response_without_a_date_gets_that_of_its_receipt():
     assert described([]).fields == [(b"date", imf_fixdate(NOW))]
     assert described([(b"date", b"x")]).fields == [(b"date", b"x")]
 
 
-def test_tags_are_those_of_the_response_and_of_its_target() -> None:
+def test_tags_are_those_of_the_response_and_of_its_target():
     request = Request(b"GET", b"/a", [], frozenset((b"t",)))
     assert described([], request).tags == {b"t"}
     assert described([(b"xkey", b"a")], request).tags == {b"a", b"t"}
@@ -67,7 +66,7 @@ def test_tags_are_those_of_the_response_and_of_its_target() -> None:
         ([(b"last-modified", imf_fixdate(NOW)), (b"date", imf_fixdate(NOW))], None),
     ],
 )
-def test_a_strong_validator(fields: Fields, strong: bytes | None) -> None:
+def test_a_strong_validator(fields, strong):
     assert described(fields).strong == strong
 
 
@@ -82,5 +81,5 @@ def test_a_strong_validator(fields: Fields, strong: bytes | None) -> None:
         (b"max-age=5, must-revalidate, stale-while-revalidate=3", 7, 0),
     ],
 )
-def test_an_explicit_window_wins_over_grace(directives: bytes, grace: float, window: float) -> None:
+def test_an_explicit_window_wins_over_grace(directives, grace, window):
     assert described([(b"cache-control", directives)], grace=grace).stale_while_revalidate == window

@@ -12,10 +12,9 @@ from univocal.cache.freshness import (
     initial_age,
 )
 from univocal.http.fields import firsts, imf_fixdate
-from univocal.http.messages import Fields
 
 
-def at(late: float) -> bytes:
+def at(late):
     return imf_fixdate(NOW + late)
 
 
@@ -31,7 +30,7 @@ def at(late: float) -> bytes:
         ([(b"age", b"-1"), (b"date", b"yesterday")], 1, 1),
     ],
 )
-def test_the_corrected_initial_age(fields: Fields, delay: float, age: float) -> None:
+def test_the_corrected_initial_age(fields, delay, age):
     named = firsts(fields)
     assert initial_age(named, date_value(named, NOW), NOW - delay, NOW) == age
 
@@ -50,7 +49,7 @@ def test_the_corrected_initial_age(fields: Fields, delay: float, age: float) -> 
         ([(b"expires", at(60)), (b"cdn-cache-control", b"public")], None),
     ],
 )
-def test_the_lifetime_that_the_origin_server_said(fields: Fields, lifetime: float | None) -> None:
+def test_the_lifetime_that_the_origin_server_said(fields, lifetime):
     named = firsts(fields)
     directives = response_directives(fields, named, (b"cdn-cache-control",))
     assert explicit_lifetime(directives, named, NOW) == lifetime
@@ -67,5 +66,5 @@ def test_the_lifetime_that_the_origin_server_said(fields: Fields, lifetime: floa
         ([(b"last-modified", at(-(10**8)))], HEURISTIC_LIMIT),
     ],
 )
-def test_a_tenth_of_the_time_since_the_last_change(fields: Fields, lifetime: float) -> None:
+def test_a_tenth_of_the_time_since_the_last_change(fields, lifetime):
     assert heuristic_lifetime(firsts(fields), NOW) == lifetime

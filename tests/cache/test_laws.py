@@ -1,7 +1,5 @@
 """Laws of the policy: whatever is received, ages, freshness, variants and ranges keep their promises."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +16,7 @@ from univocal.cache.storing import complete, may_store
 from univocal.cache.validation import combine, freshen
 from univocal.cache.vary import matches, selecting_fields
 from univocal.http import fields as reading
-from univocal.http.messages import Fields, Request, Response, values
+from univocal.http.messages import Request, Response, values
 
 # Pieces that mean something to a cache, and what has gone wrong with them somewhere.
 DIRECTIVE = st.sampled_from(
@@ -59,7 +57,7 @@ FREE = st.text(st.characters(codec="latin-1", exclude_characters="\r\n\0"), max_
 )
 
 
-def field(name: bytes, value: st.SearchStrategy[bytes]) -> st.SearchStrategy[tuple[bytes, bytes]]:
+def field(name, value):
     return value.map(lambda read: (name, read))
 
 
@@ -110,7 +108,7 @@ LATE = st.floats(-100_000, 1_000_000, allow_nan=False)
 BODY = b"0123456789"
 
 
-def store(request: Fields, status: int, response: Fields, rules: Rules, delay: float = 0.0) -> Stored | None:
+def store(request, status, response, rules, delay=0.0):
     begun = may_store(
         KEY, Request(b"GET", b"/a", request), Response(status, response), rules, NOW - delay, NOW
     )
@@ -120,9 +118,7 @@ def store(request: Fields, status: int, response: Fields, rules: Rules, delay: f
 
 
 @given(REQUEST, STATUS, RESPONSE, RULES, st.floats(0, 100), LATE)
-def test_no_age_and_no_lifetime_is_negative(
-    request: Fields, status: int, response: Fields, rules: Rules, delay: float, late: float
-) -> None:
+def test_no_age_and_no_lifetime_is_negative(request, status, response, rules, delay, late):
     found = store(request, status, response, rules, delay)
     if found is not None:
         assert found.lifetime >= 0
@@ -134,9 +130,7 @@ def test_no_age_and_no_lifetime_is_negative(
 
 
 @given(REQUEST, STATUS, RESPONSE, RULES)
-def test_what_forbids_storing_forbids_it(
-    request: Fields, status: int, response: Fields, rules: Rules
-) -> None:
+def test_what_forbids_storing_forbids_it(request, status, response, rules):
     targeted = any(name == b"cdn-cache-control" for name, _ in response)
     told = reading.cache_control(values(response, b"cache-control"))
     found = store(request, status, response, rules)
@@ -155,8 +149,8 @@ def test_what_forbids_storing_forbids_it(
 
 @given(REQUEST, STATUS, RESPONSE, REQUEST, METHOD, RULES, LATE)
 def test_nothing_is_reused_stale_unless_somebody_allowed_it(
-    one: Fields, status: int, response: Fields, other: Fields, method: bytes, rules: Rules, late: float
-) -> None:
+    one, status, response, other, method, rules, late
+):
     found = store(one, status, response, rules)
     request, now = Request(method, b"/a", other), NOW + late
     variants = [found] if found is not None else []
@@ -187,9 +181,7 @@ def test_nothing_is_reused_stale_unless_somebody_allowed_it(
 
 
 @given(REQUEST, RESPONSE, REQUEST, RESPONSE, RULES)
-def test_a_304_never_changes_the_content(
-    one: Fields, response: Fields, other: Fields, news: Fields, rules: Rules
-) -> None:
+def test_a_304_never_changes_the_content(one, response, other, news, rules):
     found = store(one, 200, response, rules)
     if found is None:
         return
@@ -202,7 +194,7 @@ def test_a_304_never_changes_the_content(
 
 
 @given(st.lists(field(b"foo", FREE) | field(b"cookie", FREE), max_size=3), REQUEST)
-def test_a_variant_is_for_its_own_selecting_fields(one: Fields, other: Fields) -> None:
+def test_a_variant_is_for_its_own_selecting_fields(one, other):
     found = store(one, 200, [(b"cache-control", b"public, max-age=60"), (b"vary", b"foo, cookie")], Rules())
     if found is None:
         return
@@ -212,23 +204,23 @@ def test_a_variant_is_for_its_own_selecting_fields(one: Fields, other: Fields) -
         assert _bare(one, b"foo") == _bare(other, b"foo")
 
 
-def _bare(fields: Fields, name: bytes) -> bytes | None:
+def _bare(fields, name):
     """A field's value without what normalization may drop: blanks, and the difference of one line and two."""
     found = values(fields, name)
     return b",".join(found).replace(b" ", b"").replace(b"\t", b"") if found else None
 
 
 @given(st.sampled_from([b"accept-encoding", b"accept-language", b"foo", b"cookie"]), FREE)
-def test_a_normalized_value_is_its_own_normal_form(name: bytes, value: bytes) -> None:
+def test_a_normalized_value_is_its_own_normal_form(name, value):
     ((_, once),) = selecting_fields((name,), Request(b"GET", b"/a", [(name, value)]))
     assert once is not None
     assert selecting_fields((name,), Request(b"GET", b"/a", [(name, once)])) == ((name, once),)
 
 
 @given(st.binary(max_size=40), SPEC)
-def test_a_range_is_what_a_slice_is(body: bytes, spec: bytes) -> None:
+def test_a_range_is_what_a_slice_is(body, spec):
     ranges = requested_ranges([(b"range", spec)])
-    covered: set[int] = set()
+    covered = set()
     for start, end in ranges or []:
         if start is None:
             covered |= set(range(len(body))[-end:] if end else [])
@@ -239,7 +231,7 @@ def test_a_range_is_what_a_slice_is(body: bytes, spec: bytes) -> None:
 
 
 @given(st.binary(min_size=2, max_size=30), st.data())
-def test_a_part_and_the_rest_are_the_whole(body: bytes, data: st.DataObject) -> None:
+def test_a_part_and_the_rest_are_the_whole(body, data):
     middle = data.draw(st.integers(1, len(body) - 1))
     overlap = data.draw(st.integers(0, middle - 1))
     halves = [(0, body[:middle]), (middle - overlap, body[middle - overlap :])]
@@ -273,11 +265,11 @@ QUERY = st.lists(
 
 
 @given(QUERY, QUERY, st.sampled_from([b"key-order", b'params=("b")', b"params", b'params, except=("a")']))
-def test_queries_are_the_same_if_what_counts_is_the_same(one: bytes, other: bytes, told: bytes) -> None:
+def test_queries_are_the_same_if_what_counts_is_the_same(one, other, told):
     variance = no_vary_search([(b"no-vary-search", told)])
     assert variance is not None
 
-    def read(query: bytes) -> list[tuple[str, str]]:
+    def read(query):
         pairs = [piece.split("=") for piece in query.decode().split("&") if piece]
         plain = [tuple(part.replace("+", " ").replace("%20", " ") for part in pair) for pair in pairs]
         plain = [(name.replace("%61", "a"), value.replace("%31", "1")) for name, value in plain]
@@ -290,13 +282,13 @@ def test_queries_are_the_same_if_what_counts_is_the_same(one: bytes, other: byte
 
 
 @given(st.lists(st.tuples(st.sampled_from([b"a", b"x-b", b"set-cookie2"]), FREE), max_size=5))
-def test_a_head_gives_back_the_fields_it_was_made_of(fields: Fields) -> None:
+def test_a_head_gives_back_the_fields_it_was_made_of(fields):
     found = store([], 200, [(b"cache-control", b"max-age=60"), (b"date", b"x"), *fields], Rules())
     assert found is not None
     assert found.fields[2:-1] == fields
 
 
-READERS: list[Any] = [
+READERS = [
     reading.members,
     reading.entity_tag,
     reading.entity_tags,
@@ -320,10 +312,10 @@ READERS: list[Any] = [
 @pytest.mark.parametrize("reader", READERS)
 @settings(max_examples=60)
 @given(st.binary(max_size=60) | st.text('"\\,;=()?:@*-%/ \tabcW019', max_size=60).map(str.encode))
-def test_every_value_is_read_one_way_only(reader: Any, value: bytes) -> None:
+def test_every_value_is_read_one_way_only(reader, value):
     assert reader(value) == reader(value)
 
 
 @given(st.integers(0, 253_402_300_799))
-def test_a_date_is_read_as_it_was_written(seconds: int) -> None:
+def test_a_date_is_read_as_it_was_written(seconds):
     assert reading.http_date(reading.imf_fixdate(seconds), NOW) == seconds

@@ -5,10 +5,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from support import NOW, stored_response
-from univocal.cache.stored import Stored
 from univocal.store.leases import Lease
 from univocal.store.memory import MemoryStore
-from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags
+from univocal.store.purge_selectors import Everything, Keys, Prefix, Tags
 from univocal.store.tiers import MemoryTier
 
 PATHS = st.sampled_from(["/a", "/a/b", "/c", "/s?x=1", "/s?x=2"])
@@ -23,16 +22,16 @@ SELECTORS = st.one_of(
 )
 
 
-def key(path: str) -> bytes:
+def key(path):
     return b"digest http h " + path.encode()
 
 
-def alike(path: str, other: str) -> bool:
+def alike(path, other):
     """Whether No-Vary-Search, which every response below /s has, makes two paths the same."""
     return path == other or (path.startswith("/s") and other.startswith("/s"))
 
 
-def response(path: str, tags: bytes, variant: int, size: int) -> Stored:
+def response(path, tags, variant, size):
     fields = [(b"cache-control", b"max-age=60"), (b"vary", b"foo"), (b"xkey", tags)]
     if path.startswith("/s"):
         fields.append((b"no-vary-search", b"params"))
@@ -40,7 +39,7 @@ def response(path: str, tags: bytes, variant: int, size: int) -> Stored:
     return stored_response(*fields, name=key(path), request=request, body=bytes(size))
 
 
-def meant(selector: Selector, path: str, tags: frozenset[bytes]) -> bool:
+def meant(selector, path, tags):
     match selector:
         case Keys(names):
             return any(alike(path, name.decode().split(" ")[3]) for name in names)
@@ -57,22 +56,22 @@ class StoreModel(RuleBasedStateMachine):
 
     leases = Bundle("leases")
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.store = MemoryStore()
         self.tier, self.live = MemoryTier(self.store), dict[int, Lease]()
-        self.model: dict[tuple[str, int], Stored] = {}
-        self.purged: dict[int, list[Selector]] = {}
+        self.model = {}
+        self.purged = {}
 
     @rule(target=leases, path=PATHS)
-    def begin(self, path: str) -> tuple[Lease, str]:
+    def begin(self, path):
         lease = self.store.leases.begin(key(path), NOW)
         self.purged[id(lease)] = []
         self.live[id(lease)] = lease
         return lease, path
 
     @rule(lease=leases, tags=TAGS, variant=st.integers(0, 2))
-    def commit(self, lease: tuple[Lease, str], tags: bytes, variant: int) -> None:
+    def commit(self, lease, tags, variant):
         held, path = lease
         found = response(path, tags, variant, 10)
         allowed = not any(meant(selector, path, found.tags) for selector in self.purged[id(held)])
@@ -85,12 +84,12 @@ class StoreModel(RuleBasedStateMachine):
             self.model[path, variant] = found
 
     @rule(lease=consumes(leases))
-    def release(self, lease: tuple[Lease, str]) -> None:
+    def release(self, lease):
         self.store.leases.release(lease[0])
         del self.purged[id(lease[0])], self.live[id(lease[0])]
 
     @rule(selector=SELECTORS)
-    def purge(self, selector: Selector) -> None:
+    def purge(self, selector):
         gone = [place for place, found in self.model.items() if meant(selector, place[0], found.tags)]
         assert self.store.purge(selector, NOW) == len(gone)
         for place in gone:
@@ -99,7 +98,7 @@ class StoreModel(RuleBasedStateMachine):
             seen.append(selector)
 
     @rule(lease=leases, path=PATHS)
-    def purge_sparing(self, lease: tuple[Lease, str], path: str) -> None:
+    def purge_sparing(self, lease, path):
         self.store.purge(Keys(frozenset((key(path),))), NOW, sparing=lease[0])
         self.model = {place: found for place, found in self.model.items() if not alike(place[0], path)}
         for number, seen in self.purged.items():
@@ -107,7 +106,7 @@ class StoreModel(RuleBasedStateMachine):
                 seen.append(Keys(frozenset((key(path),))))
 
     @invariant()
-    def what_is_found_is_what_the_model_has(self) -> None:
+    def what_is_found_is_what_the_model_has(self):
         for path in ("/a", "/a/b", "/c", "/s?x=1", "/s?x=2"):
             expected = [found for (other, _), found in self.model.items() if alike(other, path)]
             assert sorted(map(id, self.store.lookup(key(path)))) == sorted(map(id, expected))
@@ -122,13 +121,13 @@ class StoreModel(RuleBasedStateMachine):
 class StoreBudget(RuleBasedStateMachine):
     """Hardly room for anything: whatever happens, the budget holds and nothing is left behind."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.store = MemoryStore(max_bytes=12_000, max_object_bytes=6_000, max_variants=3)
-        self.live: list[Lease] = []
+        self.live = []
 
     @rule(path=PATHS, tags=TAGS, variant=st.integers(0, 5), size=st.integers(0, 6_000))
-    def put(self, path: str, tags: bytes, variant: int, size: int) -> None:
+    def put(self, path, tags, variant, size):
         lease = self.store.leases.begin(key(path), NOW)
         found = response(path, tags, variant, size)
         stored = self.store.commit(lease, found)
@@ -137,31 +136,31 @@ class StoreBudget(RuleBasedStateMachine):
         self.store.leases.release(lease)
 
     @rule(path=PATHS)
-    def look(self, path: str) -> None:
+    def look(self, path):
         assert len(self.store.lookup(key(path))) <= 3
 
     @rule(path=PATHS, nbytes=st.integers(0, 4_000))
-    def receive(self, path: str, nbytes: int) -> None:
+    def receive(self, path, nbytes):
         lease = self.store.leases.begin(key(path), NOW)
         self.store.reserve(lease, nbytes)
         self.live.append(lease)
 
     @rule()
-    def finish(self) -> None:
+    def finish(self):
         if self.live:
             self.store.leases.release(self.live.pop(0))
 
     @rule(selector=SELECTORS)
-    def purge(self, selector: Selector) -> None:
+    def purge(self, selector):
         assert self.store.purge(selector, NOW) >= 0
 
     @invariant()
-    def the_budget_holds(self) -> None:
+    def the_budget_holds(self):
         stats = self.store.stats
         assert 0 <= stats.bytes <= 12_000
         assert stats.reserved == sum(lease.reserved for lease in self.live) <= 6_000
 
-    def teardown(self) -> None:
+    def teardown(self):
         for lease in self.live:
             self.store.leases.release(lease)
         self.store.purge(Everything(), NOW)

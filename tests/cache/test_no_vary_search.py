@@ -24,11 +24,11 @@ NONE = frozenset[bytes]()
         (b"(", None),
     ],
 )
-def test_the_variance_that_a_response_asks_for(value: bytes, variance: NoVarySearch | None) -> None:
+def test_the_variance_that_a_response_asks_for(value, variance):
     assert no_vary_search([(b"no-vary-search", value)]) == variance
 
 
-def test_without_the_field_every_part_matters() -> None:
+def test_without_the_field_every_part_matters():
     assert no_vary_search([]) is None
 
 
@@ -42,12 +42,12 @@ def test_without_the_field_every_part_matters() -> None:
         (b"k /a", b"k /a?", True),
     ],
 )
-def test_two_keys_that_a_variance_cannot_tell_apart(one: bytes, other: bytes, same: bool) -> None:
+def test_two_keys_that_a_variance_cannot_tell_apart(one, other, same):
     variance = no_vary_search([(b"no-vary-search", b'params=("utm")')])
     assert variance is not None
     assert variance.equivalent(one, other) is same
 
 
-def test_a_key_has_its_query_after_the_first_question_mark() -> None:
+def test_a_key_has_its_query_after_the_first_question_mark():
     assert split_key(b"k /a?b?c") == (b"k /a", b"b?c")
     assert split_key(b"k /a") == (b"k /a", b"")

@@ -5,7 +5,7 @@ import pytest
 from univocal.cache.personal import ORDINARY, oddities
 from univocal.cache.rules import Rules
 from univocal.http.errors import ConfigurationError
-from univocal.http.messages import Fields, Request
+from univocal.http.messages import Request
 
 BROWSER = [
     *((b"host", b"en.example"), (b"user-agent", b"Mozilla/5.0"), (b"accept", b"*/*"), (b"dnt", b"1")),
@@ -33,13 +33,13 @@ BROWSER = [
         ([(b"full-version", b"9"), (b"reduced-motion", b"reduce")], {b"full-version", b"reduced-motion"}),
     ],
 )
-def test_what_is_odd_about_a_request(fields: Fields, odd: set[bytes]) -> None:
+def test_what_is_odd_about_a_request(fields, odd):
     request = Request(b"GET", b"/a", fields)
     assert oddities(request, ORDINARY) == odd
     assert (request.names <= ORDINARY) is not bool(odd)
 
 
-def test_operators_add_ordinary_fields_but_never_credentials() -> None:
+def test_operators_add_ordinary_fields_but_never_credentials():
     request = Request(b"GET", b"/a", [(b"x-shop", b"1")])
     told = Rules(ordinary_fields=(b"x-shop",))
     assert request.names <= told.ordinary

@@ -4,7 +4,6 @@ import pytest
 
 from univocal.cache.ranges import (
     MAX_RANGES,
-    RangeSet,
     Slice,
     content_range,
     cut,
@@ -28,17 +27,17 @@ from univocal.cache.stored import Part
         (b"bytes=" + b"0-0," * MAX_RANGES + b"1-1", None),
     ],
 )
-def test_ranges_that_are_asked_for(value: bytes, ranges: RangeSet | None) -> None:
+def test_ranges_that_are_asked_for(value, ranges):
     assert requested_ranges([(b"range", value)]) == ranges
     assert requested_ranges([(b"range", value), (b"range", value)]) is None
 
 
-def test_so_many_ranges_are_not_passed_on() -> None:
+def test_so_many_ranges_are_not_passed_on():
     assert excessive([(b"range", b"bytes=" + b"0-0," * MAX_RANGES)])
     assert not excessive([(b"range", b"bytes=" + b"0-0," * (MAX_RANGES - 1))])
 
 
-def test_ranges_that_touch_are_one() -> None:
+def test_ranges_that_touch_are_one():
     assert within([(0, 1), (2, 3), (None, 2), (20, None)], 10) == [Slice(0, 3, 0, 4), Slice(8, 9, 8, 10)]
     assert within([(None, 0)], 10) == []
 
@@ -53,7 +52,7 @@ def test_ranges_that_touch_are_one() -> None:
         (b"bytes */10", None),
     ],
 )
-def test_the_octets_that_a_206_says_it_holds(value: bytes, part: Part | None) -> None:
+def test_the_octets_that_a_206_says_it_holds(value, part):
     assert content_range([(b"content-range", value)]) == part
     assert content_range([(b"content-range", value), (b"content-range", value)]) is None
 
@@ -70,7 +69,7 @@ def test_the_octets_that_a_206_says_it_holds(value: bytes, part: Part | None) ->
         ([(0, 1), (3, 4)], Part(0, 4, 10), 5, None),
     ],
 )
-def test_the_part_that_answers_a_range(ranges: RangeSet, part: Part, held: int, piece: Slice | None) -> None:
+def test_the_part_that_answers_a_range(ranges, part, held, piece):
     assert cut(ranges, part, held) == piece
 
 
@@ -85,5 +84,5 @@ def test_the_part_that_answers_a_range(ranges: RangeSet, part: Part, held: int, 
         (Part(0, 4, None), 5, None),
     ],
 )
-def test_the_one_range_that_is_missing(part: Part, held: int, lacking: tuple[int, int | None] | None) -> None:
+def test_the_one_range_that_is_missing(part, held, lacking):
     assert missing(part, held) == lacking

@@ -1,33 +1,28 @@
 """What of a stored response is sent (RFC 9110 §13, §14; RFC 9111 §4.3.2)."""
 
-from typing import Any
-
 import pytest
 
 from support import NOW, stored_response
 from univocal.cache.ranges import MAX_RANGES
 from univocal.cache.represent import not_modified, represent
-from univocal.cache.stored import Stored
 from univocal.http.fields import imf_fixdate
-from univocal.http.messages import Field, Fields, Request, Response, values
+from univocal.http.messages import Request, Response, values
 
 MODIFIED = imf_fixdate(NOW - 3000)
 BODY = b"0123456789"
 
 
-def stored(*more: Field, **settings: Any) -> Stored:
+def stored(*more, **settings):
     return stored_response((b"date", imf_fixdate(NOW)), (b"a", b"1"), *more, **settings)
 
 
-def shown(
-    found: Stored, *fields: tuple[bytes, bytes], method: bytes = b"GET"
-) -> tuple[int, dict[bytes, bytes], bytes | memoryview]:
+def shown(found, *fields, method=b"GET"):
     answer = represent(Request(method, b"/a", list(fields)), found, 7, NOW)
     assert len(answer.fields) == len(dict(answer.fields))
     return answer.status, dict(answer.fields), answer.body
 
 
-def test_a_plain_request_gets_the_response_with_its_age() -> None:
+def test_a_plain_request_gets_the_response_with_its_age():
     status, fields, body = shown(stored((b"set-cookie2", b"x")))
     assert (status, body) == (200, BODY)
     assert fields == {
@@ -40,7 +35,7 @@ def test_a_plain_request_gets_the_response_with_its_age() -> None:
     }
 
 
-def test_a_head_gets_the_fields_alone() -> None:
+def test_a_head_gets_the_fields_alone():
     status, fields, body = shown(stored(), method=b"HEAD")
     assert (status, fields[b"content-length"], body) == (200, b"10", b"")
     assert shown(stored(), (b"range", b"bytes=0-1"), method=b"HEAD")[0] == 200
@@ -88,7 +83,7 @@ DATED = (b"last-modified", MODIFIED)
         ([], [(b"if-modified-since", imf_fixdate(NOW - 1))], 200),
     ],
 )
-def test_a_client_that_has_it_is_told_so(more: Fields, fields: Fields, status: int) -> None:
+def test_a_client_that_has_it_is_told_so(more, fields, status):
     found = stored(*more, (b"content-type", b"text/plain"), (b"content-location", b"/x"))
     for method in (b"GET", b"HEAD"):
         got, answered, body = shown(found, *fields, method=method)
@@ -101,7 +96,7 @@ def test_a_client_that_has_it_is_told_so(more: Fields, fields: Fields, status: i
 
 
 @pytest.mark.parametrize("status", [301, 404, 500])
-def test_conditions_and_ranges_are_for_successes(status: int) -> None:
+def test_conditions_and_ranges_are_for_successes(status):
     found = stored(TAGGED, DATED, status=status, errors="explicit")
     assert shown(found, (b"if-none-match", b'"abc"'))[0] == status
     assert shown(found, (b"range", b"bytes=0-1"))[0] == status
@@ -136,9 +131,7 @@ def test_conditions_and_ranges_are_for_successes(status: int) -> None:
         (b"bytes=" + b"9" * 30 + b"-", 200, None, BODY),
     ],
 )
-def test_a_range_is_answered_in_part_or_whole(
-    spec: bytes, status: int, placed: bytes | None, body: bytes
-) -> None:
+def test_a_range_is_answered_in_part_or_whole(spec, status, placed, body):
     found = stored((b"content-type", b"text/plain"))
     got, fields, content = shown(found, (b"range", spec))
     assert (got, fields.get(b"content-range"), content) == (status, placed, body)
@@ -147,17 +140,17 @@ def test_a_range_is_answered_in_part_or_whole(
     assert (b"content-type" in fields) is (status != 416)
 
 
-def test_two_range_fields_are_none() -> None:
+def test_two_range_fields_are_none():
     assert shown(stored(), (b"range", b"bytes=0-1"), (b"range", b"bytes=2-3"))[0] == 200
 
 
-def test_a_stray_content_range_of_a_200_gives_way() -> None:
+def test_a_stray_content_range_of_a_200_gives_way():
     found = stored((b"content-range", b"stray"))
     assert shown(found)[1][b"content-range"] == b"stray"
     assert shown(found, (b"range", b"bytes=0-1"))[1][b"content-range"] == b"bytes 0-1/10"
 
 
-def test_several_ranges_are_parts() -> None:
+def test_several_ranges_are_parts():
     found = stored((b"content-type", b"text/plain"))
     status, fields, body = shown(found, (b"range", b"bytes=7-8,0-1,-1"))
     assert status == 206
@@ -173,7 +166,7 @@ def test_several_ranges_are_parts() -> None:
 
 
 @pytest.mark.parametrize("part", [False, True])
-def test_a_range_is_a_view_of_what_is_stored(part: bool) -> None:
+def test_a_range_is_a_view_of_what_is_stored(part):
     place = [(b"content-range", b"bytes 0-9/20")] if part else []
     found = stored(*place, status=206 if part else 200)
     answer = represent(Request(b"GET", b"/a", [(b"range", b"bytes=2-5")]), found, 7, NOW)
@@ -183,7 +176,7 @@ def test_a_range_is_a_view_of_what_is_stored(part: bool) -> None:
 
 
 @pytest.mark.parametrize(("last", "status"), [(524_287, 206), (524_288, 200)])
-def test_large_ranges_are_not_put_together_anew(last: int, status: int) -> None:
+def test_large_ranges_are_not_put_together_anew(last, status):
     found = stored(body=bytes(2_000_000))
     got, fields, body = shown(found, (b"range", b"bytes=0-%d,1000000-1524287" % last))
     assert got == status
@@ -191,7 +184,7 @@ def test_large_ranges_are_not_put_together_anew(last: int, status: int) -> None:
     assert fields[b"content-length"] == b"%d" % len(body)
 
 
-def test_no_boundary_occurs_in_the_content() -> None:
+def test_no_boundary_occurs_in_the_content():
     first = shown(stored(), (b"range", b"bytes=0-1,4-5"))[1][b"content-type"].partition(b"=")[2]
     hostile = stored(body=BODY + b"\r\n--" + first)
     second = shown(hostile, (b"range", b"bytes=0-1,4-5"))[1][b"content-type"].partition(b"=")[2]
@@ -211,7 +204,7 @@ def test_no_boundary_occurs_in_the_content() -> None:
         ([], b'"abc"', 200),
     ],
 )
-def test_if_range_is_a_strong_and_exact_match(more: Fields, validator: bytes, status: int) -> None:
+def test_if_range_is_a_strong_and_exact_match(more, validator, status):
     assert shown(stored(*more), (b"range", b"bytes=0-1"), (b"if-range", validator))[0] == status
 
 
@@ -230,21 +223,19 @@ def test_if_range_is_a_strong_and_exact_match(more: Fields, validator: bytes, st
         (b"bytes 4-9/10", b"01234", b"bytes=-5", b"bytes 5-9/10", b"01234"),
     ],
 )
-def test_a_range_of_a_stored_part(
-    place: bytes, body: bytes, spec: bytes, placed: bytes, content: bytes
-) -> None:
+def test_a_range_of_a_stored_part(place, body, spec, placed, content):
     found = stored((b"content-range", place), status=206, body=body)
     status, fields, got = shown(found, (b"range", spec))
     assert (status, fields[b"content-range"], got) == (206, placed, content)
     assert fields[b"content-length"] == b"%d" % len(content)
 
 
-def test_a_stored_answer_to_a_head_keeps_its_length() -> None:
+def test_a_stored_answer_to_a_head_keeps_its_length():
     found = stored((b"content-length", b"12345"), body=b"", method=b"HEAD")
     assert shown(found, method=b"HEAD")[1][b"content-length"] == b"12345"
 
 
-def test_no_two_answers_share_fields_with_what_is_stored() -> None:
+def test_no_two_answers_share_fields_with_what_is_stored():
     found = stored()
     answer = represent(Request(b"GET", b"/a", []), found, 1, NOW)
     answer.fields.append((b"x", b"y"))
@@ -265,9 +256,7 @@ def test_no_two_answers_share_fields_with_what_is_stored() -> None:
         (b"GET", 200, [TAGGED], [], None),
     ],
 )
-def test_a_clients_conditions_hold_for_what_has_just_come(
-    method: bytes, status: int, fields: Fields, asked: Fields, expected: int | None
-) -> None:
+def test_a_clients_conditions_hold_for_what_has_just_come(method, status, fields, asked, expected):
     response = Response(status, [(b"content-type", b"text/plain"), *fields])
     told = not_modified(Request(method, b"/a", asked), response, NOW)
     assert (None if told is None else told.status) == expected

@@ -16,18 +16,18 @@ from univocal.http.messages import Request
     ("target", "passes"),
     [(b"/cart", True), (b"/cart?x", True), (b"/cart/x", False), (b"/a/b.php?c", True), (b"/b.php5", False)],
 )
-def test_globs_on_the_path(target: bytes, passes: bool) -> None:
+def test_globs_on_the_path(target, passes):
     assert Rules(bypass=("/cart", "*.php")).bypasses_path(target) is passes
     assert not Rules().bypasses_path(target)
 
 
-def test_the_policy_reads_cookies_where_a_rule_is_about_them() -> None:
+def test_the_policy_reads_cookies_where_a_rule_is_about_them():
     assert Rules().reads == READS
     for told in ({"bypass_cookies": ("a",)}, {"strip_cookies": ("a",)}, {"keep_cookies": ("a",)}):
         assert Rules(**told).reads == READS | {b"cookie"}
 
 
-def test_cookies_by_name() -> None:
+def test_cookies_by_name():
     rules = Rules(bypass_cookies=("session?",), strip_cookies=("_*",))
     assert rules.bypasses_cookies([(b"cookie", b"a=session1; session2=x")])
     assert rules.bypasses_cookies([(b"cookie", b"SESSION2=x")])
@@ -48,23 +48,23 @@ def test_cookies_by_name() -> None:
         ({"keep_cookies": ["a*", "c"], "strip_cookies": ["a2"]}, [b"a2", b"b"]),
     ],
 )
-def test_cookies_that_are_taken(rules: dict[str, list[str]], taken: list[bytes]) -> None:
+def test_cookies_that_are_taken(rules, taken):
     told = Rules.read(rules)
     assert [name for name in (b"a1", b"a2", b"b", b"c") if told.strips(name)] == taken
 
 
-def test_a_cookie_that_bypasses_is_kept_in_any_case() -> None:
+def test_a_cookie_that_bypasses_is_kept_in_any_case():
     told = Rules.read({"keep_cookies": ["a*"], "bypass_cookies": ["b"]})
     assert not told.strips(b"B")
     assert told.strips(b"A1")
 
 
-def test_rules_go_to_other_processes() -> None:
+def test_rules_go_to_other_processes():
     rules = Rules(bypass=("/a*",), ttl=3)
     assert pickle.loads(pickle.dumps(rules)) == rules
 
 
-def test_rules_are_read_as_files_have_them() -> None:
+def test_rules_are_read_as_files_have_them():
     settings = {
         "ttl": 300,
         "ttl_by_status": {"404": 5},
@@ -98,9 +98,7 @@ def test_rules_are_read_as_files_have_them() -> None:
         ({"targeted": ["a b"]}, "cache.targeted[0]", "a b", "the name of a field"),
     ],
 )
-def test_rules_that_cannot_be_read_name_the_setting(
-    settings: dict[str, object], key: str, found: object, allowed: str
-) -> None:
+def test_rules_that_cannot_be_read_name_the_setting(settings, key, found, allowed):
     with pytest.raises(ConfigurationError) as refusal:
         Rules.read(settings, "profile x")
     error = refusal.value
@@ -108,16 +106,16 @@ def test_rules_that_cannot_be_read_name_the_setting(
     assert allowed in error.allowed
 
 
-def test_every_setting_of_the_rules_is_one_that_files_have() -> None:
+def test_every_setting_of_the_rules_is_one_that_files_have():
     assert set(SETTINGS) == {name for name in Rules.__match_args__ if name not in {"own_fields", "reads"}}
 
 
-def test_changed_are_the_settings_that_are_not_the_default() -> None:
+def test_changed_are_the_settings_that_are_not_the_default():
     assert Rules().changed() == {}
     assert Rules(ttl=5, bypass=("/a",), grace=0).changed() == {"ttl": 5, "bypass": ("/a",)}
 
 
-def test_type_checkers_know_every_setting() -> None:
+def test_type_checkers_know_every_setting():
     """They see a constructor of its own, since settings may be given in other types than they are kept in."""
     (rules,) = (
         each

@@ -14,7 +14,7 @@ from support import NOW
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import complete, may_store
-from univocal.http.messages import Fields, Request, Response
+from univocal.http.messages import Request, Response
 from univocal.store.memory import MemoryStore
 
 COUNT = 30
@@ -44,11 +44,11 @@ class Shape:
     part: bool = False
     body: int = 0
 
-    def name(self, number: int) -> bytes:
+    def name(self, number):
         page, query = number // self.variants, self.query * (2_000 // len(self.query)) if self.query else b""
         return b"0123456789abcdef http en.example /%b%d?%b%d" % (b"k" * self.key, page, query, page)
 
-    def response(self, number: int) -> Fields:
+    def response(self, number):
         found = [(b"cache-control", b"max-age=60")]
         found += [(b"x-%d" % each, b"v" * self.value) for each in range(self.fields)]
         if self.etag:
@@ -71,7 +71,7 @@ class Shape:
             found.append((b"content-range", b"bytes 100000-%d/*" % (100_000 + self.body - 1)))
         return found
 
-    def stored(self, number: int) -> Stored:
+    def stored(self, number):
         # As they come from a socket: every value an object of its own.
         fields = [(name, bytes(bytearray(value))) for name, value in self.response(number)]
         asked = [(b"h%d" % each, b"%d" % number + b"a" * self.asked) for each in range(self.selecting)]
@@ -84,7 +84,7 @@ class Shape:
         assert done is not None
         return done
 
-    def fill(self, store: MemoryStore, numbers: range) -> None:
+    def fill(self, store, numbers):
         for number in numbers:
             found = self.stored(number)
             lease = store.leases.begin(found.key, NOW)
@@ -115,7 +115,7 @@ shapes = st.builds(
 )
 
 
-def measured(shape: Shape, store: MemoryStore) -> list[float]:
+def measured(shape, store):
     """Octets asked of the allocator over those counted: full, and half of it anew with as many others."""
     rounds = [range(COUNT), range(COUNT // 2, COUNT * 3 // 2)]
     shape.fill(MemoryStore(1 << 40, 1 << 30), range(3))  # what is made once is not to be counted
@@ -151,12 +151,12 @@ def measured(shape: Shape, store: MemoryStore) -> list[float]:
 @example(Shape(selecting=1, asked=8_000), False)
 @example(Shape(key=8_000), False)
 @example(Shape(part=True, body=1), False)
-def test_no_shape_keeps_more_than_1_5_times_its_count(shape: Shape, crowded: bool) -> None:
+def test_no_shape_keeps_more_than_1_5_times_its_count(shape, crowded):
     room = COUNT * max(shape.stored(1).cost, 1_500) if crowded else 1 << 40
     assert max(measured(shape, MemoryStore(room, room))) <= 1.5
 
 
-def test_the_garbage_collector_looks_at_few_objects_for_each_response() -> None:
+def test_the_garbage_collector_looks_at_few_objects_for_each_response():
     """The entry is in a queue, a circle. Nothing else is, and compiled code tells the collector so."""
     compiled = not str(sys.modules[Stored.__module__].__file__).endswith(".py")
     store, shape = MemoryStore(1 << 40, 1 << 30), Shape(etag=10, body=10)

@@ -11,13 +11,13 @@ from support import NOW, stored_response
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored, filled
 from univocal.cache.storing import complete, may_store
-from univocal.http.messages import Fields, Request, Response
+from univocal.http.messages import Request, Response
 from univocal.store.memory import MemoryStore
 
 COUNT = 500
 
 
-def fill(store: MemoryStore, more: Fields, asked: Fields, body: int) -> None:
+def fill(store, more, asked, body):
     for number in range(COUNT):
         name = b"0123456789abcdef http en.example /wiki/Page_%d?x=%d" % (number, number)
         fields = [(b"cache-control", b"max-age=60"), (b"etag", b'"%d"' % number), *more]
@@ -44,7 +44,7 @@ def fill(store: MemoryStore, more: Fields, asked: Fields, body: int) -> None:
         ([(b"no-vary-search", b'params=("utm")')], [], 100),
     ],
 )
-def test_the_estimate_is_what_the_allocator_was_asked_for(more: Fields, asked: Fields, body: int) -> None:
+def test_the_estimate_is_what_the_allocator_was_asked_for(more, asked, body):
     store = MemoryStore()
     fill(MemoryStore(), more, asked, body)  # what is made once is not to be counted
     gc.collect()
@@ -57,7 +57,7 @@ def test_the_estimate_is_what_the_allocator_was_asked_for(more: Fields, asked: F
     assert 0.7 < resident / store.stats.bytes < 1.1
 
 
-def test_head_and_body_are_counted_whole() -> None:
+def test_head_and_body_are_counted_whole():
     store = MemoryStore()
     fill(store, [], [], 10_000)
     (one,) = store.lookup(b"0123456789abcdef http en.example /wiki/Page_7?x=7")
@@ -66,7 +66,7 @@ def test_head_and_body_are_counted_whole() -> None:
     ) + sys.getsizeof(one)
 
 
-def test_a_response_with_content_keeps_all_else() -> None:
+def test_a_response_with_content_keeps_all_else():
     one = stored_response((b"etag", b'"a"'), name=b"0123456789abcdef http en.example /", body=b"")
     other = filled(one, b"content")
     for each in dataclasses.fields(Stored):

@@ -1,7 +1,5 @@
 """May a response be stored (RFC 9111 §3), and for how long is it fresh (§4.2)?"""
 
-from typing import Any
-
 import pytest
 
 from support import KEY, NOW
@@ -10,36 +8,27 @@ from univocal.cache.stored import Stored
 from univocal.cache.storing import Unstorable, complete, may_store
 from univocal.http.errors import ConfigurationError
 from univocal.http.fields import imf_fixdate
-from univocal.http.messages import Fields, Request, Response
+from univocal.http.messages import Request, Response
 
 DAY = 86_400
 HEURISTIC = {"heuristic": True, "set_cookie": "public"}
 MODIFIED = (b"last-modified", imf_fixdate(NOW - DAY))
 
 
-def lines(**fields: object) -> Fields:
+def lines(**fields):
     return [(name.replace("_", "-").encode(), str(value).encode()) for name, value in fields.items()]
 
 
-def date(seconds: float) -> str:
+def date(seconds):
     return imf_fixdate(NOW + seconds).decode()
 
 
-def judged(
-    response: Fields,
-    *,
-    status: int = 200,
-    request: Fields | None = None,
-    method: bytes = b"GET",
-    target: bytes = b"/a",
-    delay: float = 0.0,
-    **rules: Any,
-) -> Stored | Unstorable:
+def judged(response, *, status=200, request=None, method=b"GET", target=b"/a", delay=0.0, **rules):
     asked = Request(method, target, request or [])
     return may_store(KEY, asked, Response(status, response), Rules(**rules), NOW - delay, NOW)
 
 
-def reason(*args: Any, **kwargs: Any) -> str:
+def reason(*args, **kwargs):
     verdict = judged(*args, **kwargs)
     return verdict.reason if isinstance(verdict, Unstorable) else "stored"
 
@@ -69,7 +58,7 @@ def reason(*args: Any, **kwargs: Any) -> str:
         ("public", "no-freshness"),
     ],
 )
-def test_directives_decide(directives: str, expected: str) -> None:
+def test_directives_decide(directives, expected):
     assert reason(lines(cache_control=directives)) == expected
 
 
@@ -103,11 +92,11 @@ def test_directives_decide(directives: str, expected: str) -> None:
         ("max-age=60, foo; no-storey", "stored"),
     ],
 )
-def test_directives_that_cannot_be_read_license_nothing(directives: str, expected: str) -> None:
+def test_directives_that_cannot_be_read_license_nothing(directives, expected):
     assert reason(lines(cache_control=directives), ttl=60) == expected
 
 
-def test_heuristics_are_not_for_what_cannot_be_read() -> None:
+def test_heuristics_are_not_for_what_cannot_be_read():
     for directives, lifetime in (("foo", DAY / 10), ("foo bar", 0), ("foo bar, public", 0)):
         stored = judged([MODIFIED, *lines(date=date(0), cache_control=directives)], heuristic=True)
         assert isinstance(stored, Stored)
@@ -117,7 +106,7 @@ def test_heuristics_are_not_for_what_cannot_be_read() -> None:
 @pytest.mark.parametrize(
     "status", [200, 203, 204, 299, 301, 302, 303, 307, 308, 400, 404, 410, 499, 500, 503, 599]
 )
-def test_explicit_freshness_lets_any_final_status_be_stored(status: int) -> None:
+def test_explicit_freshness_lets_any_final_status_be_stored(status):
     assert reason(lines(cache_control="max-age=60"), status=status, errors="explicit") == "stored"
     # an error without explicit freshness is not kept
     if status not in {200, 203, 204}:
@@ -131,7 +120,7 @@ def test_explicit_freshness_lets_any_final_status_be_stored(status: int) -> None
         *(431, 511),
     ],
 )
-def test_statuses_that_are_never_stored(status: int) -> None:
+def test_statuses_that_are_never_stored(status):
     fields = lines(cache_control="public, max-age=60")
     assert reason(fields, status=status, errors="explicit") == "status"
     if status >= 200:
@@ -152,12 +141,12 @@ def test_statuses_that_are_never_stored(status: int) -> None:
         (503, {"ttl_by_status": {503: 0}}, "stored"),
     ],
 )
-def test_errors_are_stored_as_configured(status: int, rules: dict[str, Any], expected: str) -> None:
+def test_errors_are_stored_as_configured(status, rules, expected):
     # One request can provoke most errors: one field too long, and a 400 would be everybody's.
     assert reason(lines(cache_control="public, max-age=60"), status=status, **rules) == expected
 
 
-def test_must_understand_forbids_what_is_not_understood() -> None:
+def test_must_understand_forbids_what_is_not_understood():
     assert reason(lines(cache_control="max-age=60, must-understand"), status=599) == "must-understand"
     assert (
         reason(lines(cache_control="max-age=60, no-store, must-understand"), status=599) == "must-understand"
@@ -173,7 +162,7 @@ def test_must_understand_forbids_what_is_not_understood() -> None:
         (599, "public", "stored"),
     ],
 )
-def test_heuristics_are_for_statuses_that_allow_them(status: int, directives: str, expected: str) -> None:
+def test_heuristics_are_for_statuses_that_allow_them(status, directives, expected):
     fields = [MODIFIED, *lines(date=date(0))]
     fields += lines(cache_control=directives) if directives else []
     stored = judged(fields, status=status, heuristic=True, errors="explicit")
@@ -196,9 +185,7 @@ def test_heuristics_are_for_statuses_that_allow_them(status: int, directives: st
         ([(b"sentry-trace", b"x"), (b"x-real-ip", b"192.0.2.1"), (b"save-data", b"on")], [], ""),
     ],
 )
-def test_lifetimes_of_ours_are_for_what_is_everybodys(
-    request_fields: Fields, more: Fields, reason: str
-) -> None:
+def test_lifetimes_of_ours_are_for_what_is_everybodys(request_fields, more, reason):
     stored = judged([*lines(date=date(0)), *more], request=request_fields, ttl=30)
     assert (stored.reason if isinstance(stored, Unstorable) else "") == reason
 
@@ -228,9 +215,7 @@ def test_lifetimes_of_ours_are_for_what_is_everybodys(
         ([], [(b"content-type", b"text/event-stream"), (b"cache-control", b"max-age=5")], {"ttl": 30}, 5),
     ],
 )
-def test_lifetimes_are_assigned_only_without_freshness_and_names(
-    request_fields: Fields, more: Fields, rules: dict[str, Any], lifetime: float
-) -> None:
+def test_lifetimes_are_assigned_only_without_freshness_and_names(request_fields, more, rules, lifetime):
     stored = judged([MODIFIED, *lines(date=date(0)), *more], request=request_fields, **rules)
     assert isinstance(stored, Stored)
     assert stored.lifetime == lifetime
@@ -250,9 +235,7 @@ def test_lifetimes_are_assigned_only_without_freshness_and_names(
         (500, {"ttl_by_status": {503: 1}}, "error"),
     ],
 )
-def test_ttl_is_for_successes_and_ttl_by_status_for_others(
-    status: int, rules: dict[str, Any], expected: str
-) -> None:
+def test_ttl_is_for_successes_and_ttl_by_status_for_others(status, rules, expected):
     assert reason([], status=status, **rules) == expected
 
 
@@ -266,7 +249,7 @@ def test_ttl_is_for_successes_and_ttl_by_status_for_others(
         ("max-age=60, proxy-revalidate", "authorization"),
     ],
 )
-def test_authorization_needs_the_origins_word(directives: str, expected: str) -> None:
+def test_authorization_needs_the_origins_word(directives, expected):
     assert reason(lines(cache_control=directives), request=[(b"authorization", b"Basic x")]) == expected
 
 
@@ -281,9 +264,7 @@ def test_authorization_needs_the_origins_word(directives: str, expected: str) ->
         ("max-age=60, private", [], [], "private"),
     ],
 )
-def test_a_posts_answer_obeys_what_a_gets_obeys(
-    directives: str, more: Fields, request_fields: Fields, expected: str
-) -> None:
+def test_a_posts_answer_obeys_what_a_gets_obeys(directives, more, request_fields, expected):
     fields = [*lines(cache_control=directives, content_location="/a"), *more]
     for method in (b"GET", b"POST"):
         assert reason(fields, request=request_fields, method=method) == expected
@@ -298,7 +279,7 @@ def test_a_posts_answer_obeys_what_a_gets_obeys(
         ('max-age=60, no-cache="set-cookie"', "stored", "stored", "stored"),
     ],
 )
-def test_set_cookie_as_configured(directives: str, public: str, explicit: str, never: str) -> None:
+def test_set_cookie_as_configured(directives, public, explicit, never):
     fields = [(b"set-cookie", b"a=b"), *lines(cache_control=directives)]
     assert reason(fields, set_cookie="public") == public
     assert reason(fields, set_cookie="explicit") == explicit
@@ -315,7 +296,7 @@ def test_set_cookie_as_configured(directives: str, public: str, explicit: str, n
         ([(b"depth", b"0")], "personal"),
     ],
 )
-def test_what_is_only_validated_must_not_be_one_clients(request_fields: Fields, expected: str) -> None:
+def test_what_is_only_validated_must_not_be_one_clients(request_fields, expected):
     # An origin whose validator names the resource, not the user, would confirm one user's page to another.
     assert reason([(b"etag", b'"1"')], request=request_fields) == expected
 
@@ -325,9 +306,7 @@ def test_what_is_only_validated_must_not_be_one_clients(request_fields: Fields, 
     [([], "stored"), ([(b"cookie", b"a=b")], "personal"), ([(b"x-api-key", b"1")], "stored")],
 )
 @pytest.mark.parametrize("said", ["no-cache", "max-age=0"])
-def test_validation_is_for_all_but_identified_clients(
-    request_fields: Fields, expected: str, said: str
-) -> None:
+def test_validation_is_for_all_but_identified_clients(request_fields, expected, said):
     fields = [(b"etag", b'"1"'), *lines(cache_control=said)]
     assert reason(fields, request=request_fields) == expected
 
@@ -348,7 +327,7 @@ def test_validation_is_for_all_but_identified_clients(
         ([b"forwarded"], "vary"),
     ],
 )
-def test_a_star_anywhere_in_vary_forbids(vary: list[bytes], expected: str) -> None:
+def test_a_star_anywhere_in_vary_forbids(vary, expected):
     assert reason([(b"cache-control", b"max-age=60"), *((b"vary", value) for value in vary)]) == expected
 
 
@@ -370,9 +349,7 @@ def test_a_star_anywhere_in_vary_forbids(vary: list[bytes], expected: str) -> No
         (b"OPTIONS", 200, None, "max-age=60", "method"),
     ],
 )
-def test_the_method_must_allow_it(
-    method: bytes, status: int, location: str | None, directives: str, expected: str
-) -> None:
+def test_the_method_must_allow_it(method, status, location, directives, expected):
     fields = lines(cache_control=directives, **({"content_location": location} if location else {}))
     assert reason(fields, status=status, method=method) == expected
 
@@ -391,7 +368,7 @@ def test_the_method_must_allow_it(
         ((b"surrogate-key", b" ".join(b"t%d" % n for n in range(1025))), "tags"),
     ],
 )
-def test_what_could_not_be_kept_or_purged_is_not_stored(field: tuple[bytes, bytes], expected: str) -> None:
+def test_what_could_not_be_kept_or_purged_is_not_stored(field, expected):
     assert reason([(b"cache-control", b"max-age=60"), field]) == expected
 
 
@@ -407,7 +384,7 @@ def test_what_could_not_be_kept_or_purged_is_not_stored(field: tuple[bytes, byte
         ([(b"content-type", b"multipart/byteranges; boundary=x")], "partial"),
     ],
 )
-def test_a_partial_response_says_which_part_it_is(fields: Fields, expected: str) -> None:
+def test_a_partial_response_says_which_part_it_is(fields, expected):
     assert reason([(b"cache-control", b"max-age=60"), *fields], status=206) == expected
 
 
@@ -445,9 +422,7 @@ def test_a_partial_response_says_which_part_it_is(fields: Fields, expected: str)
         (b"/a.b/c", b"text/html", "stored"),
     ],
 )
-def test_web_cache_deception_gets_no_assigned_lifetime(
-    target: bytes, content_type: bytes | None, expected: str
-) -> None:
+def test_web_cache_deception_gets_no_assigned_lifetime(target, content_type, expected):
     fields = [(b"content-type", content_type)] if content_type else []
     assert reason(fields, target=target, ttl=60) == expected
     # the origin's own word is another matter
@@ -494,7 +469,7 @@ def test_web_cache_deception_gets_no_assigned_lifetime(
         (lines(surrogate_control="max-age=60", cache_control="max-age=1"), 1, 0),
     ],
 )
-def test_lifetime_and_initial_age(fields: Fields, lifetime: float, age: float) -> None:
+def test_lifetime_and_initial_age(fields, lifetime, age):
     stored = judged(fields)
     assert isinstance(stored, Stored)
     assert (stored.lifetime, stored.initial_age) == (lifetime, age)
@@ -512,12 +487,12 @@ def test_lifetime_and_initial_age(fields: Fields, lifetime: float, age: float) -
         ("max-age=-1", "no-freshness"),
     ],
 )
-def test_a_targeted_field_stands_alone(targeted: str, expected: str) -> None:
+def test_a_targeted_field_stands_alone(targeted, expected):
     fields = lines(cdn_cache_control=targeted, cache_control="max-age=10000", expires=date(100), date=date(0))
     assert reason(fields) == expected
 
 
-def test_the_target_list_is_the_operators() -> None:
+def test_the_target_list_is_the_operators():
     fields = lines(mine="max-age=7", cdn_cache_control="max-age=5", cache_control="max-age=1")
     for targeted, lifetime in (((b"mine", b"cdn-cache-control"), 7), ((b"cdn-cache-control",), 5), ((), 1)):
         stored = judged(fields, targeted=targeted)
@@ -525,7 +500,7 @@ def test_the_target_list_is_the_operators() -> None:
         assert stored.lifetime == lifetime
 
 
-def test_the_age_counts_from_when_the_request_was_sent() -> None:
+def test_the_age_counts_from_when_the_request_was_sent():
     stored = judged(lines(cache_control="max-age=60", age="5"), delay=2.5)
     assert isinstance(stored, Stored)
     assert stored.initial_age == 7.5
@@ -533,7 +508,7 @@ def test_the_age_counts_from_when_the_request_was_sent() -> None:
     assert stored.age(NOW - 1000) == 0
 
 
-def test_fields_of_a_connection_are_not_stored() -> None:
+def test_fields_of_a_connection_are_not_stored():
     fields = [
         *lines(
             cache_control='max-age=60, no-cache="x-personal"',
@@ -557,13 +532,13 @@ def test_fields_of_a_connection_are_not_stored() -> None:
     assert [name for name, _ in stored.fields] == [b"cache-control", b"c", b"date"]
 
 
-def test_a_response_without_date_gets_that_of_its_receipt() -> None:
+def test_a_response_without_date_gets_that_of_its_receipt():
     stored = judged(lines(cache_control="max-age=60"))
     assert isinstance(stored, Stored)
     assert stored.fields[-1] == (b"date", imf_fixdate(NOW))
 
 
-def test_the_head_is_rendered_with_repeats_and_a_length() -> None:
+def test_the_head_is_rendered_with_repeats_and_a_length():
     fields = [
         *lines(cache_control="max-age=60, public", date=date(0)),
         (b"set-cookie", b"a"),
@@ -595,15 +570,13 @@ def test_the_head_is_rendered_with_repeats_and_a_length() -> None:
         (b"GET", 206, lines(content_range="bytes 0-3/10"), b"", False),
     ],
 )
-def test_a_body_cut_short_or_too_long_is_not_stored(
-    method: bytes, status: int, fields: Fields, body: bytes, completes: bool
-) -> None:
+def test_a_body_cut_short_or_too_long_is_not_stored(method, status, fields, body, completes):
     stored = judged([*lines(cache_control="max-age=60"), *fields], method=method, status=status)
     assert isinstance(stored, Stored)
     assert (complete(stored, body) is not None) is completes
 
 
-def test_no_length_is_added_where_there_is_no_content() -> None:
+def test_no_length_is_added_where_there_is_no_content():
     stored = judged(lines(cache_control="max-age=60"), status=204)
     assert isinstance(stored, Stored)
     done = complete(stored, b"")
@@ -623,7 +596,7 @@ def test_no_length_is_added_where_there_is_no_content() -> None:
         (lines(xkey="a", cache_groups='"a"'), {b"a"}),
     ],
 )
-def test_tags_have_many_names(fields: Fields, tags: set[bytes]) -> None:
+def test_tags_have_many_names(fields, tags):
     stored = judged([*lines(cache_control="max-age=60"), *fields])
     assert isinstance(stored, Stored)
     assert stored.tags == tags
@@ -643,9 +616,7 @@ def test_tags_have_many_names(fields: Fields, tags: set[bytes]) -> None:
         ("s-maxage=1, stale-while-revalidate=4, stale-if-error=5", 9, False, 4, 5),
     ],
 )
-def test_whether_it_may_be_served_stale(
-    directives: str, grace: float, usable: bool, revalidate: float, on_error: float
-) -> None:
+def test_whether_it_may_be_served_stale(directives, grace, usable, revalidate, on_error):
     stored = judged(lines(cache_control=directives, etag='"a"'), grace=grace)
     assert isinstance(stored, Stored)
     windows = (stored.stale_usable, stored.stale_while_revalidate, stored.stale_if_error)
@@ -676,9 +647,7 @@ COOKIE = (b"cookie", b"a=b")
         ([(b"content-type", b"text/html"), (b"cache-control", b"max-age=9")], [], b"/a.css", True, 60),
     ],
 )
-def test_what_was_never_fresh_is_not_prolonged(
-    fields: Fields, request_fields: Fields, target: bytes, usable: bool, revalidate: float
-) -> None:
+def test_what_was_never_fresh_is_not_prolonged(fields, request_fields, target, usable, revalidate):
     settings = {"grace": 60, "heuristic": True, "set_cookie": "public"}
     stored = judged([*fields, *lines(date=date(0))], request=request_fields, target=target, **settings)
     assert isinstance(stored, Stored)
@@ -689,7 +658,7 @@ def test_what_was_never_fresh_is_not_prolonged(
     ("fields", "target"),
     [(lines(cache_control="max-age=0"), b"/a"), ([], b"/a"), (lines(content_type="text/html"), b"/a.css")],
 )
-def test_grace_alone_makes_nothing_storable(fields: Fields, target: bytes) -> None:
+def test_grace_alone_makes_nothing_storable(fields, target):
     assert reason(fields, target=target, grace=60) == "no-freshness"
 
 
@@ -704,7 +673,7 @@ def test_grace_alone_makes_nothing_storable(fields: Fields, target: bytes) -> No
         (lines(etag="bare"), None),
     ],
 )
-def test_which_validator_is_strong(fields: Fields, strong: bytes | None) -> None:
+def test_which_validator_is_strong(fields, strong):
     stored = judged([*lines(cache_control="max-age=60"), *fields])
     assert isinstance(stored, Stored)
     assert stored.strong == strong

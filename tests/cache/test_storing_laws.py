@@ -14,13 +14,13 @@ from univocal.cache.stored import Stored
 from univocal.cache.storing import Unstorable, complete, may_store
 from univocal.cache.vary import vary_names
 from univocal.http.fields import cache_control, delta_seconds, first, http_date
-from univocal.http.messages import Fields, Request, Response, values
+from univocal.http.messages import Request, Response, values
 
 HEURISTIC = {200, 203, 204, 206, 404, 405, 410, 414, 501}
 UNDERSTOOD = {200, 201, 203, 204, 206, 301, 304, 404, 412, 416, 501, 503}
 
 
-def refusal(request: Request, response: Response, rules: Rules) -> str | None:
+def refusal(request, response, rules):
     """The clauses of RFC 9111 §3 one after another; None where what follows them decides."""
     fields, status = response.fields, response.status
     told = cache_control(values(fields, b"cache-control"))
@@ -101,9 +101,7 @@ RULES = st.builds(
     Response(200, [(b"content-location", b"/a.css"), (b"expires", b"Fri, 31 Dec 9999 23:59:59 GMT")]),
     Rules(),
 )
-def test_what_forbids_storing_is_the_first_clause_that_holds(
-    request: Request, response: Response, rules: Rules
-) -> None:
+def test_what_forbids_storing_is_the_first_clause_that_holds(request, response, rules):
     found = may_store(KEY, request, response, rules, NOW, NOW)
     expected = refusal(request, response, rules)
     if expected is not None:
@@ -119,16 +117,14 @@ def test_what_forbids_storing_is_the_first_clause_that_holds(
         }
 
 
-def facts(found: Stored | Unstorable) -> object:
+def facts(found):
     if isinstance(found, Unstorable):
         return found
     return {each.name: getattr(found, each.name) for each in attributes(found)}
 
 
 @given(REQUESTS, RESPONSES, RULES)
-def test_a_remembered_short_line_equals_a_long_one(
-    request: Request, response: Response, rules: Rules
-) -> None:
+def test_a_remembered_short_line_equals_a_long_one(request, response, rules):
     """A line of 300 blanks more is not remembered, and a field of two lines is read line by line."""
     read = (b"cache-control", b"vary", b"date", b"expires", b"last-modified")
     longer = [(name, value + b" " * 300 if name in read else value) for name, value in response.fields]
@@ -147,7 +143,7 @@ def test_a_remembered_short_line_equals_a_long_one(
 
 
 @given(st.lists(LINES, max_size=6), st.binary(max_size=9))
-def test_a_completed_response_has_the_fields_that_it_came_with(fields: Fields, body: bytes) -> None:
+def test_a_completed_response_has_the_fields_that_it_came_with(fields, body):
     begun = may_store(
         KEY, Request(b"GET", b"/a", []), Response(200, [*fields, (b"etag", b'"1"')]), Rules(), NOW, NOW
     )
@@ -174,7 +170,7 @@ NOWS = st.integers(0, 20_000_000_000).map(float)
 @given(YEARS | FORMS | DATES, NOWS, NOWS)
 @example(b"Sunday, 06-Nov-94 08:49:37 GMT", 0.0, NOW)
 @example(b"Monday, 06-Nov-94 8:49:37 GMT", 0.0, NOW)
-def test_a_remembered_date_is_read_as_another_is(value: bytes, one: float, other: float) -> None:
+def test_a_remembered_date_is_read_as_another_is(value, one, other):
     """With a blank at its end a date is as long as none that is remembered; one of two digits never is."""
     for padding in range(7):
         padded = value + b" " * padding

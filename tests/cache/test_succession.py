@@ -1,13 +1,12 @@
 """An answer confirms, replaces, ends or leaves the stored responses that its request selects."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from support import stored_response
 from univocal.cache.rules import Rules
-from univocal.cache.stored import Part, Stored
+from univocal.cache.stored import Part
 from univocal.cache.succession import (
     Effect,
     Findings,
@@ -20,7 +19,7 @@ from univocal.cache.succession import (
     requester_of,
     selected,
 )
-from univocal.http.messages import Field, Request, Response
+from univocal.http.messages import Request, Response
 
 TAGGED = (b"etag", b'"1"')
 DATED = (b"last-modified", b"Sat, 05 Sep 2026 10:00:00 GMT")
@@ -67,9 +66,7 @@ SAME, UNKNOWN, OTHER = Likeness
         (304, OURSELVES, {"unstorable": "renewed"}, ENDS),
     ],
 )
-def test_an_answer_to_a_get_has_one_effect(
-    status: int, requester: Requester, findings: dict[str, Any], effect: Effect
-) -> None:
+def test_an_answer_to_a_get_has_one_effect(status, requester, findings, effect):
     assert effect_of(Findings(b"GET", status, requester, **findings)) is effect
 
 
@@ -98,14 +95,12 @@ def test_an_answer_to_a_get_has_one_effect(
         (503, ANYBODY, {"unstorable": "error"}, LEAVES),
     ],
 )
-def test_an_answer_to_a_head_has_one_effect(
-    status: int, requester: Requester, findings: dict[str, Any], effect: Effect
-) -> None:
+def test_an_answer_to_a_head_has_one_effect(status, requester, findings, effect):
     assert effect_of(Findings(b"HEAD", status, requester, **findings)) is effect
 
 
 @pytest.mark.parametrize(("unstorable", "effect"), [("", REPLACES), ("method", LEAVES)])
-def test_an_answer_to_a_post_ends_nothing_by_itself(unstorable: str, effect: Effect) -> None:
+def test_an_answer_to_a_post_ends_nothing_by_itself(unstorable, effect):
     assert effect_of(Findings(b"POST", 404, ANYBODY, unstorable=unstorable)) is effect
 
 
@@ -126,9 +121,7 @@ def test_an_answer_to_a_post_ends_nothing_by_itself(unstorable: str, effect: Eff
         ([TAGGED], [TAGGED, (b"content-length", b"9")], 206, SAME),
     ],
 )
-def test_validators_and_length_say_how_like_two_responses_are(
-    old: list[Field], new: list[Field], status: int, likeness: Likeness
-) -> None:
+def test_validators_and_length_say_how_like_two_responses_are(old, new, status, likeness):
     assert likeness_of(stored_response(*old), Response(status, new)) is likeness
 
 
@@ -147,9 +140,7 @@ def test_validators_and_length_say_how_like_two_responses_are(
         ([(b"accept", b"text/html")], 206, ANYBODY),
     ],
 )
-def test_a_request_with_fields_of_its_own_is_somebodys(
-    fields: list[Field], status: int, requester: Requester
-) -> None:
+def test_a_request_with_fields_of_its_own_is_somebodys(fields, status, requester):
     assert requester_of(Request(b"GET", b"/a", fields), status, Rules(), [stored_response()]) is requester
 
 
@@ -166,14 +157,12 @@ VARIED = stored_response((b"vary", b"x-var"), request=[(b"x-var", b"a")])
         ([], [replace(VARIED, vary=((b"x-var", None),))], SOMEBODY),
     ],
 )
-def test_a_field_that_selects_what_is_stored_is_everybodys(
-    asked: list[Field], older: list[Stored], requester: Requester
-) -> None:
+def test_a_field_that_selects_what_is_stored_is_everybodys(asked, older, requester):
     request = Request(b"GET", b"/a", [(b"x-var", b"a"), *asked])
     assert requester_of(request, 200, Rules(), older) is requester
 
 
-def test_a_request_selects_responses_that_are_kept_for_others() -> None:
+def test_a_request_selects_responses_that_are_kept_for_others():
     plain = stored_response()
     varied = stored_response((b"vary", b"foo"), request=[(b"foo", b"1")])
     impersonal = replace(plain, vary=((b"authorization", None), (b"cookie", None)))
@@ -183,7 +172,7 @@ def test_a_request_selects_responses_that_are_kept_for_others() -> None:
     assert selected(replace(asked, fields=[]), held) == [impersonal, plain]
 
 
-def test_an_answer_is_compared_with_the_newest_whole_response() -> None:
+def test_an_answer_is_compared_with_the_newest_whole_response():
     part = replace(stored_response(), part=Part(0, 1, 10))
     whole, older = stored_response(), stored_response()
     assert foremost([part, whole, older]) is whole
@@ -202,7 +191,7 @@ def test_an_answer_is_compared_with_the_newest_whole_response() -> None:
         ((b"set-cookie", b"a=b"), False),
     ],
 )
-def test_directives_and_vary_change_the_use_of_a_response(news: Field, changes: bool) -> None:
+def test_directives_and_vary_change_the_use_of_a_response(news, changes):
     old = stored_response((b"vary", b"foo"))
     kept = [field for field in old.fields if field[0] != news[0]]
     head = b"".join([b"HTTP/1.1 200 OK\r\n", *(b"%b: %b\r\n" % field for field in [*kept, news])])

@@ -3,7 +3,6 @@
 import pytest
 
 from univocal.cache.directives import TAGGING, groups, tags
-from univocal.http.messages import Fields
 
 
 @pytest.mark.parametrize(
@@ -19,11 +18,11 @@ from univocal.http.messages import Fields
         ([(b"x-key", b"a")], set()),
     ],
 )
-def test_names_of_a_response(fields: Fields, expected: set[bytes]) -> None:
+def test_names_of_a_response(fields, expected):
     assert tags(fields) == expected
     assert not expected or not TAGGING.isdisjoint(name for name, _ in fields)
 
 
-def test_groups_are_strings_of_a_list() -> None:
+def test_groups_are_strings_of_a_list():
     assert groups([(b"cache-group-invalidation", b'"a";x=1, ("b")')], b"cache-group-invalidation") == {b"a"}
     assert groups([], b"cache-groups") == frozenset()

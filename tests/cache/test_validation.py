@@ -1,7 +1,5 @@
 """What a 304, a HEAD or another 206 does to a stored response (RFC 9111 §3.2, §3.3, §4.3.3-5), and §4.4."""
 
-from typing import Any
-
 import pytest
 
 from support import NOW, stored_response
@@ -11,7 +9,7 @@ from univocal.cache.storing import may_store
 from univocal.cache.validation import combine, freshen, invalidates
 from univocal.cache.vary import matches
 from univocal.http.fields import imf_fixdate
-from univocal.http.messages import Field, Fields, Request, Response, values
+from univocal.http.messages import Request, Response, values
 
 LATER = NOW + 100
 ASKED = Request(b"GET", b"/a", [(b"foo", b"1"), (b"cookie", b"a=b")])
@@ -20,18 +18,16 @@ TAGGED = (b"etag", b'"1"')
 MAX_AGE = (b"cache-control", b"max-age=60")
 
 
-def stored(*more: Field, **settings: Any) -> Stored:
+def stored(*more, **settings):
     own = [(b"date", imf_fixdate(NOW)), (b"test", b"old")]
     return stored_response(*own, *more, request=[(b"foo", b"1")], **settings)
 
 
-def freshened(
-    found: Stored, *news: tuple[bytes, bytes], status: int = 304, request: Request = ASKED
-) -> Stored | None:
+def freshened(found, *news, status=304, request=ASKED):
     return freshen(found, request, Response(status, list(news)), Rules(), LATER - 1, LATER)
 
 
-def test_a_304_freshens_and_updates_all_but_excepted_fields() -> None:
+def test_a_304_freshens_and_updates_all_but_excepted_fields():
     found = stored(
         TAGGED, (b"content-type", b"text/plain"), (b"kept", b"1"), (b"twice", b"1"), (b"twice", b"2")
     )
@@ -66,7 +62,7 @@ def test_a_304_freshens_and_updates_all_but_excepted_fields() -> None:
     assert fresh.cost > 0
 
 
-def test_a_304_without_a_date_is_of_when_it_came() -> None:
+def test_a_304_without_a_date_is_of_when_it_came():
     fresh = freshened(stored(TAGGED))
     assert fresh is not None
     assert values(fresh.fields, b"date") == [imf_fixdate(LATER)]
@@ -74,7 +70,7 @@ def test_a_304_without_a_date_is_of_when_it_came() -> None:
     assert fresh.fresh_until == LATER - 1 + 60
 
 
-def test_the_age_of_a_304_counts() -> None:
+def test_the_age_of_a_304_counts():
     fresh = freshened(stored(TAGGED), (b"age", b"50"), (b"date", imf_fixdate(LATER)))
     assert fresh is not None
     assert fresh.age(LATER) == 51
@@ -100,7 +96,7 @@ def test_the_age_of_a_304_counts() -> None:
         ([], [], True),
     ],
 )
-def test_a_304_for_another_representation_updates_nothing(old: Fields, news: Fields, same: bool) -> None:
+def test_a_304_for_another_representation_updates_nothing(old, news, same):
     assert (freshened(stored(*old), *news) is not None) is same
 
 
@@ -113,9 +109,7 @@ def test_a_304_for_another_representation_updates_nothing(old: Fields, news: Fie
         (b'"1"', b'W/"1"', b'W/"1"', None),
     ],
 )
-def test_a_304_does_not_make_a_weak_validator_strong(
-    old: bytes, new: bytes, etag: bytes, strong: bytes | None
-) -> None:
+def test_a_304_does_not_make_a_weak_validator_strong(old, new, etag, strong):
     fresh = freshened(stored((b"etag", old)), (b"etag", new), (b"cache-control", b"max-age=9"))
     assert fresh is not None
     assert (values(fresh.fields, b"etag"), fresh.etag, fresh.strong) == ([etag], etag, strong)
@@ -134,7 +128,7 @@ def test_a_304_does_not_make_a_weak_validator_strong(
         ([], True),
     ],
 )
-def test_what_may_no_longer_be_stored_answers_once(news: Fields, reusable: bool) -> None:
+def test_what_may_no_longer_be_stored_answers_once(news, reusable):
     fresh = freshened(stored(TAGGED), *news)
     assert fresh is not None
     assert fresh.reusable is reusable
@@ -142,7 +136,7 @@ def test_what_may_no_longer_be_stored_answers_once(news: Fields, reusable: bool)
 
 
 @pytest.mark.parametrize("own", [(b"cookie", b"a=b"), (b"x-api-key", b"k")])
-def test_a_validating_clients_own_fields_keep_content_shared(own: Field) -> None:
+def test_a_validating_clients_own_fields_keep_content_shared(own):
     heuristic = [(b"last-modified", imf_fixdate(NOW - 86_400)), (b"date", imf_fixdate(NOW))]
     rules = Rules(heuristic=True)
     begun = may_store(b"k", Request(b"GET", b"/a", []), Response(200, heuristic), rules, NOW, NOW)
@@ -153,7 +147,7 @@ def test_a_validating_clients_own_fields_keep_content_shared(own: Field) -> None
     assert fresh.lifetime > 8000
 
 
-def test_a_304_may_change_the_selecting_fields() -> None:
+def test_a_304_may_change_the_selecting_fields():
     fresh = freshened(stored(TAGGED), (b"vary", b"foo, cookie"))
     assert fresh is not None
     assert fresh.vary == ((b"cookie", b"a=b"), (b"foo", b"1"))
@@ -177,14 +171,12 @@ TWO = [TAGGED, MAX_AGE, (b"vary", b"Origin, Accept-Encoding"), (b"content-encodi
         (None, b"Origin, Accept-Encoding"),
     ],
 )
-def test_a_renewed_response_keeps_the_names_that_selected_it(
-    status: int, method: bytes, vary: bytes | None, told: bytes
-) -> None:
+def test_a_renewed_response_keeps_the_names_that_selected_it(status, method, vary, told):
     part = [(b"content-range", b"bytes 0-4/10")] if status == 206 else []
     content = b"01234" if part else b"0123456789"
     request = [ORIGIN, CODING]
     old = stored_response(*TWO, *part, status=status if part else 200, request=request, body=content)
-    news: list[Field] = [TAGGED, MAX_AGE] + ([(b"vary", vary)] if vary is not None else [])
+    news = [TAGGED, MAX_AGE] + ([(b"vary", vary)] if vary is not None else [])
     if part:
         news += [(b"content-range", b"bytes 5-9/10"), (b"content-encoding", b"gzip")]
     asked = Request(method, b"/a", [*request, (b"x-tenant", b"7")])
@@ -201,7 +193,7 @@ def test_a_renewed_response_keeps_the_names_that_selected_it(
     assert not matches(fresh, Request(b"GET", b"/a", [CODING]))
 
 
-def test_a_304_leaves_the_values_that_selected_the_content() -> None:
+def test_a_304_leaves_the_values_that_selected_the_content():
     german = [TAGGED, MAX_AGE, (b"vary", b"accept-language"), (b"content-language", b"de")]
     old = stored_response(*german, request=[(b"accept-language", b"de")])
     asked = Request(b"GET", b"/a", [(b"accept-language", b"de, en;q=0.5")])
@@ -220,7 +212,7 @@ def test_a_304_leaves_the_values_that_selected_the_content() -> None:
         ([TAGGED, (b"content-length", b"11")], False),
     ],
 )
-def test_the_answer_to_a_head_updates_the_gets(news: Fields, updates: bool) -> None:
+def test_the_answer_to_a_head_updates_the_gets(news, updates):
     head = Request(b"HEAD", b"/a", [])
     fields = [*news, (b"cache-control", b"max-age=1000")]
     fresh = freshened(stored(TAGGED), *fields, status=200, request=head)
@@ -257,9 +249,7 @@ LONG = (b"cache-control", b"max-age=1000")
         ([TAGGED], [COOKIE], [TAGGED, (b"set-cookie", b"a=b")], False),
     ],
 )
-def test_one_clients_head_updates_at_most_what_it_confirms(
-    old: Fields, asked: Fields, news: Fields, updates: bool
-) -> None:
+def test_one_clients_head_updates_at_most_what_it_confirms(old, asked, news, updates):
     head = Request(b"HEAD", b"/a", asked)
     fresh = freshened(stored(*old), *news, (b"test", b"me"), status=200, request=head)
     assert (fresh is not None and fresh.reusable) is updates
@@ -277,9 +267,7 @@ def test_one_clients_head_updates_at_most_what_it_confirms(
         ("never", b"max-age=60", [(b"cache-control", b"s-maxage=60")], False),
     ],
 )
-def test_a_cookie_set_by_a_304_needs_its_permission(
-    cookies: Any, old: bytes, news: Fields, reusable: bool
-) -> None:
+def test_a_cookie_set_by_a_304_needs_its_permission(cookies, old, news, reusable):
     found = stored(TAGGED, (b"cache-control", old))
     response = Response(304, [TAGGED, (b"set-cookie", b"a=b"), *news])
     fresh = freshen(found, ASKED, response, Rules(set_cookie=cookies), LATER - 1, LATER)
@@ -288,19 +276,17 @@ def test_a_cookie_set_by_a_304_needs_its_permission(
     assert values(fresh.fields, b"set-cookie") == [b"a=b"]
 
 
-def part(place: bytes, body: bytes, *more: tuple[bytes, bytes]) -> Stored:
+def part(place, body, *more):
     return stored((b"content-range", place), *(more or (TAGGED,)), status=206, body=body)
 
 
-def combined(
-    found: Stored, place: bytes, body: bytes, *more: tuple[bytes, bytes], status: int = 206
-) -> Stored | None:
+def combined(found, place, body, *more, status=206):
     fields = [(b"content-range", place), (b"cache-control", b"max-age=60"), (b"date", imf_fixdate(LATER))]
     response = Response(status, [*fields, *(more or (TAGGED,))])
     return combine(found, ASKED, response, body, Rules(), LATER, LATER)
 
 
-def test_two_parts_become_a_whole() -> None:
+def test_two_parts_become_a_whole():
     for first, second in (((0, b"01234"), (5, b"56789")), ((5, b"56789"), (0, b"01234"))):
         found = part(b"bytes %d-%d/10" % (first[0], first[0] + 4), first[1])
         whole = combined(
@@ -324,9 +310,7 @@ def test_two_parts_become_a_whole() -> None:
         ((b"bytes 0-1/*", b"01"), (b"bytes 2-3/*", b"23"), b"0123", b"bytes 0-3/*"),
     ],
 )
-def test_parts_that_touch_are_one(
-    old: tuple[bytes, bytes], new: tuple[bytes, bytes], joined: bytes, place: bytes
-) -> None:
+def test_parts_that_touch_are_one(old, new, joined, place):
     one = combined(part(*old), *new)
     assert one is not None
     assert (one.status, one.body, values(one.fields, b"content-range")) == (206, joined, [place])
@@ -346,16 +330,16 @@ def test_parts_that_touch_are_one(
         ((b"bytes 0-3/10", b"0123"), (b"bytes 4-9/10", b"456789", TAGGED, (b"cache-control", b"no-store"))),
     ],
 )
-def test_parts_of_different_things_are_not_combined(old: tuple[Any, ...], new: tuple[Any, ...]) -> None:
+def test_parts_of_different_things_are_not_combined(old, new):
     assert combined(part(*old), *new) is None
 
 
-def test_only_206s_are_combined() -> None:
+def test_only_206s_are_combined():
     assert combined(part(b"bytes 0-3/10", b"0123"), b"bytes 4-9/10", b"456789", status=200) is None
     assert combined(stored(TAGGED), b"bytes 4-9/10", b"456789") is None
 
 
-def test_parts_share_a_last_modified_if_it_is_strong() -> None:
+def test_parts_share_a_last_modified_if_it_is_strong():
     assert combined(part(b"bytes 0-4/10", b"01234", DATED), b"bytes 5-9/10", b"56789", DATED) is not None
 
 
@@ -381,8 +365,6 @@ def test_parts_share_a_last_modified_if_it_is_strong() -> None:
         (b"POST", 500, [(b"cache-group-invalidation", b'"g"')], None),
     ],
 )
-def test_a_success_of_an_unsafe_method_invalidates(
-    method: bytes, status: int, fields: Fields, obsolete: tuple[list[bytes], set[bytes]] | None
-) -> None:
+def test_a_success_of_an_unsafe_method_invalidates(method, status, fields, obsolete):
     """Its target, and what it names besides; None: not even its target."""
     assert invalidates(Request(method, b"/a", []), Response(status, fields)) == obsolete

@@ -7,21 +7,21 @@ from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import may_store
 from univocal.cache.vary import matches, selecting_fields, selection, vary_names
-from univocal.http.messages import Field, Fields, Request, Response
+from univocal.http.messages import Request, Response
 
 
-def stored(vary: bytes, request: Fields, *more: Field) -> Stored:
+def stored(vary, request, *more):
     public = (b"cache-control", b"public, max-age=60")
     return stored_response(public, (b"vary", vary), *more, request=request, body=b"")
 
 
-def lines(*pairs: str) -> Fields:
+def lines(*pairs):
     return [
         (name.encode(), value.encode("latin-1")) for name, value in (pair.split(":", 1) for pair in pairs)
     ]
 
 
-def asking(fields: Fields, verbatim: bytes = b"") -> Request:
+def asking(fields, verbatim=b""):
     return Request(b"GET", b"/a", fields, verbatim=verbatim)
 
 
@@ -63,7 +63,7 @@ def asking(fields: Fields, verbatim: bytes = b"") -> Request:
         ("accept", ["accept:text/html, */*"], ["accept:*/*, text/html"], False),
     ],
 )
-def test_which_requests_match(vary: str, first: list[str], second: list[str], same: bool) -> None:
+def test_which_requests_match(vary, first, second, same):
     one, other = lines(*first), lines(*second)
     assert matches(stored(vary.encode(), one), asking(other)) is same
     assert matches(stored(vary.encode(), other), asking(one)) is same
@@ -85,14 +85,12 @@ def test_which_requests_match(vary: str, first: list[str], second: list[str], sa
         (b"de", "*", False),
     ],
 )
-def test_a_response_in_the_language_preferred_above_all_is_selected(
-    language: bytes, accepted: str, selected: bool
-) -> None:
+def test_a_response_in_the_language_preferred_above_all_is_selected(language, accepted, selected):
     response = stored(b"accept-language", lines("accept-language:en, de"), (b"content-language", language))
     assert matches(response, asking(lines(f"accept-language:{accepted}"))) is selected
 
 
-def test_a_preferred_language_does_not_outdo_the_other_selecting_fields() -> None:
+def test_a_preferred_language_does_not_outdo_the_other_selecting_fields():
     response = stored(
         b"accept-language, foo", lines("accept-language:en, de", "foo:1"), (b"content-language", b"de")
     )
@@ -100,14 +98,14 @@ def test_a_preferred_language_does_not_outdo_the_other_selecting_fields() -> Non
     assert not matches(response, asking(lines("accept-language:de", "foo:2")))
 
 
-def test_names_are_sorted_and_once() -> None:
+def test_names_are_sorted_and_once():
     assert vary_names([(b"vary", b"B, a"), (b"vary", b", b,")]) == (b"a", b"b")
     assert vary_names([(b"vary", b"Accept-Encoding User-Agent")]) == (b"accept-encoding", b"user-agent")
     assert vary_names([(b"vary", b"a *")]) is None
     assert vary_names([]) == ()
 
 
-def test_long_values_are_normalized_but_not_remembered() -> None:
+def test_long_values_are_normalized_but_not_remembered():
     value = ", ".join(f"x{number}" for number in range(400))
     reverse = ", ".join(f"x{number}" for number in reversed(range(400)))
     one = selecting_fields((b"accept-encoding",), asking(lines(f"accept-encoding:{value}")))
@@ -115,7 +113,7 @@ def test_long_values_are_normalized_but_not_remembered() -> None:
 
 
 @pytest.mark.parametrize("name", [b"cookie", b"user-agent", b"authorization", b"x-other"])
-def test_no_single_line_looks_like_two(name: bytes) -> None:
+def test_no_single_line_looks_like_two(name):
     two = selecting_fields((name,), asking([(name, b"a"), (name, b"b")]))
     assert all(
         selecting_fields((name,), asking([(name, line)])) != two
@@ -124,7 +122,7 @@ def test_no_single_line_looks_like_two(name: bytes) -> None:
 
 
 @pytest.mark.parametrize(("one", "other"), [(b"/%61", b"/a"), (b"/%61", b""), (b"", b"/a")])
-def test_the_target_that_the_origin_got_selects(one: bytes, other: bytes) -> None:
+def test_the_target_that_the_origin_got_selects(one, other):
     response = Response(200, [(b"cache-control", b"max-age=60"), (b"vary", b"foo")])
     begun = may_store(b"k", asking([(b"foo", b"1")], one), response, Rules(), NOW, NOW)
     assert isinstance(begun, Stored)
@@ -134,7 +132,7 @@ def test_the_target_that_the_origin_got_selects(one: bytes, other: bytes) -> Non
     assert not matches(begun, asking([(b"foo", b"2")], one))
 
 
-def test_a_field_is_no_received_target() -> None:
+def test_a_field_is_no_received_target():
     begun = stored(b"foo", [(b"foo", b"1"), (b":target", b"/a")])
     assert begun.vary == ((b"foo", b"1"),)
     received = selection([(b"vary", b"foo")], asking([], b"/a"))

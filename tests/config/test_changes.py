@@ -1,12 +1,8 @@
 """Where two configurations differ, by their dotted keys."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
-from univocal_app.config.tables import Configuration, validate
+from univocal_app.config.tables import validate
 from univocal_app.run.reload import FIXED, changes, value_at
 
 SITE = {"hosts": ["en.example"], "upstream": "http://127.0.0.1:1"}
@@ -14,7 +10,7 @@ OTHER = {"hosts": ["de.example"], "upstream": "http://127.0.0.1:2"}
 ROUTE = {"path": "/api/"}
 
 
-def read(**tables: Any) -> Configuration:
+def read(**tables):
     return validate({"sites": [SITE], **tables}, "test")
 
 
@@ -45,13 +41,11 @@ def read(**tables: Any) -> Configuration:
         ({"sites": [{**SITE, "cache": {"ttl": 0}}]}, {"sites": [{**SITE, "cache": {"ttl": 0}}]}, []),
     ],
 )
-def test_the_settings_that_differ_are_named(
-    before: dict[str, Any], after: dict[str, Any], keys: list[str]
-) -> None:
+def test_the_settings_that_differ_are_named(before, after, keys):
     assert changes(read(**before), read(**after)) == keys
 
 
-def test_what_no_reload_changes_is_there() -> None:
+def test_what_no_reload_changes_is_there():
     configuration = read(server={"listen": "127.0.0.1:1"})
     assert {key: str(value_at(configuration, key)) for key in FIXED} == {
         "server.listen": "(Address(host='127.0.0.1', port=1),)",

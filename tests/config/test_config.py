@@ -1,11 +1,7 @@
 """univocal.toml: what is read, and how what cannot be is refused."""
 
-from __future__ import annotations
-
 import tomllib
 from math import inf
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -81,7 +77,7 @@ upstream = "http://127.0.0.1:9002/v1/"
 """
 
 
-def test_the_whole_file() -> None:
+def test_the_whole_file():
     configuration = validate(tomllib.loads(WHOLE), "univocal.toml")
     server, (site,) = configuration.server, configuration.sites
     assert (server.listen, server.admin) == ((Address("127.0.0.1", 8080),), (Address("::1", 8081),))
@@ -117,7 +113,7 @@ def test_the_whole_file() -> None:
         (["http://a", {"url": "http://b", "backup": True}], [("http://a", 1), ("http://b", 1, True)], ""),
     ],
 )
-def test_an_upstream_is_one_origin_server_or_several(written: Any, servers: Any, path: str) -> None:
+def test_an_upstream_is_one_origin_server_or_several(written, servers, path):
     configuration = validate({"sites": [{"hosts": ["a"], "upstream": written}]}, "univocal.toml")
     upstream = configuration.sites[0].upstream
     assert upstream == (tuple(Weighted(*server) for server in servers), path)
@@ -125,7 +121,7 @@ def test_an_upstream_is_one_origin_server_or_several(written: Any, servers: Any,
     assert validate({"sites": [{"hosts": ["a"], "upstream": told}]}, "").sites[0].upstream == upstream
 
 
-def test_defaults_are_those_of_the_contract() -> None:
+def test_defaults_are_those_of_the_contract():
     configuration = validate(tomllib.loads(SITE), "univocal.toml")
     assert [str(each) for each in configuration.server.listen] == ["127.0.0.1:8080"]
     assert [str(each) for each in configuration.server.admin] == ["127.0.0.1:8081"]
@@ -311,7 +307,7 @@ def test_defaults_are_those_of_the_contract() -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_refused(text: str, key: str, found: object, allowed: str) -> None:
+def test_what_cannot_be_is_refused(text, key, found, allowed):
     with pytest.raises(ConfigurationError) as refusal:
         validate(tomllib.loads(text), "univocal.toml")
     assert refusal.value.source == "univocal.toml"
@@ -325,7 +321,7 @@ def test_what_cannot_be_is_refused(text: str, key: str, found: object, allowed: 
     ("content", "allowed"),
     [(None, "readable"), (b"a = \xff", "UTF-8"), (b"a = ", "TOML"), (b"a = 1\na = 2", "TOML")],
 )
-def test_a_file_that_cannot_be_read(tmp_path: Path, content: bytes | None, allowed: str) -> None:
+def test_a_file_that_cannot_be_read(tmp_path, content, allowed):
     file = tmp_path / "univocal.toml"
     if content is not None:
         file.write_bytes(content)
@@ -338,7 +334,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, content: bytes | None, allow
     ("text", "octets"),
     [("0", 0), ("1024", 1024), ("1 KiB", 1024), ("1kB", 1000), ("2 GiB", 2**31), ("3 B", 3)],
 )
-def test_a_size_may_have_a_unit(text: str, octets: int) -> None:
+def test_a_size_may_have_a_unit(text, octets):
     settings = {"server": {"max_body": text}, **tomllib.loads(SITE)}
     assert validate(settings, "univocal.toml").server.max_body == octets
 
@@ -395,11 +391,11 @@ path = "/y/"
         ("", 0),
     ],
 )
-def test_the_line_of_a_setting(key: str, line: int) -> None:
+def test_the_line_of_a_setting(key, line):
     assert line_of(LINES, key) == line
 
 
-def test_settings_without_what_cannot_be() -> None:
+def test_settings_without_what_cannot_be():
     sites = [{"hosts": ["a"], "upstream": ["http://a", "x"]}, {"hosts": 3}]
     settings = {"server": {"listen": 3, "admin": "a"}, "sites": sites}
     keys = ["server.listen", "cache.ttl", "sites[1].hosts", "sites[1].upstream", "sites[0].upstream[1]"]
@@ -410,7 +406,7 @@ def test_settings_without_what_cannot_be() -> None:
     assert settings["server"] == {"listen": 3, "admin": "a"}
 
 
-def test_every_setting_that_cannot_be_is_told() -> None:
+def test_every_setting_that_cannot_be_is_told():
     text = "[server]\nworkers = 'two'\nlistn = 'x'\n[cache]\nttl = -1\n[[sites]]\nhosts = ['a']\nupstrem = 'http://a'"
     with pytest.raises(ConfigurationError) as refusal:
         validate(tomllib.loads(text), "univocal.toml")
@@ -423,6 +419,6 @@ def test_every_setting_that_cannot_be_is_told() -> None:
     ]
 
 
-def test_a_setting_that_is_missing_is_called_missing() -> None:
+def test_a_setting_that_is_missing_is_called_missing():
     with pytest.raises(ConfigurationError, match=r": sites: missing: this setting has no default$"):
         validate({}, "univocal.toml")

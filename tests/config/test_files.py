@@ -1,7 +1,5 @@
 """univocal.toml, the files that it includes, and the variables that its strings name."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from univocal_app.run.runtime import runtime_of
 SITE = '[[sites]]\nhosts = ["{0}"]\nupstream = "http://127.0.0.1:9"\n'
 
 
-def write(folder: Path, **texts: str) -> Path:
+def write(folder, **texts):
     """Write files; returns univocal.toml, which is `main`."""
     for name, text in texts.items():
         file = folder / ("univocal.toml" if name == "main" else f"sites/{name}.toml")
@@ -25,13 +23,13 @@ def write(folder: Path, **texts: str) -> Path:
     return folder / "univocal.toml"
 
 
-def mistakes(file: Path) -> list[str]:
+def mistakes(file):
     with pytest.raises(ConfigurationError) as refused:
         read(file)
     return [str(each).removeprefix(f"{file.parent}/") for each in (refused.value, *refused.value.beside)]
 
 
-def test_included_sites_follow_in_order_of_their_names(tmp_path: Path) -> None:
+def test_included_sites_follow_in_order_of_their_names(tmp_path):
     file = write(
         tmp_path,
         main='include = ["sites/*.toml", "sites/b.toml"]\n' + SITE.format("main.example"),
@@ -42,22 +40,22 @@ def test_included_sites_follow_in_order_of_their_names(tmp_path: Path) -> None:
     assert hosts == ["main.example", "a.example", "aa.example", "b.example"]
 
 
-def test_a_file_with_sites_from_included_files_alone(tmp_path: Path) -> None:
+def test_a_file_with_sites_from_included_files_alone(tmp_path):
     file = write(tmp_path, main='include = ["sites/*.toml"]', a=SITE.format("a.example"))
     assert [site.hosts for site in read(file).sites] == [["a.example"]]
 
 
-def test_a_pattern_may_match_nothing(tmp_path: Path) -> None:
+def test_a_pattern_may_match_nothing(tmp_path):
     file = write(tmp_path, main='include = ["none/*.toml"]\n' + SITE.format("a.example"))
     assert len(read(file).sites) == 1
 
 
-def test_a_file_does_not_include_itself(tmp_path: Path) -> None:
+def test_a_file_does_not_include_itself(tmp_path):
     file = write(tmp_path, main='include = ["*.toml"]\n' + SITE.format("a.example"))
     assert len(read(file).sites) == 1
 
 
-def test_a_mistake_names_the_included_file_and_its_line(tmp_path: Path) -> None:
+def test_a_mistake_names_the_included_file_and_its_line(tmp_path):
     file = write(
         tmp_path,
         main='include = ["sites/*.toml"]\n' + SITE.format("main.example"),
@@ -80,13 +78,13 @@ def test_a_mistake_names_the_included_file_and_its_line(tmp_path: Path) -> None:
         ('include = ["sites/a.toml"]\n', "a = 1 2\n", "sites/a.toml:1:7: invalid TOML: expected a newline"),
     ],
 )
-def test_what_an_include_may_not_be(tmp_path: Path, main: str, included: str, mistake: str) -> None:
+def test_what_an_include_may_not_be(tmp_path, main, included, mistake):
     file = write(tmp_path, main=main + SITE.format("a.example"), a=included)
     (said,) = mistakes(file)
     assert said.startswith(mistake)
 
 
-def test_a_string_names_variables_of_the_environment(tmp_path: Path) -> None:
+def test_a_string_names_variables_of_the_environment(tmp_path):
     file = write(
         tmp_path,
         main='[[sites]]\nhosts = ["${NAME}.example"]\nupstream = "http://${HOST}:${PORT}/$${NAME}$"\n',
@@ -96,12 +94,12 @@ def test_a_string_names_variables_of_the_environment(tmp_path: Path) -> None:
     assert site == {"hosts": ["en.example"], "upstream": "http://10.0.0.1:90/${NAME}$"}
 
 
-def test_a_variable_s_value_is_not_read_again(tmp_path: Path) -> None:
+def test_a_variable_s_value_is_not_read_again(tmp_path):
     file = write(tmp_path, main='a = "${A}"')
     assert Files.read(file, {"A": "${B} $${C}"}).settings == {"a": "${B} $${C}"}
 
 
-def test_every_variable_that_is_not_set_is_told(tmp_path: Path) -> None:
+def test_every_variable_that_is_not_set_is_told(tmp_path):
     text = '[server]\nlisten = "${NOWHERE_A}"\n[[sites]]\nhosts = ["a", "${NOWHERE_B}"]\nupstream = "${1}"\n'
     file = write(tmp_path, main=text)
     first, second, third = mistakes(file)
@@ -114,7 +112,7 @@ def test_every_variable_that_is_not_set_is_told(tmp_path: Path) -> None:
     ("text", "seconds"),
     [('"500ms"', 0.5), ('"15s"', 15), ('"5m"', 300), ('"2h"', 7200), ('"1d"', 86400), ("2.5", 2.5), ("7", 7)],
 )
-def test_a_duration_may_have_a_unit(tmp_path: Path, text: str, seconds: float) -> None:
+def test_a_duration_may_have_a_unit(tmp_path, text, seconds):
     file = write(
         tmp_path,
         main=f"server = {{ shutdown_timeout = {text}, header_timeout = {text} }}\n"
@@ -127,13 +125,13 @@ def test_a_duration_may_have_a_unit(tmp_path: Path, text: str, seconds: float) -
 
 
 @pytest.mark.parametrize("text", ["5 minutes", "-1s", "1h30m", "", "s", "1_0s"])
-def test_a_text_that_is_no_duration_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_text_that_is_no_duration_is_refused(tmp_path, text):
     file = write(tmp_path, main=f'[origin]\nread_timeout = "{text}"\n' + SITE.format("a.example"))
     (said,) = mistakes(file)
     assert said.startswith(f"univocal.toml:2: origin.read_timeout: found {text!r}; allowed: a number of")
 
 
-def test_lifetimes_of_the_cache_may_have_units(tmp_path: Path) -> None:
+def test_lifetimes_of_the_cache_may_have_units(tmp_path):
 
     text = (
         SITE.format("a.example") + '[sites.cache]\nttl = "5m"\ngrace = "1h"\nttl_by_status = {404 = "10s"}\n'
@@ -156,25 +154,25 @@ def test_lifetimes_of_the_cache_may_have_units(tmp_path: Path) -> None:
         ("[purge]\nwhatever = 1\n", "2: purge.whatever: unknown key. The keys are allow, token_env"),
     ],
 )
-def test_a_mistake_says_what_was_probably_meant(tmp_path: Path, text: str, mistake: str) -> None:
+def test_a_mistake_says_what_was_probably_meant(tmp_path, text, mistake):
     (said,) = mistakes(write(tmp_path, main=text + SITE.format("a.example")))
     assert mistake in said
 
 
-def test_one_table_of_sites_is_told_the_form(tmp_path: Path) -> None:
+def test_one_table_of_sites_is_told_the_form(tmp_path):
     (said,) = mistakes(write(tmp_path, main="[sites]\nhosts = ['a']\nupstream = 'http://a'\n"))
     assert said.startswith("univocal.toml:1: sites: `[sites]` is one table")
     assert said.endswith("write `[[sites]]`")
 
 
-def test_a_route_s_star_is_the_route_s_mistake(tmp_path: Path) -> None:
+def test_a_route_s_star_is_the_route_s_mistake(tmp_path):
     route = '[[sites.routes]]\npath = "/a/"\nupstream = "http://127.0.0.1/{1}/"\n'
     (said,) = mistakes(write(tmp_path, main=SITE.format("a.example") + route))
     assert said.startswith("univocal.toml:6: sites[0].routes[0].upstream: found '/{1}/'")
 
 
 @pytest.mark.parametrize(("text", "status"), [('"301"', 301), ("308", 308), ('"serve"', 0)])
-def test_a_redirection_s_status_may_be_a_text(tmp_path: Path, text: str, status: int) -> None:
+def test_a_redirection_s_status_may_be_a_text(tmp_path, text, status):
 
     file = write(
         tmp_path, main=SITE.format("a.example") + f"alias_answer = {text}\naliases = ['b.example']\n"
@@ -199,9 +197,7 @@ def test_a_redirection_s_status_may_be_a_text(tmp_path: Path, text: str, status:
         ),
     ],
 )
-def test_a_mistake_shows_variables_by_their_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
-) -> None:
+def test_a_mistake_shows_variables_by_their_names(tmp_path, monkeypatch, text, said):
     monkeypatch.setenv("SECRET", "hunter2")
     top, _, site = text.partition("[[sites]]")
     file = write(tmp_path, main=f"{top}\n{SITE.format('a.example')}" + (f"[[sites]]{site}" if site else ""))
@@ -210,9 +206,7 @@ def test_a_mistake_shows_variables_by_their_names(
     assert "hunter2" not in told
 
 
-def test_an_included_files_mistake_shows_variables_by_their_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_included_files_mistake_shows_variables_by_their_names(tmp_path, monkeypatch):
     monkeypatch.setenv("SECRET", "hunter2")
     own = '[[sites]]\nhosts = ["b.example"]\nupstream = "ftp://${SECRET}/"\n'
     file = write(tmp_path, main='include = ["sites/*.toml"]\n' + SITE.format("a.example"), own=own)
@@ -220,8 +214,8 @@ def test_an_included_files_mistake_shows_variables_by_their_names(
     assert told.startswith("sites/own.toml:3: sites[0].upstream: found 'ftp://${SECRET}/'; allowed: ")
 
 
-def test_an_unreadable_file_is_said_as_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object) -> str:
+def test_an_unreadable_file_is_said_as_that(tmp_path, monkeypatch):
+    def refused(*_):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "read_text", refused)

@@ -1,7 +1,5 @@
 """The line of a setting, by its dotted key, and settings without those that cannot be."""
 
-from __future__ import annotations
-
 import pytest
 
 from univocal_app.config.places import line_of, substituted
@@ -50,17 +48,17 @@ path = "/z/"
         ("unknown", 0),
     ],
 )
-def test_a_key_leads_to_its_line_or_table(key: str, line: int) -> None:
+def test_a_key_leads_to_its_line_or_table(key, line):
     assert line_of(FILE, key) == line
 
 
-def test_an_invalid_setting_is_left_out_of_a_copy() -> None:
+def test_an_invalid_setting_is_left_out_of_a_copy():
     settings = {"server": {"listen": "x", "workers": 0}}
     assert substituted(settings, ["server.workers"]) == {"server": {"listen": "x"}}
     assert settings == {"server": {"listen": "x", "workers": 0}}
 
 
-def test_what_others_need_is_replaced_each_by_its_own() -> None:
+def test_what_others_need_is_replaced_each_by_its_own():
     settings = {"sites": [{"hosts": [], "upstream": "x"}, {"hosts": "a", "upstream": "y"}]}
     first, second = substituted(settings, ["sites[0].hosts", "sites[1].hosts", "sites[1].upstream"])["sites"]
     assert first["hosts"] != second["hosts"]
@@ -68,6 +66,6 @@ def test_what_others_need_is_replaced_each_by_its_own() -> None:
 
 
 @pytest.mark.parametrize("key", ["sites[7].hosts", "server.a.b.c", "server.listen.more"])
-def test_a_key_that_leads_nowhere_harms_nothing_else(key: str) -> None:
+def test_a_key_that_leads_nowhere_harms_nothing_else(key):
     settings = {"server": {"listen": "x"}, "sites": [{"hosts": ["a"]}], "cache": {"ttl": 5}}
     assert substituted(settings, [key])["cache"] == {"ttl": 5}

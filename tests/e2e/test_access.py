@@ -1,14 +1,10 @@
 """Access by network, by password and by rate, in front of the cache."""
 
-from __future__ import annotations
-
 import base64
 import json
 import socket
-import ssl
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import argon2
@@ -25,16 +21,16 @@ Fixture = Callable[..., Any]
 SITE = '[[sites]]\nhosts = ["en.example"]\nupstream = "{}"\n'
 
 
-def basic(name: str, password: str) -> str:
+def basic(name, password):
     return "Authorization: Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()
 
 
-def bcrypted(password: str) -> str:
+def bcrypted(password):
     return bcrypt.hashpw(password.encode(), bcrypt.gensalt(4, b"2a")).decode().replace("$2a$", "$2y$", 1)
 
 
 @pytest.fixture
-def users(tmp_path: Path) -> Path:
+def users(tmp_path):
     file = tmp_path / "users"
     hashed = argon2.PasswordHasher(1, 64, 1).hash("fish")
     file.write_text(f"# who may read\nanna:{bcrypted('cat')}\n\nbert:{hashed}\n")
@@ -42,25 +38,25 @@ def users(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def serve(start: Fixture, origin: Any, ask: Fixture, tmp_path: Path) -> Callable[..., Any]:
+def serve(start, origin, ask, tmp_path):
     """Start the program with these settings of the site; returns what asks it."""
 
-    def started(site: str, top: str = "", profiles: str = "") -> Fixture:
+    def started(site, top="", profiles=""):
         file = tmp_path / "univocal.toml"
         server = '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\n'
         file.write_text(f"{profiles}{server}{top}\n{SITE.format(origin.url)}{site}")
         running = start("serve", "--config", str(file))
 
-        def get(target: str = "/a", *fields: str, method: str = "GET") -> Any:
+        def get(target="/a", *fields, method="GET"):
             return ask(running.proxy, target, "en.example", method, "".join(f"{each}\r\n" for each in fields))
 
-        get.running = running  # type: ignore[attr-defined]
+        get.running = running
         return get
 
     return started
 
 
-def test_a_password_is_asked_for(serve: Fixture, users: Path, origin: Any) -> None:
+def test_a_password_is_asked_for(serve, users, origin):
     get = serve('[sites.access]\nbasic = "users"\n')
     refused = get()
     assert refused.status == 401
@@ -76,9 +72,7 @@ def test_a_password_is_asked_for(serve: Fixture, users: Path, origin: Any) -> No
 ALIAS = 'aliases = ["www.en.example"]\nalias_answer = 301\n'
 
 
-def test_an_alias_leads_on_to_where_passwords_are_asked(
-    serve: Fixture, users: Path, origin: Any, ask: Fixture
-) -> None:
+def test_an_alias_leads_on_to_where_passwords_are_asked(serve, users, origin, ask):
     get = serve(
         f'{ALIAS}[sites.response]\nset = {{ X-Site = "{{host}}" }}\n[sites.access]\nbasic = "users"\n'
     )
@@ -103,9 +97,7 @@ def test_an_alias_leads_on_to_where_passwords_are_asked(
         ('rate = "1/h burst 2"\nbasic = "users"', 429),
     ],
 )
-def test_an_alias_leads_nobody_on_who_has_no_access(
-    serve: Fixture, users: Path, access: str, status: int
-) -> None:
+def test_an_alias_leads_nobody_on_who_has_no_access(serve, users, access, status):
     get = serve(f"{ALIAS}[sites.access]\n{access}\n")
     answers = [get("http://www.en.example/a") for _ in range(3)]
     led = [(301, "http://en.example/a")] * 2 if status == 429 else []  # as many as the rate lets pass
@@ -114,7 +106,7 @@ def test_an_alias_leads_nobody_on_who_has_no_access(
     assert b"//en.example" not in answers[-1].head.encode() + answers[-1].body
 
 
-def test_what_is_stored_serves_all_who_pass(serve: Fixture, users: Path, origin: Any) -> None:
+def test_what_is_stored_serves_all_who_pass(serve, users, origin):
     get = serve('[sites.access]\nbasic = "users"\n')
     assert get("/a", basic("anna", "cat")).status == 200
     assert b"authorization" not in origin.seen[0].lower()
@@ -124,7 +116,7 @@ def test_what_is_stored_serves_all_who_pass(serve: Fixture, users: Path, origin:
     assert len(origin.seen) == 1
 
 
-def test_private_responses_serve_their_user_alone(serve: Fixture, users: Path, origin: Any) -> None:
+def test_private_responses_serve_their_user_alone(serve, users, origin):
     get = serve('[sites.access]\nbasic = "users"\nprivate = true\n')
     anna, bert = basic("anna", "cat"), basic("bert", "fish")
     first = {who: get("/a", who).body for who in (anna, bert)}
@@ -137,7 +129,7 @@ def test_private_responses_serve_their_user_alone(serve: Fixture, users: Path, o
     assert get("/a").status == 401
 
 
-def test_changed_users_are_in_force_soon(serve: Fixture, users: Path) -> None:
+def test_changed_users_are_in_force_soon(serve, users):
     get = serve('[sites.access]\nbasic = "users"\n')
     assert get("/a", basic("anna", "cat")).status == 200
     users.write_text(f"anna:{bcrypted('lion')}\n")
@@ -149,7 +141,7 @@ def test_changed_users_are_in_force_soon(serve: Fixture, users: Path) -> None:
     assert get("/a", basic("bert", "fish")).status == 401
 
 
-def test_the_log_names_the_user(start: Fixture, ask: Fixture, users: Path, origin: Any) -> None:
+def test_the_log_names_the_user(start, ask, users, origin):
     log, file = users.parent / "access.log", users.parent / "univocal.toml"
     file.write_text(
         '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n'
@@ -171,7 +163,7 @@ def test_the_log_names_the_user(start: Fixture, ask: Fixture, users: Path, origi
     ]
 
 
-def test_a_route_has_an_access_of_its_own(serve: Fixture, users: Path) -> None:
+def test_a_route_has_an_access_of_its_own(serve, users):
     get = serve(
         '[sites.access]\nbasic = "users"\n'
         '[[sites.routes]]\npath = "/open/"\n[sites.routes.access]\nbasic = ""\n'
@@ -196,7 +188,7 @@ def test_a_route_has_an_access_of_its_own(serve: Fixture, users: Path) -> None:
         ('refuse = { "header:Cookie" = "a=1; b=2" }', "Cookie: a=1\r\nCookie: b=2", 403),
     ],
 )
-def test_values_have_access_or_none(serve: Fixture, access: str, field: str, status: int) -> None:
+def test_values_have_access_or_none(serve, access, field, status):
     get = serve(f"[sites.access]\n{access}\n")
     for _ in range(2):  # a stored response changes nothing
         answer = get("/a", field)
@@ -207,20 +199,20 @@ def test_values_have_access_or_none(serve: Fixture, access: str, field: str, sta
 @pytest.mark.parametrize(
     "target", ["/admin", "//admin", "/x/..%2fadmin", "/%2fadmin", "/\\admin", "/x/..;/admin"]
 )
-def test_a_refused_target_never_reaches_the_origin_server(serve: Fixture, origin: Any, target: str) -> None:
+def test_a_refused_target_never_reaches_the_origin_server(serve, origin, target):
     get = serve('[sites.access]\nrefuse = { target = "~^/admin" }\n')
     assert get(target).status in {400, 403}
     assert origin.seen == []
     assert get("/a").status == 200
 
 
-def test_a_required_target_may_come_in_absolute_form(serve: Fixture) -> None:
+def test_a_required_target_may_come_in_absolute_form(serve):
     get = serve('[sites.access]\nrequire = { target = "~^/ok" }\n')
     targets = ("/ok", "http://en.example/ok", "http://en.example/no")
     assert [get(target).status for target in targets] == [200, 200, 403]
 
 
-def test_a_rate_is_a_client_s(serve: Fixture) -> None:
+def test_a_rate_is_a_client_s(serve):
     get = serve('[sites.access]\nrate = "2/h burst 3"\n')
     assert [get("/a").status for _ in range(5)] == [200, 200, 200, 429, 429]
     refused = get("/a")
@@ -231,7 +223,7 @@ def test_a_rate_is_a_client_s(serve: Fixture) -> None:
     assert get("/a", "Forwarded: for=192.0.2.9").status == 429
 
 
-def test_a_password_is_verified_within_the_rate(serve: Fixture, users: Path) -> None:
+def test_a_password_is_verified_within_the_rate(serve, users):
     get = serve('[sites.access]\nbasic = "users"\nrate = "1/h burst 2"\n')
     assert get("/a", basic("anna", "dog")).status == 401
     assert get("/a", basic("anna", "cat")).status == 200
@@ -266,23 +258,23 @@ BY_HTTP_2 = {
 class Secured:
     """A listener with TLS of the program, and what it answers to a head."""
 
-    def __init__(self, address: tuple[str, int], context: ssl.SSLContext) -> None:
+    def __init__(self, address, context):
         self.address, self.context = address, context
 
-    def _connection(self, protocol: str) -> ssl.SSLSocket:
+    def _connection(self, protocol):
         self.context.set_alpn_protocols([protocol])
         plain = socket.create_connection(self.address, timeout=20)
         connection = self.context.wrap_socket(plain, server_hostname="en.example")
         assert connection.selected_alpn_protocol() == protocol
         return connection
 
-    def answer_to(self, head: str) -> int:
+    def answer_to(self, head):
         """The status over HTTP/1.1."""
         with self._connection("http/1.1") as connection:
             connection.sendall(f"{head}\r\n".encode())
             return int(connection.recv(65536).split()[1])
 
-    def answer_to_fields(self, fields: list[tuple[str, str]]) -> int:
+    def answer_to_fields(self, fields):
         """The status over HTTP/2; 0: the stream was reset without one."""
         client = H2Connection(H2Configuration(validate_outbound_headers=False))
         client.initiate_connection()
@@ -299,10 +291,10 @@ class Secured:
 
 
 @pytest.fixture
-def secured(start: Fixture, origin: Any, tmp_path: Path) -> Callable[[str], Secured]:
+def secured(start, origin, tmp_path):
     """Start the program with TLS and HTTP/2, and this access to the site."""
 
-    def started(access: str) -> Secured:
+    def started(access):
         authority = Authority(tmp_path)
         authority.issue("server", "DNS:en.example")
         file = tmp_path / "univocal.toml"
@@ -319,9 +311,7 @@ def secured(start: Fixture, origin: Any, tmp_path: Path) -> Callable[[str], Secu
     [('basic = "users"', 401), ('deny = ["127.0.0.0/8"]', 403), ('rate = "1/h burst 1"', 429)],
     ids=["basic", "deny", "rate"],
 )
-def test_no_tunnel_gets_past_access(
-    secured: Callable[[str], Secured], users: Path, origin: Any, access: str, status: int
-) -> None:
+def test_no_tunnel_gets_past_access(secured, users, origin, access, status):
     listener = secured(access)
     listener.answer_to("GET /first HTTP/1.1\r\nHost: en.example\r\n")  # the one request within the rate
     del origin.seen[:]
@@ -332,12 +322,12 @@ def test_no_tunnel_gets_past_access(
     assert set(two.values()) == {400}
 
 
-def test_a_purge_has_its_own_rules(serve: Fixture, users: Path) -> None:
+def test_a_purge_has_its_own_rules(serve, users):
     get = serve('[sites.access]\nbasic = "users"\nallow = ["10.0.0.0/8"]\n')
     assert get("/a", method="PURGE").status == 200
 
 
-def test_content_waits_for_a_password_s_verdict(serve: Fixture, users: Path, origin: Any) -> None:
+def test_content_waits_for_a_password_s_verdict(serve, users, origin):
     get = serve('[sites.access]\nbasic = "users"\n')
     answer = get("/a", basic("anna", "cat"), "Content-Length: 0", method="POST")
     assert answer.status == 200
@@ -347,7 +337,7 @@ def test_content_waits_for_a_password_s_verdict(serve: Fixture, users: Path, ori
 # Every reading of a path
 
 
-def test_a_ban_of_a_loose_path_means_its_plain_reading(serve: Fixture) -> None:
+def test_a_ban_of_a_loose_path_means_its_plain_reading(serve):
     get = serve("[sites.cache]\nttl = 60\n")
     get("/d/a.txt")
     assert "hit" in (get("/d/a.txt").value("cache-status") or "")

@@ -1,7 +1,5 @@
 """Clients that hold what others need, and the others, who are answered all the same."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re
@@ -11,8 +9,7 @@ import socketserver
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -33,7 +30,7 @@ class Origin(socketserver.ThreadingTCPServer):
     block_on_close = False
     request_queue_size = 128
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.go, self.given_up = threading.Event(), threading.Event()
         self.asked = 0  # times that /held was
@@ -43,7 +40,7 @@ class Origin(socketserver.ThreadingTCPServer):
 class Handler(socketserver.StreamRequestHandler):
     server: Origin
 
-    def handle(self) -> None:
+    def handle(self):
         with contextlib.suppress(ConnectionError):
             while line := self.rfile.readline():
                 fields = head_of(self.rfile)
@@ -69,17 +66,17 @@ class Handler(socketserver.StreamRequestHandler):
 
 
 @pytest.fixture
-def origin() -> Iterator[Origin]:
+def origin():
     with Origin() as server, serving(server):
         yield server
         server.go.set()
 
 
 @pytest.fixture
-def serve(start: Fixture, origin: Origin, tmp_path: Path) -> Fixture:
+def serve(start, origin, tmp_path):
     """Serve before the origin with these keys of [server]."""
 
-    def serve(descriptors: int = 0, **settings: Any) -> Any:
+    def serve(descriptors=0, **settings):
         lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
         file = tmp_path / "univocal.toml"
         upstream = f"http://127.0.0.1:{origin.server_address[1]}"
@@ -92,11 +89,11 @@ def serve(start: Fixture, origin: Origin, tmp_path: Path) -> Fixture:
 
 
 @pytest.fixture
-def connect() -> Iterator[Fixture]:
+def connect():
     """Open a connection that ends with the test."""
     with contextlib.ExitStack() as stack:
 
-        def connect(address: tuple[str, int], data: bytes = b"") -> socket.socket:
+        def connect(address, data=b""):
             connection = stack.enter_context(socket.create_connection(address, timeout=20))
             connection.sendall(data)
             return connection
@@ -104,7 +101,7 @@ def connect() -> Iterator[Fixture]:
         yield connect
 
 
-def answer(connection: socket.socket) -> tuple[int, bytes]:
+def answer(connection):
     """The status and the content of the next response."""
     received = b""
     while b"\r\n\r\n" not in received:
@@ -119,14 +116,14 @@ def answer(connection: socket.socket) -> tuple[int, bytes]:
     return int(head.split(b" ")[1]), content
 
 
-def refused(connection: socket.socket) -> tuple[int, str]:
+def refused(connection):
     """The status and the reason of a refusal, after which the connection is closed."""
     status, content = answer(connection)
     assert connection.recv(1) == b""
     return status, json.loads(content)["reason"]
 
 
-def ended(connection: socket.socket) -> bool:
+def ended(connection):
     """True if the proxy has closed a connection."""
     try:
         return connection.recv(65536) == b""
@@ -134,20 +131,20 @@ def ended(connection: socket.socket) -> bool:
         return True
 
 
-def eventually(true: Callable[[], object]) -> None:
+def eventually(true):
     deadline = time.monotonic() + 20
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
-def logged(running: Any) -> list[dict[str, Any]]:
+def logged(running):
     """The access log, once the program has ended."""
     assert running.end() == 0
     return [json.loads(line) for line in running.out.splitlines()]
 
 
-def test_idle_sockets_take_nothing_from_who_asks(serve: Fixture, connect: Fixture, ask: Fixture) -> None:
+def test_idle_sockets_take_nothing_from_who_asks(serve, connect, ask):
     running = serve(descriptors=256)
     assert "at most 96 connections of clients and 96 to origin servers (256 descriptors)" in running.said
     old = connect(running.proxy, GET % (b"/", b""))
@@ -168,7 +165,7 @@ def test_idle_sockets_take_nothing_from_who_asks(serve: Fixture, connect: Fixtur
     assert running.err.count("max_connections = 96 is reached") == 1
 
 
-def test_slow_heads_give_way_and_are_told(serve: Fixture, connect: Fixture, ask: Fixture) -> None:
+def test_slow_heads_give_way_and_are_told(serve, connect, ask):
     running = serve(max_connections=20)
     slow = [connect(running.proxy, b"GET / HTTP/1.1\r\nHost: en.example\r\nA: ") for _ in range(50)]
     assert ask(running.proxy, "/", "en.example").status == 200
@@ -179,7 +176,7 @@ def test_slow_heads_give_way_and_are_told(serve: Fixture, connect: Fixture, ask:
     assert re.search(r'univocal_refused_total\{reason="request-timeout",site="\*"\} 3\d', metrics)
 
 
-def test_where_all_are_busy_a_newcomer_is_told_so(serve: Fixture, connect: Fixture, origin: Origin) -> None:
+def test_where_all_are_busy_a_newcomer_is_told_so(serve, connect, origin):
     running = serve(max_connections=2)
     busy = [connect(running.proxy, GET % (path, b"")) for path in HELD]
     eventually(lambda: origin.asked == 2)
@@ -190,7 +187,7 @@ def test_where_all_are_busy_a_newcomer_is_told_so(serve: Fixture, connect: Fixtu
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-def test_connections_of_one_client(serve: Fixture, connect: Fixture, ask: Fixture, trusted: bool) -> None:
+def test_connections_of_one_client(serve, connect, ask, trusted):
     proxies = ["127.0.0.1/32"] if trusted else []
     running = serve(max_connections_per_client=2, trusted_proxies=proxies)
     first = [connect(running.proxy, GET % (b"/", b"")) for _ in range(2)]
@@ -210,14 +207,11 @@ def test_connections_of_one_client(serve: Fixture, connect: Fixture, ask: Fixtur
     assert ["too-many-requests"] in [line["reasons"] for line in logged(running) if line["status"] == 429]
 
 
-def test_requests_of_one_client(serve: Fixture, connect: Fixture, origin: Origin) -> None:
+def test_requests_of_one_client(serve, connect, origin):
     running = serve(max_requests_per_client=2)
 
-    def one(number: int, path: bytes) -> socket.socket:
-        connection: socket.socket = connect(
-            running.proxy, GET % (path, b"X-Forwarded-For: 192.0.2.%d\r\n" % number)
-        )
-        return connection
+    def one(number, path):
+        return connect(running.proxy, GET % (path, b"X-Forwarded-For: 192.0.2.%d\r\n" % number))
 
     held = [one(1, path) for path in HELD]
     eventually(lambda: origin.asked == 2)
@@ -236,7 +230,7 @@ PURGE = b"PURGE /kept HTTP/1.1\r\nHost: en.example\r\n\r\n"
 methods = pytest.mark.parametrize("request_", [GET % (b"/held", b""), HELD_POST], ids=["GET", "POST"])
 
 
-def reset(client: socket.socket) -> None:
+def reset(client):
     """Close a connection so that the other side hears of it at once."""
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     client.close()
@@ -244,9 +238,7 @@ def reset(client: socket.socket) -> None:
 
 @pytest.mark.parametrize("ends", [False, True], ids=["open", "half closed"])
 @methods
-def test_a_client_that_resets_frees_its_origin_at_once(
-    serve: Fixture, connect: Fixture, origin: Origin, request_: bytes, ends: bool
-) -> None:
+def test_a_client_that_resets_frees_its_origin_at_once(serve, connect, origin, request_, ends):
     running = serve()
     client = connect(running.proxy, request_)
     if ends:
@@ -271,9 +263,7 @@ def test_a_client_that_resets_frees_its_origin_at_once(
     ],
     ids=["hit", "hit of the long way", "refusal", "purge", "health"],
 )
-def test_a_half_closed_client_gets_what_is_answered_at_once(
-    serve: Fixture, connect: Fixture, ask: Fixture, listeners: tuple[str, ...], request_: bytes, status: int
-) -> None:
+def test_a_half_closed_client_gets_what_is_answered_at_once(serve, connect, ask, listeners, request_, status):
     running = serve()
     assert ask(running.proxy, "/kept", "en.example").status == 200
     for listener in listeners:
@@ -283,7 +273,7 @@ def test_a_half_closed_client_gets_what_is_answered_at_once(
         assert client.recv(1) == b""
 
 
-def test_a_client_that_stays_gets_its_answer(serve: Fixture, connect: Fixture, origin: Origin) -> None:
+def test_a_client_that_stays_gets_its_answer(serve, connect, origin):
     client = connect(serve().proxy, GET % (b"/held", b""))
     eventually(lambda: origin.asked)
     origin.go.set()
@@ -294,7 +284,7 @@ def test_a_client_that_stays_gets_its_answer(serve: Fixture, connect: Fixture, o
 POST = b"POST / HTTP/1.1\r\nHost: en.example\r\nContent-Length: 5000\r\n\r\n"
 
 
-def test_a_client_that_reads_nothing_is_given_up(serve: Fixture, connect: Fixture, origin: Origin) -> None:
+def test_a_client_that_reads_nothing_is_given_up(serve, connect, origin):
     running = serve(send_timeout=1)
     client = connect(running.proxy, GET % (b"/large", b""))
     assert origin.given_up.wait(20)
@@ -303,9 +293,7 @@ def test_a_client_that_reads_nothing_is_given_up(serve: Fixture, connect: Fixtur
     assert (line["status"], line["reasons"]) == (200, ["request-timeout"])
 
 
-def test_a_client_that_reads_no_hits_is_dropped_and_logged(
-    serve: Fixture, connect: Fixture, ask: Fixture, origin: Origin
-) -> None:
+def test_a_client_that_reads_no_hits_is_dropped_and_logged(serve, connect, ask, origin):
     running = serve(send_timeout=1)
     assert ask(running.proxy, "/kept", "en.example").status == 200
     client = connect(running.proxy)
@@ -320,7 +308,7 @@ def test_a_client_that_reads_no_hits_is_dropped_and_logged(
     assert told == [(408, ["request-timeout"])]
 
 
-def test_a_client_that_reads_slowly_is_not(serve: Fixture, connect: Fixture, origin: Origin) -> None:
+def test_a_client_that_reads_slowly_is_not(serve, connect, origin):
     running = serve(send_timeout=1)
     client = connect(running.proxy, GET % (b"/large", b""))
     received, deadline = 0, time.monotonic() + 3
@@ -335,7 +323,7 @@ def test_a_client_that_reads_slowly_is_not(serve: Fixture, connect: Fixture, ori
     assert not origin.given_up.is_set()
 
 
-def test_content_that_comes_in_drops_is_refused(serve: Fixture, connect: Fixture, ask: Fixture) -> None:
+def test_content_that_comes_in_drops_is_refused(serve, connect, ask):
     running = serve(content_timeout=1)
     client = connect(running.proxy, POST)
     with contextlib.suppress(ConnectionError):
@@ -352,9 +340,7 @@ def test_content_that_comes_in_drops_is_refused(serve: Fixture, connect: Fixture
     assert told == [(408, ["request-timeout"]), (200, [])]
 
 
-def test_a_flood_of_faulty_requests_does_not_fill_the_log(
-    serve: Fixture, connect: Fixture, ask: Fixture
-) -> None:
+def test_a_flood_of_faulty_requests_does_not_fill_the_log(serve, connect, ask):
     running = serve()
     for _ in range(60):
         assert refused(connect(running.proxy, b"GARBAGE\r\n\r\n")) == (400, "bad-framing")

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
 import pytest
@@ -12,7 +11,7 @@ from tools.charsets.write import characters, read_by_chromium, read_by_node, sho
 from univocal.uri.charset import encoded
 
 
-def test_the_tables_are_those_of_a_browser() -> None:
+def test_the_tables_are_those_of_a_browser():
     if shutil.which("chromium") is None:
         pytest.skip("needs chromium (Debian package chromium)")
     for name, texts in read_by_chromium().items():
@@ -34,7 +33,7 @@ OF_ICU = {
 }
 
 
-def test_the_tables_are_those_of_node() -> None:
+def test_the_tables_are_those_of_node():
     if shutil.which("node") is None:
         pytest.skip("needs node")
     for name, texts in read_by_node().items():
@@ -48,7 +47,7 @@ def test_the_tables_are_those_of_node() -> None:
 
 
 @pytest.mark.parametrize("name", ["gbk", "big5", "euc-jp", "shift_jis", "euc-kr", "windows-1252"])
-def test_a_browser_writes_what_a_legacy_origin_gets(name: str, tmp_path: Path) -> None:
+def test_a_browser_writes_what_a_legacy_origin_gets(name, tmp_path):
     if shutil.which("chromium") is None:
         pytest.skip("needs chromium (Debian package chromium)")
     texts = sorted({text for text in units(name).values() if len(text) == 1})

@@ -1,7 +1,6 @@
 """`univocal check`: a configuration that cannot be is refused with its place, a doubtful one is warned of."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,12 +22,12 @@ set = { "X-Real-IP" = "{client}" }
 """
 
 
-def access(lines: str) -> str:
+def access(lines):
     return f"[sites.access]\n{lines}"
 
 
 # Lines of [server] and of tables behind it, lines of the site, and what is said.
-REFUSED: list[tuple[Any, ...]] = [
+REFUSED = [
     *(
         ("", access(lines), "univocal.toml:7: sites[0].access", *said)
         for lines, *said in [
@@ -121,7 +120,7 @@ REFUSED: list[tuple[Any, ...]] = [
     (PAIR, "tls_client_ca = 'univocal.toml'", "tls_client_ca", "issue clients' ones"),
 ]
 NO_NAME = "the certificate has no name for "
-ACCEPTED: list[tuple[Any, ...]] = [
+ACCEPTED = [
     ("workers = 4", ""),
     (PAIR, ""),
     (PAIR, 'hosts = ["other.example"]', f"univocal.toml:2: server.tls_cert: {NO_NAME}other.example"),
@@ -143,7 +142,7 @@ ACCEPTED: list[tuple[Any, ...]] = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A folder with the files that a configuration may name."""
     authority = Authority(tmp_path_factory.mktemp("check"))
     for name, host, days in (("server", "en", 2), ("a", "a", 2), ("old", "en", -1)):
@@ -165,10 +164,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def check(univocal: Fixture, folder: Path) -> Fixture:
+def check(univocal, folder):
     """Run a command with a file of these lines of the server and of its site."""
 
-    def check(server: str, site: str, command: str = "check") -> Any:
+    def check(server, site, command="check"):
         lines = ("" if "hosts" in site else HOST) + ("" if "upstream" in site else UPSTREAM)
         server = server.strip().replace("FOLDER", str(folder))
         (folder / "univocal.toml").write_text(f"[server]\n{server}\n[[sites]]\n{lines}{site}\n")
@@ -178,7 +177,7 @@ def check(univocal: Fixture, folder: Path) -> Fixture:
 
 
 @pytest.mark.parametrize("row", REFUSED, ids=lambda row: f"{row[2]}-{row[-1]}")
-def test_what_cannot_be_is_refused_with_its_place(check: Fixture, row: tuple[str, ...]) -> None:
+def test_what_cannot_be_is_refused_with_its_place(check, row):
     server, site, *said = row
     ended = check(server, site)
     assert ended.returncode == 2
@@ -188,7 +187,7 @@ def test_what_cannot_be_is_refused_with_its_place(check: Fixture, row: tuple[str
 
 
 @pytest.mark.parametrize("row", ACCEPTED)
-def test_what_is_doubtful_is_warned_of(check: Fixture, row: tuple[str, ...]) -> None:
+def test_what_is_doubtful_is_warned_of(check, row):
     server, site, *said = row
     ended = check(server, site)
     assert ended.returncode == 0
@@ -199,5 +198,5 @@ def test_what_is_doubtful_is_warned_of(check: Fixture, row: tuple[str, ...]) -> 
 @pytest.mark.parametrize(
     "server", ["access_log_format = '{clinet}'", "tls_cert = 'none.pem'", "[cache]\nstore = 'redis://a:b/'"]
 )
-def test_serve_refuses_what_check_refuses(check: Fixture, server: str) -> None:
+def test_serve_refuses_what_check_refuses(check, server):
     assert check(server, "", "serve").returncode == 2

@@ -4,8 +4,6 @@ The origin's answers carry a number that grows before each purge. Redis is kille
 node is killed, while clients ask for every spelling of every URL at all nodes.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os
@@ -14,9 +12,8 @@ import signal
 import time
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,7 +37,7 @@ SPELLINGS = (
 SEED = 20
 
 
-async def read(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+async def read(reader):
     """A message's head and its content."""
     head = await reader.readuntil(b"\r\n\r\n")
     _, found, length = head.lower().partition(b"\r\ncontent-length:")
@@ -55,7 +52,7 @@ class Origin:
     asked: int = 0
     connected: dict[asyncio.Task[Any] | None, asyncio.StreamWriter] = field(default_factory=dict)
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader, writer):
         self.connected[asyncio.current_task()] = writer
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
@@ -74,7 +71,7 @@ class Origin:
 
 
 @pytest.fixture
-async def origin() -> AsyncIterator[tuple[Origin, str]]:
+async def origin():
     made = Origin([1] * URLS)
     server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
     yield made, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -92,7 +89,7 @@ class Connection:
     host: str = "en.example"
     pair: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def ask(self, method: str, target: str, fields: str = "") -> tuple[int, bytes]:
+    async def ask(self, method, target, fields=""):
         """Status and content. Raises OSError or EOFError if the node is gone."""
         if self.pair is None:
             self.pair = await asyncio.open_connection(*self.address)
@@ -105,7 +102,7 @@ class Connection:
             raise
         return int(head.split(b" ", 2)[1]), body
 
-    def close(self) -> None:
+    def close(self):
         if self.pair is not None:
             self.pair[1].close()
         self.pair = None
@@ -123,7 +120,7 @@ class Record:
     too_old: list[str] = field(default_factory=list)
     oldest: float = 0.0  # seconds after a purge was confirmed that a client asked and got what was purged
 
-    def compare(self, number: int, version: int, asked: float, where: str) -> None:
+    def compare(self, number, version, asked, where):
         """Take note of an answer."""
         confirmed = self.confirmed[number]
         newer = bisect_right(confirmed, version, key=lambda one: one[1])
@@ -138,18 +135,18 @@ class Record:
 class Cluster:
     """The nodes that are there, and the clients that ask and purge."""
 
-    def __init__(self, nodes: list[Any], origin: Origin) -> None:
+    def __init__(self, nodes, origin):
         self.nodes, self.origin = nodes, origin
         self.alive = list(range(len(nodes)))
         self.record = Record([[] for _ in range(URLS)])
         self.going = True
         self.random = random.Random(SEED)
-        self.recent: deque[int] = deque(maxlen=50)  # just purged: where an old answer would be seen
+        self.recent = deque(maxlen=50)  # just purged: where an old answer would be seen
 
-    def connections(self) -> list[Connection]:
+    def connections(self):
         return [Connection(node.proxy) for node in self.nodes]
 
-    async def reads(self) -> None:
+    async def reads(self):
         connections = self.connections()
         while self.going:
             node, number = self.random.choice(self.alive), self.random.randrange(URLS)
@@ -160,7 +157,7 @@ class Cluster:
         for connection in connections:
             connection.close()
 
-    async def compare(self, connection: Connection, number: int, spelling: str, where: str) -> None:
+    async def compare(self, connection, number, spelling, where):
         asked = time.monotonic()
         try:
             status, body = await connection.ask("GET", spelling % number)
@@ -171,7 +168,7 @@ class Cluster:
         if status == 200:
             self.record.compare(number, int(body), asked, where)
 
-    async def purges(self, share: int, of: int) -> None:
+    async def purges(self, share, of):
         """Change what the origin has, and purge it, by one spelling or by tag."""
         connections = self.connections()
         while self.going:
@@ -193,7 +190,7 @@ class Cluster:
         for connection in connections:
             connection.close()
 
-    async def attached(self) -> None:
+    async def attached(self):
         """Wait until every node is told again what changes."""
         for node in self.alive:
             admin = Connection(self.nodes[node].admin, "localhost")
@@ -202,7 +199,7 @@ class Cluster:
                     await asyncio.sleep(0.05)
             admin.close()
 
-    async def sweep(self) -> None:
+    async def sweep(self):
         """Ask every node for every spelling of every URL."""
         for node in self.alive:
             connection = Connection(self.nodes[node].proxy)
@@ -212,7 +209,7 @@ class Cluster:
             connection.close()
 
 
-def written(folder: Path, name: str, store: str, upstream: str) -> Path:
+def written(folder, name, store, upstream):
     """A node's univocal.toml."""
     file = folder / f"{name}.toml"
     file.write_text(
@@ -224,13 +221,13 @@ def written(folder: Path, name: str, store: str, upstream: str) -> Path:
 
 
 @pytest.fixture
-def cluster(start: Fixture, redis: Any, origin: tuple[Origin, str], tmp_path: Path) -> Cluster:
+def cluster(start, redis, origin, tmp_path):
     files = [written(tmp_path, f"node{number}", redis.url, origin[1]) for number in range(3)]
     return Cluster([start("serve", "--config", str(file)) for file in files], origin[0])
 
 
 @pytest.mark.long
-async def test_no_answer_is_older_than_the_last_purge_allows(cluster: Cluster, redis: Any) -> None:
+async def test_no_answer_is_older_than_the_last_purge_allows(cluster, redis):
     await cluster.attached()
     async with asyncio.TaskGroup() as clients:
         for share in range(4):
@@ -263,9 +260,7 @@ async def test_no_answer_is_older_than_the_last_purge_allows(cluster: Cluster, r
     assert record.answers[200] > 4 * cluster.origin.asked / 3
 
 
-async def test_a_node_that_starts_without_redis_goes_on_alone(
-    start: Fixture, redis: Any, origin: tuple[Origin, str], tmp_path: Path
-) -> None:
+async def test_a_node_that_starts_without_redis_goes_on_alone(start, redis, origin, tmp_path):
     redis.kill()
     node = start("serve", "--config", str(written(tmp_path, "alone", redis.url, origin[1])))
     client, admin = Connection(node.proxy), Connection(node.admin, "localhost")

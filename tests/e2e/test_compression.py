@@ -1,7 +1,5 @@
 """What is stored is compressed once for each coding, by `univocal serve`."""
 
-from __future__ import annotations
-
 import gzip
 import http.client
 import socketserver
@@ -9,7 +7,6 @@ import threading
 import time
 import zlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import brotli
@@ -30,16 +27,11 @@ DECODE = {
 
 
 @pytest.fixture
-def serve(start: Fixture, origin: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fixture:
+def serve(start, origin, tmp_path, monkeypatch):
     """`univocal serve` with these settings of the cache, before an origin server that sends `content`."""
 
-    def serve(
-        content: bytes = TEXT,
-        fields: str = FIELDS,
-        cache: str = 'compress = ["zstd", "br", "gzip"]',
-        more: str = "",
-    ) -> Any:
-        def answer(head: bytes) -> bytes:
+    def serve(content=TEXT, fields=FIELDS, cache='compress = ["zstd", "br", "gzip"]', more=""):
+        def answer(head):
             origin.seen.append(head)
             length = len(content)
             return b"HTTP/1.1 200 OK\r\n%b\r\nContent-Length: %d\r\n\r\n%b" % (
@@ -60,11 +52,11 @@ def serve(start: Fixture, origin: Any, tmp_path: Path, monkeypatch: pytest.Monke
     return serve
 
 
-def accepting(codings: str, more: str = "") -> str:
+def accepting(codings, more=""):
     return f"Accept-Encoding: {codings}\r\n{more}"
 
 
-def test_hits_of_one_connection_are_compressed(serve: Fixture, origin: Any, ask: Fixture) -> None:
+def test_hits_of_one_connection_are_compressed(serve, origin, ask):
     """They are answered at a glance."""
 
     connection = http.client.HTTPConnection(*serve().proxy, timeout=10)
@@ -81,14 +73,14 @@ def test_hits_of_one_connection_are_compressed(serve: Fixture, origin: Any, ask:
     assert len(origin.seen) == 1
 
 
-def test_a_withheld_accept_encoding_still_counts(serve: Fixture, origin: Any, ask: Fixture) -> None:
+def test_a_withheld_accept_encoding_still_counts(serve, origin, ask):
     proxy = serve(more='[sites.request]\nremove = ["Accept-Encoding"]\n').proxy
     answers = [ask(proxy, "/", "a.example", fields=accepting("gzip")) for _ in range(2)]
     assert [each.value("Content-Encoding") for each in answers] == [None, "gzip"]
     assert b"accept-encoding" not in origin.seen[0].lower()
 
 
-def test_large_content_is_compressed_meanwhile(serve: Fixture, origin: Any, ask: Fixture) -> None:
+def test_large_content_is_compressed_meanwhile(serve, origin, ask):
     large = TEXT * 1000
     proxy = serve(large).proxy
     for _ in range(200):
@@ -101,12 +93,12 @@ def test_large_content_is_compressed_meanwhile(serve: Fixture, origin: Any, ask:
     assert len(origin.seen) == 1
 
 
-def test_a_slow_stream_reaches_its_client_as_it_comes(start: Fixture, tmp_path: Path) -> None:
+def test_a_slow_stream_reaches_its_client_as_it_comes(start, tmp_path):
     """An event is there at once, and so is a part of text; what breaks off ends so, too."""
     begun = threading.Event()
 
     class Slow(socketserver.StreamRequestHandler):
-        def handle(self) -> None:
+        def handle(self):
             kind = b"event-stream" if b"/events" in head_of(self.rfile) else b"plain"
             self.wfile.write(
                 b"HTTP/1.1 200 OK\r\nContent-Type: text/%b\r\nCache-Control: no-store\r\n" % kind
@@ -143,7 +135,7 @@ def test_a_slow_stream_reaches_its_client_as_it_comes(start: Fixture, tmp_path: 
             connection.close()
 
 
-def test_a_site_switches_it_off(serve: Fixture, ask: Fixture) -> None:
+def test_a_site_switches_it_off(serve, ask):
     proxy = serve(more="[sites.cache]\ncompress = []\n").proxy
     answers = [ask(proxy, "/", "a.example", fields=accepting("gzip")) for _ in range(2)]
     assert {(each.body, each.value("Vary")) for each in answers} == {(TEXT, None)}

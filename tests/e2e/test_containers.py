@@ -1,24 +1,21 @@
 """The container files hang together: what they name exists, and the proxy takes its configuration."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
 import tomllib
 from collections.abc import Callable
 from ipaddress import ip_address, ip_network
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from univocal_app.config.files import parsed
-from univocal_app.config.tables import Configuration, validate
+from univocal_app.config.tables import validate
 from univocal_app.run.runtime import runtime_of
 
 
-def load(file: Path) -> Configuration:
+def load(file):
     return validate(parsed(file), str(file))
 
 
@@ -26,40 +23,40 @@ Fixture = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def compose(root: Path) -> str:
+def compose(root):
     """The compose file."""
     return (root / "docker-compose.yml").read_text("utf-8")
 
 
 @pytest.fixture(scope="module")
-def services(compose: str) -> dict[str, str]:
+def services(compose):
     """The text of each service."""
     text = compose[compose.index("\nservices:\n") : compose.index("\nnetworks:\n")]
     _, *parts = re.split(r"(?m)^  ([a-z]+):", text)
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
-def test_the_stack_has_a_configuration_that_is_accepted(root: Path) -> None:
+def test_the_stack_has_a_configuration_that_is_accepted(root):
     file = root / "deploy" / "compose" / "univocal.toml"
     configuration = load(file)
     runtime_of(configuration, str(file))
     assert [str(each) for each in configuration.server.listen] == ["0.0.0.0:8080"]
 
 
-def test_every_upstream_is_a_service(root: Path, compose: str) -> None:
+def test_every_upstream_is_a_service(root, compose):
     services = set(re.findall(r"(?m)^  ([a-z]+):", compose))
     configuration = load(root / "deploy" / "compose" / "univocal.toml")
     urls = [url for site in configuration.sites for url in site.upstream.urls]
     assert {re.split("[:/]+", url)[1] for url in urls} <= services
 
 
-def test_what_is_mounted_or_built_exists(root: Path, compose: str) -> None:
+def test_what_is_mounted_or_built_exists(root, compose):
     named = re.findall(r"\"\./([^:\"]+):", compose) + re.findall(r"build: (\S+)", compose)
     assert len(named) >= 4
     assert all((root / name).exists() for name in named)
 
 
-def test_published_on_loopback_alone(services: dict[str, str]) -> None:
+def test_published_on_loopback_alone(services):
     lists = {name: re.findall(r"ports: \[(.*)\]", text) for name, text in services.items()}
     published = {name: re.findall(r'"([^"]+)"', each[0]) for name, each in lists.items() if each}
     assert published.keys() == {"proxy", "second", "tomcat", "prometheus", "grafana"}
@@ -68,7 +65,7 @@ def test_published_on_loopback_alone(services: dict[str, str]) -> None:
     assert len({port.split(":")[1] for port in ports}) == len(ports)
 
 
-def test_an_edit_of_pages_or_settings_compiles_nothing_again(root: Path) -> None:
+def test_an_edit_of_pages_or_settings_compiles_nothing_again(root):
     """The wheel is made from what .dockerignore lets through."""
     ignored = (root / ".dockerignore").read_text("utf-8").splitlines()
     context = {line.removeprefix("!") for line in ignored if line.startswith("!")}
@@ -85,7 +82,7 @@ PINNED = ("tools/wheel/build.txt", "tools/wheel/image.txt")
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "deploy/compose/app/Dockerfile"])
-def test_what_is_built_has_exact_versions(root: Path, name: str) -> None:
+def test_what_is_built_has_exact_versions(root, name):
     text = (root / name).read_text("utf-8")
     assert all(
         re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+", each) for each in re.findall(r"(?m)^FROM (\S+)", text)
@@ -101,7 +98,7 @@ def test_what_is_built_has_exact_versions(root: Path, name: str) -> None:
         assert all(re.fullmatch(r"[a-z0-9-]+==[\w.]+", line) for line in versions)
 
 
-def test_what_the_wheel_is_built_with_has_exact_versions(root: Path) -> None:
+def test_what_the_wheel_is_built_with_has_exact_versions(root):
     project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
     hook = project["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]
     pinned = re.findall(r"(?m)^([a-z0-9-]+)==", (root / PINNED[0]).read_text("utf-8"))
@@ -109,7 +106,7 @@ def test_what_the_wheel_is_built_with_has_exact_versions(root: Path) -> None:
     assert {re.split("[<>=]", each)[0] for each in required} <= {*pinned}
 
 
-def test_the_image_has_the_extras_that_its_page_names(root: Path) -> None:
+def test_the_image_has_the_extras_that_its_page_names(root):
     (extras,) = re.findall(r"\.whl\)\[([\w,]+)\]", (root / "Dockerfile").read_text("utf-8"))
     assert {"proxy", "auth", "compress", "http2", "redis"} <= set(extras.split(","))
     page = (root / "docs" / "how-to" / "production.md").read_text("utf-8")
@@ -117,26 +114,26 @@ def test_the_image_has_the_extras_that_its_page_names(root: Path) -> None:
     assert set(re.findall(r"`(\w+)`", named)) == set(extras.split(","))
 
 
-def test_no_health_check_starts_an_interpreter(root: Path, compose: str) -> None:
+def test_no_health_check_starts_an_interpreter(root, compose):
     checks = re.findall(r"test: (\[.*\])", compose)
     checks += re.findall(r"(?s)HEALTHCHECK.*?\]", (root / "Dockerfile").read_text("utf-8"))
     assert len(checks) >= 8
     assert [check for check in checks if "python" in check] == []
 
 
-def test_no_volume_without_a_name_stays_behind(services: dict[str, str]) -> None:
+def test_no_volume_without_a_name_stays_behind(services):
     for name, folder in (("redis", "/data"), ("prometheus", "/prometheus")):
         assert re.search(rf'tmpfs: \[.*"{folder}"', services[name])
 
 
-def test_each_application_has_a_port_of_its_own(root: Path) -> None:
+def test_each_application_has_a_port_of_its_own(root):
     configuration = load(root / "deploy" / "compose" / "univocal.toml")
     urls = [url for site in configuration.sites for url in site.upstream.urls]
     ports = [url.rpartition(":")[2] for url in urls]
     assert len(set(ports)) == len(ports)
 
 
-def test_each_site_has_one_key_at_both_proxies(root: Path) -> None:
+def test_each_site_has_one_key_at_both_proxies(root):
     file = root / "deploy" / "compose" / "univocal.toml"
     sites = runtime_of(load(file), str(file)).sites
     for name in ("app", "files", "wiki", "shop"):
@@ -144,7 +141,7 @@ def test_each_site_has_one_key_at_both_proxies(root: Path) -> None:
         assert one == other == f"http://{name}.localhost:8080/a"
 
 
-def test_images_are_pinned(services: dict[str, str]) -> None:
+def test_images_are_pinned(services):
     images = {name: re.findall(r"(?m)^    image: (\S+)$", text) for name, text in services.items()}
     built = {name for name, text in services.items() if "    build: " in text}
     assert {name for name, each in images.items() if not each} == built | {"second"}
@@ -152,7 +149,7 @@ def test_images_are_pinned(services: dict[str, str]) -> None:
         assert re.fullmatch(r"[a-z/]+:v?\d+\.\d+\.\d+(-[a-z0-9-]+)?", image)
 
 
-def test_every_service_is_contained_and_has_a_health_check(services: dict[str, str], compose: str) -> None:
+def test_every_service_is_contained_and_has_a_health_check(services, compose):
     (contained,) = re.findall(r"(?ms)^x-contained: &contained.*?\n\n", compose)
     assert "read_only: true" in contained
     assert "cap_drop: [ALL]" in contained
@@ -169,9 +166,7 @@ def test_every_service_is_contained_and_has_a_health_check(services: dict[str, s
             assert "    build: " in text or re.search(r'(?m)^    user: "[1-9]', text) or name == "grafana"
 
 
-def test_who_is_allowed_is_the_host_and_prometheus(
-    root: Path, compose: str, services: dict[str, str]
-) -> None:
+def test_who_is_allowed_is_the_host_and_prometheus(root, compose, services):
     gateway = re.findall(r"gateway: (\S+)", compose)
     prometheus = re.findall(r"ipv4_address: (\S+?)[ }]", services["prometheus"])
     assert re.findall(r"ipv4_address: (\S+?)[ }]", compose) == prometheus
@@ -183,13 +178,11 @@ def test_who_is_allowed_is_the_host_and_prometheus(
     assert not any(ip_address(each) in ip_network(given) for each in gateway + prometheus)
 
 
-def test_no_token_that_everybody_knows(compose: str) -> None:
+def test_no_token_that_everybody_knows(compose):
     assert re.findall(r"UNIVOCAL_PURGE_TOKEN: (\S+)", compose) == ["${UNIVOCAL_PURGE_TOKEN:-}"]
 
 
-def test_prometheus_asks_both_proxies_by_names_that_they_answer_to(
-    root: Path, services: dict[str, str]
-) -> None:
+def test_prometheus_asks_both_proxies_by_names_that_they_answer_to(root, services):
     text = (root / "deploy" / "compose" / "prometheus.yml").read_text("utf-8")
     targets = re.findall(r'"([a-z]+):8081"', text)
     assert targets == ["proxy", "second"]
@@ -199,12 +192,12 @@ def test_prometheus_asks_both_proxies_by_names_that_they_answer_to(
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (Debian package prometheus)")
-def test_promtool_takes_the_configuration(root: Path) -> None:
+def test_promtool_takes_the_configuration(root):
     command = ["promtool", "check", "config", str(root / "deploy" / "compose" / "prometheus.yml")]
     assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
 
 
-def test_grafana_is_given_the_dashboard(root: Path, services: dict[str, str]) -> None:
+def test_grafana_is_given_the_dashboard(root, services):
     text = services["grafana"]
     assert "profiles: [grafana]" in text
     folder = re.findall(r"path: (\S+) ", (root / "deploy/compose/grafana/dashboards.yml").read_text("utf-8"))[
@@ -216,7 +209,7 @@ def test_grafana_is_given_the_dashboard(root: Path, services: dict[str, str]) ->
     )
 
 
-def test_the_tour_asks_what_is_there(root: Path, compose: str) -> None:
+def test_the_tour_asks_what_is_there(root, compose):
     tour = (root / "docs" / "tour.md").read_text("utf-8")
     assert [int(number) for number in re.findall(r"(?m)^## (\d+)\. ", tour)] == list(range(1, 11))
     file = root / "deploy" / "compose" / "univocal.toml"
@@ -248,13 +241,13 @@ def test_the_tour_asks_what_is_there(root: Path, compose: str) -> None:
         ("http://shop.localhost:8080/shop/..;/admin", "dot-segment-parameter"),
     ],
 )
-def test_the_tours_urls_become_what_it_says(root: Path, univocal: Fixture, url: str, told: str) -> None:
+def test_the_tours_urls_become_what_it_says(root, univocal, url, told):
     assert url in (root / "docs" / "tour.md").read_text("utf-8")
     result = univocal("explain", "--config", str(root / "deploy" / "compose" / "univocal.toml"), url)
     assert told in result.stdout + result.stderr
 
 
-def test_the_proxies_share_a_service_that_is_there(root: Path, compose: str) -> None:
+def test_the_proxies_share_a_service_that_is_there(root, compose):
     store = load(root / "deploy" / "compose" / "univocal.toml").cache.store
     assert re.split("[:/]+", store)[:2] == ["redis", "redis"]
     assert re.search(r"(?m)^  redis:$", compose)
@@ -263,7 +256,7 @@ def test_the_proxies_share_a_service_that_is_there(root: Path, compose: str) -> 
 
 @pytest.mark.pure("an image is built of the sources")
 @pytest.mark.parametrize("folder", [".", "deploy/compose/app"])
-def test_images(root: Path, folder: str) -> None:
+def test_images(root, folder):
     text = (root / folder / "Dockerfile").read_text("utf-8")
     users = re.findall(r"(?m)^USER (\S+)", text)
     assert users
@@ -273,7 +266,7 @@ def test_images(root: Path, folder: str) -> None:
         assert all((root / folder / source).exists() for source in sources.split())
 
 
-def test_what_an_image_copies_is_not_ignored(root: Path) -> None:
+def test_what_an_image_copies_is_not_ignored(root):
     kept = {
         line[1:] for line in (root / ".dockerignore").read_text("utf-8").splitlines() if line.startswith("!")
     }

@@ -1,7 +1,5 @@
 """`univocal demo`: every line that it prints is tried, in order, and gives what is said there to look for."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -50,12 +48,12 @@ EXPECTED = [
 
 
 @pytest.fixture
-def demo(start: Fixture) -> Any:
+def demo(start):
     """A demo on free ports; it says what to try before anything is asked of it."""
     return start("demo", *PORTS, until="%2F is a slash to it")
 
 
-def test_every_printed_command_shows_what_it_says(demo: Any, univocal: Fixture) -> None:
+def test_every_printed_command_shows_what_it_says(demo, univocal):
     if shutil.which("curl") is None:
         pytest.skip("needs curl (apt-get install curl)")
     commands = [line.strip() for line in demo.said.splitlines() if re.match(r"  (curl|univocal) ", line)]
@@ -74,7 +72,7 @@ def test_every_printed_command_shows_what_it_says(demo: Any, univocal: Fixture) 
         assert re.search(expected, said, re.MULTILINE | re.IGNORECASE), f"{command}\n{said}"
 
 
-def test_the_front_page_lists_the_sites_and_the_same_lines(demo: Any, ask: Fixture) -> None:
+def test_the_front_page_lists_the_sites_and_the_same_lines(demo, ask):
     host = f"127.0.0.1:{demo.proxy[1]}"
     page = ask(demo.proxy, "/", host)
     assert page.status == 200
@@ -86,14 +84,14 @@ def test_the_front_page_lists_the_sites_and_the_same_lines(demo: Any, ask: Fixtu
         assert f"<pre>{line}</pre>" in text
 
 
-def test_a_page_written_through_the_proxy_is_invalidated(demo: Any, ask: Fixture) -> None:
+def test_a_page_written_through_the_proxy_is_invalidated(demo, ask):
     host = f"wiki.localhost:{demo.proxy[1]}"
     assert b"revision 1" in ask(demo.proxy, "/wiki/AC%2FDC", host).body
     assert ask(demo.proxy, "/wiki/AC%2fDC", host, "PUT", body="New.").status == 200
     assert b"revision 2" in ask(demo.proxy, "/wiki/AC/DC", host).body
 
 
-def test_visitors_come_on_request_and_leave_printed_pages_alone(start: Fixture, ask: Fixture) -> None:
+def test_visitors_come_on_request_and_leave_printed_pages_alone(start, ask):
     demo = start("demo", *PORTS, "--visitors", until="%2F is a slash to it")
     end = time.monotonic() + 60
     while json.loads(ask(demo.admin, "/-/stats", "127.0.0.1").body)["totals"]["requests"] < len(VISITS):
@@ -112,7 +110,7 @@ def test_visitors_come_on_request_and_leave_printed_pages_alone(start: Fixture, 
     assert [line for line in demo.err.splitlines() if not line.endswith("SIGINT: ends in 10 s at most")] == []
 
 
-def test_the_first_line_and_page_show_the_address(demo: Any, ask: Fixture) -> None:
+def test_the_first_line_and_page_show_the_address(demo, ask):
     page = f"http://127.0.0.1:{demo.admin[1]}/"
     assert f"its page is {page}." in demo.said.splitlines()[0]
     front = ask(demo.proxy, "/", f"127.0.0.1:{demo.proxy[1]}").body.decode()
@@ -123,9 +121,7 @@ def test_the_first_line_and_page_show_the_address(demo: Any, ask: Fixture) -> No
 @pytest.mark.parametrize(
     ("found", "named"), [(None, ".venv/bin/univocal"), ("/usr/bin/univocal", "univocal")]
 )
-def test_the_printed_commands_begin_as_the_readers_shell_finds_them(
-    monkeypatch: pytest.MonkeyPatch, found: str | None, named: str
-) -> None:
+def test_the_printed_commands_begin_as_the_readers_shell_finds_them(monkeypatch, found, named):
     monkeypatch.setattr(run.sys, "argv", [".venv/bin/univocal", "demo"])
     monkeypatch.setattr(run.shutil, "which", lambda _: found)
     address = Address("127.0.0.1", 8080)
@@ -135,6 +131,6 @@ def test_the_printed_commands_begin_as_the_readers_shell_finds_them(
     assert all(command.startswith(f"{named} ") for command in own)
 
 
-def test_an_interrupt_ends_all_of_it(demo: Any) -> None:
+def test_an_interrupt_ends_all_of_it(demo):
     assert demo.end() == 0
     assert [line for line in demo.err.splitlines() if not line.endswith("SIGINT: ends in 10 s at most")] == []

@@ -1,11 +1,8 @@
 """`GET /-/discover` on the admin listener of a running program, of one process and of several."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +11,7 @@ Fixture = Callable[..., Any]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_discover_in_what_was_asked_for(
-    start: Fixture, ask: Fixture, origin: Any, request: pytest.FixtureRequest, tmp_path: Path, workers: int
-) -> None:
+def test_discover_in_what_was_asked_for(start, ask, origin, request, tmp_path, workers):
     store = "memory"
     if workers > 1:
         if shutil.which("redis-server") is None:

@@ -4,8 +4,6 @@ A `text` block right behind commands is what they show: each of its lines, in or
 Commands run in sh, and in zsh as one types them there: a comment behind a command would be an argument.
 """
 
-from __future__ import annotations
-
 import ast
 import gzip
 import os
@@ -167,7 +165,7 @@ def blocks(page: str, language: str) -> list[str]:
 def commands(page: str) -> Iterator[Command]:
     text = (ROOT / page).read_text("utf-8")
     for block, shown in re.findall(r"(?ms)^```sh\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", text):
-        lines: list[str] = []
+        lines = []
         found = []
         for line in block.splitlines():
             lines.append(line)
@@ -195,17 +193,17 @@ def rows_for(command: Command) -> list[str]:
     return [pattern for pattern in ELSEWHERE if re.fullmatch(pattern, command.text, re.DOTALL)]
 
 
-def test_no_command_has_a_comment() -> None:
+def test_no_command_has_a_comment():
     with_comment = re.compile(r"(?m)(?:^|\s)#")
     assert [command for command in COMMANDS if with_comment.search(command.text)] == []
 
 
-def test_each_command_has_one_place_at_most() -> None:
+def test_each_command_has_one_place_at_most():
     assert len(COMMANDS) > 100
     assert [(command.text, rows) for command in COMMANDS if len(rows := rows_for(command)) > 1] == []
 
 
-def test_the_tables_have_no_row_that_no_page_has() -> None:
+def test_the_tables_have_no_row_that_no_page_has():
     used = {pattern for command in COMMANDS for pattern in rows_for(command)}
     assert ELSEWHERE.keys() - used == set()
     there = {(page, at) for page in PAGES for at in [None, *range(len(blocks(page, "python")))]}
@@ -213,7 +211,7 @@ def test_the_tables_have_no_row_that_no_page_has() -> None:
 
 
 @pytest.mark.parametrize("by", sorted({*ELSEWHERE.values(), *PYTHON_ELSEWHERE.values()}))
-def test_what_runs_them_exists(by: By) -> None:
+def test_what_runs_them_exists(by):
     if not by.test:
         assert by.unless
         return
@@ -233,7 +231,7 @@ ABSENT = {"tests/NAME"}  # one that stands for any
 
 
 @pytest.mark.parametrize("page", [*PAGES, "SECURITY.md", "CHANGELOG.md"])
-def test_files_and_targets_named_by_a_page_exist(page: str) -> None:
+def test_files_and_targets_named_by_a_page_exist(page):
     text = re.sub(r"(?ms)^```.*?^```$", "", (ROOT / page).read_text("utf-8"))
     makefile = (ROOT / "Makefile").read_text("utf-8")
     for code in re.findall(r"`([^`\n]+)`", text):
@@ -378,7 +376,7 @@ HERE = [page for page in PAGES if page != TOUR and any(not rows_for(command) for
 
 
 @pytest.mark.parametrize("page", HERE)
-def test_the_commands_of_a_page(page: str, scene: Scene) -> None:
+def test_the_commands_of_a_page(page, scene):
     files_of(page, scene)
     for command in (each for each in commands(page) if not rows_for(each)):
         scene.run(command)
@@ -392,7 +390,7 @@ def is_profile(block: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "toml")])
-def test_toml_is_a_configuration_or_a_profile(page: str) -> None:
+def test_toml_is_a_configuration_or_a_profile(page):
     for text in blocks(page, "toml"):
         block = tomllib.loads(text)
         if is_profile(block):
@@ -413,7 +411,7 @@ PYTHON = [
 
 
 @pytest.mark.parametrize(("page", "at"), PYTHON)
-def test_python_runs_without_a_complaint(page: str, at: int, scene: Scene, capfd: Any) -> None:
+def test_python_runs_without_a_complaint(page, at, scene, capfd):
     text = blocks(page, "python")[at]
     if ":8080" in text:
         text = text.replace(":8080", f":{scene.the_proxy().proxy[1]}")

@@ -1,14 +1,11 @@
 """`GET /-/events` of a running program: one process, and several."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,13 +18,13 @@ ALONE = 'access_log = "off"'
 class Stream:
     """One who follows: blocks as they come, of a response that was read up to its head."""
 
-    def __init__(self, address: tuple[str, int], path: str = "/-/events") -> None:
+    def __init__(self, address, path="/-/events"):
         self.socket = socket.create_connection(address, timeout=20)
         self.socket.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         self.rest = b""
         self.head = self._until(b"\r\n\r\n").decode()
 
-    def _until(self, end: bytes) -> bytes:
+    def _until(self, end):
         while end not in self.rest:
             data = self.socket.recv(65536)
             if not data:
@@ -36,7 +33,7 @@ class Stream:
         found, _, self.rest = self.rest.partition(end)
         return found
 
-    def event(self) -> tuple[str, Any]:
+    def event(self):
         """The next event's name and data."""
         while True:
             lines = [line for line in self._until(b"\n\n").split(b"\n") if b": " in line and line[:1] != b":"]
@@ -48,10 +45,10 @@ class Stream:
 
 
 @pytest.fixture
-def follow() -> Iterator[Fixture]:
+def follow():
     with contextlib.ExitStack() as stack:
 
-        def follow(*arguments: Any) -> Stream:
+        def follow(*arguments):
             stream = Stream(*arguments)
             stack.enter_context(stream.socket)
             return stream
@@ -60,10 +57,10 @@ def follow() -> Iterator[Fixture]:
 
 
 @pytest.fixture
-def running(start: Fixture, origin: Any, tmp_path: Path) -> Fixture:
+def running(start, origin, tmp_path):
     """Start the program with so many workers, and more settings of the cache as text."""
 
-    def running(server: str = ALONE, cache: str = "") -> Any:
+    def running(server=ALONE, cache=""):
         file = tmp_path / "univocal.toml"
         file.write_text(
             f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n{server}\n[cache]\n{cache}\n'
@@ -75,7 +72,7 @@ def running(start: Fixture, origin: Any, tmp_path: Path) -> Fixture:
     return running
 
 
-def test_an_event_equals_its_access_log_line(running: Fixture, ask: Fixture, follow: Fixture) -> None:
+def test_an_event_equals_its_access_log_line(running, ask, follow):
     program = running('access_log = "stdout"')
     stream = follow(program.admin)
     assert stream.head.startswith("HTTP/1.1 200 OK")
@@ -96,7 +93,7 @@ def test_an_event_equals_its_access_log_line(running: Fixture, ask: Fixture, fol
     assert [json.loads(line) for line in program.out.splitlines()] == events
 
 
-def test_filters_choose_by_site_status_and_cache(running: Fixture, ask: Fixture, follow: Fixture) -> None:
+def test_filters_choose_by_site_status_and_cache(running, ask, follow):
     program = running()
     hits = follow(program.admin, "/-/events?site=en.example&cache=hit")
     refused = follow(program.admin, "/-/events?status=400&status=421")
@@ -119,13 +116,13 @@ def test_filters_choose_by_site_status_and_cache(running: Fixture, ask: Fixture,
 
 
 @pytest.mark.parametrize("query", ["status=abc", "status=40", "status=1000"])
-def test_a_filter_that_is_none_is_400(running: Fixture, ask: Fixture, query: str) -> None:
+def test_a_filter_that_is_none_is_400(running, ask, query):
     answer = ask(running().admin, f"/-/events?{query}", "localhost")
     assert answer.status == 400
     assert json.loads(answer.body)["detail"].startswith("status must be a number")
 
 
-def test_only_purgers_follow_and_only_a_few_at_once(running: Fixture, ask: Fixture, follow: Fixture) -> None:
+def test_only_purgers_follow_and_only_a_few_at_once(running, ask, follow):
     program = running()
     forwarded = "X-Forwarded-For: 192.0.2.7\r\n"
     assert ask(program.admin, "/-/events", "localhost", fields=forwarded).status == 403
@@ -141,9 +138,7 @@ def test_only_purgers_follow_and_only_a_few_at_once(running: Fixture, ask: Fixtu
     assert again.event()[1]["target"] == streams[7].event()[1]["target"] == "/wiki/A"
 
 
-def test_a_slow_reader_loses_some_and_is_told_how_many(
-    running: Fixture, follow: Fixture, origin: Any
-) -> None:
+def test_a_slow_reader_loses_some_and_is_told_how_many(running, follow, origin):
     program, count, burst = running(), 120, 40
     origin.fields = "Cache-Control: max-age=600"
     slow = follow(program.admin)
@@ -168,7 +163,7 @@ def test_a_slow_reader_loses_some_and_is_told_how_many(
     assert messages + lost == total
 
 
-def test_who_follows_does_not_hold_up_the_end(running: Fixture, follow: Fixture) -> None:
+def test_who_follows_does_not_hold_up_the_end(running, follow):
     program = running()
     stream = follow(program.admin)
     begun = time.monotonic()
@@ -178,7 +173,7 @@ def test_who_follows_does_not_hold_up_the_end(running: Fixture, follow: Fixture)
         stream.event()
 
 
-def test_events_of_all_workers(running: Fixture, redis: Any, ask: Fixture, follow: Fixture) -> None:
+def test_events_of_all_workers(running, redis, ask, follow):
     program = running('access_log = "off"\nworkers = 2', f'store = "{redis.url}"')
     for _ in range(2):  # and again, after nobody has followed
         stream = follow(program.admin, "/-/events?site=en.example")

@@ -1,14 +1,11 @@
 """Many clients of one URL whose origin server answers none of them for another: nobody stands in line."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -33,11 +30,11 @@ FIELDS = ["", "Cookie: session=1\r\n", "X-Odd: 1\r\n", "Cookie: theme=dark\r\nX-
 
 
 @asynccontextmanager
-async def slow_origin(told: list[bytes]) -> AsyncIterator[str]:
+async def slow_origin(told):
     """An origin server that takes its time for each request, and answers one of these by turns."""
     turns = itertools.cycle(told)
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(reader, writer):
         try:
             while await reader.readuntil(b"\r\n\r\n"):
                 await asyncio.sleep(DELAY)
@@ -55,7 +52,7 @@ async def slow_origin(told: list[bytes]) -> AsyncIterator[str]:
         yield "http://{}:{}".format(*server.sockets[0].getsockname())
 
 
-async def taken(address: tuple[str, int], fields: str = "") -> float:
+async def taken(address, fields=""):
     """Ask for the one URL; the seconds until the answer was there."""
     began = time.monotonic()
     reader, writer = await asyncio.open_connection(*address)
@@ -67,7 +64,7 @@ async def taken(address: tuple[str, int], fields: str = "") -> float:
     return time.monotonic() - began
 
 
-async def asked_together(addresses: list[tuple[str, int]], fields: list[str]) -> float:
+async def asked_together(addresses, fields):
     """Ask by many clients, half of them at once and the others one after the other; the longest wait."""
     asking = []
     for number in range(CLIENTS):
@@ -78,10 +75,10 @@ async def asked_together(addresses: list[tuple[str, int]], fields: list[str]) ->
 
 
 @pytest.fixture
-def proxies(start: Fixture, tmp_path: Path) -> Fixture:
+def proxies(start, tmp_path):
     """proxies(url, *settings): the address of one with each of these settings of [server] and [cache]."""
 
-    def proxies(url: str, *settings: tuple[str, str]) -> list[tuple[str, int]]:
+    def proxies(url, *settings):
         found = []
         for number, (server, cache) in enumerate(settings):
             file = tmp_path / f"{number}.toml"
@@ -99,9 +96,7 @@ def proxies(start: Fixture, tmp_path: Path) -> Fixture:
     "told", [MIX[:1], MIX, [b"200 OK\r\nConnection: close"]], ids=["400", "mix", "close"]
 )
 @pytest.mark.parametrize("kind", ["one", "workers", "two nodes"])
-async def test_nobody_waits_longer_than_for_two_answers(
-    proxies: Fixture, request: pytest.FixtureRequest, kind: str, told: list[bytes]
-) -> None:
+async def test_nobody_waits_longer_than_for_two_answers(proxies, request, kind, told):
     settings = {"one": [("", "")], "workers": [("workers = 3", "")]}.get(kind)
     if settings is None:
         settings = [("", f'store = "{request.getfixturevalue("redis").url}"')] * 2
@@ -110,12 +105,12 @@ async def test_nobody_waits_longer_than_for_two_answers(
         assert await asked_together(addresses, FIELDS) < PATIENCE
 
 
-async def test_one_client_s_slow_errors_let_no_other_wait(proxies: Fixture) -> None:
+async def test_one_client_s_slow_errors_let_no_other_wait(proxies):
     async with slow_origin([b"400 Bad Request"]) as url:
         (front,) = await asyncio.to_thread(proxies, url, ("", ""))
         stop = time.monotonic() + 4 * DELAY
 
-        async def attack() -> None:
+        async def attack():
             while time.monotonic() < stop:
                 await taken(front, "X-Bad: 1\r\n")
 
@@ -129,9 +124,7 @@ async def test_one_client_s_slow_errors_let_no_other_wait(proxies: Fixture) -> N
         await asyncio.gather(*attacks)
 
 
-async def test_streams_of_one_connection_do_not_stand_in_line(
-    proxies: Fixture, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+async def test_streams_of_one_connection_do_not_stand_in_line(proxies, tmp_path, tmp_path_factory):
     authority = Authority(tmp_path_factory.mktemp("authority"))
     authority.issue("server", "DNS:en.example,IP:127.0.0.1")
     tls = "http2 = true\n" + "".join(

@@ -1,11 +1,8 @@
 """Fields and routes of one's own, by `univocal serve`."""
 
-from __future__ import annotations
-
 import re
 import socket
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,18 +16,18 @@ SITE = '[[sites]]\nhosts = ["a.example"]\nupstream = "@"\n'
 class Program:
     """A running program whose configuration can be written anew."""
 
-    def __init__(self, start: Fixture, file: Path, url: str, univocal: Fixture) -> None:
+    def __init__(self, start, file, url, univocal):
         self._start, self._file, self._url, self._univocal = start, file, url, univocal
 
-    def write(self, text: str) -> None:
+    def write(self, text):
         self._file.write_text((HEAD + text).replace("@", self._url))
 
-    def begin(self, text: str) -> Any:
+    def begin(self, text):
         self.write(text)
         self.running = self._start("serve", "--config", str(self._file))
         return self.running.proxy
 
-    def reload(self, text: str) -> None:
+    def reload(self, text):
         self.write(text)
         host, port = self.running.admin
         ended = self._univocal("reload", "--admin", f"http://{host}:{port}")
@@ -38,11 +35,11 @@ class Program:
 
 
 @pytest.fixture
-def program(start: Fixture, origin: Any, tmp_path: Path, univocal: Fixture) -> Program:
+def program(start, origin, tmp_path, univocal):
     return Program(start, tmp_path / "univocal.toml", origin.url, univocal)
 
 
-def fields(answer: Any, name: str) -> list[str]:
+def fields(answer, name):
     return re.findall(rf"(?im)^{re.escape(name)}: *(.*?)\r?$", answer.head)
 
 
@@ -74,7 +71,7 @@ remove = ["X-Frame-Options", "Server"]
 )
 
 
-def test_a_route_goes_before_its_site_before_the_server(program: Program, origin: Any, ask: Fixture) -> None:
+def test_a_route_goes_before_its_site_before_the_server(program, origin, ask):
     origin.fields = "Cache-Control: max-age=60\r\nServer: old\r\nX-Powered-By: PHP"
     proxy = program.begin(LEVELS)
     sent = "X-Debug: client\r\nX-Zone: client\r\n"
@@ -110,7 +107,7 @@ set = { "Link" = "<c>" }
 )
 
 
-def test_added_fields_stand_beside_the_origin_servers(program: Program, origin: Any, ask: Fixture) -> None:
+def test_added_fields_stand_beside_the_origin_servers(program, origin, ask):
     origin.fields = "Cache-Control: max-age=60\r\nLink: <own>"
     proxy = program.begin(ADDED)
     for path, links in (("/site", ["<own>", "<b>"]), ("/route/a", ["<c>"])):
@@ -124,7 +121,7 @@ def test_added_fields_stand_beside_the_origin_servers(program: Program, origin: 
     assert fields(ask(proxy, "/site", "a.example"), "Link") == ["<own>", "<d>"]
 
 
-def test_the_default_site_has_the_hosts_of_none(program: Program, ask: Fixture) -> None:
+def test_the_default_site_has_the_hosts_of_none(program, ask):
     other = SITE.replace("a.example", "b.example")
     proxy = program.begin(SITE.replace('["a.example"]', '["a.example"]\ndefault = true') + other)
     assert ask(proxy, "/", "c.example").status == 200
@@ -143,9 +140,7 @@ def test_the_default_site_has_the_hosts_of_none(program: Program, ask: Fixture) 
         ),
     ],
 )
-def test_hosts_by_their_beginning_or_by_an_expression(
-    program: Program, ask: Fixture, hosts: list[str], expected: dict[str, str]
-) -> None:
+def test_hosts_by_their_beginning_or_by_an_expression(program, ask, hosts, expected):
     sites = [
         SITE.replace("a.example", host) + f'response = {{ set = {{ X-Site = "{number}" }} }}\n'
         for number, host in enumerate(hosts, 1)
@@ -159,7 +154,7 @@ def test_hosts_by_their_beginning_or_by_an_expression(
     assert {*fields(ask(proxy, "/", next(iter(expected))), "X-Site")} <= {"new", "2", "5"}
 
 
-def test_errors_and_redirects_have_the_response_fields(program: Program, ask: Fixture) -> None:
+def test_errors_and_redirects_have_the_response_fields(program, ask):
     gone = SITE.replace("@", "http://127.0.0.1:1") + 'aliases = ["b.example"]\nalias_answer = 308\n'
     proxy = program.begin(EVERYWHERE + gone)
     unreachable, redirected = ask(proxy, "/", "a.example"), ask(proxy, "/", "b.example")
@@ -170,7 +165,7 @@ def test_errors_and_redirects_have_the_response_fields(program: Program, ask: Fi
     ] * 4
 
 
-def test_a_refusal_has_the_fields_of_its_route(program: Program, ask: Fixture) -> None:
+def test_a_refusal_has_the_fields_of_its_route(program, ask):
     routes = """routes = [
     { path = "/a/", access = { deny = ["0.0.0.0/0"] }, response = { set = { X-R = "a" } } },
     { path = "/", max_body = 1, response = { set = { X-R = "/" } } }]\n"""
@@ -181,9 +176,7 @@ def test_a_refusal_has_the_fields_of_its_route(program: Program, ask: Fixture) -
     assert [fields(each, "X-R") for each in answers] == [["a"], ["a"], ["/"], ["/"]]
 
 
-def test_a_reload_changes_what_is_stored_and_shown_at_once(
-    program: Program, origin: Any, ask: Fixture
-) -> None:
+def test_a_reload_changes_what_is_stored_and_shown_at_once(program, origin, ask):
     proxy = program.begin(SITE)
     ask(proxy, "/", "a.example")
     program.reload(SITE + '[sites.response]\nset = { "X-New" = "1" }\n')
@@ -193,7 +186,7 @@ def test_a_reload_changes_what_is_stored_and_shown_at_once(
     assert len(origin.seen) == 1
 
 
-def test_a_field_that_is_set_selects_what_vary_names(program: Program, origin: Any, ask: Fixture) -> None:
+def test_a_field_that_is_set_selects_what_vary_names(program, origin, ask):
     origin.fields = "Cache-Control: max-age=60\r\nVary: X-Tenant"
     tenant = SITE + '[sites.request]\nset = { "X-Tenant" = "%s" }\n'
     proxy = program.begin(tenant % "one")
@@ -207,7 +200,7 @@ def test_a_field_that_is_set_selects_what_vary_names(program: Program, origin: A
     assert ask(proxy, "/", "a.example").body in bodies
 
 
-def test_an_operators_credentials_keep_responses_shared(program: Program, origin: Any, ask: Fixture) -> None:
+def test_an_operators_credentials_keep_responses_shared(program, origin, ask):
     set_ = '[sites.request]\nset = { "Authorization" = "Basic b3Vy", "X-Script-Name" = "/app" }\n'
     proxy = program.begin(SITE + set_)
     for theirs in ("", "Authorization: Basic dGhlaXJz\r\n"):
@@ -223,15 +216,13 @@ profile = "static"
 """
 
 
-def test_files_of_an_application_that_sets_cookies_are_hits(
-    program: Program, origin: Any, ask: Fixture
-) -> None:
+def test_files_of_an_application_that_sets_cookies_are_hits(program, origin, ask):
     origin.fields = (
         'Content-Type: text/css\r\nSet-Cookie: session=secret; Path=/\r\nVary: Cookie\r\nETag: "1"'
     )
     proxy = program.begin(SITE + STATIC)
 
-    def visit(path: str) -> list[Any]:
+    def visit(path):
         cookies = [f"Cookie: session={number}\r\n" for number in range(10)]
         return [ask(proxy, path, "a.example", fields=each) for each in cookies]
 
@@ -245,7 +236,7 @@ def test_files_of_an_application_that_sets_cookies_are_hits(
     assert b"cookie: session=9" in origin.seen[9].lower()
 
 
-def test_cookies_of_other_methods_go_on(program: Program, origin: Any, ask: Fixture) -> None:
+def test_cookies_of_other_methods_go_on(program, origin, ask):
     origin.fields = "Set-Cookie: session=new"
     proxy = program.begin(SITE + STATIC)
     answer = ask(proxy, "/static/login", "a.example", "POST", fields="Cookie: a=1\r\nContent-Length: 0\r\n")
@@ -253,7 +244,7 @@ def test_cookies_of_other_methods_go_on(program: Program, origin: Any, ask: Fixt
     assert b"\r\ncookie: a=1" in origin.seen[0].lower()
 
 
-def test_hits_of_one_connection_lose_their_cookies(program: Program, origin: Any, ask: Fixture) -> None:
+def test_hits_of_one_connection_lose_their_cookies(program, origin, ask):
     origin.fields = "Content-Type: text/css\r\nSet-Cookie: a=1\r\nX-Powered-By: PHP\r\nVary: Cookie"
     proxy = program.begin(EVERYWHERE + SITE + STATIC)
     ask(proxy, "/static/style.css", "a.example")
@@ -275,9 +266,7 @@ KEYED = SITE + '[sites.cache]\nkey = ["header:X-Nextjs-Data", "header:X-Device"]
 
 
 @pytest.mark.parametrize("workers", ["", "workers = 2\n"], ids=["one", "two"])
-def test_a_field_in_the_key_reaches_the_origin_and_selects(
-    program: Program, origin: Any, ask: Fixture, workers: str
-) -> None:
+def test_a_field_in_the_key_reaches_the_origin_and_selects(program, origin, ask, workers):
     origin.fields = "Cache-Control: max-age=60\r\nVary: Accept"
     proxy = program.begin(workers + KEYED)
     sent = ["", "X-Device: tv\r\n", "X-Device: phone\r\n", "X-Nextjs-Data: 1\r\nX-Device: tv\r\n"]
@@ -292,7 +281,7 @@ def test_a_field_in_the_key_reaches_the_origin_and_selects(
     assert after == [b"answer 5", b"answer 6", b"answer 7", b"answer 8"]
 
 
-def test_a_reload_that_keys_a_field_ends_older_responses(program: Program, ask: Fixture) -> None:
+def test_a_reload_that_keys_a_field_ends_older_responses(program, ask):
     proxy = program.begin(SITE)
     assert [ask(proxy, "/a", "a.example").body for _ in range(2)] == [b"answer 1"] * 2
     program.reload(KEYED)
@@ -318,12 +307,12 @@ cache = { bypass = ["*"] }
 FORGED = "X-Real-IP: 6.6.6.6\r\nX-Rid: forged\r\n"
 
 
-def sent(origin: Any) -> dict[str, str]:
+def sent(origin):
     lines = origin.seen[-1].decode("latin-1").split("\r\n")[1:-2]
     return {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
 
 
-def test_values_name_what_a_request_says_of_itself(program: Program, origin: Any, ask: Fixture) -> None:
+def test_values_name_what_a_request_says_of_itself(program, origin, ask):
     proxy = program.begin(NAMED)
     first = ask(proxy, "/app/%61?x=1", "a.example", fields=FORGED)
     gone = sent(origin)
@@ -336,7 +325,7 @@ def test_values_name_what_a_request_says_of_itself(program: Program, origin: Any
     assert sent(origin)["x-real-ip"] == "127.0.0.1"
 
 
-def test_a_stored_response_depends_on_no_client(program: Program, origin: Any, ask: Fixture) -> None:
+def test_a_stored_response_depends_on_no_client(program, origin, ask):
     proxy = program.begin(NAMED)
     miss = ask(proxy, "/a", "a.example", fields=f"{FORGED}X-Forwarded-For: 192.0.2.1\r\n")
     assert "x-real-ip" not in sent(origin)

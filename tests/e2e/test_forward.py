@@ -1,11 +1,8 @@
 """The three ways a target reaches an upstream: as its key, as it came, and in a template."""
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,20 +11,19 @@ Fixture = Callable[..., Any]
 
 
 @pytest.fixture
-def serve(start: Fixture, origin: Any, tmp_path: Path) -> Fixture:
+def serve(start, origin, tmp_path):
     """`univocal serve` with one site; "@" in the settings is the origin's URL."""
 
-    def serve(settings: str, host: str = "en.example", top: str = "") -> tuple[str, int]:
+    def serve(settings, host="en.example", top=""):
         file = tmp_path / "univocal.toml"
         head = f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n[[sites]]\nhosts = ["{host}"]\n'
         file.write_text(top + head + settings.replace("@", origin.url))
-        address: tuple[str, int] = start("serve", "--config", str(file)).proxy
-        return address
+        return start("serve", "--config", str(file)).proxy
 
     return serve
 
 
-def test_received_targets_are_variants_of_one_key(serve: Fixture, origin: Any, ask: Fixture) -> None:
+def test_received_targets_are_variants_of_one_key(serve, origin, ask):
     proxy = serve('profile = "nginx"\nupstream = "@"\nforward = "received"\n')
     spellings = ["/a%2Fb", "/a/b", "//a/./b", "/a%2fb"]
     first = [ask(proxy, spelling, "en.example").body for spelling in spellings]
@@ -39,7 +35,7 @@ def test_received_targets_are_variants_of_one_key(serve: Fixture, origin: Any, a
     assert ask(proxy, "/a/b", "en.example").body not in first
 
 
-def test_received_targets_are_judged_all_the_same(serve: Fixture, origin: Any, ask: Fixture) -> None:
+def test_received_targets_are_judged_all_the_same(serve, origin, ask):
     proxy = serve('profile = "nginx"\nupstream = "@"\nforward = "received"\n')
     assert ask(proxy, "/a%00b", "en.example").status == 400
     assert ask(proxy, "/../a", "en.example").status == 400
@@ -47,7 +43,7 @@ def test_received_targets_are_judged_all_the_same(serve: Fixture, origin: Any, a
 
 
 @pytest.mark.parametrize("target", ["/p/group%2Frepo?q=%31", "/p//a/./%62", "//a.example/p", "/p?"])
-def test_redirects_keep_a_received_target(serve: Fixture, origin: Any, ask: Fixture, target: str) -> None:
+def test_redirects_keep_a_received_target(serve, origin, ask, target):
     site = 'scheme = "http"\naliases = ["www.en.example"]\nalias_answer = 301\n'
     proxy = serve(f'upstream = "@"\nprofile = "nginx"\nforward = "received"\n{site}')
     moved = ask(proxy, target, "www.en.example")
@@ -92,9 +88,7 @@ upstream = "@"
         ("/kept/x", 200, None),
     ],
 )
-def test_a_redirect_sends_clients_elsewhere(
-    serve: Fixture, origin: Any, ask: Fixture, target: str, status: int, location: str | None
-) -> None:
+def test_a_redirect_sends_clients_elsewhere(serve, origin, ask, target, status, location):
     proxy = serve(REDIRECTS)
     for method in ("GET", "POST", "GET"):
         answer = ask(proxy, target, "en.example", method)
@@ -102,9 +96,7 @@ def test_a_redirect_sends_clients_elsewhere(
     assert bool(origin.lines) is (status == 200)
 
 
-def test_what_is_stored_is_not_answered_where_a_redirect_is(
-    start: Fixture, origin: Any, ask: Fixture, tmp_path: Path, univocal: Fixture
-) -> None:
+def test_what_is_stored_is_not_answered_where_a_redirect_is(start, origin, ask, tmp_path, univocal):
     file = tmp_path / "univocal.toml"
     text = '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nworkers = 2\n'
     text += f'[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"\n'
@@ -119,7 +111,7 @@ def test_what_is_stored_is_not_answered_where_a_redirect_is(
     assert purged == {"purged": 1, "key": "http://en.example/a"}
 
 
-def test_a_prefix_is_replaced_and_escaped_again(serve: Fixture, origin: Any, ask: Fixture) -> None:
+def test_a_prefix_is_replaced_and_escaped_again(serve, origin, ask):
     proxy = serve('profile = "nginx"\nupstream = "@"\n[[sites.routes]]\npath = "/foo"\nupstream = "@/bar"\n')
     ask(proxy, "/foo/%5B-%5D", "en.example")
     assert origin.lines == [b"GET /bar/[-] HTTP/1.1"]
@@ -133,16 +125,14 @@ def test_a_prefix_is_replaced_and_escaped_again(serve: Fixture, origin: Any, ask
         ("/a%2Fb%5B?q=1", b"/x/a/b[?q=1"),
     ],
 )
-def test_a_template_never_lets_anything_into_the_request_line(
-    serve: Fixture, origin: Any, ask: Fixture, target: str, sent: bytes | None
-) -> None:
+def test_a_template_never_lets_anything_into_the_request_line(serve, origin, ask, target, sent):
     proxy = serve('profile = "nginx"\nupstream = "@/x{path}"\n')
     answer = ask(proxy, target, "en.example")
     assert answer.status == (200 if sent else 400)
     assert [line.split(b" ")[1] for line in origin.lines] == ([sent] if sent else [])
 
 
-def raw(address: tuple[str, int], target: bytes, method: bytes = b"GET") -> tuple[int, bytes]:
+def raw(address, target, method=b"GET"):
     """The status and the content of an answer to a target that is sent as it is."""
     with socket.create_connection(address, timeout=20) as client:
         client.sendall(method + b" " + target + b" HTTP/1.1\r\nHost: en.example\r\nConnection: close\r\n\r\n")
@@ -152,9 +142,7 @@ def raw(address: tuple[str, int], target: bytes, method: bytes = b"GET") -> tupl
 
 
 @pytest.mark.parametrize("spelling", [b"/\xc3\xa9?\xff", b"/%C3\xa9?\xff", b"/\xc3%a9?%FF"])
-def test_bytes_beyond_ascii_are_keyed_and_sent_as_their_escapes(
-    serve: Fixture, origin: Any, spelling: bytes
-) -> None:
+def test_bytes_beyond_ascii_are_keyed_and_sent_as_their_escapes(serve, origin, spelling):
     proxy = serve('upstream = "@"\nprofile = "mediawiki"\n')
     first = raw(proxy, b"/%C3%A9?%FF")
     assert raw(proxy, spelling) == first

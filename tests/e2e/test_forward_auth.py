@@ -1,22 +1,18 @@
 """Forward authentication by a real server: what it decides holds in front of the cache."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse
 
 from ports import free_port
 
@@ -27,8 +23,8 @@ USERS = {"a1": "anna", "b2": "bert", "b3": "bert"}
 class Authority:
     """An authorization server, as one writes it: the cookie names a session, /admin is anna's."""
 
-    def __init__(self) -> None:
-        self.seen: list[tuple[str, str, dict[str, str], bytes]] = []
+    def __init__(self):
+        self.seen = []
         self.socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
         application = Starlette()
@@ -36,7 +32,7 @@ class Authority:
         config = uvicorn.Config(application, lifespan="off", log_config=None)
         self.server = uvicorn.Server(config)
 
-    async def verify(self, request: Request) -> Response:
+    async def verify(self, request):
         fields = dict(request.headers)
         self.seen.append((request.method, str(request.url.query), fields, await request.body()))
         user = USERS.get(request.cookies.get("session", ""))
@@ -49,7 +45,7 @@ class Authority:
 
 
 @pytest.fixture
-def authority() -> Iterator[Authority]:
+def authority():
     made = Authority()
     thread = threading.Thread(target=made.server.run, kwargs={"sockets": [made.socket]})
     thread.start()
@@ -59,10 +55,10 @@ def authority() -> Iterator[Authority]:
 
 
 @pytest.fixture
-def serve(start: Fixture, origin: Any, ask: Fixture, tmp_path: Path) -> Fixture:
+def serve(start, origin, ask, tmp_path):
     """Start the program with a guarded site; "@" is its origin server. Returns what asks it."""
 
-    def started(access: str, rest: str = "", server: str = "", site: str = "") -> Fixture:
+    def started(access, rest="", server="", site=""):
         text = (
             f'profiles = ["profiles"]\n[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n{server}'
             "[[sites]]\n"
@@ -75,24 +71,24 @@ def serve(start: Fixture, origin: Any, ask: Fixture, tmp_path: Path) -> Fixture:
         (tmp_path / "univocal.toml").write_text(text.replace("@", origin.url))
         running = start("serve", "--config", str(tmp_path / "univocal.toml"))
 
-        def get(target: str = "/a", *fields: str, method: str = "GET", body: str = "", at: Any = None) -> Any:
+        def get(target="/a", *fields, method="GET", body="", at=None):
             lines = "".join(f"{each}\r\n" for each in fields)
             return ask(at or running.proxy, target, "en.example", method, lines, body)
 
-        get.running = running  # type: ignore[attr-defined]
+        get.running = running
         return get
 
     return started
 
 
-def guarded(authority: Authority, more: str = "") -> str:
+def guarded(authority, more=""):
     return f'forward = "{authority.url}/verify?site=1"\nforward_fields = ["X-User"]\n{more}'
 
 
 ANNA, BERT = "Cookie: session=a1", "Cookie: session=b2"
 
 
-def test_a_server_decides_by_the_head_alone(serve: Fixture, origin: Any, authority: Authority) -> None:
+def test_a_server_decides_by_the_head_alone(serve, origin, authority):
     get = serve(guarded(authority))
     refused = get("/a%2Db?q", "X-User: anna", "X-Forwarded-Uri: /open", method="POST", body="secret=1")
     assert refused.status == 307
@@ -109,7 +105,7 @@ def test_a_server_decides_by_the_head_alone(serve: Fixture, origin: Any, authori
     assert b"\r\nx-user: anna\r\n" in origin.seen[0]
 
 
-def test_an_alias_leads_on_and_asks_no_server(serve: Fixture, origin: Any, authority: Authority) -> None:
+def test_an_alias_leads_on_and_asks_no_server(serve, origin, authority):
     get = serve(guarded(authority), site='aliases = ["www.en.example"]\nalias_answer = 308\n')
     for fields in ((), (ANNA,), ("Cookie: session=x",)):
         moved = get("http://www.en.example/a", *fields)
@@ -120,16 +116,14 @@ def test_an_alias_leads_on_and_asks_no_server(serve: Fixture, origin: Any, autho
 
 @pytest.mark.parametrize("spoofed", ["X-User: root", "x_user: root", "Connection: x-user\r\nX-User: root"])
 @pytest.mark.parametrize("path", ["/a", "/open/a"])
-def test_no_client_sends_the_fields_of_the_server(
-    serve: Fixture, origin: Any, authority: Authority, path: str, spoofed: str
-) -> None:
+def test_no_client_sends_the_fields_of_the_server(serve, origin, authority, path, spoofed):
     get = serve(guarded(authority), '[[sites.routes]]\npath = "/open/"\naccess = { forward = "" }\n')
     assert get(path, BERT, spoofed).status == 200
     names = [line.lower() for line in origin.seen[0].split(b"\r\n") if b"root" in line or b"ser:" in line]
     assert names == ([b"x-user: bert"] if path == "/a" else [])
 
 
-def test_stored_responses_answer_their_user_alone(serve: Fixture, origin: Any, authority: Authority) -> None:
+def test_stored_responses_answer_their_user_alone(serve, origin, authority):
     get = serve(guarded(authority, "forward_ttl = 60\n"))
     first = {who: get("/a", who).body for who in (ANNA, BERT)}
     assert len({*first.values()}) == 2
@@ -147,9 +141,7 @@ def test_stored_responses_answer_their_user_alone(serve: Fixture, origin: Any, a
     "target", ["/private/a", "/%70rivate/a", "/x/../private/a", "/private%2Fa", "/PRIVATE/a"]
 )
 @pytest.mark.parametrize("profile", ["rfc3986", "observing"])
-def test_every_reading_of_a_path_is_guarded(
-    serve: Fixture, origin: Any, authority: Authority, tmp_path: Path, target: str, profile: str
-) -> None:
+def test_every_reading_of_a_path_is_guarded(serve, origin, authority, tmp_path, target, profile):
     get = serve(
         "",
         f'[[sites.routes]]\npath = "/private"\n[sites.routes.access]\n{guarded(authority)}',
@@ -161,7 +153,7 @@ def test_every_reading_of_a_path_is_guarded(
 
 
 @pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "DELETE", "REPORT"])
-def test_methods_are_told_and_guarded(serve: Fixture, origin: Any, authority: Authority, method: str) -> None:
+def test_methods_are_told_and_guarded(serve, origin, authority, method):
     get = serve(guarded(authority))
     refused = get("/a", method=method)
     assert (refused.status, refused.body, origin.seen) == (307, b"", [])
@@ -169,7 +161,7 @@ def test_methods_are_told_and_guarded(serve: Fixture, origin: Any, authority: Au
     assert [fields["x-forwarded-method"] for *_, fields, _ in authority.seen] == [method] * 2
 
 
-def test_a_handshake_is_guarded(serve: Fixture, origin: Any, authority: Authority) -> None:
+def test_a_handshake_is_guarded(serve, origin, authority):
     get = serve(guarded(authority))
     shake = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13")
     shake = (*shake, "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==")
@@ -179,9 +171,7 @@ def test_a_handshake_is_guarded(serve: Fixture, origin: Any, authority: Authorit
     assert all("upgrade" not in fields for *_, fields, _ in authority.seen)
 
 
-def test_a_reload_puts_another_server_in_force(
-    serve: Fixture, origin: Any, authority: Authority, ask: Fixture, tmp_path: Path
-) -> None:
+def test_a_reload_puts_another_server_in_force(serve, origin, authority, ask, tmp_path):
     get = serve(guarded(authority, "forward_ttl = 60\n"), server="workers = 2\n")
     assert get("/a", ANNA).status == 200
     file = tmp_path / "univocal.toml"
@@ -196,7 +186,7 @@ def test_a_reload_puts_another_server_in_force(
     assert shown["sites"][0]["access"]["forward"] == f"{authority.url}/nowhere"
 
 
-def test_a_rate_goes_by_user(serve: Fixture, authority: Authority) -> None:
+def test_a_rate_goes_by_user(serve, authority):
     get = serve(guarded(authority, 'limits = { rate = "2/h", by = "user" }\n'), server="workers = 2\n")
     assert [get("/a", BERT).status for _ in range(3)] == [200, 200, 429]
     refused = get("/a", "Cookie: session=b3", "X-User: root")  # another session of the same user
@@ -206,7 +196,7 @@ def test_a_rate_goes_by_user(serve: Fixture, authority: Authority) -> None:
     assert get("/a").status == 307
 
 
-def test_the_log_names_the_user_of_the_server(serve: Fixture, authority: Authority, tmp_path: Path) -> None:
+def test_the_log_names_the_user_of_the_server(serve, authority, tmp_path):
     log = f'access_log = "{tmp_path}/log"\naccess_log_format = "{{user}} {{status}} {{reasons}}"\n'
     get = serve(guarded(authority), server=log)
     for fields in ((ANNA,), (ANNA, "Authorization: Bearer x"), ()):
@@ -239,9 +229,7 @@ http {{
 
 
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="needs nginx")
-def test_nginx_and_its_import_decide_alike(
-    start: Fixture, univocal: Fixture, origin: Any, ask: Fixture, authority: Authority, tmp_path: Path
-) -> None:
+def test_nginx_and_its_import_decide_alike(start, univocal, origin, ask, authority, tmp_path):
     port, file = free_port(), tmp_path / "nginx.conf"
     file.write_text(NGINX.format(home=tmp_path, port=port, authority=authority.url, origin=origin.url))
     profile, sites = tmp_path / "profiles" / "front.toml", tmp_path / "univocal.toml"
@@ -276,12 +264,12 @@ def test_nginx_and_its_import_decide_alike(
     assert differing == {("bert", "refused"), ("root", "nobody")}
 
 
-def is_silent(port: int) -> bool:
+def is_silent(port):
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
-def decision(answer: Any, origin: Any) -> str:
+def decision(answer, origin):
     """The user that the origin server was told, if it was asked."""
     if answer.value("cache-control") != "max-age=60":
         return "refused"

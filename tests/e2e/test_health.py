@@ -1,14 +1,11 @@
 """`[origin] health`: origin servers that say they are ill get no requests until they say they are well."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +25,7 @@ class Ill:
     checks: list[bytes] = field(default_factory=list)
     served: int = 0
 
-    def answer(self, head: bytes) -> bytes:
+    def answer(self, head):
         if head.startswith(b"GET /healthz "):
             self.checks.append(head)
             return response_with(status=b"%d x" % self.status)
@@ -38,11 +35,11 @@ class Ill:
 
 
 @pytest.fixture
-def origins(tmp_path: Path) -> Iterator[Callable[[str], Ill]]:
+def origins(tmp_path):
     """Start an origin server, on a port or, where its name says so, on a Unix socket."""
     with contextlib.ExitStack() as stack:
 
-        def start(name: str) -> Ill:
+        def start(name):
             origin = Ill(name)
             file = tmp_path / "app.sock" if name == "unix" else None
             origin.url = stack.enter_context(origin_server(lambda head, _: origin.answer(head), file))
@@ -52,10 +49,10 @@ def origins(tmp_path: Path) -> Iterator[Callable[[str], Ill]]:
 
 
 @pytest.fixture
-def serve(start: Fixture, tmp_path: Path) -> Fixture:
+def serve(start, tmp_path):
     """Serve en.example from these origin servers, checked ten times a second."""
 
-    def serve(*origins: Ill, origin: str = "", site: str = "") -> Any:
+    def serve(*origins, origin="", site=""):
         file = tmp_path / "univocal.toml"
         file.write_text(f"""
             [server]
@@ -74,7 +71,7 @@ def serve(start: Fixture, tmp_path: Path) -> Fixture:
     return serve
 
 
-def soon(happened: Callable[[], bool]) -> None:
+def soon(happened):
     """Wait until something has happened."""
     end = time.monotonic() + 20
     while not happened():
@@ -82,14 +79,14 @@ def soon(happened: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_who_is_ill_gets_nothing_until_it_is_well(serve: Fixture, origins: Fixture, ask: Fixture) -> None:
+def test_who_is_ill_gets_nothing_until_it_is_well(serve, origins, ask):
     first, second = origins("first"), origins("unix")
     running = serve(first, second, origin='choice = "round-robin"')
 
-    def bodies(number: int = 4) -> list[bytes]:
+    def bodies(number=4):
         return [ask(running.proxy, f"/{turn}", "en.example").body for turn in range(number)]
 
-    def states() -> list[str]:
+    def states():
         told = json.loads(ask(running.admin, "/-/origins", "localhost").body)
         assert [each["url"] for each in told] == [first.url, second.url]
         return [each["state"] for each in told]
@@ -118,9 +115,7 @@ def test_who_is_ill_gets_nothing_until_it_is_well(serve: Fixture, origins: Fixtu
         ("sites.origin", "[sites.routes.origin]\nhealth = { path = '/healthz', interval = 0.1 }", True),
     ],
 )
-def test_an_upstream_of_a_route_is_checked_as_it_says(
-    start: Fixture, origins: Fixture, ask: Fixture, tmp_path: Path, place: str, own: str, is_checked: bool
-) -> None:
+def test_an_upstream_of_a_route_is_checked_as_it_says(start, origins, ask, tmp_path, place, own, is_checked):
     wiki, api = origins("wiki"), origins("api")
     api.status = 404
     health = f"[{place}]\nhealth = {{ path = '/healthz', interval = 0.1 }}\n"
@@ -148,9 +143,7 @@ def test_an_upstream_of_a_route_is_checked_as_it_says(
         ("httpx", 'origin_host = "a.example"', b"a.example"),
     ],
 )
-def test_what_a_check_is(
-    serve: Fixture, origins: Fixture, ask: Fixture, transport: str, site: str, host: bytes
-) -> None:
+def test_what_a_check_is(serve, origins, ask, transport, site, host):
     only = origins("only")
     running = serve(only, origin=f'transport = "{transport}"', site=site)
     soon(lambda: len(only.checks) > 2)
@@ -172,7 +165,7 @@ def test_what_a_check_is(
     assert len(only.checks) == ended
 
 
-def test_a_site_that_wants_no_checks(serve: Fixture, origins: Fixture, ask: Fixture) -> None:
+def test_a_site_that_wants_no_checks(serve, origins, ask):
     only = origins("only")
     running = serve(only, site="[sites.origin]\nhealth = {}")
     assert ask(running.proxy, "/", "en.example").status == 200

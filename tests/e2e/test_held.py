@@ -1,7 +1,5 @@
 """Origin servers that hold what clients wait for: `univocal serve` before real ones, over sockets."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os
@@ -12,11 +10,11 @@ import socketserver
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pytest
 
@@ -35,7 +33,7 @@ class StallingOrigin(socketserver.ThreadingTCPServer):
     block_on_close = False
     request_queue_size = 128
 
-    def __init__(self, sent: int) -> None:
+    def __init__(self, sent):
         super().__init__(("127.0.0.1", 0), StallingHandler)
         self.sent, self.asked = sent, 0
         self.stalled, self.go = threading.Event(), threading.Event()
@@ -44,7 +42,7 @@ class StallingOrigin(socketserver.ThreadingTCPServer):
 class StallingHandler(socketserver.StreamRequestHandler):
     server: StallingOrigin
 
-    def handle(self) -> None:
+    def handle(self):
         head = b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: %d\r\n\r\n" % len(BODY)
         with contextlib.suppress(ConnectionError):
             while head_of(self.rfile):
@@ -58,17 +56,17 @@ class StallingHandler(socketserver.StreamRequestHandler):
 
 
 @pytest.fixture(params=[0, 1000], ids=["behind the head", "in the content"])
-def stalling(request: pytest.FixtureRequest) -> Iterator[StallingOrigin]:
+def stalling(request):
     with StallingOrigin(request.param) as server, serving(server):
         yield server
         server.go.set()
 
 
 @pytest.fixture
-def before(start: Fixture, tmp_path: Path) -> Fixture:
+def before(start, tmp_path):
     """before(server, origin="", rules=""): a proxy before a server, with these lines of its tables."""
 
-    def before(server: socketserver.BaseServer, origin: str = "", rules: str = "") -> Any:
+    def before(server, origin="", rules=""):
         host, port = server.server_address[:2]
         file = tmp_path / "univocal.toml"
         file.write_text(
@@ -81,9 +79,7 @@ def before(start: Fixture, tmp_path: Path) -> Fixture:
 
 
 @pytest.mark.parametrize("rules", ["", 'errors = "explicit"\nset_cookie = "explicit"\nheuristic = true'])
-def test_content_that_stalls_holds_the_first_client_alone(
-    before: Fixture, stalling: StallingOrigin, ask: Fixture, rules: str
-) -> None:
+def test_content_that_stalls_holds_the_first_client_alone(before, stalling, ask, rules):
     front = before(stalling, rules=rules).proxy
     with ThreadPoolExecutor(8) as clients:
         first = clients.submit(ask, front, "/", "en.example")
@@ -114,14 +110,14 @@ class PreforkOrigin:
     answered three times meanwhile.
     """
 
-    def __init__(self, backlog: int) -> None:
+    def __init__(self, backlog):
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=backlog)
         self.server_address = self.listener.getsockname()
         self.accepted, self.served, self.held = 0, 0, 0
         for _ in range(WORKERS):
             threading.Thread(target=self._work, daemon=True).start()
 
-    def _work(self) -> None:
+    def _work(self):
         while True:
             try:
                 connection = self.listener.accept()[0]
@@ -135,31 +131,31 @@ class PreforkOrigin:
                     self.served += 1
                     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
 
-    def _head(self, stream: BinaryIO) -> bytes:
+    def _head(self, stream):
         waited, served = self._is_awaited(), self.served
         head = head_of(stream)
         if waited and self._is_awaited():
             self.held += self.served - served >= 3 * WORKERS
         return head
 
-    def _is_awaited(self) -> bool:
+    def _is_awaited(self):
         """Tell whether a connection waits for a worker."""
         return bool(select.select([self.listener], [], [], 0)[0])
 
-    def close(self) -> None:
+    def close(self):
         with contextlib.suppress(OSError):
             self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()  # what workers serve still ends with univocal
 
 
 @pytest.fixture
-def prefork() -> Iterator[PreforkOrigin]:
+def prefork():
     with contextlib.closing(PreforkOrigin(backlog=511)) as server:
         yield server
 
 
 @pytest.fixture
-def full() -> Iterator[PreforkOrigin]:
+def full():
     """One whose queue is soon full, as that of the standard library's servers."""
     with contextlib.closing(PreforkOrigin(backlog=5)) as server:
         yield server
@@ -197,7 +193,7 @@ class Apache:
 
 
 @pytest.fixture
-def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apache]:
+def apache(tmp_path_factory):
     program, modules = shutil.which("apache2", path="/usr/sbin:/usr/bin"), Path("/usr/lib/apache2/modules")
     if program is None:
         pytest.skip("needs apache2 (Debian package apache2)")
@@ -230,13 +226,11 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apache]:
 
 
 @pytest.mark.parametrize("name", ["prefork", "full", "apache"])
-def test_forty_requests_at_once_wait_for_no_idle_connection(
-    before: Fixture, ask: Fixture, request: pytest.FixtureRequest, name: str
-) -> None:
+def test_forty_requests_at_once_wait_for_no_idle_connection(before, ask, request, name):
     server = request.getfixturevalue(name)
     running = before(server)
 
-    def answered(number: int) -> float:
+    def answered(number):
         assert b"hello" in ask(running.proxy, f"/{time.monotonic()}/{number}", "en.example").body
         return time.monotonic()
 
@@ -249,16 +243,14 @@ def test_forty_requests_at_once_wait_for_no_idle_connection(
     assert running.end() == 0
 
 
-def test_requests_in_turn_share_a_connection(before: Fixture, ask: Fixture, prefork: PreforkOrigin) -> None:
+def test_requests_in_turn_share_a_connection(before, ask, prefork):
     front = before(prefork).proxy
     for number in range(10):
         assert ask(front, f"/{number}", "en.example").body == b"hello"
     assert prefork.accepted == 1
 
 
-def test_no_connection_is_kept_where_none_may_be_idle(
-    before: Fixture, ask: Fixture, prefork: PreforkOrigin
-) -> None:
+def test_no_connection_is_kept_where_none_may_be_idle(before, ask, prefork):
     front = before(prefork, "max_idle = 0").proxy
     for number in range(3):
         assert ask(front, f"/{number}", "en.example").body == b"hello"

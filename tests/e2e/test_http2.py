@@ -1,7 +1,5 @@
 """HTTP/2 towards clients: httpx and curl ask `univocal serve`, whose origin server speaks HTTP/1.1."""
 
-from __future__ import annotations
-
 import asyncio
 import http.server
 import os
@@ -10,8 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -26,7 +23,7 @@ TIMEOUT = 20
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+def authority(tmp_path_factory):
     made = Authority(tmp_path_factory.mktemp("authority"))
     made.issue("server", "DNS:en.example,IP:127.0.0.1")
     made.issue("a", "DNS:a.example,DNS:en.example")
@@ -34,7 +31,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture
-def proxy(start: Fixture, origin: Any, authority: Authority, tmp_path: Path) -> Any:
+def proxy(start, origin, authority, tmp_path):
     file = tmp_path / "univocal.toml"
     pair = "tls_cert = '{0}/{1}.pem'\ntls_key = '{0}/{1}.key'\n"
     file.write_text(
@@ -48,12 +45,12 @@ def proxy(start: Fixture, origin: Any, authority: Authority, tmp_path: Path) -> 
 
 
 @pytest.fixture
-def curl(proxy: Any, authority: Authority) -> Fixture:
+def curl(proxy, authority):
     """Ask by curl, which must have HTTP/2; the status, the version and the content that it got."""
     if shutil.which("curl") is None:
         pytest.skip("needs curl (Debian package curl)")
 
-    def curl(target: str, *options: str, name: str = "en.example") -> tuple[str, str, str]:
+    def curl(target, *options, name="en.example"):
         done = subprocess.run(
             ["curl", "-sS", "--path-as-is", "--cacert", str(authority.folder / "ca.pem"), *options,
              "--resolve", f"{name}:{proxy.proxy[1]}:127.0.0.1", "-w", "\n%{http_code} %{http_version}",
@@ -67,7 +64,7 @@ def curl(proxy: Any, authority: Authority) -> Fixture:
     return curl
 
 
-def test_curl_asks_by_either_version(curl: Fixture, origin: Any) -> None:
+def test_curl_asks_by_either_version(curl, origin):
     assert curl("/a%2fb/../x?", "--http2") == ("200", "2", "answer 1")
     assert curl("/a%2fb/../x?", "--http2") == ("200", "2", "answer 1")
     assert curl("/x?", "--http1.1") == ("200", "1.1", "answer 1")  # the same key, the same stored response
@@ -77,9 +74,7 @@ def test_curl_asks_by_either_version(curl: Fixture, origin: Any) -> None:
     assert b"via: 2 univocal\r\n" in origin.seen[0]
 
 
-async def test_httpx_asks_for_many_at_once_over_one_connection(
-    proxy: Any, authority: Authority, origin: Any
-) -> None:
+async def test_httpx_asks_for_many_at_once_over_one_connection(proxy, authority, origin):
     content = b"0123456789" * 30_000
     head = b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: %d\r\n\r\n" % len(content)
     origin.answer = lambda _: head + content
@@ -94,10 +89,10 @@ async def test_httpx_asks_for_many_at_once_over_one_connection(
     assert any("hit" in answer.headers["cache-status"] for answer in answers)
 
 
-async def test_httpx_posts_over_one_connection_without_a_failure(proxy: Any, authority: Authority) -> None:
+async def test_httpx_posts_over_one_connection_without_a_failure(proxy, authority):
     """It sends END_STREAM in a frame of its own, when the origin server may have answered by then."""
 
-    async def content() -> AsyncIterator[bytes]:
+    async def content():
         yield b"content"
         await asyncio.sleep(0.02)
 
@@ -109,7 +104,7 @@ async def test_httpx_posts_over_one_connection_without_a_failure(proxy: Any, aut
             assert {answer.status_code for answer in await asyncio.gather(*posts)} == {200}
 
 
-def test_who_has_a_connection_open_keeps_nobody_from_ending(proxy: Any, authority: Authority) -> None:
+def test_who_has_a_connection_open_keeps_nobody_from_ending(proxy, authority):
     url = f"https://127.0.0.1:{proxy.proxy[1]}/"
     with httpx.Client(http2=True, verify=authority.client(), timeout=TIMEOUT) as client:
         assert client.get(url).http_version == "HTTP/2"
@@ -121,7 +116,7 @@ class Store(http.server.BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
 
-    def do_PUT(self) -> None:
+    def do_PUT(self):
         if "Content-Length" in self.headers:
             content = self.rfile.read(int(self.headers["Content-Length"]))
         else:
@@ -131,7 +126,7 @@ class Store(http.server.BaseHTTPRequestHandler):
                 content += self.rfile.read(size)
                 self.rfile.readline()
             self.rfile.readline()
-        self.server.kept[self.path] = content  # type: ignore[attr-defined]
+        self.server.kept[self.path] = content
         self.send_response(200)
         self.send_header("Content-Length", "4")
         self.end_headers()
@@ -139,7 +134,7 @@ class Store(http.server.BaseHTTPRequestHandler):
 
     do_POST = do_PUT
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, *_):
         pass
 
 
@@ -148,16 +143,16 @@ class ManyAtOnce(http.server.ThreadingHTTPServer):
 
 
 @pytest.fixture
-def kept() -> Iterator[Any]:
+def kept():
     """An origin server that keeps what it is sent, by path."""
     with ManyAtOnce(("127.0.0.1", 0), Store) as server, serving(server):
-        server.kept = {}  # type: ignore[attr-defined]
-        server.url = f"http://127.0.0.1:{server.server_address[1]}"  # type: ignore[attr-defined]
+        server.kept = {}
+        server.url = f"http://127.0.0.1:{server.server_address[1]}"
         yield server
 
 
 @pytest.fixture
-def storing(start: Fixture, kept: Any, authority: Authority, tmp_path: Path) -> Any:
+def storing(start, kept, authority, tmp_path):
     file = tmp_path / "univocal.toml"
     file.write_text(
         "[server]\nlisten = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\nhttp2 = true\naccess_log = 'off'\n"
@@ -167,12 +162,10 @@ def storing(start: Fixture, kept: Any, authority: Authority, tmp_path: Path) -> 
     return start("serve", "--config", str(file))
 
 
-async def test_content_without_a_length_is_stored_whole(
-    storing: Any, kept: Any, authority: Authority
-) -> None:
+async def test_content_without_a_length_is_stored_whole(storing, kept, authority):
     content = os.urandom(300_000)
 
-    async def pieces() -> AsyncIterator[bytes]:
+    async def pieces():
         for start in range(0, len(content), 10_000):
             yield content[start : start + 10_000]
 
@@ -183,7 +176,7 @@ async def test_content_without_a_length_is_stored_whole(
     assert kept.kept["/file"] == content
 
 
-def test_curl_uploads_what_it_reads_from_a_pipe(storing: Any, kept: Any, authority: Authority) -> None:
+def test_curl_uploads_what_it_reads_from_a_pipe(storing, kept, authority):
     if shutil.which("curl") is None:
         pytest.skip("needs curl (Debian package curl)")
     content = b"0123456789" * 20_000
@@ -195,7 +188,7 @@ def test_curl_uploads_what_it_reads_from_a_pipe(storing: Any, kept: Any, authori
     assert kept.kept["/piped"] == content
 
 
-def load(program: Any, *options: str) -> str:
+def load(program, *options):
     """What h2load prints of its requests."""
     if shutil.which("h2load") is None:
         pytest.skip("needs h2load (Debian package nghttp2-client)")
@@ -208,25 +201,25 @@ def load(program: Any, *options: str) -> str:
     return line
 
 
-def test_one_connection_serves_any_number_of_requests(proxy: Any) -> None:
+def test_one_connection_serves_any_number_of_requests(proxy):
     line = load(proxy, "-n", "6000", "-c", "1", "-m", "10")
     assert "6000 succeeded, 0 failed, 0 errored, 0 timeout" in line
 
 
-def test_uploads_by_many_streams_all_arrive(storing: Any, kept: Any, tmp_path: Path) -> None:
+def test_uploads_by_many_streams_all_arrive(storing, kept, tmp_path):
     (tmp_path / "content").write_bytes(b"x" * 30_000)
     line = load(storing, "-n", "400", "-c", "4", "-m", "10", "-d", str(tmp_path / "content"))
     assert "400 succeeded, 0 failed" in line
     assert kept.kept["/load"] == b"x" * 30_000
 
 
-def test_a_browser_asks_by_http_2(proxy: Any, origin: Any, tmp_path: Path) -> None:
+def test_a_browser_asks_by_http_2(proxy, origin, tmp_path):
     if shutil.which("chromium") is None:
         pytest.skip("needs chromium (Debian package chromium)")
     page = b"<!doctype html><title>t</title><img src=/1><img src=/2><script src=/3></script><p>arrived"
     kinds = {b"/": b"text/html", b"/1": b"image/png", b"/2": b"image/png", b"/3": b"text/javascript"}
 
-    def answer(head: bytes) -> bytes:
+    def answer(head):
         origin.seen.append(head)
         path = head.split(b" ")[1]
         content = page if path == b"/" else b""
@@ -246,13 +239,13 @@ def test_a_browser_asks_by_http_2(proxy: Any, origin: Any, tmp_path: Path) -> No
     assert all(b"via: 2 univocal\r\n" in head for head in origin.seen)
 
 
-def test_a_reload_has_clients_connect_anew(proxy: Any, authority: Authority, tmp_path: Path) -> None:
+def test_a_reload_has_clients_connect_anew(proxy, authority, tmp_path):
     """The request that is under way then is answered by the old connection."""
     url = f"https://127.0.0.1:{proxy.proxy[1]}/"
     file = tmp_path / "univocal.toml"
     file.write_text(file.read_text().replace("http2 = true\n", "http2 = true\nmax_fields = 50\n"))
 
-    def ask(client: httpx.Client) -> Any:
+    def ask(client):
         answer = client.get(url)
         assert (answer.status_code, answer.http_version) == (200, "HTTP/2")
         return answer.extensions["network_stream"].get_extra_info("client_addr")
@@ -268,7 +261,7 @@ def test_a_reload_has_clients_connect_anew(proxy: Any, authority: Authority, tmp
             pytest.fail("the connection goes on")
 
 
-def test_a_shutdown_lets_answers_finish(proxy: Any, origin: Any, authority: Authority) -> None:
+def test_a_shutdown_lets_answers_finish(proxy, origin, authority):
     """A client reads slowly; the server ends when it has read all."""
     content = os.urandom(3_000_000)
     origin.answer = lambda _: b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(content), content)
@@ -294,9 +287,7 @@ def test_a_shutdown_lets_answers_finish(proxy: Any, origin: Any, authority: Auth
     ],
     ids=["without TLS", "without hpack"],
 )
-def test_http_2_needs(
-    root: Path, authority: Authority, tmp_path: Path, lines: str, without: bool, said: str
-) -> None:
+def test_http_2_needs(root, authority, tmp_path, lines, without, said):
     file = authority.folder / "univocal.toml"
     file.write_text(
         f"[server]\nhttp2 = true\n{lines}[[sites]]\nhosts = ['*']\nupstream = 'http://127.0.0.1:9'\n"

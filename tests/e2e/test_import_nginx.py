@@ -1,7 +1,5 @@
 """Files of nginx and Traffic Server beside them: what they refuse or keep apart, an import does, too."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os
@@ -14,7 +12,7 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
@@ -44,7 +42,7 @@ class Echo(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         told = {"target": self.path, "who": who(self.headers), "method": self.command}
         body = json.dumps(told).encode()
         self.send_response(200)
@@ -57,17 +55,17 @@ class Echo(BaseHTTPRequestHandler):
 
     do_POST = do_HEAD = do_DELETE = do_GET
 
-    def log_message(self, *_: object) -> None:
+    def log_message(self, *_):
         pass
 
 
-def who(fields: Any) -> str:
+def who(fields):
     """What a request says of the one who sent it."""
     return " ".join(str(fields.get(name)) for name in ("Cookie", "X-User", "Authorization"))
 
 
 @pytest.fixture(scope="module")
-def echo() -> Iterator[int]:
+def echo():
     server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server.server_address[1]
@@ -204,7 +202,7 @@ UNSAID = re.compile(r"if \(\$secure|auth_request|satisfy any|limit_req|/v1/|\(\?
 class Files:
     """Writes random files of nginx; `is_said`: of one socket, of directives that settings of univocal say."""
 
-    def __init__(self, seed: int, port: int, other: int, origin: int, *, is_said: bool = False) -> None:
+    def __init__(self, seed, port, other, origin, *, is_said=False):
         self.random, self.bare = random.Random(seed), random.Random(seed)
         self.port, self.other, self.origin = port, port if is_said else other, origin
         self.guards, self.of_servers, self.names = (
@@ -218,7 +216,7 @@ class Files:
         if is_said and self.has_expressions:
             self.guards = ["sendfile off;"]
 
-    def location(self, depth: int = 0) -> str:
+    def location(self, depth=0):
         choice = self.random
         kind = choice.choices(("", "^~ ", "= ", "~ ", "~* "), (6, 1, 2, 3, 1))[0]
         if not self.has_expressions and kind in {"~ ", "~* "}:
@@ -243,13 +241,13 @@ class Files:
             )
         return f"location {kind}{path} {{ {' '.join(inside)} }}"
 
-    def passing(self, path: str) -> str:
+    def passing(self, path):
         uri = self.random.choice(("", "", "", "/", "/b/")) if path.endswith("/") else ""
         if path.endswith("/") and path != "/" and self.random.random() < 0.15:
             return f"rewrite ^{path}(.*)$ /$1 break; proxy_pass http://127.0.0.1:{self.origin};"
         return f"proxy_pass http://127.0.0.1:{self.origin}{uri};"
 
-    def server(self, number: int) -> str:
+    def server(self, number):
         choice = self.random
         port = self.port if number == 0 or choice.random() < 0.8 else self.other
         is_whole = self.port != self.other and number > 0 and choice.random() < 0.15
@@ -273,11 +271,11 @@ class Files:
         inside.append(f"location @app {{ proxy_pass http://127.0.0.1:{self.origin}; }}")
         return "server {\n  " + "\n  ".join(filter(None, inside)) + "\n}"
 
-    def http(self) -> str:
+    def http(self):
         servers = [self.server(number) for number in range(self.random.randrange(1, 4))]
         return "\n".join(servers)
 
-    def request(self) -> Asked:
+    def request(self):
         choice = self.random
         fields = {}
         if choice.random() < 0.3:
@@ -294,7 +292,7 @@ class Files:
         return Asked(host, method, path, fields, choice.random() < 0.3, self.bare.random() < 0.2, address)
 
 
-def ask(port: int, asked: Asked, *, is_tls: bool = False) -> Heard:
+def ask(port, asked, *, is_tls=False):
     connection = http.client.HTTPConnection(asked.address, port, timeout=10)
     if is_tls:
         connection = http.client.HTTPSConnection(asked.address, port, timeout=10, context=UNVERIFIED)
@@ -317,7 +315,7 @@ def ask(port: int, asked: Asked, *, is_tls: bool = False) -> Heard:
         connection.close()
 
 
-def nginx_answer(port: int, asked: Asked, *, is_tls: bool = False) -> Heard:
+def nginx_answer(port, asked, *, is_tls=False):
     """The answer of nginx, which closes a connection now and then that it has just accepted."""
     tries = (ask(port, asked, is_tls=is_tls) for _ in range(5))
     return next((heard for heard in tries if heard.status), Heard(0, False, ""))
@@ -341,7 +339,7 @@ http {{
 """
 
 
-def listening(process: subprocess.Popen[Any], port: int, log: Path) -> None:
+def listening(process, port, log):
     """Wait until a server takes connections."""
     for _ in range(2000):
         with socket.socket() as probe:
@@ -354,7 +352,7 @@ def listening(process: subprocess.Popen[Any], port: int, log: Path) -> None:
 
 
 @contextmanager
-def nginx(home: Path, port: int) -> Iterator[None]:
+def nginx(home, port):
     process = subprocess.Popen(
         ["nginx", "-c", str(home / "nginx.conf"), "-p", str(home)], stderr=subprocess.PIPE, text=True
     )
@@ -368,7 +366,7 @@ def nginx(home: Path, port: int) -> Iterator[None]:
         process.stderr.close()
 
 
-def imported(conf: str, home: Path, ours_at: dict[int, int], univocal: Fixture) -> Any:
+def imported(conf, home, ours_at, univocal):
     """The import of a file, whose listeners are at other ports; how the command ended."""
     (home / "nginx.conf").write_text(conf)
     (home / "profiles").mkdir()
@@ -392,9 +390,7 @@ LOOSE = {"/A/b", "/a/../admin/x", "//admin/x", "/%61dmin/x", "/a/", "/admin/"}
 @needs_nginx
 @pytest.mark.parametrize("is_said", [False, True], ids=["any", "said"])
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + FILES))
-def test_an_import_refuses_and_keeps_apart_as_nginx(
-    seed: int, is_said: bool, echo: int, start: Fixture, univocal: Fixture, tmp_path: Path
-) -> None:
+def test_an_import_refuses_and_keeps_apart_as_nginx(seed, is_said, echo, start, univocal, tmp_path):
     """Files that settings say are served as nginx serves them, too; see `UNSAID` for the others."""
     port, other = free_port(), free_port()
     files = Files(seed, port, other, echo, is_said=is_said)
@@ -410,7 +406,7 @@ def test_an_import_refuses_and_keeps_apart_as_nginx(
     written = (tmp_path / "univocal.toml").read_text()
     start("serve", "--config", str(tmp_path / "univocal.toml"), "--admin", "127.0.0.1:0")
     requests = [files.request() for _ in range(REQUESTS)]
-    earlier: dict[str, Asked] = {}
+    earlier = {}
     with nginx(tmp_path, port):
         for request in requests:
             at = other if request.is_other and f"127.0.0.1:{other};" in conf else port
@@ -439,7 +435,7 @@ def test_an_import_refuses_and_keeps_apart_as_nginx(
                     assert (ours.status, ours.location) == (theirs.status, theirs.location), told
 
 
-def keeps_apart(port: int, one: Asked, other: Asked) -> bool:
+def keeps_apart(port, one, other):
     """Tell whether nginx answers one client with its own page, and not with another client's."""
     target = f"{other.target}?{free_port()}"
     for _ in range(2):
@@ -448,11 +444,11 @@ def keeps_apart(port: int, one: Asked, other: Asked) -> bool:
     return heard.who == own(other)
 
 
-def own(asked: Asked) -> str:
+def own(asked):
     return who(asked.fields)
 
 
-def is_stripped(said: str) -> bool:
+def is_stripped(said):
     """Tell whether the origin server does not hear of the client's password, as the import says."""
     return "The origin server does not get Authorization" in said
 
@@ -486,8 +482,8 @@ KINDS = (
     ],
 )
 def test_files_of_well_known_programs_serve_what_nginx_serves(
-    name: str, status: int, refused: set[str], echo: int, start: Fixture, univocal: Fixture, tmp_path: Path
-) -> None:
+    name, status, refused, echo, start, univocal, tmp_path
+):
     """`refused` are the paths that univocal refuses beside nginx; status 1 says that there are such."""
     text = (PUBLIC / f"{name}.conf").read_text()
     port, secure = free_port(), free_port()
@@ -510,7 +506,7 @@ def test_files_of_well_known_programs_serve_what_nginx_serves(
         if f":{place}" in text
     ]
     less = set[str]()
-    earlier: dict[str, Asked] = {}
+    earlier = {}
     with nginx(tmp_path, port):
         for asked in every:
             at = secure if asked.is_other else port
@@ -556,7 +552,7 @@ PLUGINS = Path("/usr/lib/trafficserver/modules")
 SCRIPT = Path(__file__).parents[1] / "integration" / "servers" / "origins" / "normalize-path.lua"
 
 
-def remap_rules(chance: random.Random, home: Path, origin: int) -> str:
+def remap_rules(chance, home, origin):
     """Random rules of remap.config, most of them with sets of octets."""
     rules, seen = list[str](), set[str]()
     for _ in range(chance.randrange(3, 8)):
@@ -582,7 +578,7 @@ def remap_rules(chance: random.Random, home: Path, origin: int) -> str:
 
 
 @contextmanager
-def traffic_server(home: Path, port: int) -> Iterator[None]:
+def traffic_server(home, port):
     layout = {"prefix": home, "exec_prefix": "/usr", "bindir": "/usr/bin", "sbindir": "/usr/sbin"}
     layout |= {"libdir": "/usr/lib", "libexecdir": PLUGINS, "sysconfdir": home / "etc"}
     layout |= dict.fromkeys(("datadir", "localstatedir", "runtimedir", "logdir", "cachedir"), home)
@@ -608,9 +604,7 @@ def traffic_server(home: Path, port: int) -> Iterator[None]:
 
 @pytest.mark.skipif(not (PLUGINS / "tslua.so").exists(), reason="without traffic_server")
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + (20 if LONG else 4)))
-def test_an_import_refuses_what_traffic_server_refuses(
-    seed: int, echo: int, start: Fixture, univocal: Fixture, tmp_path: Path
-) -> None:
+def test_an_import_refuses_what_traffic_server_refuses(seed, echo, start, univocal, tmp_path):
     chance = random.Random(seed)
     port, ours_at = free_port(), free_port()
     for name in ("etc", "profiles"):

@@ -1,22 +1,18 @@
 """The files of docs/how-to/in-front.md with the programs that they are for, in front of `univocal serve`."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import shutil
 import socket
-import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from websockets.asyncio.client import connect
-from websockets.sync.server import ServerConnection, serve
+from websockets.sync.server import serve
 
 from authority import Authority
 from tests.ports import free_port
@@ -28,7 +24,7 @@ CLIENT = "127.0.0.2"  # an address that is nobody's proxy
 PACKAGES = {"caddy": "caddy", "nginx": "nginx-light", "haproxy": "haproxy"}
 
 
-def file_of(root: Path, kind: str, page: str = "in-front.md") -> str:
+def file_of(root, kind, page="in-front.md"):
     """The first block of this kind on a page."""
     page = (root / "docs" / "how-to" / page).read_text("utf-8")
     block, *_ = re.findall(rf"(?ms)^```{kind}\n(.*?)^```$", page)
@@ -36,7 +32,7 @@ def file_of(root: Path, kind: str, page: str = "in-front.md") -> str:
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+def authority(tmp_path_factory):
     made = Authority(tmp_path_factory.mktemp("authority"))
     made.issue("en.example", "DNS:en.example")
     return made
@@ -45,7 +41,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 class Front:
     """A program in front, listening at `port` for en.example."""
 
-    def __init__(self, name: str, root: Path, folder: Path, authority: Authority, running: Any) -> None:
+    def __init__(self, name, root, folder, authority, running):
         if shutil.which(name) is None:
             pytest.skip(f"needs {name} (Debian package {PACKAGES[name]})")
         self.port, self.authority = free_port(), authority
@@ -63,14 +59,14 @@ class Front:
         with self.log.open("w") as log:
             self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=folder)
 
-    def _caddy(self, text: str, folder: Path, certificate: Path, key: Path) -> list[str]:
+    def _caddy(self, text, folder, certificate, key):
         assert "\nen.example {\n" in text
         site = f"\nhttps://en.example:{self.port} {{\n\tbind 127.0.0.1\n\ttls {certificate} {key}\n"
         options = "{\n\tadmin off\n\tauto_https off\n}\n"
         (folder / "Caddyfile").write_text(options + text.replace("\nen.example {\n", site))
         return ["caddy", "run", "--config", str(folder / "Caddyfile"), "--adapter", "caddyfile"]
 
-    def _nginx(self, text: str, folder: Path, certificate: Path, key: Path) -> list[str]:
+    def _nginx(self, text, folder, certificate, key):
         text = text.replace("/etc/ssl/en.example.pem", str(certificate)).replace(
             "/etc/ssl/en.example.key", str(key)
         )
@@ -86,7 +82,7 @@ class Front:
         )
         return ["nginx", "-p", str(folder), "-c", str(folder / "nginx.conf")]
 
-    def _haproxy(self, text: str, folder: Path, certificate: Path, key: Path) -> list[str]:
+    def _haproxy(self, text, folder, certificate, key):
         both = folder / "en.example.pem"
         both.write_text(certificate.read_text() + key.read_text())
         text = text.replace("/etc/haproxy/en.example.pem", str(both)).replace(
@@ -95,11 +91,11 @@ class Front:
         (folder / "haproxy.cfg").write_text(text)
         return ["haproxy", "-db", "-f", str(folder / "haproxy.cfg")]
 
-    def connect(self) -> ssl.SSLSocket:
+    def connect(self):
         raw = socket.create_connection(("127.0.0.1", self.port), TIMEOUT, source_address=(CLIENT, 0))
         return self.authority.client().wrap_socket(raw, server_hostname="en.example")
 
-    def wait(self, status: bytes = b"HTTP/1.1 200 ") -> None:
+    def wait(self, status=b"HTTP/1.1 200 "):
         """Wait until it answers with what univocal answers."""
         for _ in range(300):
             assert self.process.poll() is None, self.log.read_text()
@@ -111,14 +107,14 @@ class Front:
             time.sleep(0.1)
         raise AssertionError(self.log.read_text())
 
-    def ask(self, target: bytes, *lines: bytes, method: bytes = b"GET") -> bytes:
+    def ask(self, target, *lines, method=b"GET"):
         """The whole answer to one request on a connection of its own."""
         head = [b"%b %b HTTP/1.1" % (method, target), b"Host: en.example", b"Connection: close", *lines]
         with self.connect() as connection:
             connection.sendall(b"\r\n".join([*head, b"", b""]))
             return b"".join(iter(lambda: connection.recv(65536), b""))
 
-    def end(self) -> None:
+    def end(self):
         self.process.terminate()
         try:
             self.process.wait(TIMEOUT)
@@ -128,7 +124,7 @@ class Front:
 
 
 @pytest.fixture
-def running(start: Fixture, origin: Any, root: Path, tmp_path: Path) -> Any:
+def running(start, origin, root, tmp_path):
     """univocal by the page's file."""
     text = file_of(root, "toml").replace("http://127.0.0.1:9001", origin.url)
     text = text.replace("127.0.0.1:8080", "127.0.0.1:0").replace("127.0.0.1:8081", "127.0.0.1:0")
@@ -139,9 +135,7 @@ def running(start: Fixture, origin: Any, root: Path, tmp_path: Path) -> Any:
 
 
 @pytest.fixture(params=sorted(PACKAGES))
-def front(
-    request: pytest.FixtureRequest, running: Any, root: Path, tmp_path: Path, authority: Authority
-) -> Iterator[Front]:
+def front(request, running, root, tmp_path, authority):
     made = Front(request.param, root, tmp_path, authority, running)
     try:
         made.wait()
@@ -150,9 +144,7 @@ def front(
         made.end()
 
 
-def test_the_file_to_begin_with_is_one(
-    univocal: Fixture, root: Path, tmp_path: Path, authority: Authority
-) -> None:
+def test_the_file_to_begin_with_is_one(univocal, root, tmp_path, authority):
     text = file_of(root, "toml", "production.md").replace("/var/log/univocal", str(tmp_path))
     text = text.replace("/etc/univocal/tls", str(authority.folder))
     file = tmp_path / "univocal.toml"
@@ -174,9 +166,7 @@ TARGETS = [
 ]
 
 
-def test_what_is_behind_gets_what_it_would_get_without(
-    front: Front, running: Any, origin: Any, ask: Fixture
-) -> None:
+def test_what_is_behind_gets_what_it_would_get_without(front, running, origin, ask):
     origin.seen.clear()
     origin.fields = "Cache-Control: no-store"
     for target in TARGETS:
@@ -187,7 +177,7 @@ def test_what_is_behind_gets_what_it_would_get_without(
     assert len(set(direct)) == len(TARGETS)
 
 
-def test_who_asks_is_who_connects_and_not_who_says_so(front: Front, origin: Any) -> None:
+def test_who_asks_is_who_connects_and_not_who_says_so(front, origin):
     origin.seen.clear()
     lies = (
         b"X-Forwarded-For: 203.0.113.9",
@@ -207,20 +197,20 @@ def test_who_asks_is_who_connects_and_not_who_says_so(front: Front, origin: Any)
     assert "evil.example" not in head
 
 
-def test_strangers_purge_nothing(front: Front) -> None:
+def test_strangers_purge_nothing(front):
     answer = front.ask(b"/who", b"X-Forwarded-For: 127.0.0.1", b"Forwarded: for=127.0.0.1", method=b"PURGE")
     assert answer.startswith(b"HTTP/1.1 403 ")
     assert b'"purge-forbidden"' in answer
 
 
-def test_connections_are_kept(front: Front, running: Any, ask: Fixture) -> None:
+def test_connections_are_kept(front, running, ask):
     for number in range(30):
         assert front.ask(b"/%d" % number).startswith(b"HTTP/1.1 200 ")
     told = ask(running.admin, "/metrics", "127.0.0.1").body.decode()
     assert float(re.findall(r'univocal_connections\{side="client"\} ([0-9.]+)', told)[0]) <= 4
 
 
-def test_http_2_in_front(front: Front, authority: Authority) -> None:
+def test_http_2_in_front(front, authority):
     if shutil.which("curl") is None:
         pytest.skip("needs curl (Debian package curl)")
     done = subprocess.run(
@@ -232,7 +222,7 @@ def test_http_2_in_front(front: Front, authority: Authority) -> None:
     assert done.stdout.endswith("2")
 
 
-def test_content_goes_both_ways(front: Front, origin: Any) -> None:
+def test_content_goes_both_ways(front, origin):
     octets = b"x" * 300_000
     with front.connect() as connection:
         connection.sendall(
@@ -243,7 +233,7 @@ def test_content_goes_both_ways(front: Front, origin: Any) -> None:
     assert answer.startswith(b"HTTP/1.1 200 ")
 
 
-async def echoed(port: int, context: ssl.SSLContext) -> None:
+async def echoed(port, context):
     """In one thread: TLS of Python 3.11 loses what one thread sends while another receives."""
     url, host = f"wss://en.example:{port}/chat", "127.0.0.1"
     async with (
@@ -256,8 +246,8 @@ async def echoed(port: int, context: ssl.SSLContext) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PACKAGES))
-def test_websockets_pass(name: str, start: Fixture, root: Path, tmp_path: Path, authority: Authority) -> None:
-    def echo(connection: ServerConnection) -> None:
+def test_websockets_pass(name, start, root, tmp_path, authority):
+    def echo(connection):
         for message in connection:
             connection.send(message)
 
@@ -282,9 +272,7 @@ def test_websockets_pass(name: str, start: Fixture, root: Path, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("name", ["caddy", "haproxy"])
-def test_a_check_notices_that_nobody_answers_clients(
-    name: str, running: Any, root: Path, tmp_path: Path, authority: Authority, start: Fixture
-) -> None:
+def test_a_check_notices_that_nobody_answers_clients(name, running, root, tmp_path, authority, start):
     front = Front(name, root, tmp_path, authority, running)
     try:
         front.wait()

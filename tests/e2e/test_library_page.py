@@ -1,7 +1,5 @@
 """docs/library.md: every example runs, and what it says comes out does."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import inspect
@@ -83,10 +81,10 @@ def examples_of(root: Path) -> tuple[str, str]:
     return text, "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
 
 
-def test_every_example_runs(root: Path) -> None:
+def test_every_example_runs(root):
     text, examples = examples_of(root)
-    found: list[tuple[str, str]] = []
-    namespace: dict[str, object] = {"came_out": lambda value, said: found.append((str(value), said))}
+    found = []
+    namespace = {"came_out": lambda value, said: found.append((str(value), said))}
     source = EXPECTED.sub(r'\1came_out(\2, """\3""")', examples)
     code = compile(source, "library.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
@@ -103,9 +101,7 @@ def test_every_example_runs(root: Path) -> None:
 @pytest.mark.parametrize(
     "checker", [["mypy", "--strict"], ["basedpyright", "--level", "error", "--pythonpath", sys.executable]]
 )
-def test_applications_are_typed(
-    tmp_path: Path, root: Path, checker: list[str], pytestconfig: pytest.Config
-) -> None:
+def test_applications_are_typed(tmp_path, root, checker, pytestconfig):
     """With the library as a user has it: mypy and pyright read what is installed.
 
     What mypy has found of other projects' modules, it remembers from one run to the next.

@@ -1,14 +1,11 @@
 """Several listeners: with TLS and without, Unix sockets, and connections that a proxy introduces."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
 import socket
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,17 +19,17 @@ SITE = '[[sites]]\nhosts = ["en.example"]\naliases = ["www.en.example"]\nupstrea
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+def authority(tmp_path_factory):
     made = Authority(tmp_path_factory.mktemp("authority"))
     made.issue("en", "DNS:en.example,IP:127.0.0.1")
     return made
 
 
 @pytest.fixture
-def serve(start: Fixture, origin: Any, tmp_path: Path) -> Callable[..., Any]:
+def serve(start, origin, tmp_path):
     """Start the program with these settings of `[server]` before one origin server."""
 
-    def started(server: str, more: str = "", site: str = "", **named: Any) -> Any:
+    def started(server, more="", site="", **named):
         file = tmp_path / "univocal.toml"
         if "admin =" not in server:
             server += '\nadmin = "127.0.0.1:0"'
@@ -42,7 +39,7 @@ def serve(start: Fixture, origin: Any, tmp_path: Path) -> Callable[..., Any]:
     return started
 
 
-def curl(*arguments: str) -> tuple[int, dict[str, str], str]:
+def curl(*arguments):
     """Status, fields and content, by curl, which believes any certificate."""
     command = ["curl", "-s", "-i", "-k", "--max-time", "10", *arguments]
     head, _, body = subprocess.run(command, capture_output=True, check=False).stdout.partition(b"\r\n\r\n")
@@ -51,14 +48,14 @@ def curl(*arguments: str) -> tuple[int, dict[str, str], str]:
     return int(lines[0].split()[1]) if lines else 0, fields, body.decode()
 
 
-def urls(running: Any) -> list[str]:
+def urls(running):
     """Those of the clients' listeners, in the order of the settings."""
     return re.findall(
         r"(?:https?|unix)://[^ ,]+", running.said.partition("serving ")[2].partition(", admin")[0]
     )
 
 
-def pair(authority: Authority) -> str:
+def pair(authority):
     return f'tls_cert = "{authority.folder}/en.pem"\ntls_key = "{authority.folder}/en.key"\n'
 
 
@@ -66,7 +63,7 @@ EN = ("-H", "Host: en.example")
 ANY = "127.0.0.1:0"
 
 
-def exchange(address: tuple[str, int], data: bytes) -> bytes:
+def exchange(address, data):
     with socket.create_connection(address, 10) as connection:
         connection.sendall(data)
         received = b""
@@ -75,7 +72,7 @@ def exchange(address: tuple[str, int], data: bytes) -> bytes:
         return received
 
 
-def test_every_listener_serves(serve: Fixture, authority: Authority) -> None:
+def test_every_listener_serves(serve, authority):
     running = serve(f'listen = ["{ANY}", "{ANY}"]\nlisten_tls = ["{ANY}"]\n' + pair(authority))
     listeners = urls(running)
     assert [url.partition(":")[0] for url in listeners] == ["http", "http", "https"]
@@ -83,15 +80,13 @@ def test_every_listener_serves(serve: Fixture, authority: Authority) -> None:
 
 
 @pytest.mark.parametrize("listen", [f'"{ANY}"', f'["{ANY}", "{ANY}"]'])
-def test_without_listen_tls_a_certificate_is_for_listen(
-    serve: Fixture, authority: Authority, listen: str
-) -> None:
+def test_without_listen_tls_a_certificate_is_for_listen(serve, authority, listen):
     listeners = urls(serve(f"listen = {listen}\n" + pair(authority)))
     assert {url.partition(":")[0] for url in listeners} == {"https"}
     assert [curl(*EN, f"{url}a")[0] for url in listeners] == [200] * len(listeners)
 
 
-def test_the_admin_listener_has_several_places(serve: Fixture, tmp_path: Path) -> None:
+def test_the_admin_listener_has_several_places(serve, tmp_path):
     path = tmp_path / "admin.sock"
     running = serve(f'listen = "{ANY}"\nadmin = ["{ANY}", "unix://{path}"]')
     host, port = running.admin
@@ -100,7 +95,7 @@ def test_the_admin_listener_has_several_places(serve: Fixture, tmp_path: Path) -
     assert curl("--unix-socket", str(path), "http://evil.example/-/stats")[0] == 421
 
 
-def test_a_unix_socket_serves_and_goes_at_the_end(serve: Fixture, tmp_path: Path) -> None:
+def test_a_unix_socket_serves_and_goes_at_the_end(serve, tmp_path):
     path = tmp_path / "univocal.sock"
     running = serve(f'listen = "unix://{path}"')
     assert urls(running) == [f"unix://{path}"]
@@ -114,7 +109,7 @@ def test_a_unix_socket_serves_and_goes_at_the_end(serve: Fixture, tmp_path: Path
     assert not path.exists()
 
 
-def test_forwarded_fields_are_believed_at_a_unix_socket(serve: Fixture, tmp_path: Path) -> None:
+def test_forwarded_fields_are_believed_at_a_unix_socket(serve, tmp_path):
     path = tmp_path / "univocal.sock"
     running = serve(f'listen = "unix://{path}"')
     named = ("-H", "X-Forwarded-For: 192.0.2.7")
@@ -123,9 +118,7 @@ def test_forwarded_fields_are_believed_at_a_unix_socket(serve: Fixture, tmp_path
     assert [json.loads(line)["client"] for line in running.out.splitlines()] == ["192.0.2.7"]
 
 
-def test_only_a_stale_socket_is_replaced(
-    serve: Fixture, univocal: Fixture, origin: Any, tmp_path: Path
-) -> None:
+def test_only_a_stale_socket_is_replaced(serve, univocal, origin, tmp_path):
     path = tmp_path / "univocal.sock"
     with socket.socket(socket.AF_UNIX) as stale:
         stale.bind(str(path))
@@ -138,7 +131,7 @@ def test_only_a_stale_socket_is_replaced(
     assert curl("--unix-socket", str(path), *EN, "http://localhost/a")[0] == 200
 
 
-def test_a_file_that_is_no_socket_stays(univocal: Fixture, origin: Any, tmp_path: Path) -> None:
+def test_a_file_that_is_no_socket_stays(univocal, origin, tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("notes")
     ended = univocal("serve", "--upstream", origin.url, "--listen", f"unix://{path}", "--admin", ANY)
@@ -147,7 +140,7 @@ def test_a_file_that_is_no_socket_stays(univocal: Fixture, origin: Any, tmp_path
     assert path.read_text() == "notes"
 
 
-def test_options_of_listeners_may_be_repeated(start: Fixture, origin: Any, tmp_path: Path) -> None:
+def test_options_of_listeners_may_be_repeated(start, origin, tmp_path):
     path = tmp_path / "univocal.sock"
     options = ["--listen", ANY, "--listen", f"unix://{path}", "--admin", ANY]
     first, second = urls(start("serve", "--upstream", origin.url, *options))
@@ -156,9 +149,7 @@ def test_options_of_listeners_may_be_repeated(start: Fixture, origin: Any, tmp_p
     assert curl("--unix-socket", str(path), "http://localhost/b")[0] == 200
 
 
-def test_workers_share_every_listener(
-    serve: Fixture, authority: Authority, redis: Any, tmp_path: Path
-) -> None:
+def test_workers_share_every_listener(serve, authority, redis, tmp_path):
     path = tmp_path / "univocal.sock"
     running = serve(
         f'workers = 2\nlisten = ["{ANY}", "unix://{path}"]\nlisten_tls = "{ANY}"\n' + pair(authority),
@@ -173,7 +164,7 @@ def test_workers_share_every_listener(
     assert not path.exists()
 
 
-def test_plain_http_at_a_port_of_tls_is_told_so(serve: Fixture, authority: Authority) -> None:
+def test_plain_http_at_a_port_of_tls_is_told_so(serve, authority):
     running = serve(f'listen = "{ANY}"\n' + pair(authority))
     host, port = running.proxy
     status, fields, body = curl(f"http://{host}:{port}/a")
@@ -188,7 +179,7 @@ def test_plain_http_at_a_port_of_tls_is_told_so(serve: Fixture, authority: Autho
 
 
 @pytest.fixture
-def redirecting(serve: Fixture, authority: Authority) -> tuple[str, int]:
+def redirecting(serve, authority):
     """The URL of the listener without TLS, and the port of the one with it."""
     running = serve(
         f'listen = "{ANY}"\nlisten_tls = "{ANY}"\nhttps_redirect = true\n' + pair(authority),
@@ -212,9 +203,7 @@ def redirecting(serve: Fixture, authority: Authority) -> tuple[str, int]:
         ((*EN, "-H", "X-Forwarded-Proto: http", "-H", "X-Forwarded-For: 192.0.2.1", "/a"), "/a"),
     ],
 )
-def test_plain_http_is_sent_to_the_canonical_https_url(
-    redirecting: tuple[str, int], arguments: tuple[str, ...], target: str
-) -> None:
+def test_plain_http_is_sent_to_the_canonical_https_url(redirecting, arguments, target):
     plain, port = redirecting
     *options, path = arguments
     for _ in range(2):  # what is stored changes nothing
@@ -233,9 +222,7 @@ def test_plain_http_is_sent_to_the_canonical_https_url(
         (("-H", "Host: a/b", "/a"), 400),
     ],
 )
-def test_some_requests_are_not_sent_to_https(
-    redirecting: tuple[str, int], arguments: tuple[str, ...], status: int
-) -> None:
+def test_some_requests_are_not_sent_to_https(redirecting, arguments, status):
     plain, _ = redirecting
     *options, path = arguments
     assert curl(*options, plain.rstrip("/") + path)[0] == status
@@ -246,14 +233,14 @@ HEADER = b"PROXY TCP4 192.0.2.7 127.0.0.1 4711 80\r\n"
 GET = b"GET /a HTTP/1.1\r\nHost: en.example\r\nConnection: close\r\n\r\n"
 
 
-def clients(running: Any) -> list[tuple[str | None, int]]:
+def clients(running):
     """The client and status of each line in the access log."""
     assert running.end() == 0
     lines = [json.loads(line) for line in running.out.splitlines()]
     return [(line["client"], line["status"]) for line in lines]
 
 
-def test_a_proxy_introduces_its_client(serve: Fixture) -> None:
+def test_a_proxy_introduces_its_client(serve):
     running = serve(PROXIED)
     assert exchange(running.proxy, HEADER + GET).endswith(b"answer 1")
     host, port = running.proxy
@@ -263,9 +250,7 @@ def test_a_proxy_introduces_its_client(serve: Fixture) -> None:
 
 @pytest.mark.parametrize("workers", ["", "workers = 2\n"])
 @pytest.mark.parametrize("is_introduced", [True, False])
-def test_one_listener_takes_a_proxy_header_and_another_none(
-    serve: Fixture, workers: str, is_introduced: bool
-) -> None:
+def test_one_listener_takes_a_proxy_header_and_another_none(serve, workers, is_introduced):
     own = str(is_introduced).lower()
     running = serve(
         f'listen = ["{ANY}", {{ address = "{ANY}", proxy_protocol = {own} }}]\n'
@@ -290,9 +275,7 @@ listen_tls = [{{ address = "{any}", trusted_proxies = {own}, max_body = 5 }}]
 
 
 @pytest.mark.parametrize("workers", ["", "workers = 2\n"])
-def test_a_listener_has_its_own_proxies_and_largest_body(
-    serve: Fixture, authority: Authority, tmp_path: Path, workers: str
-) -> None:
+def test_a_listener_has_its_own_proxies_and_largest_body(serve, authority, tmp_path, workers):
     """Of misses and hits, by either version of HTTP, before a reload and after it."""
     nobody, here = {"all": [], "own": ["127.0.0.1"]}, {"all": ["127.0.0.1"], "own": []}
     running = serve(OWN.format(any=ANY, **nobody) + workers + pair(authority))
@@ -300,7 +283,7 @@ def test_a_listener_has_its_own_proxies_and_largest_body(
     admin = "http://{}:{}/-/".format(*running.admin)
     names = ("-H", "X-Forwarded-For: 192.0.2.1", "-H", "X-Request-Id: kept")
 
-    def ask() -> None:
+    def ask():
         for url, most in ((plain, 10), (own, 5), (tls, 5)):
             for version in ("--http1.1", *(["--http2"] if url is tls else [])):
                 for _ in range(2):
@@ -325,7 +308,7 @@ def test_a_listener_has_its_own_proxies_and_largest_body(
     assert {line["cache"] for line in lines} == {"uri-miss", "hit"}
 
 
-def test_an_introduced_client_has_its_own_rights(serve: Fixture) -> None:
+def test_an_introduced_client_has_its_own_rights(serve):
     """It is no trusted proxy, and the loopback address of the proxy gives it none."""
     running = serve(PROXIED)
     purge = GET.replace(b"GET", b"PURGE")
@@ -337,7 +320,7 @@ def test_an_introduced_client_has_its_own_rights(serve: Fixture) -> None:
     assert b" 200 " in exchange(running.proxy, local + purge)
 
 
-def test_an_introduced_client_is_no_trusted_proxy(serve: Fixture, origin: Any) -> None:
+def test_an_introduced_client_is_no_trusted_proxy(serve, origin):
     running = serve(PROXIED)
     introduced = b"PROXY TCP4 127.0.0.1 127.0.0.1 1 2\r\n"
     named = b"X-Forwarded-For: 192.0.2.9\r\nX-Forwarded-Proto: https\r\nHost"
@@ -352,7 +335,7 @@ def test_an_introduced_client_is_no_trusted_proxy(serve: Fixture, origin: Any) -
     assert named_clients == ["127.0.0.1", "127.0.0.1", "127.0.0.1", "192.0.2.7", "127.0.0.1"]
 
 
-def test_a_trusted_proxy_has_to_introduce_its_client(serve: Fixture) -> None:
+def test_a_trusted_proxy_has_to_introduce_its_client(serve):
     running = serve(PROXIED)
     answer = exchange(running.proxy, GET)
     assert b" 400 " in answer
@@ -360,13 +343,13 @@ def test_a_trusted_proxy_has_to_introduce_its_client(serve: Fixture) -> None:
     assert clients(running) == [("127.0.0.1", 400)]
 
 
-def test_the_header_of_anybody_else_is_refused(serve: Fixture) -> None:
+def test_the_header_of_anybody_else_is_refused(serve):
     running = serve(PROXIED + 'trusted_proxies = ["192.0.2.1"]\n')
     assert b" 400 " in exchange(running.proxy, HEADER + GET)
     assert b" 200 " in exchange(running.proxy, GET)
 
 
-def test_a_header_comes_before_tls(serve: Fixture, authority: Authority) -> None:
+def test_a_header_comes_before_tls(serve, authority):
     running = serve(PROXIED + pair(authority))
     host, port = running.proxy
     context = authority.client()
@@ -379,7 +362,7 @@ def test_a_header_comes_before_tls(serve: Fixture, authority: Authority) -> None
     assert clients(running) == [("192.0.2.7", 200), ("127.0.0.1", 400)]
 
 
-def test_a_header_in_pieces_has_a_head_s_time(serve: Fixture) -> None:
+def test_a_header_in_pieces_has_a_head_s_time(serve):
     running = serve(PROXIED + "header_timeout = 0.5\n")
     with socket.create_connection(running.proxy, 10) as slow:
         slow.sendall(HEADER[:9])
@@ -387,14 +370,14 @@ def test_a_header_in_pieces_has_a_head_s_time(serve: Fixture) -> None:
     assert b" 200 " in exchange(running.proxy, HEADER + GET)
 
 
-def test_the_admin_listener_takes_no_header(serve: Fixture) -> None:
+def test_the_admin_listener_takes_no_header(serve):
     running = serve(PROXIED)
     host, port = running.admin
     assert curl(f"http://{host}:{port}/-/health")[0] == 200
     assert curl("--haproxy-protocol", f"http://{host}:{port}/-/health")[0] == 400
 
 
-def test_the_bound_on_connections_counts_introduced_clients(serve: Fixture) -> None:
+def test_the_bound_on_connections_counts_introduced_clients(serve):
     running = serve(PROXIED + "max_connections_per_client = 1\n")
     with socket.create_connection(running.proxy, 10) as held:
         held.sendall(HEADER + GET.replace(b"close", b"keep-alive"))
@@ -409,7 +392,7 @@ listen = ["127.0.0.1:0", {{ address = "unix://{}", sites = ["admin.example"] }}]
 ADMIN = '[[sites]]\nhosts = ["admin.example"]\nupstream = "{}"\n[[sites]]\nhosts = ["*"]\nupstream = "{}"\n'
 
 
-def test_a_listener_with_sites_has_them_for_itself(serve: Fixture, origin: Any, tmp_path: Path) -> None:
+def test_a_listener_with_sites_has_them_for_itself(serve, origin, tmp_path):
     inside = tmp_path / "inside"
     running = serve(APART.format(inside), site=ADMIN.format(origin.url, origin.url))
     outside = urls(running)[0]
@@ -431,7 +414,7 @@ def test_a_listener_with_sites_has_them_for_itself(serve: Fixture, origin: Any, 
         assert curl(outside + "a", "-H", "Host: admin.example")[0] == 421
 
 
-def test_listen_option_opens_no_site_of_other_listeners(start: Fixture, origin: Any, tmp_path: Path) -> None:
+def test_listen_option_opens_no_site_of_other_listeners(start, origin, tmp_path):
     file = tmp_path / "univocal.toml"
     file.write_text(
         f'[server]\nadmin = "127.0.0.1:0"{APART.format(tmp_path / "inside")}'
@@ -443,7 +426,7 @@ def test_listen_option_opens_no_site_of_other_listeners(start: Fixture, origin: 
     assert curl(outside, "-H", "Host: admin.example")[0] == 421
 
 
-def test_an_address_beside_all_has_its_own_connections(serve: Fixture, origin: Any) -> None:
+def test_an_address_beside_all_has_its_own_connections(serve, origin):
     with socket.socket() as probe:
         probe.bind(("0.0.0.0", 0))
         port = probe.getsockname()[1]
@@ -454,7 +437,7 @@ def test_an_address_beside_all_has_its_own_connections(serve: Fixture, origin: A
         assert tuple(asked) == statuses, host
 
 
-def test_every_address_of_both_families_is_listened_on(serve: Fixture) -> None:
+def test_every_address_of_both_families_is_listened_on(serve):
     with socket.socket() as probe:
         probe.bind(("0.0.0.0", 0))
         port = probe.getsockname()[1]

@@ -1,7 +1,5 @@
 """`univocal log` and `univocal top` beside a running program: on a terminal, in a pipe, at the end."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty
@@ -11,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,7 +22,7 @@ Fixture = Callable[..., Any]
 class Command:
     """A started command; `read` gives what it has written until something is in it."""
 
-    def __init__(self, root: Any, arguments: tuple[str, ...], terminal: bool, **variables: str) -> None:
+    def __init__(self, root, arguments, terminal, **variables):
         paths = os.pathsep.join(str(root / source) for source in ("app", "middleware"))
         environment = {**os.environ, "PYTHONPATH": paths, "TERM": "xterm", "COLUMNS": "150", "LINES": "50"}
         environment.pop("NO_COLOR", None)
@@ -40,7 +38,7 @@ class Command:
         os.close(theirs)
         self.out = ""
 
-    def read(self, *wanted: str) -> str:
+    def read(self, *wanted):
         limit = time.monotonic() + 40
         while not all(each in self.out for each in wanted):
             assert time.monotonic() < limit, self.out
@@ -48,17 +46,17 @@ class Command:
                 self.out += os.read(self.end, 65536).decode()
         return self.out
 
-    def ended(self) -> tuple[int, str]:
+    def ended(self):
         """Status and what it wrote to standard error."""
         _, err = self.process.communicate(timeout=30)
         return self.process.returncode, err
 
 
 @pytest.fixture
-def command(root: Any) -> Iterator[Fixture]:
-    started: list[Command] = []
+def command(root):
+    started = []
 
-    def command(*arguments: str, terminal: bool = False, **variables: str) -> Command:
+    def command(*arguments, terminal=False, **variables):
         started.append(Command(root, arguments, terminal, **variables))
         return started[-1]
 
@@ -70,11 +68,11 @@ def command(root: Any) -> Iterator[Fixture]:
 
 
 @pytest.fixture
-def program(start: Fixture, origin: Any) -> Any:
+def program(start, origin):
     return start("serve", "--upstream", origin.url, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 
 
-def admin(program: Any) -> tuple[str, str]:
+def admin(program):
     host, port = program.admin
     return "--admin", f"http://{host}:{port}"
 
@@ -82,7 +80,7 @@ def admin(program: Any) -> tuple[str, str]:
 AGENT = "User-Agent: \x9b31m\r\n"
 
 
-def until_told(ask: Fixture, program: Any, command: Command, target: str = "/warm") -> None:
+def until_told(ask, program, command, target="/warm"):
     """Ask until the command has begun to follow."""
     limit = time.monotonic() + 40
     while target not in command.out:
@@ -92,7 +90,7 @@ def until_told(ask: Fixture, program: Any, command: Command, target: str = "/war
             command.out += os.read(command.end, 65536).decode()
 
 
-def test_log_follows_and_ends_at_ctrl_c(program: Any, ask: Fixture, command: Fixture) -> None:
+def test_log_follows_and_ends_at_ctrl_c(program, ask, command):
     log = command("log", *admin(program))
     until_told(ask, program, log)
     ask(program.proxy, "/a/%7Eb", "en.example", fields=AGENT)
@@ -105,7 +103,7 @@ def test_log_follows_and_ends_at_ctrl_c(program: Any, ask: Fixture, command: Fix
     assert log.ended() == (0, "")
 
 
-def test_log_filters(program: Any, ask: Fixture, command: Fixture) -> None:
+def test_log_filters(program, ask, command):
     log = command("log", *admin(program), "--status", "4xx", "--json")
     until_told(ask, program, log, "/%00")
     ask(program.proxy, "/a", "en.example")
@@ -114,7 +112,7 @@ def test_log_filters(program: Any, ask: Fixture, command: Fixture) -> None:
     assert {json.loads(line)["status"] for line in log.out.splitlines()} == {400}
 
 
-def test_colours_are_for_a_terminal_that_wants_them(program: Any, ask: Fixture, command: Fixture) -> None:
+def test_colours_are_for_a_terminal_that_wants_them(program, ask, command):
     coloured = command("log", *admin(program), terminal=True)
     plain = command("log", *admin(program), terminal=True, NO_COLOR="1")
     for each in (coloured, plain):
@@ -126,7 +124,7 @@ def test_colours_are_for_a_terminal_that_wants_them(program: Any, ask: Fixture, 
         assert "\x1b" not in re.sub(r"\x1b\[[0-9;]*m", "", each.out)
 
 
-def test_log_ends_when_nobody_reads_it(program: Any, ask: Fixture, command: Fixture) -> None:
+def test_log_ends_when_nobody_reads_it(program, ask, command):
     log = command("log", *admin(program))
     until_told(ask, program, log)
     os.close(log.end)
@@ -138,7 +136,7 @@ def test_log_ends_when_nobody_reads_it(program: Any, ask: Fixture, command: Fixt
     assert log.ended() == (0, "")
 
 
-def test_log_tells_when_the_program_has_ended(program: Any, ask: Fixture, command: Fixture) -> None:
+def test_log_tells_when_the_program_has_ended(program, ask, command):
     log = command("log", *admin(program))
     until_told(ask, program, log)
     assert program.end() == 0
@@ -148,9 +146,7 @@ def test_log_tells_when_the_program_has_ended(program: Any, ask: Fixture, comman
 
 
 @pytest.mark.parametrize("place", ["{directory}/access.log", "access.log", "logs/../access.log"])
-def test_since_begins_with_the_log_of_the_proxy(
-    start: Fixture, origin: Any, ask: Fixture, command: Fixture, tmp_path: Any, place: str
-) -> None:
+def test_since_begins_with_the_log_of_the_proxy(start, origin, ask, command, tmp_path, place):
     (tmp_path / "logs").mkdir()
     file = tmp_path / "univocal.toml"
     file.write_text(
@@ -169,13 +165,13 @@ def test_since_begins_with_the_log_of_the_proxy(
     assert [text.count(f"en.example{target} ") for target in ("/one", "/two", "/three", "/four")] == [1] * 4
 
 
-def test_since_without_a_log_to_read_says_so(program: Any, univocal: Fixture) -> None:
+def test_since_without_a_log_to_read_says_so(program, univocal):
     ended = univocal("log", *admin(program), "--since", "1h")
     assert (ended.returncode, ended.stdout) == (1, "")
     assert "--since needs a FILE: the proxy's access log (stdout, json)" in ended.stderr
 
 
-def test_top_prints_once_for_programs(program: Any, ask: Fixture, univocal: Fixture) -> None:
+def test_top_prints_once_for_programs(program, ask, univocal):
     for target in ("/a/~b", "/a/%7Eb", "/a/%7Eb", "/%00"):
         ask(program.proxy, target, "en.example")
     ended = univocal("top", *admin(program), "--json")
@@ -192,7 +188,7 @@ def test_top_prints_once_for_programs(program: Any, ask: Fixture, univocal: Fixt
     assert "control-character  en.example  /%00" in text or "control-character    /%00" in text
 
 
-def test_top_is_live_and_ends_at_ctrl_c(program: Any, ask: Fixture, command: Fixture) -> None:
+def test_top_is_live_and_ends_at_ctrl_c(program, ask, command):
     top = command("top", *admin(program), terminal=True)
     top.read("spellings that became one")
     ask(program.proxy, "/later", "en.example")
@@ -203,9 +199,7 @@ def test_top_is_live_and_ends_at_ctrl_c(program: Any, ask: Fixture, command: Fix
     assert "Traceback" not in text
 
 
-def test_top_survives_a_restart_and_reports_the_gap(
-    program: Any, start: Fixture, origin: Any, ask: Fixture, command: Fixture
-) -> None:
+def test_top_survives_a_restart_and_reports_the_gap(program, start, origin, ask, command):
     top = command("top", *admin(program), "--interval", "0.2", terminal=True)
     top.read("spellings that became one")
     program.end()
@@ -220,9 +214,7 @@ def test_top_survives_a_restart_and_reports_the_gap(
 
 
 @pytest.mark.parametrize("name", ["log", "top"])
-def test_a_stranger_is_told_what_is_missing(
-    start: Fixture, origin: Any, univocal: Fixture, tmp_path: Any, name: str
-) -> None:
+def test_a_stranger_is_told_what_is_missing(start, origin, univocal, tmp_path, name):
     file = tmp_path / "univocal.toml"
     file.write_text(
         '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\n'

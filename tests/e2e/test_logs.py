@@ -1,12 +1,9 @@
 """What `univocal serve` writes: the access log, standard error and error pages."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,10 +16,10 @@ STAMPED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (INFO|WARNING|ERRO
 
 
 @pytest.fixture
-def serve(start: Fixture, origin: Any, tmp_path: Path) -> Fixture:
+def serve(start, origin, tmp_path):
     """`univocal serve` with these settings of the server; "@" is the origin server's URL."""
 
-    def serve(server: str, site: str = SITE) -> Any:
+    def serve(server, site=SITE):
         file = tmp_path / "univocal.toml"
         file.write_text((HEAD + server + site).replace("@", origin.url))
         return start("serve", "--config", str(file))
@@ -30,9 +27,7 @@ def serve(start: Fixture, origin: Any, tmp_path: Path) -> Fixture:
     return serve
 
 
-def test_the_cached_format_names_host_cache_seconds_and_origin_server(
-    serve: Fixture, origin: Any, ask: Fixture
-) -> None:
+def test_the_cached_format_names_host_cache_seconds_and_origin_server(serve, origin, ask):
     running = serve('access_log_format = "cached"\n')
     ask(running.proxy, "/a", "a.example")
     ask(running.proxy, "/a", "a.example")
@@ -45,14 +40,14 @@ def test_the_cached_format_names_host_cache_seconds_and_origin_server(
     assert re.fullmatch(r'.* "-" "-" a.example hit 0\.\d+ -', hit)
 
 
-def test_a_template_writes_what_it_names(serve: Fixture, ask: Fixture) -> None:
+def test_a_template_writes_what_it_names(serve, ask):
     running = serve("access_log_format = '{status} {cache} {url} \"{user_agent}\"'\n")
     ask(running.proxy, "/a", "a.example", fields='User-Agent: a"b\\\r\n')
     running.end()
     assert running.out == '200 uri-miss http://a.example/a "a\\x22b\\x5C"\n'
 
 
-def test_an_all_down_502_names_the_origin_server(serve: Fixture, ask: Fixture) -> None:
+def test_an_all_down_502_names_the_origin_server(serve, ask):
     down = (
         SITE.replace("@", "http://127.0.0.1:1")
         + '[sites.origin]\nhealth = { path = "/", interval = 0.1, falls = 1 }\n'
@@ -65,7 +60,7 @@ def test_an_all_down_502_names_the_origin_server(serve: Fixture, ask: Fixture) -
     assert all('"origin http://127.0.0.1:1 at ' in line for line in lines)
 
 
-def test_each_line_of_standard_error_has_time_and_level(serve: Fixture, ask: Fixture, tmp_path: Path) -> None:
+def test_each_line_of_standard_error_has_time_and_level(serve, ask, tmp_path):
     running = serve("", SITE.replace("@", "http://127.0.0.1:1") + "[sites.origin]\nfails = 1\n")
     ask(running.proxy, "/a", "a.example")
     (tmp_path / "univocal.toml").write_text("[server]\nlisten = 3\n")
@@ -74,11 +69,11 @@ def test_each_line_of_standard_error_has_time_and_level(serve: Fixture, ask: Fix
     running.end()
     lines = (running.said + running.err).splitlines()
     assert [line for line in lines if not STAMPED.fullmatch(line)] == []
-    assert {STAMPED.fullmatch(line)[1] for line in lines} >= {"INFO"}  # type: ignore[index]
+    assert {STAMPED.fullmatch(line)[1] for line in lines} >= {"INFO"}
 
 
 @pytest.fixture
-def pages(tmp_path: Path) -> Path:
+def pages(tmp_path):
     folder = tmp_path / "pages"
     folder.mkdir()
     (folder / "5xx.html").write_text("<h1>ours</h1>")
@@ -91,7 +86,7 @@ GONE = SITE.replace("@", "http://127.0.0.1:1")
 HTML = "Accept: text/html,*/*;q=0.8\r\n"
 
 
-def test_error_pages_are_for_those_who_like_html(serve: Fixture, ask: Fixture, pages: Path) -> None:
+def test_error_pages_are_for_those_who_like_html(serve, ask, pages):
     running = serve('error_pages = "pages"\n', GONE)
     page = ask(running.proxy, "/", "a.example", fields=HTML)
     assert (page.status, page.body, page.value("Content-Type")) == (
@@ -108,9 +103,7 @@ def test_error_pages_are_for_those_who_like_html(serve: Fixture, ask: Fixture, p
     assert b"<h1>" in ask(running.proxy, "/%00", "a.example", fields=HTML).body  # univocal's own page
 
 
-def test_a_route_has_pages_of_its_own(
-    serve: Fixture, ask: Fixture, pages: Path, univocal: Fixture, tmp_path: Path
-) -> None:
+def test_a_route_has_pages_of_its_own(serve, ask, pages, univocal, tmp_path):
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop" / "400.html").write_text("the shop's")
     route = '[[sites.routes]]\npath = "/shop/"\nerror_pages = "shop"\n'
@@ -126,9 +119,7 @@ def test_a_route_has_pages_of_its_own(
     assert ask(running.proxy, "/shop/%00", "a.example", fields=HTML).body == b"new"
 
 
-def test_a_reload_reads_the_pages_again(
-    serve: Fixture, ask: Fixture, pages: Path, univocal: Fixture, tmp_path: Path
-) -> None:
+def test_a_reload_reads_the_pages_again(serve, ask, pages, univocal, tmp_path):
     running = serve('error_pages = "pages"\n', GONE)
     (pages / "5xx.html").write_text("new")
     host, port = running.admin
@@ -138,7 +129,7 @@ def test_a_reload_reads_the_pages_again(
 
 
 @pytest.mark.skipif(shutil.which("logrotate") is None, reason="needs logrotate (Debian package logrotate)")
-def test_logrotate_goes_on_in_a_new_file(serve: Fixture, ask: Fixture, tmp_path: Path, root: Path) -> None:
+def test_logrotate_goes_on_in_a_new_file(serve, ask, tmp_path, root):
     logs = tmp_path / "logs"
     logs.mkdir(mode=0o755)
     running = serve(f'access_log = "{logs}/access.log"\naccess_log_format = "{{target}}"\n')

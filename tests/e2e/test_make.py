@@ -1,7 +1,5 @@
 """The Makefile's environments are made by the interpreter that is named, whatever made them before."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -15,14 +13,14 @@ OTHER = '#!/bin/sh\ncase "$*" in *version_info\\[:2\\]*) echo 3.99 /opt/python ;
 
 
 @pytest.fixture
-def would(root: Path, tmp_path: Path) -> object:
+def would(root, tmp_path):
     """The commands with which `make PYTHON=… test` would begin, before those that run tests."""
     if shutil.which("make") is None:
         pytest.skip("package make is not installed")
     environment = tmp_path / "venv"
     environment.mkdir()
 
-    def dry(interpreter: str) -> str:
+    def dry(interpreter):
         stamp = f"PYTHON={interpreter}", f"TEST_VENV={environment}"
         asked = ["make", "--no-print-directory", "-n", *stamp, "test"]
         clean = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
@@ -38,7 +36,7 @@ def would(root: Path, tmp_path: Path) -> object:
     return dry
 
 
-def test_another_interpreter_makes_the_environment_anew(would: object, tmp_path: Path) -> None:
+def test_another_interpreter_makes_the_environment_anew(would, tmp_path):
     assert callable(would)
     other = tmp_path / "python3.99"
     other.write_text(OTHER.format(sys.executable))
@@ -53,9 +51,7 @@ def test_another_interpreter_makes_the_environment_anew(would: object, tmp_path:
 @pytest.mark.parametrize(
     ("target", "extra", "environment"), [("demo", "proxy,learn", "runs"), ("test", "dev", "tests")]
 )
-def test_the_demo_installs_what_running_needs_and_no_more(
-    target: str, extra: str, environment: str, root: Path, tmp_path: Path
-) -> None:
+def test_the_demo_installs_what_running_needs_and_no_more(target, extra, environment, root, tmp_path):
     if shutil.which("make") is None:
         pytest.skip("package make is not installed")
     places = f"VENV={tmp_path}/runs", f"TEST_VENV={tmp_path}/tests"
@@ -74,9 +70,7 @@ def test_the_demo_installs_what_running_needs_and_no_more(
         (None, "", "{place}/bin/python -m pip install"),
     ],
 )
-def test_the_demo_needs_no_second_pip(
-    version: str | None, without: str, installs: str, root: Path, tmp_path: Path
-) -> None:
+def test_the_demo_needs_no_second_pip(version, without, installs, root, tmp_path):
     if shutil.which("make") is None:
         pytest.skip("package make is not installed")
     known = tmp_path / "known"
@@ -91,7 +85,7 @@ def test_the_demo_needs_no_second_pip(
     assert installs.format(python=sys.executable, place=place) in said.stdout
 
 
-def test_sources_are_rewritten_as_the_check_wants_them(root: Path, tmp_path: Path) -> None:
+def test_sources_are_rewritten_as_the_check_wants_them(root, tmp_path):
     if shutil.which("make") is None:
         pytest.skip("package make is not installed")
     programs = tmp_path / "venv" / "bin"
@@ -105,7 +99,7 @@ def test_sources_are_rewritten_as_the_check_wants_them(root: Path, tmp_path: Pat
     source.write_text("import sys\nx = [ 1,2 ]\n")
     clean = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
 
-    def made(*words: str) -> str:
+    def made(*words):
         command = ["make", "--no-print-directory", f"PYTHON={sys.executable}", "TEST_VENV=venv", *words]
         return subprocess.run(
             command, capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path, env=clean

@@ -1,7 +1,5 @@
 """The middleware under uvicorn, in processes of their own: one Date, and one store for all of them."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import itertools
@@ -11,8 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -56,7 +53,7 @@ django = CacheMiddleware(bare, store=os.environ.get("STORE") or None)
 class Answered:
     """A response as http.client reads it."""
 
-    def __init__(self, port: int, target: str, method: str = "GET") -> None:
+    def __init__(self, port, target, method="GET"):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
         connection.request(method, target, headers={"Host": "en.example"})
         response = connection.getresponse()
@@ -67,12 +64,12 @@ class Answered:
 
 
 @pytest.fixture
-def serve(root: Path, tmp_path: Path) -> Iterator[Fixture]:
+def serve(root, tmp_path):
     """Run `uvicorn` with these arguments; the port comes back once it answers."""
     (tmp_path / "module.py").write_text(MODULE)
     processes = []
 
-    def start(app: str, *arguments: str, **variables: str) -> int:
+    def start(app, *arguments, **variables):
         port = free_port()
         paths = os.pathsep.join((str(root / "middleware"), str(tmp_path)))
         command = [sys.executable, "-m", "uvicorn", f"module:{app}", "--port", str(port), *arguments]
@@ -108,7 +105,7 @@ def serve(root: Path, tmp_path: Path) -> Iterator[Fixture]:
         ("added", "httptools", "--date-header"),
     ],
 )
-def test_a_response_has_one_date(serve: Fixture, app: str, http: str, date: str) -> None:
+def test_a_response_has_one_date(serve, app, http, date):
     port = serve(app, "--http", http, date)
     for target in ("/page", "/page?dated"):
         missed, hit = Answered(port, target), Answered(port, target)
@@ -120,9 +117,7 @@ def test_a_response_has_one_date(serve: Fixture, app: str, http: str, date: str)
 @pytest.mark.parametrize(
     ("app", "lifespan"), [("app", "on"), ("app", "off"), ("django", "auto"), ("django", "off")]
 )
-def test_a_store_by_its_url_is_one_for_all_processes(
-    serve: Fixture, redis: Any, app: str, lifespan: str
-) -> None:
+def test_a_store_by_its_url_is_one_for_all_processes(serve, redis, app, lifespan):
     one, other = (serve(app, "--lifespan", lifespan, STORE=redis.url) for _ in range(2))
     limit, tries = time.monotonic() + 30, itertools.count()
     while True:  # a process that the store does not answer in time goes on alone

@@ -1,7 +1,5 @@
 """Profiles by host on real sockets: Starlette, FastAPI and Django under uvicorn."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import os
@@ -124,7 +122,7 @@ def asked(port: int, host: str, target: str, method: str = "GET") -> tuple[int, 
         ("two.shop.example", ["/a//b", "/a/b"], "/a/b"),
     ],
 )
-def test_each_host_is_read_by_its_profile(port: int, host: str, spellings: list[str], path: str) -> None:
+def test_each_host_is_read_by_its_profile(port, host, spellings, path):
     for number, spelling in enumerate(spellings):
         status, handling, content = asked(port, host, spelling)
         assert (status, content) == (200, path)
@@ -142,16 +140,14 @@ def test_each_host_is_read_by_its_profile(port: int, host: str, spellings: list[
         ("wiki.example", "/api%2fa", 400),
     ],
 )
-def test_refusals_are_those_of_the_hosts_profile(port: int, host: str, target: str, status: int) -> None:
+def test_refusals_are_those_of_the_hosts_profile(port, host, target, status):
     assert asked(port, host, target)[0] == status
 
 
 @pytest.mark.parametrize(
     ("host", "target", "status"), [("wiki.example", "/a%2fb", 101), ("en.example", "/", 421)]
 )
-def test_a_websocket_belongs_to_its_host(
-    port: int, request: pytest.FixtureRequest, host: str, target: str, status: int
-) -> None:
+def test_a_websocket_belongs_to_its_host(port, request, host, target, status):
     if request.node.callspec.params["port"] == "django":
         pytest.skip("Django answers no WebSocket")
     with socket.create_connection(("127.0.0.1", port), timeout=30) as client:

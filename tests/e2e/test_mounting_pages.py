@@ -1,20 +1,15 @@
 """docs/how-to/mounting.md and testing.md: their examples run, and the tests in them pass."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
-from pathlib import Path
-
-import pytest
 
 
-def examples_of(page: Path) -> str:
+def examples_of(page):
     return "\n".join(re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL))
 
 
-def test_the_tests_of_the_page_pass(root: Path, tmp_path: Path) -> None:
+def test_the_tests_of_the_page_pass(root, tmp_path):
     file = tmp_path / "test_page.py"
     file.write_text(examples_of(root / "docs/how-to/testing.md"))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null", str(file)]
@@ -23,7 +18,7 @@ def test_the_tests_of_the_page_pass(root: Path, tmp_path: Path) -> None:
     assert "4 passed" in ended.stdout
 
 
-def test_every_example_of_mounting_runs(root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_every_example_of_mounting_runs(root, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     examples = examples_of(root / "docs/how-to/mounting.md")
     assert examples.count("@app.") >= 3

@@ -1,7 +1,5 @@
 """Origin servers in operation: backups, draining under load, clients that stay, one line for each change."""
 
-from __future__ import annotations
-
 import http.client
 import itertools
 import json
@@ -13,7 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from name_server import NameServer, name_server
+from name_server import name_server
 from ports import free_port
 from support import serving
 from tests.e2e.conftest import environment
@@ -36,9 +34,9 @@ class Application(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 256
 
-    def __init__(self, name: str, port: int = 0) -> None:
+    def __init__(self, name, port=0):
         self.name, self.seconds, self.status = name, 0.0, 200
-        self.cookies: list[str | None] = []
+        self.cookies = []
         self.requests = 0
         application = self
 
@@ -46,7 +44,7 @@ class Application(ThreadingHTTPServer):
             protocol_version = "HTTP/1.1"
             timeout = 60
 
-            def do_GET(self) -> None:
+            def do_GET(self):
                 application.requests += 1
                 application.cookies.append(self.headers["Cookie"])
                 if self.path != "/healthz":
@@ -65,18 +63,18 @@ class Application(ThreadingHTTPServer):
                 self.end_headers()
                 self.wfile.write(body)
 
-            def log_message(self, *_: object) -> None:
+            def log_message(self, *_):
                 pass
 
         super().__init__(("127.0.0.1", port), Handler)
 
     @property
-    def url(self) -> str:
+    def url(self):
         return f"http://127.0.0.1:{self.server_port}"
 
 
 @pytest.fixture
-def applications() -> Iterator[list[Application]]:
+def applications():
     with ExitStack() as stack:
         made = [stack.enter_context(Application(name)) for name in "abc"]
         for each in made:
@@ -85,13 +83,13 @@ def applications() -> Iterator[list[Application]]:
 
 
 class Answer:
-    def __init__(self, response: http.client.HTTPResponse) -> None:
+    def __init__(self, response):
         self.status, self.body = response.status, response.read().decode()
         self.cookie = response.getheader("set-cookie")
         self.cache = response.getheader("cache-status", "")
 
 
-def get(address: tuple[str, int], target: str = "/", **fields: str) -> Answer:
+def get(address, target="/", **fields):
     connection = http.client.HTTPConnection(*address, timeout=TIMEOUT)
     try:
         connection.request("GET", target, headers={"Host": "en.example", **fields})
@@ -100,7 +98,7 @@ def get(address: tuple[str, int], target: str = "/", **fields: str) -> Answer:
         connection.close()
 
 
-def post(address: tuple[str, int], target: str, document: object, **fields: str) -> tuple[int, Any]:
+def post(address, target, document, **fields):
     connection = http.client.HTTPConnection(*address, timeout=TIMEOUT)
     try:
         connection.request("POST", target, json.dumps(document), fields)
@@ -110,11 +108,11 @@ def post(address: tuple[str, int], target: str, document: object, **fields: str)
         connection.close()
 
 
-def origins_of(proxy: Any) -> dict[str, dict[str, Any]]:
+def origins_of(proxy):
     return {each["url"]: each for each in json.loads(get(proxy.admin, "/-/origins", Host="127.0.0.1").body)}
 
 
-def until(check: Callable[[], Any]) -> None:
+def until(check):
     end = time.monotonic() + TIMEOUT
     while not check():
         assert time.monotonic() < end
@@ -122,17 +120,17 @@ def until(check: Callable[[], Any]) -> None:
 
 
 @pytest.fixture
-def begin(start: Fixture, tmp_path: Path) -> Fixture:
+def begin(start, tmp_path):
     """begin(upstream, origin settings): a proxy with the file tmp_path/univocal.toml."""
 
-    def begin(upstream: object, origin: str = "", server: str = "", more: str = "") -> Any:
+    def begin(upstream, origin="", server="", more=""):
         write(tmp_path / "univocal.toml", upstream, origin, server, more)
         return start("serve", "--config", str(tmp_path / "univocal.toml"))
 
     return begin
 
 
-def write(file: Path, upstream: object, origin: str = "", server: str = "", more: str = "") -> None:
+def write(file, upstream, origin="", server="", more=""):
     listed = json.dumps(upstream).replace('": ', '" = ')
     file.write_text(
         f"[server]\nlisten = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\naccess_log = 'off'\n{server}\n"
@@ -140,12 +138,12 @@ def write(file: Path, upstream: object, origin: str = "", server: str = "", more
     )
 
 
-def backup(application: Any) -> dict[str, Any]:
+def backup(application):
     return {"url": application.url, "backup": True}
 
 
 @pytest.fixture(params=[1, 2])
-def workers(request: pytest.FixtureRequest) -> str:
+def workers(request):
     """The settings of one process, and of two workers."""
     if request.param == 1:
         return ""
@@ -155,7 +153,7 @@ def workers(request: pytest.FixtureRequest) -> str:
 # Backups
 
 
-def test_a_backup_answers_while_no_other_is_up(begin: Fixture, applications: list[Application]) -> None:
+def test_a_backup_answers_while_no_other_is_up(begin, applications):
     second, _, _ = applications
     with Application("main") as main, serving(main):
         port = main.server_port
@@ -176,16 +174,14 @@ def test_a_backup_answers_while_no_other_is_up(begin: Fixture, applications: lis
 # Draining
 
 
-def test_a_drain_under_load_fails_no_request(
-    begin: Fixture, univocal: Fixture, applications: list[Application], workers: str
-) -> None:
+def test_a_drain_under_load_fails_no_request(begin, univocal, applications, workers):
     first, second, _ = applications
     first.seconds = second.seconds = 0.02
     proxy = begin([first.url, second.url], "", workers)
     admin = "{}:{}".format(*proxy.admin)
     statuses, over = Counter[int](), threading.Event()
 
-    def load() -> None:
+    def load():
         for number in itertools.count():
             if over.is_set():
                 return
@@ -212,7 +208,7 @@ def test_a_drain_under_load_fails_no_request(
     assert set(statuses) == {200}
 
 
-def test_the_last_one_that_is_up_is_not_drained(begin: Fixture, univocal: Fixture, applications: Any) -> None:
+def test_the_last_one_that_is_up_is_not_drained(begin, univocal, applications):
     first, second, _ = applications
     proxy = begin([first.url, second.url])
     admin = "{}:{}".format(*proxy.admin)
@@ -223,9 +219,7 @@ def test_the_last_one_that_is_up_is_not_drained(begin: Fixture, univocal: Fixtur
     assert get(proxy.proxy).body == "b"
 
 
-def test_a_drain_outlives_a_reload(
-    begin: Fixture, univocal: Fixture, applications: list[Application], tmp_path: Path, workers: str
-) -> None:
+def test_a_drain_outlives_a_reload(begin, univocal, applications, tmp_path, workers):
     first, second, third = applications
     proxy = begin([first.url, second.url], "", workers)
     admin = "{}:{}".format(*proxy.admin)
@@ -239,9 +233,7 @@ def test_a_drain_outlives_a_reload(
 
 
 @pytest.mark.parametrize("workers", [2], indirect=True)
-def test_a_worker_that_takes_anothers_place_knows_the_drain(
-    begin: Fixture, applications: list[Application], workers: str
-) -> None:
+def test_a_worker_that_takes_anothers_place_knows_the_drain(begin, applications, workers):
     first, second, _ = applications
     proxy = begin([first.url, second.url], "", workers)
     assert post(proxy.admin, "/-/origins/drain", {"url": first.url})[0] == 200
@@ -253,7 +245,7 @@ def test_a_worker_that_takes_anothers_place_knows_the_drain(
     assert first.requests == 0
 
 
-def workers_of(pid: int) -> list[int]:
+def workers_of(pid):
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     lines = {int(child): Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
     return [
@@ -263,7 +255,7 @@ def workers_of(pid: int) -> list[int]:
     ]
 
 
-def kill_a_worker(pid: int) -> None:
+def kill_a_worker(pid):
 
     os.kill(workers_of(pid)[0], signal.SIGKILL)
 
@@ -282,16 +274,14 @@ def kill_a_worker(pid: int) -> None:
         ({"url": "x" * 5000}, 400, "4096"),
     ],
 )
-def test_a_bad_drain_is_a_problem(
-    begin: Fixture, applications: list[Application], document: object, status: int, words: str
-) -> None:
+def test_a_bad_drain_is_a_problem(begin, applications, document, status, words):
     proxy = begin([applications[0].url, applications[1].url])
     answered, problem = post(proxy.admin, "/-/origins/drain", document)
     assert answered == status
     assert words in problem["detail"]
 
 
-def test_another_site_s_page_cannot_drain(begin: Fixture, applications: list[Application]) -> None:
+def test_another_site_s_page_cannot_drain(begin, applications):
     proxy = begin([applications[0].url, applications[1].url])
     fields = {"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}
     status, _ = post(proxy.admin, "/-/origins/drain", {"url": applications[0].url}, **fields)
@@ -302,13 +292,11 @@ def test_another_site_s_page_cannot_drain(begin: Fixture, applications: list[App
 @pytest.mark.parametrize(
     "arguments", [["drain"], ["enable"], ["list", "http://a"], ["enable", "http://a", "--wait", "1"]], ids=str
 )
-def test_invalid_arguments_are_a_usage_error(univocal: Fixture, arguments: list[str]) -> None:
+def test_invalid_arguments_are_a_usage_error(univocal, arguments):
     assert univocal("origins", *arguments).returncode == 2
 
 
-def test_metrics_and_command_show_every_state(
-    begin: Fixture, univocal: Fixture, applications: list[Application]
-) -> None:
+def test_metrics_and_command_show_every_state(begin, univocal, applications):
     first, second, third = applications
     proxy = begin([first.url, second.url, backup(third)])
     post(proxy.admin, "/-/origins/drain", {"url": first.url})
@@ -329,7 +317,7 @@ def test_metrics_and_command_show_every_state(
 # Clients that stay
 
 
-def cookie_of(answer: Answer) -> str:
+def cookie_of(answer):
     assert answer.cookie is not None
     pair, *attributes = answer.cookie.split("; ")
     assert re.fullmatch("univocal-origin=[0-9a-f]{4}", pair)
@@ -338,9 +326,7 @@ def cookie_of(answer: Answer) -> str:
 
 
 @pytest.mark.parametrize("choice", ["hash", "round-robin", "least-requests"])
-def test_a_client_stays_at_its_origin_server(
-    begin: Fixture, applications: list[Application], choice: str
-) -> None:
+def test_a_client_stays_at_its_origin_server(begin, applications, choice):
     proxy = begin([each.url for each in applications], f'choice = "{choice}"\nsticky = "cookie"')
     for number in range(8):
         answer = get(proxy.proxy, f"/{number}")
@@ -351,7 +337,7 @@ def test_a_client_stays_at_its_origin_server(
     assert {each for one in applications for each in one.cookies} == {None, "a=1; b=2"}
 
 
-def test_a_stored_response_has_no_cookie(begin: Fixture, applications: list[Application]) -> None:
+def test_a_stored_response_has_no_cookie(begin, applications):
     proxy = begin([each.url for each in applications], 'choice = "hash"\nsticky = "cookie"')
     cookie = cookie_of(get(proxy.proxy, "/"))
     first, second = get(proxy.proxy, "/cached"), get(proxy.proxy, "/cached", Cookie=cookie)
@@ -359,16 +345,12 @@ def test_a_stored_response_has_no_cookie(begin: Fixture, applications: list[Appl
     assert second.cache.startswith("univocal; hit")
 
 
-def test_a_response_that_others_may_store_has_no_cookie(
-    begin: Fixture, applications: list[Application]
-) -> None:
+def test_a_response_that_others_may_store_has_no_cookie(begin, applications):
     proxy = begin([each.url for each in applications], 'choice = "hash"\nsticky = "cookie"')
     assert get(proxy.proxy, "/public", Authorization="Basic eDp5").cookie is None
 
 
-def test_a_client_whose_origin_server_is_drained_goes_to_another(
-    begin: Fixture, applications: list[Application]
-) -> None:
+def test_a_client_whose_origin_server_is_drained_goes_to_another(begin, applications):
     proxy = begin([each.url for each in applications], 'choice = "hash"\nsticky = "cookie"')
     answer = get(proxy.proxy)
     url = next(each.url for each in applications if each.name == answer.body)
@@ -380,7 +362,7 @@ def test_a_client_whose_origin_server_is_drained_goes_to_another(
     assert {each.body for each in stays} == {moved.body}
 
 
-def test_an_applications_cookie_makes_a_client_stay(begin: Fixture, applications: list[Application]) -> None:
+def test_an_applications_cookie_makes_a_client_stay(begin, applications):
     proxy = begin([each.url for each in applications], 'choice = "round-robin"\nsticky = "cookie:session"')
     assert get(proxy.proxy).cookie is None
     connection = http.client.HTTPConnection(*proxy.proxy, timeout=TIMEOUT)
@@ -395,9 +377,7 @@ def test_an_applications_cookie_makes_a_client_stay(begin: Fixture, applications
 
 
 @pytest.mark.parametrize("value", ["", "zzzz", "0000", "x" * 5000, "../.."])
-def test_a_clients_own_cookie_is_not_believed(
-    begin: Fixture, applications: list[Application], value: str
-) -> None:
+def test_a_clients_own_cookie_is_not_believed(begin, applications, value):
     proxy = begin([each.url for each in applications], 'choice = "hash"\nsticky = "cookie"')
     answer = get(proxy.proxy, Cookie=f"univocal-origin={value}")
     assert answer.status == 200
@@ -405,7 +385,7 @@ def test_a_clients_own_cookie_is_not_believed(
     assert {each for one in applications for each in one.cookies} == {None}
 
 
-def test_a_route_has_a_cookie_of_its_own(begin: Fixture, applications: list[Application]) -> None:
+def test_a_route_has_a_cookie_of_its_own(begin, applications):
     first, second, third = applications
     route = f"[[sites.routes]]\npath = '/api/'\nupstream = ['{second.url}', '{third.url}']\n"
     proxy = begin([first.url, second.url], 'choice = "hash"\nsticky = "cookie"', more=route)
@@ -424,7 +404,7 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize("elsewhere", ELSEWHERE.values(), ids=ELSEWHERE)
-def test_a_server_that_is_back_is_up_everywhere(begin: Fixture, workers: str, elsewhere: str) -> None:
+def test_a_server_that_is_back_is_up_everywhere(begin, workers, elsewhere):
     with Application("main") as main, serving(main):
         port, url = main.server_port, main.url
         proxy = begin(url, "fails = 1", workers, elsewhere.format(url=url))
@@ -444,7 +424,7 @@ def test_a_server_that_is_back_is_up_everywhere(begin: Fixture, workers: str, el
     assert (proxy.said + proxy.err).count("is failing") == 1
 
 
-def states_of(proxy: Any, url: str) -> list[str]:
+def states_of(proxy, url):
     """The states that are 1 in the metrics."""
     metrics = get(proxy.admin, "/metrics", Host="127.0.0.1").body
     return re.findall(
@@ -455,9 +435,7 @@ def states_of(proxy: Any, url: str) -> list[str]:
 # The log
 
 
-def test_a_change_is_logged_once_for_all_workers(
-    begin: Fixture, applications: list[Application], workers: str
-) -> None:
+def test_a_change_is_logged_once_for_all_workers(begin, applications, workers):
     health = 'health = { path = "/healthz", interval = 0.2, timeout = 1, rises = 1, falls = 1 }'
     proxy = begin([applications[0].url, applications[1].url], health, workers)
     until(lambda: applications[0].requests and applications[1].requests)
@@ -481,9 +459,7 @@ def test_a_change_is_logged_once_for_all_workers(
 PATIENT = '[[sites.routes]]\npath = "/slow/"\n[sites.routes.origin]\nread_timeout = "20s"\n'
 
 
-def test_a_slow_path_of_the_same_servers_has_more_time(
-    begin: Fixture, applications: list[Application], tmp_path: Path, univocal: Fixture
-) -> None:
+def test_a_slow_path_of_the_same_servers_has_more_time(begin, applications, tmp_path, univocal):
     slow = applications[0]
     slow.seconds = 0.6
     settings = "read_timeout = 0.2\nretries = 0\nfails = 2"
@@ -498,9 +474,7 @@ def test_a_slow_path_of_the_same_servers_has_more_time(
     assert list(origins_of(proxy)) == [slow.url]
 
 
-def test_a_route_shares_the_state_of_the_sites_servers(
-    begin: Fixture, applications: list[Application]
-) -> None:
+def test_a_route_shares_the_state_of_the_sites_servers(begin, applications):
     applications[0].seconds = 0.6
     proxy = begin(applications[0].url, "read_timeout = 0.2\nretries = 0\nfails = 2", more=PATIENT)
     for _ in range(2):
@@ -510,7 +484,7 @@ def test_a_route_shares_the_state_of_the_sites_servers(
     assert origins_of(proxy)[applications[0].url]["state"] == "up"
 
 
-def test_a_route_has_retries_of_its_own(begin: Fixture, applications: list[Application]) -> None:
+def test_a_route_has_retries_of_its_own(begin, applications):
     for each in applications:
         each.seconds = 0.6
     servers = [each.url for each in applications]
@@ -534,7 +508,7 @@ BaseResolver.read_resolv_conf = read
 
 
 @pytest.fixture
-def with_names(tmp_path: Path) -> Iterator[Callable[..., tuple[NameServer, dict[str, str]]]]:
+def with_names(tmp_path):
     """A name server, and the variables by which a program asks it."""
     with name_server() as names:
         (tmp_path / "sitecustomize.py").write_text(RESOLVER.format(port=names.port))
@@ -542,26 +516,24 @@ def with_names(tmp_path: Path) -> Iterator[Callable[..., tuple[NameServer, dict[
         yield names, environment(PYTHONPATH=paths)
 
 
-def test_a_service_is_served_checked_shown_and_read_again(
-    with_names: tuple[NameServer, dict[str, str]], applications: list[Application], tmp_path: Path
-) -> None:
+def test_a_service_is_served_checked_shown_and_read_again(with_names, applications, tmp_path):
     names, variables = with_names
     here, service = [free_port(), free_port()], "srv+http://_http._tcp.app.example"
     names.records["here.example", "A"] = ["127.0.0.1"]
 
-    def lead_to(*applications: Application) -> None:
+    def lead_to(*applications):
         names.records["_http._tcp.app.example", "SRV"] = [
             f"{number} 5 {each.server_port} here.example." for number, each in enumerate(applications)
         ]
 
-    def write(origin: str) -> None:
+    def write(origin):
         file.write_text(
             f"[server]\nworkers = 2\nlisten = '127.0.0.1:{here[0]}'\nadmin = '127.0.0.1:{here[1]}'\n"
             f"access_log = 'off'\n[origin]\n{origin}\n"
             f"[[sites]]\nhosts = ['en.example']\nupstream = '{service}'\n"
         )
 
-    def run(command: str) -> subprocess.CompletedProcess[str]:
+    def run(command):
         line = [sys.executable, "-m", "univocal_app", command, "--config", str(file)]
         return subprocess.run(
             line, env=variables, capture_output=True, text=True, timeout=TIMEOUT, check=False

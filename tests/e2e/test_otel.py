@@ -2,8 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,11 +13,11 @@ Fixture = Callable[..., Any]
 
 
 @pytest.fixture
-def collector() -> Iterator[Any]:
+def collector():
     """A collector's address, and what it was sent, by path."""
-    posted: list[tuple[str, bytes]] = []
+    posted = []
 
-    def answer(head: bytes, content: bytes) -> bytes:
+    def answer(head, content):
         posted.append((head.split(b" ")[1].decode(), content))
         return response_with()
 
@@ -27,7 +26,7 @@ def collector() -> Iterator[Any]:
 
 
 @pytest.fixture
-def file(tmp_path: Path, origin: Any) -> Path:
+def file(tmp_path, origin):
     file = tmp_path / "univocal.toml"
     file.write_text(
         '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\notel = true\naccess_log = "off"\n'
@@ -36,9 +35,7 @@ def file(tmp_path: Path, origin: Any) -> Path:
     return file
 
 
-def test_spans_and_metrics_go_to_the_collector(
-    start: Fixture, file: Path, collector: Any, ask: Fixture, origin: Any
-) -> None:
+def test_spans_and_metrics_go_to_the_collector(start, file, collector, ask, origin):
     url, posted = collector
     program = start(
         "serve", "--config", str(file), OTEL_EXPORTER_OTLP_ENDPOINT=url, OTEL_SERVICE_NAME="front"
@@ -57,9 +54,7 @@ def test_spans_and_metrics_go_to_the_collector(
     assert b"http.server.request.duration" in metrics
 
 
-def test_without_a_collector_it_serves_and_ends_all_the_same(
-    start: Fixture, file: Path, ask: Fixture
-) -> None:
+def test_without_a_collector_it_serves_and_ends_all_the_same(start, file, ask):
     program = start("serve", "--config", str(file), OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9")
     assert ask(program.proxy, "/a", "en.example").status == 200
     begun = time.monotonic()
@@ -67,7 +62,7 @@ def test_without_a_collector_it_serves_and_ends_all_the_same(
     assert time.monotonic() - begun < 15
 
 
-def test_without_it_the_traceparent_goes_on_as_it_came(start: Fixture, ask: Fixture, origin: Any) -> None:
+def test_without_it_the_traceparent_goes_on_as_it_came(start, ask, origin):
     program = start("serve", "--upstream", origin.url, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
     sent = "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\ntracestate: a=1\r\n"
     ask(program.proxy, "/a", "en.example", fields=sent)

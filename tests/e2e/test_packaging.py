@@ -1,7 +1,5 @@
 """The wheel and the source distribution: an index would take them, and the wheel is all that a user needs."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -9,7 +7,6 @@ import tarfile
 import venv
 import zipfile
 from email.parser import Parser
-from pathlib import Path
 
 import pytest
 
@@ -37,7 +34,7 @@ asyncio.run(main())
 NO_COMPILER = {"CC": "no-such-compiler"}
 
 
-def run(*command: str | Path, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def run(*command, cwd, **variables):
     """Run a program as a user's shell would, without what this test's own environment says."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))}
     return subprocess.run(
@@ -45,14 +42,14 @@ def run(*command: str | Path, cwd: Path, **variables: str) -> subprocess.Complet
     )
 
 
-def build(root: Path, directory: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def build(root, directory, *options, **variables):
     """Build distributions of the checkout into a directory."""
     command = (sys.executable, "-m", "build", "--no-isolation", "--outdir", directory, *options, root)
     return run(*command, cwd=directory, **variables)
 
 
 @pytest.fixture(scope="module")
-def built(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(root, tmp_path_factory):
     """The directory in which both are: the machine has no compiler."""
     directory = tmp_path_factory.mktemp("dist")
     ended = build(root, directory, **NO_COMPILER)
@@ -61,7 +58,7 @@ def built(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(built, tmp_path_factory):
     """The programs of an environment that has the wheel, with no extra."""
     directory = tmp_path_factory.mktemp("environment")
     venv.create(directory)
@@ -79,28 +76,28 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / "bin"
 
 
-def test_an_index_takes_both(built: Path) -> None:
+def test_an_index_takes_both(built):
     files = sorted(built.iterdir())
     assert len(files) == 2
     ended = run(sys.executable, "-m", "twine", "check", "--strict", *files, cwd=built)
     assert (ended.returncode, ended.stdout.count("PASSED")) == (0, 2)
 
 
-def test_a_wheel_made_without_a_compiler_is_pure(built: Path) -> None:
+def test_a_wheel_made_without_a_compiler_is_pure(built):
     (wheel,) = built.glob("*.whl")
     assert wheel.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(wheel) as archive:
         assert not [name for name in archive.namelist() if name.endswith(".so")]
 
 
-def test_a_compiled_wheel_needs_a_compiler(root: Path, tmp_path: Path) -> None:
+def test_a_compiled_wheel_needs_a_compiler(root, tmp_path):
     options = ("--wheel", "--skip-dependency-check")
     ended = build(root, tmp_path, *options, HATCH_BUILD_HOOKS_ENABLE="1", **NO_COMPILER)
     assert (ended.returncode, list(tmp_path.iterdir())) == (1, [])
     assert "no C compiler: there is no program 'no-such-compiler'." in ended.stdout + ended.stderr
 
 
-def test_what_is_in_them(root: Path, built: Path) -> None:
+def test_what_is_in_them(root, built):
     (wheel,), (source,) = built.glob("*.whl"), built.glob("*.tar.gz")
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
@@ -128,16 +125,14 @@ def test_what_is_in_them(root: Path, built: Path) -> None:
         assert {"README.md", "Makefile", "tests"} <= {name.split("/")[1] for name in archive.getnames()[1:]}
 
 
-def test_the_wheel_alone_is_the_middleware(installed: Path, tmp_path: Path) -> None:
+def test_the_wheel_alone_is_the_middleware(installed, tmp_path):
     ended = run(installed / "python", "-c", MOUNTED, cwd=tmp_path)
     assert ended.stderr == ""
     assert ended.stdout.splitlines() == ["univocal; fwd=uri-miss; stored", "univocal; hit; ttl=60"]
 
 
 @pytest.mark.parametrize("program", [["univocal"], ["python", "-m", "univocal"]])
-def test_without_its_extra_the_program_says_which(
-    installed: Path, tmp_path: Path, program: list[str]
-) -> None:
+def test_without_its_extra_the_program_says_which(installed, tmp_path, program):
     name, *arguments = program
     ended = run(installed / name, *arguments, "serve", "--upstream", "http://127.0.0.1:9", cwd=tmp_path)
     assert ended.returncode == 1
@@ -145,12 +140,12 @@ def test_without_its_extra_the_program_says_which(
     assert "pip install 'univocal[proxy]'" in ended.stderr
 
 
-def test_the_library_alone_tells_its_form(installed: Path, tmp_path: Path) -> None:
+def test_the_library_alone_tells_its_form(installed, tmp_path):
     told = run(installed / "univocal", "--version", cwd=tmp_path)
     assert (told.returncode, told.stdout) == (0, "univocal 0.2.0 (pure)\n")
 
 
-def test_the_library_alone_explains_and_writes_files(root: Path, installed: Path, tmp_path: Path) -> None:
+def test_the_library_alone_explains_and_writes_files(root, installed, tmp_path):
     explained = run(installed / "univocal", "explain", "http://a.example/%7Ea", cwd=tmp_path)
     assert (explained.returncode, explained.stderr) == (0, "")
     assert "canonical  http://a.example/~a" in explained.stdout

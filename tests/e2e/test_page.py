@@ -1,7 +1,5 @@
 """The page of the admin listener, as a browser shows it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -9,13 +7,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
 
 import univocal
 import univocal_app
@@ -30,7 +28,7 @@ HOSTILE = "/wiki/<img src=x onerror=document.title='owned'>"
 
 
 @pytest.fixture
-def running(start: Fixture, origin: Any, tmp_path: Path) -> Any:
+def running(start, origin, tmp_path):
     file = tmp_path / "univocal.toml"
     file.write_text(
         '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\n'
@@ -43,10 +41,10 @@ def running(start: Fixture, origin: Any, tmp_path: Path) -> Any:
 class Browser:
     """A tab of chromium, over the DevTools protocol."""
 
-    def __init__(self, connection: ClientConnection) -> None:
+    def __init__(self, connection):
         self._connection, self._last = connection, 0
 
-    def call(self, method: str, **parameters: Any) -> Any:
+    def call(self, method, **parameters):
         self._last += 1
         self._connection.send(json.dumps({"id": self._last, "method": method, "params": parameters}))
         while True:
@@ -54,12 +52,12 @@ class Browser:
             if told.get("id") == self._last:
                 return told["result"]
 
-    def evaluate(self, expression: str) -> Any:
+    def evaluate(self, expression):
         found = self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
-    def until(self, condition: str) -> None:
+    def until(self, condition):
         """Wait until a condition of the document is true."""
         poll = f"(() => {{ try {{ return Boolean({condition}) }} catch {{ return false }} }})()"
         for _ in range(600):
@@ -69,7 +67,7 @@ class Browser:
 
 
 @pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def chromium(tmp_path_factory):
     """A browser; the URL of its DevTools."""
     program = shutil.which("chromium")
     if program is None:
@@ -88,7 +86,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def browser(chromium: str) -> Iterator[Browser]:
+def browser(chromium):
     """A tab of its own."""
     with httpx.Client(base_url=chromium, trust_env=False, timeout=60) as tools:
         tab = tools.put("/json/new?about:blank").json()
@@ -97,7 +95,7 @@ def browser(chromium: str) -> Iterator[Browser]:
         tools.get(f"/json/close/{tab['id']}")
 
 
-def _tools(profile: Path) -> str:
+def _tools(profile):
     """The URL of the DevTools, once the browser has said where it listens."""
     told = profile / "DevToolsActivePort"
     for _ in range(600):
@@ -107,7 +105,7 @@ def _tools(profile: Path) -> str:
     raise AssertionError("chromium does not begin")
 
 
-def test_the_page_comes_from_the_package_alone(running: Any, ask: Fixture) -> None:
+def test_the_page_comes_from_the_package_alone(running, ask):
     page = ask(running.admin, "/", "127.0.0.1")
     assert (page.status, page.value("content-type")) == (200, "text/html; charset=utf-8")
     policy = page.value("content-security-policy")
@@ -127,11 +125,11 @@ def test_the_page_comes_from_the_package_alone(running: Any, ask: Fixture) -> No
         assert not re.search(rb"innerHTML|insertAdjacentHTML|document\.write|eval\(|https?:", asset.body)
 
 
-def test_the_page_weighs_60_kilobytes_at_most() -> None:
+def test_the_page_weighs_60_kilobytes_at_most():
     assert sum(file.stat().st_size for file in (OBSERVE / "page").iterdir()) <= 60_000
 
 
-def test_whoever_may_not_purge_sees_no_page(running: Any, ask: Fixture) -> None:
+def test_whoever_may_not_purge_sees_no_page(running, ask):
     stranger = "X-Forwarded-For: 192.0.2.1\r\n"
     for path in ("/", "/-/spellings", "/-/purge-misses", "/-/config", "/-/page", "/metrics"):
         answer = ask(running.admin, path, "127.0.0.1", fields=stranger)
@@ -147,9 +145,7 @@ def test_whoever_may_not_purge_sees_no_page(running: Any, ask: Fixture) -> None:
     assert ask(running.admin, "/-/page/nothing.js", "127.0.0.1", fields=stranger).status == 404
 
 
-def test_whoever_has_the_token_types_it_into_the_page(
-    start: Fixture, origin: Any, browser: Browser, ask: Fixture, tmp_path: Path
-) -> None:
+def test_whoever_has_the_token_types_it_into_the_page(start, origin, browser, ask, tmp_path):
     file = tmp_path / "univocal.toml"
     file.write_text(
         '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\n[purge]\nallow = []\n'
@@ -179,7 +175,7 @@ def test_whoever_has_the_token_types_it_into_the_page(
     assert browser.evaluate("localStorage.length + document.cookie.length") == 0
 
 
-def opened(browser: Browser, running: Any, width: int = 1280) -> None:
+def opened(browser, running, width=1280):
     """Open the page, as wide as this, and wait until it is filled."""
     host, port = running.admin
     browser.call(
@@ -195,7 +191,7 @@ CODES = {"Enter": 13, "Tab": 9, " ": 32, "Escape": 27, "PageUp": 33, "End": 35, 
 }
 
 
-def pressed(browser: Browser, key: str) -> None:
+def pressed(browser, key):
     text = {"Enter": "\r", " ": " "}.get(key, "")
     code = CODES[key]
     for kind in ("keyDown", "keyUp"):
@@ -204,18 +200,17 @@ def pressed(browser: Browser, key: str) -> None:
         )
 
 
-def shown(browser: Browser, name: str) -> str:
+def shown(browser, name):
     return str(browser.evaluate(f"document.getElementById('{name}').innerText"))
 
 
-def cells(browser: Browser, name: str, of: str = "innerText") -> list[list[Any]]:
+def cells(browser, name, of="innerText"):
     """The cells of a table, by its rows."""
     rows = f"[...document.querySelectorAll('#{name} tr')]"
-    found: list[list[Any]] = browser.evaluate(f"{rows}.map((each) => [...each.cells].map((one) => one.{of}))")
-    return found
+    return browser.evaluate(f"{rows}.map((each) => [...each.cells].map((one) => one.{of}))")
 
 
-def fill(browser: Browser, **values: str) -> None:
+def fill(browser, **values):
     for name, value in values.items():
         browser.evaluate(f"document.getElementById('{name}').value = {json.dumps(value)}")
 
@@ -223,9 +218,7 @@ def fill(browser: Browser, **values: str) -> None:
 SPELLED = ("/wiki/A(b)", "/wiki/A%28b%29", "/wiki/A%28b)")
 
 
-def test_a_phone_shows_what_happens_without_scrolling_sideways(
-    running: Any, browser: Browser, ask: Fixture
-) -> None:
+def test_a_phone_shows_what_happens_without_scrolling_sideways(running, browser, ask):
     for target in (*SPELLED, "/wiki/%00", f"{HOSTILE}%00".replace(" ", "+"), "/wiki/" + "long" * 100):
         ask(running.proxy, target, "en.example")
     opened(browser, running, 390)
@@ -250,7 +243,7 @@ def test_a_phone_shows_what_happens_without_scrolling_sideways(
     )
 
 
-def test_what_became_one_is_the_heart_of_the_page(running: Any, browser: Browser, ask: Fixture) -> None:
+def test_what_became_one_is_the_heart_of_the_page(running, browser, ask):
     opened(browser, running)
     assert shown(browser, "folding") == "None yet."
     for target in (*SPELLED, "/wiki/A%28b)", "/wiki/Other"):
@@ -270,9 +263,7 @@ def test_what_became_one_is_the_heart_of_the_page(running: Any, browser: Browser
 
 
 @pytest.mark.parametrize("by", ["pointer", "keyboard"])
-def test_a_list_continues_after_a_click_and_waits_for_keyboards(
-    running: Any, browser: Browser, ask: Fixture, by: str
-) -> None:
+def test_a_list_continues_after_a_click_and_waits_for_keyboards(running, browser, ask, by):
     for target in SPELLED:
         ask(running.proxy, target, "en.example")
     opened(browser, running)
@@ -300,7 +291,7 @@ def test_a_list_continues_after_a_click_and_waits_for_keyboards(
     assert ("/wiki/C(d)" in shown(browser, "spellings")) == (by == "pointer")
 
 
-def test_rules_are_discovered_at_a_button_by_keyboard(running: Any, browser: Browser, ask: Fixture) -> None:
+def test_rules_are_discovered_at_a_button_by_keyboard(running, browser, ask):
     for number in range(12):
         for target in (f"/w/p{number}/", f"/w/p{number}/", f"/w/p{number}/index.html"):
             ask(running.proxy, target, "en.example")
@@ -311,7 +302,7 @@ def test_rules_are_discovered_at_a_button_by_keyboard(running: Any, browser: Bro
     assert "index.html" in shown(browser, "discovered")
 
 
-def test_a_purge_is_counted_before_it_is_confirmed(running: Any, browser: Browser, ask: Fixture) -> None:
+def test_a_purge_is_counted_before_it_is_confirmed(running, browser, ask):
     for target in ("/wiki/A(b)", "/wiki/C"):
         ask(running.proxy, target, "en.example")
     opened(browser, running)
@@ -338,7 +329,7 @@ def test_a_purge_is_counted_before_it_is_confirmed(running: Any, browser: Browse
     browser.until("document.getElementById('numbers').innerText.includes('Purges\\n1')")
 
 
-def test_a_vain_purge_suggests_the_likely_name(running: Any, browser: Browser, ask: Fixture) -> None:
+def test_a_vain_purge_suggests_the_likely_name(running, browser, ask):
     ask(running.proxy, "/wiki/Page", "en.example")
     ask(running.proxy, "/wiki/page/", "en.example", "PURGE")
     opened(browser, running)
@@ -347,9 +338,7 @@ def test_a_vain_purge_suggests_the_likely_name(running: Any, browser: Browser, a
     assert "http://en.example/wiki/Page 1 response; another path" in told
 
 
-def test_a_url_is_explained_with_what_changed_and_who_asked(
-    running: Any, browser: Browser, ask: Fixture
-) -> None:
+def test_a_url_is_explained_with_what_changed_and_who_asked(running, browser, ask):
     for target in ("/wiki/A(b)", "/wiki/A%28b%29", "/wiki/A%28b%29"):
         ask(running.proxy, target, "en.example")
     opened(browser, running)
@@ -370,7 +359,7 @@ def test_a_url_is_explained_with_what_changed_and_who_asked(
     browser.until("document.getElementById('verdict').innerText === 'Refused: control-character'")
 
 
-def test_each_stage_is_said_in_words() -> None:
+def test_each_stage_is_said_in_words():
     said = set(re.findall(r'(?m)^  "?([a-z-]+)"?: "', (OBSERVE / "page" / "stages.js").read_text()))
     sources = [
         Path(univocal.__file__).parent / "uri" / f"{name}.py" for name in ("segments", "query", "pipeline")
@@ -380,7 +369,7 @@ def test_each_stage_is_said_in_words() -> None:
     assert said == {one or other for one, other in named}
 
 
-def test_a_click_explains_a_rejected_example_as_text(running: Any, browser: Browser, ask: Fixture) -> None:
+def test_a_click_explains_a_rejected_example_as_text(running, browser, ask):
     ask(running.proxy, f"{HOSTILE}%00".replace(" ", "+"), "en.example")
     opened(browser, running)
     browser.evaluate("document.querySelector('#refused button').click()")
@@ -392,7 +381,7 @@ def test_a_click_explains_a_rejected_example_as_text(running: Any, browser: Brow
 PLOT = "document.querySelector('#tried .plot')"
 
 
-def charted(browser: Browser, values: str) -> None:
+def charted(browser, values):
     """Draw a chart of 60 values, beside those of the page, which pauses."""
     browser.evaluate("document.getElementById('pause').click()")
     browser.evaluate(
@@ -409,7 +398,7 @@ def charted(browser: Browser, values: str) -> None:
     )
 
 
-def test_charts_are_drawn_and_tell_the_numbers(running: Any, browser: Browser, ask: Fixture) -> None:
+def test_charts_are_drawn_and_tell_the_numbers(running, browser, ask):
     for _ in range(3):
         ask(running.proxy, "/wiki/A", "en.example")
     opened(browser, running)
@@ -422,7 +411,7 @@ def test_charts_are_drawn_and_tell_the_numbers(running: Any, browser: Browser, a
     )
 
 
-def test_a_chart_is_read_by_keyboard(running: Any, browser: Browser) -> None:
+def test_a_chart_is_read_by_keyboard(running, browser):
     opened(browser, running)
     charted(browser, "(each) => each")
     browser.evaluate(f"{PLOT}.focus()")
@@ -434,7 +423,7 @@ def test_a_chart_is_read_by_keyboard(running: Any, browser: Browser) -> None:
     assert browser.evaluate(f"{PLOT}.querySelectorAll('.cursor').length") == 0
 
 
-def test_a_spike_does_not_flatten_a_chart(running: Any, browser: Browser) -> None:
+def test_a_spike_does_not_flatten_a_chart(running, browser):
     opened(browser, running)
     charted(browser, "(each) => (each === 30 ? 5000 : 10 + each % 3)")
     ticks = browser.evaluate(
@@ -444,7 +433,7 @@ def test_a_spike_does_not_flatten_a_chart(running: Any, browser: Browser) -> Non
     assert "5000" in browser.evaluate(f"{PLOT}.querySelector('.spike').textContent")
 
 
-def test_the_note_of_a_number_is_about_it(running: Any, browser: Browser, ask: Fixture) -> None:
+def test_the_note_of_a_number_is_about_it(running, browser, ask):
     ask(running.proxy, "/wiki/A", "en.example")
     ask(running.proxy, "/wiki/%00", "en.example")
     opened(browser, running)
@@ -463,7 +452,7 @@ def test_the_note_of_a_number_is_about_it(running: Any, browser: Browser, ask: F
     assert told["Purges"] == "Purges0since the start"
 
 
-def test_a_number_keeps_its_unit_on_its_line(running: Any, browser: Browser, ask: Fixture) -> None:
+def test_a_number_keeps_its_unit_on_its_line(running, browser, ask):
     ask(running.proxy, "/wiki/A", "en.example")
     opened(browser, running)
     browser.until("document.getElementById('numbers').innerText.includes('ratio 0.0 %')")
@@ -476,7 +465,7 @@ def test_a_number_keeps_its_unit_on_its_line(running: Any, browser: Browser, ask
     assert "Requests\n1\nsince the start" in browser.evaluate(total)
 
 
-def test_a_page_without_requests_claims_no_numbers(running: Any, browser: Browser) -> None:
+def test_a_page_without_requests_claims_no_numbers(running, browser):
     opened(browser, running)
     tiles = "[...document.querySelectorAll('#numbers div')].map(({ children }) => "
     told = browser.evaluate(tiles + "[...children].map((one) => one.innerText))")
@@ -488,9 +477,7 @@ def test_a_page_without_requests_claims_no_numbers(running: Any, browser: Browse
     assert "0.0 %" not in browser.evaluate("document.body.innerText")
 
 
-def test_failures_are_shown_with_their_reason(
-    start: Fixture, browser: Browser, ask: Fixture, tmp_path: Path
-) -> None:
+def test_failures_are_shown_with_their_reason(start, browser, ask, tmp_path):
     file = tmp_path / "univocal.toml"
     file.write_text(
         '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\n'
@@ -523,7 +510,7 @@ def test_failures_are_shown_with_their_reason(
 CAT, EXACT = "http://en.example/wiki/Кошка", "http://en.example/wiki/%D0%9A%D0%BE%D1%88%D0%BA%D0%B0"
 
 
-def test_a_key_is_read_decoded_and_copied_exactly(running: Any, browser: Browser, ask: Fixture) -> None:
+def test_a_key_is_read_decoded_and_copied_exactly(running, browser, ask):
     ask(running.proxy, EXACT.removeprefix("http://en.example"), "en.example")
     opened(browser, running)
     assert shown(browser, "top").startswith(CAT)
@@ -537,7 +524,7 @@ def test_a_key_is_read_decoded_and_copied_exactly(running: Any, browser: Browser
     assert copied == EXACT
 
 
-def test_a_key_breaks_between_its_words(running: Any, browser: Browser, ask: Fixture) -> None:
+def test_a_key_breaks_between_its_words(running, browser, ask):
     ask(running.proxy, "/wiki/" + "_".join(["Steve_Fuller_the_sociologist"] * 6), "en.example")
     opened(browser, running)
     lines = browser.evaluate(
@@ -563,15 +550,13 @@ def test_a_key_breaks_between_its_words(running: Any, browser: Browser, ask: Fix
         ("http://a.example/%41%20", None),
     ],
 )
-def test_letters_are_decoded_where_that_is_safe(
-    running: Any, browser: Browser, url: str, text: str | None
-) -> None:
+def test_letters_are_decoded_where_that_is_safe(running, browser, url, text):
     opened(browser, running)
     read = f"import('/-/page/keys.js').then(({{ readable }}) => readable({json.dumps(url)}))"
     assert browser.evaluate(read) == (text or url)
 
 
-def test_keys_are_searched(running: Any, browser: Browser, ask: Fixture) -> None:
+def test_keys_are_searched(running, browser, ask):
     for target in ("/wiki/A", EXACT.removeprefix("http://en.example")):
         ask(running.proxy, target, "en.example")
     opened(browser, running)
@@ -582,7 +567,7 @@ def test_keys_are_searched(running: Any, browser: Browser, ask: Fixture) -> None
         assert len(shown(browser, "top").splitlines()) == 1
 
 
-def test_a_purge_of_nothing_has_no_button(running: Any, browser: Browser) -> None:
+def test_a_purge_of_nothing_has_no_button(running, browser):
     opened(browser, running)
     fill(browser, name="http://en.example/wiki/None")
     browser.evaluate("document.getElementById('purge').requestSubmit()")
@@ -590,16 +575,14 @@ def test_a_purge_of_nothing_has_no_button(running: Any, browser: Browser) -> Non
     assert browser.evaluate("document.getElementById('confirm').hidden")
 
 
-def test_a_search_for_rules_that_finds_none_says_so(running: Any, browser: Browser) -> None:
+def test_a_search_for_rules_that_finds_none_says_so(running, browser):
     opened(browser, running)
     browser.evaluate("document.getElementById('discover').click()")
     browser.until("document.getElementById('discovered').innerText.includes('found')")
     assert shown(browser, "discovered").startswith("Nothing found")
 
 
-def test_fields_that_kept_responses_from_being_stored_are_listed(
-    running: Any, origin: Any, browser: Browser, ask: Fixture
-) -> None:
+def test_fields_that_kept_responses_from_being_stored_are_listed(running, origin, browser, ask):
     origin.fields = "X-A: b"
     ask(running.proxy, "/own/a", "en.example", fields="X-Api-Key: a\r\n")
     opened(browser, running)
@@ -608,9 +591,7 @@ def test_fields_that_kept_responses_from_being_stored_are_listed(
     assert "ordinary_fields = ['x-api-key']" in shown(browser, "top")
 
 
-def test_unknown_hosts_share_a_row_and_examples_leave_room(
-    running: Any, browser: Browser, ask: Fixture
-) -> None:
+def test_unknown_hosts_share_a_row_and_examples_leave_room(running, browser, ask):
     for number in range(5):
         ask(running.proxy, "/", f"h{number}.example")
     ask(running.proxy, "/wiki/%00" + "long" * 100, "en.example")
@@ -622,7 +603,7 @@ def test_unknown_hosts_share_a_row_and_examples_leave_room(
     assert all(each == widths[0] for each in widths)
 
 
-def test_an_hour_is_shown_on_demand(running: Any, browser: Browser, ask: Fixture) -> None:
+def test_an_hour_is_shown_on_demand(running, browser, ask):
     ask(running.proxy, "/wiki/A", "en.example")
     opened(browser, running)
     fill(browser, span="15")
@@ -633,9 +614,7 @@ def test_an_hour_is_shown_on_demand(running: Any, browser: Browser, ask: Fixture
     browser.until("document.getElementById('state').textContent === 'Live'")
 
 
-def test_origins_and_configuration_are_shown(
-    running: Any, browser: Browser, origin: Any, ask: Fixture
-) -> None:
+def test_origins_and_configuration_are_shown(running, browser, origin, ask):
     for _ in range(3):
         ask(running.proxy, "/wiki/A?action=purge", "en.example", "POST")
     opened(browser, running)
@@ -655,9 +634,7 @@ def test_origins_and_configuration_are_shown(
     assert "sites[0].profile" not in shown(browser, "settings")
 
 
-def test_the_file_is_read_again_at_a_button(
-    running: Any, browser: Browser, ask: Fixture, tmp_path: Path
-) -> None:
+def test_the_file_is_read_again_at_a_button(running, browser, ask, tmp_path):
     file = tmp_path / "univocal.toml"
     opened(browser, running)
     file.write_text(file.read_text().replace("mediawiki", "rfc3986"))
@@ -672,7 +649,7 @@ def test_the_file_is_read_again_at_a_button(
     assert "sites[0].profile" in shown(browser, "reloaded")
 
 
-def test_the_keyboard_finds_the_way_and_sees_where_it_is(running: Any, browser: Browser) -> None:
+def test_the_keyboard_finds_the_way_and_sees_where_it_is(running, browser):
     opened(browser, running)
     pressed(browser, "Tab")
     assert browser.evaluate("document.activeElement.innerText") == "Skip to the spellings"
@@ -695,13 +672,13 @@ def test_the_keyboard_finds_the_way_and_sees_where_it_is(running: Any, browser: 
 
 
 @pytest.mark.parametrize(("motion", "scroll"), [("reduce", "auto"), ("no-preference", "smooth")])
-def test_less_motion_is_had_by_who_wants_it(running: Any, browser: Browser, motion: str, scroll: str) -> None:
+def test_less_motion_is_had_by_who_wants_it(running, browser, motion, scroll):
     browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-reduced-motion", "value": motion}])
     opened(browser, running)
     assert browser.evaluate("getComputedStyle(document.documentElement).scrollBehavior") == scroll
 
 
-def test_it_stands_still_while_it_is_paused(running: Any, browser: Browser, ask: Fixture) -> None:
+def test_it_stands_still_while_it_is_paused(running, browser, ask):
     opened(browser, running)
     browser.evaluate("document.getElementById('pause').click()")
     assert shown(browser, "state") == "Paused"
@@ -716,7 +693,7 @@ def test_it_stands_still_while_it_is_paused(running: Any, browser: Browser, ask:
     browser.until("document.getElementById('top').innerText.includes('/wiki/A')")
 
 
-def test_it_says_when_nobody_answers(running: Any, browser: Browser) -> None:
+def test_it_says_when_nobody_answers(running, browser):
     opened(browser, running)
     running.end()
     browser.until("document.getElementById('state').textContent.startsWith('No answer since ')")
@@ -725,9 +702,7 @@ def test_it_says_when_nobody_answers(running: Any, browser: Browser) -> None:
     assert browser.evaluate("getComputedStyle(document.getElementById('numbers')).opacity") < "1"
 
 
-def test_it_goes_on_when_the_server_is_back(
-    running: Any, browser: Browser, start: Fixture, tmp_path: Path
-) -> None:
+def test_it_goes_on_when_the_server_is_back(running, browser, start, tmp_path):
     opened(browser, running)
     host, port = running.admin
     running.end()
@@ -738,9 +713,7 @@ def test_it_goes_on_when_the_server_is_back(
     assert browser.evaluate("getComputedStyle(document.getElementById('numbers')).opacity") == "1"
 
 
-def test_an_origin_server_is_drained_and_enabled(
-    start: Fixture, browser: Browser, origin: Any, tmp_path: Path
-) -> None:
+def test_an_origin_server_is_drained_and_enabled(start, browser, origin, tmp_path):
     file = tmp_path / "univocal.toml"
     file.write_text(
         '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\n'
@@ -758,9 +731,7 @@ def test_an_origin_server_is_drained_and_enabled(
     browser.until("document.getElementById('drained').textContent.startsWith('no other origin server')")
 
 
-def test_the_origin_servers_health_is_among_the_numbers(
-    start: Fixture, browser: Browser, origin: Any, tmp_path: Path
-) -> None:
+def test_the_origin_servers_health_is_among_the_numbers(start, browser, origin, tmp_path):
     file = tmp_path / "univocal.toml"
     file.write_text(
         '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "off"\n'
@@ -775,7 +746,7 @@ def test_the_origin_servers_health_is_among_the_numbers(
     assert "down: gone.example" in browser.evaluate("document.querySelector('#numbers .alarm').innerText")
 
 
-def test_a_refused_url_is_a_page_for_a_browser(running: Any, browser: Browser) -> None:
+def test_a_refused_url_is_a_page_for_a_browser(running, browser):
     host, port = running.proxy
     browser.call("Page.navigate", url=f"http://{host}:{port}/")
     browser.until("document.querySelector('h1').innerText === '421 Misdirected Request'")
@@ -785,7 +756,7 @@ def test_a_refused_url_is_a_page_for_a_browser(running: Any, browser: Browser) -
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_light_and_dark(running: Any, browser: Browser, scheme: str) -> None:
+def test_light_and_dark(running, browser, scheme):
     browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
     opened(browser, running)
     colour = browser.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -793,7 +764,7 @@ def test_light_and_dark(running: Any, browser: Browser, scheme: str) -> None:
     assert (red > 128) == (scheme == "light")
 
 
-def size(picture: bytes) -> tuple[int, int]:
+def size(picture):
     """The width and height of a PNG."""
     assert picture.startswith(b"\x89PNG\r\n\x1a\n")
     return int.from_bytes(picture[16:20], "big"), int.from_bytes(picture[20:24], "big")
@@ -803,7 +774,7 @@ SIZES = {"page": (1280, 800), "explain": (1280, 430), "phone": (390, 844)}
 PICTURES = {f"{name}-{scheme}.png": SIZES[name] for name in SIZES for scheme in ("light", "dark")}
 
 
-def test_the_pictures_that_the_documentation_shows_are_there_and_small(root: Path) -> None:
+def test_the_pictures_that_the_documentation_shows_are_there_and_small(root):
     assert {file.name: size(file.read_bytes()) for file in (root / "docs/pictures").iterdir()} == PICTURES
     assert all(file.stat().st_size < 200_000 for file in (root / "docs/pictures").iterdir())
     shown = {}
@@ -814,7 +785,7 @@ def test_the_pictures_that_the_documentation_shows_are_there_and_small(root: Pat
 
 
 @pytest.mark.long
-def test_the_pictures_can_be_made_anew(root: Path, tmp_path: Path) -> None:
+def test_the_pictures_can_be_made_anew(root, tmp_path):
     if shutil.which("chromium") is None:
         pytest.skip("needs chromium (Debian package chromium)")
     command = [

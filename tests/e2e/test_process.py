@@ -1,7 +1,5 @@
 """The program in a process of its own."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re
@@ -24,19 +22,19 @@ Fixture = Callable[..., Any]
 MIB = 2**20
 
 
-def test_explain_prints_the_canonical_url(univocal: Fixture) -> None:
+def test_explain_prints_the_canonical_url(univocal):
     ended = univocal("explain", "http://en.example/wiki/A%2fB%28c%29", "--profile", "mediawiki", "--json")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert json.loads(ended.stdout)["canonical"] == "http://en.example/wiki/A/B(c)"
 
 
-def test_a_configuration_that_cannot_be(univocal: Fixture) -> None:
+def test_a_configuration_that_cannot_be(univocal):
     ended = univocal("serve", "--config", "/nowhere/univocal.toml")
     assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
     assert ended.stderr.startswith("univocal: /nowhere/univocal.toml: ")
 
 
-def test_a_reader_that_leaves_is_no_traceback(root: Path) -> None:
+def test_a_reader_that_leaves_is_no_traceback(root):
     program = f"{sys.executable} -m univocal_app profiles | true"
     ended = subprocess.run(
         ["sh", "-c", program], capture_output=True, text=True, timeout=20, check=False, cwd=root / "app"
@@ -44,7 +42,7 @@ def test_a_reader_that_leaves_is_no_traceback(root: Path) -> None:
     assert "Traceback" not in ended.stderr
 
 
-def test_a_log_on_a_closed_standard_output_is_refused(root: Path) -> None:
+def test_a_log_on_a_closed_standard_output_is_refused(root):
     serve = "serve --upstream http://127.0.0.1:9 --listen 127.0.0.1:0 --admin 127.0.0.1:0"
     ended = subprocess.run(
         ["sh", "-c", f"{sys.executable} -m univocal_app {serve} >&-"],
@@ -63,7 +61,7 @@ PRINTING = ["profiles", "explain http://a/", "explain http://a/ --json", "--vers
 
 
 @pytest.mark.parametrize("arguments", PRINTING)
-def test_a_full_standard_output_is_no_traceback(arguments: str) -> None:
+def test_a_full_standard_output_is_no_traceback(arguments):
     command = [sys.executable, "-m", "univocal_app", *arguments.split()]
     with open("/dev/full", "w") as full:
         process = forking.Program(command, stdout=full, stderr=subprocess.PIPE, text=True)
@@ -72,7 +70,7 @@ def test_a_full_standard_output_is_no_traceback(arguments: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", PRINTING)
-def test_a_closed_standard_output_is_no_traceback(root: Path, arguments: str) -> None:
+def test_a_closed_standard_output_is_no_traceback(root, arguments):
     ended = subprocess.run(
         ["sh", "-c", f"{sys.executable} -m univocal_app {arguments} >&-"],
         stderr=subprocess.PIPE,
@@ -84,7 +82,7 @@ def test_a_closed_standard_output_is_no_traceback(root: Path, arguments: str) ->
     assert (ended.returncode, ended.stderr) == (1, "univocal: Bad file descriptor\n")
 
 
-def test_workers_are_interpreters_of_their_own(root: Path, origin: Any, ask: Fixture, tmp_path: Path) -> None:
+def test_workers_are_interpreters_of_their_own(root, origin, ask, tmp_path):
     """In other tests they are forked."""
     file = tmp_path / "univocal.toml"
     file.write_text(
@@ -112,7 +110,7 @@ def test_workers_are_interpreters_of_their_own(root: Path, origin: Any, ask: Fix
     assert origin.lines == [b"GET /a HTTP/1.1"]
 
 
-def test_the_library_runs_the_program() -> None:
+def test_the_library_runs_the_program():
     ended = subprocess.run(
         [sys.executable, "-m", "univocal", "--version"],
         capture_output=True,
@@ -139,7 +137,7 @@ main()
 """
 
 
-def test_an_interrupt_while_loading_shows_no_traceback(root: Path) -> None:
+def test_an_interrupt_while_loading_shows_no_traceback(root):
     ended = subprocess.run(
         [sys.executable, "-c", INTERRUPTED, "profiles"],
         capture_output=True,
@@ -155,18 +153,11 @@ def test_an_interrupt_while_loading_shows_no_traceback(root: Path) -> None:
     ("megabytes", "clients", "workers", "room"), [(1, 1, 1, 96), (15, 6, 1, 96), (15, 8, 2, 96)]
 )
 def test_with_too_little_memory_less_is_stored(
-    start: Fixture,
-    ask: Fixture,
-    origin: Any,
-    tmp_path: Path,
-    megabytes: int,
-    clients: int,
-    workers: int,
-    room: int,
-) -> None:
+    start, ask, origin, tmp_path, megabytes, clients, workers, room
+):
     size, count, log = megabytes * MIB, 160 // megabytes * clients, tmp_path / "access.log"
 
-    def answer(head: bytes) -> bytes:
+    def answer(head):
         fields = b"Cache-Control: max-age=600\r\nContent-Length: %d" % size
         return b"HTTP/1.1 200 OK\r\n%b\r\n\r\n%b" % (fields, head[4:5] * size)
 
@@ -202,7 +193,7 @@ def test_with_too_little_memory_less_is_stored(
     assert failed <= {line["target"] for line in lines if line["detail"] == "overloaded"}
 
 
-def family(process: int) -> list[int]:
+def family(process):
     """A process and its children."""
     children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     return [process, *map(int, children)]

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,24 +30,24 @@ REST = set(b"/:[]@!$&'()*+,;=")
 
 
 @pytest.fixture(scope="module")
-def text(root: Path) -> str:
+def text(root):
     """The page."""
     return (root / "docs" / "profiles.md").read_text("utf-8")
 
 
-def section(text: str, title: str) -> str:
+def section(text, title):
     return re.split(rf"(?m)^#+ {re.escape(title)}$", text)[1].split("\n## ")[0]
 
 
-def blocks(text: str, language: str) -> list[str]:
+def blocks(text, language):
     return re.findall(rf"(?ms)^```{language}\n(.*?)^```", text)
 
 
-def cells(line: str) -> list[str]:
+def cells(line):
     return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
 
-def rows(text: str) -> list[list[str]]:
+def rows(text):
     """The rows of the first table in a section."""
     table = re.split(r"(?m)^\|[-|]+\|\n", text)[1].split("\n\n")[0]
     return [cells(line) for line in table.splitlines()]
@@ -72,7 +71,7 @@ def test_every_key_of_an_array_is_told(text):
     assert [row[0] for row in rows(told)] == ["`from`, `to`, `at`"]
 
 
-def examples(page: str) -> Iterator[tuple[str, str, str, str, str]]:
+def examples(page):
     for title in ("[path]", "[query]", "[charset]", "[[rewrite]]"):
         heading = "`[[rewrite]]` and `[[tags]]`" if title == "[[rewrite]]" else f"`{title}`"
         for name, _, kind, example in rows(section(page, heading)):
@@ -126,7 +125,7 @@ def test_what_the_servlet_specification_leaves_open_are_settings(text):
 # Rings, reasons, profiles.
 
 
-def octets(cell: str) -> set[int]:
+def octets(cell):
     return set() if cell in {"", "nothing"} else {ord(token) for token in cell.split(" ")}
 
 
@@ -197,7 +196,7 @@ def shop(text, tmp_path):
             process.kill()
 
 
-def wait_for(port: int) -> None:
+def wait_for(port):
     for _ in range(200):
         with socket.socket() as connection:
             if connection.connect_ex(("127.0.0.1", port)) == 0:

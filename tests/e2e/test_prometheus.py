@@ -1,7 +1,5 @@
 """Debian's prometheus scrapes a running univocal: what the dashboard asks of it has answers."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -11,7 +9,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +57,7 @@ NAMED = {
 }
 
 
-def test_the_names_are_these() -> None:
+def test_the_names_are_these():
     told = {
         name + {"counter": "_total", "info": "_info"}.get(family.kind, ""): set(family.labels)
         for name, family in FAMILIES.items()
@@ -67,14 +65,14 @@ def test_the_names_are_these() -> None:
     assert {name: told[name] for name in NAMED} == NAMED
 
 
-def test_the_dashboard_asks_for_names_that_there_are() -> None:
+def test_the_dashboard_asks_for_names_that_there_are():
     assert len(EXPRESSIONS) > 20
     for name in NAMED:
         assert any(name in expression for expression in EXPRESSIONS), name
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
 
 
-def test_each_panel_has_a_unit_description_and_place() -> None:
+def test_each_panel_has_a_unit_description_and_place():
     taken = set[tuple[int, int]]()
     for panel in DASHBOARD["panels"]:
         assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
@@ -88,7 +86,7 @@ def test_each_panel_has_a_unit_description_and_place() -> None:
 
 
 @pytest.fixture
-def program(start: Fixture, origin: Any, redis: Any, tmp_path: Path) -> Any:
+def program(start, origin, redis, tmp_path):
     """Two workers, and an origin server that nobody is behind."""
     closed = free_port()
     file = tmp_path / "univocal.toml"
@@ -102,7 +100,7 @@ def program(start: Fixture, origin: Any, redis: Any, tmp_path: Path) -> Any:
 
 
 @pytest.fixture
-def prometheus(program: Any, tmp_path: Path) -> Iterator[str]:
+def prometheus(program, tmp_path):
     """The URL of a prometheus that scrapes the program twice a second."""
     port = free_port()
     host, admin = program.admin
@@ -128,7 +126,7 @@ def prometheus(program: Any, tmp_path: Path) -> Iterator[str]:
         process.wait(30)
 
 
-def numbers(url: str, expression: str) -> list[float]:
+def numbers(url, expression):
     """The values of an instant query that are numbers; none while prometheus does not answer."""
     query = urllib.parse.urlencode({"query": expression})
     try:
@@ -144,7 +142,7 @@ def numbers(url: str, expression: str) -> list[float]:
     return [value for value in values if value == value]
 
 
-def make_traffic(ask: Fixture, program: Any, origin: Any, round_: int) -> None:
+def make_traffic(ask, program, origin, round_):
     """Something of all that is counted: refusals, purges, evictions, errors, collapsed requests …"""
     origin.fields = "Cache-Control: max-age=60\r\nSurrogate-Key: news\r\nX-Fill: " + "x" * 15_000
     for number in range(40):
@@ -157,7 +155,7 @@ def make_traffic(ask: Fixture, program: Any, origin: Any, round_: int) -> None:
     collapse(program, f"/{round_}/slow")
 
 
-def collapse(program: Any, target: str) -> None:
+def collapse(program, target):
     """Ask for one target on several connections at once."""
     request = f"GET {target} HTTP/1.1\r\nHost: en.example\r\nConnection: close\r\n\r\n".encode()
     connections = [socket.create_connection(program.proxy, timeout=20) for _ in range(16)]
@@ -170,9 +168,7 @@ def collapse(program: Any, target: str) -> None:
 
 
 @needs_prometheus
-def test_each_expression_of_the_dashboard_has_an_answer(
-    program: Any, prometheus: str, ask: Fixture, origin: Any
-) -> None:
+def test_each_expression_of_the_dashboard_has_an_answer(program, prometheus, ask, origin):
     missing, limit, round_ = EXPRESSIONS, time.monotonic() + 90, 0
     while missing:
         assert time.monotonic() < limit, missing
@@ -184,7 +180,7 @@ def test_each_expression_of_the_dashboard_has_an_answer(
 
 
 @needs_prometheus
-def test_promtool_has_nothing_to_object_to(program: Any, ask: Fixture, origin: Any) -> None:
+def test_promtool_has_nothing_to_object_to(program, ask, origin):
     make_traffic(ask, program, origin, 1)
     for accept in ("", "Accept: text/plain;version=0.0.4\r\n"):
         text = ask(program.admin, "/metrics", "localhost", fields=accept).body
@@ -195,7 +191,7 @@ def test_promtool_has_nothing_to_object_to(program: Any, ask: Fixture, origin: A
 
 
 @needs_prometheus
-def test_the_alarms_of_the_page_are_rules(tmp_path: Path) -> None:
+def test_the_alarms_of_the_page_are_rules(tmp_path):
     page = (ROOT / "docs/how-to/observing.md").read_text("utf-8")
     (rules,) = re.findall(r"```yaml\n(groups:.*?)```", page, re.DOTALL)
     file = tmp_path / "rules.yml"
@@ -209,7 +205,7 @@ def test_the_alarms_of_the_page_are_rules(tmp_path: Path) -> None:
     assert set(re.findall(r"univocal_[a-z_]+", rules)) <= told
 
 
-def test_openmetrics_by_negotiation(start: Fixture, origin: Any, ask: Fixture) -> None:
+def test_openmetrics_by_negotiation(start, origin, ask):
     listeners = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
     program = start("serve", "--upstream", origin.url, *listeners)
     fields = "Accept: application/openmetrics-text;version=1.0.0;q=0.8,text/plain;version=0.0.4;q=0.5\r\n"

@@ -1,13 +1,10 @@
 """What the README claims: its examples run, its table is the profiles', its links lead somewhere."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
 import tomllib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -22,23 +19,23 @@ Fixture = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def text(root: Path) -> str:
+def text(root):
     """The README."""
     return (root / "README.md").read_text("utf-8")
 
 
-def blocks(text: str, language: str) -> list[str]:
+def blocks(text, language):
     return re.findall(rf"(?ms)^```{language}\n(.*?)^```", text)
 
 
-async def refusal(app: Any, target: bytes) -> tuple[int, str]:
+async def refusal(app, target):
     """Status and reason for a target that httpx would respell."""
-    sent: list[dict[str, Any]] = []
+    sent = []
 
-    async def send(message: dict[str, Any]) -> None:
+    async def send(message):
         sent.append(message)
 
-    async def receive() -> dict[str, Any]:
+    async def receive():
         return {"type": "http.request"}
 
     scope = {
@@ -60,8 +57,8 @@ async def refusal(app: Any, target: bytes) -> tuple[int, str]:
     return sent[0]["status"], json.loads(body)["reason"]
 
 
-async def test_the_second_spelling_is_a_hit(text: str) -> None:
-    module: dict[str, Any] = {}
+async def test_the_second_spelling_is_a_hit(text):
+    module = {}
     exec(compile(blocks(text, "python")[0], "README.md", "exec"), module)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(module["app"])) as browser:
         first, second = [await browser.get(f"http://a/pages/{title}") for title in ("A-B", "A%2DB")]
@@ -71,23 +68,23 @@ async def test_the_second_spelling_is_a_hit(text: str) -> None:
     assert await refusal(module["app"], b"/shop/../admin") == (400, "dot-segment")
 
 
-def test_the_readme_is_short(text: str) -> None:
+def test_the_readme_is_short(text):
     assert len(text.splitlines()) <= 120
 
 
-def test_every_link_leads_into_the_checkout(root: Path, text: str) -> None:
+def test_every_link_leads_into_the_checkout(root, text):
     links = re.findall(r"\]\(([^)]+)\)|(?:src|srcset)=\"([^\"]+)\"", text)
     assert len(links) > 15
     for link in (one or other for one, other in links):
         assert (root / link).exists(), link
 
 
-def test_the_demo_and_the_tests_come_first(text: str) -> None:
+def test_the_demo_and_the_tests_come_first(text):
     places = [text.index(each) for each in ("make demo", "make test", "CacheMiddleware", "univocal serve")]
     assert places == sorted(places)
 
 
-def test_the_commands_that_need_no_proxy(text: str, univocal: Fixture) -> None:
+def test_the_commands_that_need_no_proxy(text, univocal):
     commands = re.findall(r"(?m)^\.venv/bin/univocal (explain .*)$", text)
     assert commands
     for command in commands:
@@ -97,13 +94,13 @@ def test_the_commands_that_need_no_proxy(text: str, univocal: Fixture) -> None:
 @pytest.mark.parametrize(
     "page", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "docs/**/*.md"]
 )
-def test_links_lead_somewhere(root: Path, page: str) -> None:
+def test_links_lead_somewhere(root, page):
     for file in root.glob(page):
         for link in re.findall(r"\]\((?!https?:)([^)#]+)", file.read_text("utf-8")):
             assert (file.parent / link).exists(), f"{file.name}: {link}"
 
 
-def test_the_table_of_attacks(root: Path) -> None:
+def test_the_table_of_attacks(root):
     rows = re.findall(
         r"(?m)^\| (\w+) \| `(/.*?)` \| (.*?) \|$", (root / "docs" / "security.md").read_text("utf-8")
     )
@@ -118,7 +115,7 @@ def test_the_table_of_attacks(root: Path) -> None:
             assert result == expected.encode()
 
 
-def test_the_reference_shows_the_defaults(root: Path) -> None:
+def test_the_reference_shows_the_defaults(root):
     shown = tomllib.loads(blocks((root / "docs" / "reference.md").read_text("utf-8"), "toml")[0])
     site = {"hosts": ["en.example"], "upstream": "http://127.0.0.1:9001"}
     defaults = validate({"sites": [site]}, "defaults").model_dump()

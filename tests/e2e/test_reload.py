@@ -1,14 +1,12 @@
 """A configuration that is read again while clients are served: by SIGHUP, by name, at the admin listener."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,26 +29,26 @@ class Served:
     file: Path
     ask: Fixture
 
-    def write(self, text: str, server: str = 'access_log = "off"', top: str = "") -> None:
+    def write(self, text, server='access_log = "off"', top=""):
         listeners = 'listen = "127.0.0.1:0"\nadmin = "127.0.0.1:0"'
         self.file.write_text(f"{top}\n[server]\n{listeners}\n{server}\n{text}", "utf-8")
 
-    def reload(self, *text: str, fields: str = "") -> tuple[int, Any]:
+    def reload(self, *text, fields=""):
         """Write the file, and have it read: status and content."""
         if text:
             self.write(*text)
         answer = self.ask(self.running.admin, "/-/reload", "localhost", "POST", fields)
         return answer.status, json.loads(answer.body)
 
-    def get(self, target: str = "/", host: str = "en.example", **named: str) -> Any:
+    def get(self, target="/", host="en.example", **named):
         return self.ask(self.running.proxy, target, host, **named)
 
 
 @pytest.fixture
-def serve(start: Fixture, ask: Fixture, tmp_path: Path) -> Callable[..., Served]:
+def serve(start, ask, tmp_path):
     """Start the program with this file."""
 
-    def started(*text: str, **variables: str) -> Served:
+    def started(*text, **variables):
         served = Served(None, tmp_path / "univocal.toml", ask)
         served.write(*text)
         served.running = start("serve", "--config", str(served.file), **variables)
@@ -60,7 +58,7 @@ def serve(start: Fixture, ask: Fixture, tmp_path: Path) -> Callable[..., Served]
 
 
 @pytest.fixture
-def origins() -> Iterator[list[Any]]:
+def origins():
     """Two origin servers that answer each request with their own name."""
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(Named(name)) for name in ("one", "two")]
@@ -69,29 +67,29 @@ def origins() -> Iterator[list[Any]]:
 class Named:
     """An origin server whose answers are its name and the target, on connections that are kept."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name):
         self.name, self.requests = name, 0
         self.open = set[socket.socket]()
         self.gate = threading.Event()  # until it is set, what is asked for "/slow" waits
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
 
-    def __enter__(self) -> Named:
+    def __enter__(self):
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.gate.set()
         self._listening.close()
 
-    def _accept(self) -> None:
+    def _accept(self):
         with contextlib.suppress(OSError):
             while True:
                 connection, _ = self._listening.accept()
                 self.open.add(connection)
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
-    def _serve(self, connection: socket.socket) -> None:
+    def _serve(self, connection):
         with contextlib.suppress(OSError), connection:
             octets = b""
             while received := connection.recv(65536):
@@ -120,12 +118,12 @@ class Client(threading.Thread):
     answered: int = 0
     wrong: list[str] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         super().__init__(daemon=True)
 
     __hash__ = threading.Thread.__hash__
 
-    def run(self) -> None:
+    def run(self):
         with (
             socket.create_connection(self.address, timeout=30) as connection,
             connection.makefile("rb") as read,
@@ -136,7 +134,7 @@ class Client(threading.Thread):
                 self._read(read, target)
                 self.answered += 1
 
-    def _read(self, read: Any, target: str) -> None:
+    def _read(self, read, target):
         status, length = read.readline(), 0
         while (line := read.readline()) not in {b"\r\n", b""}:
             name, _, value = line.partition(b":")
@@ -149,17 +147,17 @@ class Client(threading.Thread):
             self.wrong.append(f"{status!r} {body!r}")
 
 
-def test_no_request_fails_while_the_configuration_is_read_fifty_times(serve: Fixture, origins: Any) -> None:
+def test_no_request_fails_while_the_configuration_is_read_fifty_times(serve, origins):
     reloaded_under_load(serve(SITE.format(origins[0].url)), origins, 50, "")
 
 
-def test_nor_where_several_processes_serve(serve: Fixture, origins: Any, redis: Any) -> None:
+def test_nor_where_several_processes_serve(serve, origins, redis):
     store = f'[cache]\nstore = "{redis.url}"\n'
     served = serve(store + SITE.format(origins[0].url), "workers = 2\naccess_log = 'off'")
     reloaded_under_load(served, origins, 10, store, "workers = 2\naccess_log = 'off'")
 
 
-def reloaded_under_load(served: Served, origins: Any, times: int, before: str, *server: str) -> None:
+def reloaded_under_load(served, origins, times, before, *server):
     """Reload again and again, each time with another origin server, while clients ask without pause."""
     over = threading.Event()
     clients = [Client(served.running.proxy, over) for _ in range(3)]
@@ -177,18 +175,18 @@ def reloaded_under_load(served: Served, origins: Any, times: int, before: str, *
     assert all(origin.requests for origin in origins)
 
 
-def more(client: Client, before: int) -> bool:
+def more(client, before):
     return client.answered > before or bool(client.wrong)
 
 
-def wait_for(condition: Callable[[], bool], clients: Any = ()) -> None:
+def wait_for(condition, clients=()):
     limit = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < limit, [client.wrong for client in clients]
         time.sleep(0.01)
 
 
-def test_a_request_under_way_keeps_its_configuration_and_its_connection(serve: Fixture, origins: Any) -> None:
+def test_a_request_under_way_keeps_its_configuration_and_its_connection(serve, origins):
     one, two = origins
     served = serve(SITE.format(one.url))
     assert served.get("/kept").body == b"one /kept"
@@ -206,7 +204,7 @@ def test_a_request_under_way_keeps_its_configuration_and_its_connection(serve: F
         assert slow.recv(65536).endswith(b"two /b")
 
 
-def test_connections_to_an_origin_that_stays_are_kept(serve: Fixture, origins: Any) -> None:
+def test_connections_to_an_origin_that_stays_are_kept(serve, origins):
     one, two = origins
     other = SITE.replace("en.example", "de.example").format(two.url)
     served = serve(SITE.format(one.url) + other)
@@ -222,20 +220,20 @@ def test_connections_to_an_origin_that_stays_are_kept(serve: Fixture, origins: A
     wait_for(lambda: gone not in two.open)
 
 
-def states(served: Served) -> dict[str, tuple[str, int]]:
+def states(served):
     """The state of each origin server, and how many requests it had, by its URL."""
     listed = json.loads(served.ask(served.running.admin, "/-/origins", "localhost").body)
     return {each["url"]: (each["state"], each["requests"]) for each in listed}
 
 
 @pytest.mark.parametrize("transport", ["own", "httpx"])
-def test_a_list_that_changes_keeps_who_stays(serve: Fixture, origins: Any, transport: str) -> None:
+def test_a_list_that_changes_keeps_who_stays(serve, origins, transport):
     """Connections, health and numbers; who is gone ends with its last request."""
     one, two = origins
     with socket.create_server(("127.0.0.1", 0)) as closed:
         nobody = f"http://127.0.0.1:{closed.getsockname()[1]}"
 
-    def site(*urls: str, more: str = "") -> str:
+    def site(*urls, more=""):
         written = SITE.replace('"{}"', "{}").format(json.dumps(urls))
         # The one that fails is asked first, and stays ejected for the time of a test.
         balancing = f'choice = "round-robin"\nfails = 1\neject = 600\ntransport = "{transport}"'
@@ -271,7 +269,7 @@ def test_a_list_that_changes_keeps_who_stays(serve: Fixture, origins: Any, trans
     assert states(served) == {nobody: ("up", 0), two.url: ("up", 0)}
 
 
-def test_sites_come_and_go(serve: Fixture, origins: Any) -> None:
+def test_sites_come_and_go(serve, origins):
     one, two = origins
     served = serve(SITE.format(one.url))
     other = SITE.replace("en.example", "de.example").format(two.url)
@@ -283,9 +281,7 @@ def test_sites_come_and_go(serve: Fixture, origins: Any) -> None:
     assert served.reload() == (200, {"reloaded": True, "changed": []})
 
 
-def test_a_changed_profile_uses_nothing_that_the_old_one_keyed(
-    serve: Fixture, origins: Any, tmp_path: Path
-) -> None:
+def test_a_changed_profile_uses_nothing_that_the_old_one_keyed(serve, origins, tmp_path):
     profile = tmp_path / "profiles" / "own.toml"
     profile.parent.mkdir()
     profile.write_text('[path]\ndecode = "( )"\n')
@@ -311,7 +307,7 @@ def test_a_changed_profile_uses_nothing_that_the_old_one_keyed(
     assert served.get("/kept/(").value("cache-status").startswith(hit)
 
 
-def test_who_may_purge_changes(serve: Fixture, origins: Any) -> None:
+def test_who_may_purge_changes(serve, origins):
     text = '[purge]\nallow = []\ntoken_env = "{}"\n' + SITE.format(origins[0].url)
     served = serve(text.format("BEFORE"), BEFORE="b", AFTER="a")
     old, new = ("Authorization: Bearer b\r\n", "Authorization: Bearer a\r\n")
@@ -323,7 +319,7 @@ def test_who_may_purge_changes(serve: Fixture, origins: Any) -> None:
     assert [served.reload(fields=fields)[0] for fields in (old, new)] == [403, 200]
 
 
-def test_the_log_changes_its_file_and_its_form(serve: Fixture, origins: Any, tmp_path: Path) -> None:
+def test_the_log_changes_its_file_and_its_form(serve, origins, tmp_path):
     first, second = tmp_path / "first.log", tmp_path / "second.log"
     site = SITE.format(origins[0].url)
     served = serve(site, f'access_log = "{first}"')
@@ -336,7 +332,7 @@ def test_the_log_changes_its_file_and_its_form(serve: Fixture, origins: Any, tmp
     assert [line.split('"')[1] for line in second.read_text().splitlines()] == ["GET /b HTTP/1.1"]
 
 
-def test_bounds_hold_for_kept_connections_too(serve: Fixture, origins: Any) -> None:
+def test_bounds_hold_for_kept_connections_too(serve, origins):
     site = SITE.format(origins[0].url)
     served = serve(site)
     with (
@@ -358,7 +354,7 @@ def test_bounds_hold_for_kept_connections_too(serve: Fixture, origins: Any) -> N
     assert served.get(method="POST", body="0123456789").status == 200
 
 
-def test_cache_rules_change_for_new_requests(serve: Fixture, origin: Any) -> None:
+def test_cache_rules_change_for_new_requests(serve, origin):
     origin.fields = "X-Nothing: of freshness"
     site = SITE.format(origin.url)
     served = serve(site)
@@ -372,7 +368,7 @@ def test_cache_rules_change_for_new_requests(serve: Fixture, origin: Any) -> Non
     assert served.get().value("cache-status") is None
 
 
-def test_a_smaller_store_lets_go(serve: Fixture, origins: Any) -> None:
+def test_a_smaller_store_lets_go(serve, origins):
     site = SITE.format(origins[0].url)
     served = serve(site)
     for number in range(100):
@@ -384,7 +380,7 @@ def test_a_smaller_store_lets_go(serve: Fixture, origins: Any) -> None:
     assert 0 < stats["responses"] < 100
 
 
-def test_the_admin_listener_shows_the_configuration_in_force(serve: Fixture, origins: Any) -> None:
+def test_the_admin_listener_shows_the_configuration_in_force(serve, origins):
     one, two = origins
     served = serve(SITE.format(one.url))
     admin = served.running.admin
@@ -406,7 +402,7 @@ FIXED = [
 ]
 
 
-def test_what_only_a_restart_changes(serve: Fixture, origins: Any) -> None:
+def test_what_only_a_restart_changes(serve, origins):
     one, two = origins
     served = serve(SITE.format(one.url))
     for server, cache, keys in FIXED:
@@ -436,7 +432,7 @@ BROKEN = [
 ]
 
 
-def test_an_invalid_file_leaves_the_old_one_in_force(serve: Fixture, origins: Any) -> None:
+def test_an_invalid_file_leaves_the_old_one_in_force(serve, origins):
     """All that is wrong is said, as `univocal check` says it."""
     served = serve(SITE.format(origins[0].url))
     before = served.ask(served.running.admin, "/-/config", "localhost").body
@@ -452,7 +448,7 @@ def test_an_invalid_file_leaves_the_old_one_in_force(serve: Fixture, origins: An
         assert served.get("/a").body == b"one /a"
 
 
-def test_all_that_is_wrong_is_said_at_once(serve: Fixture, origins: Any, tmp_path: Path) -> None:
+def test_all_that_is_wrong_is_said_at_once(serve, origins, tmp_path):
     """What only a restart changes and what no machine has beside what cannot be, each once."""
     served = serve(SITE.format(origins[0].url))
     served.write(
@@ -475,7 +471,7 @@ def test_all_that_is_wrong_is_said_at_once(serve: Fixture, origins: Any, tmp_pat
     assert served.get("/a").body == b"one /a"
 
 
-def test_a_signal_and_the_command_do_the_same(serve: Fixture, univocal: Fixture, origins: Any) -> None:
+def test_a_signal_and_the_command_do_the_same(serve, univocal, origins):
     one, two = origins
     served = serve(SITE.format(one.url))
     host, port = served.running.admin
@@ -497,9 +493,7 @@ def test_a_signal_and_the_command_do_the_same(serve: Fixture, univocal: Fixture,
     assert served.running.err.count("univocal: not reloaded: ") == 2
 
 
-def test_the_command_reports_a_missing_or_forbidding_proxy(
-    serve: Fixture, univocal: Fixture, origins: Any
-) -> None:
+def test_the_command_reports_a_missing_or_forbidding_proxy(serve, univocal, origins):
     served = serve("[purge]\nallow = []\n" + SITE.format(origins[0].url), UNIVOCAL_PURGE_TOKEN="s3cret")
     host, port = served.running.admin
     address = f"http://{host}:{port}"
@@ -514,7 +508,7 @@ def test_the_command_reports_a_missing_or_forbidding_proxy(
     assert (ended.returncode, ended.stderr.count("did not answer")) == (1, 1)
 
 
-def test_an_included_file_is_read_again(serve: Fixture, origins: Any, tmp_path: Path) -> None:
+def test_an_included_file_is_read_again(serve, origins, tmp_path):
     (tmp_path / "sites").mkdir()
     included = tmp_path / "sites" / "de.toml"
     included.write_text(SITE.format(origins[0].url).replace("en.", "de."))
@@ -558,7 +552,7 @@ SECRETS = ("s3cret-of-the-environment", "plain-s3cret")
 
 
 @pytest.mark.parametrize("server", ["access_log = 'off'", "workers = 2\naccess_log = 'off'"])
-def test_no_answer_and_no_line_shows_a_secret(serve: Fixture, origins: Any, server: str) -> None:
+def test_no_answer_and_no_line_shows_a_secret(serve, origins, server):
     text = SECRETIVE.format(origins[0].url)
     served = serve(text, server, TOKEN=SECRETS[0])
     assert served.reload(text, server) == (200, {"reloaded": True, "changed": []})

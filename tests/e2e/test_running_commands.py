@@ -1,11 +1,8 @@
 """Commands that ask a running proxy: which of two they reach, with which token and over which TLS."""
 
-from __future__ import annotations
-
 import http.client
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +15,7 @@ Fixture = Callable[..., Any]
 URL = "http://en.example/page"
 
 
-def cache_status(proxy: Any, target: str = "/page") -> str:
+def cache_status(proxy, target="/page"):
     connection = http.client.HTTPConnection(*proxy.proxy, timeout=20)
     try:
         connection.request("GET", target, headers={"Host": "en.example"})
@@ -29,16 +26,16 @@ def cache_status(proxy: Any, target: str = "/page") -> str:
         connection.close()
 
 
-def is_stored(proxy: Any, target: str = "/page") -> bool:
+def is_stored(proxy, target="/page"):
     return cache_status(proxy, target) == "hit"
 
 
-def admin_of(proxy: Any) -> str:
+def admin_of(proxy):
     return "{}:{}".format(*proxy.admin)
 
 
 @pytest.fixture
-def proxies(start: Fixture, origin: Any) -> list[Any]:
+def proxies(start, origin):
     """Two proxies of one machine, each of which has stored the page."""
     listening = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
     both = [start("serve", "--upstream", origin.url, *listening) for _ in range(2)]
@@ -52,9 +49,7 @@ def proxies(start: Fixture, origin: Any) -> list[Any]:
 @pytest.mark.parametrize(
     "what", [[URL], ["--prefix", "http://en.example/p"], ["--pattern", "/page$"], ["--all"]], ids=str
 )
-def test_purge_goes_to_the_listener_that_admin_names(
-    univocal: Fixture, proxies: list[Any], what: list[str], scheme: str
-) -> None:
+def test_purge_goes_to_the_listener_that_admin_names(univocal, proxies, what, scheme):
     first, second = proxies
     ended = univocal("purge", "--admin", scheme + admin_of(second), *what)
     assert ended.returncode == 0, ended
@@ -64,19 +59,19 @@ def test_purge_goes_to_the_listener_that_admin_names(
     assert is_stored(second, "/other") is ("--all" not in what)
 
 
-def test_all_says_how_many_responses_it_removed(univocal: Fixture, proxies: list[Any]) -> None:
+def test_all_says_how_many_responses_it_removed(univocal, proxies):
     ended = univocal("purge", "--all", "--admin", admin_of(proxies[0]))
     assert ended.stdout == "everything\tpurged 2\t*\n"
 
 
-def test_purge_goes_to_the_listener_of_the_environment(univocal: Fixture, proxies: list[Any]) -> None:
+def test_purge_goes_to_the_listener_of_the_environment(univocal, proxies):
     first, second = proxies
     assert univocal("purge", URL, UNIVOCAL_ADMIN=admin_of(second)).returncode == 0
     assert is_stored(first)
     assert not is_stored(second)
 
 
-def test_via_goes_before_the_environment(univocal: Fixture, proxies: list[Any]) -> None:
+def test_via_goes_before_the_environment(univocal, proxies):
     first, second = proxies
     via = "http://{}:{}".format(*first.proxy)
     assert univocal("purge", "--via", via, URL, UNIVOCAL_ADMIN=admin_of(second)).returncode == 0
@@ -84,7 +79,7 @@ def test_via_goes_before_the_environment(univocal: Fixture, proxies: list[Any]) 
     assert is_stored(second)
 
 
-def test_urls_of_a_file_go_to_the_named_admin(univocal: Fixture, proxies: list[Any], tmp_path: Path) -> None:
+def test_urls_of_a_file_go_to_the_named_admin(univocal, proxies, tmp_path):
     file = tmp_path / "urls"
     file.write_text(f"{URL}\nhttp://en.example/%6Fther\n")
     ended = univocal("purge", "--file", str(file), "--admin", admin_of(proxies[1]))
@@ -95,9 +90,7 @@ def test_urls_of_a_file_go_to_the_named_admin(univocal: Fixture, proxies: list[A
 
 
 @pytest.mark.parametrize("scheme", ["", "http://"])
-def test_every_command_reads_the_listener_from_the_environment(
-    univocal: Fixture, start: Fixture, origin: Any, tmp_path: Path, scheme: str
-) -> None:
+def test_every_command_reads_the_listener_from_the_environment(univocal, start, origin, tmp_path, scheme):
     file = tmp_path / "univocal.toml"
     file.write_text(f'[[sites]]\nhosts = ["en.example"]\nupstream = "{origin.url}"\n')
     address = f"{scheme}127.0.0.1:{free_port()}"
@@ -108,9 +101,7 @@ def test_every_command_reads_the_listener_from_the_environment(
     assert univocal("purge", "--all", UNIVOCAL_ADMIN=address).returncode == 0
 
 
-def test_every_command_sends_the_token_of_the_environment(
-    univocal: Fixture, start: Fixture, origin: Any, tmp_path: Path
-) -> None:
+def test_every_command_sends_the_token_of_the_environment(univocal, start, origin, tmp_path):
     file = tmp_path / "univocal.toml"
     file.write_text(f'[purge]\nallow = []\n[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"\n')
     secret = {"UNIVOCAL_PURGE_TOKEN": "sesame"}
@@ -125,14 +116,14 @@ def test_every_command_sends_the_token_of_the_environment(
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+def authority(tmp_path_factory):
     made = Authority(tmp_path_factory.mktemp("authority"))
     made.issue("server", "IP:127.0.0.1")
     return made
 
 
 @pytest.fixture
-def secure(start: Fixture, origin: Any, authority: Authority, tmp_path: Path) -> str:
+def secure(start, origin, authority, tmp_path):
     """The address of a proxy with TLS."""
     folder = authority.folder
     file = tmp_path / "univocal.toml"
@@ -146,16 +137,14 @@ def secure(start: Fixture, origin: Any, authority: Authority, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("trusts", ["--ca", "--insecure"])
-def test_purge_trusts_a_private_authority(
-    univocal: Fixture, secure: str, authority: Authority, trusts: str
-) -> None:
+def test_purge_trusts_a_private_authority(univocal, secure, authority, trusts):
     option = [trusts, str(authority.folder / "ca.pem")] if trusts == "--ca" else [trusts]
     ended = univocal("purge", "--via", secure, *option, URL)
     assert ended.returncode == 0, ended
     assert "purged 0" in ended.stdout
 
 
-def test_a_certificate_of_nobody_known_is_not_trusted(univocal: Fixture, secure: str) -> None:
+def test_a_certificate_of_nobody_known_is_not_trusted(univocal, secure):
     ended = univocal("purge", "--via", secure, URL)
     assert ended.returncode == 1
     assert "CERTIFICATE_VERIFY_FAILED" in ended.stdout
@@ -174,14 +163,14 @@ def test_a_certificate_of_nobody_known_is_not_trusted(univocal: Fixture, secure:
         (["--ca", __file__], "is no file of certificates"),
     ],
 )
-def test_invalid_options_are_a_usage_error(univocal: Fixture, options: list[str], words: str) -> None:
+def test_invalid_options_are_a_usage_error(univocal, options, words):
     for command in (["purge", "--all"], ["reload"], ["top"]):
         ended = univocal(*command, *options, COLUMNS="400")
         assert ended.returncode == 2
         assert words in ended.stderr
 
 
-def test_a_unix_socket_is_an_address(univocal: Fixture, tmp_path: Path) -> None:
+def test_a_unix_socket_is_an_address(univocal, tmp_path):
     """A stand-in answers: univocal's own listener is an address of the network."""
     with origin_server(lambda *_: response_with(b'{"changed": []}'), tmp_path / "admin.sock") as url:
         ended = univocal("reload", "--admin", url)
@@ -189,7 +178,7 @@ def test_a_unix_socket_is_an_address(univocal: Fixture, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "wiki.localhost"])
-def test_a_loopback_url_is_its_own_address(univocal: Fixture, start: Fixture, origin: Any, host: str) -> None:
+def test_a_loopback_url_is_its_own_address(univocal, start, origin, host):
     proxy = start("serve", "--upstream", origin.url, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
     url = f"http://{host}:{proxy.proxy[1]}/page"
     connection = http.client.HTTPConnection(*proxy.proxy, timeout=20)
@@ -202,7 +191,7 @@ def test_a_loopback_url_is_its_own_address(univocal: Fixture, start: Fixture, or
         assert ended.stderr.startswith("1 stored response; " if option == [url] else "0 stored responses; ")
 
 
-def test_a_failure_at_a_loopback_url_names_the_options(univocal: Fixture) -> None:
+def test_a_failure_at_a_loopback_url_names_the_options(univocal):
     port = free_port()
     ended = univocal("purge", f"http://127.0.0.1:{port}/page")
     assert ended.returncode == 1
@@ -211,13 +200,13 @@ def test_a_failure_at_a_loopback_url_names_the_options(univocal: Fixture) -> Non
     assert "--admin ADDRESS" in ended.stdout
 
 
-def test_a_server_that_takes_no_purge_is_named(univocal: Fixture, origin: Any) -> None:
+def test_a_server_that_takes_no_purge_is_named(univocal, origin):
     ended = univocal("purge", f"{origin.url}/page")
     assert ended.returncode == 1
     assert f"({origin.url} was asked). --via ADDRESS names another proxy" in ended.stdout
 
 
-def test_options_go_before_a_loopback_url(univocal: Fixture, proxies: list[Any]) -> None:
+def test_options_go_before_a_loopback_url(univocal, proxies):
     first, second = proxies
     url = f"http://127.0.0.1:{first.proxy[1]}/page"
     for ended in (

@@ -1,14 +1,11 @@
 """`univocal serve` from the outside: what a client sends, what the origin server receives, what is said."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -27,10 +24,10 @@ Fixture = Callable[..., Any]
 
 
 @pytest.fixture
-def configured(tmp_path: Path) -> Callable[[str], Path]:
+def configured(tmp_path):
     """Write a univocal.toml whose listeners are on free ports."""
 
-    def write(text: str, server: str = "") -> Path:
+    def write(text, server=""):
         file = tmp_path / "univocal.toml"
         head = f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n{server}\n'
         file.write_text(head + text)
@@ -39,7 +36,7 @@ def configured(tmp_path: Path) -> Callable[[str], Path]:
     return write
 
 
-def test_every_spelling_is_one_resource(start: Fixture, origin: Any, ask: Fixture) -> None:
+def test_every_spelling_is_one_resource(start, origin, ask):
     proxy = start("serve", "--upstream", origin.url, "--profile", "mediawiki", *PORTS).proxy
     answers = [ask(proxy, spelling, "en.example") for spelling in SPELLINGS]
     assert [answer.body for answer in answers] == [b"answer 1"] * len(SPELLINGS)
@@ -48,7 +45,7 @@ def test_every_spelling_is_one_resource(start: Fixture, origin: Any, ask: Fixtur
     assert all((answer.value("cache-status") or "").startswith("univocal; hit") for answer in answers[1:])
 
 
-def test_a_purge_by_any_spelling_removes_it(start: Fixture, origin: Any, ask: Fixture) -> None:
+def test_a_purge_by_any_spelling_removes_it(start, origin, ask):
     proxy = start("serve", "--upstream", origin.url, "--profile", "mediawiki", *PORTS).proxy
     for number, spelling in enumerate(SPELLINGS, 1):
         assert ask(proxy, "/wiki/A%2FB(c)", "en.example").body == b"answer %d" % number
@@ -77,7 +74,7 @@ ttl = 60
 """
 
 
-def test_sites_routes_and_aliases(start: Fixture, configured: Fixture, origin: Any, ask: Fixture) -> None:
+def test_sites_routes_and_aliases(start, configured, origin, ask):
     proxy = start("serve", "--config", str(configured(SITES.format(origin=origin.url)))).proxy
     own = origin.url.removeprefix("http://")
     table = [  # host and target as received, target and host as the origin gets them
@@ -96,9 +93,7 @@ def test_sites_routes_and_aliases(start: Fixture, configured: Fixture, origin: A
     assert len(origin.seen) == len(table)
 
 
-def test_hosts_that_are_not_ours_and_aliases_that_move(
-    start: Fixture, configured: Fixture, origin: Any, ask: Fixture
-) -> None:
+def test_hosts_that_are_not_ours_and_aliases_that_move(start, configured, origin, ask):
     proxy = start("serve", "--config", str(configured(SITES.format(origin=origin.url)))).proxy
     stranger, moved = ask(proxy, "/", "evil.example"), ask(proxy, "/a%7Eb?q", "older.example")
     assert (stranger.status, json.loads(stranger.body)["reason"]) == (421, "unknown-host")
@@ -106,16 +101,14 @@ def test_hosts_that_are_not_ours_and_aliases_that_move(
     assert origin.seen == []
 
 
-def test_a_site_has_its_own_rules(start: Fixture, configured: Fixture, origin: Any, ask: Fixture) -> None:
+def test_a_site_has_its_own_rules(start, configured, origin, ask):
     origin.fields = "X-Nothing: of freshness"
     proxy = start("serve", "--config", str(configured(SITES.format(origin=origin.url)))).proxy
     assert [ask(proxy, "/", "old.example").body for _ in range(2)] == [b"answer 1", b"answer 1"]
     assert [ask(proxy, "/", "en.example").body for _ in range(2)] == [b"answer 2", b"answer 3"]
 
 
-def test_requests_beyond_the_limits_are_refused(
-    start: Fixture, configured: Fixture, origin: Any, ask: Fixture
-) -> None:
+def test_requests_beyond_the_limits_are_refused(start, configured, origin, ask):
     site = f'[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"'
     limits = 'max_target = 100\nmax_segments = 3\nmax_fields = 5\nmax_body = "10 B"'
     proxy = start("serve", "--config", str(configured(site, limits))).proxy
@@ -129,9 +122,7 @@ def test_requests_beyond_the_limits_are_refused(
     assert ask(proxy, "/", "en.example", "POST", body="0123456789x").status == 413
 
 
-def test_sites_and_routes_have_largest_bodies_of_their_own(
-    start: Fixture, configured: Fixture, origin: Any, ask: Fixture
-) -> None:
+def test_sites_and_routes_have_largest_bodies_of_their_own(start, configured, origin, ask):
     site = f"""[[sites]]
 hosts = ["a.example"]
 upstream = "{origin.url}"
@@ -151,7 +142,7 @@ upstream = "{origin.url}"
     assert ask(proxy, "/any/a", "a.example", "POST", body="x" * 5000).status == 200
 
 
-def test_the_access_log(start: Fixture, origin: Any, ask: Fixture) -> None:
+def test_the_access_log(start, origin, ask):
     running = start("serve", "--upstream", origin.url, "--profile", "mediawiki", *PORTS)
     for target in ("/wiki/A%2FB", "/wiki/A/B", "/wiki/%00"):
         ask(running.proxy, target, "en.example")
@@ -167,7 +158,7 @@ def test_the_access_log(start: Fixture, origin: Any, ask: Fixture) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_cleanly(start: Fixture, origin: Any, ask: Fixture, number: int) -> None:
+def test_a_signal_ends_it_cleanly(start, origin, ask, number):
     running = start("serve", "--upstream", origin.url, *PORTS)
     with socket.create_connection(running.proxy) as idle:
         assert ask(running.proxy, "/", "en.example").status == 200
@@ -175,12 +166,12 @@ def test_a_signal_ends_it_cleanly(start: Fixture, origin: Any, ask: Fixture, num
         assert idle.recv(1) == b""
 
 
-def connect_forever(address: tuple[str, int]) -> NoReturn:
+def connect_forever(address):
     while True:
         socket.create_connection(address).close()
 
 
-def test_a_second_signal_ends_despite_a_hanging_origin(start: Fixture) -> None:
+def test_a_second_signal_ends_despite_a_hanging_origin(start):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         running = start("serve", "--upstream", f"http://127.0.0.1:{silent.getsockname()[1]}", *PORTS)
         with socket.create_connection(running.proxy) as client:
@@ -196,13 +187,13 @@ def test_a_second_signal_ends_despite_a_hanging_origin(start: Fixture) -> None:
     assert time.monotonic() - began < 9  # the grace is ten seconds
 
 
-def test_an_origin_that_is_not_there(start: Fixture, ask: Fixture) -> None:
+def test_an_origin_that_is_not_there(start, ask):
     proxy = start("serve", "--upstream", f"http://127.0.0.1:{free_port()}", *PORTS).proxy
     answer = ask(proxy, "/", "en.example")
     assert (answer.status, json.loads(answer.body)["reason"]) == (502, "origin-unreachable")
 
 
-def test_a_port_in_use_is_one_clear_message(univocal: Fixture) -> None:
+def test_a_port_in_use_is_one_clear_message(univocal):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         ended = univocal(
@@ -213,7 +204,7 @@ def test_a_port_in_use_is_one_clear_message(univocal: Fixture) -> None:
     assert ended.stderr.count("\n") == 1
 
 
-def test_several_upstreams_share_the_requests(start: Fixture, ask: Fixture, origin: Any) -> None:
+def test_several_upstreams_share_the_requests(start, ask, origin):
     dead = f"http://127.0.0.1:{free_port()}"
     running = start("serve", "--upstream", dead, "--upstream", origin.url, *PORTS)
     assert [ask(running.proxy, f"/{number}", "en.example").status for number in range(6)] == [200] * 6
@@ -226,7 +217,7 @@ def test_several_upstreams_share_the_requests(start: Fixture, ask: Fixture, orig
     assert [(each["state"], each["failures"]) for each in told] == [("ejected", 3), ("up", 0)]
 
 
-def test_an_invalid_list_of_upstreams_is_one_clear_message(univocal: Fixture) -> None:
+def test_an_invalid_list_of_upstreams_is_one_clear_message(univocal):
     ended = univocal(
         "serve", "--upstream", "http://127.0.0.1:1", "--upstream", "http://127.0.0.1:2/x", *PORTS
     )

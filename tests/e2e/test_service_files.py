@@ -1,7 +1,6 @@
 """`univocal files`: the files of deploy/ that a service needs."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from univocal_app.commands.service_files import SERVICE_FILES
@@ -9,7 +8,7 @@ from univocal_app.commands.service_files import SERVICE_FILES
 Program = Callable[..., Any]
 
 
-def test_every_file_is_listed_with_its_place(univocal: Program, root: Path) -> None:
+def test_every_file_is_listed_with_its_place(univocal, root):
     listed = univocal("files").stdout.splitlines()
     assert [line.split()[0] for line in listed] == list(SERVICE_FILES)
     deployed = {path.relative_to(root / "deploy") for path in (root / "deploy").rglob("*") if path.is_file()}
@@ -17,12 +16,12 @@ def test_every_file_is_listed_with_its_place(univocal: Program, root: Path) -> N
     assert {each.path for each in SERVICE_FILES.values()} == alone
 
 
-def test_a_file_is_printed_as_it_is(univocal: Program, root: Path) -> None:
+def test_a_file_is_printed_as_it_is(univocal, root):
     printed = univocal("files", "univocal.socket").stdout
     assert printed == (root / "deploy/systemd/univocal.socket").read_text("utf-8")
 
 
-def test_files_are_written_and_none_is_overwritten_unasked(univocal: Program, tmp_path: Path) -> None:
+def test_files_are_written_and_none_is_overwritten_unasked(univocal, tmp_path):
     written = univocal("files", "--to", str(tmp_path))
     assert written.stdout.splitlines() == [str(tmp_path / name) for name in SERVICE_FILES]
     (tmp_path / "univocal.service").write_text("my own")
@@ -35,7 +34,7 @@ def test_files_are_written_and_none_is_overwritten_unasked(univocal: Program, tm
     assert (tmp_path / "univocal.service").read_text() == SERVICE_FILES["univocal.service"].text()
 
 
-def test_an_unknown_name_is_refused_with_the_known_ones(univocal: Program, tmp_path: Path) -> None:
+def test_an_unknown_name_is_refused_with_the_known_ones(univocal, tmp_path):
     refused = univocal("files", "nginx.conf")
     assert refused.returncode == 2
     assert "univocal.socket" in refused.stderr

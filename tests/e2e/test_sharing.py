@@ -1,9 +1,6 @@
 """`univocal serve` with a `ttl`: what only that lets be shared is for nobody who says who asks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +11,10 @@ ANALYTICS, SESSION = "Cookie: _ga=1\r\n", "Cookie: _ga=1; session=alice\r\n"
 
 
 @pytest.fixture
-def proxy(start: Fixture, tmp_path: Path) -> Fixture:
+def proxy(start, tmp_path):
     """proxy(origin, cache): the address of a proxy before it, with these lines of `[cache]`."""
 
-    def proxy(origin: Any, cache: str) -> Any:
+    def proxy(origin, cache):
         file = tmp_path / "univocal.toml"
         file.write_text(
             '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n'
@@ -28,7 +25,7 @@ def proxy(start: Fixture, tmp_path: Path) -> Fixture:
     return proxy
 
 
-def test_after_login_the_page_is_ones_own(proxy: Fixture, origin: Any, ask: Fixture) -> None:
+def test_after_login_the_page_is_ones_own(proxy, origin, ask):
     origin.fields = "Content-Type: text/html"
     front = proxy(origin, 'ttl = 60\nkeep_cookies = ["session"]')
     visitors = [ask(front, "/", "en.example", fields=fields) for fields in ("", ANALYTICS)]
@@ -40,9 +37,7 @@ def test_after_login_the_page_is_ones_own(proxy: Fixture, origin: Any, ask: Fixt
     assert ask(front, "/", "en.example", fields=ANALYTICS).body == b"answer 1"
 
 
-def test_what_the_origin_server_shares_is_for_users_as_well(
-    proxy: Fixture, origin: Any, ask: Fixture
-) -> None:
+def test_what_the_origin_server_shares_is_for_users_as_well(proxy, origin, ask):
     front = proxy(origin, 'ttl = 60\nkeep_cookies = ["session"]')  # it says max-age itself
     for fields in ("", SESSION, ANALYTICS):
         assert ask(front, "/", "en.example", fields=fields).body == b"answer 1"

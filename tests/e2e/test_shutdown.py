@@ -1,13 +1,10 @@
 """How the program ends: who is still served, for how long, and what is cut."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,10 +15,10 @@ REQUEST = b"GET /%b HTTP/1.1\r\nHost: en.example\r\n\r\n"
 
 
 @pytest.fixture
-def serve(start: Fixture, tmp_path: Path) -> Fixture:
+def serve(start, tmp_path):
     """Start the program with these lines in `[server]`."""
 
-    def serve(server: str, upstream: str) -> Any:
+    def serve(server, upstream):
         file = tmp_path / "univocal.toml"
         file.write_text(
             f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n{server}\n'
@@ -33,27 +30,25 @@ def serve(start: Fixture, tmp_path: Path) -> Fixture:
 
 
 @pytest.fixture
-def silent() -> Iterator[socket.socket]:
+def silent():
     """An origin server of which the test plays each answer."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.settimeout(20)
         yield listening
 
 
-def url(listening: socket.socket) -> str:
+def url(listening):
     return f"http://127.0.0.1:{listening.getsockname()[1]}"
 
 
-def until(condition: Callable[[], bool]) -> None:
+def until(condition):
     limit = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < limit, "it does not come to pass"
         time.sleep(0.02)
 
 
-def test_clients_are_served_while_the_program_prepares_to_end(
-    serve: Fixture, origin: Any, ask: Fixture
-) -> None:
+def test_clients_are_served_while_the_program_prepares_to_end(serve, origin, ask):
     running = serve("drain = 100", origin.url)
     ready = lambda: ask(running.admin, "/-/ready", "localhost").status  # noqa: E731
     assert ready() == 200
@@ -67,14 +62,12 @@ def test_clients_are_served_while_the_program_prepares_to_end(
     assert "SIGTERM: ends at once" in running.err
 
 
-def test_after_that_it_ends_by_itself(serve: Fixture, origin: Any) -> None:
+def test_after_that_it_ends_by_itself(serve, origin):
     running = serve("drain = 0.3", origin.url)
     assert running.end(signal.SIGTERM) == 0
 
 
-def test_running_requests_finish_and_no_new_connection_is_accepted(
-    serve: Fixture, silent: socket.socket
-) -> None:
+def test_running_requests_finish_and_no_new_connection_is_accepted(serve, silent):
     running = serve("shutdown_timeout = 100", url(silent))
     with socket.create_connection(running.proxy, timeout=20) as client:
         client.sendall(REQUEST % b"slow")
@@ -92,7 +85,7 @@ def test_running_requests_finish_and_no_new_connection_is_accepted(
     assert running.end() == 0
 
 
-def takes(address: tuple[str, int]) -> bool:
+def takes(address):
     try:
         socket.create_connection(address, timeout=20).close()
     except ConnectionError:
@@ -101,7 +94,7 @@ def takes(address: tuple[str, int]) -> bool:
 
 
 @pytest.mark.parametrize("stage", ["no head", "no end", "nobody reads"])
-def test_a_too_long_answer_is_cut_and_has_status_0(serve: Fixture, silent: socket.socket, stage: str) -> None:
+def test_a_too_long_answer_is_cut_and_has_status_0(serve, silent, stage):
     running = serve("shutdown_timeout = 0.3", url(silent))
     with socket.create_connection(running.proxy, timeout=20) as client:
         client.sendall(REQUEST % b"slow")

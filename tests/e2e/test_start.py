@@ -1,14 +1,10 @@
 """The modules that `univocal serve` has imported by its first answer."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -25,10 +21,10 @@ ADDRESSES = re.compile(r"serving http://(\S+)/, admin listener http://(\S+)/")
 
 
 @pytest.fixture
-def imported(root: Path) -> Callable[[str], set[str]]:
+def imported(root):
     """The modules that `serve` has imported when it has answered this path of its admin listener."""
 
-    def imported(path: str) -> set[str]:
+    def imported(path):
         command = [sys.executable, "-X", "importtime", "-m", "univocal_app", "serve", *LOCAL]
         serve = subprocess.Popen(
             [*command, "--upstream", "http://127.0.0.1:9"],
@@ -52,18 +48,18 @@ def imported(root: Path) -> Callable[[str], set[str]]:
     return imported
 
 
-def test_serve_imports_little_before_its_first_answer(imported: Callable[[str], set[str]]) -> None:
+def test_serve_imports_little_before_its_first_answer(imported):
     modules = imported("/-/health")
     assert [name for name in UNUSED.split() if name in modules] == []
     assert "univocal.engine.exchange" in modules
     assert len(modules) <= 690
 
 
-def test_the_first_scrape_imports_what_writes_metrics(imported: Callable[[str], set[str]]) -> None:
+def test_the_first_scrape_imports_what_writes_metrics(imported):
     assert "prometheus_client" in imported("/metrics")
 
 
-def test_a_missing_library_is_named_at_start(root: Path) -> None:
+def test_a_missing_library_is_named_at_start(root):
     code = """import sys
 sys.modules["prometheus_client"] = None
 sys.argv = ["univocal", "serve", "--upstream", "http://127.0.0.1:9"]

@@ -1,7 +1,5 @@
 """Content on its way through `univocal serve`: memory, back-pressure, events, and who leaves."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -9,7 +7,7 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -31,21 +29,21 @@ class Sizes(socketserver.ThreadingTCPServer):
     block_on_close = False
     allow_reuse_address = True
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.sent = 0  # octets of the response under way that the system has taken
         self.closed = threading.Event()  # the proxy has closed a connection before its response was through
         self.go = threading.Event()  # lets the next event of /events go
 
     @property
-    def url(self) -> str:
+    def url(self):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
 
 class Handler(socketserver.StreamRequestHandler):
     server: Sizes
 
-    def handle(self) -> None:
+    def handle(self):
         with contextlib.suppress(ConnectionError):
             while line := self.rfile.readline():
                 fields = head_of(self.rfile)
@@ -55,7 +53,7 @@ class Handler(socketserver.StreamRequestHandler):
                     return
                 self._answer(path, self._received(fields.lower()))
 
-    def _received(self, fields: bytes) -> int:
+    def _received(self, fields):
         if b"transfer-encoding: chunked" not in fields:
             length = re.search(rb"content-length: *(\d+)", fields)
             left = total = int(length[1]) if length else 0
@@ -69,7 +67,7 @@ class Handler(socketserver.StreamRequestHandler):
         self.rfile.readline()
         return total
 
-    def _answer(self, path: bytes, received: int) -> None:
+    def _answer(self, path, received):
         if path == b"/events":
             self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n")
             self.wfile.write(b"Transfer-Encoding: chunked\r\n\r\n")
@@ -93,25 +91,25 @@ class Handler(socketserver.StreamRequestHandler):
 
 
 @pytest.fixture
-def sizes() -> Iterator[Sizes]:
+def sizes():
     with Sizes() as server, serving(server):
         yield server
         server.go.set()
 
 
-def peak(pid: int) -> int:
+def peak(pid):
     """The largest resident size that a process ever had, in octets."""
     with open(f"/proc/{pid}/status") as status:
         return int(next(line for line in status if line.startswith("VmHWM")).split()[1]) * 1024
 
 
-def request(address: tuple[str, int], head: str) -> socket.socket:
+def request(address, head):
     connection = socket.create_connection(address, timeout=20)
     connection.sendall(f"{head}\r\nHost: en.example\r\n".encode())
     return connection
 
 
-def drained(connection: socket.socket, wanted: int) -> int:
+def drained(connection, wanted):
     """Read until `wanted` octets of content have come."""
     received = connection.recv(65536)
     while b"\r\n\r\n" not in received:
@@ -126,7 +124,7 @@ needs_proc = pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason=
 
 
 @needs_proc
-def test_memory_does_not_grow_with_a_download(start: Fixture, sizes: Sizes) -> None:
+def test_memory_does_not_grow_with_a_download(start, sizes):
     running = start("serve", "--upstream", sizes.url, *PORTS)
     peaks = []
     for size in (32 * MIB, 256 * MIB):
@@ -139,7 +137,7 @@ def test_memory_does_not_grow_with_a_download(start: Fixture, sizes: Sizes) -> N
 
 @needs_proc
 @pytest.mark.parametrize("framing", ["length", "chunked"])
-def test_memory_does_not_grow_with_an_upload(start: Fixture, sizes: Sizes, framing: str) -> None:
+def test_memory_does_not_grow_with_an_upload(start, sizes, framing):
     # So that no more is resident than is in use: else it depends on the order in which pieces come and go.
     running = start("serve", "--upstream", sizes.url, *PORTS, MALLOC_MMAP_THRESHOLD_="65536")
     peaks = []
@@ -163,7 +161,7 @@ def test_memory_does_not_grow_with_an_upload(start: Fixture, sizes: Sizes, frami
     assert peaks[1] - peaks[0] < 16 * MIB
 
 
-def test_events_pass_one_by_one(start: Fixture, sizes: Sizes) -> None:
+def test_events_pass_one_by_one(start, sizes):
     running = start("serve", "--upstream", sizes.url, *PORTS)
     with request(running.proxy, "GET /events HTTP/1.1") as connection:
         connection.sendall(b"\r\n")
@@ -177,7 +175,7 @@ def test_events_pass_one_by_one(start: Fixture, sizes: Sizes) -> None:
     assert received.count(b"data: ") == 3
 
 
-def test_a_slow_client_slows_the_origin_down(start: Fixture, sizes: Sizes) -> None:
+def test_a_slow_client_slows_the_origin_down(start, sizes):
     running = start("serve", "--upstream", sizes.url, *PORTS)
     size = 512 * MIB
     with request(running.proxy, f"GET /{size} HTTP/1.1") as connection:
@@ -200,7 +198,7 @@ def test_a_slow_client_slows_the_origin_down(start: Fixture, sizes: Sizes) -> No
         ("DELETE", ""),
     ],
 )
-def test_a_client_that_leaves_frees_the_origin(start: Fixture, sizes: Sizes, method: str, rest: str) -> None:
+def test_a_client_that_leaves_frees_the_origin(start, sizes, method, rest):
     running = start("serve", "--upstream", sizes.url, *PORTS)
     with request(running.proxy, f"{method} /{512 * MIB} HTTP/1.1") as connection:
         connection.sendall(rest.encode() if "\r\n\r\n" in rest else f"{rest}\r\n".encode())
@@ -209,7 +207,7 @@ def test_a_client_that_leaves_frees_the_origin(start: Fixture, sizes: Sizes, met
 
 
 @needs_proc
-def test_nothing_is_left_behind_by_faults(start: Fixture, sizes: Sizes, ask: Fixture) -> None:
+def test_nothing_is_left_behind_by_faults(start, sizes, ask):
     running = start("serve", "--upstream", sizes.url, *PORTS)
     descriptors = f"/proc/{running.process.pid}/fd"
     assert ask(running.proxy, "/half", "en.example").body == b"half"

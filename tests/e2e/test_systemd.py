@@ -1,7 +1,5 @@
 """The units in deploy/systemd, and the program as systemd runs it: it passes sockets and hears notices."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os
@@ -46,24 +44,24 @@ def verified(root: Path, tmp_path: Path) -> Fixture:
     return verified
 
 
-def test_systemd_takes_the_units(verified: Fixture) -> None:
+def test_systemd_takes_the_units(verified):
     ended = verified()
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
     assert "Nonsense" in verified("Nonsense=yes").stderr
 
 
-def test_the_service_is_shut_in(verified: Fixture, tmp_path: Path) -> None:
+def test_the_service_is_shut_in(verified, tmp_path):
     verified()
     command = ["systemd-analyze", "security", "--offline=true", "--threshold=20", str(tmp_path / UNITS[0])]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     assert ended.returncode == 0, ended.stdout
 
 
-def test_the_service_starts_and_reloads_what_there_is(root: Path) -> None:
+def test_the_service_starts_and_reloads_what_there_is(root):
     text = (root / "deploy" / "systemd" / UNITS[0]).read_text("utf-8")
     commands = re.findall(r"(?m)^Exec\w+=/opt/univocal/bin/univocal (\w+) (--\w+) ", text)
     assert commands == [("serve", "--config"), ("reload", "--admin")]
-    known: Any = typer.main.get_command(app)
+    known = typer.main.get_command(app)
     for command, option in commands:
         assert option in [name for each in known.commands[command].params for name in each.opts]
 
@@ -144,9 +142,7 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Ma
             played.process.communicate(timeout=TIMEOUT)
 
 
-def test_a_service_says_when_it_serves_reloads_and_ends(
-    manager: tuple[Manager, dict[str, str]], origin: Any, tmp_path: Path
-) -> None:
+def test_a_service_says_when_it_serves_reloads_and_ends(manager, origin, tmp_path):
     played, environment = manager
     file = tmp_path / "univocal.toml"
     file.write_text(f'[server]\naccess_log = "off"\n[[sites]]\nhosts = ["*"]\nupstream = "{origin.url}"\n')
@@ -171,7 +167,7 @@ def test_a_service_says_when_it_serves_reloads_and_ends(
         pass
 
 
-def test_sockets_without_a_known_name_are_refused(manager: tuple[Manager, dict[str, str]]) -> None:
+def test_sockets_without_a_known_name_are_refused(manager):
     played, environment = manager
     played.start(environment, "serve", "--upstream", "http://127.0.0.1:9", names="univocal.socket:admin")
     assert played.process is not None
@@ -181,16 +177,14 @@ def test_sockets_without_a_known_name_are_refused(manager: tuple[Manager, dict[s
 
 
 @pytest.mark.parametrize("count", ["²", "two", "-1", "", "0"])
-def test_a_number_of_sockets_that_is_none_passes_none(count: str) -> None:
+def test_a_number_of_sockets_that_is_none_passes_none(count):
     environment = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": count, "HOME": "/"}
     assert passed_sockets(environment) == {}
     assert environment == {"HOME": "/"}
 
 
 @pytest.mark.parametrize("early", [signal.SIGUSR1, signal.SIGHUP, signal.SIGTERM])
-def test_a_signal_that_comes_early_is_heard_later(
-    manager: tuple[Manager, dict[str, str]], origin: Any, early: int
-) -> None:
+def test_a_signal_that_comes_early_is_heard_later(manager, origin, early):
     """From the first of the program's own lines on, while it still loads what it needs."""
     played, environment = manager
     played.start(environment, "serve", "--upstream", origin.url)

@@ -1,7 +1,5 @@
 """`univocal serve` with certificates: TLS at the listener, octet for octet, in time and in number bounded."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -11,7 +9,6 @@ import ssl
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -40,7 +37,7 @@ tls_cert = "wiki.pem"
 
 
 @pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+def authority(tmp_path_factory):
     made = Authority(tmp_path_factory.mktemp("authority"))
     for name, subjects in (
         ("server", "DNS:en.example,DNS:plain.example,IP:127.0.0.1"),
@@ -55,7 +52,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture
-def folder(authority: Authority, tmp_path: Path) -> Path:
+def folder(authority, tmp_path):
     """A folder with every certificate and its key, for a test of its own."""
     for file in authority.folder.glob("*.[pk]e[my]"):
         shutil.copy(file, tmp_path)
@@ -63,10 +60,10 @@ def folder(authority: Authority, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def proxy(start: Fixture, origin: Any, folder: Path) -> Fixture:
+def proxy(start, origin, folder):
     """Start the proxy with certificates; `settings` are lines of [server]."""
 
-    def begin(settings: str = "", sites: str = SITES) -> Any:
+    def begin(settings="", sites=SITES):
         file = folder / "univocal.toml"
         file.write_text(
             "[server]\nlisten = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\naccess_log = 'off'\n"
@@ -80,10 +77,10 @@ def proxy(start: Fixture, origin: Any, folder: Path) -> Fixture:
 
 
 @pytest.fixture
-def connect(authority: Authority) -> Fixture:
+def connect(authority):
     """A connection to the proxy: `connect(proxy, name)`; a client that is given no name says none."""
 
-    def connect(running: Any, name: str | None = "en.example", **settings: Any) -> ssl.SSLSocket:
+    def connect(running, name="en.example", **settings):
         context = authority.client()
         context.check_hostname = settings.pop("verifies", name is not None)
         context.set_alpn_protocols(settings.pop("offers", ["http/1.1"]))
@@ -95,11 +92,11 @@ def connect(authority: Authority) -> Fixture:
     return connect
 
 
-def subject(connection: ssl.SSLSocket) -> str:
-    return dict(connection.getpeercert()["subjectAltName"])["DNS"]  # type: ignore[index, arg-type]
+def subject(connection):
+    return dict(connection.getpeercert()["subjectAltName"])["DNS"]
 
 
-def answer(connection: socket.socket, octets: bytes = b"") -> tuple[bytes, bytes]:
+def answer(connection, octets=b""):
     """Send octets; the head of the response and its content, which has a length."""
     connection.sendall(octets)
     with connection.makefile("rb") as stream:
@@ -108,12 +105,12 @@ def answer(connection: socket.socket, octets: bytes = b"") -> tuple[bytes, bytes
         return head, stream.read(int(length[0].partition(b":")[2]))
 
 
-def get(target: bytes, host: str = "en.example", *lines: str) -> bytes:
+def get(target, host="en.example", *lines):
     fields = "".join(f"{line}\r\n" for line in (f"Host: {host}", *lines))
     return b"GET " + target + b" HTTP/1.1\r\n" + fields.encode() + b"\r\n"
 
 
-def test_a_miss_and_a_hit(proxy: Fixture, connect: Fixture, origin: Any) -> None:
+def test_a_miss_and_a_hit(proxy, connect, origin):
     with connect(proxy()) as connection:
         assert connection.version() == "TLSv1.3"
         assert connection.compression() is None
@@ -128,7 +125,7 @@ def test_a_miss_and_a_hit(proxy: Fixture, connect: Fixture, origin: Any) -> None
     assert b"proto=https" in seen
 
 
-def test_the_scheme_is_in_the_key(proxy: Fixture, connect: Fixture, ask: Fixture) -> None:
+def test_the_scheme_is_in_the_key(proxy, connect, ask):
     running = proxy("cache_status = 'key'")
     with connect(running) as connection:
         head, _ = answer(connection, get(b"/wiki/A"))
@@ -155,7 +152,7 @@ NAMED = [
 ]
 
 
-def test_the_certificate_is_that_of_the_site_that_is_named(proxy: Fixture, connect: Fixture) -> None:
+def test_the_certificate_is_that_of_the_site_that_is_named(proxy, connect):
     running = proxy()
     for name, shown, host, status in NAMED * 2:  # a miss, and then a hit
         verifies = name is not None and not name.startswith("unknown")
@@ -167,7 +164,7 @@ def test_the_certificate_is_that_of_the_site_that_is_named(proxy: Fixture, conne
                 assert (b'"unknown-host"' in content) == (status == 421)
 
 
-def test_the_oldest_version_is_1_2(proxy: Fixture, connect: Fixture) -> None:
+def test_the_oldest_version_is_1_2(proxy, connect):
     running = proxy()
     allowed = ssl.TLSVersion.TLSv1_2
     with connect(running, minimum_version=allowed, maximum_version=allowed) as connection:
@@ -182,13 +179,13 @@ def test_the_oldest_version_is_1_2(proxy: Fixture, connect: Fixture) -> None:
         assert old.recv(100) == b""
 
 
-def test_large_answers_and_many_clients(proxy: Fixture, connect: Fixture, origin: Any) -> None:
+def test_large_answers_and_many_clients(proxy, connect, origin):
     content = os.urandom(3_000_000)
     head = b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: %d\r\n\r\n" % len(content)
     origin.answer = lambda _: head + content
     running = proxy()
 
-    def fetch(number: int) -> bool:
+    def fetch(number):
         with connect(running) as connection:
             return all(
                 answer(connection, get(b"/%d" % (number % 2), "en.example", *lines))[1] == content
@@ -199,7 +196,7 @@ def test_large_answers_and_many_clients(proxy: Fixture, connect: Fixture, origin
         assert all(pool.map(fetch, range(16)))
 
 
-def test_a_client_without_tls_is_told_so(proxy: Fixture, ask: Fixture) -> None:
+def test_a_client_without_tls_is_told_so(proxy, ask):
     running = proxy()
     with socket.create_connection(running.proxy, timeout=TIMEOUT) as plain:
         plain.sendall(get(b"/"))
@@ -208,7 +205,7 @@ def test_a_client_without_tls_is_told_so(proxy: Fixture, ask: Fixture) -> None:
 
 
 @pytest.mark.parametrize("shaken", [True, False], ids=["idle", "in a handshake"])
-def test_sigterm_waits_for_nobody_who_asks_nothing(proxy: Fixture, connect: Fixture, shaken: bool) -> None:
+def test_sigterm_waits_for_nobody_who_asks_nothing(proxy, connect, shaken):
     running = proxy()
     with connect(running) if shaken else socket.create_connection(running.proxy, timeout=TIMEOUT) as client:
         begun = time.monotonic()
@@ -221,7 +218,7 @@ def test_sigterm_waits_for_nobody_who_asks_nothing(proxy: Fixture, connect: Fixt
 # ── files ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def until(happens: Callable[[], bool], seconds: float = 60.0) -> bool:
+def until(happens, seconds=60.0):
     for _ in range(round(seconds / 0.2)):
         if happens():
             return True
@@ -229,14 +226,14 @@ def until(happens: Callable[[], bool], seconds: float = 60.0) -> bool:
     return False
 
 
-def test_new_files_are_in_use_soon(proxy: Fixture, connect: Fixture, folder: Path, ask: Fixture) -> None:
+def test_new_files_are_in_use_soon(proxy, connect, folder, ask):
     running = proxy()
 
-    def changed() -> list[str]:
+    def changed():
         told = ask(running.admin, "/-/reload", "127.0.0.1", "POST", "Content-Length: 0\r\n")
         return json.loads(told.body)["changed"]
 
-    def shown() -> str:
+    def shown():
         with connect(running) as connection:
             return subject(connection)
 
@@ -252,14 +249,12 @@ def test_new_files_are_in_use_soon(proxy: Fixture, connect: Fixture, folder: Pat
         assert answer(kept, get(b"/"))[0].startswith(b"HTTP/1.1 200 ")
 
 
-def test_a_reload_takes_other_files_and_connections_stay(
-    proxy: Fixture, connect: Fixture, folder: Path, ask: Fixture
-) -> None:
+def test_a_reload_takes_other_files_and_connections_stay(proxy, connect, folder, ask):
     running = proxy()
     file = folder / "univocal.toml"
     text = file.read_text()
 
-    def reload(server: str) -> tuple[int, str]:
+    def reload(server):
         file.write_text(text.replace("tls_cert = 'server.pem'\ntls_key = 'server.key'\n", server))
         told = ask(running.admin, "/-/reload", "127.0.0.1", "POST", "Content-Length: 0\r\n")
         return told.status, told.body.decode()
@@ -281,9 +276,7 @@ def test_a_reload_takes_other_files_and_connections_stay(
 
 
 @pytest.mark.parametrize("content", ["no certificate", "", None, "a.pem"])
-def test_a_bad_pair_leaves_the_old_one_and_is_told(
-    proxy: Fixture, connect: Fixture, folder: Path, content: str | None
-) -> None:
+def test_a_bad_pair_leaves_the_old_one_and_is_told(proxy, connect, folder, content):
     """Another site's new pair is in use all the same."""
     running, pair = proxy(), folder / "server.pem"
     if content is None:
@@ -302,7 +295,7 @@ def test_a_bad_pair_leaves_the_old_one_and_is_told(
         assert subject(connection) == "plain.example"
         assert answer(connection, get(b"/"))[0].startswith(b"HTTP/1.1 200 ")
 
-    def renewed(name: str = "en.example") -> bool:
+    def renewed(name="en.example"):
         with connect(running, name, verifies=False) as connection:
             return subject(connection) == "en.example"
 
@@ -315,14 +308,8 @@ def test_a_bad_pair_leaves_the_old_one_and_is_told(
 @pytest.mark.parametrize("workers", ["", "workers = 2"])
 @pytest.mark.parametrize("is_told", [False, True])
 def test_an_expired_certificate_replaces_no_good_one(
-    proxy: Fixture,
-    univocal: Fixture,
-    connect: Fixture,
-    folder: Path,
-    authority: Authority,
-    is_told: bool,
-    workers: str,
-) -> None:
+    proxy, univocal, connect, folder, authority, is_told, workers
+):
     """Neither where its file is found changed, nor by a reload, of which nothing comes into force then."""
     running = proxy(workers)
     authority.issue("old", "DNS:en.example", days=-1)
@@ -346,14 +333,14 @@ def test_an_expired_certificate_replaces_no_good_one(
         ("a.example", "a.example" if is_told else "en.example"),
     ):
 
-        def is_shown(name: str = name, last: str = last) -> bool:
+        def is_shown(name=name, last=last):
             with connect(running, name, verifies=False) as connection:
                 return subject(connection) == last
 
         assert until(is_shown)  # each worker looks for itself
 
 
-def test_several_workers_show_the_same_certificates(proxy: Fixture, connect: Fixture, redis: Any) -> None:
+def test_several_workers_show_the_same_certificates(proxy, connect, redis):
     sites = f'[cache]\nstore = "{redis.url}"\n' + SITES
     running = proxy("workers = 2", sites)
     for _ in range(6):
@@ -382,7 +369,7 @@ tls_client_ca = ""
 
 
 @pytest.fixture
-def others(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Authority:
+def others(tmp_path_factory, folder):
     """Another authority, which issues the certificates of clients; `folder` has them."""
     made = Authority(tmp_path_factory.mktemp("others"))
     made.issue("bert", "email:bert@example")
@@ -392,9 +379,7 @@ def others(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Authority:
     return made
 
 
-def shown(
-    authority: Authority, folder: Path, address: tuple[str, int], host: str, name: str = "", sni: str = ""
-) -> bytes:
+def shown(authority, folder, address, host, name="", sni=""):
     """The answer to a client that shows the certificate NAME.pem; the reason of a failure for none."""
     context = authority.client()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -411,9 +396,7 @@ def shown(
         return str(error.reason).encode()
 
 
-def test_clients_show_certificates_of_their_sites_authority(
-    proxy: Fixture, authority: Authority, others: Authority, folder: Path, origin: Any
-) -> None:
+def test_clients_show_certificates_of_their_sites_authority(proxy, authority, others, folder, origin):
     address = proxy("tls_client_ca = 'ca.pem'", GUARDED).proxy
     statuses = {
         (host, name, sni): shown(authority, folder, address, host, name, sni)[9:12]
@@ -436,9 +419,7 @@ def test_clients_show_certificates_of_their_sites_authority(
     assert b"x-subject: CN=server\r\n" in origin.seen[0]
 
 
-def test_a_session_of_one_site_opens_no_other(
-    proxy: Fixture, authority: Authority, others: Authority, folder: Path
-) -> None:
+def test_a_session_of_one_site_opens_no_other(proxy, authority, others, folder):
     address = proxy("tls_client_ca = 'ca.pem'", GUARDED).proxy
     for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
         context = authority.client()
@@ -462,13 +443,11 @@ def test_a_session_of_one_site_opens_no_other(
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_http2_and_a_reload_go_by_the_authority(
-    proxy: Fixture, authority: Authority, others: Authority, folder: Path, ask: Fixture, workers: int
-) -> None:
+def test_http2_and_a_reload_go_by_the_authority(proxy, authority, others, folder, ask, workers):
     settings = f"http2 = true\nworkers = {workers}\ntls_client_ca = 'ca.pem'\n"
     running = proxy(settings, SITES[: SITES.index("[[sites]]", 20)])
 
-    def status(name: str, *, http2: bool) -> int:
+    def status(name, *, http2):
         context = authority.client()
         if name:
             context.load_cert_chain(folder / f"{name}.pem", folder / f"{name}.key")
@@ -480,7 +459,7 @@ def test_http2_and_a_reload_go_by_the_authority(
             except httpx.HTTPError:
                 return 0
 
-    def statuses() -> list[int]:
+    def statuses():
         return [status(name, http2=http2) for http2 in (False, True) for name in ("", "server", "bert")]
 
     assert statuses() == [403, 200, 0] * 2
@@ -491,9 +470,7 @@ def test_http2_and_a_reload_go_by_the_authority(
     assert statuses() == [403, 0, 200] * 2
 
 
-def test_without_tls_no_client_shows_a_certificate(
-    start: Fixture, others: Authority, folder: Path, ask: Fixture, origin: Any
-) -> None:
+def test_without_tls_no_client_shows_a_certificate(start, others, folder, ask, origin):
     server = "listen = '127.0.0.1:0'\nlisten_tls = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\naccess_log = 'off'\n"
     server += "tls_cert = 'server.pem'\ntls_key = 'server.key'\ntls_client_ca = 'ca.pem'\n"
     file = folder / "univocal.toml"

@@ -5,8 +5,6 @@ Prometheus with the files that the services are given, and two proxies with the 
 UNIVOCAL_TOUR=docker in the environment the stack itself comes up; its commands are the pages' to the letter.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -15,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +76,7 @@ EXPECTED = {
 SILENT = re.compile(r"sed |mv |docker compose (--profile grafana )?(up|down|stop)\b")
 
 
-def commands() -> Iterator[tuple[int, str]]:
+def commands():
     """The page's commands in order, each with its step's number; 0 before the first."""
     for part in re.split(r"(?m)^## ", TOUR):
         number = int(found[1]) if (found := re.match(r"(\d+)\. ", part)) else 0
@@ -86,7 +84,7 @@ def commands() -> Iterator[tuple[int, str]]:
             yield from ((number, line.strip()) for line in block.splitlines())
 
 
-def needed(program: str, package: str) -> str:
+def needed(program, package):
     """Where a program is; the test is skipped where it is not."""
     found = shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin")
     if found is None:
@@ -97,10 +95,10 @@ def needed(program: str, package: str) -> str:
 class Containers:
     """The stack itself."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         needed("docker", "docker-cli")
 
-    def run(self, command: str) -> str:
+    def run(self, command):
         """What a command of the page writes."""
         plain = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
         text = command.replace("compose exec ", "compose exec -T ")  # nobody sits at a terminal
@@ -113,16 +111,16 @@ class Containers:
         assert ended.returncode == 0, f"{command}\n{ended.stdout}\n{ended.stderr}"
         return str(ended.stdout)
 
-    def end(self) -> None:
+    def end(self):
         self.run("docker compose --profile grafana down")
 
 
 class Stack:
     """A process of this machine for each service, and what `docker compose` would do with them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self._folder = folder
-        self._started: dict[str, subprocess.Popen[bytes]] = {}
+        self._started = {}
         names = ("8080", "8081", "8082", "8083", "8084", "9090", "app", "files", "wiki", "redis", "tomcat")
         self._ports = {name: free_port() for name in names}
         self._ports["tomcat"] = self._ports["8084"]
@@ -133,15 +131,15 @@ class Stack:
             text = re.sub(rf"//{name}:\d+", f"//127.0.0.1:{self._ports[name]}", text)
         self._file.write_text(self._here(text))
 
-    def _here(self, text: str) -> str:
+    def _here(self, text):
         """A text of the page's or of a file's, with the ports of this machine."""
         return re.sub(r":(808\d|9090)\b", lambda found: f":{self._ports[found[1]]}", text)
 
     # The services
 
-    def up(self, *names: str) -> None:
+    def up(self, *names):
         """Start these, or all, and wait until each takes connections."""
-        makers: dict[str, Callable[[], tuple[int, list[str], dict[str, str]]]] = {
+        makers = {
             "redis": self._redis,
             "app": self._app,
             "wiki": self._wiki,
@@ -165,7 +163,7 @@ class Stack:
                     )
                 self._until_it_listens(name, port)
 
-    def _until_it_listens(self, name: str, port: int) -> None:
+    def _until_it_listens(self, name, port):
         end = time.monotonic() + PATIENCE
         while True:
             try:
@@ -178,32 +176,32 @@ class Stack:
             else:
                 return
 
-    def stop(self, name: str) -> None:
+    def stop(self, name):
         """End one."""
         end(self._started.pop(name), PATIENCE)
 
-    def end(self) -> None:
+    def end(self):
         """End those that run."""
         for name in reversed(list(self._started)):
             self.stop(name)
 
-    def _redis(self) -> tuple[int, list[str], dict[str, str]]:
+    def _redis(self):
         port = self._ports["redis"]
         program = needed("redis-server", "redis-server")
         return port, [program, "--port", str(port), "--bind", "127.0.0.1", "--save", ""], {}
 
-    def _uvicorn(self, name: str, *arguments: str) -> tuple[int, list[str], dict[str, str]]:
+    def _uvicorn(self, name, *arguments):
         port = self._ports[name]
         command = [sys.executable, "-m", "uvicorn", *arguments, "--port", str(port), "--no-access-log"]
         return port, command, {"PYTHONPATH": f"{ROOT}/app:{ROOT}/middleware"}
 
-    def _app(self) -> tuple[int, list[str], dict[str, str]]:
+    def _app(self):
         return self._uvicorn("app", "--app-dir", str(COMPOSE / "app"), "application:app")
 
-    def _wiki(self) -> tuple[int, list[str], dict[str, str]]:
+    def _wiki(self):
         return self._uvicorn("wiki", "--factory", "univocal_learn.demo.origins:Wiki")
 
-    def _nginx(self) -> tuple[int, list[str], dict[str, str]]:
+    def _nginx(self):
         port, files = self._ports["files"], self._folder / "files"
         shutil.copytree(COMPOSE / "files", files)
         files.chmod(0o755)
@@ -215,7 +213,7 @@ class Stack:
         options = ["-e", "stderr", "-c", str(self._folder / "nginx.conf"), "-g", "daemon off;"]
         return port, [needed("nginx", "nginx-light"), *options], {}
 
-    def _tomcat(self) -> tuple[int, list[str], dict[str, str]]:
+    def _tomcat(self):
         port, base, home = self._ports["tomcat"], self._folder / "tomcat", Path("/usr/share/tomcat10")
         if not (home / "bin" / "bootstrap.jar").exists() or not Path("/etc/tomcat10/web.xml").exists():
             pytest.skip("needs Tomcat (Debian package tomcat10)")
@@ -233,7 +231,7 @@ class Stack:
         command = [needed("java", "default-jre-headless"), "-XX:TieredStopAtLevel=1", *places, "-cp", jars]
         return port, [*command, "org.apache.catalina.startup.Bootstrap", "start"], {}
 
-    def _proxy(self, listen: str, admin: str) -> tuple[int, list[str], dict[str, str]]:
+    def _proxy(self, listen, admin):
         places = [
             "--listen",
             f"127.0.0.1:{self._ports[listen]}",
@@ -243,7 +241,7 @@ class Stack:
         command = [sys.executable, "-m", "univocal_app", "serve", "--config", str(self._file), *places]
         return self._ports[admin], command, {"PYTHONPATH": f"{ROOT}/app:{ROOT}/middleware"}
 
-    def _prometheus(self) -> tuple[int, list[str], dict[str, str]]:
+    def _prometheus(self):
         port, file = self._ports["9090"], self._folder / "prometheus.yml"
         text = (
             (COMPOSE / "prometheus.yml")
@@ -259,7 +257,7 @@ class Stack:
 
     # The commands
 
-    def run(self, command: str) -> str:
+    def run(self, command):
         """What a command of the page writes."""
         words = shlex.split(command)
         if words[:2] == ["docker", "compose"]:
@@ -272,7 +270,7 @@ class Stack:
         assert ended.returncode == 0, f"{command}\n{ended.stdout}\n{ended.stderr}"
         return str(ended.stdout)
 
-    def _compose(self, words: list[str]) -> str:
+    def _compose(self, words):
         match words:
             case ["--profile", "grafana", *_] | ["down"]:
                 return ""  # nothing is asked of Grafana; the fixture ends the others
@@ -286,7 +284,7 @@ class Stack:
                 return self._univocal(name, arguments)
         raise AssertionError(f"docker compose {words}")
 
-    def _univocal(self, name: str, arguments: list[str]) -> str:
+    def _univocal(self, name, arguments):
         told = [
             self._here(word).replace("/etc/univocal/univocal.toml", str(self._file)) for word in arguments
         ]
@@ -301,13 +299,13 @@ class Stack:
         return str(ended.stdout)
 
 
-def quiet(command: str) -> str:
+def quiet(command):
     """The command without curl's meter."""
     return re.sub(r"^curl ", "curl -sS ", command)
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack | Containers]:
+def stack(tmp_path_factory):
     needed("curl", "curl")
     stack = Containers() if DOCKER else Stack(tmp_path_factory.mktemp("stack"))
     try:
@@ -316,12 +314,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack | Containe
         stack.end()
 
 
-def shows(said: str, wanted: str) -> bool:
+def shows(said, wanted):
     """Tell whether an answer has what a page says."""
     return re.search(wanted, said.replace("\r\n", "\n"), re.MULTILINE | re.IGNORECASE) is not None
 
 
-def test_every_step_shows_what_the_page_says(stack: Stack | Containers) -> None:
+def test_every_step_shows_what_the_page_says(stack):
     expected = {step: list(each) for step, each in EXPECTED.items()}
     for step, command in commands():
         if command in UNTRIED:
@@ -338,7 +336,7 @@ def test_every_step_shows_what_the_page_says(stack: Stack | Containers) -> None:
     assert not any(expected.values()), f"there is more to see than is asked for: {expected}"
 
 
-def test_the_readmes_stack_does_what_it_says(stack: Stack | Containers) -> None:
+def test_the_readmes_stack_does_what_it_says(stack):
     (block,) = [each for each in re.findall(r"(?ms)^```sh\n(.*?)^```$", README) if "docker compose" in each]
     up, first, second, purge, down = block.splitlines()
     stack.run(up)

@@ -3,8 +3,7 @@
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,14 +17,14 @@ Fixture = Callable[..., Any]
 
 
 @pytest.fixture
-def listen(tmp_path: Path) -> Iterator[Callable[[str], list[bytes]]]:
+def listen(tmp_path):
     """Listen on a socket of this name; what it gives is filled with the heads that come."""
     with contextlib.ExitStack() as stack:
 
-        def begin(name: str) -> list[bytes]:
-            heads: list[bytes] = []
+        def begin(name):
+            heads = []
 
-            def answer(head: bytes, _: bytes) -> bytes:
+            def answer(head, _):
                 heads.append(head)
                 return response_with(b"ok", b"Cache-Control: no-store\r\nConnection: close\r\n")
 
@@ -35,12 +34,12 @@ def listen(tmp_path: Path) -> Iterator[Callable[[str], list[bytes]]]:
         yield begin
 
 
-def host_of(head: bytes) -> bytes:
+def host_of(head):
     (host,) = re.findall(rb"(?i)\r\nhost: *([^\r]*)\r\n", head)
     return bytes(host)
 
 
-def test_from_the_command_line(start: Fixture, ask: Fixture, listen: Fixture, tmp_path: Path) -> None:
+def test_from_the_command_line(start, ask, listen, tmp_path):
     proxy = start("serve", "--upstream", f"unix://{tmp_path}/app.sock", *PORTS).proxy
     # The application may come later than its proxy.
     refused = ask(proxy, TARGET, "en.example")
@@ -53,7 +52,7 @@ def test_from_the_command_line(start: Fixture, ask: Fixture, listen: Fixture, tm
 
 
 @pytest.mark.parametrize("transport", ["own", "httpx"])
-def test_from_a_file(start: Fixture, ask: Fixture, listen: Fixture, tmp_path: Path, transport: str) -> None:
+def test_from_a_file(start, ask, listen, tmp_path, transport):
     file = tmp_path / "univocal.toml"
     file.write_text(f"""
         [server]

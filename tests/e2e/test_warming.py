@@ -1,12 +1,9 @@
 """`univocal warm` and `purge --refetch`, at a running `univocal serve`."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,24 +16,24 @@ ENTRY = "<url><loc> http://a.example/{} </loc><image:loc>http://a.example/no</im
 
 
 @pytest.fixture
-def running(start: Fixture, origin: Any) -> Any:
+def running(start, origin):
     ports = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
     return start("serve", "--upstream", origin.url, *ports)
 
 
-def via(running: Any) -> list[str]:
+def via(running):
     return ["--via", "http://{}:{}".format(*running.proxy)]
 
 
-def targets(origin: Any) -> list[bytes]:
+def targets(origin):
     return sorted(line.split()[1] for line in origin.lines)
 
 
-def answering(origin: Any, pages: dict[bytes, bytes]) -> None:
+def answering(origin, pages):
     """Let the origin server have these contents by target, and its own for all others."""
     own = origin.answer
 
-    def answer(head: bytes) -> bytes:
+    def answer(head):
         content = pages.get(head.split()[1])
         if content is None:
             return own(head)
@@ -46,9 +43,7 @@ def answering(origin: Any, pages: dict[bytes, bytes]) -> None:
     origin.answer = answer
 
 
-def test_warmed_urls_are_hits_for_clients(
-    running: Any, univocal: Fixture, ask: Fixture, origin: Any, tmp_path: Path
-) -> None:
+def test_warmed_urls_are_hits_for_clients(running, univocal, ask, origin, tmp_path):
     (tmp_path / "urls").write_text("http://a.example/b\n# none\n")
     options = ["http://a.example/%61", "--file", str(tmp_path / "urls"), "--rate", "1000"]
     ended = univocal("warm", *options, *via(running))
@@ -62,7 +57,7 @@ def test_warmed_urls_are_hits_for_clients(
     assert len(origin.seen) == 2
 
 
-def test_a_sitemap_and_an_index_of_them_name_the_urls(running: Any, univocal: Fixture, origin: Any) -> None:
+def test_a_sitemap_and_an_index_of_them_name_the_urls(running, univocal, origin):
     index = "<sitemapindex><sitemap><loc>http://a.example/1.xml.gz</loc></sitemap></sitemapindex>"
     packed = gzip.compress(SITEMAP.format(ENTRY.format("x?a=1&amp;b=2") + ENTRY.format("y")).encode())
     answering(origin, {b"/index.xml": index.encode(), b"/1.xml.gz": packed})
@@ -71,9 +66,7 @@ def test_a_sitemap_and_an_index_of_them_name_the_urls(running: Any, univocal: Fi
     assert targets(origin) == [b"/1.xml.gz", b"/index.xml", b"/x?a=1&b=2", b"/y"]
 
 
-def test_each_value_of_a_header_is_a_variant(
-    running: Any, univocal: Fixture, ask: Fixture, origin: Any
-) -> None:
+def test_each_value_of_a_header_is_a_variant(running, univocal, ask, origin):
     origin.fields = "Cache-Control: max-age=60\r\nVary: Accept-Language"
     languages = ["--header", "Accept-Language: de", "--header", "Accept-Language: fr"]
     assert univocal("warm", "http://a.example/a", *languages, *via(running)).returncode == 0
@@ -82,9 +75,7 @@ def test_each_value_of_a_header_is_a_variant(
         assert "; hit" in answer.value("Cache-Status")
 
 
-def test_https_urls_are_stored_for_clients_over_tls(
-    running: Any, univocal: Fixture, ask: Fixture, origin: Any
-) -> None:
+def test_https_urls_are_stored_for_clients_over_tls(running, univocal, ask, origin):
     assert univocal("warm", "https://a.example/a", *via(running)).returncode == 0
     front = "X-Forwarded-Proto: https\r\nX-Forwarded-For: 192.0.2.1\r\n"
     assert "; hit" in ask(running.proxy, "/a", "a.example", fields=front).value("Cache-Status")
@@ -100,23 +91,21 @@ def test_https_urls_are_stored_for_clients_over_tls(
         ([], 2),
     ],
 )
-def test_errors_have_their_exit_status(
-    running: Any, univocal: Fixture, arguments: list[str], status: int
-) -> None:
+def test_errors_have_their_exit_status(running, univocal, arguments, status):
     ended = univocal("warm", *arguments, *via(running))
     assert ended.returncode == status
     assert "Traceback" not in ended.stderr
 
 
-def test_nobody_listening_is_a_failure(univocal: Fixture) -> None:
+def test_nobody_listening_is_a_failure(univocal):
     ended = univocal("warm", "http://a.example/a", "--via", "http://127.0.0.1:1")
     assert (ended.returncode, ended.stderr) == (1, "1 requested, 0 stored, 1 failed\n")
 
 
-def test_the_pace_spreads_requests_evenly() -> None:
+def test_the_pace_spreads_requests_evenly():
     now, waits = 0.0, list[float]()
 
-    def sleep(seconds: float) -> None:
+    def sleep(seconds):
         nonlocal now
         waits.append(seconds)
         now += seconds
@@ -130,16 +119,14 @@ def test_the_pace_spreads_requests_evenly() -> None:
     assert waits == [0.0, 0.25, 0.25, 0.0, 0.25]
 
 
-def test_headers_are_combined_by_name() -> None:
+def test_headers_are_combined_by_name():
     assert variants_of([]) == [{}]
     listed = variants_of(["a: 1", "A: 2", "b:3"])
     assert listed == [{"A": "1", "B": "3"}, {"A": "2", "B": "3"}]
 
 
 @pytest.mark.parametrize("soft", [[], ["--soft"]])
-def test_a_purge_stores_its_urls_anew(
-    running: Any, univocal: Fixture, ask: Fixture, origin: Any, soft: list[str]
-) -> None:
+def test_a_purge_stores_its_urls_anew(running, univocal, ask, origin, soft):
     before = ask(running.proxy, "/a", "a.example").body
     ended = univocal("purge", "http://a.example/a", "--refetch", *soft, *via(running))
     assert ended.returncode == 0, ended.stderr
@@ -148,9 +135,7 @@ def test_a_purge_stores_its_urls_anew(
     assert (after.body != before, "; hit" in after.value("Cache-Status")) == (True, True)
 
 
-def test_the_admin_listener_stores_purged_urls_anew(
-    running: Any, univocal: Fixture, ask: Fixture, origin: Any
-) -> None:
+def test_the_admin_listener_stores_purged_urls_anew(running, univocal, ask, origin):
     for target in ("/a", "/b"):
         ask(running.proxy, target, "a.example")
     admin = "http://{}:{}".format(*running.admin)
@@ -168,7 +153,7 @@ def test_the_admin_listener_stores_purged_urls_anew(
 
 
 @pytest.mark.parametrize("wrong", [{"tag": "a", "refetch": True}, {"url": "http://a.example/", "refetch": 1}])
-def test_a_refetch_needs_urls(running: Any, ask: Fixture, wrong: dict[str, object]) -> None:
+def test_a_refetch_needs_urls(running, ask, wrong):
     answer = ask(running.admin, "/-/purge", "127.0.0.1", "POST", body=json.dumps(wrong))
     assert answer.status == 400
     assert b"refetch" in answer.body

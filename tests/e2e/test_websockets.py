@@ -1,7 +1,5 @@
 """WebSockets through `univocal serve`, with the library websockets at both ends."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -10,25 +8,23 @@ import ssl
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from websockets.asyncio import client as asyncio_client
 from websockets.asyncio import server as asyncio_server
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
-from websockets.sync.server import ServerConnection, serve
+from websockets.sync.server import serve
 from websockets.typing import Subprotocol
 
 from authority import Authority
 
 
 @contextlib.contextmanager
-def application_at() -> Iterator[tuple[str, list[ServerConnection]]]:
-    connections: list[ServerConnection] = []
+def application_at():
+    connections = []
 
-    def serving(connection: ServerConnection) -> None:
+    def serving(connection):
         connections.append(connection)
         for message in connection:
             if message == "close":
@@ -36,7 +32,7 @@ def application_at() -> Iterator[tuple[str, list[ServerConnection]]]:
                 return
             connection.send(message)
 
-    def judge(connection: ServerConnection, request: Any) -> Any:
+    def judge(connection, request):
         return connection.respond(403, "not you\n") if request.path.startswith("/private") else None
 
     with serve(serving, "127.0.0.1", 0, subprotocols=[Subprotocol("chat")], process_request=judge) as server:
@@ -48,23 +44,23 @@ def application_at() -> Iterator[tuple[str, list[ServerConnection]]]:
 
 
 @pytest.fixture
-def application() -> Iterator[tuple[str, list[ServerConnection]]]:
+def application():
     """An application's address: it sends back what it is sent, closes as it is told, refuses /private."""
     with application_at() as made:
         yield made
 
 
 @pytest.fixture
-def running(start: Callable[..., Any], application: tuple[str, Any]) -> Any:
+def running(start, application):
     upstream = f"http://{application[0]}"
     return start("serve", "--upstream", upstream, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 
 
 @pytest.fixture
-def configured(start: Callable[..., Any], tmp_path: Any) -> Callable[..., Any]:
+def configured(start, tmp_path):
     """Start with a file, for the host 127.0.0.1."""
 
-    def configured(upstream: str, server: str = "", site: str = "") -> Any:
+    def configured(upstream, server="", site=""):
         file = tmp_path / "univocal.toml"
         file.write_text(
             f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n{server}\n'
@@ -75,13 +71,13 @@ def configured(start: Callable[..., Any], tmp_path: Any) -> Callable[..., Any]:
     return configured
 
 
-def at(running: Any, path: str = "/chat", **settings: Any) -> Any:
+def at(running, path="/chat", **settings):
     host, port = running.proxy
     settings = {"subprotocols": ["other", "chat"], **settings}
     return connect(f"ws://{host}:{port}{path}", proxy=None, compression=None, **settings)
 
 
-def test_messages_pass_both_ways(running: Any, application: tuple[str, list[ServerConnection]]) -> None:
+def test_messages_pass_both_ways(running, application):
     with at(running, "/a/./b%7E?c", origin="http://a.example") as socket:
         assert socket.subprotocol == "chat"
         for message in ("text", b"\0\xff", "x" * 300_000, ""):
@@ -98,7 +94,7 @@ def test_messages_pass_both_ways(running: Any, application: tuple[str, list[Serv
     assert line["bytes"] > 300_000
 
 
-def test_a_closing_code_and_its_reason_pass(running: Any) -> None:
+def test_a_closing_code_and_its_reason_pass(running):
     with at(running) as socket:
         socket.send("close")
         with pytest.raises(ConnectionClosed):
@@ -106,14 +102,14 @@ def test_a_closing_code_and_its_reason_pass(running: Any) -> None:
         assert (socket.close_code, socket.close_reason) == (4001, "as you like")
 
 
-async def test_over_tls_on_both_sides(configured: Callable[..., Any], tmp_path: Any) -> None:
+async def test_over_tls_on_both_sides(configured, tmp_path):
     """In one thread: TLS of Python 3.11 loses what one thread sends while another receives."""
     authority = Authority(tmp_path)
     certificate, key = authority.issue("server", "IP:127.0.0.1")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(tmp_path / certificate, tmp_path / key)
 
-    async def serving(connection: asyncio_server.ServerConnection) -> None:
+    async def serving(connection):
         async for message in connection:
             if message == "close":
                 await connection.close(4001, "as you like")
@@ -151,9 +147,7 @@ async def test_over_tls_on_both_sides(configured: Callable[..., Any], tmp_path: 
 
 
 @pytest.mark.parametrize("change", ["upstream", "upgrade_timeout"])
-def test_a_reload_lets_a_websocket_be(
-    configured: Callable[..., Any], application: tuple[str, Any], change: str, tmp_path: Any
-) -> None:
+def test_a_reload_lets_a_websocket_be(configured, application, change, tmp_path):
     running = configured(f"http://{application[0]}")
     with application_at() as (another, connections), at(running) as socket:
         file = tmp_path / "univocal.toml"
@@ -176,7 +170,7 @@ def test_a_reload_lets_a_websocket_be(
         assert len(connections) == (change == "upstream")
 
 
-def test_at_sigterm_a_websocket_gets_1001(running: Any) -> None:
+def test_at_sigterm_a_websocket_gets_1001(running):
     with at(running) as socket:
         socket.send("still here")
         assert socket.recv(timeout=20) == "still here"

@@ -1,12 +1,9 @@
 """Who is asking, from outside `univocal serve`: tests play the proxy in front, and strangers behind it."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import http_sf
@@ -20,10 +17,10 @@ BY_FORWARDED = 'forwarded = "forwarded"'
 
 
 @pytest.fixture
-def serve(tmp_path: Path, start: Fixture, origin: Any) -> Fixture:
+def serve(tmp_path, start, origin):
     """serve(server, profile): `univocal serve` with these settings under [server], before the origin."""
 
-    def serve(server: str = "", profile: str = "rfc3986", cache: str = "", admin: str = "127.0.0.1") -> Any:
+    def serve(server="", profile="rfc3986", cache="", admin="127.0.0.1"):
         file = tmp_path / "univocal.toml"
         (tmp_path / "profiles").mkdir()
         (tmp_path / "profiles" / "quotes.toml").write_text(
@@ -38,7 +35,7 @@ def serve(tmp_path: Path, start: Fixture, origin: Any) -> Fixture:
     return serve
 
 
-def fields_at(origin: Any) -> dict[str, str]:
+def fields_at(origin):
     """The fields of the last request that the origin server was sent."""
     lines = origin.seen[-1].decode("latin-1").split("\r\n")[1:-2]
     return {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
@@ -83,7 +80,7 @@ RIGHTS = {
 
 
 @pytest.mark.parametrize("server", RIGHTS)
-def test_who_may_purge(serve: Fixture, ask: Fixture, server: str) -> None:
+def test_who_may_purge(serve, ask, server):
     running = serve(server)
     body = json.dumps({"url": "http://en.example/a"})
     for fields, status in RIGHTS[server]:
@@ -91,7 +88,7 @@ def test_who_may_purge(serve: Fixture, ask: Fixture, server: str) -> None:
         assert ask(running.admin, "/-/purge", "localhost", "POST", fields, body).status == status, fields
 
 
-def test_what_the_origin_server_is_told(serve: Fixture, ask: Fixture, origin: Any) -> None:
+def test_what_the_origin_server_is_told(serve, ask, origin):
     proxy = serve(BY_FORWARDED).proxy
     said = f"Forwarded: for=127.0.0.1;host=evil.example, for={STRANGER};host=shown.example;proto=https\r\n"
     said += "X-Forwarded-Host: evil.example\r\nX-Forwarded-For: 192.0.2.66\r\nX-Forwarded-Port: 1\r\n"
@@ -107,12 +104,12 @@ def test_what_the_origin_server_is_told(serve: Fixture, ask: Fixture, origin: An
 # Logs
 
 
-def lines(running: Any, count: int) -> list[str]:
+def lines(running, count):
     """So many lines of the access log."""
     return [running.process.stdout.readline() for _ in range(count)]
 
 
-def test_a_proxy_that_nobody_named_is_told_of_once(serve: Fixture, ask: Fixture) -> None:
+def test_a_proxy_that_nobody_named_is_told_of_once(serve, ask):
     running = serve(TRUSTS_NOBODY)
     for number in range(9):
         ask(running.proxy, f"/{number % 3}", "en.example", fields=f"X-Forwarded-For: {STRANGER}\r\n")
@@ -121,7 +118,7 @@ def test_a_proxy_that_nobody_named_is_told_of_once(serve: Fixture, ask: Fixture)
     assert 'trusted_proxies = ["127.0.0.1"]' in told
 
 
-def test_hits_alone_tell_of_it_too(serve: Fixture, ask: Fixture) -> None:
+def test_hits_alone_tell_of_it_too(serve, ask):
     running = serve(TRUSTS_NOBODY)
     for fields in ("", *[f"X-Forwarded-For: {STRANGER}\r\n"] * 4):
         ask(running.proxy, "/a", "en.example", fields=fields)
@@ -129,7 +126,7 @@ def test_hits_alone_tell_of_it_too(serve: Fixture, ask: Fixture) -> None:
     assert running.err.count("forwarded fields") == 1
 
 
-def test_a_trusted_proxy_of_the_other_family_is_named_once(serve: Fixture, ask: Fixture) -> None:
+def test_a_trusted_proxy_of_the_other_family_is_named_once(serve, ask):
     running = serve()
     for _ in range(5):
         ask(running.proxy, "/a", "en.example", fields=f"Forwarded: for={STRANGER}\r\n")
@@ -142,7 +139,7 @@ FORGED = ['fe80::1%" 200 0 "-" "-', "fe80::1%x - - [x", "[::1%\\x22]", '"', "a b
 
 
 @pytest.mark.parametrize("form", ["combined", "json"])
-def test_no_forwarded_address_forges_a_line(serve: Fixture, ask: Fixture, form: str) -> None:
+def test_no_forwarded_address_forges_a_line(serve, ask, form):
     running = serve(f'access_log_format = "{form}"')
     for client in (*FORGED, STRANGER):
         ask(running.proxy, "/%00", "en.example", fields=f"X-Forwarded-For: {client}\r\n")
@@ -154,15 +151,13 @@ def test_no_forwarded_address_forges_a_line(serve: Fixture, ask: Fixture, form: 
         assert re.fullmatch(rf'{client} - - \[[^]]+\] "GET /%00 HTTP/1.1" 400 \d+ "-" "-"\n', line)
 
 
-def cached(running: Any, ask: Fixture) -> tuple[str, dict[str, Any]]:
+def cached(running, ask):
     """What Cache-Status and the log say of one request."""
     answer = ask(running.proxy, "/a", "en.example")
     return answer.value("cache-status"), json.loads(running.process.stdout.readline())
 
 
-def test_what_turns_out_too_large_is_not_logged_as_stored(
-    serve: Fixture, ask: Fixture, monkeypatch: pytest.MonkeyPatch, origin: Any
-) -> None:
+def test_what_turns_out_too_large_is_not_logged_as_stored(serve, ask, monkeypatch, origin):
     piece = b"8000\r\n" + bytes(0x8000) + b"\r\n"
     head = b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n"
     running = serve(cache='max_object_bytes = "64 KiB"')
@@ -176,7 +171,7 @@ def test_what_turns_out_too_large_is_not_logged_as_stored(
     assert (line["bytes"], line["stored"]) == (0x8000, True)
 
 
-def test_a_key_is_a_string_in_cache_status(serve: Fixture, ask: Fixture) -> None:
+def test_a_key_is_a_string_in_cache_status(serve, ask):
     running = serve('cache_status = "key"', profile="quotes")
     for cache in ("fwd", "hit"):
         answer = ask(running.proxy, "/%22%5c%22b", "en.example")
@@ -193,7 +188,7 @@ PATHS = ["/-/config", "/metrics", "/", "/-/purge"]
 ELSEWHERE = "evil.example evil.example:8081 127.0.0.1.evil.example localhost.example 192.0.2.1 127.1 [::2]"
 
 
-def test_no_page_reaches_the_admin_listener_by_its_name(serve: Fixture, ask: Fixture) -> None:
+def test_no_page_reaches_the_admin_listener_by_its_name(serve, ask):
     admin = serve().admin
     for host in ELSEWHERE.split():
         for path in PATHS:
@@ -205,7 +200,7 @@ def test_no_page_reaches_the_admin_listener_by_its_name(serve: Fixture, ask: Fix
         assert ask(admin, "/a", host, "PURGE").status == 200  # its host is the one that is purged
 
 
-def test_the_admin_listener_has_its_addresses_and_localhost(serve: Fixture, ask: Fixture) -> None:
+def test_the_admin_listener_has_its_addresses_and_localhost(serve, ask):
     admin = serve().admin
     for host in ["localhost", "LOCALHOST:9", "127.0.0.1", "127.0.0.1:9000", "[::ffff:127.0.0.1]"]:
         assert ask(admin, "/metrics", host).status == 200
@@ -215,7 +210,7 @@ def test_the_admin_listener_has_its_addresses_and_localhost(serve: Fixture, ask:
         assert ask(admin, "/-/purge", host, "POST", body='{"all": true}').status == 421
 
 
-def test_an_admin_listener_on_every_address_has_all_of_loopback(serve: Fixture, ask: Fixture) -> None:
+def test_an_admin_listener_on_every_address_has_all_of_loopback(serve, ask):
     _, port = serve(admin="0.0.0.0").admin
     for host in ["localhost", "127.0.0.1", "127.9.9.9:80", "[::1]", "0.0.0.0"]:
         assert ask(("127.0.0.1", port), "/metrics", host).status == 200
@@ -223,7 +218,7 @@ def test_an_admin_listener_on_every_address_has_all_of_loopback(serve: Fixture, 
         assert ask(("127.0.0.1", port), "/metrics", host).status == 421
 
 
-def test_the_admin_listener_has_the_names_that_it_is_given(serve: Fixture, ask: Fixture) -> None:
+def test_the_admin_listener_has_the_names_that_it_is_given(serve, ask):
     admin = serve('admin_hosts = ["Univocal.internal", "192.0.2.1", "bücher.example", "2001:db8::1"]').admin
     for host in [
         "univocal.internal:8081",
@@ -236,7 +231,7 @@ def test_the_admin_listener_has_the_names_that_it_is_given(serve: Fixture, ask: 
     assert ask(admin, "/metrics", "localhost").status == 421
 
 
-def test_a_purge_under_another_name_is_told_of(serve: Fixture, ask: Fixture) -> None:
+def test_a_purge_under_another_name_is_told_of(serve, ask):
     running = serve()
     ask(running.admin, "/-/purge", "evil.example", "POST", body='{"all": true}')
     (line,) = lines(running, 1)
@@ -244,7 +239,7 @@ def test_a_purge_under_another_name_is_told_of(serve: Fixture, ask: Fixture) -> 
     assert (told["target"], told["status"], told["reasons"]) == ("/-/purge", 421, ["unknown-host"])
 
 
-def test_a_request_without_a_host_is_not_the_admin_listeners(serve: Fixture) -> None:
+def test_a_request_without_a_host_is_not_the_admin_listeners(serve):
     admin = serve().admin
     for path, status in (("/metrics", b"421"), ("/-/health", b"200")):
         with socket.create_connection(admin, timeout=20) as connection:
@@ -259,7 +254,7 @@ NAMED = "X-Request-Id: front-7\r\n"
 NEW = re.compile(r"[0-9a-f]{32}")
 
 
-def lines_of(running: Any) -> list[dict[str, Any]]:
+def lines_of(running):
     running.end()
     return [json.loads(line) for line in running.out.splitlines()]
 
@@ -268,9 +263,7 @@ def lines_of(running: Any) -> list[dict[str, Any]]:
     ("server", "is_kept"),
     [("", True), (TRUSTS_NOBODY, False), ('request_id = "X-Trace"', False), ('request_id = ""', None)],
 )
-def test_log_and_origin_server_have_one_name_for_a_request(
-    serve: Fixture, ask: Fixture, origin: Any, server: str, is_kept: bool | None
-) -> None:
+def test_log_and_origin_server_have_one_name_for_a_request(serve, ask, origin, server, is_kept):
     running = serve(server)
     sent = [ask(running.proxy, "/a", "a.example", fields=NAMED) and fields_at(origin)]
     for target, fields in (("/a", NAMED), ("/b", ""), ("/a", "")):
@@ -296,9 +289,7 @@ def test_log_and_origin_server_have_one_name_for_a_request(
     ("target", "host", "status"),
     [("/a", "bad host", 400), ("/%zz%00", "a.example", 400), ("/" + "a" * 9000, "a.example", 414)],
 )
-def test_a_refusal_tells_the_name_of_its_request(
-    serve: Fixture, ask: Fixture, accept: str, target: str, host: str, status: int
-) -> None:
+def test_a_refusal_tells_the_name_of_its_request(serve, ask, accept, target, host, status):
     running = serve(TRUSTS_NOBODY)
     answer = ask(running.proxy, target, host, fields=f"Accept: {accept}\r\n{NAMED}")
     assert answer.status == status
@@ -311,7 +302,7 @@ def test_a_refusal_tells_the_name_of_its_request(
         assert f"<code>{line['request_id']}</code>".encode() in answer.body
 
 
-def test_a_page_of_ones_own_tells_the_requests_name(serve: Fixture, ask: Fixture, tmp_path: Path) -> None:
+def test_a_page_of_ones_own_tells_the_requests_name(serve, ask, tmp_path):
     (tmp_path / "pages").mkdir()
     (tmp_path / "pages" / "4xx.html").write_text("<h1>Tell us {request_id}</h1>")
     running = serve('error_pages = "pages"')
@@ -320,14 +311,14 @@ def test_a_page_of_ones_own_tells_the_requests_name(serve: Fixture, ask: Fixture
     assert answer.value("content-length") == str(len(answer.body))
 
 
-def test_a_response_that_varies_by_name_is_not_shared(serve: Fixture, ask: Fixture, origin: Any) -> None:
+def test_a_response_that_varies_by_name_is_not_shared(serve, ask, origin):
     origin.fields = "Cache-Control: max-age=60\r\nVary: X-Request-Id"
     running = serve(TRUSTS_NOBODY)
     answers = [ask(running.proxy, "/a", "a.example", fields=NAMED).body for _ in range(3)]
     assert len(set(answers)) == 3
 
 
-def test_a_name_by_another_field_leaves_responses_shared(serve: Fixture, ask: Fixture, origin: Any) -> None:
+def test_a_name_by_another_field_leaves_responses_shared(serve, ask, origin):
     origin.fields = "Server: o"
     running = serve('request_id = "X-Trace"', cache="ttl = 60")
     answers = [ask(running.proxy, "/a", "a.example").body for _ in range(2)]

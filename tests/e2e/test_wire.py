@@ -1,13 +1,10 @@
 """`univocal serve` between raw sockets: what origin servers and clients are sent, octet for octet."""
 
-from __future__ import annotations
-
 import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,16 +21,16 @@ TIMEOUT = 20
 class Raw:
     """An origin server that keeps each request's head, and answers it with the octets of `answers`."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
-        self.heads: list[bytes] = []
-        self.contents: list[bytes] = []
-        self.answers: Callable[[bytes], list[bytes]] = lambda head: [OK + b"Content-Length: 4\r\n\r\ngood"]
+        self.heads = []
+        self.contents = []
+        self.answers = lambda head: [OK + b"Content-Length: 4\r\n\r\ngood"]
         self.pause = 0.0  # seconds between the octets of an answer
         self.accepted = 0
 
-    def serve(self) -> None:
+    def serve(self):
         """Accept until the listener is closed."""
         while True:
             try:
@@ -43,7 +40,7 @@ class Raw:
             self.accepted += 1
             threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
 
-    def _talk(self, connection: socket.socket) -> None:
+    def _talk(self, connection):
         with connection, connection.makefile("rb") as stream:
             try:
                 while head := self._head(stream):
@@ -54,7 +51,7 @@ class Raw:
             except OSError:
                 return
 
-    def _head(self, stream: Any) -> bytes:
+    def _head(self, stream):
         head = b""
         while not head.endswith(b"\r\n\r\n"):
             line = stream.readline()
@@ -68,7 +65,7 @@ class Raw:
 
 
 @pytest.fixture
-def raw() -> Iterator[Raw]:
+def raw():
     origin = Raw()
     thread = threading.Thread(target=origin.serve)
     thread.start()
@@ -79,7 +76,7 @@ def raw() -> Iterator[Raw]:
 
 
 @pytest.fixture(params=["own", "httpx"])
-def proxy(request: pytest.FixtureRequest, start: Fixture, raw: Raw, tmp_path: Path) -> tuple[str, int]:
+def proxy(request, start, raw, tmp_path):
     """The address of a proxy before the origin server, by either transport."""
     file = tmp_path / "univocal.toml"
     file.write_text(
@@ -88,11 +85,10 @@ def proxy(request: pytest.FixtureRequest, start: Fixture, raw: Raw, tmp_path: Pa
         f'[[sites]]\nhosts = ["en.example"]\naliases = ["127.0.0.1"]\nprofile = "rfc3986"\n'
         f'upstream = "{raw.url}"\n'
     )
-    address: tuple[str, int] = start("serve", "--config", str(file)).proxy
-    return address
+    return start("serve", "--config", str(file)).proxy
 
 
-def talk(address: tuple[str, int], *pieces: bytes) -> bytes:
+def talk(address, *pieces):
     """All that comes back until the proxy closes the connection."""
     with socket.create_connection(address, timeout=TIMEOUT) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -101,25 +97,23 @@ def talk(address: tuple[str, int], *pieces: bytes) -> bytes:
         return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
-def asked(line: bytes, *fields: bytes, content: bytes = b"", close: bool = True) -> bytes:
+def asked(line, *fields, content=b"", close=True):
     lines = [line, b"Host: en.example", *([b"Connection: close"] if close else []), *fields]
     return b"\r\n".join(lines) + b"\r\n\r\n" + content
 
 
-def status(answer: bytes) -> int:
+def status(answer):
     return int(answer.split(b" ", 2)[1])
 
 
-def said(head: bytes, name: bytes) -> list[bytes]:
+def said(head, name):
     """The values of the field lines of this name."""
     return [value.strip() for value in re.findall(rb"(?im)^%b:([^\r\n]*)" % re.escape(name), head)]
 
 
 # What a client sends
 
-TOLD: list[
-    tuple[list[bytes], bytes, list[bytes], list[bytes]]
-] = [  # sent: fields, content; received: length, expect
+TOLD = [  # sent: fields, content; received: length, expect
     ([b"Content-Length: 0200"], b"x" * 200, [b"200"], []),
     ([b"Content-Length: 05"], b"hello", [b"5"], []),
     ([b"Content-Length: 5"], b"hello", [b"5"], []),
@@ -129,7 +123,7 @@ TOLD: list[
 ]
 
 
-def test_what_an_origin_server_is_told_of_content(proxy: Any, raw: Raw) -> None:
+def test_what_an_origin_server_is_told_of_content(proxy, raw):
     for fields, content, length, expects in TOLD:
         raw.heads.clear()
         raw.contents.clear()
@@ -149,7 +143,7 @@ REFUSED = [
 ]
 
 
-def test_what_is_refused_with_its_connection(proxy: Any, raw: Raw) -> None:
+def test_what_is_refused_with_its_connection(proxy, raw):
     for refused in REFUSED:
         for before in (b"", asked(b"GET /a HTTP/1.1", close=False)):
             raw.heads.clear()
@@ -159,12 +153,12 @@ def test_what_is_refused_with_its_connection(proxy: Any, raw: Raw) -> None:
             assert [head.split(b" ")[1] for head in raw.heads] == ([b"/a"] if before else [])
 
 
-def test_a_later_version_is_read_as_the_known_one(proxy: Any, raw: Raw) -> None:
+def test_a_later_version_is_read_as_the_known_one(proxy, raw):
     assert talk(proxy, asked(b"GET /a HTTP/1.2")).endswith(b"good")
     assert raw.heads[0].startswith(b"GET /a HTTP/1.1\r\n")
 
 
-def test_a_method_of_ones_own_goes_on_behind_others_too(proxy: Any, raw: Raw) -> None:
+def test_a_method_of_ones_own_goes_on_behind_others_too(proxy, raw):
     stream = [
         asked(b"X-FOO /1 HTTP/1.1", close=False),
         asked(b"POST /2 HTTP/1.1", b"Content-Length: 5", content=b"X-A /", close=False),
@@ -193,9 +187,9 @@ CLEAN = [
 ]
 
 
-def test_what_old_origin_servers_write_is_passed_on_clean(proxy: Any, raw: Raw) -> None:
+def test_what_old_origin_servers_write_is_passed_on_clean(proxy, raw):
     for response in CLEAN:
-        raw.answers = lambda _, response=response: [response]  # type: ignore[misc]
+        raw.answers = lambda _, response=response: [response]
         answer = talk(proxy, asked(b"GET /a HTTP/1.0", close=False))
         head, _, content = answer[answer.index(OK) :].partition(b"\r\n\r\n")
         assert content == b"good", response
@@ -213,9 +207,9 @@ NO_RESPONSES = [
 ]
 
 
-def test_what_is_no_response(proxy: Any, raw: Raw) -> None:
+def test_what_is_no_response(proxy, raw):
     for response in NO_RESPONSES:
-        raw.answers = lambda _, response=response: [response]  # type: ignore[misc]
+        raw.answers = lambda _, response=response: [response]
         answer = talk(proxy, asked(b"GET /a HTTP/1.1"))
         assert (status(answer), b"origin-bad-response" in answer) == (502, True), response
         assert b"evil" not in answer
@@ -234,12 +228,12 @@ BODILESS = [
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.02, 0.3])
-def test_content_where_there_is_none_is_nobodys(proxy: Any, raw: Raw, pause: float) -> None:
+def test_content_where_there_is_none_is_nobodys(proxy, raw, pause):
     """The origin server goes on writing, while the next requests are sent and wait for their responses."""
     raw.pause = pause
     for line, head, answered in BODILESS:
 
-        def answers(request: bytes, head: bytes = head) -> list[bytes]:
+        def answers(request, head=head):
             if b" /stored " in request and b"if-none-match" not in request.lower():
                 return [FRESH]
             return [head, EVIL] if b" /empty " in request or b" /stored " in request else [b"", GOOD]
@@ -252,17 +246,17 @@ def test_content_where_there_is_none_is_nobodys(proxy: Any, raw: Raw, pause: flo
                 assert talk(proxy, asked(b"GET /%d HTTP/1.1" % number)).endswith(b"good")
 
 
-def test_an_old_client_without_host_means_its_address(proxy: Any, raw: Raw) -> None:
+def test_an_old_client_without_host_means_its_address(proxy, raw):
     """As HAProxy's bare check does: `OPTIONS / HTTP/1.0`, and nothing more."""
-    raw.answers = lambda _: [OK + b"Content-Length: 4\r\n\r\ngood"]  # type: ignore[misc]
+    raw.answers = lambda _: [OK + b"Content-Length: 4\r\n\r\ngood"]
     assert status(talk(proxy, b"OPTIONS / HTTP/1.0\r\n\r\n")) == 200
     assert status(talk(proxy, b"GET /a HTTP/1.0\r\n\r\n")) == 200
     assert status(talk(proxy, b"GET /a HTTP/1.1\r\n\r\n")) == 400
 
 
-def test_an_old_client_that_would_keep_its_connection_is_answered(proxy: Any, raw: Raw) -> None:
+def test_an_old_client_that_would_keep_its_connection_is_answered(proxy, raw):
     """As ab -k does: the response says that the connection ends, and has a length (RFC 9112 §9.3)."""
-    raw.answers = lambda _: [OK + b"Content-Length: 4\r\n\r\ngood"]  # type: ignore[misc]
+    raw.answers = lambda _: [OK + b"Content-Length: 4\r\n\r\ngood"]
     answer = talk(proxy, b"GET /a HTTP/1.0\r\nHost: en.example\r\nConnection: Keep-Alive\r\n\r\n")
     head, _, content = answer.partition(b"\r\n\r\n")
     assert (status(answer), content) == (200, b"good")
@@ -282,8 +276,8 @@ def test_an_old_client_that_would_keep_its_connection_is_answered(proxy: Any, ra
     ],
 )
 def test_a_proxy_before_itself_ends_after_sixteen_passes(
-    start: Fixture, tmp_path: Path, transport: str, request_line: bytes, via: bytes, requests: int
-) -> None:
+    start, tmp_path, transport, request_line, via, requests
+):
     port = free_port()
     file = tmp_path / "univocal.toml"
     file.write_text(

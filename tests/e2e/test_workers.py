@@ -1,7 +1,5 @@
 """`workers = 2`: processes that serve one listener, and their parent, which has the admin listener."""
 
-from __future__ import annotations
-
 import fcntl
 import http.client
 import importlib.util
@@ -15,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -31,10 +29,10 @@ COUNT = 2
 
 
 @pytest.fixture
-def workers(start: Fixture, redis: Any, origin: Any, tmp_path: Path) -> Callable[..., Any]:
+def workers(start, redis, origin, tmp_path):
     """Start the program with two workers; more settings of `[server]`, and of the site, as text."""
 
-    def started(server: str = 'access_log = "off"', upstream: str = origin.url, site: str = "") -> Any:
+    def started(server='access_log = "off"', upstream=origin.url, site=""):
         file = tmp_path / "univocal.toml"
         file.write_text(
             f'[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nworkers = {COUNT}\n{server}\n'
@@ -46,7 +44,7 @@ def workers(start: Fixture, redis: Any, origin: Any, tmp_path: Path) -> Callable
     return started
 
 
-def until(condition: Callable[[], Any], seconds: float = 15) -> Any:
+def until(condition, seconds=15):
     """Wait for what another process does."""
     limit = time.monotonic() + seconds
     while not (found := condition()):
@@ -55,7 +53,7 @@ def until(condition: Callable[[], Any], seconds: float = 15) -> Any:
     return found
 
 
-def processes(parent: int) -> list[int]:
+def processes(parent):
     """The workers of a parent."""
     found = []
     for child in Path(f"/proc/{parent}/task/{parent}/children").read_text("ascii").split():
@@ -65,19 +63,19 @@ def processes(parent: int) -> list[int]:
     return found
 
 
-def gone(process: int) -> bool:
+def gone(process):
     with suppress(ProcessLookupError):
         os.kill(process, 0)
         return False
     return True
 
 
-def counted(text: str, name: str) -> float:
+def counted(text, name):
     """The sum of a metric over all its labels."""
     return sum(float(value) for value in re.findall(rf"(?m)^{name}(?:\{{[^}}]*\}})? (\S+)$", text))
 
 
-def asked_of_each(ask: Fixture, running: Any, target: str = "/wiki/A(b)") -> list[Any]:
+def asked_of_each(ask, running, target="/wiki/A(b)"):
     """What each worker, with nothing in its memory, answers while the others are stopped."""
     found, there = [], processes(running.process.pid)
     assert len(there) == COUNT
@@ -92,14 +90,12 @@ def asked_of_each(ask: Fixture, running: Any, target: str = "/wiki/A(b)") -> lis
     return found
 
 
-def told(ask: Fixture, running: Any, name: str, value: float) -> bool:
+def told(ask, running, name, value):
     """Whether the sum of a metric is this."""
     return counted(ask(running.admin, "/metrics", "localhost").body.decode(), name) == value
 
 
-def test_every_worker_answers_is_counted_and_has_its_name(
-    workers: Fixture, ask: Fixture, origin: Any
-) -> None:
+def test_every_worker_answers_is_counted_and_has_its_name(workers, ask, origin):
     running = workers()
     if importlib.util.find_spec("setproctitle"):
         children = processes(running.process.pid)
@@ -119,11 +115,11 @@ def test_every_worker_answers_is_counted_and_has_its_name(
     assert text.count("# TYPE univocal_requests_total counter\n") == 1
 
 
-def test_what_the_page_shows_is_of_every_worker(workers: Fixture, ask: Fixture) -> None:
+def test_what_the_page_shows_is_of_every_worker(workers, ask):
     running = workers()
     asked_of_each(ask, running)
 
-    def shown(path: str) -> Any:
+    def shown(path):
         return json.loads(ask(running.admin, path, "localhost").body)
 
     until(lambda: shown("/-/spellings")["requests"] == COUNT)
@@ -140,9 +136,7 @@ def test_what_the_page_shows_is_of_every_worker(workers: Fixture, ask: Fixture) 
 @pytest.mark.parametrize(
     ("count", "kind"), [(2, "memory"), (2, "file"), (1, "file"), (2, "redis"), (1, "redis")]
 )
-def test_the_figures_show_what_all_store_together(
-    start: Fixture, ask: Fixture, origin: Any, tmp_path: Path, request: Any, count: int, kind: str
-) -> None:
+def test_the_figures_show_what_all_store_together(start, ask, origin, tmp_path, request, count, kind):
     store = f"file://{tmp_path / 'store'}" if kind == "file" else kind
     store = request.getfixturevalue("redis").url if kind == "redis" else store
     file = tmp_path / "univocal.toml"
@@ -155,9 +149,8 @@ def test_the_figures_show_what_all_store_together(
     for number in range(40):
         assert ask(running.proxy, f"/p{number}", "en.example").status == 200
 
-    def stats() -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(ask(running.admin, "/-/stats", "127.0.0.1").body)
-        return found
+    def stats():
+        return json.loads(ask(running.admin, "/-/stats", "127.0.0.1").body)
 
     until(lambda: stats()["totals"]["stored"]["responses"] == 40)
     document = stats()
@@ -191,9 +184,7 @@ TMPDIR=/mnt exec {python} -m univocal_app serve --config {file}
     ],
     ids=["memory alone", "both"],
 )
-def test_full_memory_is_said_and_another_directory_used(
-    tmp_path: Path, memory: str, temporary: str, status: int, said: str
-) -> None:
+def test_full_memory_is_said_and_another_directory_used(tmp_path, memory, temporary, status, said):
     file = tmp_path / "univocal.toml"
     listeners = '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\nworkers = 2\n'
     file.write_text(listeners + '[[sites]]\nhosts = ["*"]\nupstream = "http://127.0.0.1:9"\n')
@@ -213,7 +204,7 @@ def test_full_memory_is_said_and_another_directory_used(
     assert not any("Traceback" in line for line in lines)
 
 
-def test_hits_of_all_workers_are_in_the_figures_at_once(workers: Fixture, ask: Fixture) -> None:
+def test_hits_of_all_workers_are_in_the_figures_at_once(workers, ask):
     running = workers()
     asked_of_each(ask, running)  # from now on each has it in memory
     kept = [http.client.HTTPConnection(*running.proxy, timeout=60) for _ in range(4)]
@@ -233,10 +224,10 @@ def test_hits_of_all_workers_are_in_the_figures_at_once(workers: Fixture, ask: F
         client.close()
 
 
-def test_a_purge_by_either_listener_reaches_every_worker(workers: Fixture, ask: Fixture) -> None:
+def test_a_purge_by_either_listener_reaches_every_worker(workers, ask):
     running = workers()
     named = json.dumps({"url": "http://en.example/wiki/A%28b)"})
-    by_listener: dict[str, Callable[[], Any]] = {
+    by_listener = {
         "admin": lambda: ask(running.admin, "/-/purge", "localhost", "POST", body=named),
         "http": lambda: ask(running.proxy, "/wiki/./A%28b%29", "en.example", "PURGE"),
     }
@@ -248,13 +239,13 @@ def test_a_purge_by_either_listener_reaches_every_worker(workers: Fixture, ask: 
         assert bodies == {b"answer %d" % number}, listener
 
 
-def test_no_worker_serves_what_was_purged_before(workers: Fixture, ask: Fixture) -> None:
+def test_no_worker_serves_what_was_purged_before(workers, ask):
     running = workers()
 
-    def get(_: int = 0) -> int:
+    def get(_=0):
         return int(ask(running.proxy, "/wiki/A", "en.example").body.removeprefix(b"answer "))
 
-    def purge(listener: str) -> None:
+    def purge(listener):
         if listener == "http":
             answer = ask(running.proxy, "/wiki/A", "en.example", "PURGE")
         else:
@@ -270,7 +261,7 @@ def test_no_worker_serves_what_was_purged_before(workers: Fixture, ask: Fixture)
             assert min(clients.map(get, range(12))) > newest
 
 
-def test_a_killed_worker_is_replaced_and_keeps_its_counts(workers: Fixture, ask: Fixture) -> None:
+def test_a_killed_worker_is_replaced_and_keeps_its_counts(workers, ask):
     running = workers()
     asked_of_each(ask, running)
     before = processes(running.process.pid)
@@ -288,7 +279,7 @@ def test_a_killed_worker_is_replaced_and_keeps_its_counts(workers: Fixture, ask:
 
 
 @pytest.fixture
-def under_way(workers: Fixture) -> Iterator[tuple[Any, socket.socket, socket.socket]]:
+def under_way(workers):
     """The program while the origin has a request and no answer: it, the client's end, the origin's."""
     with socket.create_server(("127.0.0.1", 0)) as origin:
         running = workers(upstream=f"http://127.0.0.1:{origin.getsockname()[1]}")
@@ -300,13 +291,13 @@ def under_way(workers: Fixture) -> Iterator[tuple[Any, socket.socket, socket.soc
                 yield running, client, accepted
 
 
-def answered(client: socket.socket, accepted: socket.socket) -> bool:
+def answered(client, accepted):
     """Whether what the origin answers late reaches the client."""
     accepted.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate")
     return b"".join(iter(lambda: client.recv(65536), b"")).endswith(b"\r\n\r\nlate")
 
 
-def test_a_worker_that_is_terminated_ends_what_is_under_way(under_way: Any) -> None:
+def test_a_worker_that_is_terminated_ends_what_is_under_way(under_way):
     running, client, accepted = under_way
     for process in processes(running.process.pid):
         os.kill(process, signal.SIGTERM)
@@ -314,7 +305,7 @@ def test_a_worker_that_is_terminated_ends_what_is_under_way(under_way: Any) -> N
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_one_signal_to_all_processes_ends_what_is_under_way(under_way: Any, number: int) -> None:
+def test_one_signal_to_all_processes_ends_what_is_under_way(under_way, number):
     running, client, accepted = under_way
     there = processes(running.process.pid)
     for process in (*there, running.process.pid):
@@ -324,7 +315,7 @@ def test_one_signal_to_all_processes_ends_what_is_under_way(under_way: Any, numb
     assert all(map(gone, there))
 
 
-def test_a_second_signal_ends_all_at_once(under_way: Any) -> None:
+def test_a_second_signal_ends_all_at_once(under_way):
     running, _, _ = under_way
     there = processes(running.process.pid)
     running.process.send_signal(signal.SIGTERM)
@@ -336,13 +327,13 @@ def test_a_second_signal_ends_all_at_once(under_way: Any) -> None:
     assert all(map(gone, there))
 
 
-def listening(address: tuple[str, int]) -> bool:
+def listening(address):
     with suppress(ConnectionRefusedError), socket.create_connection(address):
         return True
     return False
 
 
-def test_without_their_parent_workers_end(workers: Fixture) -> None:
+def test_without_their_parent_workers_end(workers):
     running = workers()
     there = processes(running.process.pid)
     assert running.end(signal.SIGKILL) == -signal.SIGKILL
@@ -350,7 +341,7 @@ def test_without_their_parent_workers_end(workers: Fixture) -> None:
     assert not listening(running.proxy)
 
 
-def test_lines_of_the_log_stay_whole(workers: Fixture, ask: Fixture) -> None:
+def test_lines_of_the_log_stay_whole(workers, ask):
     """On a pipe that takes less than a line at a time."""
     running = workers('access_log = "stdout"')
     fcntl.fcntl(running.process.stdout, fcntl.F_SETPIPE_SZ, 4096)
@@ -365,7 +356,7 @@ def test_lines_of_the_log_stay_whole(workers: Fixture, ask: Fixture) -> None:
     assert [json.loads(line)["target"] for line in written.splitlines()] == [target] * 200
 
 
-def test_a_log_that_is_moved_away_is_opened_anew(workers: Fixture, ask: Fixture, tmp_path: Path) -> None:
+def test_a_log_that_is_moved_away_is_opened_anew(workers, ask, tmp_path):
     """As logrotate does it: the file is renamed, and the parent alone is told."""
     log, moved = tmp_path / "access.log", tmp_path / "access.log.1"
     running = workers(f'access_log = "{log}"')
@@ -383,19 +374,17 @@ def test_a_log_that_is_moved_away_is_opened_anew(workers: Fixture, ask: Fixture,
         assert [line["target"] for line in lines if "purge" not in line] == [target] * COUNT
 
 
-def test_a_reload_reaches_every_worker_and_those_that_come_later(
-    workers: Fixture, ask: Fixture, tmp_path: Path
-) -> None:
+def test_a_reload_reaches_every_worker_and_those_that_come_later(workers, ask, tmp_path):
     running = workers()
     file = tmp_path / "univocal.toml"
     before = file.read_text()
 
-    def reload(text: str) -> tuple[int, Any]:
+    def reload(text):
         file.write_text(text)
         answer = ask(running.admin, "/-/reload", "localhost", "POST")
         return answer.status, json.loads(answer.body)
 
-    def said() -> list[str | None]:
+    def said():
         ask(running.admin, "/-/purge", "localhost", "POST", body='{"all": true}')
         until(lambda: told(ask, running, "univocal_memory_responses", 0))
         return [answer.value("cache-status") for answer in asked_of_each(ask, running)]
@@ -418,12 +407,12 @@ def test_a_reload_reaches_every_worker_and_those_that_come_later(
 
 
 @pytest.fixture
-def limited(workers: Fixture, ask: Fixture) -> tuple[Any, Callable[[str, int], Counter[int]]]:
+def limited(workers, ask):
     """The program with a rate, and the statuses of so many requests of a client, over as many connections."""
     running = workers(site='[sites.access]\nrate = "1/h burst 20"\n')
 
-    def statuses(client: str, count: int) -> Counter[int]:
-        def asked(_: int) -> int:
+    def statuses(client, count):
+        def asked(_):
             fields = f"X-Forwarded-For: {client}\r\n"
             return ask(running.proxy, "/wiki/A", "en.example", fields=fields).status
 
@@ -433,7 +422,7 @@ def limited(workers: Fixture, ask: Fixture) -> tuple[Any, Callable[[str, int], C
     return running, statuses
 
 
-def test_a_rate_is_one_limit_for_all_workers(limited: Any) -> None:
+def test_a_rate_is_one_limit_for_all_workers(limited):
     running, statuses = limited
     assert statuses("192.0.2.1", 80) == {200: 20, 429: 60}
     first, second = processes(running.process.pid)
@@ -443,7 +432,7 @@ def test_a_rate_is_one_limit_for_all_workers(limited: Any) -> None:
         os.kill(stopped, signal.SIGCONT)
 
 
-def test_reloads_and_new_workers_keep_the_counts_of_clients(limited: Any, ask: Fixture) -> None:
+def test_reloads_and_new_workers_keep_the_counts_of_clients(limited, ask):
     running, statuses = limited
     assert statuses("192.0.2.1", 15) == {200: 15}
     assert ask(running.admin, "/-/reload", "localhost", "POST").status == 200
@@ -455,12 +444,12 @@ def test_reloads_and_new_workers_keep_the_counts_of_clients(limited: Any, ask: F
     assert statuses("192.0.2.1", 15) == {200: 5, 429: 10}
 
 
-def listens(process: int) -> bool:
+def listens(process):
     """Whether a worker waits for something: an epoll of an event loop is among what it has open."""
     return "anon_inode:[eventpoll]" in opened(process)
 
 
-def opened(process: int) -> set[str]:
+def opened(process):
     """The names of the files that a process has open."""
     names = set()
     for link in Path(f"/proc/{process}/fd").iterdir():
@@ -469,7 +458,7 @@ def opened(process: int) -> set[str]:
     return names
 
 
-def test_a_signal_during_a_slow_start_ends_without_a_traceback(origin: Any, tmp_path: Path) -> None:
+def test_a_signal_during_a_slow_start_ends_without_a_traceback(origin, tmp_path):
     """The store does not answer, so that the start waits for it."""
     file = tmp_path / "univocal.toml"
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -488,9 +477,7 @@ def test_a_signal_during_a_slow_start_ends_without_a_traceback(origin: Any, tmp_
     assert "Traceback" not in said
 
 
-def test_no_worker_confirms_a_purge_once_the_directory_is_gone(
-    start: Fixture, origin: Any, ask: Fixture, tmp_path: Path
-) -> None:
+def test_no_worker_confirms_a_purge_once_the_directory_is_gone(start, origin, ask, tmp_path):
     """A worker in a killed one's place does not make it anew: no other would hear of its purges."""
     store, file = tmp_path / "store", tmp_path / "univocal.toml"
     file.write_text(
@@ -519,9 +506,7 @@ def test_no_worker_confirms_a_purge_once_the_directory_is_gone(
 
 
 @pytest.mark.parametrize("store", ["memory", "file"])
-def test_nothing_of_a_killed_program_stays_in_memory(
-    start: Fixture, origin: Any, tmp_path: Path, store: str
-) -> None:
+def test_nothing_of_a_killed_program_stays_in_memory(start, origin, tmp_path, store):
     """Nothing is written to the temporary files of the system: a container's root may be read-only."""
     (tmp_path / "none").mkdir()
     file, memory = tmp_path / "univocal.toml", Path("/dev/shm")
@@ -543,7 +528,7 @@ def test_nothing_of_a_killed_program_stays_in_memory(
     assert [each for each in theirs if each.exists()] == []
 
 
-def holds(directory: Path, process: int) -> bool:
+def holds(directory, process):
     """Whether a process has a file of a directory open."""
     links = Path(f"/proc/{process}/fd").iterdir()
     return any(os.readlink(link).startswith(f"{directory}/") for link in links)

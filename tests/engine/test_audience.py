@@ -1,10 +1,7 @@
 """Ordinary hits that are alike are counted together, and every one of them is heard of."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 from hypothesis import given
@@ -15,7 +12,6 @@ from univocal.engine import audience
 from univocal.engine.audience import ALIKE, OCTETS, SLICE, HitCounter
 from univocal.engine.outcome import Outcome
 from univocal.http.messages import Received
-from univocal.judge.hits import AlikeHits, Hit
 from univocal.judge.plan import plan_of
 
 PLAN = plan_of((b"host",))
@@ -24,7 +20,7 @@ PLAN = plan_of((b"host",))
 class Watched(House):
     """A house whose ordinary hits take as many seconds as a test says."""
 
-    def hit(self, target: bytes = b"/a", seconds: float = 1e-5) -> None:
+    def hit(self, target=b"/a", seconds=1e-5):
         assert PLAN is not None
         received, found = Received(b"GET", target, b"http", "127.0.0.1"), self.engine.hits
         answer = found.find(received, PLAN, [HOST], self.clock())
@@ -33,7 +29,7 @@ class Watched(House):
             patch.setattr(time, "perf_counter", lambda: seconds)
             self.engine.audience.announce_hit(answer, received, self.clock(), 0.0)
 
-    def have_stored(self, targets: Iterable[bytes]) -> None:
+    def have_stored(self, targets):
         """Have these stored, of which nobody has heard."""
         for target in targets:
             self.store_away(b"content", target=target)
@@ -42,7 +38,7 @@ class Watched(House):
 
 
 @pytest.fixture
-def house(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
+def house(monkeypatch):
     monkeypatch.setattr(time, "perf_counter", lambda: 0.0)  # others take no time
     made = Watched()
     made.store_away(b"content")
@@ -55,7 +51,7 @@ def house(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
 
 
 @pytest.mark.parametrize("passed", [1.0, -1.0])
-def test_an_exchange_of_another_second_follows_this_ones_hits(house: Watched, passed: float) -> None:
+def test_an_exchange_of_another_second_follows_this_ones_hits(house, passed):
     house.hit()
     house.hit()
     house.clock.now += passed
@@ -63,7 +59,7 @@ def test_an_exchange_of_another_second_follows_this_ones_hits(house: Watched, pa
     assert [(each.received.target, each.alike) for each in house.counted] == [(b"/a", 2), (b"/b", 1)]
 
 
-def test_other_content_is_counted_by_itself(house: Watched) -> None:
+def test_other_content_is_counted_by_itself(house):
     house.hit()
     house.ask(b"/a", b"GET", (b"cache-control", b"no-cache"))
     house.origin.last.answers(b"more content", fields=FRESH)
@@ -72,7 +68,7 @@ def test_other_content_is_counted_by_itself(house: Watched) -> None:
     assert [each.bytes for each in house.counted if each.handling.hit] == [7, 12]
 
 
-def test_no_turn_of_the_event_loop_tells_of_many(house: Watched) -> None:
+def test_no_turn_of_the_event_loop_tells_of_many(house):
     targets = [b"/%d" % number for number in range(2 * SLICE + 1)]
     house.have_stored(targets)
     for target in targets:
@@ -87,7 +83,7 @@ def test_no_turn_of_the_event_loop_tells_of_many(house: Watched) -> None:
     assert heard == [SLICE, 2 * SLICE, 2 * SLICE + 1]
 
 
-def test_what_waits_keeps_little_in_memory(house: Watched) -> None:
+def test_what_waits_keeps_little_in_memory(house):
     content = bytes(OCTETS // 64)
     for number in range(65):
         house.store_away(content, target=b"/%d" % number)
@@ -105,18 +101,18 @@ def test_what_waits_keeps_little_in_memory(house: Watched) -> None:
 class Summing(HitCounter):
     """A counter that takes hits without their Outcomes."""
 
-    def __init__(self) -> None:
-        self.alike: list[AlikeHits] = []
-        self.others: list[Outcome] = []
+    def __init__(self):
+        self.alike = []
+        self.others = []
 
-    def __call__(self, outcome: Outcome) -> None:
+    def __call__(self, outcome):
         self.others.append(outcome)
 
-    def hits(self, hits: Sequence[AlikeHits]) -> None:
+    def hits(self, hits):
         self.alike += hits
 
 
-def test_a_hit_counter_keeps_no_content_in_memory(house: Watched) -> None:
+def test_a_hit_counter_keeps_no_content_in_memory(house):
     summing, content = Summing(), bytes(OCTETS // 64)
     house.engine.audience.counters[:] = [summing]
     targets = [b"/%d" % number for number in range(65)]
@@ -142,7 +138,7 @@ def test_a_hit_counter_keeps_no_content_in_memory(house: Watched) -> None:
         max_size=40,
     )
 )
-def test_the_sums_are_those_of_each_exchange(asked: list[tuple[bytes, float, float]]) -> None:
+def test_the_sums_are_those_of_each_exchange(asked):
     house, summing = Watched(), Summing()
     house.store_away(b"content")
     house.store_away(b"more content", target=b"/b")
@@ -173,22 +169,22 @@ def test_the_sums_are_those_of_each_exchange(asked: list[tuple[bytes, float, flo
 class HitReader:
     """A hit listener that takes note of what it hears."""
 
-    def __init__(self, *, fails: bool = False) -> None:
-        self.hits: list[Outcome] = []
-        self.others: list[Outcome] = []
+    def __init__(self, *, fails=False):
+        self.hits = []
+        self.others = []
         self.fails = fails
 
-    def __call__(self, outcome: Outcome) -> None:
+    def __call__(self, outcome):
         self.others.append(outcome)
 
-    def hit(self, hit: Hit, received: Received, begun: float, seconds: float) -> None:
+    def hit(self, hit, received, begun, seconds):
         self.hits.append(Outcome.of_hit(hit, received, begun, seconds))
         if self.fails:
             raise ValueError("a fault")
 
 
 @pytest.mark.parametrize("seconds", [1e-5, 2 * ALIKE])
-def test_a_hit_listener_hears_each_exchange_once(house: Watched, seconds: float) -> None:
+def test_a_hit_listener_hears_each_exchange_once(house, seconds):
     reader = HitReader()
     house.engine.audience.hit_listeners = (reader,)
     house.hit(seconds=seconds)
@@ -198,9 +194,7 @@ def test_a_hit_listener_hears_each_exchange_once(house: Watched, seconds: float)
     assert [each.received.target for each in reader.others] == [b"/b"]
 
 
-def test_a_hit_listener_that_fails_keeps_no_other_from_hearing(
-    house: Watched, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_hit_listener_that_fails_keeps_no_other_from_hearing(house, caplog):
     failing, reader = HitReader(fails=True), HitReader()
     house.engine.audience.hit_listeners = (failing, reader)
     house.hit()

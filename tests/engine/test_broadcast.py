@@ -1,7 +1,5 @@
 """Content pushed to several readers, each at its own pace."""
 
-from __future__ import annotations
-
 import pytest
 
 from univocal.engine.broadcast import FAR_BEHIND, WINDOW, Broadcast, CutShortError, Reader
@@ -12,24 +10,24 @@ class Sink:
 
     reader: Reader
 
-    def __init__(self, takes: int = 1_000_000) -> None:
+    def __init__(self, takes=1_000_000):
         self.takes = takes
-        self.chunks: list[bytes] = []
-        self.ends: list[BaseException | None] = []
+        self.chunks = []
+        self.ends = []
         self.leaves_at = 0  # the chunk within which it leaves
-        self.whom: Sink = self  # who leaves then
+        self.whom = self  # who leaves then
 
-    def write(self, chunk: bytes) -> bool:
+    def write(self, chunk):
         assert not self.ends
         self.chunks.append(chunk)
         if len(self.chunks) == self.leaves_at:
             self.whom.reader.leave()
         return len(self.chunks) % self.takes != 0
 
-    def ended(self, error: BaseException | None) -> None:
+    def ended(self, error):
         self.ends.append(error)
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error):
         self.ends.append(error)
         self.reader.leave()
 
@@ -37,33 +35,33 @@ class Sink:
 class Failing(Sink):
     """Raises an error once it has taken a chunk, or at the end."""
 
-    def __init__(self, *, at_end: bool) -> None:
+    def __init__(self, *, at_end):
         super().__init__()
         self.at_end = at_end
 
-    def write(self, chunk: bytes) -> bool:
+    def write(self, chunk):
         if not self.at_end:
             raise MemoryError
         return super().write(chunk)
 
-    def ended(self, error: BaseException | None) -> None:
+    def ended(self, error):
         raise MemoryError
 
 
 class Told:
     """What its owner is told by a broadcast."""
 
-    def __init__(self, window: int = 10) -> None:
+    def __init__(self, window=10):
         self.deserted = self.rooms = 0
         self.broadcast = Broadcast(self._deserted, self._room, window)
 
-    def _deserted(self) -> None:
+    def _deserted(self):
         self.deserted += 1
 
-    def _room(self) -> None:
+    def _room(self):
         self.rooms += 1
 
-    def join(self, sink: Sink, *, reads: bool = True) -> Sink:
+    def join(self, sink, *, reads=True):
         sink.reader = self.broadcast.join(sink)
         if reads:
             sink.reader.resume()
@@ -71,12 +69,12 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Told:
+def told():
     return Told()
 
 
 @pytest.mark.parametrize("at_end", [False, True])
-def test_a_sink_that_fails_ends_alone(told: Told, at_end: bool) -> None:
+def test_a_sink_that_fails_ends_alone(told, at_end):
     failing, other = told.join(Failing(at_end=at_end)), told.join(Sink())
     told.broadcast.write(b"a")
     told.broadcast.end()
@@ -85,7 +83,7 @@ def test_a_sink_that_fails_ends_alone(told: Told, at_end: bool) -> None:
     assert told.broadcast.readers == []
 
 
-def test_each_reader_gets_everything_in_order_and_the_end_once(told: Told) -> None:
+def test_each_reader_gets_everything_in_order_and_the_end_once(told):
     sinks = [told.join(Sink()), told.join(Sink(takes=1))]
     for chunk in (b"a", b"", b"b"):
         assert told.broadcast.write(chunk)
@@ -102,7 +100,7 @@ def test_each_reader_gets_everything_in_order_and_the_end_once(told: Told) -> No
 # Back-pressure
 
 
-def test_what_is_kept_is_bounded_by_its_owner_alone(told: Told) -> None:
+def test_what_is_kept_is_bounded_by_its_owner_alone(told):
     told.broadcast.kept = True
     told.join(Sink(takes=1))
     for _ in range(10):
@@ -113,7 +111,7 @@ def test_what_is_kept_is_bounded_by_its_owner_alone(told: Told) -> None:
     assert told.broadcast.held == 9
 
 
-def test_a_reader_far_behind_another_is_left_behind() -> None:
+def test_a_reader_far_behind_another_is_left_behind():
     told = Told(WINDOW)
     fast, slow = told.join(Sink()), told.join(Sink(takes=1))
     written = 0

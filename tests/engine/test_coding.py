@@ -1,14 +1,11 @@
 """Compression while a response streams: what its client has when, and how long others wait."""
 
-from __future__ import annotations
-
 import gzip
 import zlib
-from typing import Any
 
 import pytest
 
-from neighbours import House, PlayedClient, PlayedRequest
+from neighbours import House, PlayedClient
 from univocal.cache.rules import Rules
 from univocal.engine.coding import CodedStreams
 
@@ -21,26 +18,26 @@ LARGE = LINE * 20_000
 class Tick:
     """A clock by which each look takes as long as a piece."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds):
         self.now, self.seconds = 0.0, seconds
 
-    def __call__(self) -> float:
+    def __call__(self):
         self.now += self.seconds
         return self.now
 
 
 @pytest.fixture
-def house() -> House:
+def house():
     return with_streams(House(rules=Rules(compress=["gzip"])))
 
 
-def with_streams(house: House, **settings: Any) -> House:
+def with_streams(house, **settings):
     """The house, whose streams go on in the turns of its timers."""
     house.engine.streams = CodedStreams(lambda call: house.timers.call_later(0, call), **settings)
     return house
 
 
-def ask(house: House, target: bytes = b"/a", **client: int) -> tuple[PlayedClient, PlayedRequest]:
+def ask(house, target=b"/a", **client):
     """A client to which a response begins to stream."""
     client_of = house.ask(target, b"GET", GZIP, client=PlayedClient(**client))
     asked = house.origin.last
@@ -48,19 +45,19 @@ def ask(house: House, target: bytes = b"/a", **client: int) -> tuple[PlayedClien
     return client_of, asked
 
 
-def received(client: PlayedClient) -> bytes:
+def received(client):
     """The content that a client can read of what it has by now."""
     return zlib.decompressobj(31).decompress(client.body)
 
 
-def turn(house: House) -> None:
+def turn(house):
     """Let the event loop come to its next turn."""
     due, house.timers.waiting[:] = house.timers.waiting[:], []
     for each in due:
         each.call()
 
 
-def test_what_comes_in_one_turn_is_flushed_once(house: House) -> None:
+def test_what_comes_in_one_turn_is_flushed_once(house):
     client, asked = ask(house)
     for _ in range(100):
         asked.write(LINE)
@@ -72,11 +69,11 @@ def test_what_comes_in_one_turn_is_flushed_once(house: House) -> None:
 class FailingClient(PlayedClient):
     """Has no memory for what it is sent behind a head."""
 
-    def write(self, chunk: bytes | memoryview) -> bool:
+    def write(self, chunk):
         raise MemoryError(len(chunk))
 
 
-def test_only_the_response_that_lacks_a_piece_is_cut(house: House) -> None:
+def test_only_the_response_that_lacks_a_piece_is_cut(house):
     other, asked_by_other = ask(house)
     client = FailingClient()
     house.ask(b"/b", b"GET", GZIP, client=client)
@@ -89,7 +86,7 @@ def test_only_the_response_that_lacks_a_piece_is_cut(house: House) -> None:
     assert received(other) == LINE
 
 
-def test_large_content_leaves_time_for_others_in_each_turn(house: House) -> None:
+def test_large_content_leaves_time_for_others_in_each_turn(house):
     with_streams(house, ticks=Tick(0.0004))
     large, asked = ask(house)
     asked.write(LARGE)
@@ -112,7 +109,7 @@ def test_large_content_leaves_time_for_others_in_each_turn(house: House) -> None
     house.assert_nothing_is_left()
 
 
-def test_a_client_that_takes_no_more_stops_the_origin_server(house: House) -> None:
+def test_a_client_that_takes_no_more_stops_the_origin_server(house):
     noise = bytes(hash((number, 7)) & 255 for number in range(300_000))
     client, asked = ask(house, takes=1)
     written = 0
@@ -132,7 +129,7 @@ def test_a_client_that_takes_no_more_stops_the_origin_server(house: House) -> No
 
 
 @pytest.mark.parametrize("leaves", [1, 2, 3])
-def test_a_client_that_leaves_ends_its_stream(house: House, leaves: int) -> None:
+def test_a_client_that_leaves_ends_its_stream(house, leaves):
     client, asked = ask(house, leaves=leaves)
     for _ in range(20):
         asked.write(LARGE)
@@ -142,7 +139,7 @@ def test_a_client_that_leaves_ends_its_stream(house: House, leaves: int) -> None
     house.assert_nothing_is_left()
 
 
-def test_content_that_is_cut_reaches_its_client_first(house: House) -> None:
+def test_content_that_is_cut_reaches_its_client_first(house):
     client, asked = ask(house)
     asked.write(LINE)
     asked.fail(ConnectionResetError())
@@ -151,7 +148,7 @@ def test_content_that_is_cut_reaches_its_client_first(house: House) -> None:
     house.assert_nothing_is_left()
 
 
-def test_more_streams_than_there_is_memory_for_are_not_compressed(house: House) -> None:
+def test_more_streams_than_there_is_memory_for_are_not_compressed(house):
     with_streams(house, most=2)
     asked = [ask(house, b"/%d" % number) for number in range(3)]
     for client, request in asked:

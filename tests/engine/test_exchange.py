@@ -1,7 +1,5 @@
 """One exchange from its admission to its Outcome: what its client gets, and when it leaves."""
 
-from __future__ import annotations
-
 import pytest
 
 from neighbours import FRESH, House, PlayedClient
@@ -18,7 +16,7 @@ from univocal.uri.profile import parse
 
 
 @pytest.mark.parametrize(("limit", "status"), [(0, 200), (2, 200), (1, 429)])
-def test_without_a_limit_or_within_it_nobody_is_refused(limit: int, status: int) -> None:
+def test_without_a_limit_or_within_it_nobody_is_refused(limit, status):
     house = House(max_requests_per_client=limit)
     house.store_away(b"stored", target=b"/stored")
     house.ask(b"/held")
@@ -30,7 +28,7 @@ def test_without_a_limit_or_within_it_nobody_is_refused(limit: int, status: int)
 # Clients that leave, or are refused, in the middle
 
 
-def test_the_longest_staller_loses_the_unstored_rest() -> None:
+def test_the_longest_staller_loses_the_unstored_rest():
     share = 10 * WINDOW
     house = House(store=MemoryStore(max_bytes=4 * share, max_object_bytes=3 * WINDOW))
     bodies = [bytes([number]) * (3 * WINDOW - 2000) for number in range(4)]
@@ -58,7 +56,7 @@ def test_the_longest_staller_loses_the_unstored_rest() -> None:
 
 
 @pytest.mark.parametrize("started", [False, True])
-def test_too_large_content_is_refused_or_cuts_the_response(started: bool) -> None:
+def test_too_large_content_is_refused_or_cuts_the_response(started):
     house = House()
     client = house.ask(b"/a", b"POST")
     if started:
@@ -73,7 +71,7 @@ def test_too_large_content_is_refused_or_cuts_the_response(started: bool) -> Non
 # Back-pressure
 
 
-def test_a_client_far_behind_another_is_cut() -> None:
+def test_a_client_far_behind_another_is_cut():
     house = House(store=MemoryStore(max_object_bytes=1000))
     slow, fast = house.ask(client=PlayedClient(takes=1)), house.ask()
     house.origin.last.start()
@@ -85,7 +83,7 @@ def test_a_client_far_behind_another_is_cut() -> None:
     house.assert_nothing_is_left()
 
 
-def test_the_end_waits_for_a_client_that_takes_no_more() -> None:
+def test_the_end_waits_for_a_client_that_takes_no_more():
     house = House()
     client = house.ask(client=PlayedClient(takes=1))
     house.origin.last.answers(b"all")
@@ -100,7 +98,7 @@ def test_the_end_waits_for_a_client_that_takes_no_more() -> None:
 
 @pytest.mark.parametrize("age", [0, 100])
 @pytest.mark.parametrize("fails", [True, False])
-def test_what_is_only_observed_is_never_answered_by_another_resource(age: int, fails: bool) -> None:
+def test_what_is_only_observed_is_never_answered_by_another_resource(age, fails):
     """Not even in place of an error, by what is stored for whatever query there is (RFC 9110 §9.3.1)."""
     house = House()
     tried = 'extends = "rfc3986"\n[reject]\nmode = "observe"\nsequences = ["fragment"]'
@@ -123,7 +121,7 @@ def test_what_is_only_observed_is_never_answered_by_another_resource(age: int, f
     house.assert_nothing_is_left()
 
 
-def test_an_exchange_refuses_a_step_that_may_not_follow() -> None:
+def test_an_exchange_refuses_a_step_that_may_not_follow():
     house = House()
     exchange = house.ask().exchange
     assert exchange is not None
@@ -133,7 +131,7 @@ def test_an_exchange_refuses_a_step_that_may_not_follow() -> None:
         exchange._respond(200, [], b"")
 
 
-def test_every_step_but_the_last_leads_to_the_end() -> None:
+def test_every_step_but_the_last_leads_to_the_end():
     reached = {Step.DECIDED}
     while more := {after for step in reached for after in MOVES[step]} - reached:
         reached |= more

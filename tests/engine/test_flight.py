@@ -1,31 +1,29 @@
 """One request for all who wait: what it brings to whom, who may leave it when, and what is left of it."""
 
-from __future__ import annotations
-
 import pytest
 
-from neighbours import FRESH, House, PlayedClient, PlayedRequest, SlowTier
+from neighbours import FRESH, House, PlayedClient, SlowTier
 from univocal.engine.broadcast import CutShortError
 from univocal.engine.flight import MOVES, Flight, FlightPhase
 from univocal.http.errors import RefusedError
-from univocal.http.messages import Field, values
+from univocal.http.messages import values
 from univocal.store.memory import MemoryStore
 
 
 @pytest.fixture
-def house() -> House:
+def house():
     return House()
 
 
 @pytest.fixture
-def slow() -> House:
+def slow():
     return House(SlowTier(MemoryStore()))
 
 
 # Those who waited too long
 
 
-def test_a_late_waiter_asks_for_itself_and_forgets_the_answer(house: House) -> None:
+def test_a_late_waiter_asks_for_itself_and_forgets_the_answer(house):
     leader, follower = house.ask(), house.ask()
     house.timers.wait(5)
     first, second = house.origin.asked
@@ -42,7 +40,7 @@ def test_a_late_waiter_asks_for_itself_and_forgets_the_answer(house: House) -> N
     house.assert_nothing_is_left()
 
 
-def test_a_wait_for_the_store_makes_no_response_older(slow: House) -> None:
+def test_a_wait_for_the_store_makes_no_response_older(slow):
     slow.ask()
     slow.timers.wait(4)
     slow.drain()
@@ -56,14 +54,14 @@ def test_a_wait_for_the_store_makes_no_response_older(slow: House) -> None:
 # Content that stalls after its head
 
 
-def test_a_response_without_content_is_for_all_who_joined(house: House) -> None:
+def test_a_response_without_content_is_for_all_who_joined(house):
     clients = both(house)
     house.origin.last.answers()
     assert [(client.status, client.body, client.state) for client in clients] == [(200, b"", "finished")] * 2
     house.assert_nothing_is_left()
 
 
-def test_a_follower_of_cut_content_asks_for_itself(house: House) -> None:
+def test_a_follower_of_cut_content_asks_for_itself(house):
     leader, follower = both(house)
     house.origin.last.start()
     late = house.ask()
@@ -82,8 +80,8 @@ def test_a_follower_of_cut_content_asks_for_itself(house: House) -> None:
 
 
 @pytest.mark.parametrize("leaves", [1, 2, 3, 4, None])
-def test_leaving_an_answer_within_ask_leaves_nothing(house: House, leaves: int | None) -> None:
-    def script(asked: PlayedRequest) -> None:
+def test_leaving_an_answer_within_ask_leaves_nothing(house, leaves):
+    def script(asked):
         asked.interim()
         asked.answers(b"one", b"two")
 
@@ -95,7 +93,7 @@ def test_leaving_an_answer_within_ask_leaves_nothing(house: House, leaves: int |
 
 
 @pytest.mark.parametrize("status", [304, 206])
-def test_a_mismatch_within_ask_leaves_the_second_request_under_way(house: House, status: int) -> None:
+def test_a_mismatch_within_ask_leaves_the_second_request_under_way(house, status):
     """A 304, or a part, of something else than what is stored: all of it is asked for, once."""
     old, other = [*FRESH, (b"etag", b'"old"')], (b"etag", b'"other"')
     house.ask(b"/a", b"GET", (b"range", b"bytes=0-2"))
@@ -105,7 +103,7 @@ def test_a_mismatch_within_ask_leaves_the_second_request_under_way(house: House,
         house.store_away(b"onetwo", fields=old)
         house.purge(soft=True)
 
-    def script(asked: PlayedRequest) -> None:
+    def script(asked):
         if asked.field(b"if-range") or asked.field(b"if-none-match"):
             part = [(b"content-range", b"bytes 3-5/6")] if status == 206 else []
             asked.answers(*([b"TWO"] if part else []), status=status, fields=[*FRESH, other, *part])
@@ -126,7 +124,7 @@ STALE = [(b"cache-control", b"max-age=1, stale-while-revalidate=600"), (b"etag",
 
 
 @pytest.fixture
-def stale(house: House) -> House:
+def stale(house):
     """A house with a response that may be served while it is fetched again."""
     house.store_away(b"old", fields=STALE)
     house.timers.wait(2)
@@ -137,7 +135,7 @@ WINDOW_FOR_ERRORS = [(b"cache-control", b"max-age=1, stale-if-error=600"), (b"et
 
 
 @pytest.mark.parametrize("begins", [False, True], ids=["no head", "stalled content"])
-def test_a_hanging_refresh_lets_nobody_else_ask(house: House, begins: bool) -> None:
+def test_a_hanging_refresh_lets_nobody_else_ask(house, begins):
     house.store_away(b"old", fields=WINDOW_FOR_ERRORS)
     house.timers.wait(2)
     trier, early = both(house)
@@ -156,7 +154,7 @@ def test_a_hanging_refresh_lets_nobody_else_ask(house: House, begins: bool) -> N
     house.assert_nothing_is_left()
 
 
-def test_a_response_purged_while_served_is_not_refetched(stale: House) -> None:
+def test_a_response_purged_while_served_is_not_refetched(stale):
     admission = stale.admit()
     stale.purge()
     stale.flights.refresh(admission, stale.origin)
@@ -168,7 +166,7 @@ def test_a_response_purged_while_served_is_not_refetched(stale: House) -> None:
 
 
 @pytest.fixture
-def refreshing() -> House:
+def refreshing():
     """A house in which a stale response has been served, and is being fetched again."""
     house = House(store=MemoryStore(max_object_bytes=1 << 20))
     house.store_away(b"old", fields=[(b"cache-control", b"max-age=1, stale-while-revalidate=600")])
@@ -177,7 +175,7 @@ def refreshing() -> House:
     return house
 
 
-def test_a_refresh_has_its_time(refreshing: House) -> None:
+def test_a_refresh_has_its_time(refreshing):
     silent = refreshing.origin.last
     refreshing.timers.wait(59)
     assert not silent.cancelled
@@ -192,7 +190,7 @@ def test_a_refresh_has_its_time(refreshing: House) -> None:
     assert refreshing.stored() == [b"new"]
 
 
-def test_an_unwanted_fetch_has_its_time_unless_somebody_comes(house: House) -> None:
+def test_an_unwanted_fetch_has_its_time_unless_somebody_comes(house):
     for comes in (False, True):
         client = house.ask(b"/a", b"GET", (b"if-none-match", b'"1"'))
         endless = house.origin.last
@@ -211,13 +209,11 @@ def test_an_unwanted_fetch_has_its_time_unless_somebody_comes(house: House) -> N
     house.assert_nothing_is_left()
 
 
-def refuses_to_ask(asked: PlayedRequest) -> None:
+def refuses_to_ask(asked):
     raise ValueError("the event loop is closed")
 
 
-def test_an_origin_that_cannot_be_asked_is_unreachable(
-    house: House, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_origin_that_cannot_be_asked_is_unreachable(house, caplog):
     house.origin.script = refuses_to_ask
     client = house.ask()
     assert (client.status, client.state) == (502, "finished")
@@ -229,7 +225,7 @@ def test_an_origin_that_cannot_be_asked_is_unreachable(
     assert house.ask().body == b"after all"
 
 
-def test_a_refresh_without_an_origin_leaves_nothing(refreshing: House) -> None:
+def test_a_refresh_without_an_origin_leaves_nothing(refreshing):
     refreshing.timers.wait(60)
     refreshing.origin.script = refuses_to_ask
     assert refreshing.ask().body == b"old"
@@ -242,7 +238,7 @@ def test_a_refresh_without_an_origin_leaves_nothing(refreshing: House) -> None:
 ONE = [*FRESH, (b"etag", b'"1"')]
 
 
-def both(house: House, *fields: tuple[bytes, bytes]) -> tuple[PlayedClient, PlayedClient]:
+def both(house, *fields):
     """One who leads a flight and one who follows; only the follower sends the fields."""
     leader = house.ask()
     follower = house.ask(b"/a", b"GET", *fields)
@@ -253,7 +249,7 @@ def both(house: House, *fields: tuple[bytes, bytes]) -> tuple[PlayedClient, Play
 # Asked again
 
 
-def test_a_304_about_another_response_refetches_it_once(house: House) -> None:
+def test_a_304_about_another_response_refetches_it_once(house):
     house.store_away(b"old", fields=ONE)
     house.purge(soft=True)
     clients = both(house)
@@ -272,7 +268,7 @@ def test_a_304_about_another_response_refetches_it_once(house: House) -> None:
 
 @pytest.mark.parametrize("status", [412, 416])
 @pytest.mark.parametrize("part", [False, True], ids=["whole", "part"])
-def test_an_answer_to_our_own_question_is_not_the_clients(house: House, status: int, part: bool) -> None:
+def test_an_answer_to_our_own_question_is_not_the_clients(house, status, part):
     if part:
         house.ask(b"/a", b"GET", (b"range", b"bytes=0-2"))
         house.origin.last.answers(b"old", status=206, fields=[*ONE, (b"content-range", b"bytes 0-2/6")])
@@ -290,13 +286,13 @@ def test_an_answer_to_our_own_question_is_not_the_clients(house: House, status: 
     house.assert_nothing_is_left()
 
 
-def test_a_412_to_no_condition_of_ours_is_the_clients(house: House) -> None:
+def test_a_412_to_no_condition_of_ours_is_the_clients(house):
     client = house.ask()
     house.origin.last.answers(b"failed", status=412)
     assert (client.status, client.body, len(house.origin.asked)) == (412, b"failed", 1)
 
 
-def test_a_412_to_the_second_question_is_the_clients(house: House) -> None:
+def test_a_412_to_the_second_question_is_the_clients(house):
     house.store_away(b"old", fields=ONE)
     house.purge(soft=True)
     client = house.ask()
@@ -306,10 +302,10 @@ def test_a_412_to_the_second_question_is_the_clients(house: House) -> None:
     house.assert_nothing_is_left()
 
 
-OWN: list[Field] = [*FRESH, (b"location", b"/%61")]
+OWN = [*FRESH, (b"location", b"/%61")]
 
 
-def test_long_content_of_such_a_redirect_is_not_waited_for(house: House) -> None:
+def test_long_content_of_such_a_redirect_is_not_waited_for(house):
     client = house.ask()
     redirect = house.origin.last
     redirect.start(status=301, fields=OWN)
@@ -320,7 +316,7 @@ def test_long_content_of_such_a_redirect_is_not_waited_for(house: House) -> None
     house.assert_nothing_is_left()
 
 
-def test_a_second_such_redirect_goes_on_unstored(house: House, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_second_such_redirect_goes_on_unstored(house, caplog):
     for _ in range(2):
         client = house.ask()
         for _ in range(2):
@@ -332,7 +328,7 @@ def test_a_second_such_redirect_goes_on_unstored(house: House, caplog: pytest.Lo
     assert [message.endswith('set forward = "received" there') for message in messages] == [True]
 
 
-def test_a_part_is_completed_for_both(house: House) -> None:
+def test_a_part_is_completed_for_both(house):
     told = [*ONE, (b"content-range", b"bytes 0-2/6")]
     house.ask(b"/a", b"GET", (b"range", b"bytes=0-2"))
     house.origin.last.answers(b"one", status=206, fields=told)
@@ -348,7 +344,7 @@ def test_a_part_is_completed_for_both(house: House) -> None:
 
 
 @pytest.mark.parametrize("end", ["finish", "fail", "more"])
-def test_input_during_a_store_lookup_waits_in_order(end: str) -> None:
+def test_input_during_a_store_lookup_waits_in_order(end):
     house = House(SlowTier(MemoryStore(), ("invalidate",)))
     client = house.ask(b"/a", b"POST")
     asked = house.origin.last
@@ -373,7 +369,7 @@ def test_input_during_a_store_lookup_waits_in_order(end: str) -> None:
 
 
 @pytest.mark.parametrize("when", ["filling", "asked", "judged", "answering"])
-def test_the_last_who_leaves_gives_the_request_up(when: str) -> None:
+def test_the_last_who_leaves_gives_the_request_up(when):
     house = House(SlowTier(MemoryStore(), ("fill", "keeps") if when in {"filling", "judged"} else ()))
     if when == "judged":
         house.store_away(b"old", fields=ONE)
@@ -399,7 +395,7 @@ def test_the_last_who_leaves_gives_the_request_up(when: str) -> None:
     house.assert_nothing_is_left()
 
 
-def test_a_reader_that_joins_at_the_end_gets_everything() -> None:
+def test_a_reader_that_joins_at_the_end_gets_everything():
     house = House(SlowTier(MemoryStore(), ["end"]))
     house.ask()
     house.origin.last.answers(b"one", b"two")
@@ -413,7 +409,7 @@ def test_a_reader_that_joins_at_the_end_gets_everything() -> None:
 # Purges and unsafe methods
 
 
-def test_a_flight_refuses_a_phase_that_may_not_follow() -> None:
+def test_a_flight_refuses_a_phase_that_may_not_follow():
     house = House()
     house.ask()
     flight = house.origin.last.answer
@@ -422,7 +418,7 @@ def test_a_flight_refuses_a_phase_that_may_not_follow() -> None:
         flight.finish()
 
 
-def test_every_phase_can_be_reached_and_the_last_ends_it() -> None:
+def test_every_phase_can_be_reached_and_the_last_ends_it():
     reached = {FlightPhase.BEGUN}
     while more := {after for phase in reached for after in MOVES[phase]} - reached:
         reached |= more
@@ -430,7 +426,7 @@ def test_every_phase_can_be_reached_and_the_last_ends_it() -> None:
     assert [phase for phase in FlightPhase if not MOVES[phase]] == [FlightPhase.RECORDED]
 
 
-def test_a_refresh_that_is_cut_leaves_the_old_response(refreshing: House) -> None:
+def test_a_refresh_that_is_cut_leaves_the_old_response(refreshing):
     refreshing.origin.last.start()
     refreshing.origin.last.fail(RefusedError("origin-bad-response"))
     assert refreshing.stored() == [b"old"]
@@ -441,11 +437,11 @@ def test_a_refresh_that_is_cut_leaves_the_old_response(refreshing: House) -> Non
 BYTES = bytes(range(100))
 
 
-def ranged(first: int, last: int) -> Field:
+def ranged(first, last):
     return b"range", b"bytes=%d-%d" % (first, last)
 
 
-def answer_range(asked: PlayedRequest, complete: int = 100) -> None:
+def answer_range(asked, complete=100):
     """Answer as an origin server that knows ranges, or all of it if none is asked for."""
     wanted = asked.field(b"range")
     if wanted is None:
@@ -456,19 +452,19 @@ def answer_range(asked: PlayedRequest, complete: int = 100) -> None:
     asked.answers(BYTES[first : last + 1], status=206, fields=[*ONE, placed])
 
 
-def ask_for_ranges(house: House) -> list[PlayedClient]:
+def ask_for_ranges(house):
     """Five clients that ask for other bytes each."""
     return [house.ask(b"/a", b"GET", ranged(20 * number, 20 * number + 9)) for number in range(5)]
 
 
-def five_ranges(house: House) -> list[PlayedClient]:
+def five_ranges(house):
     """The same, while the origin server is asked for the first of them."""
     clients = ask_for_ranges(house)
     assert len(house.origin.asked) == 1
     return clients
 
 
-def assert_each_has_its_own(clients: list[PlayedClient]) -> None:
+def assert_each_has_its_own(clients):
     assert [client.body for client in clients] == [BYTES[20 * n : 20 * n + 10] for n in range(5)]
     assert {client.status for client in clients} == {206}
     for number, client in enumerate(clients):
@@ -476,7 +472,7 @@ def assert_each_has_its_own(clients: list[PlayedClient]) -> None:
         assert told == [b"bytes %d-%d/100" % (20 * number, 20 * number + 9)]
 
 
-def test_ranges_of_small_content_share_one_request(house: House) -> None:
+def test_ranges_of_small_content_share_one_request(house):
     clients = five_ranges(house)
     answer_range(house.origin.last)
     assert len(house.origin.asked) == 2
@@ -490,7 +486,7 @@ def test_ranges_of_small_content_share_one_request(house: House) -> None:
 
 
 @pytest.mark.parametrize("kind", ["too large", "unknown length", "not stored", 416, 403, 500, "failure"])
-def test_any_other_answer_to_a_range_frees_the_others(kind: str | int) -> None:
+def test_any_other_answer_to_a_range_frees_the_others(kind):
     house = House(store=MemoryStore(max_object_bytes=2000))
     clients = five_ranges(house)
     first = house.origin.last
@@ -513,7 +509,7 @@ def test_any_other_answer_to_a_range_frees_the_others(kind: str | int) -> None:
     house.assert_nothing_is_left()
 
 
-def test_a_206_with_all_bytes_is_the_whole(house: House) -> None:
+def test_a_206_with_all_bytes_is_the_whole(house):
     clients = [house.ask(b"/a", b"GET", ranged(0, 99)), *ask_for_ranges(house)]
     answer_range(house.origin.last)
     assert (clients[0].status, clients[0].body) == (206, BYTES)
@@ -525,7 +521,7 @@ def test_a_206_with_all_bytes_is_the_whole(house: House) -> None:
     house.assert_nothing_is_left()
 
 
-def test_a_slow_range_gets_its_bytes_from_the_store(house: House) -> None:
+def test_a_slow_range_gets_its_bytes_from_the_store(house):
     house.ask()
     slow = house.ask(b"/a", b"GET", ranged(10, 89), client=PlayedClient(takes=1))
     house.origin.last.answers(
@@ -541,7 +537,7 @@ def test_a_slow_range_gets_its_bytes_from_the_store(house: House) -> None:
 # What is under way counts
 
 
-def in_memory(house: House) -> int:
+def in_memory(house):
     """The bytes of all content that is stored, being recorded, or held for slow clients."""
     stats = house.store.stats
     return stats.bytes + stats.reserved + stats.lent
@@ -549,7 +545,7 @@ def in_memory(house: House) -> int:
 
 @pytest.mark.parametrize("length", [True, False], ids=["length", "no length"])
 @pytest.mark.parametrize("purged", [True, False])
-def test_five_hundred_slow_readers_hold_no_more_than_max_bytes(length: bool, purged: bool) -> None:
+def test_five_hundred_slow_readers_hold_no_more_than_max_bytes(length, purged):
     most, size = 4_000_000, 100_000
     house = House(store=MemoryStore(max_bytes=most, max_object_bytes=1_000_000))
     told = [*FRESH, *([(b"content-length", b"%d" % size)] if length else [])]
@@ -577,7 +573,7 @@ def test_five_hundred_slow_readers_hold_no_more_than_max_bytes(length: bool, pur
     house.assert_nothing_is_left()
 
 
-def test_what_finds_no_room_passes_unrecorded() -> None:
+def test_what_finds_no_room_passes_unrecorded():
     house = House(store=MemoryStore(max_bytes=100_000, max_object_bytes=100_000))
     for number in range(3):
         house.ask(b"/%d" % number, client=PlayedClient(takes=1))

@@ -4,12 +4,7 @@ An operation is a call, of Python's or of C's. To read 60,000 octets by members 
 one request may take is a few milliseconds.
 """
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Callable
-from types import FrameType
-from typing import Any
 
 import pytest
 
@@ -17,7 +12,6 @@ from neighbours import FRESH, House, PlayedClient
 from univocal.cache.directives import RequestDirectives, request_directives, response_directives
 from univocal.cache.rules import Rules
 from univocal.http.fields import firsts
-from univocal.http.messages import Field
 
 CEILING = 15_000
 SIZE = 60_000
@@ -25,11 +19,11 @@ VARIANTS = 64
 FOREVER = (b"cache-control", b"max-age=600")
 
 
-def operations(act: Callable[[], object]) -> int:
+def operations(act):
     """The calls, of Python's and of C's, while `act` runs."""
     count = 0
 
-    def profile(_frame: FrameType, event: str, _: Any) -> None:
+    def profile(_frame, event, _):
         nonlocal count
         count += event in {"call", "c_call"}
 
@@ -41,11 +35,11 @@ def operations(act: Callable[[], object]) -> int:
     return count
 
 
-def listed(member: bytes, separator: bytes = b",") -> bytes:
+def listed(member, separator=b","):
     return separator.join([member] * (SIZE // len(member + separator)))
 
 
-def varying(house: House, *names: bytes, language: bool = False) -> None:
+def varying(house, *names, language=False):
     """Have as many variants stored as may be, each for another value of the last of these names."""
     for number in range(VARIANTS):
         house.ask(b"/a", b"GET", *[(name, b"v%d" % number if name == names[-1] else b"v") for name in names])
@@ -56,7 +50,7 @@ def varying(house: House, *names: bytes, language: bool = False) -> None:
 
 @pytest.mark.parametrize("member", [b"a", b"a;q=0.5", b'"\\a"', b"a b"], ids=["a", "q", "quoted", "blanks"])
 @pytest.mark.parametrize("name", [b"accept-encoding", b"accept-language", b"cookie", b"x-other"])
-def test_a_long_selecting_field_is_read_once_whatever_is_stored(name: bytes, member: bytes) -> None:
+def test_a_long_selecting_field_is_read_once_whatever_is_stored(name, member):
     house = House(rules=Rules(accept_encoding="keep"))
     varying(house, name, language=name == b"accept-language")
     long = (name, listed(member))
@@ -67,7 +61,7 @@ def test_a_long_selecting_field_is_read_once_whatever_is_stored(name: bytes, mem
     assert (again.body, "hit" in again.handling) == (b"new", True)
 
 
-def test_a_long_selecting_field_in_many_lines_is_read_once() -> None:
+def test_a_long_selecting_field_in_many_lines_is_read_once():
     house = House(rules=Rules(accept_encoding="keep"))
     varying(house, b"accept-encoding")
     lines = [(b"accept-encoding", listed(b"a")[:600])] * 90
@@ -75,7 +69,7 @@ def test_a_long_selecting_field_in_many_lines_is_read_once() -> None:
 
 
 @pytest.mark.parametrize("member", [b"a", b"a;q=0.5", b'"\\a"', b"a b", b"gzip"])
-def test_codings_are_reduced_at_once(member: bytes) -> None:
+def test_codings_are_reduced_at_once(member):
     house = House()
     house.store_away(b"x", fields=[FOREVER, (b"vary", b"accept-encoding")])
     long, parts = listed(member), [listed(member)[:600]] * 90
@@ -84,7 +78,7 @@ def test_codings_are_reduced_at_once(member: bytes) -> None:
         assert operations(lambda fields=fields: house.ask(b"/a", b"GET", *fields)) < CEILING
 
 
-def test_as_many_selecting_fields_as_may_be_are_read_once() -> None:
+def test_as_many_selecting_fields_as_may_be_are_read_once():
     house = House()
     names = [b"x-%02d" % number for number in range(64)]
     varying(house, *names)
@@ -94,7 +88,7 @@ def test_as_many_selecting_fields_as_may_be_are_read_once() -> None:
     assert ordinary.body == b"7"
 
 
-def test_among_many_variants_the_one_asked_for_is_found() -> None:
+def test_among_many_variants_the_one_asked_for_is_found():
     house = House(rules=Rules(accept_encoding="keep"))
     varying(house, b"accept-encoding")
     assert house.ask(b"/a", b"GET", (b"accept-encoding", b" v9,V9")).body == b"9"
@@ -102,7 +96,7 @@ def test_among_many_variants_the_one_asked_for_is_found() -> None:
     assert house.ask(b"/a", b"GET", (b"accept-language", b"xx;q=0.3, l9;q=0.4")).body == b"9"
 
 
-def test_more_selecting_fields_than_may_be_are_stored_for_nobody() -> None:
+def test_more_selecting_fields_than_may_be_are_stored_for_nobody():
     for count, stored in ((64, [b"x"]), (65, [])):
         house = House()
         vary = b",".join(b"x-%d" % number for number in range(count))
@@ -115,7 +109,7 @@ def test_more_selecting_fields_than_may_be_are_stored_for_nobody() -> None:
     assert house.stored() == []
 
 
-HEADS: list[Field] = [
+HEADS = [
     (b"cache-control", listed(b"a")),
     (b"cache-control", listed(b"a b")),
     (b"cache-control", listed(b'a="\\b"')),
@@ -139,7 +133,7 @@ HEADS: list[Field] = [
 
 @pytest.mark.parametrize("method", [b"GET", b"HEAD", b"POST", b"OPTIONS"])
 @pytest.mark.parametrize("field", HEADS, ids=lambda field: f"{field[0][:20]!r} {field[1][:12]!r}")
-def test_request_fields_cost_no_more_than_reading_them(field: Field, method: bytes) -> None:
+def test_request_fields_cost_no_more_than_reading_them(field, method):
     house = House()
     house.store_away(b"x", fields=[FOREVER, (b"etag", b'"e"')])
     client = PlayedClient()
@@ -159,7 +153,7 @@ ABOUT_COOKIES = [
 @pytest.mark.parametrize("rules", ABOUT_COOKIES, ids=["bypass", "strip", "keep"])
 @pytest.mark.parametrize("pairs", [1, 1000, 1001, 30_000])
 @pytest.mark.parametrize("lines", [1, 90])
-def test_cookie_names_are_read_unless_too_many(rules: Rules, pairs: int, lines: int) -> None:
+def test_cookie_names_are_read_unless_too_many(rules, pairs, lines):
     house = House(rules=rules)
     house.store_away(b"x", fields=[FOREVER])
     crumbs = [b"_%d" % (number % 9000) for number in range(pairs)]
@@ -175,7 +169,7 @@ def test_cookie_names_are_read_unless_too_many(rules: Rules, pairs: int, lines: 
     assert house.stored() == [b"x"]
 
 
-ANSWERS: list[Field] = [
+ANSWERS = [
     (b"cache-control", listed(b"a")),
     (b"cdn-cache-control", listed(b"a")),
     (b"cache-groups", listed(b'"a"')),
@@ -194,7 +188,7 @@ ANSWERS: list[Field] = [
 
 @pytest.mark.parametrize("method", [b"GET", b"HEAD", b"POST"])
 @pytest.mark.parametrize("field", ANSWERS, ids=lambda field: f"{field[0]!r}")
-def test_response_fields_cost_no_more_than_reading_them(field: Field, method: bytes) -> None:
+def test_response_fields_cost_no_more_than_reading_them(field, method):
     house = House()
     client = house.ask(b"/a", method)
     fields = [*([] if field[0] == b"cache-control" else [FOREVER]), field]
@@ -208,11 +202,11 @@ def test_response_fields_cost_no_more_than_reading_them(field: Field, method: by
 LONG = b", ".join([b"extension"] * 500)
 
 
-def directives(*fields: Field) -> Any:
+def directives(*fields):
     return response_directives([*fields], firsts([*fields]), (b"cdn-cache-control",))
 
 
-def test_a_too_long_cache_control_of_a_response_forbids() -> None:
+def test_a_too_long_cache_control_of_a_response_forbids():
     told = directives((b"cache-control", LONG + b", public, max-age=60"))
     assert (told.no_store, told.private, told.public) == (True, True, False)
     assert directives((b"cache-control", LONG), (b"cache-control", b"public")).no_store
@@ -221,7 +215,7 @@ def test_a_too_long_cache_control_of_a_response_forbids() -> None:
     assert (short.no_store, short.private, short.public, short.max_age) == (False, False, True, 60)
 
 
-def test_a_too_long_cache_control_goes_to_the_origin() -> None:
+def test_a_too_long_cache_control_goes_to_the_origin():
     for field in ((b"cache-control", LONG), (b"pragma", LONG)):
         assert request_directives([field]).no_cache
     assert request_directives([(b"cache-control", LONG[:4000])]) == RequestDirectives()
@@ -232,7 +226,7 @@ def test_a_too_long_cache_control_goes_to_the_origin() -> None:
     assert (client.body, house.stored()) == (b"new", [b"old"])
 
 
-def test_a_response_with_too_many_groups_is_not_stored() -> None:
+def test_a_response_with_too_many_groups_is_not_stored():
     for groups, stored in ((listed(b'"a"')[:4003], [b"x"]), (listed(b'"a"')[:4103], [])):
         house = House()
         house.store_away(b"x", fields=[FOREVER, (b"cache-groups", groups)])
@@ -240,7 +234,7 @@ def test_a_response_with_too_many_groups_is_not_stored() -> None:
 
 
 @pytest.mark.parametrize(("names", "handling"), [(1, {"hit", "ttl=600"}), (800, {"fwd=uri-miss", "stored"})])
-def test_a_variance_that_is_too_long_is_the_default_one(names: int, handling: set[str]) -> None:
+def test_a_variance_that_is_too_long_is_the_default_one(names, handling):
     house = House()
     variance = b"params=(" + b" ".join([b'"utm"'] * names) + b")"
     house.store_away(b"x", fields=[FOREVER, (b"no-vary-search", variance)], target=b"/a?utm=1")
@@ -249,7 +243,7 @@ def test_a_variance_that_is_too_long_is_the_default_one(names: int, handling: se
 
 
 @pytest.mark.parametrize(("length", "left"), [(2700, []), (2800, [b"x"])])
-def test_a_location_longer_than_targets_may_be_names_nothing_stored(length: int, left: list[bytes]) -> None:
+def test_a_location_longer_than_targets_may_be_names_nothing_stored(length, left):
     house = House(max_target=8192)
     house.store_away(b"x", fields=FRESH, target=b"/" + b"a" * length)
     house.ask(b"/other", b"POST")

@@ -3,24 +3,19 @@
 No event loop: one step is one call, so that every order of calls is reached.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from neighbours import HOST, House, PlayedClient, PlayedRequest, SlowTier
-from univocal.cache.stored import Stored
+from neighbours import HOST, House, PlayedClient, SlowTier
 from univocal.engine.broadcast import Broadcast
 from univocal.engine.flight import Failed, Flight
 from univocal.http.errors import RefusedError
-from univocal.http.messages import Field, values
+from univocal.http.messages import values
 from univocal.store.memory import MemoryStore
 
 TARGETS = [b"/a", b"/b"]
@@ -34,7 +29,7 @@ CONTROLS = [
     b"max-age=1, stale-if-error=600",
     b"max-age=1, stale-while-revalidate=600",
 ]
-FIELDS: list[list[Field]] = [
+FIELDS = [
     [],
     [],
     [(b"accept-language", b"ru")],
@@ -76,7 +71,7 @@ STEPS = st.one_of(
 )
 
 
-def content_of(target: bytes, version: int, language: bytes) -> bytes:
+def content_of(target, version, language):
     piece = b"%b %d %b|" % (target, version, language)
     return (piece * 100)[: CHUNK * CHUNKS]
 
@@ -84,19 +79,19 @@ def content_of(target: bytes, version: int, language: bytes) -> bytes:
 class Page:
     """The origin's side: pages with versions, whose answers come step by step."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house):
         self.house = house
         self.version = 1
         self.control, self.varies, self.status = b"max-age=60", False, 200
         self.at_once = 0
-        self.steps: dict[PlayedRequest, list[tuple[str, Any]]] = {}
+        self.steps = {}
         house.origin.script = self.asked
 
-    def asked(self, asked: PlayedRequest) -> None:
+    def asked(self, asked):
         self.steps[asked] = self.plan(asked)
         self.answer(asked, self.at_once)
 
-    def plan(self, asked: PlayedRequest) -> list[tuple[str, Any]]:
+    def plan(self, asked):
         request = asked.request
         target = request.target
         language = (asked.field(b"accept-language") or b"") if self.varies else b""
@@ -124,7 +119,7 @@ class Page:
         chunks = [("write", piece) for piece in pieces]
         return [("interim", None), ("start", (status, head)), *chunks, ("finish", None)]
 
-    def answer(self, asked: PlayedRequest, count: int) -> bool:
+    def answer(self, asked, count):
         """Say so much of an answer, in one go; False if there is nothing to be said, or nobody takes it."""
         steps = self.steps[asked]
         if not (asked.live and asked.takes and steps and count):
@@ -144,25 +139,25 @@ class Page:
         return True
 
     @property
-    def live(self) -> list[PlayedRequest]:
+    def live(self):
         return [asked for asked in self.house.origin.asked if asked.live]
 
 
 class Life:
     """Carries the steps out."""
 
-    def __init__(self, begun: bytes | None, *, slow: bool, room: int) -> None:
+    def __init__(self, begun, *, slow, room):
         store = MemoryStore(max_bytes=12_000, max_object_bytes=room)
         slowly = ("fill", "keeps", "recall", "end", "invalidate")
         self.house = House(SlowTier(store, slowly) if slow else None, store=store)
         self.page = Page(self.house)
         self.least = dict.fromkeys(TARGETS, 1)  # what was purged, or replaced, is older than these versions
-        self.asked: list[tuple[PlayedClient, bytes, list[Field], int]] = []
-        self.followed: dict[PlayedClient, set[Flight]] = {}
+        self.asked = []
+        self.followed = {}
         if begun is not None:
             self.begin(begun)
 
-    def begin(self, begun: bytes) -> None:
+    def begin(self, begun):
         """Let a response, or the first octets of one, be stored here or on another node."""
         self.control(b"max-age=60" if begun in {b"part", b"elsewhere"} else begun, False, 200)
         self.at_once(CHUNKS + 3)
@@ -174,42 +169,40 @@ class Life:
         self.at_once(0)
         self.wait(2)
 
-    def step(self, kind: str, *how: Any) -> None:
+    def step(self, kind, *how):
         getattr(self, kind)(*how)
         self.check()
 
-    def ask(
-        self, target: bytes, method: bytes, fields: list[Field], client: tuple[int | None, int | None]
-    ) -> None:
+    def ask(self, target, method, fields, client):
         asking = PlayedClient(*client)
         self.asked.append((asking, target, fields, self.least[target]))
         self.house.ask(target, method, *fields, client=asking)
 
-    def answer(self, index: int, count: int) -> None:
+    def answer(self, index, count):
         if live := self.page.live:
             self.page.answer(live[index % len(live)], count)
 
-    def store(self, index: int) -> None:
+    def store(self, index):
         if isinstance(self.house.tiers, SlowTier) and self.house.tiers.waiting:
             self.house.tiers.go_on(index=index)
 
-    def fail(self, index: int, refused: bool) -> None:
+    def fail(self, index, refused):
         if live := self.page.live:
             error = RefusedError("origin-unreachable") if refused else ConnectionError()
             live[index % len(live)].fail(error)
 
-    def resume(self, index: int) -> None:
+    def resume(self, index):
         if clients := self.house.clients:
             clients[index % len(clients)].resume()
 
-    def leave(self, index: int) -> None:
+    def leave(self, index):
         if clients := self.house.clients:
             clients[index % len(clients)].leave()
 
-    def control(self, control: bytes, varies: bool, status: int) -> None:
+    def control(self, control, varies, status):
         self.page.control, self.page.varies, self.page.status = control, varies, status
 
-    def change(self, told: str) -> None:
+    def change(self, told):
         self.page.version += 1
         if told in {"purge", "soft"}:
             for target in TARGETS:
@@ -217,13 +210,13 @@ class Life:
                 if told == "purge":
                     self.least[target] = self.page.version
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds):
         self.house.timers.wait(seconds)
 
-    def at_once(self, count: int) -> None:
+    def at_once(self, count):
         self.page.at_once = count
 
-    def end(self) -> None:
+    def end(self):
         """Let everything come to its end: nobody has to wait for a timer, or leave."""
         progress = True
         while progress:
@@ -240,7 +233,7 @@ class Life:
             self.check()
         self.house.assert_nothing_is_left()
 
-    def check(self) -> None:
+    def check(self):
         for asked in self.page.live:
             flight = asked.answer
             assert isinstance(flight, Flight)
@@ -259,14 +252,14 @@ class Life:
             for stored in self.house.store.lookup(self.house.key(target)):
                 self.check_stored(target, stored)
 
-    def check_wait(self, client: PlayedClient, fields: list[Field]) -> None:
+    def check_wait(self, client, fields):
         """Nobody waits for more than one answer of another's: a range for the first's, and for the whole."""
         wait, followed = client.exchange._wait, self.followed.setdefault(client, set())
         if wait.follows and wait.flight is not None:
             followed.add(wait.flight)
         assert len(followed) <= 1 + any(name == b"range" for name, _ in fields)
 
-    def check_client(self, client: PlayedClient, target: bytes, fields: list[Field], least: int) -> None:
+    def check_client(self, client, target, fields, least):
         tag = values(client.fields, b"etag")
         if client.status not in {200, 206} or not tag:
             return
@@ -284,7 +277,7 @@ class Life:
         if client.state == "finished" and client.exchange.admission.request.method == b"GET":
             assert client.body == whole
 
-    def check_stored(self, target: bytes, stored: Stored) -> None:
+    def check_stored(self, target, stored):
         assert stored.key.endswith(b" http %b %b" % (HOST, target))
         tag = values(stored.fields, b"etag")
         if not tag or stored.status not in {200, 206}:
@@ -299,7 +292,7 @@ class Life:
 
 
 @contextmanager
-def small_windows() -> Iterator[None]:
+def small_windows():
     """A piece of a stored response is smaller than all of it, and a reader soon is far behind."""
     with (
         patch("univocal.engine.flight.Broadcast", partial(Broadcast, window=60)),
@@ -316,9 +309,7 @@ def small_windows() -> Iterator[None]:
     slow=st.booleans(),
     room=st.sampled_from([6_000, 6_000, 1_200, 250]),
 )
-def test_every_exchange_ends_once_and_nothing_is_left(
-    steps: list[Any], begun: bytes | None, slow: bool, room: int
-) -> None:
+def test_every_exchange_ends_once_and_nothing_is_left(steps, begun, slow, room):
     with small_windows():
         life = Life(begun, slow=slow, room=room)
         for step in steps:

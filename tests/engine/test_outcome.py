@@ -1,7 +1,5 @@
 """What is said of an exchange: once to the client, once to every listener."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import fields as fields_of
 
@@ -12,7 +10,7 @@ from univocal.cache.decide import Refuse
 from univocal.engine import outcome as outcomes
 from univocal.engine.audience import Audience
 from univocal.engine.outcome import Outcome, Purged, Times
-from univocal.http.messages import Fields, Received
+from univocal.http.messages import Received
 from univocal.judge.cache_status import Handling, cache_status
 from univocal.judge.orders import order_by_name
 
@@ -35,7 +33,7 @@ RECEIVED = Received(b"GET", b"/a", b"http", "127.0.0.1")
         (Handling(fwd="bypass", unstorable="bypass"), b"univocal; fwd=bypass"),
     ],
 )
-def test_a_handling_is_one_member_of_cache_status(handling: Handling, told: bytes) -> None:
+def test_a_handling_is_one_member_of_cache_status(handling, told):
     found = House().admit().canonical
     assert found is not None
     assert cache_status(handling, found, "plain") == [(b"cache-status", told)]
@@ -44,10 +42,10 @@ def test_a_handling_is_one_member_of_cache_status(handling: Handling, told: byte
     assert b'; key="http://en.example/a"' in keyed
 
 
-def test_a_listener_that_fails_keeps_no_other_from_hearing(caplog: pytest.LogCaptureFixture) -> None:
-    heard: list[Outcome] = []
+def test_a_listener_that_fails_keeps_no_other_from_hearing(caplog):
+    heard = []
 
-    def fails(_: Outcome) -> None:
+    def fails(_):
         raise ValueError
 
     outcome = Outcome.refused(RECEIVED, ("bad-framing",), 1.0, SITES)
@@ -58,7 +56,7 @@ def test_a_listener_that_fails_keeps_no_other_from_hearing(caplog: pytest.LogCap
 
 
 @pytest.mark.parametrize(("method", "refused"), [(b"GET", True), (b"PURGE", False), (b"BAN", False)])
-def test_a_rejected_head_has_a_decision_unless_it_purges(method: bytes, refused: bool) -> None:
+def test_a_rejected_head_has_a_decision_unless_it_purges(method, refused):
     outcome = Outcome.refused(Received(method, b"/", b"http", None), ("bad-framing",), 1.0, SITES)
     assert (outcome.decision == Refuse(400, "bad-framing")) is refused
     assert (outcome.status, outcome.reasons) == (400, ("bad-framing",))
@@ -76,7 +74,7 @@ def test_a_rejected_head_has_a_decision_unless_it_purges(method: bytes, refused:
         ([(b"cache-control", b"max-age=60")], ""),
     ],
 )
-def test_why_a_response_is_not_stored_is_said(fields: Fields, why: str) -> None:
+def test_why_a_response_is_not_stored_is_said(fields, why):
     """To the client and to the listeners, once."""
     house = House()
     client = house.ask()
@@ -92,9 +90,7 @@ def test_why_a_response_is_not_stored_is_said(fields: Fields, why: str) -> None:
     ("count", "status", "reasons", "detail"),
     [(2, 200, (), ""), (None, 503, ("shared-store-unavailable",), "shared-store-unavailable")],
 )
-def test_the_programs_own_purge_is_logged_like_one_by_http(
-    count: int | None, status: int, reasons: tuple[str, ...], detail: str
-) -> None:
+def test_the_programs_own_purge_is_logged_like_one_by_http(count, status, reasons, detail):
     order = order_by_name({"url": "http://en.example/a"}, House().engine.gate.runtime)
     outcome = Outcome.ordered(Purged(order, count), Times(1.0, 0.5, 0.5))
     assert (outcome.site, outcome.received.method, outcome.received.target) == ("*", b"PURGE", b"/a")
@@ -102,13 +98,13 @@ def test_the_programs_own_purge_is_logged_like_one_by_http(
     assert (outcome.decision, outcome.purged) == (None, Purged(order, count))
 
 
-def refused() -> Outcome:
+def refused():
     return Outcome.refused(RECEIVED, ("bad-host",), 1.0, SITES)
 
 
 @pytest.mark.skipif(outcomes.__file__.endswith(".py"), reason="compiled code alone refuses assignments")
 @pytest.mark.parametrize("name", [each.name for each in fields_of(Outcome)])
-def test_nothing_of_an_outcome_can_be_assigned(name: str) -> None:
+def test_nothing_of_an_outcome_can_be_assigned(name):
     outcome = refused()
     with pytest.raises(AttributeError):
         setattr(outcome, name, None)

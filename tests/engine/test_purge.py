@@ -1,10 +1,7 @@
 """A purge: who may order it, what it names, and what is done when the store does not confirm it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
-from typing import Any
 
 import pytest
 
@@ -12,19 +9,19 @@ from neighbours import HOST, PROFILE, House, PlayedClient
 from univocal.cache.rules import Rules
 from univocal.engine.outcome import carry_out
 from univocal.http.errors import RefusedError
-from univocal.http.messages import Fields, Received
+from univocal.http.messages import Received
 from univocal.judge.orders import Order, may_purge, order_by_name, order_of, ordered
 from univocal.judge.runtime import Access, Runtime
 from univocal.judge.trust import LOOPBACK, Peer, networks
 from univocal.store.memory import MemoryStore
-from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Selector, Tags
+from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Tags
 from univocal.store.tiers import MemoryTier
 
 RUNTIME = Runtime.everywhere(PROFILE, Rules(), access=Access(networks(LOOPBACK), b"secret"))
 NEAR, FAR = "127.0.0.1", "192.0.2.1"
 
 
-def peer(client: str = NEAR) -> Peer:
+def peer(client=NEAR):
     return Peer([HOST], b"http", client)
 
 
@@ -42,7 +39,7 @@ def peer(client: str = NEAR) -> Peer:
         (NEAR, [(b"origin", b"http://localhost"), (b"host", b"other")], False),
     ],
 )
-def test_who_may_purge(client: str, fields: Fields, may: bool) -> None:
+def test_who_may_purge(client, fields, may):
     assert may_purge(peer(client), fields, RUNTIME) is may
 
 
@@ -61,9 +58,7 @@ def test_who_may_purge(client: str, fields: Fields, may: bool) -> None:
         (b"BAN", [], Pattern, "pattern", False),
     ],
 )
-def test_what_a_request_orders(
-    method: bytes, fields: Fields, kind: type[Selector], by: str, soft: bool
-) -> None:
+def test_what_a_request_orders(method, fields, kind, by, soft):
     order = order_of(Received(method, b"/a", b"http", NEAR), fields, peer(), RUNTIME)
     assert isinstance(order.selector, kind)
     assert (order.by, order.selector.soft) == (by, soft)
@@ -80,7 +75,7 @@ def test_what_a_request_orders(
         ({"all": True}, Everything),
     ],
 )
-def test_what_is_ordered_by_name(asked: dict[str, Any], kind: type[Selector]) -> None:
+def test_what_is_ordered_by_name(asked, kind):
     order = order_by_name(asked, RUNTIME)
     assert isinstance(order.selector, kind)
     assert order.selector.soft is bool(asked.get("soft"))
@@ -90,12 +85,12 @@ def test_what_is_ordered_by_name(asked: dict[str, Any], kind: type[Selector]) ->
     "asked",
     [{}, {"url": 1}, {"urls": []}, {"tag": ""}, {"all": False}, {"tag": "a", "all": True}, {"soft": 1}],
 )
-def test_what_names_no_purge(asked: dict[str, Any]) -> None:
+def test_what_names_no_purge(asked):
     with pytest.raises(ValueError, match=r"one of url|soft must"):
         order_by_name(asked, RUNTIME)
 
 
-async def test_many_urls_come_in_slices_and_count_once() -> None:
+async def test_many_urls_come_in_slices_and_count_once():
     urls = [f"http://en.example/{number % 150}" for number in range(250)]
     order = await ordered({"urls": urls}, RUNTIME)
     keys = [key for each in (order.selector, *order.also) if isinstance(each, Keys) for key in each.parts]
@@ -106,17 +101,17 @@ async def test_many_urls_come_in_slices_and_count_once() -> None:
 class Unsure(MemoryTier):
     """Confirms nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(MemoryStore())
-        self.purges: list[Selector] = []
+        self.purges = []
 
-    async def _purge(self, selector: Selector, now: float) -> int:
+    async def _purge(self, selector, now):
         self.purges.append(selector)
         raise RefusedError("shared-store-unavailable")
 
 
 @pytest.mark.parametrize(("count", "purged"), [(1, 1), (10, 10), (12, 11), (400, 11)])
-async def test_unconfirmed_purges_are_refused_and_many_become_everything(count: int, purged: int) -> None:
+async def test_unconfirmed_purges_are_refused_and_many_become_everything(count, purged):
     tiers = Unsure()
     also = tuple(Tags(frozenset((b"%d" % number,))) for number in range(count - 1))
     order = Order(Tags(frozenset((b"a",))), "tag", ("a",), also=also)
@@ -126,7 +121,7 @@ async def test_unconfirmed_purges_are_refused_and_many_become_everything(count: 
     assert isinstance(tiers.purges[-1], Everything) is (count > 10)
 
 
-async def test_what_is_confirmed_is_counted() -> None:
+async def test_what_is_confirmed_is_counted():
     tiers = MemoryTier(MemoryStore())
     empty = Order(Keys(frozenset()), "urls", ("a", "b"), also=(Tags(frozenset((b"a",))),))
     purged = await carry_out(empty, tiers, 0.0)
@@ -136,7 +131,7 @@ async def test_what_is_confirmed_is_counted() -> None:
 class Elsewhere(MemoryTier):
     """Other nodes may hold more responses than it counts, but for URLs."""
 
-    def counts(self, selector: Selector) -> bool:
+    def counts(self, selector):
         return isinstance(selector, Keys)
 
 
@@ -148,9 +143,7 @@ class Elsewhere(MemoryTier):
         (MemoryTier, Order(Tags(frozenset((b"a",))), "tag", ("a",)), {}),
     ],
 )
-async def test_a_count_that_may_be_too_small_says_so(
-    tier: type[MemoryTier], order: Order, exact: dict[str, bool]
-) -> None:
+async def test_a_count_that_may_be_too_small_says_so(tier, order, exact):
     answer = json.loads((await carry_out(order, tier(MemoryStore()), 0.0)).body())
     assert {name: value for name, value in answer.items() if name == "exact"} == exact
 
@@ -159,7 +152,7 @@ async def test_a_count_that_may_be_too_small_says_so(
 
 
 @pytest.mark.parametrize(("stays", "status"), [(True, 200), (False, 0)])
-async def test_a_purge_is_an_exchange_like_any_other(stays: bool, status: int) -> None:
+async def test_a_purge_is_an_exchange_like_any_other(stays, status):
     house = House()
     house.store_away(b"one")
     client = house.ask(b"/a", b"PURGE", client=PlayedClient())
@@ -174,7 +167,7 @@ async def test_a_purge_is_an_exchange_like_any_other(stays: bool, status: int) -
     house.assert_nothing_is_left()
 
 
-async def test_a_purge_that_is_not_confirmed_is_a_503() -> None:
+async def test_a_purge_that_is_not_confirmed_is_a_503():
     house = House(Unsure())
     client = house.ask(b"/a", b"PURGE")
     await asyncio.gather(*house.engine.tasks)
@@ -185,11 +178,11 @@ async def test_a_purge_that_is_not_confirmed_is_a_503() -> None:
 class Exhausted(Unsure):
     """Has no memory for a purge."""
 
-    async def _purge(self, selector: Selector, now: float) -> int:
+    async def _purge(self, selector, now):
         raise MemoryError
 
 
-async def test_a_purge_without_memory_is_answered_with_503() -> None:
+async def test_a_purge_without_memory_is_answered_with_503():
     house = House(Exhausted())
     client = house.ask(b"/a", b"PURGE")
     await asyncio.gather(*house.engine.tasks)
@@ -200,7 +193,7 @@ async def test_a_purge_without_memory_is_answered_with_503() -> None:
 @pytest.mark.parametrize(
     "host", ["b\u00fccher..example", "\u00fc" * 64, "a\u00fc b", "\u00e9@b\u00fccher.example"]
 )
-def test_a_host_that_cannot_be_is_no_purge(host: str) -> None:
+def test_a_host_that_cannot_be_is_no_purge(host):
     for named in ("url", "prefix"):
         with pytest.raises(RefusedError):
             order_by_name({named: f"http://{host}/"}, RUNTIME)

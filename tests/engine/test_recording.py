@@ -1,39 +1,37 @@
 """What becomes of one response: each state, what may follow it, and what is stored in the end."""
 
-from __future__ import annotations
-
 import pytest
 
 from neighbours import FRESH, House
 from univocal.cache.decide import Forward
 from univocal.engine.recording import Recording, State
-from univocal.http.messages import Field, Response
+from univocal.http.messages import Response
 from univocal.store.memory import MemoryStore
 
-TAGGED: list[Field] = [*FRESH, (b"etag", b'"1"')]
-OTHER: list[Field] = [*FRESH, (b"etag", b'"2"')]
+TAGGED = [*FRESH, (b"etag", b'"1"')]
+OTHER = [*FRESH, (b"etag", b'"2"')]
 
 
-def nothing(*_: object) -> None:
+def nothing(*_):
     pass
 
 
-def part(first: int, last: int, fields: list[Field] = TAGGED) -> Response:
+def part(first, last, fields=TAGGED):
     return Response(206, [*fields, (b"content-range", b"bytes %d-%d/10" % (first, last))])
 
 
-def recorded(house: House, *fields: Field, method: bytes = b"GET") -> Recording:
+def recorded(house, *fields, method=b"GET"):
     return Recording(house.tiers, house.admit(b"/a", method, *fields), house.clock)
 
 
 @pytest.fixture
-def house() -> House:
+def house():
     """Nothing is stored."""
     return House()
 
 
 @pytest.fixture
-def stale(house: House) -> House:
+def stale(house):
     """A whole response is stored, and may not be served."""
     house.store_away(b"0123456789", fields=TAGGED)
     house.purge(soft=True)
@@ -43,14 +41,14 @@ def stale(house: House) -> House:
 # The states
 
 
-def test_what_was_purged_is_neither_renewed_nor_completed(stale: House) -> None:
+def test_what_was_purged_is_neither_renewed_nor_completed(stale):
     begun = recorded(stale)
     stale.purge()
     begun.start(Response(304, TAGGED), nothing)
     assert begun.state is State.MISMATCHED
 
 
-def test_a_completion_that_is_too_large_is_a_mismatch() -> None:
+def test_a_completion_that_is_too_large_is_a_mismatch():
     house = House(store=MemoryStore(max_object_bytes=2000))
     house.ask(b"/a", b"GET", (b"range", b"bytes=0-4"))
     house.origin.last.answers(b"01234", status=206, fields=part(0, 4).fields)
@@ -63,7 +61,7 @@ def test_a_completion_that_is_too_large_is_a_mismatch() -> None:
 # Once more
 
 
-def test_a_discarded_parts_room_is_there_for_the_whole() -> None:
+def test_a_discarded_parts_room_is_there_for_the_whole():
     """Half of what one response may take, twice: first the part that is of no use, then all of it."""
     house = House(store=MemoryStore(max_object_bytes=4000))
     house.ask(b"/a", b"GET", (b"range", b"bytes=0-4"))
@@ -85,9 +83,7 @@ def test_a_discarded_parts_room_is_there_for_the_whole() -> None:
 
 
 @pytest.mark.parametrize(("comes_last", "left"), [(True, []), (False, [b"new"])])
-def test_what_a_purged_answer_contradicts_answers_no_more(
-    house: House, comes_last: bool, left: list[bytes]
-) -> None:
+def test_what_a_purged_answer_contradicts_answers_no_more(house, comes_last, left):
     """It was asked for before the purge, and what is stored after it; its answer came last, or not."""
     purged = recorded(house)
     house.purge()
@@ -113,7 +109,7 @@ def test_what_a_purged_answer_contradicts_answers_no_more(
         ([*TAGGED, (b"cache-control", b"no-store")], "gone"),
     ],
 )
-def test_a_head_freshens_what_a_get_stored_or_ends_it(stale: House, fields: list[Field], left: str) -> None:
+def test_a_head_freshens_what_a_get_stored_or_ends_it(stale, fields, left):
     begun = recorded(stale, method=b"HEAD")
     begun.start(Response(200, fields), nothing)
     begun.finish(nothing)
@@ -122,7 +118,7 @@ def test_a_head_freshens_what_a_get_stored_or_ends_it(stale: House, fields: list
     assert not found or (found[0].fresh_until > stale.clock()) is (left == "fresh")
 
 
-def test_one_clients_own_head_teaches_nothing(stale: House) -> None:
+def test_one_clients_own_head_teaches_nothing(stale):
     begun = recorded(stale, (b"cookie", b"a=b"), method=b"HEAD")
     begun.start(Response(200, OTHER), nothing)
     assert stale.stored() == [b"0123456789"]

@@ -1,13 +1,11 @@
 """Whatever clients ask and the origin server answers: nothing that was contradicted answers again."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neighbours import House, PlayedClient, PlayedRequest
+from neighbours import House
 from univocal.cache.rules import Rules
-from univocal.http.messages import Field, Fields, values
+from univocal.http.messages import values
 from univocal.store.memory import MemoryStore
 
 LARGEST = 4_000
@@ -42,13 +40,13 @@ RULES = [
 class Life:
     """One client after another asks for one page; answers are numbered by their field `number`."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules):
         self.house = House(store=MemoryStore(max_object_bytes=LARGEST), rules=rules)
         self.house.origin.script = self.answer
-        self.answered: list[tuple[PlayedRequest, int, Fields]] = []
+        self.answered = []
         self.reply, self.size = (200, b"", b"", b""), 0
 
-    def answer(self, asked: PlayedRequest) -> None:
+    def answer(self, asked):
         status, control, tag, vary = self.reply
         fields = [(b"number", b"%d" % len(self.answered)), (b"cache-control", control)]
         fields += [(b"etag", tag)] if tag else []
@@ -61,16 +59,16 @@ class Life:
         self.answered.append((asked, status, fields))
         asked.answers(body, status=status, fields=fields)
 
-    def step(self, ask: tuple[bytes, bytes, bool, bool], reply: tuple[int, bytes, bytes, bytes]) -> None:
+    def step(self, ask, reply):
         method, var, cookie, reload = ask
         self.reply = reply
-        fields: list[Field] = [(b"x-var", var)] if var else []
+        fields = [(b"x-var", var)] if var else []
         fields += [(b"cookie", b"a=b")] if cookie else []
         fields += [(b"cache-control", b"no-cache")] if reload else []
         before = len(self.answered)
         self.check(self.house.ask(b"/a", method, *fields), before)
 
-    def check(self, client: PlayedClient, before: int) -> None:
+    def check(self, client, before):
         """What came from the store is contradicted by no answer that came between."""
         number = values(client.fields, b"number")
         if not number or int(number[0]) >= before:
@@ -79,7 +77,7 @@ class Life:
         for later in range(first + 1, before):
             assert not self.contradicts(later, first, client.fields), (first, later)
 
-    def contradicts(self, later: int, first: int, shown: Fields) -> bool:
+    def contradicts(self, later, first, shown):
         asked, status, fields = self.answered[later]
         old = self.answered[first][0]
         told, tag = dict(fields), values(shown, b"etag")
@@ -104,10 +102,7 @@ class Life:
 
 
 @given(st.sampled_from(RULES), st.lists(STEPS, min_size=2, max_size=8))
-def test_nothing_that_was_contradicted_answers_again(
-    rules: Rules,
-    steps: list[tuple[tuple[bytes, bytes, bool, bool], tuple[int, bytes, bytes, bytes], int, int]],
-) -> None:
+def test_nothing_that_was_contradicted_answers_again(rules, steps):
     life = Life(rules)
     for ask, reply, size, seconds in steps:
         life.size = size

@@ -1,7 +1,5 @@
 """What `profiles export` writes and refuses; that it is right is for tests/integration/exporters/."""
 
-from pathlib import Path
-
 import pytest
 from typer.testing import CliRunner
 
@@ -22,7 +20,7 @@ def export(*arguments: str) -> str:
 
 
 @pytest.mark.parametrize("target", Target)
-def test_an_export_is_written_to_standard_output_or_a_file(target: Target, tmp_path: Path) -> None:
+def test_an_export_is_written_to_standard_output_or_a_file(target, tmp_path):
     file = tmp_path / "wiki"
     written = export("mediawiki", "--to", target)
     assert export("mediawiki", "--to", target, "--output", str(file)) == ""
@@ -30,10 +28,10 @@ def test_an_export_is_written_to_standard_output_or_a_file(target: Target, tmp_p
     assert written == exported(builtin_profiles()["mediawiki"], target)
 
 
-def test_a_profile_of_ones_own_is_exported_from_its_file(tmp_path: Path) -> None:
+def test_a_profile_of_ones_own_is_exported_from_its_file(tmp_path):
     file = tmp_path / "shop.toml"
     file.write_text('extends = "mediawiki"\n[query]\ndrop = ["utm_*"]\n', "utf-8")
-    module: dict[str, object] = {}
+    module = {}
     exec(export(str(file), "--to", "python"), module)
     canonicalize = module["canonicalize"]
     assert callable(canonicalize)
@@ -51,31 +49,31 @@ def test_a_profile_of_ones_own_is_exported_from_its_file(tmp_path: Path) -> None
         ('[query]\nsemicolon = "separates"\nsort = true', "query.semicolon"),
     ],
 )
-def test_a_setting_that_no_export_has_is_refused_by_name(target: Target, settings: str, words: str) -> None:
+def test_a_setting_that_no_export_has_is_refused_by_name(target, settings, words):
     with pytest.raises(ProfileError, match=words):
         exported(Profile.load(settings), target)
 
 
-def test_a_name_of_no_profile_is_refused() -> None:
+def test_a_name_of_no_profile_is_refused():
     with pytest.raises(ConfigurationError, match=r"'mediawki'.*univocal profiles"):
         export("mediawki", "--to", "js")
 
 
-def test_an_output_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+def test_an_output_that_cannot_be_written_is_an_error(tmp_path):
     with pytest.raises(ConfigurationError, match="a file that can be written"):
         export("rfc3986", "--to", "js", "--output", str(tmp_path / "none" / "x.mjs"))
 
 
-def test_a_profiles_name_writes_no_code(tmp_path: Path) -> None:
+def test_a_profiles_name_writes_no_code(tmp_path):
     file = tmp_path / 'x"""\nraise SystemExit\n.toml'
     file.write_text("", "utf-8")
-    module: dict[str, object] = {}
+    module = {}
     exec(export(str(file), "--to", "python"), module)
     assert "canonicalize" in module
 
 
 @pytest.mark.parametrize("target", Target)
-def test_an_export_has_only_needed_sections(target: Target) -> None:
+def test_an_export_has_only_needed_sections(target):
     text = exported(builtin_profiles()["rfc3986"], target).lower()
     assert "trailing" not in text
     assert "rules" not in text

@@ -1,7 +1,5 @@
 """A request and its retries: which origin servers see it, and what who asked hears."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,8 +7,8 @@ from hypothesis import strategies as st
 from neighbours import FRESH
 from univocal.forward.upstream import Upstream
 from univocal.http.errors import Failure, RefusedError
-from univocal.http.messages import Fields, Received, Response, values
-from univocal.http.roles import Answer, OriginRequest
+from univocal.http.messages import Received, Response, values
+from univocal.http.roles import OriginRequest
 from univocal.origin.balance import Balancing
 from univocal.origin.server import OriginServer
 
@@ -20,21 +18,21 @@ LENGTH = (b"content-length", b"3")
 class Server(OriginServer):
     """An origin server whose requests the test answers."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name):
         super().__init__(f"http://{name}.example")
-        self.asked: list[Asked] = []
-        self.at_once: Exception | None = None
+        self.asked = []
+        self.at_once = None
         self.place = ""
 
     @property
-    def address(self) -> str:
+    def address(self):
         return self.place
 
     @property
-    def name(self) -> None:
+    def name(self):
         """Nothing to resolve."""
 
-    def ask(self, request: OriginRequest, answer: Answer, timeouts: Any = None, moved: Any = None) -> "Asked":
+    def ask(self, request, answer, timeouts=None, moved=None):
         self.moved = moved
         asked = Asked(answer, request.fields)
         self.asked.append(asked)
@@ -44,21 +42,21 @@ class Server(OriginServer):
 
 
 class Asked:
-    def __init__(self, answer: Answer, fields: Fields) -> None:
+    def __init__(self, answer, fields):
         self.answer, self.fields = answer, fields
         self.came = self.took = False
-        self.calls: list[str] = []
+        self.calls = []
 
-    def pause(self) -> None:
+    def pause(self):
         self.calls.append("pause")
 
-    def resume(self) -> None:
+    def resume(self):
         self.calls.append("resume")
 
-    def cancel(self) -> None:
+    def cancel(self):
         self.calls.append("cancel")
 
-    def fail(self, error: Exception, *, came: bool = False, took: bool = False) -> None:
+    def fail(self, error, *, came=False, took=False):
         self.came, self.took = came, took
         self.answer.fail(error)
 
@@ -66,39 +64,39 @@ class Asked:
 class Heard:
     """An answer that keeps what it is told."""
 
-    def __init__(self) -> None:
-        self.statuses: list[int] = []
+    def __init__(self):
+        self.statuses = []
         self.content = b""
-        self.ends: list[Exception | None] = []
+        self.ends = []
 
-    def interim(self, status: int, fields: Fields) -> None:
+    def interim(self, status, fields):
         self.statuses.append(status)
 
-    def start(self, response: Response) -> None:
+    def start(self, response):
         self.statuses.append(response.status)
 
-    def write(self, chunk: bytes) -> bool:
+    def write(self, chunk):
         self.content += chunk
         return True
 
-    def finish(self) -> None:
+    def finish(self):
         self.ends.append(None)
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error):
         self.ends.append(error)
 
 
 class Group:
     """Origin servers a, b and c, of which each request asks the first that may be asked; it watches them."""
 
-    def __init__(self, number: int = 3, origin_host: str = "site", **settings: Any) -> None:
+    def __init__(self, number=3, origin_host="site", **settings):
         self.servers = [Server(name) for name in "abcd"[:number]]
         balancing = Balancing(**{"choice": "round-robin", "fails": 100, "retries": 2, **settings})
-        self.upstream = Upstream.of(self.servers, origin_host, balancing=balancing)  # type: ignore[arg-type]
-        self.failures: list[Failure] = []
-        self.told: list[str | int] = []
+        self.upstream = Upstream.of(self.servers, origin_host, balancing=balancing)
+        self.failures = []
+        self.told = []
 
-    def send(self, method: bytes = b"GET", *fields: tuple[bytes, bytes], content: Any = None) -> Heard:
+    def send(self, method=b"GET", *fields, content=None):
         self.heard = Heard()
         sent = [(b"host", b"en.example"), *fields]
         received = Received(method, b"/a", client="127.0.0.1")
@@ -109,25 +107,25 @@ class Group:
 
     # What a watch is told (see forward.attempt).
 
-    def sending(self, origin: str, fields: Fields) -> Fields:
+    def sending(self, origin, fields):
         self.told.append(origin)
         return [*fields, (b"x-number", b"%d" % len(self.told))]
 
-    def answered(self, origin: str, status: int) -> None:
+    def answered(self, origin, status):
         self.told.append(status)
 
-    def failed(self, failure: Failure) -> None:
+    def failed(self, failure):
         self.failures.append(failure)
 
     @property
-    def numbers(self) -> list[int]:
+    def numbers(self):
         return [len(server.asked) for server in self.servers]
 
-    def assert_nothing_is_under_way(self) -> None:
+    def assert_nothing_is_under_way(self):
         assert [member.under_way for member in self.upstream.balance.members] == [0] * len(self.servers)
 
 
-def error(reason: str, *, sent: bool = True) -> RefusedError:
+def error(reason, *, sent=True):
     refused = RefusedError(reason)
     refused.provoked = sent
     if reason != "bad-target":
@@ -294,8 +292,8 @@ TRIES = st.sampled_from(["unsent", "silent", "octets", "cut", "answer", "leaves"
 def test_no_request_is_sent_twice_that_may_not_be(number, retries, fails, method, has_content, waits, tries):
     group = Group(number, retries=retries, fails=fails, choice="least-requests")
     heard = group.send(method, *[LENGTH][:has_content], content=object())
-    asked: list[str] = []
-    seen: list[Server] = []
+    asked = []
+    seen = []
     for outcome in tries:
         fresh = [server for server in group.servers if server.asked and server not in seen]
         if not fresh:
@@ -316,7 +314,7 @@ def test_no_request_is_sent_twice_that_may_not_be(number, retries, fails, method
     group.assert_nothing_is_under_way()
 
 
-def play(outcome: str, asked: Asked, group: Group, *, took: bool) -> None:
+def play(outcome, asked, group, *, took):
     match outcome:
         case "unsent":
             asked.fail(error("origin-unreachable", sent=False))
@@ -336,7 +334,7 @@ def play(outcome: str, asked: Asked, group: Group, *, took: bool) -> None:
 
 
 @pytest.mark.parametrize("answered", [True, False])
-def test_the_first_to_accept_a_connection_gets_the_request(answered: bool) -> None:
+def test_the_first_to_accept_a_connection_gets_the_request(answered):
     """RFC 8305: to the balance, the address that lost the race has failed, and the other one serves."""
     group = Group(retries=0, fails=1)
     for server, address in zip(group.servers, ("2001:db8::1", "192.0.2.1", "192.0.2.2"), strict=True):
@@ -357,7 +355,7 @@ def test_the_first_to_accept_a_connection_gets_the_request(answered: bool) -> No
     group.assert_nothing_is_under_way()
 
 
-def test_an_address_that_is_gone_is_not_moved_to() -> None:
+def test_an_address_that_is_gone_is_not_moved_to():
     group = Group(retries=0)
     group.send()
     group.servers[0].moved("192.0.2.9")

@@ -1,7 +1,6 @@
 """A received request becomes the one that is sent, and the response that came the one that goes on."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -9,8 +8,7 @@ from neighbours import FRESH, House
 from univocal.engine.flight import origin_request
 from univocal.forward.upstream import Forwarding, Upstream
 from univocal.http.errors import RefusedError
-from univocal.http.messages import Fields, Response, values
-from univocal.http.roles import Answer, OriginRequest, UnderWay
+from univocal.http.messages import Response, values
 from univocal.origin.balance import Balance
 from univocal.origin.server import OriginServer
 
@@ -18,14 +16,12 @@ from univocal.origin.server import OriginServer
 class Server(OriginServer):
     """An origin server that keeps what it is sent, and answers at once."""
 
-    def __init__(self, response: Response) -> None:
+    def __init__(self, response):
         super().__init__("http://server.example/mapped")
         self.response = response
-        self.sent: list[tuple[bytes, bytes, Fields, Any]] = []
+        self.sent = []
 
-    def ask(
-        self, request: OriginRequest, answer: Answer, timeouts: Any = None, moved: Any = None
-    ) -> UnderWay:
+    def ask(self, request, answer, timeouts=None, moved=None):
         self.sent.append((request.method, request.target, request.fields, request.content))
         answer.interim(103, [(b"connection", b"close"), (b"link", b"<a>")])
         answer.start(self.response)
@@ -33,40 +29,40 @@ class Server(OriginServer):
         answer.finish()
         return Nothing()
 
-    async def aclose(self) -> None: ...
+    async def aclose(self): ...
 
 
 class Nothing:
     came = True
 
-    def pause(self) -> None: ...
-    def resume(self) -> None: ...
-    def cancel(self) -> None: ...
+    def pause(self): ...
+    def resume(self): ...
+    def cancel(self): ...
 
 
 class Heard:
     """An answer that keeps what it is told."""
 
-    def __init__(self) -> None:
-        self.interims: list[tuple[int, Fields]] = []
+    def __init__(self):
+        self.interims = []
         self.response = Response(0, [])
         self.content = b""
-        self.ends: list[Exception | None] = []
+        self.ends = []
 
-    def interim(self, status: int, fields: Fields) -> None:
+    def interim(self, status, fields):
         self.interims.append((status, fields))
 
-    def start(self, response: Response) -> None:
+    def start(self, response):
         self.response = response
 
-    def write(self, chunk: bytes) -> bool:
+    def write(self, chunk):
         self.content += chunk
         return True
 
-    def finish(self) -> None:
+    def finish(self):
         self.ends.append(None)
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error):
         self.ends.append(error)
 
 
@@ -74,17 +70,11 @@ Forward = Callable[..., tuple[Server, Heard]]
 
 
 @pytest.fixture
-def forward() -> Forward:
-    def send(
-        method: bytes = b"GET",
-        *fields: tuple[bytes, bytes],
-        host: bytes = b"",
-        told: Fields = FRESH,
-        content: Any = None,
-    ) -> tuple[Server, Heard]:
+def forward():
+    def send(method=b"GET", *fields, host=b"", told=FRESH, content=None):
         server, heard = Server(Response(200, told)), Heard()
         admission = House().admit(b"/a", method, *fields)
-        forwarding = Forwarding({"": Upstream(Balance.alone(server), host)})  # type: ignore[arg-type]
+        forwarding = Forwarding({"": Upstream(Balance.alone(server), host)})
         request = origin_request(admission, admission.request.fields, content)
         forwarding.ask(request, heard)
         return server, heard
@@ -93,14 +83,14 @@ def forward() -> Forward:
 
 
 @pytest.mark.parametrize(("host", "sent"), [(b"", b"en.example"), (b"origin.example", b"origin.example")])
-def test_the_target_is_mapped_and_the_host_configured(forward: Forward, host: bytes, sent: bytes) -> None:
+def test_the_target_is_mapped_and_the_host_configured(forward, host, sent):
     server, _ = forward(host=host)
     ((method, target, fields, _),) = server.sent
     assert (method, target, values(fields, b"host")) == (b"GET", b"/mapped/a", [sent])
     assert values(fields, b"x-forwarded-for") == [b"127.0.0.1"]
 
 
-def test_what_is_for_this_hop_goes_no_further(forward: Forward) -> None:
+def test_what_is_for_this_hop_goes_no_further(forward):
     _, heard = forward(told=[*FRESH, (b"connection", b"a"), (b"a", b"b")])
     assert heard.interims == [(103, [(b"link", b"<a>"), (b"via", b"1.1 univocal")])]
     assert not values(heard.response.fields, b"connection")
@@ -112,9 +102,7 @@ def test_what_is_for_this_hop_goes_no_further(forward: Forward) -> None:
 @pytest.mark.parametrize(
     ("method", "left", "asked"), [(b"OPTIONS", b"0", 0), (b"TRACE", b"0", 0), (b"OPTIONS", b"1", 1)]
 )
-def test_who_is_the_last_to_be_asked_answers(
-    forward: Forward, method: bytes, left: bytes, asked: int
-) -> None:
+def test_who_is_the_last_to_be_asked_answers(forward, method, left, asked):
     server, heard = forward(method, (b"max-forwards", left))
     assert len(server.sent) == asked
     assert (heard.response.status, heard.ends) == (200, [None])
@@ -122,7 +110,7 @@ def test_who_is_the_last_to_be_asked_answers(
 
 
 @pytest.mark.parametrize(("times", "asked"), [(16, 1), (17, 0)])
-def test_only_the_excessive_client_is_told_so(forward: Forward, times: int, asked: int) -> None:
+def test_only_the_excessive_client_is_told_so(forward, times, asked):
     server, heard = forward(b"GET", *[(b"via", b"1.1 univocal")] * times)
     assert len(server.sent) == asked
     refusals = [(error.reason, error.provoked) for error in heard.ends if isinstance(error, RefusedError)]

@@ -40,16 +40,16 @@ CHROMIUM = FIREFOX[:-3] + b"0.8,application/signed-exchange;v=b3;q=0.7"
         (b"text/html".ljust(LONGEST_ACCEPT + 1), False),
     ],
 )
-def test_who_prefers_html(accept: bytes, html: bool) -> None:
+def test_who_prefers_html(accept, html):
     assert prefers_html([(b"host", b"a"), (b"accept", accept)]) is html
 
 
-def test_several_lines_are_one_list() -> None:
+def test_several_lines_are_one_list():
     assert prefers_html([(b"accept", b"text/html"), (b"accept", b"*/*;q=0.1")])
     assert not prefers_html([(b"accept", b"text/html"), (b"accept", b"*/*")])
     assert not prefers_html([])
 
 
 @given(st.binary(max_size=60) | st.text("text/html*;q=01., ", max_size=60).map(str.encode))
-def test_whatever_comes_is_read(accept: bytes) -> None:
+def test_whatever_comes_is_read(accept):
     assert 0 <= quality(accept, b"text/html") <= 1

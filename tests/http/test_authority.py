@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.http.authority import DEFAULT_PORTS, Authority, a_labels, parse_authority
+from univocal.http.authority import DEFAULT_PORTS, a_labels, parse_authority
 
 
 @pytest.mark.parametrize(
@@ -27,12 +27,12 @@ from univocal.http.authority import DEFAULT_PORTS, Authority, a_labels, parse_au
         (b"a" * 301, None),
     ],
 )
-def test_an_authority_is_a_host_and_maybe_a_port(text: bytes, authority: Authority | None) -> None:
+def test_an_authority_is_a_host_and_maybe_a_port(text, authority):
     assert parse_authority(text) == authority
 
 
 @given(st.ip_addresses(v=6))
-def test_an_ipv6_address_is_spelled_as_rfc_5952_has_it(address: ipaddress.IPv6Address) -> None:
+def test_an_ipv6_address_is_spelled_as_rfc_5952_has_it(address):
     groups = struct.unpack("!8H", address.packed)  # Python 3.13 writes ::ffff:0.0.0.0, and others may not
     short = parse_authority(b"[%b]" % ":".join(f"{group:x}" for group in groups).encode())
     assert short is not None
@@ -42,7 +42,7 @@ def test_an_ipv6_address_is_spelled_as_rfc_5952_has_it(address: ipaddress.IPv6Ad
         assert short[0] == b"[%b]" % address.compressed.encode()
 
 
-def test_the_default_ports() -> None:
+def test_the_default_ports():
     assert DEFAULT_PORTS == {b"http": 80, b"https": 443}
 
 
@@ -61,11 +61,11 @@ def test_the_default_ports() -> None:
         ("[::1]:80", b"[::1]:80"),
     ],
 )
-def test_a_host_is_written_as_browsers_send_it(authority: str, ascii_form: bytes) -> None:
+def test_a_host_is_written_as_browsers_send_it(authority, ascii_form):
     assert a_labels(authority) == ascii_form
 
 
 @pytest.mark.parametrize("authority", ["a\u200db.example", "\u00df_a.example", "\u00fc" * 64])
-def test_a_host_without_an_a_label_is_refused(authority: str) -> None:
+def test_a_host_without_an_a_label_is_refused(authority):
     with pytest.raises(UnicodeError):
         a_labels(authority)

@@ -20,7 +20,7 @@ from univocal.http.bonds import Bond, authenticates_connection, challenges_conne
         (b"", False),
     ],
 )
-def test_schemes_that_are_about_the_connection(value: bytes, told: bool) -> None:
+def test_schemes_that_are_about_the_connection(value, told):
     assert authenticates_connection(value) is told
     assert challenges_connection([(b"vary", b"NTLM"), (b"www-authenticate", value)]) is told
 
@@ -28,11 +28,11 @@ def test_schemes_that_are_about_the_connection(value: bytes, told: bool) -> None
 class Line:
     closed = False
 
-    def close(self) -> None:
+    def close(self):
         self.closed = True
 
 
-def test_a_bond_ends_with_its_connections() -> None:
+def test_a_bond_ends_with_its_connections():
     bond, one, other, last = Bond(), Line(), Line(), Line()
     bond.keep("a", one)
     bond.keep("a", one)

@@ -20,11 +20,11 @@ from univocal.http.client_counts import ClientCounts, client_name
         (None, ""),
     ],
 )
-def test_a_client_counts_by_address_or_ipv6_network(address: str | None, name: str) -> None:
+def test_a_client_counts_by_address_or_ipv6_network(address, name):
     assert client_name(address) == name
 
 
-def test_a_client_at_its_limit_stays_until_one_ends() -> None:
+def test_a_client_at_its_limit_stays_until_one_ends():
     counts = ClientCounts()
     assert counts.add_below(2, "a")
     assert counts.add_below(2, "a")
@@ -35,7 +35,7 @@ def test_a_client_at_its_limit_stays_until_one_ends() -> None:
     assert (counts.of("a"), counts.of("b"), counts.of("c"), len(counts)) == (2, 1, 0, 3)
 
 
-def test_what_has_a_bound_elsewhere_is_counted_without_one() -> None:
+def test_what_has_a_bound_elsewhere_is_counted_without_one():
     counts = ClientCounts()
     for _ in range(3):
         counts.add("a")
@@ -43,7 +43,7 @@ def test_what_has_a_bound_elsewhere_is_counted_without_one() -> None:
     assert not counts.add_below(3, "a")
 
 
-def test_clients_that_have_gone_take_no_memory() -> None:
+def test_clients_that_have_gone_take_no_memory():
     counts = ClientCounts()
     before = sys.getsizeof(counts._of)
     for number in range(10_000):

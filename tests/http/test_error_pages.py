@@ -19,24 +19,24 @@ PAGES = ErrorPages(
         (("origin-unreachable",), 502, b"ours"),
     ],
 )
-def test_the_most_specific_page_is_shown(reasons: tuple[str, ...], status: int, content: bytes) -> None:
+def test_the_most_specific_page_is_shown(reasons, status, content):
     page = PAGES.page(reasons)
     assert page is not None
     assert (page.status, page.body) == (status, content)
     assert dict(page.fields)[b"content-length"] == b"%d" % len(content)
 
 
-def test_without_a_page_there_is_none() -> None:
+def test_without_a_page_there_is_none():
     assert ErrorPages({"502.html": b""}).page(("origin-timeout",)) is None
 
 
 @pytest.mark.parametrize("name", ["502.html", "5xx.html", "4xx.html", "400-encoded-slash.html", "404.html"])
-def test_names_of_pages(name: str) -> None:
+def test_names_of_pages(name):
     assert page_fault(name) == ""
 
 
 @pytest.mark.parametrize(
     "name", ["index.html", "200.html", "502-encoded-slash.html", "400-encoded.html", "50x.html"]
 )
-def test_names_that_are_none(name: str) -> None:
+def test_names_that_are_none(name):
     assert page_fault(name)

@@ -8,7 +8,7 @@ from univocal.http.errors import REASONS, ConfigurationError, ProfileError, Refu
 from univocal.http.problem import problem
 
 
-def test_of_several_reasons_the_table_says_which_comes_first() -> None:
+def test_of_several_reasons_the_table_says_which_comes_first():
     assert by_rank(["unknown-host", "dot-segment", "bad-host", "dot-segment"]) == (
         "bad-host",
         "dot-segment",
@@ -21,7 +21,7 @@ def test_of_several_reasons_the_table_says_which_comes_first() -> None:
         by_rank(["no-such-reason"])
 
 
-def test_a_rejection_has_its_reasons_status_and_ranked_reasons() -> None:
+def test_a_rejection_has_its_reasons_status_and_ranked_reasons():
     refused = RefusedError("above-root", ["bad-host"])
     assert (refused.status, refused.reason, refused.reasons) == (
         400,
@@ -32,13 +32,13 @@ def test_a_rejection_has_its_reasons_status_and_ranked_reasons() -> None:
     assert {status // 100 for status, _ in REASONS.values()} == {4, 5}
 
 
-def test_a_setting_that_cannot_be_says_where_it_stands() -> None:
+def test_a_setting_that_cannot_be_says_where_it_stands():
     error = ProfileError("a.toml", "path.ring", 3, "a ring")
     assert str(error) == "a.toml: path.ring: found 3; allowed: a ring"
     assert str(ConfigurationError("a.toml", "", 3, "a table")) == "a.toml: found 3; allowed: a table"
 
 
-def test_every_problem_is_json() -> None:
+def test_every_problem_is_json():
     for reason, (status, _) in REASONS.items():
         told = json.loads(problem([reason]).body)
         assert (told["status"], told["reason"], told["reasons"]) == (status, reason, [reason])

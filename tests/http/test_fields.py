@@ -57,17 +57,17 @@ EVENT = 2_544_400_878  # 18 August 2050, 02:01:18
         (None, None),
     ],
 )
-def test_an_http_date_has_three_forms_and_no_others(value: bytes | None, seconds: int | None) -> None:
+def test_an_http_date_has_three_forms_and_no_others(value, seconds):
     assert http_date(value, NOW) == seconds
 
 
 @pytest.mark.parametrize(("year", "century"), [(b"76", 2076), (b"77", 1977), (b"26", 2026), (b"99", 1999)])
-def test_a_two_digit_year_is_at_most_fifty_years_ahead(year: bytes, century: int) -> None:
+def test_a_two_digit_year_is_at_most_fifty_years_ahead(year, century):
     read = http_date(b"Sunday, 06-Nov-%b 08:49:37 GMT" % year, NOW)
     assert read == http_date(b"Sun, 06 Nov %d 08:49:37 GMT" % century, NOW)
 
 
-def test_an_http_date_is_written_in_the_preferred_form() -> None:
+def test_an_http_date_is_written_in_the_preferred_form():
     assert imf_fixdate(784_111_777.9) == b"Sun, 06 Nov 1994 08:49:37 GMT"
 
 
@@ -89,7 +89,7 @@ def test_an_http_date_is_written_in_the_preferred_form() -> None:
         (None, None),
     ],
 )
-def test_delta_seconds_are_digits_and_do_not_overflow(value: bytes | None, seconds: int | None) -> None:
+def test_delta_seconds_are_digits_and_do_not_overflow(value, seconds):
     assert delta_seconds(value) == seconds
 
 
@@ -108,7 +108,7 @@ def test_delta_seconds_are_digits_and_do_not_overflow(value: bytes | None, secon
         ([b"2147483649"], MAX_DELTA),
     ],
 )
-def test_of_ages_the_first_counts_if_it_is_one(lines: list[bytes], seconds: int) -> None:
+def test_of_ages_the_first_counts_if_it_is_one(lines, seconds):
     assert age_value([(b"age", line) for line in lines]) == seconds
 
 
@@ -134,9 +134,7 @@ def test_of_ages_the_first_counts_if_it_is_one(lines: list[bytes], seconds: int)
         ([], {}),
     ],
 )
-def test_cache_control_is_read_member_by_member(
-    lines: list[bytes], directives: dict[bytes, bytes | None]
-) -> None:
+def test_cache_control_is_read_member_by_member(lines, directives):
     assert cache_control(lines) == directives
 
 
@@ -155,20 +153,20 @@ def test_cache_control_is_read_member_by_member(
         (b"*", []),
     ],
 )
-def test_a_list_of_entity_tags_keeps_the_well_formed(value: bytes, tags: list[bytes]) -> None:
+def test_a_list_of_entity_tags_keeps_the_well_formed(value, tags):
     assert entity_tags(value) == tags
     assert entity_tag(value) == (tags[0] if tags and tags[0] == value else None)
 
 
-def test_the_weak_comparison_ignores_the_mark() -> None:
+def test_the_weak_comparison_ignores_the_mark():
     assert opaque_tag(b'W/"a"') == opaque_tag(b'"a"') == b'"a"'
 
 
-def test_lists_are_split_outside_of_quoted_strings() -> None:
+def test_lists_are_split_outside_of_quoted_strings():
     assert members(b'a, "b,c" ,,d, "e\\",f"') == [b"a", b'"b,c"', b"d", b'"e\\",f"']
 
 
-def test_field_lines_are_one_value() -> None:
+def test_field_lines_are_one_value():
     assert combined([(b"a", b"1"), (b"b", b"2"), (b"a", b"3")], b"a") == b"1, 3"
     assert combined([], b"a") is None
 
@@ -176,10 +174,10 @@ def test_field_lines_are_one_value() -> None:
 @pytest.mark.parametrize(
     ("value", "length"), [(b"12", 12), (b"0", 0), (b"+1", None), (b"1, 1", None), (b"9" * 40, None)]
 )
-def test_a_content_length_is_digits(value: bytes, length: int | None) -> None:
+def test_a_content_length_is_digits(value, length):
     assert content_length([(b"content-length", value)]) == length
 
 
-def test_cookies_have_names() -> None:
+def test_cookies_have_names():
     fields = [(b"cookie", b"a=1; b = 2;;c"), (b"cookie", b"d=e=f")]
     assert cookie_names(fields) == [b"a", b"b", b"c", b"d"]

@@ -13,7 +13,6 @@ from univocal.http.framing import (
     is_authority,
     split_target,
 )
-from univocal.http.messages import Fields
 
 HOST = (b"host", b"en.example")
 
@@ -66,9 +65,7 @@ HOST = (b"host", b"en.example")
         (b"GET", b"", "1.1", [HOST], ("no-leading-slash",)),
     ],
 )  # fmt: skip
-def test_faults_of_a_head(
-    method: bytes, target: bytes, version: str, fields: Fields, expected: tuple[str, ...]
-) -> None:
+def test_faults_of_a_head(method, target, version, fields, expected):
     assert faults(method, target, version, fields) == expected
     assert is_ambiguous(fields, version) is ("bad-framing" in expected)
 
@@ -82,9 +79,7 @@ WORDS = st.sampled_from([b"en.example", b"a b", b"", b"0", b"12", b"-1", b"chunk
     st.sampled_from(["1.0", "1.1", "2"]),
     st.lists(st.tuples(st.sampled_from(sorted(WATCHED)), WORDS), max_size=4),
 )
-def test_what_is_not_watched_changes_nothing(
-    method: bytes, target: bytes, version: str, fields: Fields
-) -> None:
+def test_what_is_not_watched_changes_nothing(method, target, version, fields):
     """Two fields of one name make no head plain, so that the shortcut and the long way are compared."""
     more = [*fields, (b"x", b"1"), (b"x", b"1")]
     assert faults(method, target, version, fields) == faults(method, target, version, more)
@@ -106,7 +101,7 @@ def test_what_is_not_watched_changes_nothing(
         (b"http:///b", SplitTarget(b"", b"/b", b"")),
     ],
 )
-def test_the_parts_of_a_target(target: bytes, parts: SplitTarget) -> None:
+def test_the_parts_of_a_target(target, parts):
     assert split_target(target) == parts
 
 
@@ -118,10 +113,10 @@ NO_HOSTS = [
 
 
 @pytest.mark.parametrize("value", [*HOSTS, *NO_HOSTS])
-def test_an_authority_is_a_host_with_or_without_a_port(value: bytes) -> None:
+def test_an_authority_is_a_host_with_or_without_a_port(value):
     assert is_authority(value) is (value in HOSTS)
 
 
-def test_the_octets_of_field_lines() -> None:
+def test_the_octets_of_field_lines():
     assert field_octets([]) == 0
     assert field_octets([(b"a", b"b"), (b"cd", b"")]) == len(b"a: b\r\ncd: \r\n")

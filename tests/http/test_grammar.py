@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from univocal.http.grammar import SIGNS, TOKEN, TOKEN_OCTETS, is_token, split_absolute, unescape
 
 
-def test_a_token_is_of_letters_digits_and_fifteen_signs() -> None:
+def test_a_token_is_of_letters_digits_and_fifteen_signs():
     octets = {octet for octet in range(256) if is_token(bytes((octet,)))}
     visible = set(range(0x21, 0x7F)) - set(b'"(),/:;<=>?@[\\]{}')
     assert octets == visible == set(TOKEN_OCTETS)
@@ -19,7 +19,7 @@ def test_a_token_is_of_letters_digits_and_fifteen_signs() -> None:
 
 
 @given(st.binary(max_size=4) | st.text("a-!|^~`:; ", max_size=4).map(str.encode))
-def test_the_pattern_of_a_token_is_the_same_rule(text: bytes) -> None:
+def test_the_pattern_of_a_token_is_the_same_rule(text):
     assert is_token(text) is (re.fullmatch(TOKEN, text) is not None)
 
 
@@ -36,12 +36,12 @@ def test_the_pattern_of_a_token_is_the_same_rule(text: bytes) -> None:
         (b"%00%ff", b"\x00\xff"),
     ],
 )
-def test_an_escape_is_decoded_once(text: bytes, octets: bytes) -> None:
+def test_an_escape_is_decoded_once(text, octets):
     assert unescape(text) == octets
 
 
 @given(st.text("%0aF4/", max_size=12).map(str.encode) | st.binary(max_size=9))
-def test_escapes_are_decoded_as_elsewhere(text: bytes) -> None:
+def test_escapes_are_decoded_as_elsewhere(text):
     assert unescape(text) == unquote_to_bytes(text)
 
 
@@ -63,7 +63,7 @@ def test_escapes_are_decoded_as_elsewhere(text: bytes) -> None:
         (b"", None),
     ],
 )
-def test_the_parts_of_an_absolute_url(url: bytes, parts: tuple[bytes, bytes, bytes] | None) -> None:
+def test_the_parts_of_an_absolute_url(url, parts):
     found = split_absolute(url)
     assert found == parts
     if found is not None:

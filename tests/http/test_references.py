@@ -7,7 +7,7 @@ from univocal.http.references import ReferenceMap
 HOSTS = {b"o:9001", b"app.example"}
 
 
-def location(text: bytes, *, prefix: bytes = b"/api/", before: bytes = b"/v1/", **more: bytes) -> bytes:
+def location(text, *, prefix=b"/api/", before=b"/v1/", **more):
     references = ReferenceMap(
         more.get("scheme", b"http"), b"shop.example", prefix, before, more.get("after", b"")
     )
@@ -47,7 +47,7 @@ def location(text: bytes, *, prefix: bytes = b"/api/", before: bytes = b"/v1/", 
         (b"http://shop.example", b"http://shop.example"),
     ],
 )
-def test_a_url_of_the_origin_servers_own_becomes_the_clients(received: bytes, told: bytes) -> None:
+def test_a_url_of_the_origin_servers_own_becomes_the_clients(received, told):
     assert location(received) == told
 
 
@@ -66,24 +66,22 @@ def test_a_url_of_the_origin_servers_own_becomes_the_clients(received: bytes, to
         (b"/", b"/in/", b"/out", b"/in/x", b"/in/x"),
     ],
 )
-def test_the_path_of_an_upstream_becomes_the_routes(
-    prefix: bytes, before: bytes, after: bytes, received: bytes, told: bytes
-) -> None:
+def test_the_path_of_an_upstream_becomes_the_routes(prefix, before, after, received, told):
     assert location(received, prefix=prefix, before=before, after=after) == told
 
 
-def test_the_path_of_a_proxys_url_stands_before_the_others() -> None:
+def test_the_path_of_a_proxys_url_stands_before_the_others():
     assert location(b"/root/v1/x", root=b"/root") == b"/api/x"
     assert location(b"/v1/x", root=b"/root") == b"/v1/x"
 
 
 @pytest.mark.parametrize("rest", [b"/evil.example/", b"\\evil.example/"])
-def test_a_mapped_path_never_names_a_host(rest: bytes) -> None:
+def test_a_mapped_path_never_names_a_host(rest):
     told = location(b"/v1/" + rest, prefix=b"/")
     assert told == b"http://shop.example/" + rest
 
 
-def test_a_scheme_that_the_client_has_is_its_own() -> None:
+def test_a_scheme_that_the_client_has_is_its_own():
     """The application has read X-Forwarded-Proto."""
     for scheme in (b"http", b"https"):
         told = location(scheme + b"://o:9001/v1/x", scheme=b"https")
@@ -99,7 +97,7 @@ def test_a_scheme_that_the_client_has_is_its_own() -> None:
         (b"0; url=/x", b"0; url=/x"),
     ],
 )
-def test_the_url_of_a_refresh_is_mapped(received: bytes, told: bytes) -> None:
+def test_the_url_of_a_refresh_is_mapped(received, told):
     references = ReferenceMap(b"http", b"shop.example", b"/api/", b"/v1/")
     assert references.mapped([(b"refresh", received)], HOSTS, b"http") == [(b"refresh", told)]
 
@@ -115,7 +113,7 @@ def test_the_url_of_a_refresh_is_mapped(received: bytes, told: bytes) -> None:
         (b"a=1", b"a=1"),
     ],
 )
-def test_path_and_domain_of_a_cookie_are_mapped_where_asked(received: bytes, told: bytes) -> None:
+def test_path_and_domain_of_a_cookie_are_mapped_where_asked(received, told):
     fields = [(b"set-cookie", received)]
     for maps, expected in ((True, told), (False, received)):
         references = ReferenceMap(b"http", b"shop.example", b"/api/", b"/v1/", maps_cookies=maps)

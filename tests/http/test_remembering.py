@@ -3,7 +3,7 @@
 from univocal.http.tables import remember
 
 
-def test_a_table_never_has_more_entries_than_allowed() -> None:
+def test_a_table_never_has_more_entries_than_allowed():
     table = dict[int, int]()
     for number in range(10):
         remember(table, number, -number, 3)
@@ -11,7 +11,7 @@ def test_a_table_never_has_more_entries_than_allowed() -> None:
         assert table[number] == -number
 
 
-def test_a_table_below_its_bound_keeps_all() -> None:
+def test_a_table_below_its_bound_keeps_all():
     table = dict[int, int]()
     for number in range(3):
         remember(table, number, number, 3)

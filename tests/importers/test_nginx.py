@@ -643,7 +643,7 @@ http {
 """
 
 
-def test_timeouts_and_each_largest_body_are_taken_over() -> None:
+def test_timeouts_and_each_largest_body_are_taken_over():
     imported = read(Source("nginx.conf", LIMITS))
     assert imported.server == {"trusted_proxies": [], "max_body": 2 << 30}
     (site,) = imported.sites
@@ -656,7 +656,7 @@ def test_timeouts_and_each_largest_body_are_taken_over() -> None:
 
 
 @pytest.mark.parametrize(("trusted", "is_noted"), [("set_real_ip_from 10.0.0.0/8;", False), ("", True)])
-def test_a_listener_with_proxy_headers_stays_one(trusted: str, is_noted: bool) -> None:
+def test_a_listener_with_proxy_headers_stays_one(trusted, is_noted):
     text = f"""server {{ listen 80 proxy_protocol; listen 8080; server_name en.example; {trusted}
     real_ip_header proxy_protocol; location / {{ proxy_pass http://127.0.0.1:9001; }} }}"""
     result = read(Source("nginx.conf", text))
@@ -664,7 +664,7 @@ def test_a_listener_with_proxy_headers_stays_one(trusted: str, is_noted: bool) -
     assert any("PROXY headers" in note.text and note.is_open_question for note in result.notes) is is_noted
 
 
-def test_a_slow_location_shares_the_servers_of_its_site() -> None:
+def test_a_slow_location_shares_the_servers_of_its_site():
     text = """server { server_name en.example; proxy_pass http://127.0.0.1:1;
     location / { proxy_pass http://127.0.0.1:1; }
     location /slow/ { proxy_pass http://127.0.0.1:1; proxy_read_timeout 5m; }
@@ -677,7 +677,7 @@ def test_a_slow_location_shares_the_servers_of_its_site() -> None:
 
 
 @pytest.mark.parametrize(("value", "seconds"), [("30", 30), ("500ms", 0.5), ("1m30s", 90), ("soon", None)])
-def test_durations_are_read_as_nginx_reads_them(value: str, seconds: float | None) -> None:
+def test_durations_are_read_as_nginx_reads_them(value, seconds):
     text = f"server {{ proxy_read_timeout {value}; proxy_pass http://127.0.0.1:9001; }}"
     (site,) = read(Source("nginx.conf", text)).sites
     assert site.get("origin") == (None if seconds is None else {"read_timeout": seconds})
@@ -689,7 +689,7 @@ server { listen 443 ssl; server_name en.example; location / { proxy_pass http://
 """
 
 
-def test_a_redirecting_server_leaves_its_host_to_the_next() -> None:
+def test_a_redirecting_server_leaves_its_host_to_the_next():
     imported = read(Source("nginx.conf", REDIRECTED))
     (site,) = imported.sites
     assert site["hosts"] == ["en.example"]
@@ -705,6 +705,6 @@ def test_a_redirecting_server_leaves_its_host_to_the_next() -> None:
         ("ssl_certificate cert.pem", "[server] tls_cert"),
     ],
 )
-def test_the_message_names_the_setting_that_exists(directive: str, table: str) -> None:
+def test_the_message_names_the_setting_that_exists(directive, table):
     text = f"server {{ {directive}; proxy_pass http://127.0.0.1:9001; }}"
     assert any(table in note.text for note in read(Source("nginx.conf", text)).notes)

@@ -1,7 +1,5 @@
 """benchmarks/observe.py runs, and measures everything that it says."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -15,7 +13,7 @@ ROWS = [
 ]
 
 
-def test_what_counting_costs_is_measured_for_each_who_counts() -> None:
+def test_what_counting_costs_is_measured_for_each_who_counts():
     paths = os.pathsep.join(str(ROOT / source) for source in ("app", "middleware"))
     ended = subprocess.run(
         [sys.executable, str(ROOT / "benchmarks/observe.py"), "--calls", "1000"],

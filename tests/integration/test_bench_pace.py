@@ -1,7 +1,5 @@
 """The load at a fixed rate: a server that stands still is charged for all that was due meanwhile."""
 
-from __future__ import annotations
-
 import socket
 import threading
 
@@ -13,7 +11,7 @@ REPLY = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 HELD = 0.2  # seconds
 
 
-def serve_one(listening: socket.socket, held: float, received: list[bytes]) -> None:
+def serve_one(listening, held, received):
     """One connection: the first answer is held back, every other one comes at once."""
     connection, _ = listening.accept()
     with connection:
@@ -25,16 +23,16 @@ def serve_one(listening: socket.socket, held: float, received: list[bytes]) -> N
 
 
 @pytest.fixture
-def server() -> object:
+def server():
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        received: list[bytes] = []
+        received = []
         thread = threading.Thread(target=serve_one, args=(listening, HELD, received))
         thread.start()
         yield listening.getsockname()[1], received
         thread.join(10)
 
 
-def test_one_long_wait_is_the_wait_of_many(server: tuple[int, list[bytes]]) -> None:
+def test_one_long_wait_is_the_wait_of_many(server):
     port, received = server
     rate = 500.0
     latencies = at_rate(port, "/hit", 2, rate, HELD, connections=1)
@@ -45,7 +43,7 @@ def test_one_long_wait_is_the_wait_of_many(server: tuple[int, list[bytes]]) -> N
     assert latencies.requests == 90
 
 
-def test_every_key_is_asked_for_once(server: tuple[int, list[bytes]]) -> None:
+def test_every_key_is_asked_for_once(server):
     port, received = server
     fill(port, range(7, 10), 2, connections=1)
     assert [request.split(b" ")[1] for request in received] == [b"/key/7", b"/key/8", b"/key/9"]

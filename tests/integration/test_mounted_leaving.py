@@ -1,7 +1,5 @@
 """Mounted before several frameworks, under uvicorn: a client leaves, and the application hears of it."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import socket
@@ -26,7 +24,7 @@ from univocal import CacheMiddleware
 Ask = Callable[..., Any]
 
 # What an application has begun and ended, in order; the module of a Django view has no other way to tell.
-told: list[str] = []
+told = []
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +62,7 @@ def quart_app() -> Any:
     @app.get("/events")
     async def events() -> Any:
         response = await quart.make_response(endless(), EVENTS)
-        response.timeout = None  # type: ignore[union-attr]
+        response.timeout = None
         return response
 
     return app
@@ -121,7 +119,7 @@ async def serve() -> AsyncIterator[Callable[[Any], Any]]:
 
 
 @pytest.mark.parametrize("make", [starlette_app, quart_app, django_app])
-async def test_an_endless_view_ends_when_its_client_leaves(serve: Any, make: Callable[[], Any]) -> None:
+async def test_an_endless_view_ends_when_its_client_leaves(serve, make):
     app = make()
 
     async def watched(scope: Any, receive: Any, send: Any) -> None:
@@ -137,7 +135,7 @@ async def test_an_endless_view_ends_when_its_client_leaves(serve: Any, make: Cal
 
 @pytest.mark.parametrize("pause", [0.0, 0.3], ids=["early", "late"])
 @pytest.mark.parametrize("size", [10, 65536])
-async def test_a_generator_ends_when_its_client_leaves(serve: Any, size: int, pause: float) -> None:
+async def test_a_generator_ends_when_its_client_leaves(serve, size, pause):
     """Not when garbage is collected, even where its client has not taken what it gave."""
 
     async def content() -> AsyncIterator[bytes]:
@@ -164,7 +162,7 @@ async def test_a_generator_ends_when_its_client_leaves(serve: Any, size: int, pa
         gc.enable()
 
 
-async def test_a_view_that_asks_is_told(serve: Any) -> None:
+async def test_a_view_that_asks_is_told(serve):
     app = FastAPI()
 
     @app.get("/work")
@@ -182,7 +180,7 @@ async def test_a_view_that_asks_is_told(serve: Any) -> None:
     await noticed("gone")
 
 
-async def test_a_view_that_is_told_nothing_until_its_content_ends(serve: Any) -> None:
+async def test_a_view_that_is_told_nothing_until_its_content_ends(serve):
     """An upload of which the rest never comes."""
 
     async def take(request: Any) -> PlainTextResponse:
@@ -205,7 +203,7 @@ async def test_a_view_that_is_told_nothing_until_its_content_ends(serve: Any) ->
     await noticed("ClientDisconnect")
 
 
-async def test_a_handler_that_would_have_finished_does(serve: Any) -> None:
+async def test_a_handler_that_would_have_finished_does(serve):
     go_on = asyncio.Event()
 
     async def handler(_: Any) -> PlainTextResponse:

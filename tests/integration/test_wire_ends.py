@@ -1,11 +1,8 @@
 """Requests end when nobody wants them, and each that is answered by us is answered with a problem."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
-from typing import Any
 
 import pytest
 
@@ -23,14 +20,14 @@ SWR = b'Cache-Control: max-age=1, stale-while-revalidate=600\r\nETag: "1"\r\n'
 class Endless:
     """Answers the first request for a path with a little, each other one without end, and counts."""
 
-    def __init__(self, control: bytes = SWR) -> None:
+    def __init__(self, control=SWR):
         self.control = control
-        self.requests: list[bytes] = []
+        self.requests = []
         self.sent = 0
         self.small = True  # the next answer
         self.left = asyncio.Event()  # the proxy has closed the connection of an endless answer
 
-    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def __call__(self, reader, writer):
         with contextlib.suppress(OSError, EOFError, asyncio.CancelledError):
             while True:
                 self.requests.append(await reader.readuntil(b"\r\n\r\n"))
@@ -51,11 +48,11 @@ class Endless:
 
 
 @pytest.fixture(params=["direct", "asgi"])
-async def house(request: Any, serve: Any, clock: Any) -> Any:
+async def house(request, serve, clock):
     """A proxy before an `Endless` origin: `front, origin = await house(control)`."""
     async with contextlib.AsyncExitStack() as stack:
 
-        async def start(control: bytes = SWR) -> tuple[Any, Endless]:
+        async def start(control=SWR):
             origin = Endless(control)
             listening = await asyncio.start_server(origin, "127.0.0.1", 0)
             stack.callback(listening.close)
@@ -72,13 +69,13 @@ async def house(request: Any, serve: Any, clock: Any) -> Any:
         yield start
 
 
-async def ended(origin: Endless) -> None:
+async def ended(origin):
     async with asyncio.timeout(20):
         await origin.left.wait()
     assert origin.sent < 64 * MIB  # what is stored at most, and what sockets hold
 
 
-async def test_a_refresh_ends_once_what_comes_cannot_be_stored(house: Any, clock: Any) -> None:
+async def test_a_refresh_ends_once_what_comes_cannot_be_stored(house, clock):
     front, origin = await house()
     await front.ask("/a")
     clock.now += 5
@@ -91,7 +88,7 @@ async def test_a_refresh_ends_once_what_comes_cannot_be_stored(house: Any, clock
     assert len(origin.requests) == 3
 
 
-async def test_a_refresh_brings_what_is_new(house: Any, clock: Any) -> None:
+async def test_a_refresh_brings_what_is_new(house, clock):
     front, _ = await house()
     await front.ask("/a")
     clock.now += 5
@@ -101,7 +98,7 @@ async def test_a_refresh_brings_what_is_new(house: Any, clock: Any) -> None:
             pass
 
 
-async def test_a_fetch_ends_whose_client_has_the_content_already(house: Any) -> None:
+async def test_a_fetch_ends_whose_client_has_the_content_already(house):
     front, origin = await house()
     origin.small = False
     answer = await front.ask("/a", 'If-None-Match: "1"')
@@ -109,7 +106,7 @@ async def test_a_fetch_ends_whose_client_has_the_content_already(house: Any) -> 
     await ended(origin)
 
 
-async def test_what_its_client_has_already_is_stored_for_others(house: Any) -> None:
+async def test_what_its_client_has_already_is_stored_for_others(house):
     front, origin = await house()
     assert (await front.ask("/a", 'If-None-Match: "1"')).status == 304
     assert (await front.ask("/a")).content == b"small 1"
@@ -120,9 +117,7 @@ async def test_what_its_client_has_already_is_stored_for_others(house: Any) -> N
 @pytest.mark.parametrize(
     ("method", "content"), [("GET", b""), ("GET", b"body"), ("POST", b"body"), ("DELETE", b"")]
 )
-async def test_a_client_that_leaves_is_noticed_every_time(
-    house: Any, method: str, content: bytes, fields: str
-) -> None:
+async def test_a_client_that_leaves_is_noticed_every_time(house, method, content, fields):
     front, origin = await house(b"")
     origin.small = False
     for _ in range(20 if LONG else 7):
@@ -169,10 +164,8 @@ async def test_an_incomplete_response_is_neither_whole_nor_stored(front, origin,
 
 @pytest.mark.parametrize("fields", ["", "Connection: close\r\n"], ids=["kept", "closed"])
 @pytest.mark.parametrize("length", [2, MIB])
-async def test_an_early_answer_reaches_a_client_that_sends_all_first(
-    serve: Any, fields: str, length: int
-) -> None:
-    async def refusing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def test_an_early_answer_reaches_a_client_that_sends_all_first(serve, fields, length):
+    async def refusing(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 403 No\r\nContent-Length: %d\r\n\r\n%b" % (length, bytes(length)))
         while await reader.read(65536):
@@ -201,18 +194,18 @@ async def test_an_early_answer_reaches_a_client_that_sends_all_first(
 # Answers of our own
 
 
-async def nothing(scope: Any, receive: Any, send: Any) -> None:
+async def nothing(scope, receive, send):
     """An application that answers nothing."""
 
 
 class Slow:
     """An application that takes its time."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.calls = 0
         self.called_twice = asyncio.Event()
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope, receive, send):
         self.calls += 1
         if self.calls == 2:
             self.called_twice.set()
@@ -220,7 +213,7 @@ class Slow:
 
 
 @pytest.mark.parametrize("http", ["univocal.protocol:ExactProtocol", "h11", "httptools"])
-async def test_a_silent_application_is_reported_as_a_problem(serve: Any, http: str) -> None:
+async def test_a_silent_application_is_reported_as_a_problem(serve, http):
     front = await serve(CacheMiddleware(nothing), http=http)
     for method in ("GET", "POST"):
         answer = await front.ask("/a", method=method)
@@ -229,7 +222,7 @@ async def test_a_silent_application_is_reported_as_a_problem(serve: Any, http: s
 
 
 @pytest.mark.parametrize("http", ["univocal.protocol:ExactProtocol", "h11", "httptools"])
-async def test_requests_cut_by_a_shutdown_end_as_without_a_cache(serve: Any, http: str) -> None:
+async def test_requests_cut_by_a_shutdown_end_as_without_a_cache(serve, http):
     ends = []
     for cached in (True, False):
         slow = Slow()

@@ -1,12 +1,9 @@
 """What one client sends keeps nobody else waiting: over sockets, with operations counted instead of time."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -26,26 +23,26 @@ CEILING = 20_000  # calls, of Python's and of C's, both ends of the wire include
 class Turns:
     """Counts the operations of each turn of the event loop, of which the longest is what others wait for."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.longest = self._count = 0
 
-    def __call__(self, frame: Any, event: str, _: Any) -> None:
+    def __call__(self, frame, event, _):
         self._count += event in {"call", "c_call"}
         self.longest = max(self.longest, self._count)
         if event == "call" and frame.f_code.co_name == "_run_once":
             self._count = 0
 
-    def __enter__(self) -> Turns:
+    def __enter__(self):
         sys.setprofile(self)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         sys.setprofile(None)
 
 
 @pytest.fixture(params=["direct", "asgi"])
-async def proxy(request: Any, serve: Any, origin: Any, reply: Any) -> Any:
-    def answer(asked: Any) -> bytes:
+async def proxy(request, serve, origin, reply):
+    def answer(asked):
         name = "Accept-Language" if b"lang" in asked.target else "Accept-Encoding"
         told = [f"Content-Language: {asked[name.lower()]}"] if "lang" in asked.target.decode() else []
         value = asked[name.lower()].encode()
@@ -76,9 +73,7 @@ async def proxy(request: Any, serve: Any, origin: Any, reply: Any) -> Any:
         ("/code", "Range", "0-1,"),
     ],
 )
-async def test_a_hit_never_waits_for_what_another_sends(
-    proxy: Any, path: str, name: str, member: str
-) -> None:
+async def test_a_hit_never_waits_for_what_another_sends(proxy, path, name, member):
     selecting = "Accept-Language" if path == "/lang" else "Accept-Encoding"
     for number in range(VARIANTS):
         await proxy.ask(path, f"{selecting}: x{number}")
@@ -97,7 +92,7 @@ async def test_a_hit_never_waits_for_what_another_sends(
 @pytest.mark.parametrize(
     ("line", "gone"), [("xkey-purge: t", 10_000), ("xkey-purge: none", 0)], ids=["tag", "nothing"]
 )
-async def test_a_hit_never_waits_for_a_purge(proxy: Any, line: str, gone: int) -> None:
+async def test_a_hit_never_waits_for_a_purge(proxy, line, gone):
     store, first = proxy.app.store, (await proxy.ask("/code")).content
     (one,) = store.lookup(next(iter(store._entries)))
     for number in range(10_000):
@@ -114,10 +109,8 @@ async def test_a_hit_never_waits_for_a_purge(proxy: Any, line: str, gone: int) -
 
 
 @pytest.mark.parametrize(("group", "left"), [('"g"', 1), ('"other"', 10_002)], ids=["all", "none"])
-async def test_a_hit_never_waits_for_what_a_post_makes_obsolete(
-    proxy: Any, origin: Any, reply: Any, group: str, left: int
-) -> None:
-    def answer(asked: Any) -> bytes:
+async def test_a_hit_never_waits_for_what_a_post_makes_obsolete(proxy, origin, reply, group, left):
+    def answer(asked):
         if asked.start.startswith(b"POST"):
             return bytes(reply(b"done", f"Cache-Group-Invalidation: {group}"))
         groups = ['Cache-Groups: "g"'] if asked.target == b"/grouped" else []
@@ -144,9 +137,7 @@ async def test_a_hit_never_waits_for_what_a_post_makes_obsolete(
     [(b"1" + b" " * 60_000 + b"1", 502), (b" " * 60_000 + b"4" + b"\t" * 200, 200)],
     ids=["within", "around"],
 )
-async def test_blanks_in_a_length_keep_nobody_waiting(
-    proxy: Any, origin: Any, reply: Any, length: bytes, status: int
-) -> None:
+async def test_blanks_in_a_length_keep_nobody_waiting(proxy, origin, reply, length, status):
     """Nor are they counted twice: a minute would pass before the answer, and the test's time with it."""
     await proxy.ask("/code")
     head = b"HTTP/1.1 200 OK\r\nContent-Length: %b\r\nContent-Length: %b\r\n\r\nfour" % (
@@ -160,7 +151,7 @@ async def test_blanks_in_a_length_keep_nobody_waiting(
     assert "hit" in ordinary["cache-status"]
 
 
-async def test_a_hit_never_waits_for_what_another_pipelines(proxy: Any) -> None:
+async def test_a_hit_never_waits_for_what_another_pipelines(proxy):
     await proxy.ask("/code")
     one = b"GET /code HTTP/1.1\r\nHost: en.example\r\n\r\n"
     last = one.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
@@ -171,7 +162,7 @@ async def test_a_hit_never_waits_for_what_another_pipelines(proxy: Any) -> None:
     assert turns.longest < CEILING
 
 
-async def test_a_hit_never_waits_for_chunks_of_one_octet(proxy: Any, origin: Any, reply: Any) -> None:
+async def test_a_hit_never_waits_for_chunks_of_one_octet(proxy, origin, reply):
     origin.answer = lambda asked: reply(b"%d" % len(asked.content))
     head = (
         b"POST /form HTTP/1.1\r\nHost: en.example\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -185,7 +176,7 @@ async def test_a_hit_never_waits_for_chunks_of_one_octet(proxy: Any, origin: Any
 
 
 @pytest.mark.parametrize("control", ["no-store", "max-age=60"])
-async def test_a_hit_never_waits_for_one_byte_chunks(proxy: Any, origin: Any, control: str) -> None:
+async def test_a_hit_never_waits_for_one_byte_chunks(proxy, origin, control):
     head = f"HTTP/1.1 200 OK\r\nCache-Control: {control}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
     chunks = b"".join(b"1\r\n%b\r\n" % b"abcdefghij"[number % 10 :][:1] for number in range(5_000))
     origin.answer = lambda _: head + chunks + b"258\r\n" + b"z" * 600 + b"\r\n1\r\n!\r\n0\r\n\r\n"

@@ -1,10 +1,7 @@
 """An origin server that authenticates the connection: nobody is taken for another client."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
-from typing import Any
 
 import httpx
 import pytest
@@ -23,12 +20,12 @@ from univocal.server.turn import EngineService
 class Domain:
     """An origin server as IIS is one with NTLM: three steps, after which the connection is a user's."""
 
-    def __init__(self, scheme: bytes = b"NTLM") -> None:
+    def __init__(self, scheme=b"NTLM"):
         self.scheme = scheme
         self.connections = 0
         self.tasks = set[asyncio.Task[None]]()
 
-    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def __call__(self, reader, writer):
         task = asyncio.current_task()
         assert task is not None
         self.tasks.add(task)
@@ -56,7 +53,7 @@ class Domain:
         writer.close()
 
 
-def _credentials(head: bytes) -> bytes:
+def _credentials(head):
     for line in head.split(b"\r\n"):
         name, _, value = line.partition(b": ")
         if name.lower() == b"authorization":
@@ -67,17 +64,17 @@ def _credentials(head: bytes) -> bytes:
 class Caller:
     """One connection of a client."""
 
-    def __init__(self, port: int, scheme: str = "NTLM") -> None:
+    def __init__(self, port, scheme="NTLM"):
         self.port, self.scheme = port, scheme
 
-    async def __aenter__(self) -> Caller:
+    async def __aenter__(self):
         self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, *_):
         self.writer.close()
 
-    async def ask(self, target: str, credentials: str = "") -> tuple[int, bytes]:
+    async def ask(self, target, credentials=""):
         line = f"Authorization: {self.scheme} {credentials}\r\n" if credentials else ""
         self.writer.write(f"GET {target} HTTP/1.1\r\nHost: en.example\r\n{line}\r\n".encode())
         async with asyncio.timeout(10):
@@ -85,22 +82,16 @@ class Caller:
             length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
             return int(head.split(b" ")[1]), await self.reader.readexactly(length)
 
-    async def log_in(self, user: str) -> list[int]:
+    async def log_in(self, user):
         return [(await self.ask("/me", credentials))[0] for credentials in ("", "type-1", f"type-3 {user}")]
 
 
 @pytest.fixture
-async def house(serve: Any) -> Any:
+async def house(serve):
     """A proxy before a domain: `domain, front, outcomes = await house(door, transport, trusted)`."""
     async with contextlib.AsyncExitStack() as stack:
 
-        async def start(
-            door: str = "direct",
-            transport: Any = OriginTransport,
-            trusted: tuple[str, ...] = (),
-            scheme: bytes = b"NTLM",
-            servers: int = 1,
-        ) -> tuple[Domain, Any, list[Outcome]]:
+        async def start(door="direct", transport=OriginTransport, trusted=(), scheme=b"NTLM", servers=1):
             domain, outcomes = Domain(scheme), list[Outcome]()
             urls = []
             for _ in range(servers):
@@ -122,7 +113,7 @@ async def house(serve: Any) -> Any:
 
 
 @pytest.mark.parametrize("scheme", ["NTLM", "Negotiate", "negotiate"])
-async def test_a_strangers_request_is_never_answered_as_anothers(house: Any, scheme: str) -> None:
+async def test_a_strangers_request_is_never_answered_as_anothers(house, scheme):
     domain, front, outcomes = await house(scheme=scheme.encode())
     async with Caller(front.port, scheme) as alice, Caller(front.port, scheme) as bob:
         assert await alice.log_in("Alice") == [401, 401, 200]
@@ -135,7 +126,7 @@ async def test_a_strangers_request_is_never_answered_as_anothers(house: Any, sch
     assert not any(outcome.handling.stored for outcome in outcomes)
 
 
-async def test_a_handshake_stays_at_one_of_several_origin_servers(house: Any) -> None:
+async def test_a_handshake_stays_at_one_of_several_origin_servers(house):
     _, front, _ = await house(servers=3)
     async with Caller(front.port) as alice, Caller(front.port) as bob:
         for _ in range(2):
@@ -147,7 +138,7 @@ async def test_a_handshake_stays_at_one_of_several_origin_servers(house: Any) ->
             assert (await alice.ask(f"/{number}"))[1].startswith(b"Alice on ")
 
 
-async def test_a_connection_goes_with_its_clients(house: Any) -> None:
+async def test_a_connection_goes_with_its_clients(house):
     domain, front, _ = await house()
     async with Caller(front.port) as alice:
         await alice.log_in("Alice")
@@ -159,7 +150,7 @@ async def test_a_connection_goes_with_its_clients(house: Any) -> None:
             await asyncio.sleep(0)
 
 
-async def test_public_pages_are_stored_of_strangers_alone(house: Any) -> None:
+async def test_public_pages_are_stored_of_strangers_alone(house):
     domain, front, outcomes = await house()
     async with Caller(front.port) as alice, Caller(front.port) as bob:
         await alice.log_in("Alice")
@@ -175,9 +166,7 @@ async def test_public_pages_are_stored_of_strangers_alone(house: Any) -> None:
     ("door", "trusted"), [("asgi", ()), ("direct", ("127.0.0.0/8",)), ("asgi", ("127.0.0.0/8",))]
 )
 @pytest.mark.parametrize("transport", [OriginTransport, httpx.AsyncHTTPTransport])
-async def test_where_a_connection_is_everybodys_none_is_authenticated(
-    house: Any, door: str, trusted: tuple[str, ...], transport: Any
-) -> None:
+async def test_where_a_connection_is_everybodys_none_is_authenticated(house, door, trusted, transport):
     _, front, outcomes = await house(door, transport, trusted)
     async with Caller(front.port) as proxy:
         assert (await proxy.log_in("Alice"))[0] == 401

@@ -1,7 +1,5 @@
 """An origin server with large heads, and one whose clock is behind."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -28,15 +26,15 @@ max_head_bytes = "200 KiB"
 """
 
 
-def page(*lines: str) -> bytes:
+def page(*lines):
     return "\r\n".join(["HTTP/1.1 200 OK", "Content-Length: 4", *lines, "", "page"]).encode()
 
 
-def tags(size: int) -> str:
+def tags(size):
     return "X-Magento-Tags: " + "cat_p_1," * (size // 8)
 
 
-async def test_the_size_of_heads_is_set_by_route(origin: Any, configured: Configured) -> None:
+async def test_the_size_of_heads_is_set_by_route(origin, configured):
     front = await configured((SITE + ROUTED).format(port=origin.port))
     origin.answer = lambda _: page(tags(150_000))
     assert (await front.ask("/large/a")).status == 200
@@ -45,9 +43,7 @@ async def test_the_size_of_heads_is_set_by_route(origin: Any, configured: Config
     assert (await front.ask("/b")).status == 200
 
 
-async def test_a_head_that_is_too_large_is_no_failure(
-    origin: Any, configured: Configured, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_head_that_is_too_large_is_no_failure(origin, configured, monkeypatch):
     heard = []
     front = await configured(SITE.format(port=origin.port))
     front.app.engine.audience.listeners.append(lambda outcome: heard.append(outcome.failure))
@@ -70,9 +66,7 @@ async def test_a_head_that_is_too_large_is_no_failure(
         (["Cache-Control: no-cache", 'ETag: "1"'], False),
     ],
 )
-async def test_a_clock_that_is_behind_is_said_once(
-    origin: Any, configured: Configured, caplog: pytest.LogCaptureFixture, lines: list[str], said: bool
-) -> None:
+async def test_a_clock_that_is_behind_is_said_once(origin, configured, caplog, lines, said):
     front = await configured(SITE.format(port=origin.port))
     date = imf_fixdate(int(time.time()) - 600).decode()
     origin.answer = lambda _: page(f"Date: {date}", *lines)

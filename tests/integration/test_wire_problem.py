@@ -1,9 +1,6 @@
 """A browser gets a page where univocal refuses or fails, at either door, with nothing of its request."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import pytest
 
@@ -20,7 +17,7 @@ PROGRAM = "Accept: */*"
 
 
 @pytest.fixture(params=["direct", "asgi"])
-async def proxy(request: Any, serve: Any, unused_port: int) -> Any:
+async def proxy(request, serve, unused_port):
     """A proxy whose origin server is not there."""
     forwarding = ReverseProxy(f"http://127.0.0.1:{unused_port}")
     app = CacheMiddleware(forwarding, runtime=Runtime.everywhere(builtin_profiles()["mediawiki"], Rules()))
@@ -31,9 +28,9 @@ async def proxy(request: Any, serve: Any, unused_port: int) -> Any:
 
 
 @pytest.fixture
-async def unused_port(origin: Any) -> int:
+async def unused_port(origin):
     """A port at which nobody listens any more."""
-    port: int = origin.port
+    port = origin.port
     await origin.stop()
     return port
 
@@ -42,9 +39,7 @@ ERRORS = [("/<script>alert(1)</script>%00", 400, "control-character"), ("/away",
 
 
 @pytest.mark.parametrize(("target", "status", "reason"), ERRORS)
-async def test_a_browser_gets_a_page_and_a_program_problem_details(
-    proxy: Any, target: str, status: int, reason: str
-) -> None:
+async def test_a_browser_gets_a_page_and_a_program_problem_details(proxy, target, status, reason):
     page = await proxy.ask(target, BROWSER)
     assert (page.status, page["content-type"]) == (status, "text/html; charset=utf-8")
     assert (page["vary"], page["cache-control"]) == ("Accept", "no-store")
@@ -58,7 +53,7 @@ async def test_a_browser_gets_a_page_and_a_program_problem_details(
     assert json.loads(details.content)["reason"] == reason
 
 
-async def test_a_head_gets_the_gets_answer_without_content(proxy: Any) -> None:
+async def test_a_head_gets_the_gets_answer_without_content(proxy):
     page, head = [await proxy.ask("/%00", BROWSER, method=method) for method in ("GET", "HEAD")]
     assert head["content-length"] == page["content-length"] == str(len(page.content))
     assert head.content == b""

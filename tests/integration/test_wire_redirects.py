@@ -1,15 +1,12 @@
 """Redirects of origin servers on their way to clients."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import socket
 import subprocess
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +16,7 @@ from univocal import CacheMiddleware, ReverseProxy
 Configured = Callable[[str], Awaitable[Any]]
 
 
-def routed(origin: Any, *lines: str) -> str:
+def routed(origin, *lines):
     return "\n".join(
         [
             "[[sites]]",
@@ -33,13 +30,13 @@ def routed(origin: Any, *lines: str) -> str:
     )
 
 
-def redirecting(location: str, *lines: str) -> Callable[[Any], bytes]:
+def redirecting(location, *lines):
     head = ["HTTP/1.1 301 Moved Permanently", "Content-Length: 0", f"Location: {location}", *lines]
     return lambda _: "\r\n".join([*head, "", ""]).encode()
 
 
 @pytest.mark.parametrize("host", ["", "http://127.0.0.1:{port}", "http://shop.example"])
-async def test_hits_and_misses_name_the_clients_url(origin: Any, configured: Configured, host: str) -> None:
+async def test_hits_and_misses_name_the_clients_url(origin, configured, host):
     front = await configured(routed(origin))
     origin.answer = redirecting(host.format(port=origin.port) + "/v1/there", "Cache-Control: max-age=60")
     answers = [await front.ask("/api/here", host="shop.example") for _ in range(2)]
@@ -49,7 +46,7 @@ async def test_hits_and_misses_name_the_clients_url(origin: Any, configured: Con
     assert "hit" in answers[1]["cache-status"]
 
 
-async def test_the_default_is_that_a_cookie_stays(origin: Any, configured: Configured) -> None:
+async def test_the_default_is_that_a_cookie_stays(origin, configured):
     origin.answer = redirecting("/v1/x", "Set-Cookie: a=1; Path=/v1/; Domain=127.0.0.1")
     kept = await (await configured(routed(origin))).ask("/api/x1", host="shop.example")
     assert kept["set-cookie"] == "a=1; Path=/v1/; Domain=127.0.0.1"
@@ -58,7 +55,7 @@ async def test_the_default_is_that_a_cookie_stays(origin: Any, configured: Confi
     assert mapped["set-cookie"] == "a=1; Path=/api/; Domain=shop.example"
 
 
-async def test_a_route_keeps_what_its_site_maps(origin: Any, configured: Configured) -> None:
+async def test_a_route_keeps_what_its_site_maps(origin, configured):
     own = f"http://127.0.0.1:{origin.port}/v1/there"
     origin.answer = redirecting(own)
     front = await configured(routed(origin, 'redirects = "keep"'))
@@ -67,7 +64,7 @@ async def test_a_route_keeps_what_its_site_maps(origin: Any, configured: Configu
     assert there["location"] == "http://shop.example/v1/there"
 
 
-async def test_a_post_ends_what_its_location_names(origin: Any, configured: Configured) -> None:
+async def test_a_post_ends_what_its_location_names(origin, configured):
     front = await configured(routed(origin))
     assert (await front.ask("/api/there", host="shop.example")).status == 200
     before, origin.answer = origin.answer, redirecting("/v1/there")
@@ -77,7 +74,7 @@ async def test_a_post_ends_what_its_location_names(origin: Any, configured: Conf
     assert "hit" not in again["cache-status"]
 
 
-async def test_a_mounted_proxy_maps_too(origin: Any, serve: Any) -> None:
+async def test_a_mounted_proxy_maps_too(origin, serve):
     own = f"http://127.0.0.1:{origin.port}/base/there"
     origin.answer = redirecting(own, "Cache-Control: max-age=60")
     proxy = ReverseProxy(f"http://127.0.0.1:{origin.port}/base", origin_host="upstream")
@@ -97,10 +94,10 @@ upstream = "http://127.0.0.1:{port}"
 """
 
 
-def own_spellings(*redirects: tuple[bytes, str]) -> Callable[[Any], bytes]:
+def own_spellings(*redirects):
     """An origin server that leads from each of these targets to a spelling of its own."""
 
-    def answer(request: Any) -> bytes:
+    def answer(request):
         location = dict(redirects).get(request.target)
         if location is None:
             return b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 4\r\n\r\npage"
@@ -110,7 +107,7 @@ def own_spellings(*redirects: tuple[bytes, str]) -> Callable[[Any], bytes]:
     return answer
 
 
-async def test_a_spelling_of_the_origin_servers_own_is_asked_for(origin: Any, configured: Configured) -> None:
+async def test_a_spelling_of_the_origin_servers_own_is_asked_for(origin, configured):
     front = await configured(OWN.format(port=origin.port))
     origin.answer = own_spellings((b"/%D0%BF", "/%d0%bf"))
     first = await front.ask("/%D0%BF", host="shop.example")
@@ -124,7 +121,7 @@ async def test_a_spelling_of_the_origin_servers_own_is_asked_for(origin: Any, co
     assert (there.status, there["location"]) == (301, "/%D0%BF")  # our own `canonical`
 
 
-async def test_a_second_redirect_is_neither_stored_nor_led_back(origin: Any, configured: Configured) -> None:
+async def test_a_second_redirect_is_neither_stored_nor_led_back(origin, configured):
     front = await configured(OWN.format(port=origin.port))
     origin.answer = own_spellings((b"/%D0%BF", "/%d0%bf"), (b"/%d0%bf", "/%D0%bf"))
     for _ in range(2):
@@ -136,7 +133,7 @@ async def test_a_second_redirect_is_neither_stored_nor_led_back(origin: Any, con
     assert there["location"] == "/%D0%bf"
 
 
-async def test_a_redirect_with_a_cookie_is_for_one_client(origin: Any, configured: Configured) -> None:
+async def test_a_redirect_with_a_cookie_is_for_one_client(origin, configured):
     front = await configured(OWN.format(port=origin.port) + "[sites.cache]\nset_cookie = 'explicit'\n")
     origin.answer = redirecting("/%61", "Set-Cookie: a=1", "Cache-Control: max-age=60")
     for number in (1, 2):
@@ -144,10 +141,10 @@ async def test_a_redirect_with_a_cookie_is_for_one_client(origin: Any, configure
         assert (answer.status, answer["set-cookie"], len(origin.requests)) == (301, "a=1", number)
 
 
-async def test_a_mounted_applications_redirect_goes_on_unstored(serve: Any) -> None:
+async def test_a_mounted_applications_redirect_goes_on_unstored(serve):
     targets = list[bytes]()
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
+    async def app(scope, receive, send):
         targets.append(scope["raw_path"])
         fields = [(b"location", b"/%61"), (b"cache-control", b"max-age=60"), (b"content-length", b"0")]
         await send({"type": "http.response.start", "status": 301, "headers": fields})
@@ -160,7 +157,7 @@ async def test_a_mounted_applications_redirect_goes_on_unstored(serve: Any) -> N
         assert "detail=own-spelling" in answer["cache-status"]
 
 
-async def test_a_412_to_a_condition_of_ours_reaches_no_client(origin: Any, front: Any, clock: Any) -> None:
+async def test_a_412_to_a_condition_of_ours_reaches_no_client(origin, front, clock):
     lines = ["HTTP/1.1 200 OK", "Content-Length: 4", 'ETag: "1"', "Cache-Control: max-age=1", "", "page"]
     page = "\r\n".join(lines).encode()
     failed = b"HTTP/1.1 412 Precondition Failed\r\nContent-Length: 0\r\n\r\n"
@@ -179,7 +176,7 @@ LOWER = """
 
 
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="needs nginx")
-async def test_spellings_of_an_nginx_are_found_once(configured: Configured, tmp_path: Path) -> None:
+async def test_spellings_of_an_nginx_are_found_once(configured, tmp_path):
     """It wants small hexadecimal digits, and a slash behind a folder's name that the profile removes."""
     (tmp_path / "files/folder").mkdir(parents=True)
     (tmp_path / "files/folder/index.html").write_text("page")
@@ -216,7 +213,7 @@ http {{
 
 
 @contextmanager
-def running_nginx(folder: Path, locations: str) -> Iterator[int]:
+def running_nginx(folder, locations):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     file = folder / "nginx.conf"
@@ -230,9 +227,7 @@ def running_nginx(folder: Path, locations: str) -> Iterator[int]:
 
 
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="needs nginx")
-async def test_absolute_urls_lead_where_nginx_leads(
-    origin: Any, configured: Configured, tmp_path: Path
-) -> None:
+async def test_absolute_urls_lead_where_nginx_leads(origin, configured, tmp_path):
     """`proxy_redirect default`; nginx answers with a path what is told here with its host."""
     location = f"location /api/ {{ proxy_pass http://127.0.0.1:{origin.port}/v1/; }}"
     with running_nginx(tmp_path, location) as port:
@@ -246,7 +241,7 @@ async def test_absolute_urls_lead_where_nginx_leads(
                 assert ours.removeprefix("http://shop.example") == theirs, (host, path)
 
 
-async def _until_it_answers(front: Any) -> Any:
+async def _until_it_answers(front):
     while True:
         try:
             return await front.ask("/api/x", host="shop.example")

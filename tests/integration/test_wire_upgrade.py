@@ -1,7 +1,5 @@
 """A handshake by the direct door, octet for octet: who gets a tunnel, what passes through it, how it ends."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from dataclasses import dataclass, field, replace
@@ -28,7 +26,7 @@ SWITCHED = (
 OK = b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 2\r\n\r\nok"
 
 
-def handshake(target: str = "/chat", *lines: str, method: str = "GET", version: str = "1.1") -> bytes:
+def handshake(target="/chat", *lines, method="GET", version="1.1"):
     said = lines or (*UPGRADE, "Sec-WebSocket-Version: 13", f"Sec-WebSocket-Key: {KEY}")
     head = [f"{method} {target} HTTP/{version}", "Host: en.example", *said, "", ""]
     return "\r\n".join(head).encode()
@@ -41,27 +39,27 @@ class Peer:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
-    async def head(self) -> bytes:
+    async def head(self):
         async with asyncio.timeout(20):
             return await self.reader.readuntil(b"\r\n\r\n")
 
-    async def message(self) -> tuple[bytes, bytes]:
+    async def message(self):
         """A response with a Content-Length."""
         head = await self.head()
         length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
         return head, await self.exactly(length)
 
-    async def exactly(self, count: int) -> bytes:
+    async def exactly(self, count):
         async with asyncio.timeout(20):
             return await self.reader.readexactly(count)
 
-    async def rest(self) -> bytes:
+    async def rest(self):
         async with asyncio.timeout(20):
             with contextlib.suppress(ConnectionError):
                 return await self.reader.read()
             return b""
 
-    async def send(self, octets: bytes) -> None:
+    async def send(self, octets):
         self.writer.write(octets)
         await self.writer.drain()
 
@@ -79,17 +77,17 @@ class House:
     outcomes: list[Any] = field(default_factory=list)
     opened: list[asyncio.StreamWriter] = field(default_factory=list)
 
-    async def client(self, octets: bytes = b"") -> Peer:
+    async def client(self, octets=b""):
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         self.opened.append(writer)
         writer.write(octets)
         return Peer(reader, writer)
 
-    async def origin(self) -> Peer:
+    async def origin(self):
         async with asyncio.timeout(20):
             return await self.arrived.get()
 
-    async def tunnel(self) -> tuple[Peer, Peer]:
+    async def tunnel(self):
         """The client and the origin server of a WebSocket that is open."""
         client = await self.client(handshake())
         origin = await self.origin()
@@ -98,7 +96,7 @@ class House:
         assert (await client.head()).startswith(b"HTTP/1.1 101 ")
         return client, origin
 
-    async def told(self, number: int = 1) -> Any:
+    async def told(self, number=1):
         """The last of so many outcomes."""
         async with asyncio.timeout(20):
             while len(self.outcomes) < number:  # noqa: ASYNC110 - a listener is a plain call
@@ -108,16 +106,14 @@ class House:
 
 
 @pytest.fixture
-async def house(serve: Any) -> Any:
+async def house(serve):
     async with contextlib.AsyncExitStack() as stack:
 
-        async def start(
-            rules: Rules | None = None, *, upgrades: Any = (b"websocket",), **limits: Any
-        ) -> House:
-            arrived: asyncio.Queue[Peer] = asyncio.Queue()
-            outcomes: list[Any] = []
+        async def start(rules=None, *, upgrades=(b"websocket",), **limits):
+            arrived = asyncio.Queue()
+            outcomes = []
 
-            async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            async def accept(reader, writer):
                 stack.callback(writer.close)
                 await arrived.put(Peer(reader, writer))
 
@@ -144,7 +140,7 @@ async def house(serve: Any) -> Any:
 # The handshake
 
 
-async def test_a_handshake_is_canonicalized_and_answered_by_the_origin(house: Any) -> None:
+async def test_a_handshake_is_canonicalized_and_answered_by_the_origin(house):
     here = await house()
     fields = (
         *(*UPGRADE, f"Sec-WebSocket-Key: {KEY}", "Origin: https://en.example", "Cookie: a=b"),
@@ -168,14 +164,14 @@ async def test_a_handshake_is_canonicalized_and_answered_by_the_origin(house: An
 
 
 @pytest.mark.parametrize(("target", "status"), [("/a%00", 400), ("/a#b", 400), ("https://en.example/", 421)])
-async def test_a_handshake_is_judged_like_any_target(house: Any, target: str, status: int) -> None:
+async def test_a_handshake_is_judged_like_any_target(house, target, status):
     here = await house()
     client = await here.client(handshake(target))
     assert (await client.head()).startswith(b"HTTP/1.1 %d " % status)
     assert here.arrived.empty()
 
 
-async def test_octets_pass_both_ways_as_they_are(house: Any) -> None:
+async def test_octets_pass_both_ways_as_they_are(house):
     here = await house()
     client, origin = await here.tunnel()
     await client.send(b"\x81\x83abcd\0\xff")
@@ -184,7 +180,7 @@ async def test_octets_pass_both_ways_as_they_are(house: Any) -> None:
     assert await client.exactly(18) == b"GET / HTTP/1.1\r\n\r\n"
 
 
-async def test_octets_behind_the_101_are_the_clients(house: Any) -> None:
+async def test_octets_behind_the_101_are_the_clients(house):
     here = await house()
     client = await here.client(handshake())
     origin = await here.origin()
@@ -194,7 +190,7 @@ async def test_octets_behind_the_101_are_the_clients(house: Any) -> None:
     assert await client.exactly(4) == b"\x81\x02hi"
 
 
-async def test_one_outcome_tells_of_the_tunnel_when_it_has_ended(house: Any) -> None:
+async def test_one_outcome_tells_of_the_tunnel_when_it_has_ended(house):
     here = await house(max_requests_per_client=1)
     client, origin = await here.tunnel()
     await origin.send(b"12345")
@@ -212,7 +208,7 @@ async def test_one_outcome_tells_of_the_tunnel_when_it_has_ended(house: Any) -> 
             await asyncio.sleep(0.01)
 
 
-async def test_a_websocket_is_one_of_a_clients_connections(house: Any) -> None:
+async def test_a_websocket_is_one_of_a_clients_connections(house):
     here = await house()
     here.clients.limits = ConnectionLimits(per_client=1)
     client, _ = await here.tunnel()
@@ -221,7 +217,7 @@ async def test_a_websocket_is_one_of_a_clients_connections(house: Any) -> None:
     client.writer.close()
 
 
-async def test_a_websocket_gives_way_to_no_other_connection(house: Any) -> None:
+async def test_a_websocket_gives_way_to_no_other_connection(house):
     here = await house()
     here.clients.limits = ConnectionLimits(connections=1)
     client, origin = await here.tunnel()
@@ -231,14 +227,14 @@ async def test_a_websocket_gives_way_to_no_other_connection(house: Any) -> None:
     assert await client.exactly(5) == b"12345"
 
 
-async def test_a_client_wanting_only_stored_responses_gets_no_websocket(house: Any) -> None:
+async def test_a_client_wanting_only_stored_responses_gets_no_websocket(house):
     here = await house()
     lines = (*UPGRADE, f"Sec-WebSocket-Key: {KEY}", "Cache-Control: only-if-cached")
     client = await here.client(handshake("/chat", *lines))
     assert (await client.head()).startswith(b"HTTP/1.1 504 ")
 
 
-async def test_a_client_with_a_websocket_has_one_request_under_way(house: Any) -> None:
+async def test_a_client_with_a_websocket_has_one_request_under_way(house):
     here = await house(max_requests_per_client=1)
     client, _ = await here.tunnel()
     another = await here.client(handshake())
@@ -250,7 +246,7 @@ async def test_a_client_with_a_websocket_has_one_request_under_way(house: Any) -
 
 
 @pytest.mark.parametrize("status", ["200 OK", "403 Forbidden", "426 Upgrade Required", "500 Broken"])
-async def test_another_status_is_an_ordinary_response_and_never_stored(house: Any, status: str) -> None:
+async def test_another_status_is_an_ordinary_response_and_never_stored(house, status):
     here = await house()
     client = await here.client(handshake())
     origin = await here.origin()
@@ -267,7 +263,7 @@ async def test_another_status_is_an_ordinary_response_and_never_stored(house: An
     assert [outcome.status for outcome in here.outcomes] == [int(status[:3])] * 2
 
 
-async def test_stored_responses_answer_no_handshake_even_for_errors(house: Any) -> None:
+async def test_stored_responses_answer_no_handshake_even_for_errors(house):
     here = await house(Rules(grace=1000))
     client = await here.client(b"GET /chat HTTP/1.1\r\nHost: en.example\r\n\r\n")
     origin = await here.origin()
@@ -291,7 +287,7 @@ async def test_stored_responses_answer_no_handshake_even_for_errors(house: Any) 
     ],
     ids=["another protocol", "no protocol", "no Connection", "another's key", "no key"],
 )
-async def test_a_101_to_something_else_opens_no_tunnel(house: Any, answer: bytes) -> None:
+async def test_a_101_to_something_else_opens_no_tunnel(house, answer):
     here = await house()
     client = await here.client(handshake())
     origin = await here.origin()
@@ -322,7 +318,7 @@ SMUGGLED = {
 
 
 @pytest.mark.parametrize("lines", SMUGGLED.values(), ids=SMUGGLED)
-async def test_a_handshake_that_is_none_goes_on_without_upgrade(house: Any, lines: tuple[str, ...]) -> None:
+async def test_a_handshake_that_is_none_goes_on_without_upgrade(house, lines):
     here = await house()
     body = b"{}" if "Content-Length: 2" in lines else b""
     client = await here.client(handshake("/chat", *lines) + body)
@@ -335,13 +331,13 @@ async def test_a_handshake_that_is_none_goes_on_without_upgrade(house: Any, line
     assert (await client.head()).startswith(b"HTTP/1.1 502 ")
 
 
-async def test_http_1_0_knows_no_upgrade(house: Any) -> None:
+async def test_http_1_0_knows_no_upgrade(house):
     here = await house()
     await here.client(handshake(version="1.0"))
     assert b"\r\nupgrade:" not in (await (await here.origin()).head()).lower()
 
 
-async def test_without_a_name_in_upgrades_the_field_is_dropped(house: Any) -> None:
+async def test_without_a_name_in_upgrades_the_field_is_dropped(house):
     here = await house(upgrades=())
     client = await here.client(handshake())
     origin = await here.origin()
@@ -350,7 +346,7 @@ async def test_without_a_name_in_upgrades_the_field_is_dropped(house: Any) -> No
     assert (await client.message())[1] == b"ok"
 
 
-async def test_what_a_client_sends_ahead_waits_for_the_101(house: Any) -> None:
+async def test_what_a_client_sends_ahead_waits_for_the_101(house):
     here = await house()
     client = await here.client(handshake() + b"ahead ")
     origin = await here.origin()
@@ -363,7 +359,7 @@ async def test_what_a_client_sends_ahead_waits_for_the_101(house: Any) -> None:
     assert await origin.exactly(11) == b"ahead of it"
 
 
-async def test_bytes_sent_ahead_are_a_request_after_other_answers(house: Any) -> None:
+async def test_bytes_sent_ahead_are_a_request_after_other_answers(house):
     here = await house()
     client = await here.client(handshake("/chat", *UPGRADE, "Sec-WebSocket-Version: 7"))
     origin = await here.origin()
@@ -378,7 +374,7 @@ async def test_bytes_sent_ahead_are_a_request_after_other_answers(house: Any) ->
     assert await origin.rest() == b""  # not an octet of it
 
 
-async def test_much_that_is_sent_ahead_waits_in_the_system(house: Any) -> None:
+async def test_much_that_is_sent_ahead_waits_in_the_system(house):
     here = await house()
     client = await here.client(handshake())
     origin = await here.origin()
@@ -394,7 +390,7 @@ async def test_much_that_is_sent_ahead_waits_in_the_system(house: Any) -> None:
 
 
 @pytest.mark.parametrize("side", ["client", "origin"])
-async def test_who_is_not_read_from_is_slowed_down(house: Any, side: str) -> None:
+async def test_who_is_not_read_from_is_slowed_down(house, side):
     here = await house()
     client, origin = await here.tunnel()
     source, sink = (client, origin) if side == "origin" else (origin, client)
@@ -408,7 +404,7 @@ async def test_who_is_not_read_from_is_slowed_down(house: Any, side: str) -> Non
 
 
 @pytest.mark.parametrize("side", ["client", "origin"])
-async def test_who_has_ended_its_half_still_hears(house: Any, side: str) -> None:
+async def test_who_has_ended_its_half_still_hears(house, side):
     here = await house()
     client, origin = await here.tunnel()
     first, second = (client, origin) if side == "client" else (origin, client)
@@ -424,7 +420,7 @@ async def test_who_has_ended_its_half_still_hears(house: Any, side: str) -> None
 
 
 @pytest.mark.parametrize("side", ["client", "origin"])
-async def test_when_one_side_is_gone_the_other_is_closed(house: Any, side: str) -> None:
+async def test_when_one_side_is_gone_the_other_is_closed(house, side):
     here = await house()
     client, origin = await here.tunnel()
     first, second = (client, origin) if side == "client" else (origin, client)
@@ -434,7 +430,7 @@ async def test_when_one_side_is_gone_the_other_is_closed(house: Any, side: str) 
     assert (await here.told()).status == 101
 
 
-async def test_silence_ends_a_websocket_with_1001(house: Any) -> None:
+async def test_silence_ends_a_websocket_with_1001(house):
     here = await house(upgrade_timeout=0.2)
     client, origin = await here.tunnel()
     assert await client.rest() == b"\x88\x02\x03\xe9"
@@ -442,14 +438,14 @@ async def test_silence_ends_a_websocket_with_1001(house: Any) -> None:
     assert (await here.told()).bytes == 4
 
 
-async def test_within_a_frame_nothing_is_said(house: Any) -> None:
+async def test_within_a_frame_nothing_is_said(house):
     here = await house(upgrade_timeout=0.2)
     client, origin = await here.tunnel()
     await origin.send(b"\x81\x05abc")
     assert await client.rest() == b"\x81\x05abc"
 
 
-async def test_at_a_shutdown_websockets_get_1001(house: Any) -> None:
+async def test_at_a_shutdown_websockets_get_1001(house):
     here = await house()
     client, origin = await here.tunnel()
     await origin.send(b"\x81\x02hi")

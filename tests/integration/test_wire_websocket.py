@@ -1,15 +1,11 @@
 """WebSockets by the ASGI door: uvicorn's own implementations, with the library websockets at both ends."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
-from typing import Any
 
 import httpx
 import pytest
 from websockets.asyncio.client import connect
-from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as serve_websockets
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.utils import accept_key
@@ -23,18 +19,18 @@ SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnectio
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)
-def implementation(request: pytest.FixtureRequest) -> Any:
+def implementation(request):
     return request.param
 
 
 class Application:
     """An origin server: it sends back what it is sent, and closes as it is told."""
 
-    def __init__(self) -> None:
-        self.connections: list[ServerConnection] = []
-        self.closed: asyncio.Queue[tuple[int | None, str | None]] = asyncio.Queue()
+    def __init__(self):
+        self.connections = []
+        self.closed = asyncio.Queue()
 
-    async def __call__(self, connection: ServerConnection) -> None:
+    async def __call__(self, connection):
         self.connections.append(connection)
         with contextlib.suppress(ConnectionClosed):
             async for message in connection:
@@ -50,27 +46,27 @@ class Application:
         await connection.wait_closed()
         self.closed.put_nowait((connection.close_code, connection.close_reason))
 
-    def judge(self, connection: ServerConnection, request: Any) -> Any:
+    def judge(self, connection, request):
         return connection.respond(401, "not you\n") if request.path.startswith("/private") else None
 
 
 @pytest.fixture
-async def application() -> Any:
+async def application():
     made = Application()
     async with serve_websockets(
-        made, "127.0.0.1", 0, process_request=made.judge, subprotocols=["chat", "better"],  # type: ignore[list-item]
+        made, "127.0.0.1", 0, process_request=made.judge, subprotocols=["chat", "better"],
         select_subprotocol=lambda _, offered: offered[-1] if offered else None,
     ) as server:  # fmt: skip
-        made.port = next(iter(server.sockets)).getsockname()[1]  # type: ignore[attr-defined]
+        made.port = next(iter(server.sockets)).getsockname()[1]
         yield made
 
 
 @pytest.fixture
-async def front(serve: Any, implementation: str) -> Any:
+async def front(serve, implementation):
     """A proxy in front: `front(port)`; with `cache=False` without the middleware."""
     proxies = []
 
-    async def start(port: int, *, cache: bool = True, **settings: Any) -> Any:
+    async def start(port, *, cache=True, **settings):
         proxy = ReverseProxy(f"http://127.0.0.1:{port}")
         proxies.append(proxy)
         return await serve(CacheMiddleware(proxy) if cache else proxy, ws=implementation, **settings)
@@ -80,12 +76,12 @@ async def front(serve: Any, implementation: str) -> Any:
         await proxy.aclose()
 
 
-def at(front: Any, path: str = "/chat", **settings: Any) -> Any:
+def at(front, path="/chat", **settings):
     return connect(f"ws://127.0.0.1:{front.port}{path}", proxy=None, open_timeout=20, **settings)
 
 
 @pytest.mark.parametrize("http", ["univocal.protocol:ExactProtocol", "httptools"])
-async def test_messages_pass_both_ways(front: Any, application: Any, http: str) -> None:
+async def test_messages_pass_both_ways(front, application, http):
     async with at(await front(application.port, http=http)) as socket:
         for message in ("text", b"\0\xff", "ü" * 100_000, "", b""):
             await socket.send(message)
@@ -94,10 +90,10 @@ async def test_messages_pass_both_ways(front: Any, application: Any, http: str) 
         assert await socket.recv() == "in pieces"
 
 
-async def test_the_application_sees_one_spelling_and_the_clients_fields(front: Any, application: Any) -> None:
+async def test_the_application_sees_one_spelling_and_the_clients_fields(front, application):
     here = await front(application.port)
     fields = {"Cookie": "a=b", "Authorization": "Basic eA==", "X-Forwarded-For": "192.0.2.1"}
-    async with at(here, "/a%7Eb?c", additional_headers=fields, origin="https://en.example"):  # type: ignore[arg-type]
+    async with at(here, "/a%7Eb?c", additional_headers=fields, origin="https://en.example"):
         (behind,) = application.connections
         assert behind.request.path == "/a~b?c"
         seen = behind.request.headers
@@ -108,7 +104,7 @@ async def test_the_application_sees_one_spelling_and_the_clients_fields(front: A
         assert "Sec-WebSocket-Extensions" not in seen
 
 
-async def test_the_application_chooses_the_subprotocol(front: Any, application: Any) -> None:
+async def test_the_application_chooses_the_subprotocol(front, application):
     here = await front(application.port)
     async with at(here, subprotocols=["chat", "better"]) as socket:
         assert socket.subprotocol == "better"
@@ -120,9 +116,7 @@ async def test_the_application_chooses_the_subprotocol(front: Any, application: 
     ("told", "expected"),
     [("close 1000", (1000, "as you like")), ("close 4711", (4711, "as you like")), ("drop", (1014, ""))],
 )
-async def test_the_applications_close_reaches_the_client(
-    front: Any, application: Any, told: str, expected: tuple[int, str]
-) -> None:
+async def test_the_applications_close_reaches_the_client(front, application, told, expected):
     async with at(await front(application.port)) as socket:
         await socket.send(told)
         with pytest.raises(ConnectionClosed):
@@ -131,16 +125,14 @@ async def test_the_applications_close_reaches_the_client(
 
 
 @pytest.mark.parametrize(("code", "reason"), [(1000, ""), (3999, "had enough")])
-async def test_the_clients_close_reaches_the_application(
-    front: Any, application: Any, code: int, reason: str
-) -> None:
+async def test_the_clients_close_reaches_the_application(front, application, code, reason):
     async with at(await front(application.port)) as socket:
         await socket.close(code, reason)
     async with asyncio.timeout(20):
         assert await application.closed.get() == (code, reason)
 
 
-async def test_a_client_that_is_gone_is_away(front: Any, application: Any) -> None:
+async def test_a_client_that_is_gone_is_away(front, application):
     async with at(await front(application.port)) as socket:
         socket.transport.abort()
     async with asyncio.timeout(20):
@@ -148,7 +140,7 @@ async def test_a_client_that_is_gone_is_away(front: Any, application: Any) -> No
     assert code in {1001, 1005}
 
 
-async def test_who_does_not_read_gets_it_all_in_the_end(front: Any, application: Any) -> None:
+async def test_who_does_not_read_gets_it_all_in_the_end(front, application):
     async with at(await front(application.port), max_queue=1) as socket:
         await socket.send("much")
         await asyncio.sleep(0.3)
@@ -157,7 +149,7 @@ async def test_who_does_not_read_gets_it_all_in_the_end(front: Any, application:
 
 
 @pytest.mark.parametrize("cache", [True, False])
-async def test_a_handshake_that_the_application_refuses(front: Any, application: Any, cache: bool) -> None:
+async def test_a_handshake_that_the_application_refuses(front, application, cache):
     here = await front(application.port, cache=cache)
     with pytest.raises(InvalidStatus) as refused:
         await at(here, "/private")
@@ -165,14 +157,14 @@ async def test_a_handshake_that_the_application_refuses(front: Any, application:
     assert refused.value.response.body == b"not you\n"
 
 
-async def test_a_handshake_that_the_middleware_refuses(front: Any, application: Any) -> None:
+async def test_a_handshake_that_the_middleware_refuses(front, application):
     with pytest.raises(InvalidStatus) as refused:
         await at(await front(application.port), "/%00")
     assert refused.value.response.status_code == 400
     assert application.connections == []
 
 
-async def test_an_application_that_is_not_there(front: Any, origin: Any) -> None:
+async def test_an_application_that_is_not_there(front, origin):
     await origin.stop()
     with pytest.raises(InvalidStatus) as refused:
         await at(await front(origin.port))
@@ -184,14 +176,14 @@ async def test_an_application_that_is_not_there(front: Any, origin: Any) -> None
     [SWITCHED + b"\r\n", SWITCHED + b"Sec-WebSocket-Accept: AAAA\r\n\r\n", b"nonsense\r\n\r\n"],
     ids=["no key", "another's key", "no response"],
 )
-async def test_an_answer_that_opens_no_websocket(front: Any, origin: Any, answer: bytes) -> None:
+async def test_an_answer_that_opens_no_websocket(front, origin, answer):
     origin.answer = lambda request: answer
     with pytest.raises(InvalidStatus) as refused:
         await at(await front(origin.port))
     assert refused.value.response.status_code == 502
 
 
-async def test_other_requests_pass_as_ever(front: Any, origin: Any) -> None:
+async def test_other_requests_pass_as_ever(front, origin):
     here = await front(origin.port)
     assert (await here.ask("/a")).content == b"answer 1"
     assert (await here.ask("/a")).content == b"answer 1"
@@ -200,25 +192,25 @@ async def test_other_requests_pass_as_ever(front: Any, origin: Any) -> None:
 class Scripted:
     """An ASGI server that has these messages, and keeps what it is sent."""
 
-    def __init__(self, *messages: dict[str, Any], extensions: Any = ()) -> None:
+    def __init__(self, *messages, extensions=()):
         self.scope = {
             "type": "websocket", "scheme": "ws", "path": "/a", "raw_path": b"/a", "query_string": b"",
             "headers": [(b"host", b"en.example")], "subprotocols": [], "client": ("192.0.2.1", 1),
             "extensions": {each: {} for each in extensions},
         }  # fmt: skip
         self._messages = [{"type": "websocket.connect"}, *messages]
-        self.sent: list[Any] = []
+        self.sent = []
 
-    async def receive(self) -> Any:
+    async def receive(self):
         if self._messages:
             return self._messages.pop(0)
         return await asyncio.get_running_loop().create_future()
 
-    async def send(self, message: Any) -> None:
+    async def send(self, message):
         self.sent.append(message)
 
 
-async def test_without_the_extension_a_refusal_is_the_servers(application: Any) -> None:
+async def test_without_the_extension_a_refusal_is_the_servers(application):
     server = Scripted()
     server.scope |= {"path": "/private", "raw_path": b"/private"}
     proxy = ReverseProxy(f"http://127.0.0.1:{application.port}")
@@ -227,7 +219,7 @@ async def test_without_the_extension_a_refusal_is_the_servers(application: Any) 
     assert server.sent == [{"type": "websocket.close", "code": 1008}]
 
 
-async def test_who_leaves_before_the_answer_frees_the_origin_server(origin: Any) -> None:
+async def test_who_leaves_before_the_answer_frees_the_origin_server(origin):
     origin.gate = asyncio.Event()
     server = Scripted({"type": "websocket.disconnect", "code": 1006})
     proxy = ReverseProxy(f"http://127.0.0.1:{origin.port}")
@@ -236,18 +228,18 @@ async def test_who_leaves_before_the_answer_frees_the_origin_server(origin: Any)
     assert server.sent == []
 
 
-async def test_who_leaves_is_heard_though_the_origin_server_takes_nothing() -> None:
+async def test_who_leaves_is_heard_though_the_origin_server_takes_nothing():
     gone = asyncio.Event()
 
-    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def silent(reader, writer):
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         key = next(line[19:] for line in head.split("\r\n") if line.lower().startswith("sec-websocket-key:"))
-        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.transport.pause_reading()
         writer.write(SWITCHED + b"Sec-WebSocket-Accept: %b\r\n\r\n" % accept_key(key).encode())
         await gone.wait()
         writer.transport.abort()
 
-    messages: list[dict[str, Any]] = [
+    messages = [
         {"type": "websocket.receive", "bytes": bytes(15 << 20)},  # more than the kernel keeps
         {"type": "websocket.receive", "text": "one that waits"},
         {"type": "websocket.disconnect", "code": 1001},
@@ -256,14 +248,14 @@ async def test_who_leaves_is_heard_though_the_origin_server_takes_nothing() -> N
         proxy = ReverseProxy(f"http://127.0.0.1:{origin.sockets[0].getsockname()[1]}")
         sent, accepted, connects = [], asyncio.Event(), Scripted()
 
-        async def receive() -> Any:
+        async def receive():
             if accepted.is_set():
                 return messages.pop(0)
             first = asyncio.ensure_future(connects.receive())
             await asyncio.wait((first, asyncio.ensure_future(accepted.wait())), return_when="FIRST_COMPLETED")
             return first.result() if first.done() else messages.pop(0)
 
-        async def send(message: Any) -> None:
+        async def send(message):
             sent.append(message["type"])
             accepted.set()
 
@@ -273,7 +265,7 @@ async def test_who_leaves_is_heard_though_the_origin_server_takes_nothing() -> N
         await proxy.aclose()
 
 
-async def test_by_another_transport_there_are_none() -> None:
+async def test_by_another_transport_there_are_none():
     server = Scripted()
     proxy = ReverseProxy("http://127.0.0.1:9", httpx.AsyncHTTPTransport())
     await proxy(server.scope, server.receive, server.send)
@@ -285,50 +277,50 @@ async def test_by_another_transport_there_are_none() -> None:
 
 
 class Played(asyncio.Transport):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.written, self.reading, self.aborted = b"", True, False
 
-    def write(self, data: Any) -> None:
+    def write(self, data):
         self.written += data
 
-    def is_closing(self) -> bool:
+    def is_closing(self):
         return self.aborted
 
-    def pause_reading(self) -> None:
+    def pause_reading(self):
         self.reading = False
 
-    def resume_reading(self) -> None:
+    def resume_reading(self):
         self.reading = True
 
-    def abort(self) -> None:
+    def abort(self):
         self.aborted = True
 
 
 class PlayedLine:
-    def __init__(self) -> None:
+    def __init__(self):
         self.transport = Played()
 
-    def switch(self, end: Any) -> Switched:
+    def switch(self, end):
         return Switched(self.transport)
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc):
         pass
 
 
 @pytest.fixture
-def line() -> PlayedLine:
+def line():
     return PlayedLine()
 
 
 @pytest.fixture
-async def socket(line: PlayedLine) -> Any:
+async def socket(line):
     made = OriginSocket(line)
     yield made
     made.connection_lost(None)
 
 
-async def test_what_nobody_receives_stops_the_reading(socket: Any, line: PlayedLine) -> None:
+async def test_what_nobody_receives_stops_the_reading(socket, line):
     for _ in range(2 * HIGH_WATER // 4096):
         socket.data_received(b"\x82\x7e\x10\x00" + b"x" * 4096)
     assert not line.transport.reading
@@ -336,7 +328,7 @@ async def test_what_nobody_receives_stops_the_reading(socket: Any, line: PlayedL
         assert await socket.receive() == b"x" * 4096
 
 
-async def test_empty_messages_count(socket: Any, line: PlayedLine) -> None:
+async def test_empty_messages_count(socket, line):
     for _ in range(2000):
         socket.data_received(b"\x81\x00")
     assert not line.transport.reading
@@ -353,7 +345,7 @@ async def test_empty_messages_count(socket: Any, line: PlayedLine) -> None:
         (b"\x83\x00", Closed(1006)),  # an opcode that is none
     ],
 )
-async def test_the_end_is_told_for_ever(socket: Any, octets: bytes, end: Closed) -> None:
+async def test_the_end_is_told_for_ever(socket, octets, end):
     socket.data_received(b"\x81\x01a" + octets)
     assert await socket.receive() == "a"
     assert await socket.receive() == end
@@ -361,12 +353,12 @@ async def test_the_end_is_told_for_ever(socket: Any, octets: bytes, end: Closed)
     await socket.send("to nobody")
 
 
-async def test_a_ping_is_answered_here(socket: Any, line: PlayedLine) -> None:
+async def test_a_ping_is_answered_here(socket, line):
     socket.data_received(b"\x89\x01a")
     assert line.transport.written[:2] == b"\x8a\x81"
 
 
-async def test_sending_waits_for_who_takes_no_more(socket: Any, line: PlayedLine) -> None:
+async def test_sending_waits_for_who_takes_no_more(socket, line):
     socket.pause_writing()
     sending = asyncio.create_task(socket.send("a"))
     await asyncio.sleep(0)
@@ -376,7 +368,7 @@ async def test_sending_waits_for_who_takes_no_more(socket: Any, line: PlayedLine
     assert line.transport.written[:2] == b"\x81\x81"
 
 
-async def test_sending_does_not_wait_for_who_is_gone(socket: Any) -> None:
+async def test_sending_does_not_wait_for_who_is_gone(socket):
     socket.pause_writing()
     sending = asyncio.create_task(socket.send("a"))
     await asyncio.sleep(0)

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 from dataclasses import replace
-from pathlib import Path
 from types import MappingProxyType
 
 import bcrypt
@@ -15,16 +14,7 @@ from neighbours import HOST, House
 from univocal.cache.decide import Refuse
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Received
-from univocal.judge.access import (
-    Condition,
-    OwnRates,
-    Rate,
-    RequestLine,
-    Restriction,
-    condition_of,
-    rate_of,
-    verdict,
-)
+from univocal.judge.access import OwnRates, Rate, RequestLine, Restriction, condition_of, rate_of, verdict
 from univocal.judge.trust import Peer, networks
 from univocal_app.run import restrictions
 from univocal_app.run.restrictions import UserFile
@@ -39,17 +29,17 @@ from univocal_app.run.restrictions import UserFile
         ("1/h", Rate(3600, 1)),
     ],
 )
-def test_a_text_is_a_rate(text: str, rate: Rate) -> None:
+def test_a_text_is_a_rate(text, rate):
     assert rate_of(text) == rate
 
 
 @pytest.mark.parametrize("text", ["", "10", "10/d", "0/s", "-1/s", "1.5/s", "10/s burst", "10/s burst 0"])
-def test_other_texts_are_none(text: str) -> None:
+def test_other_texts_are_none(text):
     with pytest.raises(ValueError, match="requests and their time"):
         rate_of(text)
 
 
-def test_a_burst_passes_and_then_the_rate_holds() -> None:
+def test_a_burst_passes_and_then_the_rate_holds():
     rates, rate = OwnRates(), Rate(0.5, 3)
     assert [rates.wait("site", "a", rate, 100) for _ in range(4)] == [0, 0, 0, pytest.approx(0.5)]
     assert rates.wait("site", "b", rate, 100) == 0
@@ -58,21 +48,21 @@ def test_a_burst_passes_and_then_the_rate_holds() -> None:
     assert [rates.wait("site", "a", rate, 200) for _ in range(4)] == [0, 0, 0, pytest.approx(0.5)]
 
 
-def test_a_clock_that_is_set_back_locks_nobody_out() -> None:
+def test_a_clock_that_is_set_back_locks_nobody_out():
     rates, rate = OwnRates(), Rate(1, 3)
     assert [rates.wait("site", "a", rate, 1000) for _ in range(4)] == [0, 0, 0, 1]
     waits = [rates.wait("site", "a", rate, 700 + second) for second in range(6)]
     assert waits == [1, 0, 0, 0, 0, 0]
 
 
-def test_rates_go_by_a_clock_that_is_never_set_back() -> None:
+def test_rates_go_by_a_clock_that_is_never_set_back():
     house, wall = House(), 1_790_000_000.0
     gate, ticks = house.engine.gate, [100.0]
     restriction = Restriction("*", rate=Rate(1, 2))
     gate.runtime = replace(gate.runtime, restrictions=MappingProxyType(dict.fromkeys(("", "*"), restriction)))
     gate.monotonic = lambda: ticks[0]
 
-    def status(now: float) -> int:
+    def status(now):
         admission = gate.admit(Received(b"GET", b"/a", b"http", "192.0.2.1"), [(b"host", HOST)], now)
         return admission.decision.status if isinstance(admission.decision, Refuse) else 200
 
@@ -84,7 +74,7 @@ def test_rates_go_by_a_clock_that_is_never_set_back() -> None:
 @pytest.mark.parametrize(
     ("client", "known"), [("192.0.2.9", True), ("192.0.2.9", False)], ids=["known", "contradicted"]
 )
-def test_other_fields_give_no_second_allowance(client: str, known: bool) -> None:
+def test_other_fields_give_no_second_allowance(client, known):
     rates, restriction = OwnRates(), Restriction("*", rate=Rate(1, 1))
     assert verdict(restriction, peer(client), "10.0.0.1", [], rates, 0) is None
     denial = verdict(restriction, peer(client, known=known), "10.0.0.1", [], rates, 0)
@@ -114,9 +104,7 @@ GET_SECRET = RequestLine(b"GET", (b"/x?s%65cret", b"/x?secret"))
         ("cookie:who", "ann", [(b"cookie", b"a=b,who=ann"), (b"cookie", b"who=bob")], True, True),
     ],
 )
-def test_a_value_is_refused_or_required(
-    subject: str, text: str, fields: list[tuple[bytes, bytes]], refused: bool, required: bool
-) -> None:
+def test_a_value_is_refused_or_required(subject, text, fields, refused, required):
     for is_required, is_denied in ((False, refused), (True, required)):
         condition = condition_of(subject, [text], is_required=is_required)
         denial = verdict(
@@ -125,9 +113,7 @@ def test_a_value_is_refused_or_required(
         assert (denial is not None and denial.reason == "access-denied") == is_denied
 
 
-def is_denied(
-    condition: Condition, fields: list[tuple[bytes, bytes]], line: RequestLine = GET_SECRET
-) -> bool:
+def is_denied(condition, fields, line=GET_SECRET):
     restriction = Restriction("*", conditions=(condition,))
     denial = verdict(restriction, peer("::1"), "::1", fields, OwnRates(), 0, line)
     return denial is not None and denial.reason == "access-denied"
@@ -163,9 +149,7 @@ def is_denied(
         ("cookie:role", "", [(b"cookie", b"a=1;\trole=admin")]),  # some servers see no cookie
     ],
 )
-def test_a_refusal_holds_however_a_field_is_spelled(
-    subject: str, text: str, fields: list[tuple[bytes, bytes]]
-) -> None:
+def test_a_refusal_holds_however_a_field_is_spelled(subject, text, fields):
     assert is_denied(condition_of(subject, [text], is_required=False), fields)
 
 
@@ -190,18 +174,16 @@ def test_a_refusal_holds_however_a_field_is_spelled(
         ("cookie:role", "~admin", [(b"cookie", b"role=admin,role=x")]),
     ],
 )
-def test_a_requirement_holds_for_one_spelling_only(
-    subject: str, text: str, fields: list[tuple[bytes, bytes]]
-) -> None:
+def test_a_requirement_holds_for_one_spelling_only(subject, text, fields):
     assert is_denied(condition_of(subject, [text], is_required=True), fields)
 
 
-def test_a_required_cookie_may_have_a_comma() -> None:
+def test_a_required_cookie_may_have_a_comma():
     condition = condition_of("cookie:role", ["~^{.*}$"], is_required=True)
     assert not is_denied(condition, [(b"cookie", b"a=1; role={1,2}; b=2")])
 
 
-def status_of(condition: Condition, target: bytes, *, canonical_only: bool = False) -> int:
+def status_of(condition, target, *, canonical_only=False):
     """The status of the answer to a request in front of an application."""
     house = House()
     gate = house.engine.gate
@@ -215,18 +197,18 @@ def status_of(condition: Condition, target: bytes, *, canonical_only: bool = Fal
 @pytest.mark.parametrize(
     "target", [b"//admin?x", b"/x/..%2fadmin?x", b"/%2fadmin?x", b"/\\admin?x", b"/x/..;/admin?x"]
 )
-def test_a_refusal_holds_for_each_reading_of_a_path(text: str, target: bytes) -> None:
+def test_a_refusal_holds_for_each_reading_of_a_path(text, target):
     assert status_of(condition_of("target", [text], is_required=False), target) in {400, 403}
     assert status_of(condition_of("target", ["~^/other"], is_required=False), target) in {200, 400}
 
 
 @pytest.mark.parametrize("target", [b"/ok/..;/x", b"/ok/\\..;a/x", b"/%6fk/..;/..;/x"])
-def test_a_required_target_is_each_reading(target: bytes) -> None:
+def test_a_required_target_is_each_reading(target):
     condition = condition_of("target", ["~^/(?:%6f|O|o)k/"], is_required=True)
     assert [status_of(condition, each) for each in (b"/ok/x", b"/Ok/x", target)] == [200, 200, 403]
 
 
-def test_a_query_is_searched_as_it_came() -> None:
+def test_a_query_is_searched_as_it_came():
     condition = condition_of("target", ["~[?&_]REQUEST=|REQUEST="], is_required=False)
     statuses = [status_of(condition, each) for each in (b"/SSO?SAMLRequest=fZ", b"/sso?REQUEST=1")]
     assert statuses == [200, 403]
@@ -235,31 +217,31 @@ def test_a_query_is_searched_as_it_came() -> None:
 @pytest.mark.parametrize(
     ("text", "target"), [("~^/a%20b$", b"/a%20b"), ("~^/caf%C3%A9", b"/caf%C3%A9"), ("~^/a b$", b"/a%20b")]
 )
-def test_a_required_path_with_one_reading_counts_as_spelled(text: str, target: bytes) -> None:
+def test_a_required_path_with_one_reading_counts_as_spelled(text, target):
     condition = condition_of("target", [text], is_required=True)
     assert status_of(condition, target) == (403 if " " in text else 200)
 
 
-def test_cookies_divided_at_blanks_are_refused() -> None:
+def test_cookies_divided_at_blanks_are_refused():
     condition = condition_of("cookie:role", ["admin"], is_required=False)
     for line in (b"a=1 role=admin", b"role=admin a=1", b"a=1\trole=admin\ta=1"):
         assert is_denied(condition, [(b"cookie", line)])
     assert not is_denied(condition, [(b"cookie", b"a=%d" % number) for number in range(9)])
 
 
-def test_a_condition_of_the_canonical_path_ignores_other_readings() -> None:
+def test_a_condition_of_the_canonical_path_ignores_other_readings():
     condition = condition_of("target", ["~^/admin"], is_required=False)
     assert status_of(condition, b"/ADMIN") == 403
     assert status_of(condition, b"/ADMIN", canonical_only=True) == 200
 
 
-def test_a_target_in_absolute_form_is_its_path_and_query() -> None:
+def test_a_target_in_absolute_form_is_its_path_and_query():
     target = b"http://" + HOST + b"/ok"
     for is_required, status in ((True, 200), (False, 403)):
         assert status_of(condition_of("target", ["/ok"], is_required=is_required), target) == status
 
 
-def test_many_expressions_are_searched_together() -> None:
+def test_many_expressions_are_searched_together():
     words = [f"~word{number}" for number in range(300)]
     condition = condition_of("header:X-User", words, is_required=False)
     assert len(condition.tests) < 40
@@ -278,14 +260,14 @@ def test_many_expressions_are_searched_together() -> None:
 @pytest.mark.parametrize(
     ("text", "message"), [("~bot\nx", "newline"), ("a\n", "newline"), ("~\u00e9", "ASCII")]
 )
-def test_a_text_that_no_value_can_match_is_an_error(text: str, message: str) -> None:
+def test_a_text_that_no_value_can_match_is_an_error(text, message):
     for subject in ("header:User-Agent", "target"):
         with pytest.raises(ValueError, match=message):
             condition_of(subject, [text], is_required=False)
 
 
 @pytest.mark.parametrize(("subject", "text"), [("path", "a"), ("header:", "a"), ("method", "~(")])
-def test_a_condition_of_another_kind_is_no_setting(subject: str, text: str) -> None:
+def test_a_condition_of_another_kind_is_no_setting(subject, text):
     with pytest.raises(ValueError, match=r"method|RE2"):
         condition_of(subject, [text], is_required=True)
 
@@ -295,7 +277,7 @@ def test_a_condition_of_another_kind_is_no_setting(subject: str, text: str) -> N
     st.integers(1, 20),
     st.lists(st.floats(0, 3, allow_nan=False), min_size=1, max_size=200),
 )
-def test_no_time_has_more_than_its_rate_and_a_burst(count: int, burst: int, pauses: list[float]) -> None:
+def test_no_time_has_more_than_its_rate_and_a_burst(count, burst, pauses):
     rates, rate, now = OwnRates(), Rate(1 / count, burst), 0.0
     passed = list[float]()
     for pause in pauses:
@@ -307,7 +289,7 @@ def test_no_time_has_more_than_its_rate_and_a_burst(count: int, burst: int, paus
             assert last - first + 1 <= burst + (passed[last] - passed[first]) * count + 1e-6
 
 
-def test_who_waits_as_told_passes() -> None:
+def test_who_waits_as_told_passes():
     rates, rate = OwnRates(), Rate(7, 2)
     now = 0.0
     for _ in range(50):
@@ -315,21 +297,21 @@ def test_who_waits_as_told_passes() -> None:
         assert rates.wait("site", "a", rate, now) == 0
 
 
-def test_a_clock_set_back_keeps_nobody_waiting_for_long() -> None:
+def test_a_clock_set_back_keeps_nobody_waiting_for_long():
     rates, rate = OwnRates(), Rate(1, 5)
     for _ in range(5):
         rates.wait("site", "a", rate, 1_000_000)
     assert rates.wait("site", "a", rate, 10) <= 5
 
 
-def test_the_rates_of_many_clients_take_bounded_memory() -> None:
+def test_the_rates_of_many_clients_take_bounded_memory():
     rates = OwnRates(most=100)
     for number in range(1000):
         rates.wait("site", str(number), Rate(1, 1), 0)
     assert len(rates) == 100
 
 
-def peer(client: str | None, *, known: bool = True) -> Peer:
+def peer(client, *, known=True):
     return Peer([b"en.example"], b"http", client, known=known)
 
 
@@ -349,20 +331,18 @@ def peer(client: str | None, *, known: bool = True) -> Peer:
         ([], ["10.0.0.0/8"], "11.1.2.3", False, "access-denied"),
     ],
 )
-def test_an_address_gives_access_or_takes_it(
-    allow: list[str], deny: list[str], client: str | None, known: bool, reason: str | None
-) -> None:
+def test_an_address_gives_access_or_takes_it(allow, deny, client, known, reason):
     restriction = Restriction("site", networks(allow), networks(deny))
     denial = verdict(restriction, peer(client, known=known), client, [], OwnRates(), 0)
     assert (None if denial is None else denial.reason) == reason
 
 
-def credentials(name: str, password: str) -> bytes:
+def credentials(name, password):
     return base64.b64encode(f"{name}:{password}".encode())
 
 
 @pytest.fixture
-def users(tmp_path: Path) -> UserFile:
+def users(tmp_path):
     hashed = bcrypt.hashpw(b"cat", bcrypt.gensalt(4)).decode()
     (tmp_path / "users").write_text(f"anna:{hashed}\n")
     return UserFile(tmp_path / "users", "basic", "univocal.toml")
@@ -381,9 +361,7 @@ def users(tmp_path: Path) -> UserFile:
         ([b"Basic " + credentials("anna", "cat")] * 2, False),
     ],
 )
-def test_credentials_that_may_be_right_are_verified(
-    users: UserFile, lines: list[bytes], challenged: bool
-) -> None:
+def test_credentials_that_may_be_right_are_verified(users, lines, challenged):
     fields = [(b"authorization", line) for line in lines]
     restriction = Restriction("site", users=users)
     denial = verdict(restriction, peer("192.0.2.1"), "192.0.2.1", fields, OwnRates(), 0)
@@ -391,16 +369,14 @@ def test_credentials_that_may_be_right_are_verified(
     assert (denial.reason, denial.challenge is not None) == ("unauthorized", challenged)
 
 
-async def test_what_was_verified_is_known(users: UserFile) -> None:
+async def test_what_was_verified_is_known(users):
     right, wrong = credentials("anna", "cat"), credentials("anna", "dog")
     assert (users.knows(right), users.knows(wrong)) == (None, None)
     assert [await users.verify(each) for each in (right, wrong, right)] == [True, False, True]
     assert (users.knows(right), users.knows(wrong)) == (True, False)
 
 
-async def test_requests_with_one_password_wait_for_one_verdict(
-    users: UserFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_requests_with_one_password_wait_for_one_verdict(users, monkeypatch):
     asked = list[bytes]()
     monkeypatch.setattr(restrictions, "_is_right", lambda password, _: asked.append(password) or True)
     right = credentials("anna", "cat")
@@ -408,16 +384,14 @@ async def test_requests_with_one_password_wait_for_one_verdict(
     assert asked == [b"cat"]
 
 
-async def test_an_unknown_name_costs_as_much_and_has_no_access(
-    users: UserFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unknown_name_costs_as_much_and_has_no_access(users, monkeypatch):
     asked = list[bytes]()
     monkeypatch.setattr(restrictions, "_is_right", lambda password, _: asked.append(password) or True)
     assert await users.verify(credentials("bert", "cat")) is False
     assert asked == [b"cat"]
 
 
-async def test_too_many_passwords_at_once_are_refused(users: UserFile) -> None:
+async def test_too_many_passwords_at_once_are_refused(users):
     many = (users.verify(credentials("anna", str(number))) for number in range(100))
     outcomes = await asyncio.gather(*many, return_exceptions=True)
     refused = [each for each in outcomes if isinstance(each, RefusedError)]
@@ -426,5 +400,5 @@ async def test_too_many_passwords_at_once_are_refused(users: UserFile) -> None:
 
 
 @pytest.mark.parametrize("password", ["x" * 200, "a\0b", "", "\u00fc"])
-async def test_no_password_is_an_error(users: UserFile, password: str) -> None:
+async def test_no_password_is_an_error(users, password):
     assert await users.verify(credentials("anna", password)) is False

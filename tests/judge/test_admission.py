@@ -5,7 +5,7 @@ import pytest
 from neighbours import FRESH, HOST, PROFILE, House
 from univocal.cache.decide import Forward, Refuse, Reuse, Validate
 from univocal.cache.rules import Rules
-from univocal.http.messages import Field, Fields, Received, Response
+from univocal.http.messages import Received, Response
 from univocal.http.problem import ALLOWED, problem
 from univocal.judge.admission import Apart, Gate, obsolete
 from univocal.judge.orders import Order
@@ -19,12 +19,12 @@ VARIED = [*FRESH, (b"vary", b"accept-language")]
 
 
 @pytest.fixture
-def house() -> House:
+def house():
     return House()
 
 
-def gate(**limits: int | bool) -> Gate:
-    runtime = Runtime.everywhere(PROFILE, Rules(), limits=Limits(**limits))  # type: ignore[arg-type]
+def gate(**limits):
+    runtime = Runtime.everywhere(PROFILE, Rules(), limits=Limits(**limits))
     return Gate(runtime, MemoryTier(MemoryStore()))
 
 
@@ -51,9 +51,7 @@ def gate(**limits: int | bool) -> Gate:
         ({}, b"*", [], "bad-target"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_decided(
-    limits: dict[str, int], target: bytes, more: Fields, reason: str
-) -> None:
+def test_what_cannot_be_is_refused_before_anything_is_decided(limits, target, more, reason):
     received = Received(b"GET", target, b"http", "127.0.0.1")
     admission = gate(**limits).admit(received, [(b"host", HOST), *more], 0.0)
     if reason:
@@ -63,7 +61,7 @@ def test_what_cannot_be_is_refused_before_anything_is_decided(
         assert isinstance(admission.decision, Forward)
 
 
-def test_trace_is_refused_where_it_is_not_passed_on() -> None:
+def test_trace_is_refused_where_it_is_not_passed_on():
     received = Received(b"TRACE", b"/a", b"http", "127.0.0.1")
     refused, passed = (gate(trace=trace).admit(received, [(b"host", HOST)], 0.0) for trace in (False, True))
     assert isinstance(refused.decision, Refuse)
@@ -74,19 +72,19 @@ def test_trace_is_refused_where_it_is_not_passed_on() -> None:
 
 @pytest.mark.parametrize("method", [b"PURGE", b"BAN"])
 @pytest.mark.parametrize(("client", "may"), [("127.0.0.1", True), ("192.0.2.1", False)])
-def test_a_purge_passes_the_same_gate(method: bytes, client: str, may: bool) -> None:
+def test_a_purge_passes_the_same_gate(method, client, may):
     admission = gate().admit(Received(method, b"/a", b"http", client), [(b"host", HOST)], 0.0)
     assert isinstance(admission.decision, Order if may else Refuse)
     assert may or admission.reasons == ("purge-forbidden",)
 
 
-def test_one_host_goes_on_and_nothing_that_claims_another(house: House) -> None:
+def test_one_host_goes_on_and_nothing_that_claims_another(house):
     admission = house.admit(b"http://en.example/a", b"GET", (b"x-original-url", b"/b"), (b"a", b"b"))
     assert admission.request.fields == [(b"host", HOST), (b"a", b"b")]
     assert admission.request.target == b"/a"
 
 
-def test_a_decision_is_repeated_from_the_current_store(house: House) -> None:
+def test_a_decision_is_repeated_from_the_current_store(house):
     before = house.admit()
     assert isinstance(before.decision, Forward)
     house.store_away(b"one", fields=[*FRESH, (b"etag", b'"1"')])
@@ -100,44 +98,44 @@ def test_a_decision_is_repeated_from_the_current_store(house: House) -> None:
 # Who waits for whom
 
 
-def name(house: House, *fields: Field, method: bytes = b"GET", target: bytes = b"/a") -> object:
+def name(house, *fields, method=b"GET", target=b"/a"):
     return house.engine.gate.flight_name(house.admit(target, method, *fields), house.clock())
 
 
-def test_those_who_ask_for_the_same_wait_for_one_answer(house: House) -> None:
+def test_those_who_ask_for_the_same_wait_for_one_answer(house):
     assert name(house) == name(house) == name(house, target=b"/%61")
     assert name(house) != name(house, target=b"/b")
 
 
-def test_those_whom_no_other_answer_satisfies_wait_for_nobody(house: House) -> None:
+def test_those_whom_no_other_answer_satisfies_wait_for_nobody(house):
     assert name(house, method=b"HEAD") is None
 
 
-def test_ranges_wait_for_one_another_and_for_the_whole(house: House) -> None:
+def test_ranges_wait_for_one_another_and_for_the_whole(house):
     ranges = name(house, (b"range", b"bytes=0-1"))
     assert ranges == name(house, (b"range", b"bytes=7-9")) != name(house)
     assert isinstance(ranges, Apart)
     assert name(house) in ranges.others
 
 
-def test_unusual_requests_wait_apart_by_their_names(house: House) -> None:
+def test_unusual_requests_wait_apart_by_their_names(house):
     names = [name(house, (b"cookie", cookie)) for cookie in (b"a=1", b"a=2", b"b=1")]
     assert names[0] == names[1] != names[2]
     assert all(isinstance(each, Apart) and each.others == (name(house),) for each in names)
 
 
-def test_who_wants_the_origin_s_own_word_waits_for_nobody(house: House) -> None:
+def test_who_wants_the_origin_s_own_word_waits_for_nobody(house):
     house.store_away(b"one")
     assert name(house, (b"cache-control", b"no-cache")) is None
 
 
-def test_variants_wait_apart_once_it_is_known_what_selects_them(house: House) -> None:
+def test_variants_wait_apart_once_it_is_known_what_selects_them(house):
     assert name(house) == name(house, RUSSIAN)
     house.store_away(b"any", fields=VARIED)
     assert name(house) != name(house, RUSSIAN)
 
 
-def test_where_nothing_could_be_stored_nobody_waits_for_a_while(house: House) -> None:
+def test_where_nothing_could_be_stored_nobody_waits_for_a_while(house):
     house.store_away(b"one", fields=[(b"cache-control", b"no-store")])
     assert name(house) is None
     house.clock.now += 121
@@ -160,14 +158,12 @@ def test_where_nothing_could_be_stored_nobody_waits_for_a_while(house: House) ->
         ((b"location", b"https://en.example/c"), [b"/a/b"]),
     ],
 )
-def test_its_target_and_what_it_names_of_the_same_origin(
-    house: House, field: Field, targets: list[bytes]
-) -> None:
+def test_its_target_and_what_it_names_of_the_same_origin(house, field, targets):
     found = obsolete(house.admit(b"/a/b", b"POST"), Response(201, [field]))
     assert found == [Keys(frozenset(map(house.key, targets)))]
 
 
-def test_groups_are_those_of_the_origin(house: House) -> None:
+def test_groups_are_those_of_the_origin(house):
     response = Response(200, [(b"cache-group-invalidation", b'"one", "two"')])
     _, groups = obsolete(house.admit(b"/a", b"POST"), response)
     assert isinstance(groups, Tags)
@@ -175,5 +171,5 @@ def test_groups_are_those_of_the_origin(house: House) -> None:
 
 
 @pytest.mark.parametrize(("method", "status"), [(b"GET", 200), (b"POST", 404), (b"POST", 500)])
-def test_a_safe_request_or_an_error_makes_nothing_obsolete(house: House, method: bytes, status: int) -> None:
+def test_a_safe_request_or_an_error_makes_nothing_obsolete(house, method, status):
     assert obsolete(house.admit(b"/a", method), Response(status, [(b"location", b"/c")])) == []

@@ -7,7 +7,7 @@ from univocal.judge.failures import Failures
 NOW = 1_000_000.0
 
 
-def test_the_oldest_of_too_many_failures_are_forgotten() -> None:
+def test_the_oldest_of_too_many_failures_are_forgotten():
     failures, responses = Failures(), [stored_response(name=b"key %d" % number) for number in range(10_001)]
     for stored in responses:
         failures.note(stored, NO_NAMES, 503, NOW)
@@ -15,7 +15,7 @@ def test_the_oldest_of_too_many_failures_are_forgotten() -> None:
     assert failures.of(responses[1], NO_NAMES, NOW) is not None
 
 
-def test_failures_of_one_moment_count_once() -> None:
+def test_failures_of_one_moment_count_once():
     failures, stored = Failures(), stored_response()
     for _ in range(30):
         failures.note(stored, NO_NAMES, 0, NOW)
@@ -23,7 +23,7 @@ def test_failures_of_one_moment_count_once() -> None:
     assert failures.of(stored, NO_NAMES, NOW + 1) is None
 
 
-def test_an_answer_for_another_variant_ends_a_failure() -> None:
+def test_an_answer_for_another_variant_ends_a_failure():
     failures, stored, other = Failures(), stored_response(), stored_response(name=b"another key")
     for each in (stored, other):
         for moment in range(3):

@@ -5,10 +5,8 @@ from types import MappingProxyType
 
 import pytest
 
-from neighbours import FRESH, HOST, House, PlayedClient, PlayedOrigin, PlayedRequest
+from neighbours import FRESH, HOST, House, PlayedOrigin
 from univocal.http.errors import RefusedError
-from univocal.http.messages import Field, Fields
-from univocal.http.roles import Answer, OriginRequest, Watch
 from univocal.judge.access import Restriction
 from univocal.judge.forward_auth import ForwardAuth
 
@@ -20,7 +18,7 @@ class Server(PlayedOrigin):
 
     cookie = b""
 
-    def send(self, request: OriginRequest, answer: Answer, watch: Watch | None = None) -> PlayedRequest:
+    def send(self, request, answer, watch=None):
         assert watch is None
         return self.ask(request, answer)
 
@@ -28,7 +26,7 @@ class Server(PlayedOrigin):
 class Guarded(House):
     """An engine whose only site asks a server about each request."""
 
-    def __init__(self, ttl: float = 0, names: tuple[bytes, ...] = (b"x-user",)) -> None:
+    def __init__(self, ttl=0, names=(b"x-user",)):
         super().__init__()
         self.server, gate = Server(), self.engine.gate
         self.ticks = 100.0
@@ -37,13 +35,13 @@ class Guarded(House):
         guards = MappingProxyType(dict.fromkeys(("", "*"), restriction))
         gate.runtime = replace(gate.runtime, restrictions=guards)
 
-    def sent(self) -> Fields:
+    def sent(self):
         """The fields of the last request to the origin server, as far as they are set."""
         request = self.origin.last.request
         return request.fields if request.edits is None else request.edits.supply(request.fields)
 
 
-def test_a_server_learns_the_request_without_its_content() -> None:
+def test_a_server_learns_the_request_without_its_content():
     house = Guarded()
     spoofed = [(b"x-user", b"root"), (b"x_user", b"root"), (b"x-forwarded-uri", b"/open")]
     framing = [(b"content-length", b"3"), (b"expect", b"100-continue"), (b"range", b"bytes=0-")]
@@ -59,7 +57,7 @@ def test_a_server_learns_the_request_without_its_content() -> None:
     assert (client.status, house.origin.asked) == (0, [])
 
 
-def test_a_grant_replaces_the_fields_of_the_client() -> None:
+def test_a_grant_replaces_the_fields_of_the_client():
     house = Guarded(names=(b"x-user", b"x-role"))
     house.ask(b"/a", b"GET", COOKIE, (b"x-user", b"root"), (b"x_role", b"root"), (b"x-role", b"root"))
     house.server.last.answers(fields=[(b"x-user", b"anna"), (b"x-other", b"no")])
@@ -67,7 +65,7 @@ def test_a_grant_replaces_the_fields_of_the_client() -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 400, 401, 403, 404, 429, 500, 503])
-def test_any_other_answer_is_the_client_s(status: int) -> None:
+def test_any_other_answer_is_the_client_s(status):
     house = Guarded(ttl=60)
     for count in (1, 2):  # it is not remembered
         client = house.ask(b"/a", b"GET", COOKIE)
@@ -80,15 +78,15 @@ def test_any_other_answer_is_the_client_s(status: int) -> None:
         assert house.outcomes[-1].reasons == ("access-denied",)
 
 
-def too_large(request: PlayedRequest) -> None:
+def too_large(request):
     request.answers(*[bytes(1024)] * 300, status=403)
 
 
-def too_many_fields(request: PlayedRequest) -> None:
+def too_many_fields(request):
     request.answers(fields=[(b"x-user", bytes(1024))] * 20)
 
 
-def cut(request: PlayedRequest) -> None:
+def cut(request):
     request.start(403)
     request.fail(RefusedError("origin-bad-response"))
 
@@ -105,18 +103,18 @@ def cut(request: PlayedRequest) -> None:
     ],
     ids=["refused", "timeout", "fault", "cut", "large", "large fields"],
 )
-def test_without_an_answer_nobody_has_access(failing: object) -> None:
+def test_without_an_answer_nobody_has_access(failing):
     for is_early in (True, False):
         house = Guarded(ttl=60)
-        house.server.script = failing if is_early else None  # type: ignore[assignment]
+        house.server.script = failing if is_early else None
         client = house.ask(b"/a", b"GET", COOKIE)
         if not is_early:
-            failing(house.server.last)  # type: ignore[operator]
+            failing(house.server.last)
         assert (client.status, house.origin.asked, client.state) == (503, [], "finished")
         assert house.outcomes[-1].reasons == ("authorization-unavailable",)
 
 
-def allowed(house: Guarded, target: bytes, *fields: Field, user: bytes = b"anna") -> PlayedClient:
+def allowed(house, target, *fields, user=b"anna"):
     """A client asks; the server, if it is asked, allows it as this user."""
     count = len(house.server.asked)
     client = house.ask(target, b"GET", *fields)
@@ -125,7 +123,7 @@ def allowed(house: Guarded, target: bytes, *fields: Field, user: bytes = b"anna"
     return client
 
 
-def test_a_grant_holds_for_the_same_credentials_and_url() -> None:
+def test_a_grant_holds_for_the_same_credentials_and_url():
     house = Guarded(ttl=10)
     questions = [
         (b"/a", COOKIE, 0, 1),
@@ -144,7 +142,7 @@ def test_a_grant_holds_for_the_same_credentials_and_url() -> None:
         assert len(house.server.asked) == count, (target, field, seconds)
 
 
-def test_many_grants_take_bounded_memory() -> None:
+def test_many_grants_take_bounded_memory():
     house = Guarded(ttl=10)
     for number in range(5000):
         allowed(house, b"/%d" % number, COOKIE).exchange.cancel()
@@ -154,7 +152,7 @@ def test_many_grants_take_bounded_memory() -> None:
     assert len(house.server.asked) == 5001
 
 
-def test_what_is_stored_answers_its_user_alone() -> None:
+def test_what_is_stored_answers_its_user_alone():
     house, cookies = Guarded(), {user: (b"cookie", b"session=" + user) for user in (b"anna", b"bert")}
     stored = {user: allowed(house, b"/a", cookies[user], user=user) for user in cookies}
     for client, request in zip(stored.values(), house.origin.asked, strict=True):
@@ -166,7 +164,7 @@ def test_what_is_stored_answers_its_user_alone() -> None:
     assert len(house.origin.asked) == 3
 
 
-def test_without_a_name_what_is_stored_answers_its_credentials_alone() -> None:
+def test_without_a_name_what_is_stored_answers_its_credentials_alone():
     house = Guarded(names=())
     allowed(house, b"/a", COOKIE, user=b"")
     house.origin.last.answers(b"anna's", fields=FRESH)
@@ -176,7 +174,7 @@ def test_without_a_name_what_is_stored_answers_its_credentials_alone() -> None:
     assert len(house.origin.asked) == 3
 
 
-def test_a_client_that_leaves_is_asked_about_no_longer() -> None:
+def test_a_client_that_leaves_is_asked_about_no_longer():
     house = Guarded()
     client = house.ask(b"/a", b"GET", COOKIE)
     client.exchange.cancel()
@@ -184,7 +182,7 @@ def test_a_client_that_leaves_is_asked_about_no_longer() -> None:
     assert house.origin.asked == []
 
 
-def test_a_reload_meanwhile_asks_again() -> None:
+def test_a_reload_meanwhile_asks_again():
     house = Guarded()
     house.ask(b"/a", b"GET", COOKIE)
     house.engine.gate.runtime = replace(house.engine.gate.runtime)
@@ -194,7 +192,7 @@ def test_a_reload_meanwhile_asks_again() -> None:
     assert len(house.origin.asked) == 1
 
 
-def test_a_refresh_in_the_background_is_its_users_own() -> None:
+def test_a_refresh_in_the_background_is_its_users_own():
     house = Guarded(names=())
     stale = [(b"cache-control", b"max-age=1, stale-while-revalidate=600")]
     allowed(house, b"/a", COOKIE, user=b"")

@@ -3,7 +3,7 @@
 import pytest
 
 from neighbours import House
-from univocal.http.messages import Field, Received, Response
+from univocal.http.messages import Received, Response
 from univocal.judge.own_spelling import named_spelling, respelled
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
@@ -12,19 +12,12 @@ from univocal.uri.sites import Sites
 from univocal.uri.target import origin_target
 
 PROFILES = builtin_profiles()
-COOKIE: Field = (b"set-cookie", b"a=1")
+COOKIE = (b"set-cookie", b"a=1")
 
 
 def named(
-    asked: bytes,
-    location: bytes,
-    *fields: Field,
-    profile: str = "servlet",
-    status: int = 301,
-    method: bytes = b"GET",
-    request: tuple[Field, ...] = (),
-    forward: str = "canonical",
-) -> bytes | None:
+    asked, location, *fields, profile="servlet", status=301, method=b"GET", request=(), forward="canonical"
+):
     routes = (Route(b"/", PROFILES[profile], "", forward=forward),)
     site = Site("en", ("en.example",), routes, aliases=("www.example",))
     gate = House().engine.gate
@@ -46,9 +39,7 @@ def named(
         (b"/a/b", b"/a//b", "nginx"),
     ],
 )
-def test_a_spelling_that_differs_in_nothing_else_is_named(
-    asked: bytes, location: bytes, profile: str
-) -> None:
+def test_a_spelling_that_differs_in_nothing_else_is_named(asked, location, profile):
     spelling = location.lower().removeprefix(b"http:").removeprefix(b"//en.example")
     spelling = spelling if spelling.startswith(b"/") else b"/a/" + spelling
     assert named(asked, location, profile=profile) == spelling
@@ -67,11 +58,11 @@ def test_a_spelling_that_differs_in_nothing_else_is_named(
         (b"/./%61", {"profile": "rfc3986"}),
     ],
 )
-def test_what_differs_in_more_goes_to_the_client(location: bytes, more: dict[str, object]) -> None:
-    assert named(b"/a", location, **more) == b""  # type: ignore[arg-type]
+def test_what_differs_in_more_goes_to_the_client(location, more):
+    assert named(b"/a", location, **more) == b""
 
 
-def test_a_redirect_with_a_cookie_goes_to_the_client() -> None:
+def test_a_redirect_with_a_cookie_goes_to_the_client():
     assert named(b"/a", b"/%61", COOKIE) == b""
 
 
@@ -79,17 +70,17 @@ def test_a_redirect_with_a_cookie_goes_to_the_client() -> None:
     "location",
     [b"/b", b"/%61?q", b"https://en.example/%61", b"http://other.example/%61", b"", b"/%62", b"http://["],
 )
-def test_a_redirect_to_another_key_is_none_of_these(location: bytes) -> None:
+def test_a_redirect_to_another_key_is_none_of_these(location):
     assert named(b"/a?", location) is None
 
 
-def test_answers_to_posts_or_received_targets_are_none() -> None:
+def test_answers_to_posts_or_received_targets_are_none():
     assert named(b"/a", b"/%61", method=b"POST") is None
     assert named(b"/a", b"/%61", forward="received") is None
     assert named(b"/a", b"/%61", status=404) == b""  # whoever asks looks at redirects alone
 
 
-def test_the_named_spelling_goes_below_the_path_of_an_upstream() -> None:
+def test_the_named_spelling_goes_below_the_path_of_an_upstream():
     routes = (Route(b"/", PROFILES["rfc3986"], ""), Route(b"/api/", PROFILES["rfc3986"], "o", b"/v1/"))
     gate = House().engine.gate
     gate.runtime = Runtime.of_sites(Sites([Site("en", ("en.example",), routes)]))
@@ -97,4 +88,4 @@ def test_the_named_spelling_goes_below_the_path_of_an_upstream() -> None:
     again = respelled(admission, b"/api/%61")
     assert again.canonical is not None
     assert origin_target(again.canonical) == b"/v1/%61"
-    assert (again.canonical.key, again.request) == (admission.canonical.key, admission.request)  # type: ignore[union-attr]
+    assert (again.canonical.key, again.request) == (admission.canonical.key, admission.request)

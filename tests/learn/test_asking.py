@@ -1,11 +1,8 @@
 """How an origin is asked: what robots.txt keeps to itself, how fast, and what is remembered of it."""
 
-from __future__ import annotations
-
 import gzip
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 
 import httpx
 import pytest
@@ -21,23 +18,23 @@ Handler = Callable[[bytes], httpx.Response]
 class Clock:
     """Time that passes only where somebody sleeps."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = 0.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds):
         self.now += seconds
 
 
-def answered(content: bytes = b"page", status: int = 200, **fields: str) -> httpx.Response:
+def answered(content=b"page", status=200, **fields):
     named = {name.replace("_", "-"): value for name, value in fields.items()}
     told = {"content-length": str(len(content)), **named}
     return httpx.Response(status, headers=told, stream=httpx.ByteStream(content))
 
 
-def asker(handler: Handler, rate: float = 100.0, clock: Clock | None = None) -> Asker:
+def asker(handler, rate=100.0, clock=None):
     clock = clock or Clock()
     transport = httpx.MockTransport(lambda request: handler(request.extensions["target"]))
     return Asker(ORIGIN, rate, clock=clock, sleep=clock.sleep, transport=transport)
@@ -53,8 +50,8 @@ Crawl-delay: 2
 """
 
 
-def site(robots: str) -> Handler:
-    def handler(target: bytes) -> httpx.Response:
+def site(robots):
+    def handler(target):
         if target == b"/robots.txt":
             return answered(robots.encode())
         return answered()
@@ -66,7 +63,7 @@ def site(robots: str) -> Handler:
     "target",
     [b"/private", b"/private/x", b"//private/x", b"/x/../private", b"/%70rivate", b"/a?print=1", b"/b/c.pdf"],
 )
-def test_what_robots_txt_keeps_to_itself_is_not_asked(target: bytes) -> None:
+def test_what_robots_txt_keeps_to_itself_is_not_asked(target):
     """RFC 9309 §2.2.2 and §2.2.3: the longest rule, stars and the end, in whichever spelling."""
     asking = asker(site(ROBOTS))
     asking.read_robots()
@@ -76,14 +73,14 @@ def test_what_robots_txt_keeps_to_itself_is_not_asked(target: bytes) -> None:
 
 
 @pytest.mark.parametrize("target", [b"/", b"/private/open", b"/a?x=print", b"/b/c.pdf?x", b"/robots.txt"])
-def test_the_rest_is_asked(target: bytes) -> None:
+def test_the_rest_is_asked(target):
     asking = asker(site(ROBOTS))
     asking.read_robots()
     assert asking.get(target).status == 200
 
 
-def test_robots_txt_may_be_elsewhere_on_the_origin() -> None:
-    def handler(target: bytes) -> httpx.Response:
+def test_robots_txt_may_be_elsewhere_on_the_origin():
+    def handler(target):
         if target == b"/robots.txt":
             return answered(b"", 301, location="/static/robots.txt")
         return answered(b"User-agent: univocal-probe\nDisallow: /")
@@ -95,7 +92,7 @@ def test_robots_txt_may_be_elsewhere_on_the_origin() -> None:
 
 
 @pytest.mark.parametrize(("robots", "rate", "spacing"), [(ROBOTS, 20, 2.0), ("", 20, 0.05), ("", 0.5, 2.0)])
-def test_the_slower_of_rate_and_crawl_delay_counts(robots: str, rate: float, spacing: float) -> None:
+def test_the_slower_of_rate_and_crawl_delay_counts(robots, rate, spacing):
     clock = Clock()
     asking = asker(site(robots), rate, clock)
     asking.read_robots()
@@ -106,10 +103,10 @@ def test_the_slower_of_rate_and_crawl_delay_counts(robots: str, rate: float, spa
 
 
 @pytest.mark.parametrize("rate", [0.3, 1.0, 1.5, 2.9, 20.0, 33.3])
-def test_no_second_has_more_requests_than_the_rate(rate: float) -> None:
+def test_no_second_has_more_requests_than_the_rate(rate):
     clock, times = Clock(), []
 
-    def handler(_: bytes) -> httpx.Response:
+    def handler(_):
         times.append(clock.now)
         return answered()
 
@@ -119,7 +116,7 @@ def test_no_second_has_more_requests_than_the_rate(rate: float) -> None:
     assert max(sum(begin <= each < begin + 1 for each in times) for begin in times) <= max(rate, 1)
 
 
-def test_an_origin_that_is_gone_is_not_asked_for_ever() -> None:
+def test_an_origin_that_is_gone_is_not_asked_for_ever():
     asking = asker(lambda _: (_ for _ in ()).throw(httpx.ConnectError("refused")))
     with pytest.raises(OriginError, match="no longer answers"):
         list(map(asking.get, 1000 * [b"/a"]))
@@ -127,29 +124,29 @@ def test_an_origin_that_is_gone_is_not_asked_for_ever() -> None:
 
 
 class Endless(httpx.SyncByteStream):
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock):
         self._clock = clock
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self):
         for _ in range(10_000):
             self._clock.sleep(5)
             yield b": still there\n"
 
 
-def test_an_answer_that_does_not_end_is_none() -> None:
+def test_an_answer_that_does_not_end_is_none():
     clock = Clock()
     asking = asker(lambda _: httpx.Response(200, stream=Endless(clock)), clock=clock)
     assert asking.get(b"/events").status == 0
     assert clock.now < 200
 
 
-def test_of_a_large_answer_the_beginning_and_the_length_count() -> None:
+def test_of_a_large_answer_the_beginning_and_the_length_count():
     beginning, ends = bytes(1 << 20), iter([b"a", b"bb"])
     asking = asker(lambda _: answered(beginning + next(ends)))
     assert asking.get(b"/a").body != asking.get(b"/a").body
 
 
-def test_what_came_packed_is_compared_as_a_whole() -> None:
+def test_what_came_packed_is_compared_as_a_whole():
     packed = ((b"content-type", b"text/html"), (b"content-encoding", b"br"))
     assert len(words(Reply(200, packed, b"\x1f\x8b three blanks here"))) == 1
 
@@ -164,12 +161,12 @@ def test_what_came_packed_is_compared_as_a_whole() -> None:
         ("br", b"of words", None),
     ],
 )
-def test_gzip_that_comes_unasked_is_unpacked(coding: str, content: bytes, found: list[bytes] | None) -> None:
+def test_gzip_that_comes_unasked_is_unpacked(coding, content, found):
     answer = asker(lambda _: answered(content, content_encoding=coding)).get(b"/a")
     assert words(answer) == found if found else len(words(answer)) == 1
 
 
-def test_compressed_input_is_bounded_like_any_other() -> None:
+def test_compressed_input_is_bounded_like_any_other():
     packed = gzip.compress(bytes(1 << 24))
     assert len(asker(lambda _: answered(packed, content_encoding="gzip")).get(b"/a").body) == 1 << 20
 
@@ -177,7 +174,7 @@ def test_compressed_input_is_bounded_like_any_other() -> None:
 # Answers that are kept
 
 
-def test_what_failed_is_asked_again_when_the_run_goes_on(tmp_path: Path) -> None:
+def test_what_failed_is_asked_again_when_the_run_goes_on(tmp_path):
     path, answers = tmp_path / "kept", {b"/a": Reply(200, (), b"x"), b"/b": Reply(0), b"/c": Reply(503)}
     kept = Remembered(path, "this run")
     fetch = remembering(answers.__getitem__, kept)
@@ -190,7 +187,7 @@ def test_what_failed_is_asked_again_when_the_run_goes_on(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("damaged", [b"[]", b'{"target": "/b"}', b'{"target', b"\xff", b"null"])
-def test_a_damaged_line_is_where_the_run_goes_on(tmp_path: Path, damaged: bytes) -> None:
+def test_a_damaged_line_is_where_the_run_goes_on(tmp_path, damaged):
     path = tmp_path / "kept"
     kept = Remembered(path, "this run")
     kept.keep(b"/a", 0, Reply(200, ((b"x", b"\xe9"),), b"content"))
@@ -229,20 +226,20 @@ def test_a_damaged_line_is_where_the_run_goes_on(tmp_path: Path, damaged: bytes)
         (b"", None),
     ],
 )
-def test_where_a_redirect_leads(location: bytes, target: bytes | None) -> None:
+def test_where_a_redirect_leads(location, target):
     answer = Reply(301, ((b"location", location),))
     assert led_to(ORIGIN, answer, b"/a/b") == target
 
 
-def test_a_host_may_be_called_as_the_scheme() -> None:
+def test_a_host_may_be_called_as_the_scheme():
     answer = Reply(301, ((b"location", b"http://http/b"),))
     assert led_to("http://http", answer, b"/a") == b"/b"
 
 
-def test_another_host_name_is_probed_at_the_same_pace() -> None:
+def test_another_host_name_is_probed_at_the_same_pace():
     hosts, clock = [], Clock()
 
-    def handle(request: httpx.Request) -> httpx.Response:
+    def handle(request):
         hosts.append((request.url.host, request.headers["host"], clock.now))
         return answered(b"User-agent: *\nDisallow: /private", content_type="text/plain")
 

@@ -1,12 +1,9 @@
 """Discover on logs that were made: what was planted is found, and where nothing was, nothing is."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random
-from collections.abc import Callable, Iterator
-from typing import Literal
+from collections.abc import Callable
 
 import pytest
 
@@ -15,7 +12,7 @@ from univocal.uri.pipeline import canonical_target
 from univocal.uri.profile import parse
 from univocal_app.observe.log_reader import LogEntry, entry_of_any, entry_of_count
 from univocal_learn.corpus import Corpus, read
-from univocal_learn.discover import BASE, Discovery, discover, measured, validated
+from univocal_learn.discover import BASE, discover, measured, validated
 from univocal_learn.written import loaded
 
 Spell = Callable[[str, random.Random], str]
@@ -29,24 +26,24 @@ MANY_REQUESTS = 3000
 HELD_OUT = range(PAGES, PAGES + 200)
 
 
-def size_of(*what: object) -> int:
+def size_of(*what):
     return 2000 + int(hashlib.md5(repr(what).encode()).hexdigest()[:8], 16) % 60_000
 
 
-def combined(target: str, size: int | None, host: str = "") -> bytes:
+def combined(target, size, host=""):
     told = "-" if size is None else size
     return (
         f'{host}10.0.0.1 - - [22/Nov/2026:02:03:04 +0000] "GET {target} HTTP/1.1" 200 {told} "-" "x"'.encode()
     )
 
 
-def session(chance: random.Random, digits: int = 24) -> str:
+def session(chance, digits=24):
     return f"{chance.getrandbits(digits * 4):0{digits}x}a1"
 
 
 # A page, and how else it may be spelled.
 SECTIONS = ["story", "news", "blog", "film"]
-PLANTED: dict[str, tuple[Callable[[int], str], Spell]] = {
+PLANTED = {
     "an id in the path": (lambda i: f"/story?id={i}", lambda url, _: url.replace("?id=", "_")),
     "a tracker": (
         lambda i: f"/docs/p{i}.html",
@@ -89,9 +86,7 @@ PLANTED: dict[str, tuple[Callable[[int], str], Spell]] = {
 }
 
 
-def planted_log(
-    kinds: list[str], seed: int = 1, *, sizes: bool = True, jitter: int = 0, requests: int = PLANTED_REQUESTS
-) -> Iterator[bytes]:
+def planted_log(kinds, seed=1, *, sizes=True, jitter=0, requests=PLANTED_REQUESTS):
     """So many requests for each of the kinds."""
     chance = random.Random(seed)
     for _ in range(requests * len(kinds)):
@@ -103,11 +98,11 @@ def planted_log(
         yield combined(spelled, size if sizes else None)
 
 
-def learned(lines: Iterator[bytes]) -> Discovery:
+def learned(lines):
     return discover(read(map(entry_of_any, lines)))
 
 
-def effect(found: Discovery, kind: str) -> float:
+def effect(found, kind):
     """Of pairs that were not in the log, how many are one."""
     profile, chance = parse({"learned": found.toml()})["learned"], random.Random(9)
     page, spell = PLANTED[kind]
@@ -119,10 +114,10 @@ def effect(found: Discovery, kind: str) -> float:
     return sum(folded) / len(folded)
 
 
-def false_folds(found: Discovery, kinds: list[str]) -> list[str]:
+def false_folds(found, kinds):
     """Pages that became one with another page."""
     profile = parse({"learned": found.toml()})["learned"]
-    seen: dict[object, str] = {}
+    seen = {}
     wrong = []
     for kind in kinds:
         for i in range(PAGES + 200):
@@ -134,7 +129,7 @@ def false_folds(found: Discovery, kinds: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", PLANTED)
-def test_one_planted_rule_is_found(kind: str) -> None:
+def test_one_planted_rule_is_found(kind):
     found = learned(planted_log([kind, "a tracker"]))
     assert effect(found, kind) >= 0.9, found.toml()
     assert false_folds(found, [kind, "a tracker"]) == []
@@ -143,14 +138,14 @@ def test_one_planted_rule_is_found(kind: str) -> None:
 TOGETHER = [kind for kind in PLANTED if kind not in {"slashes at the end", "a session as the first segment"}]
 
 
-def test_many_planted_rules_are_found_together() -> None:
+def test_many_planted_rules_are_found_together():
     found = learned(planted_log(TOGETHER, requests=MANY_REQUESTS))
     missed = {kind: share for kind in TOGETHER if (share := effect(found, kind)) < 0.9}
     assert len(missed) <= 0.1 * len(TOGETHER), (missed, found.toml())
     assert false_folds(found, TOGETHER) == []
 
 
-def test_pages_whose_sizes_vary_a_little() -> None:
+def test_pages_whose_sizes_vary_a_little():
     kinds = ["an id in the path", "a tracker", "an unused parameter", "an index"]
     found = learned(planted_log(kinds, jitter=12))
     assert {kind: effect(found, kind) for kind in kinds} == dict.fromkeys(kinds, 1.0)
@@ -169,14 +164,14 @@ WITHOUT_SIZES = [
 ]
 
 
-def test_without_sizes_only_obvious_rules_are_found() -> None:
+def test_without_sizes_only_obvious_rules_are_found():
     found = learned(planted_log(WITHOUT_SIZES, sizes=False))
     assert {kind: effect(found, kind) for kind in WITHOUT_SIZES} == dict.fromkeys(WITHOUT_SIZES, 1.0)
     assert false_folds(found, WITHOUT_SIZES) == []
 
 
 @pytest.mark.parametrize("size", [lambda _: 512, lambda chance: chance.randrange(100_000)])
-def test_sizes_that_tell_nothing_are_as_good_as_none(size: Callable[[random.Random], int]) -> None:
+def test_sizes_that_tell_nothing_are_as_good_as_none(size):
     chance = random.Random(6)
     lines = (
         line.replace(b" 200 - ", b" 200 %d " % size(chance))
@@ -188,7 +183,7 @@ def test_sizes_that_tell_nothing_are_as_good_as_none(size: Callable[[random.Rand
 
 # Logs in which nothing was planted
 
-CLEAN: dict[str, Spell] = {
+CLEAN = {
     "pages of lists": lambda url, r: f"{url}?page={r.randrange(1, 9)}",
     "offsets": lambda url, r: f"{url}?start={r.randrange(9) * 20}&size=20",
     "ids": lambda url, r: f"{url}?id={r.randrange(500)}",
@@ -209,7 +204,7 @@ CLEAN: dict[str, Spell] = {
 
 
 # What changes a page, and its size hardly or not at all; and pages of others, whose sizes nobody logged.
-DECEPTIVE: dict[str, Callable[[int, random.Random], list[tuple[str, int | None]]]] = {
+DECEPTIVE = {
     "five colours": lambda i, _: [
         (f"/p/{i}?finish={name}", size_of(i) + len(name))
         for name in ("red", "blue", "green", "black", "white")
@@ -242,13 +237,13 @@ DECEPTIVE: dict[str, Callable[[int, random.Random], list[tuple[str, int | None]]
 
 
 @pytest.mark.parametrize("kind", DECEPTIVE)
-def test_nothing_is_proposed_where_pages_only_look_alike(kind: str) -> None:
+def test_nothing_is_proposed_where_pages_only_look_alike(kind):
     chance = random.Random(8)
     found = learned(combined(url, size) for i in range(400) for url, size in DECEPTIVE[kind](i, chance))
     assert not found.decided, found.toml()
 
 
-def clean_log(kind: str, *, sizes: bool, seed: int = 2, requests: int = CLEAN_REQUESTS) -> Iterator[bytes]:
+def clean_log(kind, *, sizes, seed=2, requests=CLEAN_REQUESTS):
     chance = random.Random(seed)
     for _ in range(requests):
         url = CLEAN[kind](f"/item/t{int(400 * chance.random() ** 2)}", chance)
@@ -258,19 +253,19 @@ def clean_log(kind: str, *, sizes: bool, seed: int = 2, requests: int = CLEAN_RE
 
 @pytest.mark.parametrize("sizes", [True, False], ids=["with sizes", "without"])
 @pytest.mark.parametrize("kind", CLEAN)
-def test_nothing_is_proposed_where_nothing_is(kind: str, sizes: bool) -> None:
+def test_nothing_is_proposed_where_nothing_is(kind, sizes):
     found = learned(clean_log(kind, sizes=sizes))
     assert not found.decided, found.toml()
 
 
-def test_pages_of_one_size_say_nothing() -> None:
+def test_pages_of_one_size_say_nothing():
     lines = (
         combined(f"/{lang}/item/t{i}?page={i % 7}", 4096) for i in range(2000) for lang in ("en", "de", "all")
     )
     assert not learned(lines).decided
 
 
-def test_all_the_clean_ones_in_one_log() -> None:
+def test_all_the_clean_ones_in_one_log():
     chance = random.Random(4)
     logs = [clean_log(kind, sizes=True, requests=CLEAN_REQUESTS * 5 // 8) for kind in CLEAN]
     lines = [line for log in logs for line in log]
@@ -280,7 +275,7 @@ def test_all_the_clean_ones_in_one_log() -> None:
     assert not found.decided, found.toml()
 
 
-def test_another_order_is_not_taken_for_another_value() -> None:
+def test_another_order_is_not_taken_for_another_value():
     """Nobody asked for a page in another colour: the log cannot tell that the colour goes unused."""
     sizes = {i: size_of(i) for i in range(300)}
     lines = [
@@ -296,7 +291,7 @@ def test_another_order_is_not_taken_for_another_value() -> None:
 @pytest.mark.parametrize(
     ("name", "dropped"), [("ref", ("ref",)), ("f%5B0%5D", ("f[0]",)), ("*", ()), ("a%2A", ()), ("a+b", ())]
 )
-def test_names_are_proposed_as_a_profile_has_them(name: str, dropped: tuple[str, ...]) -> None:
+def test_names_are_proposed_as_a_profile_has_them(name, dropped):
     """In a profile a name is decoded, and a star is a glob: that rule would drop every parameter."""
     lines = [
         combined(f"/p{i}{query}", size_of(i))
@@ -314,8 +309,8 @@ def test_names_are_proposed_as_a_profile_has_them(name: str, dropped: tuple[str,
 # Hosts, JSON, bounds
 
 
-def test_an_alias_is_a_host_with_the_same_pages() -> None:
-    def lines() -> Iterator[bytes]:
+def test_an_alias_is_a_host_with_the_same_pages():
+    def lines():
         chance = random.Random(5)
         for _ in range(4000):
             i = chance.randrange(300)
@@ -330,7 +325,7 @@ def test_an_alias_is_a_host_with_the_same_pages() -> None:
     assert found.aliases == {"www.shop.example": "shop.example", "shop.test": "shop.example"}
 
 
-def test_what_it_would_change_is_replayed() -> None:
+def test_what_it_would_change_is_replayed():
     log = planted_log(["an id in the path", "a session"], requests=MANY_REQUESTS)
     corpus = read(map(entry_of_any, log))
     found = discover(corpus)
@@ -355,7 +350,7 @@ def test_what_it_would_change_is_replayed() -> None:
     parse({"learned": told["profile"]})
 
 
-def test_an_origin_is_asked_about_its_own_host_alone() -> None:
+def test_an_origin_is_asked_about_its_own_host_alone():
     lines = (
         json.dumps({"host": host, "uri": uri, "status": 200, "bytes": size_of(host, i)}).encode()
         for i in range(40)
@@ -364,7 +359,7 @@ def test_an_origin_is_asked_about_its_own_host_alone() -> None:
     )
     found, asked = learned(lines), list[bytes]()
 
-    def ask(one: bytes, other: bytes) -> Literal["same"]:
+    def ask(one, other):
         asked.extend((one, other))
         return "same"
 
@@ -377,7 +372,7 @@ def test_an_origin_is_asked_about_its_own_host_alone() -> None:
     assert told == ["drop utm_source: 0 same, 0 different, so it goes"]
 
 
-def test_more_urls_than_fit_are_sampled_and_spellings_stay_together() -> None:
+def test_more_urls_than_fit_are_sampled_and_spellings_stay_together():
     kinds = ["an id in the path", "a session", "an index"]
     corpus = read(map(entry_of_any, planted_log(kinds)), most=1500)
     assert len(corpus.urls) <= 1500
@@ -386,7 +381,7 @@ def test_more_urls_than_fit_are_sampled_and_spellings_stay_together() -> None:
     assert {kind: effect(found, kind) for kind in kinds} == dict.fromkeys(kinds, 1.0)
 
 
-def test_only_answered_gets_count() -> None:
+def test_only_answered_gets_count():
     corpus = Corpus()
     for method, status in (
         ("GET", 200),
@@ -401,7 +396,7 @@ def test_only_answered_gets_count() -> None:
     assert (corpus.requests, corpus.skipped, len(corpus.urls)) == (2, 1, 1)
 
 
-def test_counted_spellings_are_discovered_in_too() -> None:
+def test_counted_spellings_are_discovered_in_too():
     """What the admin listener counts is enough, without sizes."""
     counted = [f"  3 {target}\n" for i in range(40) for target in (f"/x{i}/", f"/x{i}/index.html")]
     corpus = read(entry_of_count(line.strip().encode()) for line in counted)
@@ -413,7 +408,7 @@ def test_counted_spellings_are_discovered_in_too() -> None:
     assert canonical_target(b"/x1/index.html", loaded(BASE)) == b"/x1/index.html"
 
 
-def test_what_becomes_a_query_takes_the_parameters_along() -> None:
+def test_what_becomes_a_query_takes_the_parameters_along():
     """A page that is asked for by another spelling, and followed from a mail, is still that page."""
     kinds = ["a front controller with a query", "a tracker"]
     profile = parse({"learned": learned(planted_log(kinds)).toml()})["learned"]
@@ -429,7 +424,7 @@ NONE_ALONE = [lambda i: f"/api/item{i}"]
     ("others", "way"),
     [([], "remove"), (NONE_ALONE, "remove"), (SLASHES_ALONE, "add"), ([*NONE_ALONE, *SLASHES_ALONE], "keep")],
 )
-def test_slash_rules_follow_where_no_section_denies(others: list[Callable[[int], str]], way: str) -> None:
+def test_slash_rules_follow_where_no_section_denies(others, way):
     """Where a directory comes with its slash alone, a server may redirect to that for ever."""
     lines = list(planted_log(["slashes at the end"]))
     lines += [combined(other(i), size_of(other(i))) for other in others for i in range(300)]

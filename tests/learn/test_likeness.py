@@ -1,9 +1,5 @@
 """Templates and verdicts, without any network."""
 
-from __future__ import annotations
-
-import random
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,12 +11,12 @@ from univocal_learn.verdicts import Evidence, Judge, verdict_of
 from univocal_learn.written import Settings, folded, loaded, settings_of, toml
 
 
-def html(text: str, status: int = 200, **fields: str) -> Reply:
+def html(text, status=200, **fields):
     named = tuple((name.replace("_", "-").encode(), value.encode()) for name, value in fields.items())
     return Reply(status, (*named, (b"content-type", b"text/html")), text.encode())
 
 
-def template(*texts: str) -> Template:
+def template(*texts):
     result = Template.of(words(html(texts[0])))
     for text in texts[1:]:
         result = result.widened(words(html(text)))
@@ -45,12 +41,12 @@ def template(*texts: str) -> Template:
         (["1 2 3 4", "4 3 2 1"], "2 1 4 3 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3", False),
     ],
 )
-def test_a_template_fits(seen: list[str], text: str, fits: bool) -> None:
+def test_a_template_fits(seen, text, fits):
     assert template(*seen).fits(words(html(text))) is fits
 
 
 @given(st.lists(st.lists(st.sampled_from([b"a", b"b", b"c", b"d"]), max_size=12), min_size=1, max_size=4))
-def test_a_widened_template_keeps_only_common_words(rows: list[list[bytes]]) -> None:
+def test_a_widened_template_keeps_only_common_words(rows):
     wide = Template.of(rows[0])
     for row in rows[1:]:
         wide = wide.widened(row)
@@ -58,21 +54,21 @@ def test_a_widened_template_keeps_only_common_words(rows: list[list[bytes]]) -> 
         assert all(item in left for item in wide.items if item is not None)  # in this order
 
 
-def test_what_is_no_text_is_compared_as_a_whole() -> None:
+def test_what_is_no_text_is_compared_as_a_whole():
     one, other = (Reply(200, ((b"content-type", b"image/png"),), body) for body in (b"a b", b"a  b"))
     assert words(one) != words(other)
 
 
-def test_what_a_page_repeats_of_its_target() -> None:
+def test_what_a_page_repeats_of_its_target():
     assert without_echo([b"Page", b"A(b)", b"of", b"/wiki/A%28b)"], b"/wiki/A%28b)") == [b"Page", b"of"]
 
 
-def judge(pages: dict[bytes, object]) -> Judge:
+def judge(pages):
     """A judge of an origin that answers as told, in turn, and 404 else."""
 
-    def fetch(target: bytes, number: int) -> Reply:
+    def fetch(target, number):
         found = pages.get(target, html("no", 404))
-        return found[number % len(found)] if isinstance(found, list) else found  # type: ignore[return-value]
+        return found[number % len(found)] if isinstance(found, list) else found
 
     return Judge(fetch, "http://o.example")
 
@@ -116,15 +112,15 @@ NOISE = [html(f"the page at {second} " + " ".join(map(str, range(30)))) for seco
         ),
     ],
 )
-def test_what_a_pair_shows(pages: dict[bytes, object], verdict: str, why: str) -> None:
+def test_what_a_pair_shows(pages, verdict, why):
     found = judge(pages).ask(Pair(A, B, (b"/x/zq",)))
     assert (found.verdict, why in found.why) == (verdict, True), found.why
 
 
-def test_what_pairs_show_together() -> None:
+def test_what_pairs_show_together():
     same, unsure, other = (
         Evidence(Pair(A, B, doubt=doubt), v, "")
-        for doubt, v in ((0.04, "same"), (0.15, "same"), (0.04, "different"))  # type: ignore[arg-type]
+        for doubt, v in ((0.04, "same"), (0.15, "same"), (0.04, "different"))
     )
     assert verdict_of([same])[0] == "same"
     assert verdict_of([unsure])[0] == "unknown"
@@ -139,7 +135,7 @@ SAMPLE = [
 ]
 
 
-def test_every_question_offers_spellings_and_true_decoys() -> None:
+def test_every_question_offers_spellings_and_true_decoys():
     """The decoys are other pages to any reading; both are targets that can be asked for."""
     for question in [*questions(SAMPLE), *risks()]:
         assert any(list(question.pairs(target)) for target in SAMPLE), question.name
@@ -155,12 +151,12 @@ def test_every_question_offers_spellings_and_true_decoys() -> None:
                 assert pair.b not in pair.decoys
 
 
-def test_the_sample_is_asked_in_an_order_of_many_kinds() -> None:
+def test_the_sample_is_asked_in_an_order_of_many_kinds():
     ordered = varied([b"/a/1", b"/a/2", b"/a/3", b"/b/1", b"/c.png"])
     assert ordered == [b"/a/1", b"/b/1", b"/c.png", b"/a/2", b"/a/3"]
 
 
-def test_settings_of_nothing_are_sound_and_load() -> None:
+def test_settings_of_nothing_are_sound_and_load():
     settings = settings_of({})
     assert settings == Settings(
         refused=("control-character", "fragment", "bad-escape", "encoded-dot-segment")
@@ -171,7 +167,7 @@ def test_settings_of_nothing_are_sound_and_load() -> None:
 
 
 @given(st.randoms(use_true_random=False))
-def test_settings_as_toml_load(chance: random.Random) -> None:
+def test_settings_as_toml_load(chance):
     some = Settings(
         decode=bytes(chance.sample(sorted(b":@!$'()*,"), 4)),
         merge_slashes=chance.random() < 0.5,

@@ -1,11 +1,8 @@
 """Probe on origins that are functions: what it must not be taken in by."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import re
-from collections.abc import Callable
 from urllib.parse import unquote_to_bytes
 
 import pytest
@@ -15,17 +12,17 @@ from univocal.uri.profile import parse
 from univocal.uri.segments import remove_dot_segments
 from univocal_learn.likeness import Reply, Template
 from univocal_learn.names import namesake
-from univocal_learn.probe import Report, probe
+from univocal_learn.probe import probe
 from univocal_learn.written import folded
 
 HTML = ((b"content-type", b"text/html"),)
 NOT_FOUND = Reply(404, HTML, b"no such page")
 
 
-def probed(origin: Callable[[bytes], Reply], sample: list[bytes]) -> Report:
-    known: dict[tuple[bytes, int], Reply] = {}
+def probed(origin, sample):
+    known = {}
 
-    def fetch(target: bytes, number: int) -> Reply:
+    def fetch(target, number):
         if (target, number) not in known:
             known[target, number] = origin(target)
         return known[target, number]
@@ -33,27 +30,27 @@ def probed(origin: Callable[[bytes], Reply], sample: list[bytes]) -> Report:
     return probe("http://en.example", sample, fetch, lambda: len(known), lambda _: None)
 
 
-def verdicts(report: Report) -> dict[str, str]:
+def verdicts(report):
     return {finding.name: finding.verdict for finding in report.findings}
 
 
-def text(seed: object, words: int) -> str:
+def text(seed, words):
     chance = random.Random(repr(seed))
     return " ".join(str(chance.randrange(10_000)) for _ in range(words))
 
 
-def parameters(target: bytes) -> tuple[bytes, dict[bytes, bytes]]:
+def parameters(target):
     path, _, query = target.partition(b"?")
     pairs = (part.partition(b"=") for part in query.split(b"&") if part)
     return path, {name: value for name, _, value in pairs}
 
 
 @pytest.mark.parametrize("words", [100, 3000, 30_000])
-def test_a_long_page_with_changing_parts_is_distinguished(words: int) -> None:
+def test_a_long_page_with_changing_parts_is_distinguished(words):
     """Between the clock at its head and the token at its end is what the page is about."""
     count = itertools.count()
 
-    def origin(target: bytes) -> Reply:
+    def origin(target):
         path, asked = parameters(target)
         if path != b"/story":
             return NOT_FOUND
@@ -65,7 +62,7 @@ def test_a_long_page_with_changing_parts_is_distinguished(words: int) -> None:
     assert found["unused:utm_source"] == "same"
 
 
-def test_what_two_long_texts_share_is_found() -> None:
+def test_what_two_long_texts_share_is_found():
     one, other = text("a", 3000).encode().split(), text("b", 9).encode().split()
     template = Template.of([b"x", *one, b"y"]).widened(
         [*other[:4], *one[:1500], *other[4:], *one[1500:], b"z"]
@@ -76,11 +73,11 @@ def test_what_two_long_texts_share_is_found() -> None:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_pages_of_which_only_the_frame_stays_show_no_equality(seed: int) -> None:
+def test_pages_of_which_only_the_frame_stays_show_no_equality(seed):
     """What is served under another name would fit as well, but for words that come again by chance."""
     chance = random.Random(seed)
 
-    def origin(target: bytes) -> Reply:
+    def origin(target):
         path, _ = parameters(target)
         if not path.startswith(b"/feed/") or len(path) > 9:
             return NOT_FOUND
@@ -90,10 +87,10 @@ def test_pages_of_which_only_the_frame_stays_show_no_equality(seed: int) -> None
     assert "same" not in found.values()
 
 
-def test_a_name_that_reads_as_a_glob_is_never_dropped() -> None:
+def test_a_name_that_reads_as_a_glob_is_never_dropped():
     """`drop = ["*"]` would drop every parameter."""
 
-    def origin(target: bytes) -> Reply:
+    def origin(target):
         path, asked = parameters(target)
         names = {unquote_to_bytes(name): value for name, value in asked.items()}
         known = path == b"/list" and b"q" in names
@@ -108,12 +105,12 @@ def test_a_name_that_reads_as_a_glob_is_never_dropped() -> None:
     assert b"a[b]" in dropped
 
 
-def test_a_section_with_another_program_is_probed_too() -> None:
+def test_a_section_with_another_program_is_probed_too():
     """Of six sections five take an encoded slash for a slash, and the last one tells them apart."""
     sections = [b"a", b"b", b"c", b"d", b"e", b"last"]
     sample = [b"/%b/deep/page%d" % (section, number) for section in sections for number in range(9)]
 
-    def origin(target: bytes) -> Reply:
+    def origin(target):
         path, _ = parameters(target)
         read = path if path.startswith(b"/last") else unquote_to_bytes(path)
         return Reply(200, HTML, text(read, 50).encode()) if read in sample else NOT_FOUND
@@ -129,18 +126,18 @@ WORDS = [b"plain", b"other", b"third", b"fourth", b"fifth", b"sixth", b"x,y", b"
 PLAIN = [b"/wiki/" + word for word in WORDS]
 
 
-def article(target: bytes) -> Reply:
+def article(target):
     """A page for each word, however its octets are spelled, whatever the query says."""
     path = unquote_to_bytes(target.partition(b"?")[0])
     return Reply(200, HTML, text(path, 60).encode()) if path in PLAIN else NOT_FOUND
 
 
 @pytest.mark.parametrize("allowed", [10, 30, 60, 100, 150, 200])
-def test_a_suspected_robot_learns_nothing(allowed: int) -> None:
+def test_a_suspected_robot_learns_nothing(allowed):
     """From some request on all targets are answered with one page, 200."""
     count = itertools.count()
 
-    def origin(target: bytes) -> Reply:
+    def origin(target):
         blocked = next(count) >= allowed
         return Reply(200, HTML, b"Are you a robot? Please wait.") if blocked else article(target)
 
@@ -150,10 +147,10 @@ def test_a_suspected_robot_learns_nothing(allowed: int) -> None:
     assert same.isdisjoint({"index-names"})
 
 
-def test_redirects_one_after_the_other_lead_to_the_canonical_spelling() -> None:
+def test_redirects_one_after_the_other_lead_to_the_canonical_spelling():
     """Slashes first, then octets, then the slash at the end."""
 
-    def origin(target: bytes) -> Reply:
+    def origin(target):
         path = target.partition(b"?")[0]
         read = unquote_to_bytes(path).rstrip(b"/")
         if b"//" in path:
@@ -173,10 +170,10 @@ def test_redirects_one_after_the_other_lead_to_the_canonical_spelling() -> None:
     assert parse({"learned": report.profile})["learned"].trailing_slash == "add"
 
 
-def leading(spelled: Callable[[bytes], bytes], names: list[bytes]) -> Callable[[bytes], Reply]:
+def leading(spelled, names):
     """An origin server that leads from each spelling of its pages to the one that it likes."""
 
-    def origin(target: bytes) -> Reply:
+    def origin(target):
         path, _, query = target.partition(b"?")
         own = next((name for name in names if spelled(path) == spelled(name)), None)
         if own is None:
@@ -188,7 +185,7 @@ def leading(spelled: Callable[[bytes], bytes], names: list[bytes]) -> Callable[[
     return origin
 
 
-def goes_in_circles(report: Report, origin: Callable[[bytes], Reply], targets: list[bytes]) -> bool:
+def goes_in_circles(report, origin, targets):
     profile = parse({"learned": report.profile})["learned"]
     for target in targets:
         canonical = canonical_target(target, profile)
@@ -210,7 +207,7 @@ def goes_in_circles(report: Report, origin: Callable[[bytes], Reply], targets: l
     ],
     ids=["index.html", "two slashes", "a slash", "no slash", "an escape"],
 )
-def test_a_learned_profile_leads_nobody_in_circles(spelled: Callable[[bytes], bytes]) -> None:
+def test_a_learned_profile_leads_nobody_in_circles(spelled):
     names = [b"/a/page(%d" % number for number in range(6)]
     origin = leading(spelled, names)
     sample = [spelled(name) for name in names]
@@ -218,7 +215,7 @@ def test_a_learned_profile_leads_nobody_in_circles(spelled: Callable[[bytes], by
     assert not goes_in_circles(report, origin, [*sample, *names])
 
 
-def test_a_redirect_from_the_canonical_spelling_is_no_equality() -> None:
+def test_a_redirect_from_the_canonical_spelling_is_no_equality():
     names = [b"/wiki/%%d0%%bf%d" % number for number in range(6)]
     report = probed(leading(lambda path: re.sub(rb"%..", lambda e: e[0].lower(), path), names), names)
     assert verdicts(report)["escape-case"] == "different"
@@ -226,12 +223,12 @@ def test_a_redirect_from_the_canonical_spelling_is_no_equality() -> None:
 
 
 @pytest.mark.parametrize("spelled", [b"?l=fr", b"?utm_campaign=spring"])
-def test_a_parameter_that_few_pages_heed_is_not_unused(spelled: bytes) -> None:
+def test_a_parameter_that_few_pages_heed_is_not_unused(spelled):
     """Of sixteen pages with the parameter two are others with this value, of all pages 6 in 100."""
     sample = [b"/wiki/%d" % number for number in range(16)]
     name = spelled[1:].partition(b"=")[0]
 
-    def origin(target: bytes) -> Reply:
+    def origin(target):
         path, _, query = target.partition(b"?")
         heeds = path in sample[7:9] and b"?" + query == spelled
         return Reply(200, HTML, text((path, heeds), 60).encode()) if path in sample else NOT_FOUND
@@ -243,8 +240,8 @@ def test_a_parameter_that_few_pages_heed_is_not_unused(spelled: bytes) -> None:
     assert found["unused:gclid"] == "same"
 
 
-def test_an_order_that_matters_to_some_parameters_is_kept() -> None:
-    def origin(target: bytes) -> Reply:
+def test_an_order_that_matters_to_some_parameters_is_kept():
+    def origin(target):
         path, _, query = target.partition(b"?")
         parts = query.split(b"&")
         known = parts if {b"crop=1", b"turn=2"} <= set(parts) else sorted(parts)
@@ -255,7 +252,7 @@ def test_an_order_that_matters_to_some_parameters_is_kept() -> None:
     assert verdicts(probed(origin, [*harmless, b"/picture?crop=1&turn=2"]))["query-order"] == "different"
 
 
-def test_one_slash_at_the_end_is_not_two() -> None:
+def test_one_slash_at_the_end_is_not_two():
     """Express takes /a/ for /a, and knows no /a//."""
     profile = parse({"learned": probed(express_like, PLAIN).profile})["learned"]
     assert profile.trailing_slash == "add"
@@ -263,15 +260,15 @@ def test_one_slash_at_the_end_is_not_two() -> None:
     assert not folded(profile, b"/wiki/plain", b"/wiki/plain//")
 
 
-def express_like(target: bytes) -> Reply:
+def express_like(target):
     path = target.partition(b"?")[0]
     return article(path[:-1] if path.endswith(b"/") else path)
 
 
-def test_a_semicolon_of_one_parameter_is_not_its_escape() -> None:
+def test_a_semicolon_of_one_parameter_is_not_its_escape():
     """A session's identifier is cut off; what follows any other ";" is the page's name."""
 
-    def origin(target: bytes) -> Reply:
+    def origin(target):
         path, _, _ = target.partition(b"?")
         return article(path.partition(b";jsessionid=")[0])
 
@@ -281,11 +278,11 @@ def test_a_semicolon_of_one_parameter_is_not_its_escape() -> None:
     assert not folded(profile, b"/wiki/plain;jsessionid=1", b"/wiki/plain%3Bjsessionid=1")
 
 
-def test_of_many_sections_the_last_one_counts() -> None:
+def test_of_many_sections_the_last_one_counts():
     sections = [b"s%d" % number for number in range(14)]
     sample = [b"/%b/%b" % (section, word) for section in sections for word in (b"a,b", b"c", b"d,e")]
 
-    def origin(target: bytes) -> Reply:
+    def origin(target):
         path = target.partition(b"?")[0]
         read = path if path.startswith(b"/s13/") else unquote_to_bytes(path)
         return Reply(200, HTML, text(read, 50).encode()) if read in sample else NOT_FOUND
@@ -294,17 +291,17 @@ def test_of_many_sections_the_last_one_counts() -> None:
     assert verdicts(probed(origin, sample[:-3]))["ring:2C"] == "same"
 
 
-def test_an_origin_that_has_moved_is_said_to_have() -> None:
+def test_an_origin_that_has_moved_is_said_to_have():
     report = probed(lambda target: Reply(301, ((b"location", b"https://en.example" + target),)), PLAIN)
     assert not report.decided
     assert "status 301 to another origin or scheme" in report.profile
 
 
 @pytest.mark.parametrize("reads_hosts", [True, False])
-def test_dot_segments_stay_where_two_slashes_begin_a_host(*, reads_hosts: bool) -> None:
+def test_dot_segments_stay_where_two_slashes_begin_a_host(*, reads_hosts):
     """`new URL(request.url, base)` reads //a/b as the path /b on the host a."""
 
-    def origin(target: bytes) -> Reply:
+    def origin(target):
         path = target.partition(b"?")[0]
         if reads_hosts and path.startswith(b"//"):
             path = b"/" + path[2:].partition(b"/")[2]
@@ -318,14 +315,14 @@ def test_dot_segments_stay_where_two_slashes_begin_a_host(*, reads_hosts: bool) 
     assert folded(profile, b"/wiki/x,y", b"/wiki/x%2Cy")
 
 
-def tomcat_like(pages: list[bytes]) -> Callable[[bytes], Reply]:
+def tomcat_like(pages):
     """Tomcat with files: it refuses %2F, and redirects a directory to what was written and a slash."""
 
-    def origin(target: bytes) -> Reply:
+    def origin(target):
         path = written = target.partition(b"?")[0]
         if b"%2F" in path.upper():
             return Reply(400, HTML, b"invalid")
-        segments: list[bytes] = []
+        segments = []
         for segment in unquote_to_bytes(path)[1:].split(b"/"):
             if segment == b"..":
                 if not segments:
@@ -342,7 +339,7 @@ def tomcat_like(pages: list[bytes]) -> Callable[[bytes], Reply]:
 
 
 @pytest.mark.parametrize("pages", [[b"/docs/", b"/docs/a.html", b"/docs/b.html"], [b"/docs/", b"/shop/"]])
-def test_a_rejected_form_hides_no_equal_ones(pages: list[bytes]) -> None:
+def test_a_rejected_form_hides_no_equal_ones(pages):
     """A ".." that is redirected to its directory led to where the slash is missing, as in servlets."""
     report = probed(tomcat_like(pages), pages)
     assert verdicts(report)["dot-segments"] == "same"
@@ -355,7 +352,7 @@ def test_a_rejected_form_hides_no_equal_ones(pages: list[bytes]) -> None:
 # Names.
 
 
-def named(own: Callable[[bytes], Reply], other: Callable[[bytes], Reply], origin: str) -> Report:
+def named(own, other, origin):
     pages = PLAIN[:4]
     return probe(
         origin,
@@ -367,11 +364,11 @@ def named(own: Callable[[bytes], Reply], other: Callable[[bytes], Reply], origin
     )
 
 
-def redirecting(origin: bytes) -> Callable[[bytes], Reply]:
+def redirecting(origin):
     return lambda target: Reply(301, ((b"location", origin + target),))
 
 
-def elsewhere(target: bytes) -> Reply:
+def elsewhere(target):
     found = article(target)
     return Reply(found.status, HTML, text(b"another" + target, 60).encode())
 
@@ -389,7 +386,7 @@ def elsewhere(target: bytes) -> Reply:
         (article, lambda _: Reply(0), "unknown", ""),
     ],
 )
-def test_which_of_www_and_bare_leads_to_the_other(own, other, verdict, said) -> None:
+def test_which_of_www_and_bare_leads_to_the_other(own, other, verdict, said):
     report = named(own, other, "http://en.example")
     assert verdicts(report)["www"] == verdict
     assert re.findall(r"# Hosts: (.*): an entry of `aliases`\.", report.profile) == ([said] if said else [])
@@ -405,5 +402,5 @@ def test_which_of_www_and_bare_leads_to_the_other(own, other, verdict, said) -> 
         ("http://localhost:9000", None),
     ],
 )
-def test_a_name_has_another_and_an_address_has_none(origin: str, other: str | None) -> None:
+def test_a_name_has_another_and_an_address_has_none(origin, other):
     assert namesake(origin) == other

@@ -1,7 +1,5 @@
 """What was learned, as a profile's file."""
 
-from __future__ import annotations
-
 import tomllib
 
 from hypothesis import given
@@ -18,9 +16,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]))
     summary=TEXT,
     rule=st.tuples(TEXT, TEXT, TEXT),
 )
-def test_the_file_holds_the_settings_whatever_their_letters(
-    names: tuple[str, ...], defaults: dict[str, str], summary: str, rule: tuple[str, str, str]
-) -> None:
+def test_the_file_holds_the_settings_whatever_their_letters(names, defaults, summary, rule):
     settings = Settings(index_names=names, drop=names, defaults=defaults, rewrites=(rule,))
     read = tomllib.loads(toml(settings, summary, {}))
     assert read["summary"] == summary
@@ -29,11 +25,11 @@ def test_the_file_holds_the_settings_whatever_their_letters(
     assert read["rewrite"] == [dict(zip(("from", "to", "at"), rule, strict=True))]
 
 
-def test_what_is_at_rest_is_a_profile() -> None:
+def test_what_is_at_rest_is_a_profile():
     assert loaded(Settings()).name == "learned"
 
 
-def test_remarks_stand_above_what_they_are_about() -> None:
+def test_remarks_stand_above_what_they_are_about():
     text = toml(Settings(), "s", {"": ["The head."], "path.dot_segments": ["Why."]})
     lines = text.splitlines()
     assert lines[0] == "# The head."

@@ -1,7 +1,6 @@
 """Numbers in a process's own memory, or in a file that others read while it counts."""
 
 import math
-from pathlib import Path
 
 import pytest
 
@@ -9,7 +8,7 @@ from univocal_app.observe.counts import CELL, STEP, Counts, grouped, numbers_of
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_numbers_stay_when_the_memory_grows(tmp_path: Path, shared: bool) -> None:
+def test_numbers_stay_when_the_memory_grows(tmp_path, shared):
     file = tmp_path / "1.counts" if shared else None
     counts = Counts(file)
     for number in range(5000):
@@ -23,7 +22,7 @@ def test_numbers_stay_when_the_memory_grows(tmp_path: Path, shared: bool) -> Non
 
 
 @pytest.mark.parametrize("size", [0, 3, 8, STEP, STEP + 3])
-def test_a_file_whose_process_was_killed_early_is_used(tmp_path: Path, size: int) -> None:
+def test_a_file_whose_process_was_killed_early_is_used(tmp_path, size):
     file = tmp_path / "1.counts"
     file.write_bytes(bytes(size))
     assert list(numbers_of(file)) == []
@@ -32,7 +31,7 @@ def test_a_file_whose_process_was_killed_early_is_used(tmp_path: Path, size: int
     assert list(Counts(file)) == list(numbers_of(file)) == [(("a",), [1.0])]
 
 
-def test_a_record_that_was_cut_off_is_none(tmp_path: Path) -> None:
+def test_a_record_that_was_cut_off_is_none(tmp_path):
     counts = Counts(tmp_path / "1.counts")
     counts.cells[counts.place(("a",))] = math.pi
     place = counts.place(("b",))
@@ -43,7 +42,7 @@ def test_a_record_that_was_cut_off_is_none(tmp_path: Path) -> None:
     assert [name for name, _ in again] == [("a",), ("longer than b",)]
 
 
-def test_numbers_are_found_by_the_first_word_of_their_names(tmp_path: Path) -> None:
+def test_numbers_are_found_by_the_first_word_of_their_names(tmp_path):
     counts = Counts(tmp_path / "1.counts")
     for name in (("bytes", "a"), ("bytes", "b"), ("purges", "tag")):
         counts.cells[counts.place(name)] += len(name[1])
@@ -53,7 +52,7 @@ def test_numbers_are_found_by_the_first_word_of_their_names(tmp_path: Path) -> N
         assert list(of("none")) == []
 
 
-def test_a_reader_sees_what_another_counts_at_once(tmp_path: Path) -> None:
+def test_a_reader_sees_what_another_counts_at_once(tmp_path):
     file = tmp_path / "1.counts"
     counts = Counts(file)
     place = counts.place(("a",), 2)

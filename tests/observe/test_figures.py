@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from univocal.cache.decide import Forward
 from univocal.engine.outcome import Times
 from univocal.http.messages import Received
 from univocal.judge.cache_status import Handling
-from univocal.judge.hits import AlikeHits, Hit
+from univocal.judge.hits import AlikeHits
 from univocal.judge.plan import plan_of
 from univocal_app.observe.families import BOUNDS
 from univocal_app.observe.figures import Figures
@@ -31,15 +30,15 @@ START = 1_000_000.0
 
 
 def outcome(
-    site: str = "en.example",
-    handling: Handling = Handling(hit=True),  # noqa: B008
-    status: int = 200,
-    sent: int = 12,
-    seconds: float = 0.002,
-    reasons: tuple[str, ...] = (),
-    alike: int = 1,
-    start: float = START,
-) -> Outcome:
+    site="en.example",
+    handling=Handling(hit=True),  # noqa: B008
+    status=200,
+    sent=12,
+    seconds=0.002,
+    reasons=(),
+    alike=1,
+    start=START,
+):
     return Outcome(
         site=site,
         received=Received(b"GET", b"/a"),
@@ -73,14 +72,14 @@ OUTCOMES = st.lists(
 )
 
 
-def told(figures: Figures, name: str) -> float:
+def told(figures, name):
     """The sum of a metric over all its labels."""
     text = figures.exposition()[0].decode()
     return sum(float(value) for value in re.findall(rf"(?m)^{name}(?:\{{[^}}]*\}})? (\S+)$", text))
 
 
 @given(OUTCOMES)
-def test_both_tell_the_same_numbers(outcomes: list[Outcome]) -> None:
+def test_both_tell_the_same_numbers(outcomes):
     figures, clock = Figures(MemoryStore()), Clock()
     stats = Stats(figures, clock)
     for each in outcomes:
@@ -106,7 +105,7 @@ def test_both_tell_the_same_numbers(outcomes: list[Outcome]) -> None:
         assert sum(each[key] for each in in_time) <= totals[key]
 
 
-def found(target: bytes) -> tuple[Hit, Received]:
+def found(target):
     """An ordinary hit."""
     house, plan, received = House(), plan_of((b"host",)), Received(b"GET", target, b"http")
     house.store_away(b"content", target=target)
@@ -132,9 +131,7 @@ HITS = [found(target) for target in (b"/a", b"/b?c=d", b"/%61", b"/" + b"a" * 60
         max_size=20,
     )
 )
-def test_hits_are_counted_as_their_outcomes_are(
-    drawn: list[tuple[tuple[Hit, Received], int, int, float, float]],
-) -> None:
+def test_hits_are_counted_as_their_outcomes_are(drawn):
     """One by one, and many at once: in the figures, among the spellings, and at the top."""
     alike, outcomes = list[AlikeHits](), list[Outcome]()
     for (hit, received), status, count, begun, seconds in drawn:
@@ -161,9 +158,7 @@ def test_hits_are_counted_as_their_outcomes_are(
 
 
 @pytest.mark.parametrize(("status", "told_by_stats"), [(400, {"bad-host": 1}), (200, {})])
-def test_a_refusal_that_is_only_observed_is_a_metric_alone(
-    status: int, told_by_stats: dict[str, int]
-) -> None:
+def test_a_refusal_that_is_only_observed_is_a_metric_alone(status, told_by_stats):
     figures = Figures(MemoryStore())
     figures(outcome(status=status, reasons=("bad-host", "bad-target")))
     assert Stats(figures, Clock()).document()["totals"]["refused"] == told_by_stats
@@ -173,7 +168,7 @@ def test_a_refusal_that_is_only_observed_is_a_metric_alone(
 @pytest.mark.parametrize(
     ("status", "failed", "cut"), [(502, 1, 0), (200, 0, 1), (404, 0, 1), (0, 0, 0), (503, 0, 1)]
 )
-def test_a_response_that_is_cut_has_not_failed(status: int, failed: int, cut: int) -> None:
+def test_a_response_that_is_cut_has_not_failed(status, failed, cut):
     figures = Figures(MemoryStore())
     figures(outcome(status=status, reasons=("origin-unreachable",)))
     totals = Stats(figures, Clock()).document()["totals"]
@@ -181,13 +176,13 @@ def test_a_response_that_is_cut_has_not_failed(status: int, failed: int, cut: in
     assert [told(figures, f"univocal_{name}_total") for name in ("failed", "cut")] == [failed, cut]
 
 
-def test_metrics_report_seconds_that_are_counted() -> None:
+def test_metrics_report_seconds_that_are_counted():
     assert set(BOUNDS) <= set(FINE_BOUNDS)
     assert list(FINE_BOUNDS) == sorted(set(FINE_BOUNDS))
     assert all(later / earlier < 1.34 for earlier, later in itertools.pairwise(FINE_BOUNDS))
 
 
-def test_a_worker_that_is_killed_leaves_its_figures(tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_leaves_its_figures(tmp_path):
     parent, worker = (Figures(MemoryStore(), commons=Commons(tmp_path, name)) for name in ("parent", "1"))
     for second in range(3):
         worker(outcome(start=START + second))
@@ -202,7 +197,7 @@ def test_a_worker_that_is_killed_leaves_its_figures(tmp_path: Path) -> None:
     assert [second["requests"] for second in shown["series"]] == [1, 1, 2, 0]
 
 
-def test_figures_of_many_sites_stay_in_their_seconds() -> None:
+def test_figures_of_many_sites_stay_in_their_seconds():
     """The memory grows meanwhile, several times."""
     figures, clock = Figures(MemoryStore()), Clock()
     stats = Stats(figures, clock)
@@ -225,14 +220,14 @@ def test_figures_of_many_sites_stay_in_their_seconds() -> None:
         (Handling(), "none"),
     ],
 )
-def test_a_confirmed_response_is_revalidated(handling: Handling, label: str) -> None:
+def test_a_confirmed_response_is_revalidated(handling, label):
     figures = Figures(MemoryStore())
     figures(outcome(handling=handling))
     text = figures.exposition()[0].decode()
     assert f'univocal_requests_total{{cache="{label}",site="en.example",status="2xx"}} 1.0' in text
 
 
-def test_failures_and_refusals_are_two_metrics() -> None:
+def test_failures_and_refusals_are_two_metrics():
     figures = Figures(MemoryStore())
     figures(outcome(status=502, reasons=("origin-unreachable",)))
     figures(outcome(status=400, reasons=("bad-host", "bad-target")))

@@ -11,7 +11,7 @@ MOST = 5
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 5)), max_size=300))
-def test_sums_are_never_too_small_nor_much_too_large(added: list[tuple[int, int]]) -> None:
+def test_sums_are_never_too_small_nor_much_too_large(added):
     frequent, exact = Frequent[int](MOST), Counter[int]()
     for key, weight in added:
         frequent.add(key, weight)
@@ -26,7 +26,7 @@ def test_sums_are_never_too_small_nor_much_too_large(added: list[tuple[int, int]
 
 
 @given(st.lists(st.integers(0, 2 * MOST - 1)))
-def test_few_keys_are_counted_exactly(keys: list[int]) -> None:
+def test_few_keys_are_counted_exactly(keys):
     frequent = Frequent[int](MOST)
     for key in keys:
         frequent.add(key)

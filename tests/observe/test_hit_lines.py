@@ -14,7 +14,7 @@ from neighbours import HOST, House
 from univocal.engine.outcome import Outcome
 from univocal.http.messages import Received
 from univocal.judge.cache_status import Handling
-from univocal.judge.hits import Hit, HitFields, Tally
+from univocal.judge.hits import HitFields, Tally
 from univocal.judge.plan import plan_of
 from univocal.judge.runtime import RequestIds
 from univocal_app.observe.accesslog import AccessLog, Outlet
@@ -29,7 +29,7 @@ HOSTILE = b'/a"\\\x1b[2J\r\n\x00\xff{url}'
 TARGETS = [*(b"/a", b"/a?b=c", b"/caf%C3%A9", b"/a%22b", b"/%7C"), b"/" + b"a" * 300]
 
 
-def stored_hit(target: bytes) -> tuple[Hit, Received]:
+def stored_hit(target):
     """The hit of a target, as the engine finds it."""
     house, plan = House(), plan_of(NAMES)
     house.store_away(b"content", target=target)
@@ -40,7 +40,7 @@ def stored_hit(target: bytes) -> tuple[Hit, Received]:
     return hit, received
 
 
-def behind(found: tuple[Hit, Received]) -> tuple[Hit, Received]:
+def behind(found):
     """The same of a store behind memory."""
     told = HitFields(Handling(hit=True, ttl=60, detail="shared"), [], b"")
     return dataclasses.replace(found[0], hit_fields=told), found[1]
@@ -65,7 +65,7 @@ moments = st.one_of(
 durations = st.one_of(st.floats(0, 1e-3), st.floats(0, 1e4))
 
 
-def without_names(hit: Hit, missing: frozenset[bytes]) -> Hit:
+def without_names(hit, missing):
     """The hit of a request that has no such fields."""
     named = zip(hit.plan.names, hit.values, strict=True)
     fields = [(name, value) for name, value in named if name not in missing]
@@ -89,18 +89,8 @@ def without_names(hit: Hit, missing: frozenset[bytes]) -> Hit:
 )
 @example(HITS[0], HOSTILE, (HOSTILE, HOSTILE), None, frozenset(), "1 2\n3", b"1.1", 200, NOW, 1e-5)
 def test_a_hit_has_the_line_of_its_outcome(
-    form: str,
-    found: tuple[Hit, Received],
-    target: bytes | None,
-    values: tuple[bytes, bytes],
-    credentials: bytes | None,
-    missing: frozenset[bytes],
-    client: str | None,
-    version: bytes,
-    status: int,
-    begun: float,
-    seconds: float,
-) -> None:
+    form, found, target, values, credentials, missing, client, version, status, begun, seconds
+):
     hit, received = found
     if target is not None:  # of a page that nobody has asked for
         tally = Tally(hit.canonical, RequestIds(b"X-Request-Id", ()))
@@ -121,7 +111,7 @@ def test_a_hit_has_the_line_of_its_outcome(
 
 
 @pytest.mark.parametrize("form", ["json", "combined", "cached"])
-def test_no_client_forges_a_line_of_a_hit(form: str) -> None:
+def test_no_client_forges_a_line_of_a_hit(form):
     hit, received = HITS[0]
     received = Received(b"GET", HOSTILE, b"http", "1 2\n3")
     hit = dataclasses.replace(
@@ -132,14 +122,14 @@ def test_no_client_forges_a_line_of_a_hit(form: str) -> None:
     assert line.count(b'"') % 2 == 0 or json.loads(line)["referrer"] == HOSTILE.decode("latin-1")
 
 
-def test_the_combined_line_of_a_hit() -> None:
+def test_the_combined_line_of_a_hit():
     hit, received = HITS[1]
     line = LINES["combined"].line(hit, received, NOW, 1e-5)
     assert line == (b'192.0.2.1 - - [14/Nov/2023:22:13:20 +0000] "GET /a?b=c HTTP/1.1" 200 7 "-" "curl/8"\n')
 
 
 @pytest.mark.parametrize("form", ["json", "combined", "cached"])
-def test_many_pages_and_clients_take_bounded_memory(form: str) -> None:
+def test_many_pages_and_clients_take_bounded_memory(form):
     (hit, received), lines = HITS[0], HitLines(FORMS[form])
     for number in range(2 * PAGES + 1):
         other = dataclasses.replace(hit, client=f"192.0.2.{number}", tally=Tally(hit.canonical))
@@ -149,7 +139,7 @@ def test_many_pages_and_clients_take_bounded_memory(form: str) -> None:
     assert PAGES < 10_000
 
 
-def test_what_is_long_is_not_remembered() -> None:
+def test_what_is_long_is_not_remembered():
     (hit, _), lines = HITS[0], HitLines(FORMS["json"])
     received = Received(b"GET", b"/" + b"\xff" * 1000)
     lines.line(dataclasses.replace(hit, client="x" * 1000), received, NOW, 1e-5)
@@ -163,12 +153,12 @@ def test_what_is_long_is_not_remembered() -> None:
 @example(0.0009995)
 @example(0.000998999999)
 @example(math.nan)
-def test_seconds_are_rounded_as_format_does(seconds: float) -> None:
+def test_seconds_are_rounded_as_format_does(seconds):
     for each in (seconds, math.nextafter(seconds, 1.0), math.nextafter(seconds, 0.0)):
         assert seconds_text(each) == f"{each:.6f}"
 
 
-def test_a_log_writes_hits_among_other_exchanges() -> None:
+def test_a_log_writes_hits_among_other_exchanges():
     stream, house = io.BytesIO(), House()
     log = AccessLog(stream, form_of("{cache} {target}"))
     house.engine.audience.hit_listeners = (log,)
@@ -177,7 +167,7 @@ def test_a_log_writes_hits_among_other_exchanges() -> None:
     assert stream.getvalue() == b"uri-miss /b\nhit /a\n"
 
 
-def test_another_form_holds_for_hits_too() -> None:
+def test_another_form_holds_for_hits_too():
     before, after = io.BytesIO(), io.BytesIO()
     log = AccessLog(before, FORMS["json"])
     log.turn_to(Outlet(after, form_of("{cache}")))
@@ -185,7 +175,7 @@ def test_another_form_holds_for_hits_too() -> None:
     assert (before.getvalue(), after.getvalue()) == (b"", b"hit\n")
 
 
-def test_a_log_of_purges_alone_writes_no_hit() -> None:
+def test_a_log_of_purges_alone_writes_no_hit():
     stream = io.BytesIO()
     AccessLog(stream, FORMS["json"], purges_only=True).hit(*HITS[0], NOW, 1e-5)
     assert stream.getvalue() == b""

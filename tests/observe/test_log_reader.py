@@ -3,8 +3,6 @@
 import gzip
 import json
 import os
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import zstandard
@@ -54,7 +52,7 @@ OWN = b'{"target": "/\\u00e9", "method": "HEAD", "status": 200, "bytes": 0, "url
         (b'1.2.3.4 - - [x] "-" 400 0', None),
     ],
 )
-def test_a_line_is_read_or_is_none(line: bytes, entry: LogEntry | None) -> None:
+def test_a_line_is_read_or_is_none(line, entry):
     assert entry_of_any(line) == entry
 
 
@@ -71,11 +69,11 @@ def test_a_line_is_read_or_is_none(line: bytes, entry: LogEntry | None) -> None:
         (b"9" * 30 + b" /a", None),
     ],
 )
-def test_a_counted_url_is_read_or_is_none(line: bytes, entry: LogEntry | None) -> None:
+def test_a_counted_url_is_read_or_is_none(line, entry):
     assert entry_of_count(line) == entry
 
 
-def test_what_univocal_logs_is_read() -> None:
+def test_what_univocal_logs_is_read():
     told = {"target": "/%61", "url": "https://shop.example/a", "status": 200, "bytes": 3, "method": "GET"}
     told |= {"time": "2026-11-22T02:03:04.500Z", "client": "::1", "site": "shop.example"}
     entry = entry_of_any(json.dumps(told).encode())
@@ -100,7 +98,7 @@ def test_what_univocal_logs_is_read() -> None:
         ("https://en.example/a#top", b"en.example", b"/a"),
     ],
 )
-def test_a_line_names_a_host_and_a_target(line: str, host: bytes, target: bytes) -> None:
+def test_a_line_names_a_host_and_a_target(line, host, target):
     found = entry_of_any(line.encode())
     assert found is not None
     assert (found.host, found.target, found.status) == (host, target, 200)
@@ -118,7 +116,7 @@ def test_a_line_names_a_host_and_a_target(line: str, host: bytes, target: bytes)
         ('{"request_uri": "/a", "status": 200, "bytes": [1]}', -1),
     ],
 )
-def test_sizes_are_sizes(line: str, size: int) -> None:
+def test_sizes_are_sizes(line, size):
     found = entry_of_any(line.encode())
     assert found is not None
     assert found.size == size
@@ -137,7 +135,7 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("line", STRANGE.values(), ids=STRANGE)
-def test_lines_without_a_request_are_skipped(line: bytes, tmp_path: Path) -> None:
+def test_lines_without_a_request_are_skipped(line, tmp_path):
     log = tmp_path / "log"
     log.write_bytes(b"%b\n%b\n" % (line, GOOD))
     corpus = read(entries([str(log)]))
@@ -146,7 +144,7 @@ def test_lines_without_a_request_are_skipped(line: bytes, tmp_path: Path) -> Non
     assert read_sample(str(log), b"en.example").targets == (b"/good",)
 
 
-def test_what_is_no_text_is_read_all_the_same() -> None:
+def test_what_is_no_text_is_read_all_the_same():
     line = {
         "request_uri": "/a\ud800\u0416",
         "host": "\ud800",
@@ -160,7 +158,7 @@ def test_what_is_no_text_is_read_all_the_same() -> None:
     assert found.host == b""
 
 
-DAMAGED: dict[str, Callable[[bytes], bytes]] = {
+DAMAGED = {
     "gzip, cut": lambda whole: gzip.compress(whole)[:-20],
     "gzip, changed": lambda whole: gzip.compress(whole)[:50] + bytes(50) + gzip.compress(whole)[100:],
     "gzip, of no known kind": lambda whole: b"\x1f\x8b\x09" + whole,
@@ -171,7 +169,7 @@ DAMAGED: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_log_is_no_crash(damage: Callable[[bytes], bytes], tmp_path: Path) -> None:
+def test_a_damaged_log_is_no_crash(damage, tmp_path):
     log = tmp_path / "log"
     log.write_bytes(damage(b"".join(b"/%d\n" % number**5 for number in range(5000))))
     with pytest.raises(LogError, match="log: "):
@@ -180,7 +178,7 @@ def test_a_damaged_log_is_no_crash(damage: Callable[[bytes], bytes], tmp_path: P
         read_sample(str(log), b"en.example")
 
 
-def test_a_log_of_several_members_is_read_whole(tmp_path: Path) -> None:
+def test_a_log_of_several_members_is_read_whole(tmp_path):
     log = tmp_path / "log"
     for pack in (gzip.compress, zstandard.compress):
         log.write_bytes(pack(b"/a\n/b\n") + pack(b"/c\n"))
@@ -202,11 +200,11 @@ def test_a_log_of_several_members_is_read_whole(tmp_path: Path) -> None:
         (b"yesterday", None),
     ],
 )
-def test_the_time_of_a_line_is_read_in_every_form(text: bytes, moment: float | None) -> None:
+def test_the_time_of_a_line_is_read_in_every_form(text, moment):
     assert seconds(text) == moment
 
 
-def test_a_sitemap_is_read_in_time(tmp_path: Path) -> None:
+def test_a_sitemap_is_read_in_time(tmp_path):
     """However its elements are left open."""
     sitemap = tmp_path / "sitemap.xml"
     found = "<loc><![CDATA[ https://en.example/a?x=1&amp;y=2 ]]></loc><image:loc>\n/b\n</image:loc>"
@@ -217,7 +215,7 @@ def test_a_sitemap_is_read_in_time(tmp_path: Path) -> None:
         read_sample(str(sitemap), b"en.example")
 
 
-def test_a_host_with_its_scheme_s_port_is_the_host() -> None:
+def test_a_host_with_its_scheme_s_port_is_the_host():
     lines = [
         b"http://a.example:80/b",
         b"https://A.example:443/b",
@@ -258,7 +256,7 @@ HOST_FIRST = (
 
 @pytest.mark.parametrize("prefix", [b"", b"web-1  | ", b"my_app_web_1         | "])
 @pytest.mark.parametrize("line", [TRAEFIK, CADDY, HAPROXY, BALANCER, MANAGER, HOST_FIRST])
-def test_logs_of_other_servers_are_read(line: bytes, prefix: bytes) -> None:
+def test_logs_of_other_servers_are_read(line, prefix):
     entry = entry_of_any(prefix + line)
     assert entry is not None
     assert entry._replace(time=b"") == ASKED
@@ -268,5 +266,5 @@ def test_logs_of_other_servers_are_read(line: bytes, prefix: bytes) -> None:
 @pytest.mark.parametrize(
     "unit", [b"1:1 ", b"[a] 200 - GET ", b"https x ", b"1.2.3.4:1 [a] b c/d 1/1 ", b"a | "]
 )
-def test_no_line_takes_long(unit: bytes) -> None:
+def test_no_line_takes_long(unit):
     assert entry_of_any(unit * (2**16 // len(unit))) is None

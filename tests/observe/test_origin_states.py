@@ -12,7 +12,7 @@ from univocal_app.observe.origin_states import Listed, OriginStates
 from univocal_app.observe.survey import Survey
 
 
-async def test_the_origin_servers_of_every_process_are_one_list() -> None:
+async def test_the_origin_servers_of_every_process_are_one_list():
     surveys, told = [Survey() for _ in range(3)], []
     surveys[0].others = OtherProcesses(*surveys[1:])
     for survey in surveys:
@@ -47,7 +47,7 @@ async def test_the_origin_servers_of_every_process_are_one_list() -> None:
     assert [now - 1020 < since[0] < now - 990, now - 20 < since[1] <= now] == [True, True]
 
 
-def test_the_command_tells_a_site_from_its_route() -> None:
+def test_the_command_tells_a_site_from_its_route():
     row = {"site": "en.example", "path": "/", "url": "http://a:1", "state": "up", "reason": None, "since": 0}
     row |= {"requests": 1, "failures": 0, "under_way": 0}
     _, first, second = origins._text([row, row | {"path": "/api/"}]).splitlines()

@@ -7,7 +7,7 @@ from univocal_app.observe.families import CPU, FAMILIES
 from univocal_app.observe.figures import process_figures
 
 
-def test_the_figures_are_those_of_prometheus_client() -> None:
+def test_the_figures_are_those_of_prometheus_client():
     ours = process_figures()
     theirs = {family.name: family.samples[0].value for family in ProcessCollector(registry=None).collect()}
     assert ours.keys() == theirs.keys() <= FAMILIES.keys()

@@ -1,8 +1,5 @@
 """Sums by second, among the counts of a process."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from univocal_app.observe.counts import Counts
@@ -22,12 +19,12 @@ from univocal_app.observe.series import (
 KEPT = FINE.kept
 
 
-def counted(counts: Counts, sent: int) -> None:
+def counted(counts, sent):
     counts.cells[counts.place((BYTES, "a"))] += sent
     counts.cells[counts.place((SECONDS, "hit"), 2 + len(FINE_BOUNDS)) + 1] += 1
 
 
-def test_a_second_has_the_counts_until_the_next() -> None:
+def test_a_second_has_the_counts_until_the_next():
     counts = Counts()
     series = Series(counts)
     for second in (7, 8, 11):
@@ -38,7 +35,7 @@ def test_a_second_has_the_counts_until_the_next() -> None:
     assert sums_of(counts.of)[Sums.HITS] == 3
 
 
-def test_the_oldest_seconds_give_way(tmp_path: Path) -> None:
+def test_the_oldest_seconds_give_way(tmp_path):
     counts = Counts(tmp_path / "1.counts")
     series = Series(counts)
     for second in range(KEPT):
@@ -48,11 +45,11 @@ def test_the_oldest_seconds_give_way(tmp_path: Path) -> None:
     for second in range(KEPT, KEPT + 5):
         series.begin(second)
         counted(counts, 1)
-    seconds: list[Any] = [second for second, _ in sums_by_step(counts.of)]
+    seconds = [second for second, _ in sums_by_step(counts.of)]
     assert seconds == list(range(5, KEPT + 5))
 
 
-def test_a_coarse_step_has_what_was_counted_in_15_seconds(tmp_path: Path) -> None:
+def test_a_coarse_step_has_what_was_counted_in_15_seconds(tmp_path):
     counts = Counts(tmp_path / "1.counts")
     fine, coarse = Series(counts), Series(counts, COARSE)
     for second in (30, 31, 44, 45, 60, 74):
@@ -66,7 +63,7 @@ def test_a_coarse_step_has_what_was_counted_in_15_seconds(tmp_path: Path) -> Non
     assert len(list(sums_by_step(counts.of))) == 6
 
 
-def test_a_row_holds_what_was_stored_when_its_second_began() -> None:
+def test_a_row_holds_what_was_stored_when_its_second_began():
     counts = Counts()
     series = Series(counts)
     for second, responses in ((5, 1), (7, 4)):
@@ -78,7 +75,7 @@ def test_a_row_holds_what_was_stored_when_its_second_began() -> None:
 
 
 @pytest.mark.parametrize("left", [float("nan"), 0.0])
-def test_a_process_that_has_ended_holds_nothing(left: float) -> None:
+def test_a_process_that_has_ended_holds_nothing(left):
     counts = Counts()
     counts.cells[counts.place((ENTRIES,))] = left
     assert stored_of(counts.of) == [0.0, 0.0, 0.0, 0.0]

@@ -3,30 +3,29 @@
 import asyncio
 
 from univocal_app.observe.survey import Survey, summed
-from univocal_app.processes.commons import Row
 
 
 class Others:
     """Other processes, which answer when they are let."""
 
-    def __init__(self) -> None:
-        self.asked: list[str] = []
+    def __init__(self):
+        self.asked = []
         self.answer = asyncio.Event()
 
-    async def rows(self, about: str) -> list[Row]:
+    async def rows(self, about):
         self.asked.append(about)
         await self.answer.wait()
         return [(b"other", 2)]
 
 
-async def test_a_process_alone_answers_by_itself() -> None:
+async def test_a_process_alone_answers_by_itself():
     survey = Survey()
     survey.add("keys", lambda: iter([(b"a", 1)]))
     assert await survey.rows("keys") == survey.own("keys") == [(b"a", 1)]
     assert survey.own("unknown") == []
 
 
-async def test_the_rows_of_others_are_behind_its_own() -> None:
+async def test_the_rows_of_others_are_behind_its_own():
     survey, others = Survey(), Others()
     survey.add("keys", lambda: [(b"a", 1)])
     survey.others = others
@@ -34,7 +33,7 @@ async def test_the_rows_of_others_are_behind_its_own() -> None:
     assert await survey.rows("keys") == [(b"a", 1), (b"other", 2)]
 
 
-async def test_whoever_asks_meanwhile_gets_the_same_answer() -> None:
+async def test_whoever_asks_meanwhile_gets_the_same_answer():
     survey, others = Survey(), Others()
     survey.others = others
     asking = [asyncio.create_task(survey.rows("keys")) for _ in range(3)]
@@ -50,5 +49,5 @@ async def test_whoever_asks_meanwhile_gets_the_same_answer() -> None:
     assert others.asked == ["keys", "other", "keys"]
 
 
-def test_numbers_are_added_up_for_what_stands_before_them() -> None:
+def test_numbers_are_added_up_for_what_stands_before_them():
     assert summed([(b"a", b"x", 1), (b"b", b"x", 5), (b"a", b"x", 2)]) == {(b"a", b"x"): 3, (b"b", b"x"): 5}

@@ -1,7 +1,5 @@
 """The URLs by which origin servers are named."""
 
-from __future__ import annotations
-
 import pytest
 
 from univocal.origin.addresses import origin_url
@@ -28,7 +26,7 @@ from univocal.origin.addresses import origin_url
         ("unix:///run/a%20b.sock", ("http", b"localhost", None, "", "/run/a%20b.sock"), b"localhost"),
     ],
 )
-def test_a_url_is_taken_apart(url: str, parts: tuple[object, ...], authority: bytes) -> None:
+def test_a_url_is_taken_apart(url, parts, authority):
     assert (origin_url(url), origin_url(url).authority) == (parts, authority)
 
 
@@ -42,6 +40,6 @@ def test_a_url_is_taken_apart(url: str, parts: tuple[object, ...], authority: by
         *("unix:///run/a.sock:/path", "unix:///" + "a" * 107, "unix:///a\nb"),
     ],
 )
-def test_whatever_names_no_origin_server_is_told_what_does(url: str) -> None:
+def test_whatever_names_no_origin_server_is_told_what_does(url):
     with pytest.raises(ValueError, match=r"an http or https URL .* or unix:///PATH"):
         origin_url(url)

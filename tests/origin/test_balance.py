@@ -1,7 +1,5 @@
 """Whose turn it is among several origin servers, and who is out of service (DESIGN §6, *Origin servers*)."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest
@@ -12,14 +10,14 @@ ASKER = "a request"
 KEYS = [b"http://en.example/%d" % number for number in range(2000)]
 
 
-def balance(*weights: int, **settings) -> Balance[str]:
+def balance(*weights, **settings):
     """Origin servers a, b, c … with these weights."""
     names = "abcdef"[: len(weights)]
     return Balance([Member(name, name, weight) for name, weight in zip(names, weights, strict=True)],
                    Balancing(**settings))  # fmt: skip
 
 
-def names(found: Balance[str], number: int, now: float = 0, *, end: bool = True) -> str:
+def names(found, number, now=0, *, end=True):
     """Who is asked by so many requests, one after the other or, without `end`, at once."""
     told = ""
     for each in range(number):
@@ -31,17 +29,17 @@ def names(found: Balance[str], number: int, now: float = 0, *, end: bool = True)
     return told
 
 
-def fail(found: Balance[str], name: str, times: int = 1, now: float = 0) -> None:
+def fail(found, name, times=1, now=0):
     member = named(found, name)
     for _ in range(times):
         found.failed(member, now)
 
 
-def named(found: Balance[str], name: str) -> Member[str]:
+def named(found, name):
     return next(member for member in found.members if member.name == name)
 
 
-def states(found: Balance[str]) -> list[str]:
+def states(found):
     return [member.state.value for member in found.members]
 
 
@@ -73,7 +71,7 @@ def test_who_is_asked_at_once(choice, weights, asked):
     assert "".join(sorted(told)) == asked
 
 
-def chosen(found: Balance[str], now: float = 0) -> dict[bytes, str]:
+def chosen(found, now=0):
     told = {}
     for key in KEYS:
         member = found.take(ASKER, key, now)

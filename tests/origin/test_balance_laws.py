@@ -1,7 +1,5 @@
 """Laws of balancing, whatever the origin servers and those who ask them do."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
@@ -28,7 +26,7 @@ class Requests(RuleBasedStateMachine):
         self.settings = Balancing(choice, retries, 0.2, fails, 10)
         self.all = [Member(str(n), str(n), weight, self.now) for n, weight in enumerate(weights)]
         self.balance = Balance(self.all, self.settings)
-        self.open: dict[int, Member] = {}
+        self.open = {}
 
     def able(self):
         return [m for m in self.balance.members if m.state is MemberState.UP and m.row < self.settings.fails]
@@ -153,8 +151,8 @@ def test_each_round_gives_turns_by_weight(weights, rounds):
 @given(share=st.floats(0, 1), steps=st.lists(st.tuples(st.floats(0, 4), st.booleans()), max_size=200))
 def test_no_ten_seconds_have_more_retries_than_the_budget(share, steps):
     budget, now = RetryBudget(share), 0.0
-    requests: list[int] = []
-    retries: list[int] = []
+    requests = []
+    retries = []
     for seconds, retry in steps:
         now += seconds
         window = int(now) - 9

@@ -1,7 +1,5 @@
 """Errors of httpx, and those of the origin room that mean the same."""
 
-from __future__ import annotations
-
 import httpx
 import pytest
 
@@ -25,14 +23,12 @@ from univocal.origin.foreign import as_httpx, as_ours
         (failures.UnsupportedSchemeError, httpx.UnsupportedProtocol),
     ],
 )
-def test_an_error_becomes_the_one_that_means_the_same(
-    ours: type[failures.TransportError], theirs: type[httpx.TransportError]
-) -> None:
+def test_an_error_becomes_the_one_that_means_the_same(ours, theirs):
     for turned, error, kind in ((as_httpx, ours("why"), theirs), (as_ours, theirs("why"), ours)):
         other = turned(error)
         assert (type(other), str(other), other.__cause__) == (kind, "why", error)
 
 
 @pytest.mark.parametrize("error", [LookupError(), httpx.DecodingError("no"), RefusedError("overloaded")])
-def test_any_other_error_stays(error: Exception) -> None:
+def test_any_other_error_stays(error):
     assert as_ours(error) is as_httpx(error) is error

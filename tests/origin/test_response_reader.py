@@ -13,7 +13,7 @@ from univocal.origin.response_reader import _MOVES, _NEXT, MAX_INTERIM, Progress
 OK = b"HTTP/1.1 200 OK\r\n"
 
 
-def asking(*, is_head: bool = False, upgrades: bool = False) -> RequestHead:
+def asking(*, is_head=False, upgrades=False):
     """A request, as far as the reading of its response depends on it."""
     return RequestHead(b"", 0, False, upgrades, True, is_head)
 

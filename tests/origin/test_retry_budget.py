@@ -1,13 +1,11 @@
 """The retries that there may be within ten seconds."""
 
-from __future__ import annotations
-
 import pytest
 
 from univocal.origin.balance import RetryBudget
 
 
-def granted(budget: RetryBudget, now: float) -> int:
+def granted(budget, now):
     number = 0
     while budget.spend(now):
         number += 1

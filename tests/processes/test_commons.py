@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 from univocal_app.processes.commons import PARENT, Commons
 
@@ -18,18 +17,18 @@ time.sleep(600)
 """
 
 
-def is_free(directory: Path) -> bool:
+def is_free(directory):
     """Tell, in another process, whether it would be its turn."""
     code = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
     ended = subprocess.run([sys.executable, "-c", code, directory / "lock"], capture_output=True, check=False)
     return ended.returncode == 0
 
 
-def test_one_process_leads(tmp_path: Path) -> None:
+def test_one_process_leads(tmp_path):
     assert [Commons(tmp_path, name).leads for name in (PARENT, "1")] == [True, False]
 
 
-def test_a_turn_is_one_process_s_alone(tmp_path: Path) -> None:
+def test_a_turn_is_one_process_s_alone(tmp_path):
     commons = Commons(tmp_path, "1")
     with commons.alone():
         assert not is_free(tmp_path)
@@ -38,7 +37,7 @@ def test_a_turn_is_one_process_s_alone(tmp_path: Path) -> None:
         assert not is_free(tmp_path)
 
 
-def test_the_turn_of_a_process_that_is_killed_passes_on(tmp_path: Path) -> None:
+def test_the_turn_of_a_process_that_is_killed_passes_on(tmp_path):
     commons = Commons(tmp_path, "1")
     with commons.alone():
         pass
@@ -51,7 +50,7 @@ def test_the_turn_of_a_process_that_is_killed_passes_on(tmp_path: Path) -> None:
             assert other.wait() == -signal.SIGKILL
 
 
-def test_others_of_the_system_may_not_read_it(tmp_path: Path) -> None:
+def test_others_of_the_system_may_not_read_it(tmp_path):
     commons = Commons(tmp_path, "1")
     with commons.alone():
         assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o600

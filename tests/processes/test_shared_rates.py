@@ -3,7 +3,6 @@
 import itertools
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -22,12 +21,12 @@ numbers = itertools.count()
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     return tmp_path / "rates"
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[SharedRates, SharedRates]:
+def pair(tmp_path_factory):
     file = tmp_path_factory.mktemp("shared") / "rates"
     return SharedRates(file), SharedRates(file)
 
@@ -41,9 +40,7 @@ requests = st.tuples(
 
 
 @given(st.lists(requests, max_size=100))
-def test_two_tables_limit_as_one_process_does(
-    pair: tuple[SharedRates, SharedRates], sequence: list[tuple[int, str, int, float]]
-) -> None:
+def test_two_tables_limit_as_one_process_does(pair, sequence):
     """Whichever process a request meets, and whether the clock goes on or is set back."""
     own, example, now = OwnRates(), next(numbers), 1.7e9
     for table, name, client, pause in sequence:
@@ -52,15 +49,15 @@ def test_two_tables_limit_as_one_process_does(
         assert pair[table].wait(*request) == own.wait(*request)
 
 
-def test_requests_at_the_same_time_are_all_counted(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_at_the_same_time_are_all_counted(file, monkeypatch):
     tables, rate = [SharedRates(file) for _ in range(4)], Rate(3600, 100)
 
-    def slowly(due: float, rate: Rate, now: float) -> tuple[float, float]:
+    def slowly(due, rate, now):
         result = paced(due, rate, now)
         time.sleep(1e-6)  # others run meanwhile
         return result
 
-    def ask(table: SharedRates) -> int:
+    def ask(table):
         return sum(table.wait("site", "a", rate, 0) == 0 for _ in range(100))
 
     monkeypatch.setattr(shared_rates, "paced", slowly)
@@ -68,7 +65,7 @@ def test_requests_at_the_same_time_are_all_counted(file: Path, monkeypatch: pyte
         assert sum(threads.map(ask, tables)) == rate.burst
 
 
-def test_the_rates_of_many_clients_take_bounded_memory(file: Path) -> None:
+def test_the_rates_of_many_clients_take_bounded_memory(file):
     rates = SharedRates(file, most=160)
     size = file.stat().st_size
     for number in range(2000):
@@ -78,12 +75,12 @@ def test_the_rates_of_many_clients_take_bounded_memory(file: Path) -> None:
     assert remembered > 80
 
 
-def test_the_documented_number_of_clients_takes_less_than_two_mebibytes(file: Path) -> None:
+def test_the_documented_number_of_clients_takes_less_than_two_mebibytes(file):
     SharedRates(file)
     assert file.stat().st_size < 2 << 20
 
 
-def test_the_client_that_was_counted_longest_ago_makes_room(file: Path) -> None:
+def test_the_client_that_was_counted_longest_ago_makes_room(file):
     rates, rate = SharedRates(file, most=16), Rate(3600, 2)
     for client in [*range(16), 0, 16]:
         assert rates.wait("site", str(client), rate, 0) == 0
@@ -91,7 +88,7 @@ def test_the_client_that_was_counted_longest_ago_makes_room(file: Path) -> None:
     assert [rates.wait("site", "1", rate, 0) for _ in range(3)] == [0, 0, 3600]  # it was forgotten
 
 
-def test_a_process_that_stands_still_lets_clients_wait(file: Path) -> None:
+def test_a_process_that_stands_still_lets_clients_wait(file):
     rates, other = SharedRates(file, most=16), ByteLocks(file)
     assert other.take(0)
     assert rates.wait("site", "a", ONE_HOUR, 0) == 1
@@ -100,7 +97,7 @@ def test_a_process_that_stands_still_lets_clients_wait(file: Path) -> None:
     assert rates.wait("site", "a", ONE_HOUR, 0) == 3600
 
 
-def test_nobody_can_compute_which_clients_displace_one_another(tmp_path: Path) -> None:
+def test_nobody_can_compute_which_clients_displace_one_another(tmp_path):
     remembered = set()
     for start in ("one", "another"):
         rates = SharedRates(tmp_path / start, most=160)

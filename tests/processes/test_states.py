@@ -1,7 +1,6 @@
 """The states of origin servers that the processes of one program have in common."""
 
 import math
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,7 @@ UP, FAILING, EJECTED, DOWN = MemberState.UP, MemberState.FAILING, MemberState.EJ
 class Process:
     """A process that asks some origin servers, at a time that the test says."""
 
-    def __init__(self, directory: Path, name: str, count: int = 2) -> None:
+    def __init__(self, directory, name, count=2):
         servers = [OriginServer(f"http://{host}.example") for host in "abc"[:count]]
         self.upstream = Upstream.of(servers, balancing=Balancing(fails=1, eject=10))
         assert self.upstream.upkeep is not None
@@ -27,32 +26,32 @@ class Process:
         self.upkeep.tell = self.told.append
         self.shared = SharedStates(Commons(directory, name), lambda: 1e9)
 
-    def settle(self) -> None:
+    def settle(self):
         members = self.balance.members
         self.shared.settle([Place(each.name, each, self.upkeep.adopt) for each in members])
 
-    def fails(self, number: int, now: float, reason: str = "refused") -> None:
+    def fails(self, number, now, reason="refused"):
         self.balance.failed(self.balance.members[number], now, reason)
 
-    def answers(self, number: int, now: float) -> None:
+    def answers(self, number, now):
         self.balance.answered(self.balance.members[number], now)
 
     @property
-    def states(self) -> list[MemberState]:
+    def states(self):
         return [each.state for each in self.balance.members]
 
 
 @pytest.fixture
-def processes(tmp_path: Path) -> list[Process]:
+def processes(tmp_path):
     return [Process(tmp_path, name) for name in ("parent", "1", "2")]
 
 
-def settle(*processes: Process) -> None:
+def settle(*processes):
     for process in processes:
         process.settle()
 
 
-async def test_a_state_that_one_process_finds_is_that_of_all(processes: list[Process]) -> None:
+async def test_a_state_that_one_process_finds_is_that_of_all(processes):
     settle(*processes)
     now = processes[0].balance.members[0].since
     processes[1].fails(0, now + 1, "timeout")
@@ -63,7 +62,7 @@ async def test_a_state_that_one_process_finds_is_that_of_all(processes: list[Pro
     assert processes[0].told == [StateChange("http://a.example", EJECTED, "timeout")]
 
 
-async def test_a_server_that_is_back_is_up_everywhere(processes: list[Process]) -> None:
+async def test_a_server_that_is_back_is_up_everywhere(processes):
     now = processes[0].balance.members[0].since
     settle(*processes)
     processes[1].fails(0, now + 1)
@@ -75,7 +74,7 @@ async def test_a_server_that_is_back_is_up_everywhere(processes: list[Process]) 
     assert [each.balance.members[0].reason for each in processes] == [""] * 3
 
 
-async def test_who_knows_last_decides(processes: list[Process]) -> None:
+async def test_who_knows_last_decides(processes):
     now = processes[0].balance.members[0].since
     settle(*processes)
     processes[1].fails(0, now + 3)
@@ -85,9 +84,7 @@ async def test_who_knows_last_decides(processes: list[Process]) -> None:
     assert [each.states for each in processes] == [[EJECTED, UP]] * 3
 
 
-async def test_a_replaced_process_knows_what_the_others_know(
-    processes: list[Process], tmp_path: Path
-) -> None:
+async def test_a_replaced_process_knows_what_the_others_know(processes, tmp_path):
     settle(*processes)
     processes[1].balance.mark(processes[1].balance.members[0], 2.0, up=False, reason="status 503")
     settle(processes[1])
@@ -97,7 +94,7 @@ async def test_a_replaced_process_knows_what_the_others_know(
     assert new.told == [StateChange("http://a.example", DOWN, "status 503", is_checked=True)]
 
 
-async def test_early_failures_of_a_new_process_count(tmp_path: Path, processes: list[Process]) -> None:
+async def test_early_failures_of_a_new_process_count(tmp_path, processes):
     settle(*processes)
     new = Process(tmp_path, "2")
     new.fails(1, new.balance.members[1].since + 1)
@@ -105,7 +102,7 @@ async def test_early_failures_of_a_new_process_count(tmp_path: Path, processes: 
     assert [each.states for each in processes] == [[UP, EJECTED]] * 3
 
 
-async def test_the_last_of_an_upstream_is_failing_everywhere(tmp_path: Path) -> None:
+async def test_the_last_of_an_upstream_is_failing_everywhere(tmp_path):
     one, other = (Process(tmp_path, name, count=1) for name in "12")
     settle(one, other)
     one.fails(0, one.balance.members[0].since + 1)
@@ -116,14 +113,14 @@ async def test_the_last_of_an_upstream_is_failing_everywhere(tmp_path: Path) -> 
     assert one.states == [UP]
 
 
-def test_a_drain_is_known_to_all_processes(processes: list[Process]) -> None:
+def test_a_drain_is_known_to_all_processes(processes):
     settle(*processes)
     processes[0].shared.drain(frozenset({"http://a.example"}))
     settle(*processes)
     assert [each.shared.drained for each in processes] == [{"http://a.example"}] * 3
 
 
-async def test_states_of_removed_servers_are_forgotten(tmp_path: Path) -> None:
+async def test_states_of_removed_servers_are_forgotten(tmp_path):
     many, few = Process(tmp_path, "1", count=3), Process(tmp_path, "2", count=2)
     settle(many)
     many.fails(2, many.balance.members[2].since + 1)
@@ -150,7 +147,7 @@ async def test_states_of_removed_servers_are_forgotten(tmp_path: Path) -> None:
         "[" * 100_000,
     ],
 )
-def test_a_file_that_none_of_them_has_written_changes_nothing(tmp_path: Path, content: str) -> None:
+def test_a_file_that_none_of_them_has_written_changes_nothing(tmp_path, content):
     process = Process(tmp_path, "1")
     (tmp_path / "origins").write_text(content)
     process.settle()
@@ -158,7 +155,7 @@ def test_a_file_that_none_of_them_has_written_changes_nothing(tmp_path: Path, co
     assert process.balance.members[0].until == math.inf
 
 
-def test_a_directory_that_is_gone_changes_nothing(processes: list[Process], tmp_path: Path) -> None:
+def test_a_directory_that_is_gone_changes_nothing(processes, tmp_path):
     for file in tmp_path.iterdir():
         file.unlink()
     tmp_path.rmdir()

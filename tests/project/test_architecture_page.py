@@ -3,8 +3,6 @@
 Of the other pages, the imports of their examples.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import keyword

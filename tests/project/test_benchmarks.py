@@ -1,7 +1,5 @@
 """The benchmarks' own arithmetic: what is read from wrk, what is compared, what is written."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
 
 import h11
@@ -46,7 +44,7 @@ CIRCUMSTANCES = Circumstances(
         ("6000000", "1.00m", "100000.00", wrk.Run(6_000_000, 60.0, 100_000.0)),
     ],
 )
-def test_a_report_of_wrk(requests: str, seconds: str, rate: str, expected: wrk.Run) -> None:
+def test_a_report_of_wrk(requests, seconds, rate, expected):
     printed = PRINTED.format(requests=requests, seconds=seconds, rate=rate, troubles="")
     assert wrk.parse(printed) == expected
 
@@ -62,7 +60,7 @@ status codes: 38123 2xx, 0 3xx, 0 4xx, 0 5xx
 """
 
 
-def test_a_report_of_h2load() -> None:
+def test_a_report_of_h2load():
     printed = SECURE.format(protocol="h2", succeeded=38123, failed=0)
     assert h2load.parse(printed) == wrk.Run(38123, 2.0, 19061.5)
 
@@ -75,7 +73,7 @@ def test_a_report_of_h2load() -> None:
         ("", ValueError),
     ],
 )
-def test_a_failure_or_another_protocol_counts_for_nothing(printed: str, error: type[Exception]) -> None:
+def test_a_failure_or_another_protocol_counts_for_nothing(printed, error):
     with pytest.raises(error):
         h2load.parse(printed)
 
@@ -84,17 +82,17 @@ def test_a_failure_or_another_protocol_counts_for_nothing(printed: str, error: t
     "troubles",
     ["  Non-2xx or 3xx responses: 12\n", "  Socket errors: connect 0, read 3, write 0, timeout 0\n"],
 )
-def test_a_run_with_failures_counts_for_nothing(troubles: str) -> None:
+def test_a_run_with_failures_counts_for_nothing(troubles):
     with pytest.raises(wrk.UncleanRunError):
         wrk.parse(PRINTED.format(requests="10", seconds="2.00s", rate="5.00", troubles=troubles))
 
 
-def test_what_is_no_report() -> None:
+def test_what_is_no_report():
     with pytest.raises(ValueError, match="unable to connect"):
         wrk.parse("unable to connect to 127.0.0.1:8000 Connection refused\n")
 
 
-def test_the_command_line_of_wrk() -> None:
+def test_the_command_line_of_wrk():
     told = wrk.command("http://127.0.0.1:1/", 2, BROWSER, "zipf.lua", [10_000])
     assert told.count("-H") == 12
     assert told[-3:] == ["http://127.0.0.1:1/", "--", "10000"]
@@ -113,16 +111,16 @@ def test_the_command_line_of_wrk() -> None:
         (1_234_567, "1,230,000"),
     ],
 )
-def test_a_figure_has_three_digits(value: float, told: str) -> None:
+def test_a_figure_has_three_digits(value, told):
     assert number(value) == told
 
 
-def test_a_figure_is_the_median_and_its_spread() -> None:
+def test_a_figure_is_the_median_and_its_spread():
     assert figure([3.0, 1.0, 2.0]) == Figure(2.0, 1.0, 3.0)
     assert figure([]) is None
 
 
-def test_a_ratio_is_of_the_same_round() -> None:
+def test_a_ratio_is_of_the_same_round():
     results = Results()
     for turn, (ours, theirs) in enumerate([(10.0, 20.0), (30.0, 30.0), (50.0, 0.0)]):
         results.add("hits-1", "univocal", turn, Sample(ours, ours * 2))
@@ -134,7 +132,7 @@ def test_a_ratio_is_of_the_same_round() -> None:
     assert ratio(results, Comparison("", "hits-1", "univocal", "varnish"), by_clock) is None
 
 
-def test_comparisons_are_of_what_is_measured() -> None:
+def test_comparisons_are_of_what_is_measured():
     for each in COMPARISONS:
         assert each.server in participants(each.measurement), each
         assert each.against in participants(each.against_measurement or each.measurement), each
@@ -142,14 +140,14 @@ def test_comparisons_are_of_what_is_measured() -> None:
 
 
 @pytest.mark.parametrize("share", [0.5, 0.99, 0.999, 1.0])
-def test_quantiles_by_nearest_rank(share: float) -> None:
+def test_quantiles_by_nearest_rank(share):
     assert quantile([float(each) for each in range(1, 1001)], share) == share * 1000
 
 
 RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nwhat"
 
 
-def test_a_response_is_whole_at_its_last_octet() -> None:
+def test_a_response_is_whole_at_its_last_octet():
     responses = Responses(4)
     assert responses.feed(RESPONSE)
     assert [responses.feed(RESPONSE[at : at + 1]) for at in range(len(RESPONSE))] == [False] * (
@@ -158,7 +156,7 @@ def test_a_response_is_whole_at_its_last_octet() -> None:
 
 
 @pytest.mark.parametrize("wrong", [RESPONSE + b"!", RESPONSE.replace(b"200", b"502")])
-def test_a_response_that_is_no_200_or_too_long(wrong: bytes) -> None:
+def test_a_response_that_is_no_200_or_too_long(wrong):
     with pytest.raises(ValueError, match="HTTP"):
         Responses(4).feed(wrong)
 
@@ -175,17 +173,17 @@ def test_a_response_that_is_no_200_or_too_long(wrong: bytes) -> None:
         (varnish_says_hit, {"x-varnish": "32770"}, False),
     ],
 )
-def test_what_a_cache_says_of_a_hit(claim: object, fields: dict[str, str], expected: bool) -> None:
-    assert claim(fields) is expected  # type: ignore[operator]
+def test_what_a_cache_says_of_a_hit(claim, fields, expected):
+    assert claim(fields) is expected
 
 
-def test_the_contents_have_the_sizes_that_are_claimed() -> None:
+def test_the_contents_have_the_sizes_that_are_claimed():
     assert [len(CONTENTS[path]) for path in ("/hit", "/hit64k", "/hit1m")] == [1 << 10, 1 << 16, 1 << 20]
 
 
-def test_every_server_is_told_its_port(tmp_path: object) -> None:
+def test_every_server_is_told_its_port(tmp_path):
     for name, peer in PEERS.items():
-        place = Place(tmp_path / name, 8123, 9123)  # type: ignore[operator]
+        place = Place(tmp_path / name, 8123, 9123)
         place.folder.mkdir()
         told = " ".join(peer.command(place)) + "".join(file.read_text() for file in place.folder.iterdir())
         assert "8123" in told, name
@@ -194,7 +192,7 @@ def test_every_server_is_told_its_port(tmp_path: object) -> None:
         assert "@" not in told.replace("@ http", ""), name
 
 
-def test_the_chart_is_xml_with_bars_to_scale() -> None:
+def test_the_chart_is_xml_with_bars_to_scale():
     bars = [Bar("a <b> & c", Figure(10.0, 8.0, 20.0), own=True), Bar("d", Figure(5.0, 5.0, 5.0))]
     chart = ET.fromstring(draw("a & b", "one\ntwo", [Group("first", bars, base=5.0)]))
     name = "{http://www.w3.org/2000/svg}"
@@ -205,11 +203,11 @@ def test_the_chart_is_xml_with_bars_to_scale() -> None:
     assert float(paper.get("height", 0)) > max(float(each.get("y", 0)) for each in drawn)
 
 
-def test_a_table_has_as_many_cells_in_each_line() -> None:
+def test_a_table_has_as_many_cells_in_each_line():
     assert table(["a", "b"], [["1", "2"]], "lr") == "| a | b |\n| --- | ---: |\n| 1 | 2 |\n"
 
 
-def test_the_page_and_chart_show_existing_and_missing_servers() -> None:
+def test_the_page_and_chart_show_existing_and_missing_servers():
     results = Results(rate=5000.0)
     for turn in range(3):
         for server, value in {"univocal": 100.0 + turn, "nginx": 200.0}.items():
@@ -243,7 +241,7 @@ def test_the_page_and_chart_show_existing_and_missing_servers() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_another_parser_reads_every_kind_of_content(kind: str) -> None:
+def test_another_parser_reads_every_kind_of_content(kind):
     message = KINDS[kind]()
     assert MEGABYTE * 0.95 < len(message.wire) < MEGABYTE * 1.05
     parser = h11.Connection(h11.SERVER)

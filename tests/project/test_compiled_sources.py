@@ -1,11 +1,8 @@
 """Constructs that mean something else once mypyc has compiled them: no compiled module has one."""
 
-from __future__ import annotations
-
 import ast
 import enum
 import importlib
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -22,13 +19,13 @@ ENDLESS = {"count", "cycle", "repeat"}
 ORDINARY = (BaseException, enum.Enum, tuple, dict)
 
 
-def compiled_sources() -> list[str]:
+def compiled_sources():
     from tools.wheel.compiled import CompiledBuildHook
 
     return CompiledBuildHook._sources(cast("Any", SimpleNamespace(root=str(ROOT))))
 
 
-def is_super_call(node: ast.AST) -> bool:
+def is_super_call(node):
     """Tell `super().method(…)`."""
     return (
         isinstance(node, ast.Call)
@@ -39,7 +36,7 @@ def is_super_call(node: ast.AST) -> bool:
     )
 
 
-def compared_after_setting(function: ast.AST) -> Iterator[int]:
+def compared_after_setting(function):
     """Yield the lines of `self.attribute is value` behind `self.attribute = value` in the same function."""
     lines = {
         (ast.unparse(target), ast.unparse(node.value)): node.lineno
@@ -55,7 +52,7 @@ def compared_after_setting(function: ast.AST) -> Iterator[int]:
                 yield node.lineno
 
 
-def suspended_handlers(node: ast.Try) -> Iterator[int]:
+def suspended_handlers(node):
     """Yield the lines in handlers of errors at which a coroutine or generator may be suspended."""
     handled = [each for handler in node.handlers for each in handler.body] + node.finalbody
     for each in (part for statement in handled for part in ast.walk(statement)):
@@ -63,13 +60,13 @@ def suspended_handlers(node: ast.Try) -> Iterator[int]:
             yield each.lineno
 
 
-def set_attributes(node: ast.AST) -> list[tuple[str, int]]:
+def set_attributes(node):
     """The attributes that statements set, each with its line."""
     found = [each for each in ast.walk(node) if isinstance(each, ast.Attribute)]
     return [(each.attr, each.lineno) for each in found if isinstance(each.ctx, ast.Store)]
 
 
-def perhaps_unset(node: ast.ClassDef) -> Iterator[int]:
+def perhaps_unset(node):
     """Yield the lines at which `__init__` sets an attribute first, where a handled error may prevent it."""
     for init in (each for each in node.body if getattr(each, "name", "") == "__init__"):
         for tried in (each for each in ast.walk(init) if isinstance(each, ast.Try) and each.handlers):
@@ -81,7 +78,7 @@ def perhaps_unset(node: ast.ClassDef) -> Iterator[int]:
                     yield line
 
 
-def class_traps(node: ast.ClassDef) -> Iterator[tuple[int, str]]:
+def class_traps(node):
     """Yield the line and the name of each construct in the body and bases of a class."""
     for line in perhaps_unset(node):
         yield line, "to read an attribute that was not set ends the process"
@@ -92,7 +89,7 @@ def class_traps(node: ast.ClassDef) -> Iterator[tuple[int, str]]:
             yield each.lineno, "no class can be made with the annotation object, but with Any"
 
 
-def traps(source: str) -> Iterator[tuple[int, str]]:
+def traps(source):
     """Yield the line and the name of each construct."""
     for node in ast.walk(ast.parse(source)):
         if is_super_call(node) and any(isinstance(each, ast.Starred) for each in cast("ast.Call", node).args):
@@ -114,7 +111,7 @@ def traps(source: str) -> Iterator[tuple[int, str]]:
                 yield line, "an attribute that a call between has set to None is a TypeError"
 
 
-def test_the_traps_are_recognized() -> None:
+def test_the_traps_are_recognized():
     assert [line for line, _ in traps("super().f(*a)\nsuper().f(a)\nf(*a)")] == [1]
     assert [line for line, _ in traps("(n for n in count())\n(n for n in some)\n[n for n in count()]")] == [1]
     assert [
@@ -135,19 +132,19 @@ def test_the_traps_are_recognized() -> None:
     assert [line for line, _ in traps(trying.format("a", "b()", "c()"))] == []
 
 
-def test_compiled_modules_have_no_traps() -> None:
+def test_compiled_modules_have_no_traps():
     sources = compiled_sources()
     assert len(sources) > 100
     found = [f"{file}:{line}: {name}" for file in sources for line, name in traps((ROOT / file).read_text())]
     assert not found
 
 
-def module_name(file: str) -> str:
+def module_name(file):
     """The name by which a file of one of the source roots is imported."""
     return ".".join(Path(file).with_suffix("").parts[1:]).removesuffix(".__init__")
 
 
-def sealed_classes(file: str) -> Iterator[type]:
+def sealed_classes(file):
     """Yield the classes of a compiled file that no Python code may extend."""
     module = importlib.import_module(module_name(file))
     for node in ast.parse((ROOT / file).read_text()).body:
@@ -160,7 +157,7 @@ def sealed_classes(file: str) -> Iterator[type]:
                 yield defined
 
 
-def extensions(source: str, names: dict[str, Any], sealed: set[type]) -> Iterator[tuple[int, str]]:
+def extensions(source, names, sealed):
     """Yield the line and the name of each class in a file that extends a sealed one."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ClassDef):
@@ -169,7 +166,7 @@ def extensions(source: str, names: dict[str, Any], sealed: set[type]) -> Iterato
                 yield node.lineno, node.name
 
 
-def test_extensions_of_sealed_classes_are_recognized() -> None:
+def test_extensions_of_sealed_classes_are_recognized():
     names = {"Sealed": int, "Open": str, "module": SimpleNamespace(Sealed=int)}
     source = (
         "class A(Sealed): ...\nclass B(Open): ...\ndef f():\n    class C(module.Sealed): ...\nclass D: ..."
@@ -177,7 +174,7 @@ def test_extensions_of_sealed_classes_are_recognized() -> None:
     assert [name for _, name in extensions(source, names, {int})] == ["A", "C"]
 
 
-def test_interpreted_classes_extend_no_compiled_class() -> None:
+def test_interpreted_classes_extend_no_compiled_class():
     compiled = compiled_sources()
     sealed = {each for file in compiled for each in sealed_classes(file)}
     assert len(sealed) > 200

@@ -1,7 +1,5 @@
 """docs/conformance.md: every section has its rows, and every test that they name exists."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess
@@ -51,7 +49,7 @@ class Row(NamedTuple):
     tests: list[str]  # the one in which it holds, the one in which it does not
 
 
-def rows(page: str) -> list[Row]:
+def rows(page):
     found, rfc = [], ""
     for line in page.splitlines():
         if heading := re.match(r"## RFC (\d+)", line):
@@ -73,14 +71,14 @@ ROWS = rows(PAGE)
 
 
 @cache
-def functions(file: str) -> set[str]:
+def functions(file):
     """The test functions of a file below tests/, none if it is not there."""
     path = ROOT / "tests" / file
     tree = ast.parse(path.read_text("utf-8")) if path.is_file() else ast.Module([], [])
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
-def unknown(found: list[Row]) -> list[str]:
+def unknown(found):
     """The named tests whose function does not exist."""
     named = [test for row in found for test in row.tests]
     return [

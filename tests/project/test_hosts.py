@@ -1,10 +1,7 @@
 """No file names a host that nobody has reserved: whoever registered it would get our users."""
 
-from __future__ import annotations
-
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,7 +30,7 @@ _URL = re.compile(
 _HOST = re.compile(r"(?<![\w./-])(?:[a-z0-9-]+\.)+(?:com|dev|internal|io|local|net|org)(?![\w-])")
 
 
-def made_up(text: str) -> Iterator[str]:
+def made_up(text):
     """The hosts of a text's URLs that nobody has reserved, and repositories that are not cited."""
     for host, path in _URL.findall(text):
         if host == "github.com":
@@ -53,11 +50,11 @@ def made_up(text: str) -> Iterator[str]:
         ("https://github.com/google/re2/wiki/Syntax", []),
     ],
 )
-def test_a_host_is_reserved_cited_or_made_up(text: str, expected: list[str]) -> None:
+def test_a_host_is_reserved_cited_or_made_up(text, expected):
     assert list(made_up(text)) == expected
 
 
-def test_no_file_names_a_host_that_is_made_up() -> None:
+def test_no_file_names_a_host_that_is_made_up():
     names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
     found = {}
     for name in names.decode().split("\0")[:-1]:

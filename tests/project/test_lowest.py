@@ -1,7 +1,5 @@
 """The lowest versions that pyproject.toml allows are written as exact ones."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -23,21 +21,21 @@ ROOT = Path(__file__).parents[2]
         ("uvloop>=0.21; sys_platform != 'win32'", "uvloop==0.21; sys_platform != 'win32'"),
     ],
 )
-def test_a_requirement_is_held_at_its_lower_bound(requirement: str, line: str) -> None:
+def test_a_requirement_is_held_at_its_lower_bound(requirement, line):
     assert list(lowest([requirement])) == [line]
 
 
-def test_a_requirement_without_a_lower_bound_is_refused() -> None:
+def test_a_requirement_without_a_lower_bound_is_refused():
     with pytest.raises(ValueError, match="has no lower bound"):
         list(lowest(["starlette"]))
 
 
-def test_extras_for_development_are_no_users() -> None:
+def test_extras_for_development_are_no_users():
     optional = {"proxy": ["typer>=0.26"], "dev": ["ruff>=0.14"], "servers": ["daphne>=4"]}
     assert extras({"optional-dependencies": optional}) == {"proxy": ["typer>=0.26"]}
 
 
-def test_every_requirement_of_a_user_gets_a_line(tmp_path: Path) -> None:
+def test_every_requirement_of_a_user_gets_a_line(tmp_path):
     subprocess.run([sys.executable, ROOT / "tools/lowest/write.py", tmp_path], check=True)
     lines = (tmp_path / "constraints.txt").read_text().splitlines()
     assert "starlette==0.40" in lines

@@ -1,7 +1,5 @@
 """The prose linter: each rule has a text that breaks it and one that does not."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

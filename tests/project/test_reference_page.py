@@ -1,7 +1,5 @@
 """docs/reference.md has what the code has: commands, options, metrics, reasons, keys of univocal.toml."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 
@@ -18,11 +16,11 @@ def page() -> str:
     return PAGE.read_text("utf-8")
 
 
-def test_the_tables_are_what_the_code_says(page: str) -> None:
+def test_the_tables_are_what_the_code_says(page):
     assert with_tables(page) == page, "make reference writes docs/reference.md anew"
 
 
-def test_the_published_vectors_are_those_of_the_profiles() -> None:
+def test_the_published_vectors_are_those_of_the_profiles():
     for file, names in VECTORS.items():
         assert file.read_text("utf-8") == vectors_text(names), f"make reference writes {file.name} anew"
 
@@ -35,29 +33,29 @@ def test_the_published_vectors_are_those_of_the_profiles() -> None:
         ("| `univocal_stored_bytes` | gauge |", "| `univocal_stored_bytes` | counter |"),
     ],
 )
-def test_what_the_code_does_not_say_goes(page: str, said: str, other: str) -> None:
+def test_what_the_code_does_not_say_goes(page, said, other):
     assert page.count(said) == 1
     assert with_tables(page.replace(said, other)) == page
 
 
-def test_tables_have_no_bar_that_shows_a_backslash() -> None:
+def test_tables_have_no_bar_that_shows_a_backslash():
     for file in (PAGE.parents[1] / "README.md", *PAGE.parent.rglob("*.md")):
         rows = re.findall(r"(?m)^\|.*`[^`]*\\\|[^`]*`.*$", file.read_text("utf-8"))
         assert rows == [], file.name
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_page_without_a_place_is_refused(page: str, name: str) -> None:
+def test_a_page_without_a_place_is_refused(page, name):
     with pytest.raises(ValueError, match=name):
         with_tables(page.replace(f"<!-- {name}: end -->", ""))
 
 
-def test_every_reason_is_in_the_section_on_refusals(page: str) -> None:
+def test_every_reason_is_in_the_section_on_refusals(page):
     _, _, told = page.partition("## Rejections")
     assert set(REASONS) <= set(re.findall(r"`([a-z0-9-]+)`", told))
 
 
-def test_every_key_is_shown(page: str) -> None:
+def test_every_key_is_shown(page):
     (block,) = re.findall(r"(?ms)^## univocal.toml$.*?^```toml\n(.*?)^```", page)
     shown = tomllib.loads(block)
     assert shown.keys() == Configuration.model_fields.keys()

@@ -1,7 +1,5 @@
 """The soak finds what it is there to find."""
 
-from __future__ import annotations
-
 import httpx
 import pytest
 
@@ -23,7 +21,7 @@ from benchmarks.soak_visitors import Visitors
         (502, b"", False),
     ],
 )
-def test_a_body_has_its_own_url_and_no_purged_version(status: int, body: bytes, wrong: bool) -> None:
+def test_a_body_has_its_own_url_and_no_purged_version(status, body, wrong):
     pages = Pages()
     pages.versions["/page/1"] = 3
     visitors = Visitors(pages, 0, 0, lambda: None)
@@ -31,6 +29,6 @@ def test_a_body_has_its_own_url_and_no_purged_version(status: int, body: bytes, 
     assert bool(visitors.tally.wrong) is wrong
 
 
-def test_growth_after_the_first_tenth_is_found() -> None:
+def test_growth_after_the_first_tenth_is_found():
     assert grown([20.0] * 5 + [60.0] * 45) == []
     assert grown([60.0 + second for second in range(50)]) == ["67.0 MiB grew to 107.0"]

@@ -20,12 +20,12 @@ from univocal_app.run.listeners import raise_limit, share
     ],
 )
 def test_descriptors_are_shared_among_clients_and_origin_servers(
-    limit: int, origins: int, wanted: int, workers: int, clients: int, kept: int
-) -> None:
+    limit, origins, wanted, workers, clients, kept
+):
     assert share(limit, origins, wanted, workers) == (clients, kept, limit)
 
 
-def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
+def test_the_soft_limit_is_raised_to_the_hard_one():
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, before[1]), before[1]))

@@ -21,9 +21,7 @@ SITE = {"hosts": ["*"], "upstream": "http://127.0.0.1:1"}
         ("file:///var/cache/univocal", 4, 256, 16, (256, 16)),
     ],
 )
-def test_workers_that_share_memory_have_a_part_each(
-    store: str, workers: int, most: int, of_one: int, bounds: tuple[int, int]
-) -> None:
+def test_workers_that_share_memory_have_a_part_each(store, workers, most, of_one, bounds):
     cache = {"store": store, "max_bytes": most * MIB, "max_object_bytes": of_one * MIB}
     configuration = validate({"server": {"workers": workers}, "cache": cache, "sites": [SITE]}, "test")
     assert memory_bounds(configuration) == (bounds[0] * MIB, bounds[1] * MIB)

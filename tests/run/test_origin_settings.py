@@ -12,7 +12,7 @@ SITE = {"hosts": ["a.example"], "upstream": "http://app.example:9000"}
     ("settings", "seconds"),
     [({}, 5.0), ({"origin": {"resolve": "2s"}}, 2.0), ({"sites": [{**SITE, "origin": {"resolve": 7}}]}, 7.0)],
 )
-def test_a_name_is_resolved_again_as_the_setting_says(settings: dict[str, object], seconds: float) -> None:
+def test_a_name_is_resolved_again_as_the_setting_says(settings, seconds):
     configuration = validate({"sites": [SITE], **settings}, "univocal.toml")
     (proxy,) = proxies_of(configuration, "univocal.toml").values()
     assert proxy.upstream.balance.settings.resolve == seconds

@@ -8,15 +8,15 @@ from univocal_app.run.serve import Repeating
 class Later:
     """Calls that are to come, in the order of their times."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = 0.0
-        self.calls: list[Call] = []
+        self.calls = []
 
-    def __call__(self, seconds: float, call: object) -> "Call":
+    def __call__(self, seconds, call):
         self.calls.append(Call(self, self.now + seconds, call))
         return self.calls[-1]
 
-    def pass_to(self, now: float) -> None:
+    def pass_to(self, now):
         while due := [each for each in self.calls if each.when <= now]:
             self.calls.remove(due[0])
             self.now = due[0].when
@@ -25,15 +25,15 @@ class Later:
 
 
 class Call:
-    def __init__(self, later: Later, when: float, call: object) -> None:
+    def __init__(self, later, when, call):
         self.later, self.when, self.call = later, when, call
 
-    def cancel(self) -> None:
+    def cancel(self):
         if self in self.later.calls:
             self.later.calls.remove(self)
 
 
-def test_it_calls_again_and_again_until_its_end() -> None:
+def test_it_calls_again_and_again_until_its_end():
     later, calls = Later(), []
     repeating = Repeating(5, lambda: calls.append(later.now), later)
     repeating.begin()
@@ -46,7 +46,7 @@ def test_it_calls_again_and_again_until_its_end() -> None:
     assert (calls, later.calls) == ([5, 10, 15], [])
 
 
-def test_beginning_twice_calls_no_more_often() -> None:
+def test_beginning_twice_calls_no_more_often():
     later, calls = Later(), []
     repeating = Repeating(5, lambda: calls.append(later.now), later)
     repeating.begin()
@@ -56,10 +56,10 @@ def test_beginning_twice_calls_no_more_often() -> None:
     assert calls == [8, 13]
 
 
-def test_an_action_that_fails_is_not_the_last() -> None:
+def test_an_action_that_fails_is_not_the_last():
     later = Later()
 
-    def fail() -> None:
+    def fail():
         raise ValueError("no")
 
     Repeating(5, fail, later).begin()
@@ -68,10 +68,10 @@ def test_an_action_that_fails_is_not_the_last() -> None:
             later.pass_to(later.now + 5)
 
 
-def test_an_action_may_end_it() -> None:
+def test_an_action_may_end_it():
     later, calls = Later(), []
 
-    def once() -> None:
+    def once():
         calls.append(later.now)
         repeating.end()
 
@@ -81,7 +81,7 @@ def test_an_action_may_end_it() -> None:
     assert calls == [5]
 
 
-async def test_without_a_clock_of_its_own_the_event_loop_calls() -> None:
+async def test_without_a_clock_of_its_own_the_event_loop_calls():
     repeating = Repeating(600, lambda: None)
     repeating.begin()
     assert repeating._next is not None

@@ -2,9 +2,6 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -13,7 +10,7 @@ from univocal import Outcome
 from univocal.engine.outcome import Times
 from univocal.http.messages import Received
 from univocal.judge.cache_status import Handling
-from univocal_app.config.tables import Configuration, settings_of, validate
+from univocal_app.config.tables import settings_of, validate
 from univocal_app.observe.accesslog import open_log
 from univocal_app.observe.families import EVICTIONS
 from univocal_app.processes.commons import Commons
@@ -32,43 +29,43 @@ OTHER = validate({**SETTINGS, "cache": {"max_bytes": 1 << 20}}, "test")
 class Parent:
     """The parent, and a worker that listens to it."""
 
-    def __init__(self, directory: Path) -> None:
-        self.proxy: Proxy = Proxy(CONFIGURATION, "test", Commons(directory, "1"))
+    def __init__(self, directory):
+        self.proxy = Proxy(CONFIGURATION, "test", Commons(directory, "1"))
         self.ended = self.beats = 0
         self.worker = Worker(self.proxy, self._end)
-        transport = httpx.ASGITransport(app=self.worker.application)  # type: ignore[arg-type]
+        transport = httpx.ASGITransport(app=self.worker.application)
         self.client = httpx.AsyncClient(transport=transport, base_url="http://worker")
 
-    async def start(self) -> None:
+    async def start(self):
         ours, theirs = socket.socketpair()
         self.lifeline = await hold(ours, self._hear, lambda: None)
         await self.worker.listen(theirs)
 
-    def _end(self) -> None:
+    def _end(self):
         self.ended += 1
 
-    def _hear(self) -> None:
+    def _hear(self):
         self.beats += 1
 
-    async def orders(self, target: str, **content: Any) -> list[str]:
+    async def orders(self, target, **content):
         """The objections to an order."""
         answer = await self.client.post(target, **content)
         assert answer.status_code == 200
         return [str(read_objection(line.encode())) for line in answer.text.splitlines()]
 
-    async def prepares(self, configuration: Configuration, number: int = 1) -> list[str]:
+    async def prepares(self, configuration, number=1):
         document = {"configuration": settings_of(configuration), "as_written": []}
         return await self.orders(f"/prepare?number={number}", json=document)
 
 
-async def until(condition: Callable[[], Any]) -> None:
+async def until(condition):
     async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110  (the other end does it)
             await asyncio.sleep(0.001)
 
 
 @pytest.fixture
-async def parent(tmp_path: Path) -> AsyncIterator[Parent]:
+async def parent(tmp_path):
     parent = Parent(tmp_path)
     await parent.start()
     yield parent
@@ -79,7 +76,7 @@ async def parent(tmp_path: Path) -> AsyncIterator[Parent]:
     await parent.proxy.aclose()
 
 
-def outcome(number: int = 0) -> Outcome:
+def outcome(number=0):
     return Outcome(
         site="en.example",
         received=Received(b"GET", b"/%d" % number),
@@ -93,14 +90,14 @@ def outcome(number: int = 0) -> Outcome:
     )
 
 
-async def test_it_ends_with_its_parent(parent: Parent) -> None:
+async def test_it_ends_with_its_parent(parent):
     parent.lifeline.end()
     await until(lambda: parent.ended)
     parent.worker.live()
     await until(lambda: parent.beats)  # it gives signs of life until it has ended
 
 
-async def test_its_figures_are_written_before_it_reports(parent: Parent) -> None:
+async def test_its_figures_are_written_before_it_reports(parent):
     parent.proxy.cache.engine.audience.announce(outcome())
     assert await parent.orders("/look") == []
     (numbers,) = parent.proxy.figures.each()
@@ -108,9 +105,7 @@ async def test_its_figures_are_written_before_it_reports(parent: Parent) -> None
     assert "univocal_sent_bytes" in {name for name, *_ in numbers}
 
 
-async def test_clients_are_served_between_parts_of_a_long_answer(
-    parent: Parent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_clients_are_served_between_parts_of_a_long_answer(parent, monkeypatch):
     monkeypatch.setattr(module, "PAGE", 10)
     rows = [(b"key %d" % number, number) for number in range(35)]
     parts = [part async for part in module._paged(rows)]
@@ -121,12 +116,10 @@ async def test_clients_are_served_between_parts_of_a_long_answer(
     assert (await parent.client.get("/rows?about=unknown")).content == b""
 
 
-async def test_a_change_that_takes_long_holds_up_no_answer(
-    parent: Parent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_change_that_takes_long_holds_up_no_answer(parent, monkeypatch):
     prepares, goes_on = asyncio.Event(), asyncio.Event()
 
-    async def slowly(*_: Any) -> None:
+    async def slowly(*_):
         prepares.set()
         await goes_on.wait()
 
@@ -140,20 +133,20 @@ async def test_a_change_that_takes_long_holds_up_no_answer(
     parent.worker._prepared = None
 
 
-async def test_what_is_prepared_is_in_force_once_it_is_adopted(parent: Parent) -> None:
+async def test_what_is_prepared_is_in_force_once_it_is_adopted(parent):
     assert await parent.prepares(OTHER) == []
     assert parent.proxy.configuration == CONFIGURATION
     assert await parent.orders("/adopt?number=1") == []
     assert parent.proxy.configuration == OTHER
 
 
-async def test_what_cannot_be_prepared_is_told(parent: Parent) -> None:
+async def test_what_cannot_be_prepared_is_told(parent):
     (error,) = await parent.prepares(validate({**SETTINGS, "profiles": ["/nowhere"]}, "test"))
     assert "/nowhere" in error
 
 
 @pytest.mark.parametrize("dropped", [False, True])
-async def test_nothing_is_adopted_that_is_not_prepared(parent: Parent, dropped: bool) -> None:
+async def test_nothing_is_adopted_that_is_not_prepared(parent, dropped):
     if dropped:
         await parent.prepares(OTHER)
         await parent.orders("/drop?number=1")
@@ -162,7 +155,7 @@ async def test_nothing_is_adopted_that_is_not_prepared(parent: Parent, dropped: 
     assert parent.proxy.configuration == CONFIGURATION
 
 
-async def test_orders_about_an_older_configuration_come_too_late(parent: Parent) -> None:
+async def test_orders_about_an_older_configuration_come_too_late(parent):
     assert await parent.prepares(OTHER, 2) == []
     assert await parent.orders("/drop?number=1") == []
     for late in (await parent.prepares(CONFIGURATION, 1), await parent.orders("/adopt?number=1")):
@@ -171,7 +164,7 @@ async def test_orders_about_an_older_configuration_come_too_late(parent: Parent)
     assert parent.proxy.configuration == OTHER
 
 
-async def test_the_log_is_opened_again(parent: Parent, tmp_path: Path) -> None:
+async def test_the_log_is_opened_again(parent, tmp_path):
     file = tmp_path / "access.log"
     parent.proxy.log = open_log(str(file), "json", "test")
     file.rename(tmp_path / "access.log.1")

@@ -3,9 +3,7 @@
 import asyncio
 import json
 import tempfile
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +11,6 @@ from hypothesis import strategies as st
 
 from univocal.http.errors import ConfigurationError
 from univocal_app.observe.events import Event
-from univocal_app.processes.commons import Row
 from univocal_app.run import worker_client as module
 from univocal_app.run.worker_client import (
     AnswerError,
@@ -29,14 +26,14 @@ from univocal_app.run.worker_client import (
 class Played:
     """A worker that answers each request with these bytes, and what it was asked."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         self.path = path
-        self.asked: list[bytes] = []
+        self.asked = []
         self.content = b""
         self.head = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
         self.ends = True
 
-    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer(self, reader, writer):
         head = await reader.readuntil(b"\r\n\r\n")
         length = next((line for line in head.lower().split(b"\r\n") if b"content-length" in line), b":0")
         content = await reader.readexactly(int(length.partition(b":")[2]))
@@ -50,7 +47,7 @@ class Played:
 
 
 @pytest.fixture
-async def played() -> AsyncIterator[Played]:
+async def played():
     with tempfile.TemporaryDirectory(prefix="univocal-") as name:
         played = Played(Path(name, "1.socket"))
         server = await asyncio.start_unix_server(played.answer, played.path)
@@ -59,27 +56,25 @@ async def played() -> AsyncIterator[Played]:
 
 
 @pytest.fixture
-async def client(played: Played) -> AsyncIterator[WorkerClient]:
+async def client(played):
     client = WorkerClient(played.path)
     yield client
     await client.aclose()
 
 
-async def until(condition: Callable[[], Any]) -> None:
+async def until(condition):
     async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110  (the other end does it)
             await asyncio.sleep(0.001)
 
 
-async def test_rows_come_in_lines(played: Played, client: WorkerClient) -> None:
+async def test_rows_come_in_lines(played, client):
     played.content = b'["a",1]\n["b",2]\n'
     assert await client.rows("requests", 10) == [(b"a", 1), (b"b", 2)]
     assert played.asked == [b"GET /rows?about=requests"]
 
 
-async def test_an_order_brings_its_content_and_the_objections_back(
-    played: Played, client: WorkerClient
-) -> None:
+async def test_an_order_brings_its_content_and_the_objections_back(played, client):
     assert await client.order("/prepare", 10, {"a": 1}) == []
     assert await client.order("/adopt", 10) == []
     played.content = b"".join(objections(ConfigurationError("f", "k", None, "a")))
@@ -98,9 +93,7 @@ async def test_an_order_brings_its_content_and_the_objections_back(
         (b"HTTP/1.1 200 OK\r\n\r\n", b'["' + b"a" * 10_000),
     ],
 )
-async def test_any_other_answer_is_refused(
-    played: Played, client: WorkerClient, monkeypatch: pytest.MonkeyPatch, head: bytes, content: bytes
-) -> None:
+async def test_any_other_answer_is_refused(played, client, monkeypatch, head, content):
     monkeypatch.setattr(module, "LONGEST", 5000)
     monkeypatch.setattr(module, "MOST", 10)
     played.head, played.content = head, content
@@ -117,27 +110,25 @@ async def test_any_other_answer_is_refused(
         b"\x80\x04N.\r\n\r\n",
     ],
 )
-async def test_an_answer_that_is_cut_short_or_refused_is_none(
-    played: Played, client: WorkerClient, head: bytes
-) -> None:
+async def test_an_answer_that_is_cut_short_or_refused_is_none(played, client, head):
     played.head = head
     with pytest.raises(TimeoutError):
         await client.rows("requests", 10)
 
 
-async def test_a_worker_that_says_nothing_is_waited_for_so_long(played: Played, client: WorkerClient) -> None:
+async def test_a_worker_that_says_nothing_is_waited_for_so_long(played, client):
     played.head, played.ends = b"", False
     with pytest.raises(TimeoutError):
         await client.order("/look", 0.05)
 
 
-async def test_a_worker_that_is_gone_gives_no_answer(client: WorkerClient, played: Played) -> None:
+async def test_a_worker_that_is_gone_gives_no_answer(client, played):
     played.path.unlink()
     with pytest.raises(TimeoutError):
         await client.order("/look", 10)
 
 
-async def test_events_are_heard_until_they_are_not_followed(played: Played, client: WorkerClient) -> None:
+async def test_events_are_heard_until_they_are_not_followed(played, client):
     played.content = b': events\n\ndata: {"site":"s","status":200,"cache":"hit"}\n\n'
     played.content += b'event: lost\ndata: {"lost": 3}\n\ndata: {"si'
     played.ends = False
@@ -152,7 +143,7 @@ async def test_events_are_heard_until_they_are_not_followed(played: Played, clie
     assert ended.cancelled()
 
 
-async def test_what_is_no_event_ends_the_stream(played: Played, client: WorkerClient) -> None:
+async def test_what_is_no_event_ends_the_stream(played, client):
     played.content, played.ends = b"data: text\n\n", False
     heard = list[Event | int]()
     _, ended = client.follow(heard.append)
@@ -176,31 +167,31 @@ async def test_what_is_no_event_ends_the_stream(played: Played, client: WorkerCl
         b"data: {" + b"[" * 100_000 + b"}",
     ],
 )
-def test_only_whole_events_are_believed(line: bytes) -> None:
+def test_only_whole_events_are_believed(line):
     with pytest.raises(AnswerError):
         read_event(line)
 
 
 @pytest.mark.parametrize("line", [b"", b"null", b"{}", b'"a"', b"[null]", b"[1.5]", b"[true]", b'["\\u20ac"]', b"[" * 100_000, b"[" + b"1" * 5000 + b"]"])  # fmt: skip  # noqa: E501
-def test_only_rows_are_believed(line: bytes) -> None:
+def test_only_rows_are_believed(line):
     with pytest.raises(AnswerError):
         read_row(line)
 
 
 @given(st.binary(max_size=200))
-def test_random_bytes_are_no_answer(content: bytes) -> None:
+def test_random_bytes_are_no_answer(content):
     for read in (read_row, read_objection):
         with pytest.raises(AnswerError):
             read(b"x" + content)
 
 
 @given(st.lists(st.binary() | st.integers(-(2**70), 2**70)).map(tuple))
-def test_rows_arrive_as_they_were_counted(row: Row) -> None:
+def test_rows_arrive_as_they_were_counted(row):
     line = row_line(row)
     assert (read_row(line[:-1]), line.count(b"\n")) == (row, 1)
 
 
-def test_an_objection_keeps_what_it_is_about() -> None:
+def test_an_objection_keeps_what_it_is_about():
     error = ConfigurationError("univocal.toml", "server.listen", ["found", None, float("inf")], "nothing")
     error.line, error.beside = 3, (ConfigurationError("other.toml", "a", 1, "2"),)
     errors = [read_objection(line) for line in objections(error)]
@@ -208,7 +199,7 @@ def test_an_objection_keeps_what_it_is_about() -> None:
     assert [each.line for each in errors] == [3, 0]
 
 
-def test_an_objection_may_be_about_anything() -> None:
+def test_an_objection_may_be_about_anything():
     error = ConfigurationError("a file \udcff", "k", {1: b"bytes", "o": object}, "a")
     (other,) = map(read_objection, objections(error))
     assert other.source == "a file ?"
@@ -216,7 +207,7 @@ def test_an_objection_may_be_about_anything() -> None:
 
 
 @pytest.mark.parametrize("more", [{"more": 1}, {"line": "3"}, {"source": None}])
-def test_only_objections_are_believed(more: dict[str, object]) -> None:
+def test_only_objections_are_believed(more):
     (line,) = objections(ConfigurationError("f", "k", None, "a"))
     with pytest.raises(AnswerError):
         read_objection(json.dumps({**json.loads(line), **more}).encode())

@@ -4,13 +4,10 @@ import asyncio
 import json
 import multiprocessing
 import signal
-import socket
 import tempfile
-from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -31,22 +28,22 @@ class Played:
 
     lifeline: Lifeline
 
-    def __init__(self, name: str, bound: socket.socket, asked: socket.socket) -> None:
+    def __init__(self, name, bound, asked):
         self.name, self.bound, self.listening = name, bound.dup(), asked.dup()
-        self.answers: dict[str, bytes | None] = {}  # None: it does not answer
-        self.heard: list[tuple[str, bytes]] = []
-        self.exitcode: int | None = None
-        self.connections: list[asyncio.StreamWriter] = []
+        self.answers = {}  # None: it does not answer
+        self.heard = []
+        self.exitcode = None
+        self.connections = []
 
-    def start(self) -> None:
+    def start(self):
         pass
 
-    async def begin(self) -> None:
+    async def begin(self):
         self.server = await asyncio.start_unix_server(self._answer, sock=self.listening)
         self.lifeline = await hold(self.bound, lambda: None, lambda: None)
         self.lifeline.beat()
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, reader, writer):
         self.connections.append(writer)
         head = await reader.readuntil(b"\r\n\r\n")
         length = next((line for line in head.lower().split(b"\r\n") if b"content-length" in line), b":0")
@@ -64,7 +61,7 @@ class Played:
             writer.close()
             self.heard.append((f"no more {target}", b""))
 
-    def kill(self) -> None:
+    def kill(self):
         if self.exitcode is None:
             self.exitcode = -signal.SIGKILL
             if hasattr(self, "lifeline"):
@@ -76,13 +73,13 @@ class Played:
                 self.bound.close()
                 self.listening.close()
 
-    def join(self, _: float = 0) -> None:
+    def join(self, _=0):
         self.exitcode = 0 if self.exitcode is None else self.exitcode
 
-    def close(self) -> None:
+    def close(self):
         pass
 
-    async def hears(self, target: str) -> bytes:
+    async def hears(self, target):
         """The content of a request, as soon as there is one that was not asked for before."""
         await until(lambda: any(each == target for each, _ in self.heard))
         found = next(each for each in reversed(self.heard) if each[0] == target)
@@ -90,7 +87,7 @@ class Played:
         return found[1]
 
 
-async def until(condition: Callable[[], Any]) -> None:
+async def until(condition):
     async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110  (another task does it)
             await asyncio.sleep(0.001)
@@ -99,17 +96,17 @@ async def until(condition: Callable[[], Any]) -> None:
 class Stage:
     """Two workers, those that took their places, and what they reported."""
 
-    def __init__(self, directory: Path) -> None:
-        self.processes: list[Played] = []
-        self.events: list[Event | int] = []
-        self.ended: list[str] = []
+    def __init__(self, directory):
+        self.processes = []
+        self.events = []
+        self.ended = []
         self.workers = Workers(2, lambda: lambda *_: None, directory, self.ended.append, self.events.append)
 
-    def process(self, *, args: tuple[str, socket.socket, socket.socket], **_: Any) -> Played:
+    def process(self, *, args, **_):
         self.processes.append(Played(*args))
         return self.processes[-1]
 
-    async def start(self) -> tuple[Played, Played]:
+    async def start(self):
         starting = asyncio.create_task(self.workers.start())
         await until(lambda: len(self.processes) == 2)
         for process in self.processes:
@@ -120,7 +117,7 @@ class Stage:
 
 
 @pytest.fixture
-async def stage(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
+async def stage(monkeypatch):
     with tempfile.TemporaryDirectory(prefix="univocal-") as name:
         played = Stage(Path(name))
         monkeypatch.setattr(module, "_NEW", SimpleNamespace(Process=played.process))
@@ -130,13 +127,13 @@ async def stage(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
         await played.workers.aclose()
 
 
-async def test_rows_of_all_workers_are_one_answer(stage: Stage) -> None:
+async def test_rows_of_all_workers_are_one_answer(stage):
     for process, row in zip(await stage.start(), (b'["a",1]\n', b'["b",1]\n'), strict=True):
         process.answers["/rows?about=requests"] = row
     assert sorted(await stage.workers.rows("requests")) == [(b"a", 1), (b"b", 1)]
 
 
-async def test_a_worker_that_is_killed_loses_no_answer_of_another(stage: Stage) -> None:
+async def test_a_worker_that_is_killed_loses_no_answer_of_another(stage):
     first, second = await stage.start()
     first.answers["/rows?about=requests"], second.answers["/rows?about=requests"] = None, b'["b",1]\n'
     rows = asyncio.create_task(stage.workers.rows("requests"))
@@ -145,9 +142,7 @@ async def test_a_worker_that_is_killed_loses_no_answer_of_another(stage: Stage) 
     assert await rows == [(b"b", 1)]
 
 
-async def test_a_worker_that_does_not_answer_is_left_out(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_worker_that_does_not_answer_is_left_out(stage, monkeypatch):
     monkeypatch.setattr(module, "PATIENCE", 0.2)
     first, second = await stage.start()
     first.answers["/rows?about=requests"], second.answers["/rows?about=requests"] = b'["a",1]\n', None
@@ -155,9 +150,7 @@ async def test_a_worker_that_does_not_answer_is_left_out(
 
 
 @pytest.mark.parametrize("target", ["/rows?about=requests", "/events"])
-async def test_a_worker_sending_garbage_is_killed_and_replaced(
-    stage: Stage, target: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_worker_sending_garbage_is_killed_and_replaced(stage, target, caplog):
     first, second = await stage.start()
     first.answers[target] = b"data: \x80\x04N.\n"
     await (stage.workers.follow() if target == "/events" else stage.workers.rows("requests"))
@@ -170,7 +163,7 @@ async def test_a_worker_sending_garbage_is_killed_and_replaced(
     assert second.exitcode is None
 
 
-async def test_who_follows_hears_of_workers_that_come_later_too(stage: Stage) -> None:
+async def test_who_follows_hears_of_workers_that_come_later_too(stage):
     first, second = await stage.start()
     second.answers["/events"] = b'data: {"site":"s","status":200,"cache":"hit"}\n\n'
     await stage.workers.follow()
@@ -186,14 +179,14 @@ async def test_who_follows_hears_of_workers_that_come_later_too(stage: Stage) ->
         await process.hears("no more /events")
 
 
-async def test_all_workers_are_told_to_open_their_logs_again(stage: Stage) -> None:
+async def test_all_workers_are_told_to_open_their_logs_again(stage):
     processes = await stage.start()
     stage.workers.reopen()
     for process in processes:
         await process.hears("/reopen")
 
 
-async def test_what_one_worker_objects_to_is_prepared_by_none(stage: Stage) -> None:
+async def test_what_one_worker_objects_to_is_prepared_by_none(stage):
     first, second = await stage.start()
     objection = ConfigurationError("test", "profiles", "x", "a directory")
     second.answers["/prepare?number=1"] = b"".join(objections(objection))
@@ -206,7 +199,7 @@ async def test_what_one_worker_objects_to_is_prepared_by_none(stage: Stage) -> N
         await process.hears("/drop?number=1")
 
 
-def test_a_worker_that_ended_meanwhile_is_not_killed_again() -> None:
+def test_a_worker_that_ended_meanwhile_is_not_killed_again():
     """A worker that is killed during a reload: the others take the configuration, without a traceback."""
     process = multiprocessing.get_context("spawn").Process(target=int)
     process.start()

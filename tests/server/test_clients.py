@@ -1,7 +1,5 @@
 """The clients that are connected: who gives way to whom, and who is told that there are too many."""
 
-from __future__ import annotations
-
 import pytest
 
 from univocal.server.clients import Clients, ConnectionLimits
@@ -10,28 +8,26 @@ from univocal.server.clients import Clients, ConnectionLimits
 class Connection:
     """A connection, at rest since a time or under way."""
 
-    def __init__(
-        self, clients: Clients, rested: float, address: str | None = "192.0.2.1", *, is_proxy: bool = False
-    ) -> None:
+    def __init__(self, clients, rested, address="192.0.2.1", *, is_proxy=False):
         self.clients = clients
         self.rested = rested
         self.busy = self.gone = False
         self.objection = clients.enter(self, address, is_proxy=is_proxy)
 
-    def is_resting(self) -> bool:
+    def is_resting(self):
         return not self.busy
 
-    def evict(self) -> None:
+    def evict(self):
         assert not self.gone
         self.gone = True
         self.clients.leave(self)  # as the transport does, later
 
 
-def connected(clients: Clients, *times: float) -> list[Connection]:
+def connected(clients, *times):
     return [Connection(clients, time) for time in times]
 
 
-def test_who_has_been_longest_without_a_request_gives_way() -> None:
+def test_who_has_been_longest_without_a_request_gives_way():
     clients = Clients(ConnectionLimits(3))
     one, two, three = connected(clients, 1, 2, 3)
     one.rested, two.rested = 9, 7  # each has been answered a request since
@@ -43,7 +39,7 @@ def test_who_has_been_longest_without_a_request_gives_way() -> None:
     assert (one.gone, four.gone, len(clients)) == (True, False, 3)
 
 
-def test_a_newcomer_waits_until_a_busy_one_leaves() -> None:
+def test_a_newcomer_waits_until_a_busy_one_leaves():
     clients = Clients(ConnectionLimits(2))
     one, two = connected(clients, 1, 2)
     one.busy = two.busy = True
@@ -55,7 +51,7 @@ def test_a_newcomer_waits_until_a_busy_one_leaves() -> None:
     assert clients.objection(later) == ""
 
 
-def test_those_who_were_busy_give_way_when_they_are_answered() -> None:
+def test_those_who_were_busy_give_way_when_they_are_answered():
     clients = Clients(ConnectionLimits(2))
     one, two = connected(clients, 1, 2)
     one.busy = two.busy = True
@@ -64,7 +60,7 @@ def test_those_who_were_busy_give_way_when_they_are_answered() -> None:
     assert (Connection(clients, 6).objection, one.gone, two.gone) == ("", False, True)
 
 
-def test_one_beyond_the_limit_makes_no_room_for_another() -> None:
+def test_one_beyond_the_limit_makes_no_room_for_another():
     clients = Clients(ConnectionLimits(2))
     one, two = connected(clients, 1, 2)
     one.busy = two.busy = True
@@ -74,13 +70,13 @@ def test_one_beyond_the_limit_makes_no_room_for_another() -> None:
     assert (late.gone, one.gone, later.objection, len(clients)) == (True, True, "", 2)
 
 
-def test_a_newcomer_asks_a_bounded_number_of_busy_ones() -> None:
+def test_a_newcomer_asks_a_bounded_number_of_busy_ones():
     clients = Clients(ConnectionLimits(3_000))
     for one in connected(clients, *range(3_000)):
         one.busy = True
     asked = 0
 
-    def is_resting(_: Connection) -> bool:
+    def is_resting(_):
         nonlocal asked
         asked += 1
         return False
@@ -91,7 +87,7 @@ def test_a_newcomer_asks_a_bounded_number_of_busy_ones() -> None:
     assert asked <= 1_000
 
 
-def test_what_is_remembered_of_those_who_left_is_bounded() -> None:
+def test_what_is_remembered_of_those_who_left_is_bounded():
     clients = Clients(ConnectionLimits(3))
     for number in range(10_000):
         clients.leave(Connection(clients, number))
@@ -107,9 +103,7 @@ def test_what_is_remembered_of_those_who_left_is_bounded() -> None:
         (None, False, ["", "", ""]),
     ],
 )
-def test_each_client_has_so_many_connections(
-    address: str | None, is_proxy: bool, objections: list[str]
-) -> None:
+def test_each_client_has_so_many_connections(address, is_proxy, objections):
     clients = Clients(ConnectionLimits(0, 2))
     each = [Connection(clients, number, address, is_proxy=is_proxy) for number in range(3)]
     assert [one.objection for one in each] == objections
@@ -119,7 +113,7 @@ def test_each_client_has_so_many_connections(
     assert clients.objection(each[2]) == ""
 
 
-def test_one_that_is_to_be_refused_gives_way_before_others() -> None:
+def test_one_that_is_to_be_refused_gives_way_before_others():
     clients = Clients(ConnectionLimits(3, 1))
     one = Connection(clients, 1, "192.0.2.1")
     Connection(clients, 2, "192.0.2.2")

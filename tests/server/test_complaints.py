@@ -1,26 +1,22 @@
 """Complaints: a flood of faulty requests writes a few lines, and the next one says how many there were."""
 
-from __future__ import annotations
-
 import logging
-
-import pytest
 
 from univocal.server.listener import MOST, SPAN, Complaints
 
 
-def complaints(clock: list[float]) -> Complaints:
+def complaints(clock):
     return Complaints(logging.getLogger("uvicorn.error"), lambda: clock[0])
 
 
-def test_a_few_are_written_as_they_come(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_few_are_written_as_they_come(caplog):
     told = complaints([5.0])
     for number in range(MOST - 1):
         told.note(f"no {number}")
     assert caplog.messages == [f"no {number}" for number in range(MOST - 1)]
 
 
-def test_of_a_flood_the_rest_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_of_a_flood_the_rest_is_counted(caplog):
     clock = [5.0]
     told = complaints(clock)
     for _ in range(MOST + 1000):

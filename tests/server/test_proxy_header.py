@@ -1,7 +1,5 @@
 """The PROXY header of both versions: what it says, how many bytes it has, and what is none."""
 
-from __future__ import annotations
-
 import struct
 from ipaddress import ip_address
 
@@ -14,11 +12,11 @@ from univocal.server.introduction import LONGEST, ProxyHeader, ProxyHeaderError,
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 
 
-def version_2(family: int, content: bytes, command: int = 1, version: int = 2) -> bytes:
+def version_2(family, content, command=1, version=2):
     return SIGNATURE + struct.pack("!BBH", version << 4 | command, family, len(content)) + content
 
 
-def ends(client: str, server: str, first: int, second: int) -> bytes:
+def ends(client, server, first, second):
     return ip_address(client).packed + ip_address(server).packed + struct.pack("!HH", first, second)
 
 
@@ -42,18 +40,18 @@ WHOLE = [
 
 
 @pytest.mark.parametrize(("header", "client", "server"), WHOLE)
-def test_a_header_names_client_and_server(header: bytes, client: object, server: object) -> None:
+def test_a_header_names_client_and_server(header, client, server):
     read = read_proxy_header(header + b"GET / HTTP/1.1\r\n")
-    assert read == ProxyHeader(len(header), False, client, server)  # type: ignore[arg-type]
+    assert read == ProxyHeader(len(header), False, client, server)
 
 
 @pytest.mark.parametrize(("header", "client", "server"), WHOLE)
-def test_a_header_in_pieces_needs_all_of_them(header: bytes, client: object, server: object) -> None:
+def test_a_header_in_pieces_needs_all_of_them(header, client, server):
     assert [read_proxy_header(header[:length]) for length in range(len(header))] == [None] * len(header)
 
 
 @pytest.mark.parametrize("content", [b"", V4, b"anything at all"])
-def test_a_local_connection_is_the_proxy_s_own(content: bytes) -> None:
+def test_a_local_connection_is_the_proxy_s_own(content):
     header = version_2(0x11, content, command=0)
     assert read_proxy_header(header) == ProxyHeader(len(header), is_local=True)
 
@@ -84,12 +82,12 @@ def test_a_local_connection_is_the_proxy_s_own(content: bytes) -> None:
         version_2(0x11, V4 + bytes(LONGEST)),
     ],
 )
-def test_a_header_that_cannot_be_is_refused(data: bytes) -> None:
+def test_a_header_that_cannot_be_is_refused(data):
     with pytest.raises(ProxyHeaderError):
         read_proxy_header(data)
 
 
-def test_too_long_a_header_is_refused_by_its_first_bytes() -> None:
+def test_too_long_a_header_is_refused_by_its_first_bytes():
     with pytest.raises(ProxyHeaderError):
         read_proxy_header(version_2(0x11, V4 + bytes(LONGEST))[:16])
 
@@ -97,7 +95,7 @@ def test_too_long_a_header_is_refused_by_its_first_bytes() -> None:
 @given(
     st.binary(max_size=300), st.sampled_from([b"", b"PROXY ", b"PROXY TCP4 ", SIGNATURE, SIGNATURE + b"\x21"])
 )
-def test_no_bytes_raise_another_error(data: bytes, begin: bytes) -> None:
+def test_no_bytes_raise_another_error(data, begin):
     try:
         read = read_proxy_header(begin + data)
     except ProxyHeaderError:
@@ -106,7 +104,7 @@ def test_no_bytes_raise_another_error(data: bytes, begin: bytes) -> None:
 
 
 @given(st.ip_addresses(v=4), st.ip_addresses(v=4), st.integers(0, 65535), st.integers(0, 65535))
-def test_both_versions_say_the_same(client: object, server: object, first: int, second: int) -> None:
+def test_both_versions_say_the_same(client, server, first, second):
     line = f"PROXY TCP4 {client} {server} {first} {second}\r\n".encode()
     one = read_proxy_header(line)
     two = read_proxy_header(version_2(0x11, ends(str(client), str(server), first, second)))

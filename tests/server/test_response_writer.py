@@ -1,47 +1,42 @@
 """Responses leave in few writes, and large content is not copied on its way."""
 
-from __future__ import annotations
-
 import asyncio
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from univocal.http.messages import Fields
 from univocal.server.http1.response import JOINED, ResponseWriter
 
 
 class Written(asyncio.Transport):
     """A connection that keeps what is written, as it is."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.pieces: list[Any] = []
+        self.pieces = []
 
-    def write(self, data: Any) -> None:
+    def write(self, data):
         self.pieces.append(data)
 
-    def writelines(self, list_of_data: Any) -> None:
+    def writelines(self, list_of_data):
         self.pieces.extend(list_of_data)
 
-    def is_closing(self) -> bool:
+    def is_closing(self):
         return False
 
 
 class Turn:
     """The calls at the end of an event loop's turn."""
 
-    def __init__(self) -> None:
-        self.calls: list[Callable[[], object]] = []
+    def __init__(self):
+        self.calls = []
 
-    def call_soon(self, call: Callable[..., object], *arguments: object) -> None:
+    def call_soon(self, call, *arguments):
         self.calls.append(lambda: call(*arguments))
 
 
-def sent(content: bytes | memoryview, *, has_length: bool) -> list[Any]:
+def sent(content, *, has_length):
     transport, turn = Written(), Turn()
-    loop: Any = turn
+    loop = turn
     writer = ResponseWriter(transport, loop)
     fields = [(b"content-length", b"%d" % len(content))] if has_length else []
     names = {name for name, _ in fields}
@@ -54,7 +49,7 @@ def sent(content: bytes | memoryview, *, has_length: bool) -> list[Any]:
     return transport.pieces
 
 
-def test_large_content_follows_its_head_without_a_copy() -> None:
+def test_large_content_follows_its_head_without_a_copy():
     content = memoryview(bytes(JOINED + 1))
     head, piece = sent(content, has_length=True)
     assert head == b"HTTP/1.1 200 OK\r\ncontent-length: 8193\r\n\r\n"
@@ -62,21 +57,21 @@ def test_large_content_follows_its_head_without_a_copy() -> None:
 
 
 @pytest.mark.parametrize("size", [1, JOINED])
-def test_other_content_leaves_in_one_write_with_its_head(size: int) -> None:
+def test_other_content_leaves_in_one_write_with_its_head(size):
     (octets,) = sent(memoryview(bytes(size)), has_length=True)
     assert octets == b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (size, bytes(size))
 
 
 @pytest.mark.parametrize("size", [1, JOINED, JOINED + 1])
-def test_content_of_unknown_length_is_a_chunk(size: int) -> None:
+def test_content_of_unknown_length_is_a_chunk(size):
     octets = b"".join(sent(memoryview(bytes(size)), has_length=False))
     head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
     assert octets == b"%b%x\r\n%b\r\n0\r\n\r\n" % (head, size, bytes(size))
 
 
-def head(status: int, fields: Fields, *, keep_alive: bool = True) -> bytes:
+def head(status, fields, *, keep_alive=True):
     transport, turn = Written(), Turn()
-    loop: Any = turn
+    loop = turn
     writer, names = ResponseWriter(transport, loop), {name for name, _ in fields}
     writer.start(status, fields, names, has_content=True, is_old=False, keep_alive=keep_alive)
     writer.flush()

@@ -1,7 +1,5 @@
 """The URL of a shared store: what leads to one, and what is shown of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from univocal.http.errors import ConfigurationError
@@ -37,7 +35,7 @@ from univocal_app.config.tables import validate
         "unix:///run/redis.sock?db=3&password=secret",
     ],
 )
-def test_what_leads_to_a_store(url: str) -> None:
+def test_what_leads_to_a_store(url):
     check(url)
     table = {"cache": {"store": url}, "sites": [{"hosts": ["a"], "upstream": "http://b"}]}
     assert validate(table, "file").cache.store == url
@@ -87,7 +85,7 @@ def test_what_leads_to_a_store(url: str) -> None:
         ("unix:///", "from the root"),
     ],
 )
-def test_what_leads_to_none(url: str, said: str) -> None:
+def test_what_leads_to_none(url, said):
     table = {"cache": {"store": url}, "sites": [{"hosts": ["a"], "upstream": "http://b"}]}
     for refuse in (lambda: validate(table, "file"), lambda: redis_tier(url, MemoryStore(), lambda: 0.0)):
         with pytest.raises(ConfigurationError) as refused:
@@ -111,5 +109,5 @@ def test_what_leads_to_none(url: str, said: str) -> None:
         ("rediss://h/0?db=1&ssl_password=secret", "rediss://h/0?db=1&ssl_password=***"),
     ],
 )
-def test_no_password_is_shown(url: str, shown: str) -> None:
+def test_no_password_is_shown(url, shown):
     assert masked(url) == shown

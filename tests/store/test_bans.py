@@ -1,13 +1,8 @@
 """Bans: patterns that work lazily, are bounded, and win over what is being fetched."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 
 from support import LONG_URL, store_long_urls, stored_response
-from univocal.cache.stored import Stored
 from univocal.store.leases import MOST_BANS
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Pattern, url_of
@@ -15,24 +10,24 @@ from univocal.store.purge_selectors import Pattern, url_of
 NOW = 1_000_000.0
 
 
-def key_of(path: str, host: str = "en.example") -> bytes:
+def key_of(path, host="en.example"):
     return f"d http {host} {path}".encode()
 
 
-def stored_at(path: str, vary: str = "") -> Stored:
+def stored_at(path, vary=""):
     fields = [(b"etag", b'"1"'), *([(b"vary", b"foo")] if vary else [])]
     request = [(b"foo", vary.encode())] if vary else []
     return stored_response(*fields, name=key_of(path), request=request, at=NOW)
 
 
-def keep(store: MemoryStore, *paths: str) -> None:
+def keep(store, *paths):
     for path in paths:
         lease = store.leases.begin(key_of(path), NOW)
         assert store.commit(lease, stored_at(path))
         store.leases.release(lease)
 
 
-def pattern(text: bytes, *, soft: bool = False, steps: int = 1) -> Pattern:
+def pattern(text, *, soft=False, steps=1):
     return Pattern(text.decode(), lambda url: text in url, soft, steps)
 
 
@@ -40,18 +35,18 @@ SLOW = 20  # steps of a pattern by which a sweep tests one long URL at most
 
 
 @pytest.fixture
-def busy() -> MemoryStore:
+def busy():
     """A store with so much in it that sweeps by slow patterns do not come to what is stored from now on."""
     store = MemoryStore()
     store_long_urls(store, MOST_BANS + 10)
     return store
 
 
-def held(store: MemoryStore, *paths: str) -> list[str]:
+def held(store, *paths):
     return [path for path in paths if store.lookup(key_of(path))]
 
 
-def test_a_sweep_tests_everything_and_forgets_the_bans() -> None:
+def test_a_sweep_tests_everything_and_forgets_the_bans():
     store = MemoryStore()
     keep(store, *(f"/{number}" for number in range(10)))
     store.purge(pattern(b"/7"), NOW)
@@ -61,7 +56,7 @@ def test_a_sweep_tests_everything_and_forgets_the_bans() -> None:
     assert (store.stats.bans, store.stats.entries) == (0, 9)
 
 
-def test_a_sweep_can_be_done_in_the_smallest_slices() -> None:
+def test_a_sweep_can_be_done_in_the_smallest_slices():
     store = MemoryStore()
     keep(store, *(f"/{number}" for number in range(10)))
     for number in range(20):
@@ -74,7 +69,7 @@ def test_a_sweep_can_be_done_in_the_smallest_slices() -> None:
     assert slices < 1_000
 
 
-def test_a_ban_set_during_a_sweep_outlives_it() -> None:
+def test_a_ban_set_during_a_sweep_outlives_it():
     store = MemoryStore()
     keep(store, *(f"/{number}" for number in range(10)))
     store.purge(pattern(b"/7"), NOW)
@@ -87,7 +82,7 @@ def test_a_ban_set_during_a_sweep_outlives_it() -> None:
     assert store.stats.entries == 8
 
 
-def test_live_bans_are_bounded_and_none_is_lost() -> None:
+def test_live_bans_are_bounded_and_none_is_lost():
     store = MemoryStore()
     keep(store, "/0", "/keep")
     for number in range(MOST_BANS + 10):
@@ -96,7 +91,7 @@ def test_live_bans_are_bounded_and_none_is_lost() -> None:
     assert held(store, "/0", "/keep") == ["/keep"]
 
 
-def test_repeated_bans_during_a_sweep_stay_bounded() -> None:
+def test_repeated_bans_during_a_sweep_stay_bounded():
     store = MemoryStore()
     keep(store, *(f"/{number}" for number in range(40)))
     texts = [b"/ban/%d" % number for number in range(MOST_BANS)]
@@ -110,11 +105,11 @@ def test_repeated_bans_during_a_sweep_stay_bounded() -> None:
 class Counting:
     """A pattern that is found nowhere and counts the steps it takes."""
 
-    def __init__(self, steps: int = 20) -> None:
+    def __init__(self, steps=20):
         self.tried, self.steps = 0, steps
 
-    def __call__(self, number: int) -> Pattern:
-        def search(url: bytes) -> bool:
+    def __call__(self, number):
+        def search(url):
             if LONG_URL not in url:
                 self.tried += self.steps * len(url)
             return False
@@ -123,12 +118,12 @@ class Counting:
 
 
 @pytest.mark.parametrize(("steps", "length"), [(1, 10), (20, 10), (20, 5_000), (1_000, 500)])
-def test_no_call_works_for_long(steps: int, length: int) -> None:
+def test_no_call_works_for_long(steps, length):
     store, made, most = MemoryStore(), Counting(steps), 0
     paths = [f"/{number:0{length}}" for number in range(500)]
     keep(store, *paths)
 
-    def works(call: Callable[[], object]) -> None:
+    def works(call):
         nonlocal most
         before = made.tried
         call()
@@ -144,7 +139,7 @@ def test_no_call_works_for_long(steps: int, length: int) -> None:
     assert most <= 5_000_000
 
 
-def test_an_entry_with_too_many_bans_counts_as_banned(busy: MemoryStore) -> None:
+def test_an_entry_with_too_many_bans_counts_as_banned(busy):
     made, long = Counting(1_000), "/" + "x" * 1_000
     keep(busy, "/a", long)
     for number in range(100):
@@ -155,7 +150,7 @@ def test_an_entry_with_too_many_bans_counts_as_banned(busy: MemoryStore) -> None
     assert held(busy, long) == [long]
 
 
-def test_a_ban_without_time_for_room_is_not_lost(busy: MemoryStore) -> None:
+def test_a_ban_without_time_for_room_is_not_lost(busy):
     paths = [f"/{number}" for number in range(MOST_BANS)]
     keep(busy, *paths, "/other", "/looked up")
     for number in range(MOST_BANS):
@@ -170,7 +165,7 @@ def test_a_ban_without_time_for_room_is_not_lost(busy: MemoryStore) -> None:
     assert held(busy, *paths, "/other", "/looked up", "/new") == ["/looked up", "/new"]
 
 
-def test_room_for_a_ban_is_made_in_slices(busy: MemoryStore) -> None:
+def test_room_for_a_ban_is_made_in_slices(busy):
     kept = [f"/keep/{number}" for number in range(1_000)]
     keep(busy, *kept, "/0", "/1")
     for number in range(MOST_BANS):
@@ -184,7 +179,7 @@ def test_room_for_a_ban_is_made_in_slices(busy: MemoryStore) -> None:
     assert held(busy, "/0", "/1", *kept) == [path for path in kept if not path.startswith("/keep/7")]
 
 
-def test_each_pattern_is_tested_once_for_what_is_being_fetched(busy: MemoryStore) -> None:
+def test_each_pattern_is_tested_once_for_what_is_being_fetched(busy):
     made = Counting(SLOW)
     lease = busy.leases.begin(key_of("/a"), NOW)
     for number in range(50):
@@ -201,7 +196,7 @@ def test_each_pattern_is_tested_once_for_what_is_being_fetched(busy: MemoryStore
     assert not busy.commit(lease, stored_at("/a"))
 
 
-def test_more_patterns_than_one_call_tests_hold_up_nobody(busy: MemoryStore) -> None:
+def test_more_patterns_than_one_call_tests_hold_up_nobody(busy):
     made, path = Counting(1_000), "/" + "x" * 100
     lease = busy.leases.begin(key_of(path), NOW)
     for number in range(50):

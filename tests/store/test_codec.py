@@ -1,25 +1,21 @@
 """A stored response as octets: what comes back is what went in, or a miss."""
 
-from __future__ import annotations
-
 from dataclasses import fields as attributes
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from support import stored_response
-from univocal.cache.stored import Part, Stored
-from univocal.http.messages import Fields
+from univocal.cache.stored import Part
 from univocal.store.codec import KEEP, LIMIT, decode, encode, usable_until, variant
 
 NOW = 1_790_000_000.25
 KEY = b"0123456789abcdef http en.example /wiki/A?b=\xc3\xa9"
 
 
-def stored(more: Fields, asked: Fields | None = None, **settings: Any) -> Stored:
+def stored(more, asked=None, **settings):
     fields = [(b"cache-control", b"max-age=60"), *more]
     return stored_response(*fields, name=KEY, request=asked, at=NOW, **{"body": b"content", **settings})
 
@@ -64,26 +60,26 @@ anything = st.builds(
 )
 
 
-def facts(one: Stored) -> dict[str, object]:
+def facts(one):
     return {each.name: getattr(one, each.name) for each in attributes(one)}
 
 
 @pytest.mark.parametrize("one", RESPONSES)
-def test_what_went_in_comes_back(one: Stored) -> None:
+def test_what_went_in_comes_back(one):
     read = decode(KEY, encode(one), one.body)
     assert read is not None
     assert facts(read) == facts(one)
 
 
 @given(anything)
-def test_whatever_the_facts_are(one: Stored) -> None:
+def test_whatever_the_facts_are(one):
     read = decode(KEY, encode(one), one.body)
     assert read is not None
     assert facts(read) == facts(one)
 
 
 @pytest.mark.parametrize("one", RESPONSES)
-def test_a_description_cut_short_anywhere_is_a_miss(one: Stored) -> None:
+def test_a_description_cut_short_anywhere_is_a_miss(one):
     described = encode(one)
     assert all(decode(KEY, described[:length], one.body) is None for length in range(len(described)))
 
@@ -104,20 +100,20 @@ def test_a_description_cut_short_anywhere_is_a_miss(one: Stored) -> None:
         (b"+", b"*"),
     ],
 )
-def test_what_is_altered_is_a_miss(found: bytes, other: bytes) -> None:
+def test_what_is_altered_is_a_miss(found, other):
     one = stored([(b"etag", b'"a"')])
     described = encode(replace(one, born=60.0))
     assert found in described
     assert decode(KEY, described.replace(found, other, 1), one.body) is None
 
 
-def test_content_of_another_length_is_a_miss() -> None:
+def test_content_of_another_length_is_a_miss():
     one = stored([])
     assert decode(KEY, encode(one), one.body[:-1]) is None
 
 
 @given(st.sampled_from(RESPONSES), st.data())
-def test_no_octets_are_an_error(one: Stored, data: st.DataObject) -> None:
+def test_no_octets_are_an_error(one, data):
     described = bytearray(encode(one))
     for _ in range(data.draw(st.integers(1, 3))):
         described[data.draw(st.integers(0, len(described) - 1))] = data.draw(st.integers(0, 255))
@@ -126,11 +122,11 @@ def test_no_octets_are_an_error(one: Stored, data: st.DataObject) -> None:
 
 
 @given(octets)
-def test_nor_are_octets_of_others(described: bytes) -> None:
+def test_nor_are_octets_of_others(described):
     assert decode(KEY, described, b"") is None
 
 
-def test_variants_differ_by_their_selecting_fields_alone() -> None:
+def test_variants_differ_by_their_selecting_fields_alone():
     vary = [(b"vary", b"foo")]
     alike = {
         variant(one.vary)
@@ -152,9 +148,9 @@ def test_variants_differ_by_their_selecting_fields_alone() -> None:
         (stored([(b"cache-control", b"s-maxage=99999999")]), LIMIT),
     ],
 )
-def test_how_long_a_response_is_of_use(one: Stored, seconds: float) -> None:
+def test_how_long_a_response_is_of_use(one, seconds):
     assert usable_until(one) == NOW + seconds
 
 
-def never(url: bytes) -> bool:
+def never(url):
     raise AssertionError(url)

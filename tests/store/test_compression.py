@@ -1,7 +1,5 @@
 """Forms of stored responses: what memory counts, and what others wait for."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import threading
@@ -25,7 +23,7 @@ NOW = 1_700_000_000.0
 KEY = b"profile http a.example /"
 
 
-def stored(memory: MemoryStore, key: bytes = KEY, content: bytes = TEXT) -> Stored:
+def stored(memory, key=KEY, content=TEXT):
     fields = [(b"content-type", b"text/plain"), (b"cache-control", b"max-age=60"), (b"etag", b'"1"')]
     verdict = may_store(key, Request(b"GET", b"/", []), Response(200, fields), DEFAULTS, NOW, NOW)
     assert isinstance(verdict, Stored)
@@ -37,7 +35,7 @@ def stored(memory: MemoryStore, key: bytes = KEY, content: bytes = TEXT) -> Stor
     return kept
 
 
-def test_a_form_is_made_once_and_counted() -> None:
+def test_a_form_is_made_once_and_counted():
     memory = MemoryStore()
     compression, response = Compression(memory), stored(memory)
     before = memory.stats.bytes
@@ -51,7 +49,7 @@ def test_a_form_is_made_once_and_counted() -> None:
 
 
 @pytest.mark.parametrize("selector", [Keys(frozenset([KEY])), Everything()])
-def test_a_purge_gives_back_all_that_forms_took(selector: Keys | Everything) -> None:
+def test_a_purge_gives_back_all_that_forms_took(selector):
     memory = MemoryStore()
     compression, response = Compression(memory), stored(memory)
     for coding in (b"gzip", b"br", b"zstd"):
@@ -60,7 +58,7 @@ def test_a_purge_gives_back_all_that_forms_took(selector: Keys | Everything) -> 
     assert memory.stats.bytes == memory._small.now == 0
 
 
-def test_a_soft_purge_keeps_forms_and_their_count() -> None:
+def test_a_soft_purge_keeps_forms_and_their_count():
     memory = MemoryStore()
     compression, response = Compression(memory), stored(memory)
     form = compression.choose(response, (b"gzip",))
@@ -74,7 +72,7 @@ def test_a_soft_purge_keeps_forms_and_their_count() -> None:
     assert memory.stats.bytes == 0
 
 
-def test_forms_evict_others_and_never_exceed_the_bound() -> None:
+def test_forms_evict_others_and_never_exceed_the_bound():
     memory = MemoryStore(max_bytes=60_000, max_object_bytes=20_000)
     compression = Compression(memory)
     responses = [stored(memory, KEY + b"%d" % number) for number in range(5)]
@@ -84,7 +82,7 @@ def test_forms_evict_others_and_never_exceed_the_bound() -> None:
             assert memory.stats.bytes <= 60_000
 
 
-def test_content_that_does_not_shrink_is_sent_as_it_is() -> None:
+def test_content_that_does_not_shrink_is_sent_as_it_is():
     memory, noise = MemoryStore(), bytes(hash((number, 7)) & 255 for number in range(5000))
     compression, response = Compression(memory), stored(memory, content=gzip.compress(noise * 3))
     before = memory.stats.bytes
@@ -92,11 +90,11 @@ def test_content_that_does_not_shrink_is_sent_as_it_is() -> None:
     assert memory.stats.bytes == before
 
 
-async def test_large_content_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_content_keeps_no_other_waiting(monkeypatch):
     memory, threads = MemoryStore(), set[int]()
     compress = compression._COMPRESS[b"br"]
 
-    def compress_here(content: bytes) -> bytes:
+    def compress_here(content):
         threads.add(threading.get_ident())
         return compress(content)
 
@@ -111,7 +109,7 @@ async def test_large_content_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPa
     assert forms.choose(response, (b"br",)) is not response
 
 
-async def test_what_was_purged_meanwhile_is_not_counted() -> None:
+async def test_what_was_purged_meanwhile_is_not_counted():
     memory = MemoryStore()
     compression, response = Compression(memory), stored(memory, content=TEXT * 800)
     compression.prepare(response, (b"gzip",))
@@ -134,11 +132,11 @@ async def test_what_was_purged_meanwhile_is_not_counted() -> None:
         (b"", ()),
     ],
 )
-def test_the_order_is_that_of_the_operator(value: bytes, codings: tuple[bytes, ...]) -> None:
+def test_the_order_is_that_of_the_operator(value, codings):
     assert codings_among(value, (b"zstd", b"br", b"gzip")) == codings
 
 
-def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_is_missing_is_named(monkeypatch):
     assert missing_library(b"gzip") == missing_library(b"br") == ""
     monkeypatch.setattr("univocal.store.compression.find_spec", lambda name: None)
     assert (missing_library(b"gzip"), missing_library(b"br")) == ("", "brotli")

@@ -1,7 +1,5 @@
 """Eviction: who goes next, and walks that meet everybody though entries come and go meanwhile."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -9,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support import NOW, stored_response
-from univocal.cache.stored import Stored
 from univocal.store.eviction import Entry, Sieve, least_used
 
 
-def queue_of(keys: bytes) -> tuple[Sieve, dict[bytes, Entry]]:
+def queue_of(keys):
     """A queue of entries with one letter each, the oldest first."""
     sieve = Sieve()
     entries = {bytes((letter,)): Entry(bytes((letter,)), 0) for letter in keys}
@@ -22,7 +19,7 @@ def queue_of(keys: bytes) -> tuple[Sieve, dict[bytes, Entry]]:
     return sieve, entries
 
 
-def evicted(sieve: Sieve, number: int) -> bytes:
+def evicted(sieve, number):
     """The keys of as many entries as are evicted one after the other."""
     gone = b""
     for _ in range(number):
@@ -44,7 +41,7 @@ def evicted(sieve: Sieve, number: int) -> bytes:
         (b"abcd", b"abcd"),
     ],
 )
-def test_the_oldest_goes_first_and_visited_ones_are_spared_once(visited: bytes, gone: bytes) -> None:
+def test_the_oldest_goes_first_and_visited_ones_are_spared_once(visited, gone):
     sieve, entries = queue_of(b"abcd")
     for letter in visited:
         entries[bytes((letter,))].visited = True
@@ -53,7 +50,7 @@ def test_the_oldest_goes_first_and_visited_ones_are_spared_once(visited: bytes, 
 
 
 @given(st.integers(1, 8), st.lists(st.tuples(st.booleans(), st.integers(0, 7)), max_size=12))
-def test_walks_meet_all_that_stays_once(size: int, changes: list[tuple[bool, int]]) -> None:
+def test_walks_meet_all_that_stays_once(size, changes):
     """One walk goes from the newest of its beginning to the oldest, one from the oldest to the newest."""
     sieve, entries = queue_of(bytes(range(97, 97 + size)))
     before, there, back, forth = list(entries), dict(entries), [], []
@@ -81,7 +78,7 @@ def test_walks_meet_all_that_stays_once(size: int, changes: list[tuple[bool, int
     assert {*there} & {*before} <= set(forth)
 
 
-def variant(at: float, used: float = 0.0) -> Stored:
+def variant(at, used=0.0):
     return replace(stored_response(at=NOW + at), used=used and NOW + used)
 
 
@@ -94,5 +91,5 @@ def variant(at: float, used: float = 0.0) -> Stored:
         ([variant(50), *(variant(1, 30 + each) for each in range(4))], 1),  # few: the new one has its time
     ],
 )
-def test_variants_that_nobody_used_go_first_unless_they_are_few(variants: list[Stored], gone: int) -> None:
+def test_variants_that_nobody_used_go_first_unless_they_are_few(variants, gone):
     assert least_used(variants) is variants[gone]

@@ -1,7 +1,5 @@
 """The journal: a response is valid as long as no later purge means it; the forgotten count as purged."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 
@@ -10,20 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support import NOW, stored_response
-from univocal.cache.stored import Stored
 from univocal.store.journal import MOST_PATTERNS, Journal, Purge
 from univocal.store.purge_codec import decode_purge, encode_purge, pieces_of
-from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Selector, Tags, Variants
+from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Tags, Variants
 
 KEYS = [b"0123456789abcdef http %b %b" % pair for pair in [(b"a", b"/"), (b"a", b"/x?b=1"), (b"b", b"/x")]]
 
 
-def pattern(expression: str) -> Pattern:
+def pattern(expression):
     search = re.compile(expression.encode()).search
     return Pattern(expression, lambda url: search(url) is not None)
 
 
-def response(key: bytes = KEYS[0], tags: bytes = b"", accept: bytes = b"", at: float = NOW) -> Stored:
+def response(key=KEYS[0], tags=b"", accept=b"", at=NOW):
     fields = [(b"vary", b"accept")] if accept else []
     return stored_response(
         *fields, *([(b"xkey", tags)] if tags else []), name=key, request=[(b"accept", accept)], at=at
@@ -38,7 +35,7 @@ RESPONSES = [
 ]
 keys = st.frozensets(st.sampled_from(KEYS), min_size=1)
 tags = st.frozensets(st.sampled_from([b"t", b"u", b"v"]), min_size=1)
-selectors: st.SearchStrategy[Selector] = st.one_of(
+selectors = st.one_of(
     st.builds(Keys, keys, st.booleans()),
     st.builds(Tags, tags, st.booleans(), st.sampled_from([b"", b"http a", b"http b"])),
     st.builds(Prefix, st.frozensets(st.sampled_from([b"http a /", b"http a /x", b"http b "])), st.booleans()),
@@ -53,7 +50,7 @@ selectors: st.SearchStrategy[Selector] = st.one_of(
 )
 
 
-def journal_of(purges: list[Selector], **bounds: int) -> Journal:
+def journal_of(purges, **bounds):
     journal = Journal(**bounds)
     for number, selector in enumerate(purges, journal.last + 1):
         journal.add(Purge(number, NOW, selector))
@@ -61,7 +58,7 @@ def journal_of(purges: list[Selector], **bounds: int) -> Journal:
 
 
 @given(st.lists(selectors, max_size=12), st.data())
-def test_exactly_what_later_purges_mean_is_purged(purges: list[Selector], data: st.DataObject) -> None:
+def test_exactly_what_later_purges_mean_is_purged(purges, data):
     journal = journal_of(purges)
     for stored in data.draw(st.lists(st.sampled_from(RESPONSES), min_size=1, max_size=4)):
         number = data.draw(st.integers(0, len(purges)))
@@ -77,9 +74,7 @@ def test_exactly_what_later_purges_mean_is_purged(purges: list[Selector], data: 
 
 
 @given(st.lists(selectors, max_size=30), st.integers(0, 2_000), st.data())
-def test_a_full_journal_purges_more_never_less(
-    purges: list[Selector], limit: int, data: st.DataObject
-) -> None:
+def test_a_full_journal_purges_more_never_less(purges, limit, data):
     journal = journal_of(purges, limit=limit)
     stored, number = data.draw(st.sampled_from(RESPONSES)), data.draw(st.integers(0, len(purges)))
     if any(each.means(stored) for each in purges[number:]):
@@ -87,9 +82,7 @@ def test_a_full_journal_purges_more_never_less(
 
 
 @given(st.lists(selectors, max_size=12), selectors, st.data())
-def test_a_purge_removes_all_up_to_its_covered_number(
-    purges: list[Selector], selector: Selector, data: st.DataObject
-) -> None:
+def test_a_purge_removes_all_up_to_its_covered_number(purges, selector, data):
     journal = journal_of(purges)
     stored = data.draw(st.sampled_from([one for one in RESPONSES if selector.means(one)] or RESPONSES))
     covered = journal.covered(selector)
@@ -97,33 +90,31 @@ def test_a_purge_removes_all_up_to_its_covered_number(
         assert journal.surviving(covered - 1, stored.key, stored) is None
 
 
-def test_numbers_only_rise() -> None:
+def test_numbers_only_rise():
     journal = journal_of([Everything()])
     with pytest.raises(ValueError, match="purge 1 comes after 1"):
         journal.add(Purge(1, NOW, Everything()))
 
 
-def test_the_oldest_pattern_is_dropped_for_all_that_is_older() -> None:
+def test_the_oldest_pattern_is_dropped_for_all_that_is_older():
     journal = journal_of([pattern(f"never{number}") for number in range(MOST_PATTERNS + 1)])
     assert journal.surviving(0, KEYS[0], response()) is None
     assert journal.surviving(1, KEYS[0], response()) is not None
 
 
-def test_patterns_that_take_too_long_mean_the_response() -> None:
+def test_patterns_that_take_too_long_mean_the_response():
     slow = Pattern("slow", lambda _: False, steps=10**6)
     assert journal_of([slow]).means(0, KEYS[0], response())
 
 
-def test_a_purge_of_a_url_includes_no_vary_search_members() -> None:
+def test_a_purge_of_a_url_includes_no_vary_search_members():
     stored = stored_response((b"no-vary-search", b'params=("b")'), name=KEYS[1])
     other = KEYS[1].replace(b"b=1", b"b=2")
     assert journal_of([Keys(frozenset((other,)))]).means(0, stored.key, stored)
 
 
 @given(selectors, st.floats(0, 2e9), st.binary(max_size=8), st.integers(1, 9))
-def test_a_purge_is_read_as_it_was_written(
-    selector: Selector, time: float, cause: bytes, number: int
-) -> None:
+def test_a_purge_is_read_as_it_was_written(selector, time, cause, number):
     purge = decode_purge(number, encode_purge(selector, time, cause), pattern)
     assert purge == Purge(number, time, selector, cause)
 
@@ -132,14 +123,14 @@ def test_a_purge_is_read_as_it_was_written(
     st.binary(max_size=60)
     | st.builds(lambda one, at: encode_purge(one, NOW, b"")[:at], selectors, st.integers(0, 50))
 )
-def test_any_other_bytes_are_a_purge_that_means_no_less(octets: bytes) -> None:
+def test_any_other_bytes_are_a_purge_that_means_no_less(octets):
     purge = decode_purge(1, octets, pattern)
     assert purge.number == 1
     if octets in {b"", b"1:a", b"x" * 9}:
         assert purge.selector == Everything()
 
 
-def test_a_purge_of_many_names_is_several() -> None:
+def test_a_purge_of_many_names_is_several():
     many = Keys(frozenset(b"0 http a /%d" % number for number in range(200)), soft=True)
     parts = pieces_of(many)
     assert len(parts) == 4

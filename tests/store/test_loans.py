@@ -1,26 +1,24 @@
 """What slow clients are being sent: how much of it the store need not have itself, and who gives way."""
 
-from __future__ import annotations
-
 from functools import partial
 
-from univocal.store.leases import Loan, Loans
+from univocal.store.leases import Loans
 
 
 class Lender:
     """Loans of at most 100 octets beside the store, and the names of those who had to do without."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.loans = Loans(100)
-        self.recalled: list[str] = []
+        self.recalled = []
 
-    def lend(self, name: str, content: bytes, *, kept: bool = False) -> Loan:
+    def lend(self, name, content, *, kept=False):
         loan = self.loans.lend(content, partial(self.recalled.append, name), kept=kept)
         self.loans.trim()
         return loan
 
 
-def test_the_one_who_has_stood_longest_gives_way() -> None:
+def test_the_one_who_has_stood_longest_gives_way():
     lender = Lender()
     first, second, third = (bytes([number]) * 40 for number in range(3))
     lender.lend("stands", first)
@@ -33,7 +31,7 @@ def test_the_one_who_has_stood_longest_gives_way() -> None:
     assert lender.recalled == ["stands", "new"]
 
 
-def test_shared_content_counts_once_and_is_recalled_from_all() -> None:
+def test_shared_content_counts_once_and_is_recalled_from_all():
     lender = Lender()
     same = b"s" * 60
     for name in "abc":
@@ -43,7 +41,7 @@ def test_shared_content_counts_once_and_is_recalled_from_all() -> None:
     assert (lender.recalled, lender.loans.outside) == (["a", "b", "c"], 60)
 
 
-def test_what_the_store_has_itself_costs_nothing_until_it_goes() -> None:
+def test_what_the_store_has_itself_costs_nothing_until_it_goes():
     lender = Lender()
     kept = [bytes([number]) * 60 for number in range(4)]
     loans = [lender.lend(str(number), content, kept=True) for number, content in enumerate(kept)]
@@ -59,7 +57,7 @@ def test_what_the_store_has_itself_costs_nothing_until_it_goes() -> None:
     assert lender.loans.outside == 0
 
 
-def test_as_much_as_may_be_lent_is_not_too_much() -> None:
+def test_as_much_as_may_be_lent_is_not_too_much():
     lender = Lender()
     lender.lend("a", b"a" * 60)
     lender.lend("b", b"b" * 40)

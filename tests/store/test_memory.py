@@ -1,31 +1,26 @@
 """The memory store: bounded, with leases, purges, tags, variants, No-Vary-Search and eviction."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from support import NOW, stored_response
-from univocal.cache.stored import Stored
-from univocal.http.messages import Field
 from univocal.store.memory import MemoryStore
-from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags, Variants
+from univocal.store.purge_selectors import Everything, Keys, Prefix, Tags, Variants
 
 DIGEST = b"0123456789abcdef"
 
 
-def key(path: str = "/a", scheme: str = "http", host: str = "en.example", digest: bytes = DIGEST) -> bytes:
+def key(path="/a", scheme="http", host="en.example", digest=DIGEST):
     return b"%b %b %b %b" % (digest, scheme.encode(), host.encode(), path.encode())
 
 
-def stored(name: bytes, *more: Field, body: bytes = b"hello", **settings: Any) -> Stored:
+def stored(name, *more, body=b"hello", **settings):
     return stored_response(*more, name=name, body=body, **settings)
 
 
-def put(store: MemoryStore, response: Stored) -> bool:
+def put(store, response):
     lease = store.leases.begin(response.key, NOW)
     try:
         return store.commit(lease, response)
@@ -33,7 +28,7 @@ def put(store: MemoryStore, response: Stored) -> bool:
         store.leases.release(lease)
 
 
-def test_a_revisited_entry_is_spared_like_one_looked_up() -> None:
+def test_a_revisited_entry_is_spared_like_one_looked_up():
     one = stored(key("/0"))
     store = MemoryStore(4 * one.cost)
     put(store, one)
@@ -43,7 +38,7 @@ def test_a_revisited_entry_is_spared_like_one_looked_up() -> None:
         put(store, stored(key(f"/{number}")))
 
 
-def test_parts_and_head_answers_displace_no_fresh_whole() -> None:
+def test_parts_and_head_answers_displace_no_fresh_whole():
     store = MemoryStore()
     whole = stored(key())
     part = stored(key(), (b"content-range", b"bytes 0-4/10"), status=206)
@@ -58,7 +53,7 @@ def test_parts_and_head_answers_displace_no_fresh_whole() -> None:
     assert list(store.lookup(key())) == [late]
 
 
-def test_variants_of_one_key_are_capped() -> None:
+def test_variants_of_one_key_are_capped():
     store = MemoryStore(max_variants=3)
     for number in range(10):
         assert put(store, stored(key(), (b"vary", b"foo"), request=[(b"foo", b"%d" % number)]))
@@ -66,7 +61,7 @@ def test_variants_of_one_key_are_capped() -> None:
     assert store.stats.responses == 3
 
 
-def of_tongues(store: MemoryStore, count: int, first: int = 0) -> list[Stored]:
+def of_tongues(store, count, first=0):
     """Have so many variants stored, a second after one another."""
     made = [
         stored(key(), (b"vary", b"foo"), request=[(b"foo", b"%d" % number)], at=NOW + number)
@@ -77,7 +72,7 @@ def of_tongues(store: MemoryStore, count: int, first: int = 0) -> list[Stored]:
 
 
 @pytest.mark.parametrize("made_up", [64, 200])
-def test_invented_values_never_evict_a_used_variant(made_up: int) -> None:
+def test_invented_values_never_evict_a_used_variant(made_up):
     store = MemoryStore(max_variants=64)
     one, other = of_tongues(store, 2)
     one.used = NOW + 1
@@ -86,7 +81,7 @@ def test_invented_values_never_evict_a_used_variant(made_up: int) -> None:
     assert (one in held, other in held, len(held)) == (True, False, 64)
 
 
-def test_a_variant_that_was_used_and_validated_was_used() -> None:
+def test_a_variant_that_was_used_and_validated_was_used():
     store = MemoryStore(max_variants=64)
     of_tongues(store, 1)[0].used = NOW + 1
     (again,) = of_tongues(store, 1)
@@ -94,7 +89,7 @@ def test_a_variant_that_was_used_and_validated_was_used() -> None:
     assert again in store.lookup(key())
 
 
-def test_one_key_takes_no_more_than_half() -> None:
+def test_one_key_takes_no_more_than_half():
     store = MemoryStore(max_bytes=100_000)
     assert put(store, stored(key("/other")))
     for number in range(20):
@@ -123,7 +118,7 @@ def test_one_key_takes_no_more_than_half() -> None:
         (Everything(), {"/a", "/ab", "/b", "/c"}),
     ],
 )
-def test_a_purge_removes_stored_and_fetched_responses(selector: Selector, gone: set[str]) -> None:
+def test_a_purge_removes_stored_and_fetched_responses(selector, gone):
     tagged = {"/a": b"t v", "/ab": b"t", "/b": b"u", "/c": b""}
     for soft in (False, True):
         chosen = type(selector)(**{**_settings(selector), "soft": soft})
@@ -146,11 +141,11 @@ def test_a_purge_removes_stored_and_fetched_responses(selector: Selector, gone: 
             store.leases.release(lease)
 
 
-def _settings(selector: Selector) -> dict[str, Any]:
+def _settings(selector):
     return {name: getattr(selector, name) for name in type(selector).__dataclass_fields__}
 
 
-def test_a_purge_by_tag_leaves_the_variants_without_it() -> None:
+def test_a_purge_by_tag_leaves_the_variants_without_it():
     store = MemoryStore()
     kept = stored(key(), (b"vary", b"foo"), (b"xkey", b"a"), request=[(b"foo", b"1")])
     for one in (kept, stored(key(), (b"vary", b"foo"), (b"xkey", b"a b"), request=[(b"foo", b"2")])):
@@ -161,7 +156,7 @@ def test_a_purge_by_tag_leaves_the_variants_without_it() -> None:
     assert store.purge(Tags(frozenset((b"a",))), NOW) == 1
 
 
-def test_what_was_fetched_before_a_purge_never_outlives_it() -> None:
+def test_what_was_fetched_before_a_purge_never_outlives_it():
     store = MemoryStore()
     before = store.leases.begin(key(), NOW)
     tagged = store.leases.begin(key("/t"), NOW)
@@ -181,7 +176,7 @@ def test_what_was_fetched_before_a_purge_never_outlives_it() -> None:
         store.leases.release(lease)
 
 
-def test_a_lease_that_has_ended_commits_nothing() -> None:
+def test_a_lease_that_has_ended_commits_nothing():
     store = MemoryStore()
     lease = store.leases.begin(key(), NOW)
     store.leases.release(lease)
@@ -192,7 +187,7 @@ def test_a_lease_that_has_ended_commits_nothing() -> None:
 
 
 @pytest.mark.parametrize(("count", "length"), [(30_000, 5), (300, 20_000)])
-def test_the_log_of_purges_is_bounded_and_forgets_safely(count: int, length: int) -> None:
+def test_the_log_of_purges_is_bounded_and_forgets_safely(count, length):
     store = MemoryStore()
     old, ended = store.leases.begin(key("/old"), NOW), store.leases.begin(key("/ended"), NOW)
     store.leases.release(ended)
@@ -206,7 +201,7 @@ def test_the_log_of_purges_is_bounded_and_forgets_safely(count: int, length: int
     store.leases.release(new)
 
 
-def test_variants_are_removed_up_to_a_time() -> None:
+def test_variants_are_removed_up_to_a_time():
     store = MemoryStore()
     names = [((b"foo", value),) for value in (b"1", b"2")]
     for vary in names:
@@ -221,7 +216,7 @@ def test_variants_are_removed_up_to_a_time() -> None:
     assert store.leases.holds(lease)
 
 
-def test_content_under_way_is_bounded() -> None:
+def test_content_under_way_is_bounded():
     store = MemoryStore(max_bytes=1000, max_object_bytes=200)
     one, two, three = (store.leases.begin(key(path), NOW) for path in ("/1", "/2", "/3"))
     assert store.reserve(one, 100)
@@ -237,13 +232,13 @@ def test_content_under_way_is_bounded() -> None:
     assert store.stats.reserved == 0
 
 
-def test_what_is_too_large_is_not_stored() -> None:
+def test_what_is_too_large_is_not_stored():
     store = MemoryStore(max_bytes=1 << 20, max_object_bytes=5_000)
     assert not put(store, stored(key(), body=bytes(5_000)))
     assert put(store, stored(key(), body=bytes(3_000)))
 
 
-def test_the_store_never_exceeds_its_budget_and_spares_used_ones() -> None:
+def test_the_store_never_exceeds_its_budget_and_spares_used_ones():
     one = stored(key("/0"), body=bytes(1000))
     store = MemoryStore(max_bytes=one.cost * 10 + 500)
     assert put(store, one)
@@ -258,7 +253,7 @@ def test_the_store_never_exceeds_its_budget_and_spares_used_ones() -> None:
     assert store.stats.entries == 10
 
 
-def test_a_scan_does_not_flush_what_is_in_use() -> None:
+def test_a_scan_does_not_flush_what_is_in_use():
     hot = [key(f"/hot{number}") for number in range(5)]
     store = MemoryStore(max_bytes=stored(key("/hot0")).cost * 20)
     for name in hot:
@@ -270,7 +265,7 @@ def test_a_scan_does_not_flush_what_is_in_use() -> None:
             assert all(store.lookup(name) for name in hot)
 
 
-def full_of_hot(*, max_object_bytes: int = 16 << 20, is_part: bool = True) -> MemoryStore:
+def full_of_hot(*, max_object_bytes=16 << 20, is_part=True):
     """A store with 20 responses of one cost, each of which is in use."""
     hot = [stored(key(f"/hot{number:02}")) for number in range(20)]
     store = MemoryStore(20 * hot[0].cost, max_object_bytes, is_part=is_part)
@@ -280,7 +275,7 @@ def full_of_hot(*, max_object_bytes: int = 16 << 20, is_part: bool = True) -> Me
     return store
 
 
-def test_what_never_fits_displaces_no_ghost() -> None:
+def test_what_never_fits_displaces_no_ghost():
     once, large = stored(key("/once00")), stored(key("/large"), body=bytes(20_000))
     store = full_of_hot(max_object_bytes=10_000)
     assert not store.is_worth_keeping([once])
@@ -289,7 +284,7 @@ def test_what_never_fits_displaces_no_ghost() -> None:
     assert store.is_worth_keeping([once])
 
 
-def test_responses_read_once_evict_none_after_many_small_ones() -> None:
+def test_responses_read_once_evict_none_after_many_small_ones():
     """Memory that small objects took is not room for large ones."""
     store = MemoryStore(max_bytes=200_000, is_part=True)
     for number in range(400):
@@ -304,7 +299,7 @@ def test_responses_read_once_evict_none_after_many_small_ones() -> None:
     assert store.stats.evictions == before
 
 
-def test_responses_read_once_evict_none_beside_content_under_way() -> None:
+def test_responses_read_once_evict_none_beside_content_under_way():
     store = full_of_hot(is_part=False)
     assert store.reserve(store.leases.begin(key("/new"), NOW), store.max_bytes // 5)
     before = store.stats.evictions
@@ -317,7 +312,7 @@ def test_responses_read_once_evict_none_beside_content_under_way() -> None:
     assert store.stats.evictions == before
 
 
-def test_what_could_not_be_stored_is_remembered_for_a_while() -> None:
+def test_what_could_not_be_stored_is_remembered_for_a_while():
     store = MemoryStore()
     assert not store.passes_by(key(), NOW)
     store.pass_by(key(), NOW + 10)
@@ -328,7 +323,7 @@ def test_what_could_not_be_stored_is_remembered_for_a_while() -> None:
     assert not store.passes_by(key(), NOW)
 
 
-def test_of_the_uncacheable_the_oldest_are_forgotten() -> None:
+def test_of_the_uncacheable_the_oldest_are_forgotten():
     store = MemoryStore()
     for number in range(10_001):
         store.pass_by(key(f"/{number}"), NOW + 10)
@@ -366,7 +361,7 @@ SEARCH = b"no-vary-search"
         (b"params,,", "/a?x=1", "/a?x=2", False),
     ],
 )
-def test_a_variance_over_the_query(variance: bytes, first: str, second: str, same: bool) -> None:
+def test_a_variance_over_the_query(variance, first, second, same):
     store = MemoryStore()
     one = stored(key(first), (SEARCH, variance))
     assert put(store, one)
@@ -379,7 +374,7 @@ def test_a_variance_over_the_query(variance: bytes, first: str, second: str, sam
     store.leases.release(lease)
 
 
-def test_the_newest_of_a_group_stands_for_all() -> None:
+def test_the_newest_of_a_group_stands_for_all():
     store = MemoryStore()
     for number in range(100):
         assert put(store, stored(key(f"/a?utm={number}"), (SEARCH, b'params=("utm")'), body=b"%d" % number))
@@ -391,7 +386,7 @@ def test_the_newest_of_a_group_stands_for_all() -> None:
     assert store.purge(Keys(frozenset((key("/a?utm=x"),))), NOW) == 1
 
 
-def test_what_small_objects_took_counts_on_when_large_ones_follow() -> None:
+def test_what_small_objects_took_counts_on_when_large_ones_follow():
     """Their memory stays with the process: both together are bounded, too (benchmarks/memory.py)."""
     store = MemoryStore(max_bytes=200_000)
     for number in range(400):
@@ -412,7 +407,7 @@ def test_what_small_objects_took_counts_on_when_large_ones_follow() -> None:
 MANY = 2_000
 
 
-def with_many(tag: bytes = b"t") -> MemoryStore:
+def with_many(tag=b"t"):
     """Half of the responses are below /p/, all have the tag."""
     store = MemoryStore()
     one = stored(key("/"), (b"surrogate-key", tag))
@@ -421,7 +416,7 @@ def with_many(tag: bytes = b"t") -> MemoryStore:
     return store
 
 
-WIDE: list[tuple[Selector, int, int]] = [
+WIDE = [
     (Everything(), MANY, 0),
     (Tags(frozenset((b"t",))), MANY, 0),
     (Prefix(frozenset((b"http en.example /p/",))), MANY // 2, MANY // 2),
@@ -431,7 +426,7 @@ WIDE: list[tuple[Selector, int, int]] = [
 
 
 @pytest.mark.parametrize(("selector", "meant", "left"), WIDE)
-def test_a_purge_of_many_goes_in_slices(selector: Selector, meant: int, left: int) -> None:
+def test_a_purge_of_many_goes_in_slices(selector, meant, left):
     store = with_many()
     slices = []
     for count in store.purging(selector, NOW + 5):
@@ -451,7 +446,7 @@ def test_a_purge_of_many_goes_in_slices(selector: Selector, meant: int, left: in
 
 
 @pytest.mark.parametrize(("selector", "meant", "left"), WIDE)
-def test_a_large_purge_is_counted_in_slices(selector: Selector, meant: int, left: int) -> None:
+def test_a_large_purge_is_counted_in_slices(selector, meant, left):
     store = with_many()
     slices = list(store.counting(selector))
     assert (sum(slices), store.stats.responses) == (meant, MANY)
@@ -462,7 +457,7 @@ def test_a_large_purge_is_counted_in_slices(selector: Selector, meant: int, left
 
 
 @pytest.mark.parametrize("selector", [Keys(frozenset((key("/p/0"),))), Tags(frozenset((b"rare",)))])
-def test_a_purge_of_few_goes_in_one(selector: Selector) -> None:
+def test_a_purge_of_few_goes_in_one(selector):
     store = with_many()
     assert put(store, stored(key("/p/0"), (b"surrogate-key", b"rare")))
     assert list(store.counting(selector)) == [1]
@@ -470,7 +465,7 @@ def test_a_purge_of_few_goes_in_one(selector: Selector) -> None:
     assert list(store.counting(selector)) == [0]
 
 
-def test_fetches_before_a_large_purge_are_not_stored() -> None:
+def test_fetches_before_a_large_purge_are_not_stored():
     store = with_many()
     before = store.leases.begin(key("/p/before"), NOW)
     slices = store.purging(Everything(), NOW)
@@ -483,7 +478,7 @@ def test_fetches_before_a_large_purge_are_not_stored() -> None:
     assert store.stats.responses == 1
 
 
-def test_a_large_purge_survives_concurrent_removals() -> None:
+def test_a_large_purge_survives_concurrent_removals():
     store = with_many()
     first, second = store.purging(Everything(), NOW), store.purging(Everything(), NOW)
     counts = [next(first), next(second)]
@@ -494,7 +489,7 @@ def test_a_large_purge_survives_concurrent_removals() -> None:
     assert put(store, stored(key("/p/1")))
 
 
-def test_a_purge_that_is_given_up_leaves_a_whole_store() -> None:
+def test_a_purge_that_is_given_up_leaves_a_whole_store():
     store = with_many()
     slices = store.purging(Everything(), NOW)
     gone = next(slices)
@@ -503,7 +498,7 @@ def test_a_purge_that_is_given_up_leaves_a_whole_store() -> None:
     assert store.purge(Everything(), NOW) == MANY - gone
 
 
-def test_an_emptied_store_is_empty_from_the_first_slice() -> None:
+def test_an_emptied_store_is_empty_from_the_first_slice():
     store = with_many()
     slices = store.emptying(NOW)
     counts = [next(slices)]
@@ -515,7 +510,7 @@ def test_an_emptied_store_is_empty_from_the_first_slice() -> None:
     assert store.lookup(key("/p/0"))
 
 
-async def test_bounds_that_become_smaller_let_go_in_slices() -> None:
+async def test_bounds_that_become_smaller_let_go_in_slices():
     store = with_many()
     before, kept = store.stats.bytes, store.stats.bytes // 4
     shrinking = asyncio.ensure_future(store.resize(kept, kept))
@@ -530,7 +525,7 @@ async def test_bounds_that_become_smaller_let_go_in_slices() -> None:
     assert not put(store, stored(key("/large"), body=bytes(kept + 1)))
 
 
-async def test_a_reload_ends_what_too_little_memory_began() -> None:
+async def test_a_reload_ends_what_too_little_memory_began():
     """Content larger than memory is reserved again, where another store is behind."""
     store = MemoryStore(1 << 20, 4 << 20, is_part=True)
     lease = store.leases.begin(key(), NOW)

@@ -1,10 +1,6 @@
 """A store that refuses responses says so once, and once that it takes them again."""
 
-from __future__ import annotations
-
 import logging
-
-import pytest
 
 from univocal.store.refusals import EVERY, STEADY, Overflow, Refusals
 
@@ -12,11 +8,11 @@ from univocal.store.refusals import EVERY, STEADY, Overflow, Refusals
 class Clock:
     now = 100.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
 
-def test_loss_and_return_are_each_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_loss_and_return_are_each_logged_once(caplog):
     caplog.set_level(logging.INFO, "univocal")
     clock = Clock()
     refusals = Refusals("/store", clock)
@@ -35,7 +31,7 @@ def test_loss_and_return_are_each_logged_once(caplog: pytest.LogCaptureFixture) 
     assert caplog.messages[1:] == ["/store can be written again, after 15.0 seconds"]
 
 
-def test_a_later_loss_is_logged_anew(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_later_loss_is_logged_anew(caplog):
     clock = Clock()
     refusals = Refusals("Redis", clock)
     refusals.refused("OOM")
@@ -48,7 +44,7 @@ def test_a_later_loss_is_logged_anew(caplog: pytest.LogCaptureFixture) -> None:
 TOO_FAST = "/store: responses come faster than they can be written: some are not stored there"
 
 
-def test_responses_that_come_too_fast_are_counted_in_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+def test_responses_that_come_too_fast_are_counted_in_few_lines(caplog):
     clock = Clock()
     overflow = Overflow("/store", clock)
     overflow.tell()
@@ -64,7 +60,7 @@ def test_responses_that_come_too_fast_are_counted_in_few_lines(caplog: pytest.Lo
     assert caplog.messages[2:] == [line.format(61, 2)]
 
 
-def test_a_burst_of_responses_is_counted_without_another(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_burst_of_responses_is_counted_without_another(caplog):
     clock = Clock()
     overflow = Overflow("/store", clock)
     for _ in range(500):

@@ -1,9 +1,7 @@
 """Memory over a shared store: what was purged is not served, whatever goes wrong between store and nodes."""
 
-from __future__ import annotations
-
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -17,10 +15,9 @@ from support import stored_response
 from univocal.cache.stored import Stored
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Request
-from univocal.store.leases import Numbered
 from univocal.store.memory import MemoryStore
-from univocal.store.purge_selectors import Everything, Selector, Tags
-from univocal.store.roles import BOUND, Judge, StoreUnavailableError
+from univocal.store.purge_selectors import Everything, Tags
+from univocal.store.roles import BOUND, StoreUnavailableError
 from univocal.store.shared import SharedTier
 
 
@@ -29,30 +26,30 @@ class ModelLaws(Laws):
 
     are_siblings = False
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.server = ModelServer(are_siblings=self.are_siblings)
         super().__init__()
 
-    async def new_node(self, number: int) -> Node:
+    async def new_node(self, number):
         purges = ModelPurges(self.server, self.clock)
         entries = ModelEntries(self.server, purges)
         tier = tier_over(entries, purges, self.clock)
         await tier.start(0.01)
         return Node(tier, purges, entries)
 
-    def _purges(self, number: int) -> ModelPurges:
+    def _purges(self, number):
         purges = self.nodes[number].purges
         assert isinstance(purges, ModelPurges)
         return purges
 
-    async def beat(self) -> None:
+    async def beat(self):
         for number in range(2):
             purges = self._purges(number)
             if not purges.is_cut and not purges.is_still and self.now - purges.heard_at > 0.5:
                 purges.deliver()
 
     @rule(number=st.integers(0, 1), many=st.integers(1, 3))
-    def deliver(self, number: int, many: int) -> None:
+    def deliver(self, number, many):
         """A node hears of some purges, or has all its memory of the store's state confirmed."""
         self._purges(number).deliver(many)
 
@@ -62,7 +59,7 @@ class ModelLaws(Laws):
             ["cut off", "lost", "back", "still", "answer", "late", "late ones come", "short"]
         ),
     )
-    def go_wrong(self, number: int, fault: str) -> None:
+    def go_wrong(self, number, fault):
         """Something goes wrong between a node and the store, or ends to do so."""
         purges, entries = self._purges(number), self.nodes[number].entries
         assert isinstance(entries, ModelEntries)
@@ -83,7 +80,7 @@ class ModelLaws(Laws):
             case "short" if self.server.purges:
                 self.server.horizon = self.server.purges.pop(0).number
 
-    async def _notice(self, purges: ModelPurges, *, back: bool) -> None:
+    async def _notice(self, purges, *, back):
         assert purges.watcher is not None
         purges.watcher.lost("cut off")
         if back:
@@ -102,11 +99,11 @@ class SiblingLaws(ModelLaws):
     lag = 0.0
     are_siblings = True
 
-    def may_serve_unknown(self, node: Node) -> bool:
+    def may_serve_unknown(self, node):
         return False
 
     @rule(number=st.integers(0, 1), is_still=st.booleans(), selector=orders, key=st.sampled_from(KEYS))
-    def ask_a_sibling(self, number: int, is_still: bool, selector: Selector, key: bytes) -> None:
+    def ask_a_sibling(self, number, is_still, selector, key):
         """Purge by one, and ask the other, which stands still or answers alone."""
         other = 1 - number
         if is_still:
@@ -123,7 +120,7 @@ TestSiblingLaws = SiblingLaws.TestCase
 TestSiblingLaws.settings = settings(max_examples=examples(80), stateful_step_count=30, deadline=None)
 
 
-async def test_a_paused_node_serves_nothing_that_was_purged() -> None:
+async def test_a_paused_node_serves_nothing_that_was_purged():
     """It can read the store before it has heard of the purge there, as a process does after SIGSTOP."""
     server, now = ModelServer(), [START]
     tiers, heard = list[SharedTier](), list[ModelPurges]()
@@ -145,11 +142,11 @@ class WalkedEntries(ModelEntries):
 
     followed: Callable[[], int]
 
-    async def walk(self, judge: Judge, followed: Callable[[], int], noted: Callable[[], int]) -> None:
+    async def walk(self, judge, followed, noted):
         self.followed = followed
 
 
-async def test_a_lost_node_vouches_for_no_stored_response() -> None:
+async def test_a_lost_node_vouches_for_no_stored_response():
     """It knows the number of a sibling's purge, and has not read what that means."""
     server = ModelServer(are_siblings=True)
     purges = [ModelPurges(server, lambda: START) for _ in range(2)]
@@ -173,9 +170,7 @@ async def test_a_lost_node_vouches_for_no_stored_response() -> None:
 
 
 @pytest.mark.parametrize("is_soft", [False, True])
-async def test_an_owed_purge_holds_for_responses_of_the_store(
-    monkeypatch: pytest.MonkeyPatch, is_soft: bool
-) -> None:
+async def test_an_owed_purge_holds_for_responses_of_the_store(monkeypatch, is_soft):
     """The store takes no purge, and answers otherwise: it is in force at the node that was asked."""
     server = ModelServer()
     purges = ModelPurges(server, lambda: START)
@@ -183,7 +178,7 @@ async def test_an_owed_purge_holds_for_responses_of_the_store(
     await tier.start(0.01)
     await store(tier, tagged())
 
-    async def refuse(*_: object) -> int:
+    async def refuse(*_):
         raise StoreUnavailableError
 
     with monkeypatch.context() as patched:
@@ -198,7 +193,7 @@ async def test_an_owed_purge_holds_for_responses_of_the_store(
     assert len(server.purges) == 1
 
 
-async def store(tier: SharedTier, stored: Stored) -> None:
+async def store(tier, stored):
     lease, ended = tier.begin(stored.key, START), asyncio.get_running_loop().create_future()
     assert tier.commit(lease, stored)
     tier.end(lease, lambda: ended.set_result(None))
@@ -206,15 +201,15 @@ async def store(tier: SharedTier, stored: Stored) -> None:
     tier.memory.leases.release(lease)
 
 
-def tagged() -> Stored:
+def tagged():
     return stored_response((b"xkey", b"t"), (b"cache-control", b"max-age=60"), name=KEYS[0], at=START)
 
 
-async def filled(tier: SharedTier) -> Sequence[Stored]:
+async def filled(tier):
     """What the store serves to a node for the first key."""
     served = list[Stored]()
 
-    def judge(servable: Sequence[Stored], _: Sequence[Stored]) -> bool:
+    def judge(servable, _):
         served[:] = servable
         return bool(served)
 
@@ -229,12 +224,12 @@ async def filled(tier: SharedTier) -> Sequence[Stored]:
 class SlowPurges(ModelPurges):
     """A journal whose server answers each purge in the next turn, and notes it."""
 
-    def __init__(self, server: ModelServer) -> None:
+    def __init__(self, server):
         super().__init__(server, lambda: 0.0)
-        self.published: list[Selector] = []
-        self.meanwhile: Callable[[], None] | None = None
+        self.published = []
+        self.meanwhile = None
 
-    async def publish(self, selector: Selector, now: float, cause: bytes = b"") -> int:
+    async def publish(self, selector, now, cause=b""):
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
             meanwhile()
@@ -243,14 +238,14 @@ class SlowPurges(ModelPurges):
 
 
 @pytest.mark.parametrize("count", [1, 2_000])
-async def test_a_purge_owed_while_another_is_published_is_published_after(count: int) -> None:
+async def test_a_purge_owed_while_another_is_published_is_published_after(count):
     """The same again, or so many that they become one of everything."""
     server = ModelServer()
     purges = SlowPurges(server)
     tier = SharedTier(MemoryStore(), ModelEntries(server, purges), purges, lambda: 0.0)
     names = [Tags(frozenset((b"%d" % number,))) for number in range(count)]
 
-    def owe() -> None:
+    def owe():
         for selector in names:
             with suppress(RefusedError):
                 tier._owe(selector, 0.0, None)
@@ -265,7 +260,7 @@ async def test_a_purge_owed_while_another_is_published_is_published_after(count:
     assert count == 1 or Everything() in purges.published[1:]
 
 
-async def test_a_response_read_during_a_loss_outlives_no_purge() -> None:
+async def test_a_response_read_during_a_loss_outlives_no_purge():
     """A sibling purges it meanwhile: what this node read is not numbered by a purge that it cannot read."""
     server = ModelServer(are_siblings=True)
     purges = [ModelPurges(server, lambda: START) for _ in range(2)]
@@ -276,14 +271,14 @@ async def test_a_response_read_during_a_loss_outlives_no_purge() -> None:
     await store(tiers[0], tagged())
     read = entries[1].lookup
 
-    async def read_while_lost(key: bytes, now: float, request: Request | None = None) -> Sequence[Numbered]:
+    async def read_while_lost(key, now, request=None):
         numbered = await read(key, now, request)
         tiers[1].lost("cut off")
         purges[1].is_cut = True
         await tiers[0].purge(Tags(frozenset((b"t",))), START)
         return numbered
 
-    entries[1].lookup = read_while_lost  # type: ignore[method-assign]
+    entries[1].lookup = read_while_lost
     lease, done = tiers[1].begin(KEYS[0], START), asyncio.get_running_loop().create_future()
     tiers[1].fill(lease, Request(b"GET", b"/", []), lambda *_: False, done.set_result, joined=False)
     assert not await done

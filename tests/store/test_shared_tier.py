@@ -1,20 +1,15 @@
 """Memory over a shared store, one danger at a time: what `test_shared.py` finds by chance alone."""
 
-from __future__ import annotations
-
 import asyncio
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
 from store.model import DETACHED, KEYS, START, ModelEntries, ModelPurges, ModelServer
 from support import stored_response
-from univocal.cache.stored import Stored
 from univocal.http.messages import Request
 from univocal.store.journal import Purge
 from univocal.store.memory import MemoryStore
-from univocal.store.purge_selectors import Everything, Selector, Tags, Variants
+from univocal.store.purge_selectors import Everything, Tags, Variants
 from univocal.store.roles import BOUND
 from univocal.store.shared import SharedTier
 
@@ -25,7 +20,7 @@ RED = Tags(frozenset((b"red",)))
 class One:
     """One node over a store in this process."""
 
-    def __init__(self, memory: MemoryStore | None = None) -> None:
+    def __init__(self, memory=None):
         self.now = START
         self.server = ModelServer()
         self.purges = ModelPurges(self.server, lambda: self.now)
@@ -33,37 +28,37 @@ class One:
         self.entries = ModelEntries(self.server, self.purges)
         self.tier = SharedTier(self.memory, self.entries, self.purges, lambda: self.now, DETACHED)
 
-    def response(self, body: bytes = b"body") -> Stored:
+    def response(self, body=b"body"):
         fields = [(b"cache-control", b"max-age=60"), (b"xkey", b"red")]
         return stored_response(*fields, name=KEY, body=body, at=self.now)
 
-    async def end(self, lease: Any) -> None:
+    async def end(self, lease):
         ended = asyncio.get_running_loop().create_future()
         self.tier.end(lease, lambda: ended.set_result(None))
         await ended
         self.tier.memory.leases.release(lease)
 
-    async def put(self, body: bytes = b"body") -> bool:
+    async def put(self, body=b"body"):
         lease = self.tier.begin(KEY, self.now)
         is_kept = self.tier.commit(lease, self.response(body))
         await self.end(lease)
         return is_kept
 
-    def another_purges(self, selector: Selector = RED) -> None:
+    def another_purges(self, selector=RED):
         """Another node purges, and this one hears of it without looking."""
         number = self.server.purges[-1].number + 1 if self.server.purges else 1
         self.server.purges.append(Purge(number, self.now, selector, b""))
         self.purges.deliver()
 
-    def found(self) -> Sequence[bytes]:
+    def found(self):
         return [bytes(one.body) for one in self.tier.lookup(KEY, self.now)]
 
-    async def filled(self) -> Sequence[bytes]:
+    async def filled(self):
         """The contents that the store is found to have for a request."""
         lease, shown = self.tier.begin(KEY, self.now), list[bytes]()
         done = asyncio.get_running_loop().create_future()
 
-        def judge(servable: Sequence[Stored], _: Sequence[Stored]) -> bool:
+        def judge(servable, _):
             shown[:] = [bytes(one.body) for one in servable]
             return True
 
@@ -73,18 +68,18 @@ class One:
         return shown
 
     @property
-    def in_store(self) -> list[bytes]:
+    def in_store(self):
         return [bytes(one.body) for _, one in self.server.rows.get(KEY, {}).values()]
 
 
 @pytest.fixture
-async def node() -> One:
+async def node():
     one = One()
     await one.tier.start()
     return one
 
 
-async def test_what_is_purged_before_it_is_written_is_not_written(node: One) -> None:
+async def test_what_is_purged_before_it_is_written_is_not_written(node):
     lease = node.tier.begin(KEY, node.now)
     assert node.tier.commit(lease, node.response())
     node.another_purges()
@@ -92,7 +87,7 @@ async def test_what_is_purged_before_it_is_written_is_not_written(node: One) -> 
     assert (node.found(), node.in_store) == ([], [])
 
 
-async def test_what_an_answer_ends_is_not_read_again(node: One) -> None:
+async def test_what_an_answer_ends_is_not_read_again(node):
     """As after a 304 with no-store: the purge is on its way, and the store still has the response."""
     assert await node.put()
     lease = node.tier.begin(KEY, node.now)
@@ -106,20 +101,20 @@ async def test_what_an_answer_ends_is_not_read_again(node: One) -> None:
 
 
 @pytest.mark.parametrize(("silence", "found"), [(BOUND - 0.01, [b"body"]), (BOUND, [])])
-async def test_memory_is_trusted_for_a_bounded_silence(node: One, silence: float, found: list[bytes]) -> None:
+async def test_memory_is_trusted_for_a_bounded_silence(node, silence, found):
     assert await node.put()
     node.purges.deliver()
     node.now += silence
     assert node.found() == found
 
 
-async def test_a_loss_empties_memory(node: One) -> None:
+async def test_a_loss_empties_memory(node):
     assert await node.put()
     node.tier.lost("a test")
     assert node.found() == []
 
 
-async def test_a_return_empties_memory(node: One) -> None:
+async def test_a_return_empties_memory(node):
     node.tier.lost("a test")
     assert await node.put()
     assert node.found() == [b"body"]
@@ -128,7 +123,7 @@ async def test_a_return_empties_memory(node: One) -> None:
     assert (node.found(), node.in_store) == ([], [])
 
 
-async def test_a_return_forgets_no_count_of_purged_names(node: One) -> None:
+async def test_a_return_forgets_no_count_of_purged_names(node):
     """The walk hurries once that has grown by so many: it is not to wait until it is as great again."""
     for _ in range(3):
         node.another_purges()
@@ -142,7 +137,7 @@ async def test_a_return_forgets_no_count_of_purged_names(node: One) -> None:
     assert node.tier._journal.noted == 3
 
 
-async def test_what_the_journal_no_longer_tells_empties_memory(node: One) -> None:
+async def test_what_the_journal_no_longer_tells_empties_memory(node):
     assert await node.put()
     node.another_purges()
     node.server.purges[:] = [Purge(9, node.now, Everything(), b"")]
@@ -151,7 +146,7 @@ async def test_what_the_journal_no_longer_tells_empties_memory(node: One) -> Non
     assert node.found() == []
 
 
-async def test_a_response_larger_than_a_part_is_only_shared() -> None:
+async def test_a_response_larger_than_a_part_is_only_shared():
     node = One(MemoryStore(20_000, 1_000_000, is_part=True))
     await node.tier.start()
     assert await node.put(b"small")

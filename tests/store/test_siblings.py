@@ -1,13 +1,9 @@
 """The number that the workers of one program compare at each lookup."""
 
-from __future__ import annotations
-
 import asyncio
 import fcntl
 import multiprocessing
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -17,20 +13,20 @@ from univocal.store.roles import StoreUnavailableError
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "purges"
 
 
 @pytest.fixture
-def pair(path: Path) -> Iterator[tuple[MappedSiblings, MappedSiblings]]:
+def pair(path):
     both = MappedSiblings(path), MappedSiblings(path)
     yield both
     for each in both:
         each.close()
 
 
-def raise_in_turn(path: Path, first: int) -> None:
-    async def go() -> None:
+def raise_in_turn(path, first):
+    async def go():
         mine = MappedSiblings(path)
         for number in range(first, first + 3_000, 2):
             await mine.raise_to(number)
@@ -40,7 +36,7 @@ def raise_in_turn(path: Path, first: int) -> None:
     asyncio.run(go())
 
 
-def test_processes_that_raise_at_the_same_time_keep_the_greatest(path: Path) -> None:
+def test_processes_that_raise_at_the_same_time_keep_the_greatest(path):
     context = multiprocessing.get_context("spawn")
     both = [context.Process(target=raise_in_turn, args=(path, first)) for first in (1, 2)]
     for each in both:
@@ -53,9 +49,7 @@ def test_processes_that_raise_at_the_same_time_keep_the_greatest(path: Path) -> 
     mine.close()
 
 
-async def test_a_process_that_stands_still_refuses_the_purges_of_others(
-    pair: tuple[MappedSiblings, MappedSiblings], path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_process_that_stands_still_refuses_the_purges_of_others(pair, path, monkeypatch):
     monkeypatch.setattr(siblings, "_ATTEMPTS", 3)
     file = os.open(path, os.O_RDWR)
     fcntl.flock(file, fcntl.LOCK_EX)

@@ -1,39 +1,34 @@
 """Continuations of the store: called once, within the call or by the one task that waiting brings along."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from store.model import ModelEntries, ModelPurges, ModelServer, tier_over
 from support import KEY, NOW, store_long_urls, stored_response
-from univocal.cache.stored import Stored
 from univocal.http.messages import Request
 from univocal.store.leases import MOST_BANS
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Pattern
-from univocal.store.shared import SharedTier
 from univocal.store.tiers import MemoryTier, tiers_of
 
 REQUEST = Request(b"GET", b"/a", [])
 
 
-def no_one(servable: Sequence[Stored], askable: Sequence[Stored]) -> bool:
+def no_one(servable, askable):
     raise AssertionError
 
 
 class FailingEntries(ModelEntries):
     """Entries that fail in a way that nobody expects."""
 
-    async def _go(self) -> None:
+    async def _go(self):
         raise LookupError
 
 
-async def shared(entries: type[ModelEntries] = ModelEntries) -> tuple[SharedTier, ModelServer]:
+async def shared(entries=ModelEntries):
     server = ModelServer()
     purges = ModelPurges(server, lambda: NOW)
     tier = tier_over(entries(server, purges), purges, lambda: NOW)
@@ -41,12 +36,12 @@ async def shared(entries: type[ModelEntries] = ModelEntries) -> tuple[SharedTier
     return tier, server
 
 
-async def idle() -> None:
+async def idle():
     for _ in range(10):
         await asyncio.sleep(0)
 
 
-def test_memory_alone_answers_within_the_call() -> None:
+def test_memory_alone_answers_within_the_call():
     tiers, told = tiers_of(MemoryStore()), list[Any]()
     stored = stored_response()
     lease = tiers.begin(KEY, NOW)
@@ -60,7 +55,7 @@ def test_memory_alone_answers_within_the_call() -> None:
     assert tiers.lookup(KEY, NOW) == ()
 
 
-def test_a_purge_spares_the_lease_that_knows_of_it() -> None:
+def test_a_purge_spares_the_lease_that_knows_of_it():
     tiers = MemoryTier(MemoryStore())
     lease, other = tiers.begin(KEY, NOW), tiers.begin(KEY, NOW)
     tiers.invalidate([Keys(frozenset((KEY,)))], NOW, lease, lambda: None)
@@ -69,13 +64,13 @@ def test_a_purge_spares_the_lease_that_knows_of_it() -> None:
 
 @pytest.mark.parametrize("joined", [True, False])
 @pytest.mark.parametrize("served", [True, False])
-async def test_what_other_nodes_store_is_judged_once_it_is_there(joined: bool, served: bool) -> None:
+async def test_what_other_nodes_store_is_judged_once_it_is_there(joined, served):
     stored, told = stored_response(), list[Any]()
     tiers, server = await shared()
     server.rows[KEY] = {stored.vary: (0, stored)}
     lease = tiers.begin(KEY, NOW)
 
-    def judge(servable: Sequence[Stored], askable: Sequence[Stored]) -> bool:
+    def judge(servable, askable):
         assert list(servable) == list(askable) == [stored]
         return served
 
@@ -86,7 +81,7 @@ async def test_what_other_nodes_store_is_judged_once_it_is_there(joined: bool, s
     assert [*tiers.held(lease)] == [stored]
 
 
-async def test_a_store_that_fails_has_the_origin_asked(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_store_that_fails_has_the_origin_asked(caplog):
     tiers, _ = await shared(FailingEntries)
     told, lease = list[Any](), tiers.begin(KEY, NOW)
     tiers.memory.purge(Everything(), NOW)
@@ -99,7 +94,7 @@ async def test_a_store_that_fails_has_the_origin_asked(caplog: pytest.LogCapture
     assert "the store failed" in caplog.text
 
 
-async def test_owed_purges_are_published_in_order_before_the_end() -> None:
+async def test_owed_purges_are_published_in_order_before_the_end():
     tiers, server = await shared()
     lease, told = tiers.begin(KEY, NOW), list[str]()
     stored = stored_response()
@@ -113,10 +108,10 @@ async def test_owed_purges_are_published_in_order_before_the_end() -> None:
     assert told == ["ended"]
 
 
-async def test_what_is_not_confirmed_ends_all_the_same() -> None:
+async def test_what_is_not_confirmed_ends_all_the_same():
     tiers, _ = await shared()
     lease, told = tiers.begin(KEY, NOW), list[str]()
-    tiers._purges.is_cut = True  # type: ignore[attr-defined]
+    tiers._purges.is_cut = True
     tiers.drop(lease, Everything(), NOW)
     tiers.invalidate([Everything()], NOW, lease, lambda: told.append("invalid"))
     tiers.end(lease, lambda: told.append("ended"))
@@ -126,7 +121,7 @@ async def test_what_is_not_confirmed_ends_all_the_same() -> None:
     tiers._owed.clear()
 
 
-async def test_a_ban_waits_for_room() -> None:
+async def test_a_ban_waits_for_room():
     tiers, turns = MemoryTier(MemoryStore()), 0
     store_long_urls(tiers.memory, MOST_BANS + 10)
     patterns = [Pattern(str(number), lambda _: False, steps=20) for number in range(MOST_BANS + 1)]

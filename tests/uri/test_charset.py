@@ -10,17 +10,17 @@ from examples import LONG
 from univocal.http.errors import ProfileError
 from univocal.uri.charset import CHARSETS, decoded, encoded, known_charset, part_transcoder
 from univocal.uri.pipeline import Rejected, canonical_target, explain_target
-from univocal.uri.profile import Profile, parse
+from univocal.uri.profile import parse
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites, resolve
 from univocal.uri.target import Canonical, encoding_fields
 
 
-def own(settings: str) -> Profile:
+def own(settings):
     return parse({"own": settings})["own"]
 
 
-def spelled(text: str, charset: str = "utf-8") -> bytes:
+def spelled(text, charset="utf-8"):
     return quote(text, safe="/?=&", encoding=charset).encode()
 
 
@@ -29,7 +29,7 @@ SINGLE = [name for name in CHARSETS if name not in DOUBLE]
 
 
 @pytest.mark.parametrize("name", CHARSETS)
-def test_no_second_byte_is_a_delimiter(name: str) -> None:
+def test_no_second_byte_is_a_delimiter(name):
     """Slashes, percent signs, digits and dots stay what they are: no second byte is below 0x40."""
     characters = units(name)
     assert len(characters) > (3_000 if name in (*DOUBLE, "euc-jp") else 80)
@@ -42,7 +42,7 @@ def test_no_second_byte_is_a_delimiter(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CHARSETS)
-def test_every_character_comes_back_to_a_legacy_origin(name: str) -> None:
+def test_every_character_comes_back_to_a_legacy_origin(name):
     for octets, text in units(name).items():
         written = encoded(text, name)
         assert written is not None, octets
@@ -65,14 +65,14 @@ def test_every_character_comes_back_to_a_legacy_origin(name: str) -> None:
         ("koi8-u", b"\xae", "ў"),
     ],
 )
-def test_both_directions(charset: str, octets: bytes, text: str) -> None:
+def test_both_directions(charset, octets, text):
     assert decoded(octets, charset) == text
     assert encoded(text, charset) == octets
 
 
 @pytest.mark.parametrize("origin", ["utf-8", "legacy"])
 @pytest.mark.parametrize("name", SINGLE)
-def test_no_ascii_octet_appears_by_transcoding(name: str, origin: str) -> None:
+def test_no_ascii_octet_appears_by_transcoding(name, origin):
     transcode = part_transcoder([name], origin)
     characters = units(name)
     for octets, text in list(characters.items())[:: 1 if LONG else 7]:
@@ -165,19 +165,19 @@ def test_no_ascii_octet_appears_by_transcoding(name: str, origin: str) -> None:
         ('path = "windows-1251"\norigin = "legacy"', spelled("/и"), spelled("/и", "cp1251")),
     ],
 )
-def test_legacy_octets_become_utf_8(settings: str, target: bytes, canonical: bytes) -> None:
+def test_legacy_octets_become_utf_8(settings, target, canonical):
     profile = own(f"[charset]\n{settings}")
     assert canonical_target(target, profile) == canonical
     assert canonical_target(canonical, profile) == canonical
 
 
-def test_bad_utf_8_is_judged_after_transcoding() -> None:
+def test_bad_utf_8_is_judged_after_transcoding():
     profile = own('charset.path = "windows-1253"\nreject.sequences = ["bad-utf-8"]')
     assert canonical_target(b"/%fe", profile) == spelled("/ώ")
     assert canonical_target(b"/%aa", profile) == Rejected("bad-utf-8", ("bad-utf-8",))
 
 
-def test_transcoding_is_a_stage_of_its_own_and_lossy() -> None:
+def test_transcoding_is_a_stage_of_its_own_and_lossy():
     stages, _ = explain_target(
         b"/%ff?%ff", own('charset = { path = "windows-1251", query = "windows-1251" }')
     )
@@ -207,13 +207,13 @@ def test_transcoding_is_a_stage_of_its_own_and_lossy() -> None:
         ("charset.trust_encoding_fields = 1", "charset.trust_encoding_fields"),
     ],
 )
-def test_charsets_that_cannot_be(text: str, key: str) -> None:
+def test_charsets_that_cannot_be(text, key):
     with pytest.raises(ProfileError) as refused:
         own(text)
     assert refused.value.key == key
 
 
-def sites(settings: str) -> Sites:
+def sites(settings):
     return Sites([], Site("s", (), (Route(b"/", own(settings), "o"),)))
 
 
@@ -240,9 +240,7 @@ NO_LEGACY = sites("charset.trust_encoding_fields = true")
         (NO_LEGACY, b"/%ff", (b"windows-1251", b""), spelled("/я")),
     ],
 )
-def test_what_clients_declare(
-    some: Sites, target: bytes, encodings: tuple[bytes, bytes], canonical: bytes | None
-) -> None:
+def test_what_clients_declare(some, target, encodings, canonical):
     result = resolve(target, [b"a"], b"http", some, encodings=encodings)
     if canonical is None:
         assert result == Rejected("bad-utf-8", ("bad-utf-8",))
@@ -262,7 +260,7 @@ def test_what_clients_declare(
         (sites(""), b"/a?b", []),
     ],
 )
-def test_what_the_origin_is_told(some: Sites, target: bytes, fields: list[tuple[bytes, bytes]]) -> None:
+def test_what_the_origin_is_told(some, target, fields):
     canonical = resolve(target, [b"a"], b"http", some)
     assert isinstance(canonical, Canonical)
     assert encoding_fields(canonical) == fields
@@ -271,7 +269,7 @@ def test_what_the_origin_is_told(some: Sites, target: bytes, fields: list[tuple[
 @pytest.mark.parametrize(
     "value", [b"", b"idna", b"rot13", b"utf-7", b'utf8"', b"zlib", b"gb18030", b"utf-16", b"../../x", b"\xff"]
 )
-def test_other_charsets_are_unknown(value: bytes) -> None:
+def test_other_charsets_are_unknown(value):
     assert known_charset(value) == ""
 
 
@@ -299,7 +297,7 @@ def test_other_charsets_are_unknown(value: bytes) -> None:
         (b"logical", "iso-8859-8-i"),
     ],
 )
-def test_a_charset_has_every_label_of_whatwg(value: bytes, name: str) -> None:
+def test_a_charset_has_every_label_of_whatwg(value, name):
     assert known_charset(value) == name
     if name != "utf-8":
         assert own(f"[charset]\npath = '{value.decode()}'").charset.path == (name,)

@@ -14,7 +14,7 @@ from starlette.routing import Route as StarletteRoute
 from univocal.http.errors import ProfileError
 from univocal.uri.percent_encoding import KEEP
 from univocal.uri.pipeline import Rejected, canonical_target, explain_target
-from univocal.uri.profile import Profile, parse
+from univocal.uri.profile import parse
 from univocal.uri.query import split
 from univocal.uri.rewrite import rewriter
 from univocal.uri.segments import add_trailing_slash
@@ -104,16 +104,16 @@ QUERIES = st.one_of(
 TARGETS = st.builds(lambda path, query: path + query, PATHS, QUERIES)
 
 
-def set_of(octets: bytes) -> st.SearchStrategy[bytes]:
+def set_of(octets):
     return st.lists(st.sampled_from(sorted(octets)), unique=True).map(bytes)
 
 
 @st.composite
-def profiles(draw: st.DrawFn, octets_alone: bool = False) -> Profile:
+def profiles(draw, octets_alone=False):
     """Any profile; with `octets_alone` one whose rules are about octets, slashes and dot segments."""
     decode = draw(set_of(b":/[]@!$&'()*+,;=\\|"))
     encode = bytes(set(draw(set_of(b":[]@!$&'()*+,;="))) - set(decode))
-    path: dict[str, object] = {
+    path = {
         "decode": " ".join(f"{octet:02X}" for octet in decode),
         "encode": " ".join(f"{octet:02X}" for octet in encode),
         "merge_slashes": draw(st.booleans()),
@@ -123,7 +123,7 @@ def profiles(draw: st.DrawFn, octets_alone: bool = False) -> Profile:
         "unicode_escapes": draw(st.booleans()),
     }
     sequences = draw(st.lists(st.sampled_from(REASONS), unique=True, max_size=3))
-    tables: dict[str, object] = {"path": path, "reject": {"sequences": sequences}}
+    tables = {"path": path, "reject": {"sequences": sequences}}
     if draw(st.booleans()):
         path["parameter_delimiters"] = draw(st.sampled_from([";", ", ;"]))
         charset = draw(CHARSET_SETTINGS)
@@ -192,7 +192,7 @@ APPENDING = st.fixed_dictionaries(
 RULES = st.lists(st.one_of(SUBSTRINGS, PREFIXES_AWAY, SUFFIXES_AWAY, APPENDING), max_size=2)
 
 
-def toml(value: object) -> str:
+def toml(value):
     if isinstance(value, dict):
         return "{" + ", ".join(f'"{key}" = {toml(item)}' for key, item in value.items()) + "}"
     if isinstance(value, list):
@@ -204,14 +204,14 @@ ANY = st.one_of(st.sampled_from(list(BUILT_IN.values())), profiles())
 
 
 @given(TARGETS, ANY)
-def test_law_1_a_canonical_form_is_its_own(target: bytes, profile: Profile) -> None:
+def test_law_1_a_canonical_form_is_its_own(target, profile):
     canonical = canonical_target(target, profile)
     if not isinstance(canonical, Rejected):
         assert canonical_target(canonical, profile) is canonical
 
 
 @given(TARGETS, profiles())
-def test_law_1_both_sides_of_a_rewrite_are_one(target: bytes, profile: Profile) -> None:
+def test_law_1_both_sides_of_a_rewrite_are_one(target, profile):
     plain = replace(profile, rewrites=(), trailing_slash="keep", index_names=())
     spelled = canonical_target(target, plain)
     assume(not isinstance(spelled, Rejected) and not spelled.partition(b"?")[0].endswith(b"/"))
@@ -222,7 +222,7 @@ def test_law_1_both_sides_of_a_rewrite_are_one(target: bytes, profile: Profile) 
 
 
 @given(TARGETS, profiles())
-def test_law_1_a_slash_that_is_added_changes_nothing(target: bytes, profile: Profile) -> None:
+def test_law_1_a_slash_that_is_added_changes_nothing(target, profile):
     spelled = canonical_target(target, replace(profile, trailing_slash="keep", rewrites=(), index_names=()))
     assume(not isinstance(spelled, Rejected))
     assert isinstance(spelled, bytes)
@@ -234,7 +234,7 @@ def test_law_1_a_slash_that_is_added_changes_nothing(target: bytes, profile: Pro
 
 
 @given(TARGETS, ANY)
-def test_what_comes_out_is_a_valid_origin_form(target: bytes, profile: Profile) -> None:
+def test_what_comes_out_is_a_valid_origin_form(target, profile):
     canonical = canonical_target(target, profile)
     if isinstance(canonical, Rejected):
         assert canonical.reasons[0] == canonical.reason
@@ -255,7 +255,7 @@ def test_what_comes_out_is_a_valid_origin_form(target: bytes, profile: Profile) 
 
 
 @given(TARGETS, ANY)
-def test_law_2_no_octet_is_decoded_twice(target: bytes, profile: Profile) -> None:
+def test_law_2_no_octet_is_decoded_twice(target, profile):
     """Who decodes the canonical form once gets what one gets who decodes the received one."""
     for stage in explain_target(target, profile)[0]:
         if stage.name in {"ring", "query"}:
@@ -266,12 +266,12 @@ def test_law_2_no_octet_is_decoded_twice(target: bytes, profile: Profile) -> Non
             assert escapes(stage.after) <= escapes(stage.before)
 
 
-def escapes(target: bytes) -> set[bytes]:
+def escapes(target):
     return set(re.findall(rb"%[0-9A-Fa-f]{0,2}", target))
 
 
 @given(PATHS, st.sampled_from(sorted(b"()[]/%;ab.")), ANY)
-def test_law_2_an_escaped_escape_stays_one(path: bytes, octet: int, profile: Profile) -> None:
+def test_law_2_an_escaped_escape_stays_one(path, octet, profile):
     """%2528 never becomes "(", whatever stands around it."""
     canonical = canonical_target(path + b"/x%%25%02X" % octet, profile)
     if not isinstance(canonical, Rejected) and not profile.rewrites and profile.trailing_slash != "add":
@@ -281,7 +281,7 @@ def test_law_2_an_escaped_escape_stays_one(path: bytes, octet: int, profile: Pro
 
 
 @given(TARGETS, ANY)
-def test_the_stages_are_what_canonicalizes(target: bytes, profile: Profile) -> None:
+def test_the_stages_are_what_canonicalizes(target, profile):
     stages, explained = explain_target(target, profile)
     canonical = canonical_target(target, profile)
     assert explained == canonical
@@ -294,7 +294,7 @@ def test_the_stages_are_what_canonicalizes(target: bytes, profile: Profile) -> N
 # the origin as the received target would have been; so equal keys are one to it.
 
 
-def resolved(segments: list[bytes]) -> list[bytes]:
+def resolved(segments):
     """Dot segments as RFC 3986 §5.2.4 removes them, by its own procedure on a buffer."""
     source, output = b"/" + b"/".join(segments), b""
     while source:
@@ -309,7 +309,7 @@ def resolved(segments: list[bytes]) -> list[bytes]:
     return output.split(b"/")[1:]
 
 
-def rfc3986(path: bytes) -> object:
+def rfc3986(path):
     """Segments, in which an escaped reserved octet is not the octet; a NUL, never let through, marks it."""
     reserved = b":/?#[]@!$&'()*+,;="
     marked = re.sub(
@@ -320,24 +320,24 @@ def rfc3986(path: bytes) -> object:
     return resolved(unquote_to_bytes(marked)[1:].split(b"/"))
 
 
-def restbase(path: bytes) -> object:
+def restbase(path):
     return [unquote_to_bytes(s) for s in resolved(re.sub(b"(?i)%2e", b".", path)[1:].split(b"/"))]
 
 
-def mediawiki(path: bytes) -> object:
+def mediawiki(path):
     """As MediaWiki's WebRequest: it takes leading slashes off before it looks at a path."""
     return resolved(unquote_to_bytes(path).lstrip(b"/").split(b"/"))
 
 
-def upload(path: bytes) -> object:
+def upload(path):
     return resolved(unquote_to_bytes(path)[1:].split(b"/"))
 
 
-def nginx(path: bytes) -> object:
+def nginx(path):
     return resolved(re.sub(b"/+", b"/", unquote_to_bytes(path))[1:].split(b"/"))
 
 
-def asgi(path: bytes) -> object:
+def asgi(path):
     return (
         unquote(path.decode("latin-1")) if path.isascii() else unquote_to_bytes(path).decode(errors="replace")
     )
@@ -355,15 +355,17 @@ def asgi(path: bytes) -> object:
         ("asgi", asgi),
     ],
 )
-def test_law_3_the_origin_reads_what_was_received(name: str, read: object, path: bytes) -> None:
+def test_law_3_the_origin_reads_what_was_received(name, read, path):
     canonical = canonical_target(path, BUILT_IN[name])
     if not isinstance(canonical, Rejected):
-        assert read(canonical) == read(path)  # type: ignore[operator]
+        assert read(canonical) == read(path)
 
 
-def as_told(path: bytes, profile: Profile) -> object:
+def as_told(path, profile):
     """What an origin reads to which the two spellings of an octet differ only if the ring keeps both."""
     text = ""
+    if profile.query.semicolon == "begins":
+        path = re.split(b"[?;]", path)[0]
     for escape, octet in re.findall(rb"(?s)%([0-9A-Fa-f]{2})|(.)", path):
         number = int(escape, 16) if escape else ord(octet)
         text += chr(number + 0x100 if escape and profile.ring.forms[number] == KEEP else number)
@@ -374,14 +376,14 @@ def as_told(path: bytes, profile: Profile) -> object:
 
 
 @given(PATHS, profiles(octets_alone=True))
-def test_law_3_for_generated_profiles(path: bytes, profile: Profile) -> None:
+def test_law_3_for_generated_profiles(path, profile):
     canonical = canonical_target(path, profile)
     if not isinstance(canonical, Rejected):
         assert as_told(canonical, profile) == as_told(path, profile)
 
 
 @given(TARGETS)
-def test_law_3_starlette_routes_both_alike(target: bytes) -> None:
+def test_law_3_starlette_routes_both_alike(target):
     canonical = canonical_target(target, BUILT_IN["asgi"])
     if isinstance(canonical, Rejected) or not target.isascii():
         return
@@ -394,7 +396,7 @@ def test_law_3_starlette_routes_both_alike(target: bytes) -> None:
     matched = []
     for received in (target, canonical):
         scope = {"type": "http", "method": "GET", "path": unquote(received.split(b"?")[0].decode())}
-        found = [(route.matches(scope)) for route in routes]  # type: ignore[arg-type]
+        found = [(route.matches(scope)) for route in routes]
         matched.append(
             [(match, child.get("path_params")) for match, child in found if match is not Match.NONE]
         )
@@ -405,7 +407,7 @@ PREFIXES = [b"/a/", b"/a", b"/A/4/", b"/..a/", b"/~"]
 
 
 @st.composite
-def sites(draw: st.DrawFn) -> Sites:
+def sites(draw):
     prefixes = draw(st.lists(st.sampled_from(PREFIXES), unique=True, max_size=3))
     upstream_paths = st.sampled_from([b"", b"/", b"/v1", b"/v1/", b"/{host}/v1/", b"/{host}{path}"])
     routes = [Route(prefix, draw(ANY), "o", draw(upstream_paths)) for prefix in [b"/", *prefixes]]
@@ -421,7 +423,7 @@ HOSTS = st.sampled_from(
 @given(TARGETS, ANY)
 @example(b"/.", BUILT_IN["go"])
 @example(b"/%61/../b", BUILT_IN["go"])
-def test_a_client_learns_of_a_spelling_only_once(target: bytes, profile: Profile) -> None:
+def test_a_client_learns_of_a_spelling_only_once(target, profile):
     telling = Sites((), Site("s", (), (Route(b"/", profile, ""),), canonical=301))
     found = resolve(target, [b"a.example"], b"http", telling)
     if isinstance(found, Rejected):
@@ -437,7 +439,7 @@ def test_a_client_learns_of_a_spelling_only_once(target: bytes, profile: Profile
 
 
 @given(TARGETS, HOSTS, st.sampled_from([b"http", b"https"]), sites())
-def test_laws_4_and_5(target: bytes, host: bytes, scheme: bytes, some: Sites) -> None:
+def test_laws_4_and_5(target, host, scheme, some):
     """What the origin gets is a function of the key, and a canonical target selects what produced it."""
     canonical = resolve(target, [host], scheme, some)
     if isinstance(canonical, Rejected):

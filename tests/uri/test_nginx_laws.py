@@ -7,14 +7,13 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
 import pytest
 
 from univocal.uri.pipeline import Rejected, canonical_target
-from univocal.uri.profile import Profile, parse
+from univocal.uri.profile import parse
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
 pytestmark = pytest.mark.skipif(NGINX is None, reason="needs nginx (package nginx-light)")
@@ -59,7 +58,7 @@ TOKENS = [
 ]
 
 
-def answered(connection: socket.socket) -> bytes:
+def answered(connection):
     """What comes until the other side closes, or the head of a request."""
     received = b""
     while chunk := connection.recv(65536):
@@ -72,15 +71,15 @@ def answered(connection: socket.socket) -> bytes:
 class Nginx:
     """nginx in front of a raw socket that keeps request lines."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home):
         self.home = home
-        self.lines: list[bytes] = []
+        self.lines = []
         self.origin = socket.socket(socket.AF_UNIX)
         self.origin.bind(str(home / "origin"))
         self.origin.listen()
         threading.Thread(target=self.serve, daemon=True).start()
 
-    def serve(self) -> None:
+    def serve(self):
         while True:
             try:
                 connection, _ = self.origin.accept()
@@ -90,7 +89,7 @@ class Nginx:
                 self.lines.append(answered(connection).split(b"\r\n")[0])
                 connection.sendall(b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n")
 
-    def read(self, server: str, path: bytes) -> bytes | None:
+    def read(self, server, path):
         """The path as nginx understands it, decoded; None if it refuses it."""
         self.lines.clear()
         with socket.socket(socket.AF_UNIX) as connection:
@@ -104,7 +103,7 @@ class Nginx:
 
 
 @pytest.fixture(scope="module")
-def nginx() -> Iterator[Nginx]:
+def nginx():
     assert NGINX
     with tempfile.TemporaryDirectory(prefix="nginx") as name:
         home = Path(name)
@@ -121,9 +120,9 @@ def nginx() -> Iterator[Nginx]:
 
 
 @pytest.mark.parametrize("server", ["merging", "keeping"])
-def test_nginx_reads_both_alike(nginx: Nginx, server: str) -> None:
+def test_nginx_reads_both_alike(nginx, server):
     chosen = random.Random(server)
-    profile: Profile = PROFILES[server]
+    profile = PROFILES[server]
     accepted = 0
     for _ in range(4000):
         path = b"/" + b"".join(chosen.choices(TOKENS, k=chosen.randint(1, 8)))

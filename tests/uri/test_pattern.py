@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.pattern import spelled_pattern
 from univocal.uri.pipeline import Rejected, canonical_target
-from univocal.uri.profile import Profile, parse
+from univocal.uri.profile import parse
 
 MEDIAWIKI = builtin_profiles()["mediawiki"]
 RESTBASE = builtin_profiles()["restbase"]
 CYRILLIC = parse({"own": 'charset = { path = "windows-1251" }'})["own"]
 
 
-def found(pattern: bytes, url: bytes, *profiles: Profile) -> bool:
+def found(pattern, url, *profiles):
     re2 = pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
     options = re2.Options()
     options.encoding = re2.Options.Encoding.LATIN1
@@ -59,23 +59,23 @@ def found(pattern: bytes, url: bytes, *profiles: Profile) -> bool:
         (rb"/wiki/a{x}", b"/wiki/a%7Bx%7D"),
     ],
 )
-def test_a_pattern_finds_what_it_names(pattern: bytes, url: bytes) -> None:
+def test_a_pattern_finds_what_it_names(pattern, url):
     assert found(pattern, url, MEDIAWIKI)
 
 
-def test_a_pattern_is_read_by_every_route_of_its_host() -> None:
+def test_a_pattern_is_read_by_every_route_of_its_host():
     assert found(b"/api/A%2FB", b"/api/A%2FB", MEDIAWIKI, RESTBASE)
     assert found(b"/wiki/A%2FB", b"/wiki/A/B", MEDIAWIKI, RESTBASE)
     assert not found(b"/wiki/A/B", b"/wiki/A%2FB", MEDIAWIKI, RESTBASE)
 
 
 @pytest.mark.parametrize("pattern", [b"/%FF.*", b"/\xff.*", "/я.*".encode(), b"/%d1%8f.*"])
-def test_a_pattern_is_in_the_charset_of_its_profile(pattern: bytes) -> None:
+def test_a_pattern_is_in_the_charset_of_its_profile(pattern):
     assert found(pattern, b"/%D1%8F?a", CYRILLIC)
 
 
 @pytest.mark.parametrize("pattern", [b"/a[", b"/a\\", b"/a(", b"/[b-a]", b"/a[^", b"/\\Qa\\Eb)"])
-def test_what_is_no_pattern_stays_none(pattern: bytes) -> None:
+def test_what_is_no_pattern_stays_none(pattern):
     re2 = pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
     options = re2.Options()
     options.log_errors = False
@@ -87,7 +87,7 @@ def test_what_is_no_pattern_stays_none(pattern: bytes) -> None:
     st.lists(st.sampled_from([*map(chr, range(0x21, 0x7F)), "%41", "%28", "%27", "%2f", "é"])).map("".join),
     st.sampled_from(sorted(builtin_profiles())),
 )
-def test_any_title_is_found_by_its_quoted_spelling(title: str, name: str) -> None:
+def test_any_title_is_found_by_its_quoted_spelling(title, name):
     profile = builtin_profiles()[name]
     assume(not set("?#/;") & set(title) and "%2f" not in title)
     canonical = canonical_target(f"/wiki/x{title}".encode(), profile)

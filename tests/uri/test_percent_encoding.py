@@ -8,14 +8,14 @@ from univocal.uri.percent_encoding import DECODE, ENCODE, KEEP, RINGS, DecoderRi
 RFC3986 = RINGS["rfc3986"]
 
 
-def test_rfc3986_splits_the_octets_into_66_18_and_172() -> None:
+def test_rfc3986_splits_the_octets_into_66_18_and_172():
     assert sorted(RFC3986.forms).count(DECODE) == len(UNRESERVED) == 66
     assert sorted(RFC3986.forms).count(KEEP) == len(RESERVED) == 18
     assert sorted(RFC3986.forms).count(ENCODE) == 172
 
 
 @pytest.mark.parametrize("octet", range(256))
-def test_every_octet_in_every_spelling(octet: int) -> None:
+def test_every_octet_in_every_spelling(octet):
     bare, upper, lower = b"%c" % octet, b"%%%02X" % octet, b"%%%02x" % octet
     ring = DecoderRing.from_sets(b":/@", b"[]")
     escaped = bare if octet in UNRESERVED + b":/@" else upper
@@ -37,12 +37,12 @@ def test_every_octet_in_every_spelling(octet: int) -> None:
         (b"/%c3%A9\xc3\xa9", b"/%C3%A9%C3%A9"),
     ],
 )
-def test_percent_signs(path: bytes, canonical: bytes) -> None:
+def test_percent_signs(path, canonical):
     assert RFC3986.canonical(path) == canonical
     assert RFC3986.canonical(canonical) is canonical
 
 
-def forms(**changes: int) -> bytes:
+def forms(**changes):
     changed = bytearray(RFC3986.forms)
     for octet, form in changes.items():
         changed[int(octet[1:], 16)] = form
@@ -68,17 +68,17 @@ def forms(**changes: int) -> bytes:
         (forms(_7E=ENCODE), "'~' is unreserved"),
     ],
 )
-def test_ambiguous_rings_are_refused(ambiguous: bytes, complaint: str) -> None:
+def test_ambiguous_rings_are_refused(ambiguous, complaint):
     with pytest.raises(ValueError, match=complaint):
         DecoderRing(ambiguous)
 
 
-def test_an_octet_is_not_in_both_sets() -> None:
+def test_an_octet_is_not_in_both_sets():
     with pytest.raises(ValueError, match=r"'\(' is not both decoded and encoded"):
         DecoderRing.from_sets(b"()", b"(")
 
 
-def test_a_numeric_table_may_decode_disallowed_printable_bytes() -> None:
+def test_a_numeric_table_may_decode_disallowed_printable_bytes():
     """nginx before 1.21 left these bare."""
     ring = DecoderRing(forms(_7C=DECODE, _5E=KEEP))
     assert ring.canonical(b"/%7c|%5e^") == b"/||%5E^"
@@ -96,7 +96,7 @@ def test_a_numeric_table_may_decode_disallowed_printable_bytes() -> None:
         ("ngx-lua", (0xFC00987D, 0x78000001, 0xB8000001)),
     ],
 )
-def test_the_rings_of_nginx_escape_what_its_tables_do(name: str, bits: tuple[int, int, int]) -> None:
+def test_the_rings_of_nginx_escape_what_its_tables_do(name, bits):
     ring = RINGS[name]
     words = (0xFFFFFFFF, *bits, *[0xFFFFFFFF] * 4)
     for octet in set(range(256)) - set(b"/"):
@@ -106,12 +106,12 @@ def test_the_rings_of_nginx_escape_what_its_tables_do(name: str, bits: tuple[int
     assert ring.canonical(b"/%2f") == (b"/%2F" if parts else b"//")
 
 
-def test_plus_is_a_space_to_ngx_lua() -> None:
+def test_plus_is_a_space_to_ngx_lua():
     assert RINGS["ngx-lua"].canonical(b"a+b%2b%20") == b"a%20b%2B%20"
 
 
 @pytest.mark.parametrize("path", [b"+" * 8_000, b"+&" * 4_000, b"a+%3A" * 1_600])
-def test_bytes_are_encoded_by_few_calls(path: bytes) -> None:
+def test_bytes_are_encoded_by_few_calls(path):
     """Of a path of 8 kB others wait for less than a millisecond."""
     calls, ring = list[str](), DecoderRing.from_sets(b":", b"+&")
     sys.setprofile(lambda _, event, __: calls.append(event) if "call" in event else None)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from univocal.uri.pipeline import Rejected, Stage, canonical_target, explain_target
-from univocal.uri.profile import Profile, parse
+from univocal.uri.profile import parse
 
 ROOT = Path(__file__).parents[2]
 BUILT_IN = parse({path.stem: path.read_text() for path in (ROOT / "profiles").glob("*.toml")})
@@ -19,7 +19,7 @@ SPELLINGS = [
 ]
 
 
-def test_the_built_in_profiles() -> None:
+def test_the_built_in_profiles():
     names = {"rfc3986", "mediawiki", "restbase", "upload", "servlet", "nginx", "asgi"}
     assert names <= set(BUILT_IN)
     for profile in BUILT_IN.values():
@@ -29,14 +29,12 @@ def test_the_built_in_profiles() -> None:
 
 
 @pytest.mark.parametrize(("name", "received", "canonical"), SPELLINGS)
-def test_every_spelling_has_its_canonical_one(name: str, received: bytes, canonical: bytes) -> None:
+def test_every_spelling_has_its_canonical_one(name, received, canonical):
     assert canonical_target(received, BUILT_IN[name]) == canonical
 
 
 @pytest.mark.parametrize(("name", "received", "canonical"), SPELLINGS)
-def test_a_canonical_target_comes_back_as_the_same_object(
-    name: str, received: bytes, canonical: bytes
-) -> None:
+def test_a_canonical_target_comes_back_as_the_same_object(name, received, canonical):
     assert canonical_target(canonical, BUILT_IN[name]) is canonical
 
 
@@ -124,7 +122,7 @@ REFUSED = [
     ],
 )
 @pytest.mark.parametrize("ring", ["", 'query.ring = "nginx-args"'])
-def test_unicode_escapes_stay_as_they_came(target: bytes, canonical: bytes, ring: str) -> None:
+def test_unicode_escapes_stay_as_they_came(target, canonical, ring):
     profile = own("path.unicode_escapes = true\n" + ring)
     assert canonical_target(target, profile) == canonical
     assert canonical_target(canonical, profile) is canonical
@@ -132,7 +130,7 @@ def test_unicode_escapes_stay_as_they_came(target: bytes, canonical: bytes, ring
 
 
 @pytest.mark.parametrize("target", [b"/a#b", b"/a?b#c", b"/a?b#c#d", b"/a?b#c?d", b"/a?b=%23#"])
-def test_a_fragment_is_cut_off_where_it_is_not_listed(target: bytes) -> None:
+def test_a_fragment_is_cut_off_where_it_is_not_listed(target):
     assert canonical_target(target, own("")) == target.partition(b"#")[0]
     assert canonical_target(target, own('reject.sequences = ["fragment"]')) == Rejected(
         "fragment", ("fragment",)
@@ -141,13 +139,13 @@ def test_a_fragment_is_cut_off_where_it_is_not_listed(target: bytes) -> None:
 
 @pytest.mark.parametrize("name", sorted(BUILT_IN))
 @pytest.mark.parametrize(("target", "reasons"), REFUSED)
-def test_what_is_refused(target: bytes, reasons: dict[str, str], name: str) -> None:
+def test_what_is_refused(target, reasons, name):
     result = canonical_target(target, BUILT_IN[name])
     like = {"django": "asgi", "tomcat": "servlet"}.get(name, name)
     assert (result.reason if isinstance(result, Rejected) else None) == reasons.get(like)
 
 
-def own(text: str) -> Profile:
+def own(text):
     return parse({"own": text})["own"]
 
 
@@ -185,7 +183,7 @@ def own(text: str) -> Profile:
         ('path.dot_segments = "keep"\nreject.sequences = ["above-root"]', b"/a/../../b", ["above-root"]),
     ],
 )
-def test_the_other_sequences(settings: str, target: bytes, reasons: list[str]) -> None:
+def test_the_other_sequences(settings, target, reasons):
     result = canonical_target(target, own(settings))
     assert (list(result.reasons) if isinstance(result, Rejected) else []) == reasons
 
@@ -202,11 +200,11 @@ def test_the_other_sequences(settings: str, target: bytes, reasons: list[str]) -
         ('path.decode = "3A 28 29"\npath.encode = "2c"', b"/%3a%28,", b"/:(%2C"),
     ],
 )
-def test_each_setting_changes_the_canonical_target(settings: str, target: bytes, canonical: bytes) -> None:
+def test_each_setting_changes_the_canonical_target(settings, target, canonical):
     assert canonical_target(target, own(settings)) == canonical
 
 
-def test_the_stages_join_up() -> None:
+def test_the_stages_join_up():
     stages, result = explain_target(
         b"/A%2fB%28c%29/../x?q= #f", own('path.decode = "/"\npath.merge_slashes = true')
     )
@@ -217,7 +215,7 @@ def test_the_stages_join_up() -> None:
     assert stages[-1].after == result
 
 
-def test_a_refused_target_is_explained_all_the_same() -> None:
+def test_a_refused_target_is_explained_all_the_same():
     stages, result = explain_target(b"/a/../%41%00", BUILT_IN["asgi"])
     assert result == Rejected("control-character", ("control-character", "dot-segment"))
     assert stages[-1].after == b"/a/../A%00"
@@ -240,9 +238,7 @@ STORY = '[[rewrite]]\nfrom = "/story_"\nto = "/story?id="\nat = "%s"\n'
         ("remove", [b"/a", b"/a/", b"/a/index.html", b"/a/index.html/"], b"/a"),
     ],
 )
-def test_a_rewrite_and_a_trailing_slash_unify_all_spellings(
-    at: str, slash: str, spellings: list[bytes], canonical: bytes
-) -> None:
+def test_a_rewrite_and_a_trailing_slash_unify_all_spellings(at, slash, spellings, canonical):
     profile = own(
         f'path.trailing_slash = "{slash}"\npath.index_names = ["index.html", "index"]\n' + STORY % at
     )
@@ -259,7 +255,7 @@ def test_a_rewrite_and_a_trailing_slash_unify_all_spellings(
         ('from = ".html"\nat = "suffix"', b"/a.html", b"/a/"),
     ],
 )
-def test_rules_meet_paths_with_the_slash_that_is_added(rule: str, target: bytes, canonical: bytes) -> None:
+def test_rules_meet_paths_with_the_slash_that_is_added(rule, target, canonical):
     profile = own(f'path.trailing_slash = "add"\n[[rewrite]]\n{rule}\n')
     assert canonical_target(target, profile) == canonical
 
@@ -273,7 +269,7 @@ def test_rules_meet_paths_with_the_slash_that_is_added(rule: str, target: bytes,
         (b"/\xe2\x82\xac/b", b"/%E2%82%AC/b"),
     ],
 )
-def test_bytes_beyond_ascii_are_their_escapes(name: str, raw: bytes, escaped: bytes) -> None:
+def test_bytes_beyond_ascii_are_their_escapes(name, raw, escaped):
     profile = BUILT_IN[name]
     assert canonical_target(raw, profile) == canonical_target(escaped, profile)
     refusing = parse({"own": f'extends = "{name}"\npath.raw = "refuse"'}, BUILT_IN)["own"]
@@ -282,7 +278,7 @@ def test_bytes_beyond_ascii_are_their_escapes(name: str, raw: bytes, escaped: by
 
 
 @pytest.mark.parametrize("octet", [*range(0x20), 0x7F])
-def test_a_control_character_is_refused_beside_bytes_beyond_ascii(octet: int) -> None:
+def test_a_control_character_is_refused_beside_bytes_beyond_ascii(octet):
     result = canonical_target(b"/\xc3\xa9%c" % octet, BUILT_IN["rfc3986"])
     assert isinstance(result, Rejected)
     assert result.reason == "control-character"

@@ -50,7 +50,7 @@ RING = [0] * 33 + [2] * 94 + [0] * 129
         ("extends = 1", "extends", 1),
     ],
 )
-def test_what_cannot_be_is_refused(text: str, key: str, found: object) -> None:
+def test_what_cannot_be_is_refused(text, key, found):
     with pytest.raises(ProfileError) as refused:
         parse({"own": text})
     assert refused.value.source == "profile own"
@@ -58,7 +58,7 @@ def test_what_cannot_be_is_refused(text: str, key: str, found: object) -> None:
     assert refused.value.allowed
 
 
-def test_the_message_says_all() -> None:
+def test_the_message_says_all():
     with pytest.raises(ProfileError) as refused:
         parse({"own": "path.dot_segments = 'x'"})
     assert (
@@ -72,7 +72,7 @@ def test_the_message_says_all() -> None:
         parse({"own": "path.merge = true"})
 
 
-def test_extending_merges_tables_and_replaces_lists() -> None:
+def test_extending_merges_tables_and_replaces_lists():
     profiles = parse(
         {
             "parent": 'summary = "p"\nreject.sequences = []\npath = { decode = ":", merge_slashes = true }',
@@ -87,7 +87,7 @@ def test_extending_merges_tables_and_replaces_lists() -> None:
     assert canonical_target(b"//%3a%40(", profiles["grandchild"]) == b"/%3A@%28"
 
 
-def test_a_child_allows_what_its_parent_refuses() -> None:
+def test_a_child_allows_what_its_parent_refuses():
     profiles = parse(
         {
             "parent": 'reject.sequences = ["encoded-slash", "backslash", "dot-segment"]',
@@ -110,7 +110,7 @@ def test_a_child_allows_what_its_parent_refuses() -> None:
     assert canonical_target(b"/a%2Fb", profiles["child"]) == b"/a%2Fb"
 
 
-def test_extending_known_profiles() -> None:
+def test_extending_known_profiles():
     known = parse({"parent": 'path.decode = ":"', "middle": 'extends = "parent"\npath.encode = "("'})
     texts = {"own": 'extends = "middle"', "parent": 'extends = "parent"\npath.merge_slashes = true'}
     profiles = parse(texts, known)
@@ -120,21 +120,21 @@ def test_extending_known_profiles() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_circles_are_refused(size: int) -> None:
+def test_circles_are_refused(size):
     texts = {f"p{i}": f'extends = "p{(i + 1) % size}"' for i in range(size)}
     with pytest.raises(ProfileError) as refused:
         parse(texts)
     assert refused.value.key == "extends"
 
 
-def test_a_ring_can_be_given_up_for_sets() -> None:
+def test_a_ring_can_be_given_up_for_sets():
     profiles = parse(
         {"parent": 'path.ring = "rfc3986"', "own": 'extends = "parent"\npath.ring = ""\npath.decode = ":"'}
     )
     assert canonical_target(b"/%3a", profiles["own"]) == b"/:"
 
 
-def test_the_digest_is_of_what_matters() -> None:
+def test_the_digest_is_of_what_matters():
     texts = {
         "a": 'summary = "x"\npath.decode = ": @"',
         "b": 'summary = "y"\npath.decode = "40 3A"\npath.merge_slashes = false',
@@ -150,7 +150,7 @@ def test_the_digest_is_of_what_matters() -> None:
     assert all(len(digest) == 16 and digest.isalnum() for digest in digests.values())
 
 
-def test_the_digest_is_the_same_in_every_process() -> None:
+def test_the_digest_is_the_same_in_every_process():
     """It is part of the keys in a shared store."""
     text = 'path.decode = ":"\nreject.sequences = ["backslash", "fragment", "bad-utf-8"]'
     program = (
@@ -165,7 +165,7 @@ def test_the_digest_is_the_same_in_every_process() -> None:
         assert theirs.stdout.decode().strip() == ours
 
 
-def test_a_profile_knows_its_settings() -> None:
+def test_a_profile_knows_its_settings():
     profiles = parse(
         {"parent": "path.merge_slashes = true", "own": 'extends = "parent"\nreject.mode = "observe"'}
     )

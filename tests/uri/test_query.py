@@ -2,10 +2,10 @@ import pytest
 
 from univocal.http.errors import ProfileError
 from univocal.uri.pipeline import canonical_target, explain_target
-from univocal.uri.profile import Profile, parse
+from univocal.uri.profile import parse
 
 
-def own(settings: str) -> Profile:
+def own(settings):
     return parse({"own": settings})["own"]
 
 
@@ -78,13 +78,13 @@ def own(settings: str) -> Profile:
         ('query.ring = "ngx-lua"', b"?a+b=c%20d+%2b!'()*~:", b"?a%20b=c%20d%20%2B!'()*~%3A"),
     ],
 )
-def test_each_setting_changes_the_canonical_query(settings: str, query: bytes, canonical: bytes) -> None:
+def test_each_setting_changes_the_canonical_query(settings, query, canonical):
     profile = own(settings)
     assert canonical_target(b"/x" + query, profile) == b"/x" + canonical
     assert canonical_target(b"/x" + canonical, profile) == b"/x" + canonical
 
 
-def test_the_stages_of_a_query() -> None:
+def test_the_stages_of_a_query():
     settings = (
         'query = { allow = ["*"], drop = ["d"], defaults = { e = "1" }, drop_empty = true, sort = true, '
         "drop_empty_mark = true }"
@@ -114,13 +114,13 @@ def test_the_stages_of_a_query() -> None:
         ("query.decode = ':'", "query.decode"),
     ],
 )
-def test_query_settings_that_cannot_be(text: str, key: str) -> None:
+def test_query_settings_that_cannot_be(text, key):
     with pytest.raises(ProfileError) as refused:
         own(text)
     assert refused.value.key == key
 
 
-def test_a_glob_is_matched_in_linear_time() -> None:
+def test_a_glob_is_matched_in_linear_time():
     """Were each "*" tried in every way, this would take longer than the universe has."""
     profile = own(f'query.drop = ["{"*a" * 30}b"]')
     query = b"?" + b"a" * 6000
@@ -154,7 +154,7 @@ def test_a_glob_is_matched_in_linear_time() -> None:
         ('path = { parameters = "strip", parameter_delimiters = "," }', b"/a;x,y", b"/a;x"),
     ],
 )
-def test_the_other_path_settings(settings: str, path: bytes, canonical: bytes) -> None:
+def test_the_other_path_settings(settings, path, canonical):
     profile = own(settings)
     assert canonical_target(path, profile) == canonical
     assert canonical_target(canonical, profile) == canonical
@@ -177,7 +177,7 @@ def test_the_other_path_settings(settings: str, path: bytes, canonical: bytes) -
         ),
     ],
 )
-def test_path_settings_that_cannot_be(text: str, key: str) -> None:
+def test_path_settings_that_cannot_be(text, key):
     with pytest.raises(ProfileError) as refused:
         own(text)
     assert refused.value.key == key
@@ -192,13 +192,13 @@ def test_path_settings_that_cannot_be(text: str, key: str) -> None:
         ("path.unicode_escapes = 1", "path.unicode_escapes"),
     ],
 )
-def test_a_semicolon_begins_no_query_where_it_could_be_data(settings: str, key: str) -> None:
+def test_a_semicolon_begins_no_query_where_it_could_be_data(settings, key):
     with pytest.raises(ProfileError) as refused:
         own(settings)
     assert refused.value.key == key
 
 
-def test_a_semicolon_that_begins_the_query_is_a_stage() -> None:
+def test_a_semicolon_that_begins_the_query_is_a_stage():
     stages, canonical = explain_target(b"/a;b?c", own('path.encode = ";"\nquery.semicolon = "begins"'))
     assert (stages[0].name, stages[0].after, stages[0].lossy) == ("semicolon", b"/a?b?c", False)
     assert canonical == b"/a?b?c"

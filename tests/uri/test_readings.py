@@ -74,7 +74,7 @@ from univocal.uri.readings import is_loose, plain_reading, readings, spelled_ali
         (b"/%FF", b"/\xff"),
     ],
 )
-def test_a_path_may_be_read_as(path: bytes, reading: bytes) -> None:
+def test_a_path_may_be_read_as(path, reading):
     assert reading in readings(path).folded
 
 
@@ -93,7 +93,7 @@ def test_a_path_may_be_read_as(path: bytes, reading: bytes) -> None:
         (b"/m;a=b,c", {b"/m;a=b,c", b"/m"}),
     ],
 )
-def test_harmless_paths_have_few_readings(path: bytes, all_of_them: set[bytes]) -> None:
+def test_harmless_paths_have_few_readings(path, all_of_them):
     assert readings(path).folded == all_of_them
     assert not readings(path).above
 
@@ -114,14 +114,14 @@ def test_harmless_paths_have_few_readings(path: bytes, all_of_them: set[bytes]) 
         (b"/\xef\xbc\x8e\xef\xbc\x8e/x", False),  # letters as they came
     ],
 )
-def test_a_climb_above_the_root_is_seen(path: bytes, above: bool) -> None:
+def test_a_climb_above_the_root_is_seen(path, above):
     assert readings(path).above is above
 
 
 @pytest.mark.parametrize(
     "path", [b"/a/..%2F" * 100, b"/..;%252F\\%3F%E2%80%A5" * 60, b"/a%2F..%2F;b\\c%3F" * 400]
 )
-def test_too_many_readings_mean_any_path(path: bytes) -> None:
+def test_too_many_readings_mean_any_path(path):
     assert readings(path).everywhere
 
 
@@ -142,13 +142,13 @@ def test_too_many_readings_mean_any_path(path: bytes) -> None:
         b"/a.",
     ],
 )
-def test_readings_of_long_paths_are_bounded(unit: bytes) -> None:
+def test_readings_of_long_paths_are_bounded(unit):
     found = readings(b"/" + unit * (8_000 // len(unit)) + b"%41")
     assert found.everywhere or sum(map(len, found.folded)) <= 512 * 1024
 
 
 @given(st.binary(max_size=40), st.integers(0, 3))
-def test_decoding_once_more_changes_no_plain_segment(text: bytes, times: int) -> None:
+def test_decoding_once_more_changes_no_plain_segment(text, times):
     segment = b"".join(b"%%%02X" % octet for octet in text if octet not in b"/\\;?#%.")
     for _ in range(times):
         segment = segment.replace(b"%", b"%25")
@@ -167,7 +167,7 @@ def test_decoding_once_more_changes_no_plain_segment(text: bytes, times: int) ->
         (b"/%C3%89", {b"/\xc3\x89", b"/\xc3\xa9"}),
     ],
 )
-def test_a_guard_is_spelled_as_readings_are(path: bytes, alike: set[bytes]) -> None:
+def test_a_guard_is_spelled_as_readings_are(path, alike):
     assert spelled_alike(path) == alike
 
 
@@ -188,7 +188,7 @@ DEFAULT = ("//", "\\", "%5C", "%2F")
         (b"/a/../b", ("dot-segment",), b"/b"),
     ],
 )
-def test_a_loose_path_has_a_plain_reading(path: bytes, tokens: tuple[str, ...], plain: bytes) -> None:
+def test_a_loose_path_has_a_plain_reading(path, tokens, plain):
     assert is_loose(path, tokens)
     assert not is_loose(path, ())
     assert plain_reading(path, tokens) == plain
@@ -196,5 +196,5 @@ def test_a_loose_path_has_a_plain_reading(path: bytes, tokens: tuple[str, ...], 
 
 
 @pytest.mark.parametrize("path", [b"/", b"/a/b/", b"/%C3%A9", b"/a;b", b"/%41", b"/what.../.git", b"/%E2"])
-def test_other_paths_are_not_loose(path: bytes) -> None:
+def test_other_paths_are_not_loose(path):
     assert not is_loose(path, (*DEFAULT, "non-nfc", "dot-segment"))

@@ -21,13 +21,13 @@ from univocal.uri.schema import load, merged, with_defaults
         ("x = " + "[" * 5_000, ""),
     ],
 )
-def test_a_file_that_cannot_be_says_which_key(text: str, key: str) -> None:
+def test_a_file_that_cannot_be_says_which_key(text, key):
     with pytest.raises(ProfileError) as raised:
         load("own.toml", text)
     assert (raised.value.source, raised.value.key) == ("own.toml", key)
 
 
-def test_a_file_extends_key_by_key_and_takes_lists_whole() -> None:
+def test_a_file_extends_key_by_key_and_takes_lists_whole():
     known = {
         "base": load("base", 'summary = "b"\npath.ring = "nginx-uri"\nquery.drop = ["a"]\nquery.sort = true')
     }
@@ -43,13 +43,13 @@ def test_a_file_extends_key_by_key_and_takes_lists_whole() -> None:
 @pytest.mark.parametrize(
     "own", [{"own": 'extends = "none"'}, {"own": 'extends = "other"', "other": 'extends = "own"'}]
 )
-def test_nothing_extends_what_is_not_there_nor_itself(own: dict[str, str]) -> None:
+def test_nothing_extends_what_is_not_there_nor_itself(own):
     with pytest.raises(ProfileError) as raised:
         merged("own", {name: load(name, text) for name, text in own.items()}, {})
     assert raised.value.key == "extends"
 
 
-def test_every_key_has_a_default() -> None:
+def test_every_key_has_a_default():
     complete = with_defaults(load("own", '[[rewrite]]\nfrom = "a"'))
     assert complete["rewrite"] == [{"from": "a", "to": "", "at": "anywhere"}]
     assert complete["query"]["allow"] is None

@@ -5,7 +5,7 @@ import pytest
 from univocal.uri.suspicious import SEQUENCES, Inspector, is_utf_8
 
 
-def inspect(path: bytes, listed: frozenset[str] = SEQUENCES, **more: bool) -> set[str]:
+def inspect(path, listed=SEQUENCES, **more):
     settings = {"reads_parameters": False, "merges": False} | more
     return Inspector(listed, b"/.;", b";", **settings)(path)
 
@@ -40,18 +40,18 @@ def inspect(path: bytes, listed: frozenset[str] = SEQUENCES, **more: bool) -> se
         (b"/...", set()),
     ],
 )
-def test_reasons_of_a_path(path: bytes, reasons: set[str]) -> None:
+def test_reasons_of_a_path(path, reasons):
     assert inspect(path) == reasons
     assert inspect(path, frozenset()) == set()
     for reason in reasons:
         assert inspect(path, frozenset((reason,))) == {reason}
 
 
-def test_an_origin_that_reads_parameters_takes_what_stands_before_them() -> None:
+def test_an_origin_that_reads_parameters_takes_what_stands_before_them():
     assert inspect(b"/..;x", reads_parameters=True) >= {"dot-segment", "dot-segment-parameter", "above-root"}
 
 
-def test_an_origin_that_merges_slashes_enters_no_empty_segment() -> None:
+def test_an_origin_that_merges_slashes_enters_no_empty_segment():
     assert inspect(b"/a//../b", merges=True) == {"dot-segment"}
     assert inspect(b"//..", merges=True) == {"dot-segment", "above-root"}
 
@@ -60,5 +60,5 @@ def test_an_origin_that_merges_slashes_enters_no_empty_segment() -> None:
     ("text", "valid"),
     [(b"%C3%A9", True), (b"\xc3%A9", True), (b"%C3", False), (b"%ED%A0%80", False), (b"", True)],
 )
-def test_utf_8_is_what_escapes_and_octets_make_together(text: bytes, valid: bool) -> None:
+def test_utf_8_is_what_escapes_and_octets_make_together(text, valid):
     assert is_utf_8(text) is valid

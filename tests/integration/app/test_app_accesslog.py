@@ -1,7 +1,5 @@
 """The access log: one line for each Outcome, whatever octets a client sends."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json
@@ -9,7 +7,6 @@ import logging
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -33,7 +30,7 @@ from univocal_app.observe.log_lines import as_combined, as_json
 HOSTILE = b'/a"\\\x1b[2J\r\n\x00\xff{"b":1}'
 
 
-def outcome(target: bytes = b"/a", handling: Handling | None = None, status: int = 200) -> Outcome:
+def outcome(target=b"/a", handling=None, status=200):
     return Outcome(
         site="en.example",
         received=Received(b"GET", target),
@@ -48,7 +45,7 @@ def outcome(target: bytes = b"/a", handling: Handling | None = None, status: int
     )
 
 
-def test_a_line_of_json_has_every_key() -> None:
+def test_a_line_of_json_has_every_key():
     line = as_json(outcome())
     assert json.loads(line) == {
         "time": "2023-11-14T22:13:20.250Z",
@@ -73,7 +70,7 @@ def test_a_line_of_json_has_every_key() -> None:
     assert json.loads(as_json(outcome(handling=Handling(hit=True))))["cache"] == "hit"
 
 
-def test_a_line_in_the_combined_format() -> None:
+def test_a_line_in_the_combined_format():
     assert (
         as_combined(outcome())
         == b'192.0.2.1 - - [14/Nov/2023:22:13:20 +0000] "GET /a HTTP/1.1" 200 12 "-" "-"\n'
@@ -81,7 +78,7 @@ def test_a_line_in_the_combined_format() -> None:
     assert b'" 499 12 ' in as_combined(outcome(status=0))
 
 
-def test_both_log_forms_have_client_address_and_version() -> None:
+def test_both_log_forms_have_client_address_and_version():
     asked = replace(
         outcome(),
         received=Received(b"GET", b"/a", version=b"1.0"),
@@ -97,40 +94,40 @@ def test_both_log_forms_have_client_address_and_version() -> None:
 
 
 @pytest.mark.parametrize("form", [as_json, as_combined])
-def test_a_user_agent_takes_a_bounded_part_of_a_line(form: Any) -> None:
+def test_a_user_agent_takes_a_bounded_part_of_a_line(form):
     long = replace(outcome(), noted=NotedFields(b"a" * 60_000, b"b" * 60_000))
     assert form(long).count(b"a" * 512) == form(long).count(b"b" * 512) == 1
     assert len(form(long)) < 512 * 2 + 400
 
 
-def test_few_texts_are_remembered() -> None:
+def test_few_texts_are_remembered():
     for number in range(2000):
         as_json(replace(outcome(), noted=NotedFields(b"a%d" % number)))
     assert len(log_lines.json_agents) <= log_lines.REMEMBERED
     assert json.loads(as_json(outcome()))["user_agent"] is None
 
 
-def test_a_response_that_the_origin_server_confirmed_is_revalidated() -> None:
+def test_a_response_that_the_origin_server_confirmed_is_revalidated():
     for status, said in ((304, "revalidated"), (500, "stale"), (0, "stale")):
         line = json.loads(as_json(outcome(handling=Handling(fwd="stale", fwd_status=status))))
         assert line["cache"] == said
 
 
-def test_why_something_is_not_stored_is_in_the_line() -> None:
+def test_why_something_is_not_stored_is_in_the_line():
     line = json.loads(as_json(outcome(handling=Handling(fwd="uri-miss", unstorable="no-store"))))
     assert (line["stored"], line["storable"], line["detail"]) == (False, "no-store", "no-store")
     assert json.loads(as_json(outcome(handling=Handling(hit=True))))["storable"] is None
 
 
 @pytest.mark.parametrize("form", [as_json, as_combined])
-def test_client_bytes_end_no_line_and_steer_no_terminal(form: object) -> None:
+def test_client_bytes_end_no_line_and_steer_no_terminal(form):
     assert callable(form)
     line = form(outcome(HOSTILE))
     assert line.endswith(b"\n")
     assert all(0x20 <= octet < 0x7F for octet in line[:-1])
 
 
-def test_what_is_escaped_can_be_read_again() -> None:
+def test_what_is_escaped_can_be_read_again():
     assert json.loads(as_json(outcome(HOSTILE)))["target"].encode("latin-1") == HOSTILE
     assert rb'"GET /a\x22\x5C\x1B[2J\x0D\x0A\x00\xFF{\x22b\x22:1} HTTP/1.1"' in as_combined(outcome(HOSTILE))
 
@@ -138,12 +135,12 @@ def test_what_is_escaped_can_be_read_again() -> None:
 URL = "http://en.example/a"
 
 
-def purge(names: tuple[str, ...] = (URL,), *, soft: bool = False, count: int | None = 2) -> Outcome:
+def purge(names=(URL,), *, soft=False, count=2):
     order = Order(Keys(frozenset(), soft=soft), "key", names)
     return replace(outcome(), decision=None, purged=Purged(order, count))
 
 
-def test_the_line_of_a_purge_tells_what_was_purged() -> None:
+def test_the_line_of_a_purge_tells_what_was_purged():
     assert json.loads(as_json(purge()))["purge"] == {"by": "key", "names": [URL], "soft": False, "count": 2}
     assert as_combined(purge()).endswith(f' "-" "purge by key: {URL}: 2"\n'.encode())
     unconfirmed = purge(soft=True, count=None)
@@ -151,21 +148,21 @@ def test_the_line_of_a_purge_tells_what_was_purged() -> None:
     assert as_combined(unconfirmed).endswith(f' "-" "soft purge by key: {URL}: ?"\n'.encode())
 
 
-def test_the_how_tos_line_has_all_parts_of_a_line() -> None:
+def test_the_how_tos_line_has_all_parts_of_a_line():
     page = Path(__file__).parents[3] / "docs" / "how-to" / "purging.md"
     (shown,) = [line for line in page.read_text().splitlines() if line.startswith('{"time"')]
     assert list(json.loads(shown)) == list(json.loads(as_json(purge())))
 
 
 @pytest.mark.parametrize("form", [as_json, as_combined])
-def test_no_octet_of_a_tag_ends_a_line(form: object) -> None:
+def test_no_octet_of_a_tag_ends_a_line(form):
     assert callable(form)
     line = form(purge((HOSTILE.decode("latin-1"), "\u2028я")))
     assert all(0x20 <= octet < 0x7F for octet in line[:-1])
     assert line.count(b'"') == 6 or json.loads(line)
 
 
-def test_purges_alone(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_purges_alone(capsysbinary):
     log = open_log("off", "json", "here")
     kept = Forward("uri-miss", may_store=True, fallback=None)
     for each in (replace(outcome(), decision=kept), purge(), replace(purge(), purged=None, status=403)):
@@ -178,14 +175,14 @@ def test_purges_alone(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
 @pytest.mark.parametrize(
     ("protocol", "said"), [(b"1.0", "HTTP/1.0"), (b"1.1", "HTTP/1.1"), (b"2", "HTTP/2.0")]
 )
-def test_a_combined_line_names_the_protocol_as_nginx_does(protocol: bytes, said: str) -> None:
+def test_a_combined_line_names_the_protocol_as_nginx_does(protocol, said):
     one = replace(outcome(), received=Received(b"GET", b"/a", version=protocol))
     assert f'"GET /a {said}"'.encode() in as_combined(one)
 
 
-def test_a_stream_that_fails_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stream_that_fails_is_said_once(caplog):
     class Full(io.BytesIO):
-        def write(self, _: object) -> int:
+        def write(self, _):
             raise OSError(28, "No space left on device")
 
     log = AccessLog(Full(), as_json)
@@ -197,11 +194,11 @@ def test_a_stream_that_fails_is_said_once(caplog: pytest.LogCaptureFixture) -> N
     ]
 
 
-def test_a_stream_that_recovers_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stream_that_recovers_is_said_once(caplog):
     class Filling(io.BytesIO):
         is_full = True
 
-        def write(self, data: Any) -> int:
+        def write(self, data):
             if self.is_full:
                 raise OSError(28, "No space left on device")
             return super().write(data)
@@ -218,7 +215,7 @@ def test_a_stream_that_recovers_is_said_once(caplog: pytest.LogCaptureFixture) -
     ]
 
 
-def test_a_log_is_relative_to_its_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_is_relative_to_its_configuration(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     source = str(tmp_path / "univocal.toml")
@@ -231,7 +228,7 @@ def test_a_log_is_relative_to_its_configuration(tmp_path: Path, monkeypatch: pyt
         check_log("none/access.log", "json", source)
 
 
-def test_a_log_continues_in_its_file_or_is_refused(tmp_path: Path) -> None:
+def test_a_log_continues_in_its_file_or_is_refused(tmp_path):
     for _ in range(2):  # a second start goes on in the same file
         log = open_log(str(tmp_path / "access.log"), "combined", "here")
         assert log is not None
@@ -242,7 +239,7 @@ def test_a_log_continues_in_its_file_or_is_refused(tmp_path: Path) -> None:
         open_log(str(tmp_path / "nowhere" / "access.log"), "json", "here")
 
 
-def test_a_file_is_opened_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_is_opened_anew(tmp_path, caplog):
     file = tmp_path / "logs" / "access.log"
     file.parent.mkdir()
     log = open_log(str(file), "combined", "here")
@@ -306,15 +303,15 @@ OUTCOMES = st.builds(
 )
 
 
-def as_written(value: bytes | None) -> str | None:
+def as_written(value):
     return None if value is None else value[:512].strip(b" \t").decode("latin-1")
 
 
-def unstorable_beside_fwd(handling: Handling) -> str:
+def unstorable_beside_fwd(handling):
     return "" if handling.unstorable == handling.fwd else handling.unstorable
 
 
-def told(outcome: Any) -> dict[str, object]:
+def told(outcome):
     """The members of a line, in their order."""
     moment = datetime.fromtimestamp(int(outcome.times.start * 1000) // 1000, UTC)
     purged = outcome.purged
@@ -347,7 +344,7 @@ def told(outcome: Any) -> dict[str, object]:
 
 
 @given(OUTCOMES)
-def test_a_line_is_what_json_writes(outcome: Any) -> None:
+def test_a_line_is_what_json_writes(outcome):
     """To the octet, but for the seconds, which have all six digits."""
     line, expected = as_json(outcome), told(outcome)
     assert json.loads(line) == expected
@@ -357,7 +354,7 @@ def test_a_line_is_what_json_writes(outcome: Any) -> None:
 
 
 @given(st.text(st.characters(max_codepoint=255)))
-def test_what_is_hostile_is_escaped_and_nothing_else(target: str) -> None:
+def test_what_is_hostile_is_escaped_and_nothing_else(target):
     line = as_combined(outcome(target.encode("latin-1")))
     hostile = {octet: f"\\x{octet:02X}" for octet in (*range(0x20), 0x22, 0x5C, *range(0x7F, 0x100))}
     assert line.partition(b'"GET ')[2] == target.translate(hostile).encode() + b' HTTP/1.1" 200 12 "-" "-"\n'
@@ -370,15 +367,15 @@ USUAL = replace(outcome(), decision=FORWARDED, reasons=())
 OBSERVED = replace(USUAL, reasons=("control-character",))
 
 
-def numbered(status: int) -> Outcome:
+def numbered(status):
     return replace(USUAL, status=status)
 
 
-def statuses(stream: io.BytesIO) -> list[int]:
+def statuses(stream):
     return [json.loads(line)["status"] for line in stream.getvalue().splitlines()]
 
 
-async def test_lines_wait_for_one_another() -> None:
+async def test_lines_wait_for_one_another():
     stream = io.BytesIO()
     log = AccessLog(stream, as_json)
     log(numbered(201))
@@ -390,11 +387,11 @@ async def test_lines_wait_for_one_another() -> None:
     assert statuses(stream) == [201, 202]
 
 
-def test_a_line_waits_a_fifth_of_a_second_at_most() -> None:
+def test_a_line_waits_a_fifth_of_a_second_at_most():
     assert accesslog.PATIENCE <= 0.2
 
 
-async def test_no_line_waits_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_line_waits_for_long(monkeypatch):
     hurry(monkeypatch, accesslog.PATIENCE)
     stream = io.BytesIO()
     log = AccessLog(stream, as_json)
@@ -405,7 +402,7 @@ async def test_no_line_waits_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
                 await asyncio.sleep(0)
 
 
-async def test_no_more_waits_than_a_batch() -> None:
+async def test_no_more_waits_than_a_batch():
     stream = io.BytesIO()
     log = AccessLog(stream, as_json)
     line = len(as_json(USUAL))
@@ -426,7 +423,7 @@ async def test_no_more_waits_than_a_batch() -> None:
     ],
     ids=["a purge", "a refusal", "what would have been one", "another error"],
 )
-async def test_a_purge_and_a_refusal_are_written_at_once(last: Outcome, at_once: bool) -> None:
+async def test_a_purge_and_a_refusal_are_written_at_once(last, at_once):
     """With what came before."""
     stream = io.BytesIO()
     log = AccessLog(stream, as_json)
@@ -435,14 +432,14 @@ async def test_a_purge_and_a_refusal_are_written_at_once(last: Outcome, at_once:
     assert statuses(stream) == ([201, last.status] if at_once else [])
 
 
-def test_without_an_event_loop_no_line_waits() -> None:
+def test_without_an_event_loop_no_line_waits():
     stream = io.BytesIO()
     log = AccessLog(stream, as_json)
     log(numbered(201))
     assert statuses(stream) == [201]
 
 
-async def test_at_the_end_no_line_waits() -> None:
+async def test_at_the_end_no_line_waits():
     stream = io.BytesIO()
     log = AccessLog(stream, as_json)
     log(numbered(201))
@@ -455,18 +452,18 @@ async def test_at_the_end_no_line_waits() -> None:
 class Narrow(io.BytesIO):
     """A stream that takes so many octets of each write, as a pipe or a full disk does; 0: it fails."""
 
-    def __init__(self, *takes: int) -> None:
+    def __init__(self, *takes):
         super().__init__()
         self.takes = iter(takes)
 
-    def write(self, octets: Any) -> int:
+    def write(self, octets):
         taken = next(self.takes, -1)
         if taken == 0:
             raise OSError(28, "No space left on device")
         return super().write(octets if taken == -1 else octets[:taken])
 
 
-async def test_what_is_taken_in_pieces_is_written_whole() -> None:
+async def test_what_is_taken_in_pieces_is_written_whole():
     stream = Narrow(1, 300, 20)
     log = AccessLog(stream, as_json)
     for status in (201, 202, 203):
@@ -478,9 +475,7 @@ async def test_what_is_taken_in_pieces_is_written_whole() -> None:
 @pytest.mark.parametrize(
     ("taken", "left"), [(0, []), (10, [201]), (len(as_json(numbered(201))), [201]), (400, [201, 202])]
 )
-async def test_a_cut_line_is_ended_when_room_returns(
-    taken: int, left: list[int], caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_cut_line_is_ended_when_room_returns(taken, left, caplog):
     stream = Narrow(*([taken] if taken else []), 0)
     log = AccessLog(stream, as_json)
     for status in (201, 202, 203):
@@ -492,14 +487,14 @@ async def test_a_cut_line_is_ended_when_room_returns(
     assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]  # it fails, and it is back
 
 
-async def test_a_cut_line_in_a_file_leaves_others_whole(tmp_path: Path) -> None:
+async def test_a_cut_line_in_a_file_leaves_others_whole(tmp_path):
     """Of two processes that write to it, the other one may be the first to find room."""
     file = tmp_path / "a.log"
 
     class Full(io.FileIO):
         takes = iter((300, 0))
 
-        def write(self, octets: Any) -> int:
+        def write(self, octets):
             taken = next(self.takes, -1)
             if taken == 0:
                 raise OSError(28, "No space left on device")
@@ -514,9 +509,9 @@ async def test_a_cut_line_in_a_file_leaves_others_whole(tmp_path: Path) -> None:
         assert [json.loads(line)["status"] for line in file.read_text().splitlines()] == [203, 201, 204]
 
 
-async def test_a_stream_that_would_block_is_one_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_stream_that_would_block_is_one_that_fails(caplog):
     class Blocking(io.BytesIO):
-        def write(self, _: Any) -> Any:
+        def write(self, _):
             return None
 
     log = AccessLog(Blocking(), as_json)

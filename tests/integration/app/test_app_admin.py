@@ -1,14 +1,11 @@
 """The admin listener: what it shows, and whose purges it carries out."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import httpx
 import pytest
 
-from univocal import CacheMiddleware, MemoryStore, Outcome
+from univocal import CacheMiddleware, MemoryStore
 from univocal_app.config.tables import validate
 from univocal_app.observe.admin import admin
 from univocal_app.observe.admin_events import Events
@@ -31,25 +28,25 @@ SETTINGS = {
 }
 
 
-async def origin(scope: Any, receive: Any, send: Any) -> None:
+async def origin(scope, receive, send):
     fields = [(b"cache-control", b"max-age=60"), (b"surrogate-key", b"article")]
     await send({"type": "http.response.start", "status": 200, "headers": fields})
     await send({"type": "http.response.body", "body": b"content"})
 
 
-def client(app: Any, peer: str = "127.0.0.1", at: str = "127.0.0.1", **fields: str) -> httpx.AsyncClient:
+def client(app, peer="127.0.0.1", at="127.0.0.1", **fields):
     transport = httpx.ASGITransport(app, client=(peer, 50000))
     return httpx.AsyncClient(transport=transport, base_url=f"http://{at}:8081", headers=fields)
 
 
 @pytest.fixture
-def heard() -> list[Outcome]:
+def heard():
     """Every Outcome."""
     return []
 
 
 @pytest.fixture
-async def house(heard: list[Outcome], monkeypatch: pytest.MonkeyPatch) -> Any:
+async def house(heard, monkeypatch):
     """The proxy with four stored responses, and its admin application."""
     monkeypatch.setenv("UNIVOCAL_PURGE_TOKEN", "s3cret")
     monkeypatch.setenv("READING", "r3ad")
@@ -89,9 +86,7 @@ async def house(heard: list[Outcome], monkeypatch: pytest.MonkeyPatch) -> Any:
         ({"all": True, "soft": True}, {"softened": 4, "by": "all"}, 4),
     ],
 )
-async def test_each_kind_of_purge_is_foreseen_and_carried_out(
-    house: Any, asked: dict[str, Any], told: dict[str, Any], left: int
-) -> None:
+async def test_each_kind_of_purge_is_foreseen_and_carried_out(house, asked, told, left):
     proxy, application = house
     async with client(application) as browser:
         foreseen = await browser.post("/-/purge/preview", json=asked)
@@ -125,9 +120,7 @@ async def test_each_kind_of_purge_is_foreseen_and_carried_out(
     ],
 )
 @pytest.mark.parametrize("path", ["/-/purge", "/-/purge/preview"])
-async def test_what_names_no_purge_removes_nothing(
-    house: Any, path: str, content: bytes, status: int, said: str | None
-) -> None:
+async def test_what_names_no_purge_removes_nothing(house, path, content, status, said):
     proxy, application = house
     async with client(application) as browser:
         answer = await browser.post(path, content=content)
@@ -137,7 +130,7 @@ async def test_what_names_no_purge_removes_nothing(
     assert proxy.store.stats.entries == 4
 
 
-async def test_nobody_foresees_how_many_a_pattern_means(house: Any, heard: list[Outcome]) -> None:
+async def test_nobody_foresees_how_many_a_pattern_means(house, heard):
     proxy, application = house
     pytest.importorskip("re2")
     async with client(application) as browser:
@@ -148,7 +141,7 @@ async def test_nobody_foresees_how_many_a_pattern_means(house: Any, heard: list[
     assert proxy.store.stats.entries == 4
 
 
-async def test_what_cannot_be_decoded_is_not_repeated(house: Any) -> None:
+async def test_what_cannot_be_decoded_is_not_repeated(house):
     _, application = house
     async with client(application) as browser:
         answer = await browser.post("/-/purge", content=b'{"url": "\xfe"}')
@@ -177,9 +170,7 @@ async def test_what_cannot_be_decoded_is_not_repeated(house: Any) -> None:
         ("::1", {"origin": "http://[::1]", "host": "[::1]", "at": "[::1]"}, 200),
     ],
 )
-async def test_who_may_purge_at_the_admin_listener(
-    house: Any, peer: str, fields: dict[str, str], status: int
-) -> None:
+async def test_who_may_purge_at_the_admin_listener(house, peer, fields, status):
     proxy, application = house
     async with client(application, peer, **fields) as browser:
         foreseen = await browser.post("/-/purge/preview", json={"all": True})
@@ -203,9 +194,7 @@ async def test_who_may_purge_at_the_admin_listener(
         ({"all": True}, "all", ["*"], 4),
     ],
 )
-async def test_an_audit_line_for_every_purge(
-    house: Any, heard: list[Outcome], asked: Any, by: str, names: list[str], count: int
-) -> None:
+async def test_an_audit_line_for_every_purge(house, heard, asked, by, names, count):
     _, application = house
     async with client(application, "192.0.2.1", authorization="Bearer s3cret") as browser:
         await browser.post("/-/purge", json=asked)
@@ -220,9 +209,7 @@ async def test_an_audit_line_for_every_purge(
     ("peer", "content", "status"),
     [("192.0.2.1", b'{"all": true}', 403), ("127.0.0.1", b"{}", 400), ("127.0.0.1", b'{"url": "/"}', 400)],
 )
-async def test_an_audit_line_for_every_purge_that_is_refused(
-    house: Any, heard: list[Outcome], peer: str, content: bytes, status: int
-) -> None:
+async def test_an_audit_line_for_every_purge_that_is_refused(house, heard, peer, content, status):
     _, application = house
     async with client(application, peer) as browser:
         await browser.post("/-/purge", content=content)
@@ -231,7 +218,7 @@ async def test_an_audit_line_for_every_purge_that_is_refused(
 
 
 @pytest.mark.parametrize("method", ["PURGE", "BAN"])
-async def test_the_methods_work_here_too(house: Any, heard: list[Outcome], method: str) -> None:
+async def test_the_methods_work_here_too(house, heard, method):
     if method == "BAN":
         pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
     proxy, application = house
@@ -247,7 +234,7 @@ async def test_the_methods_work_here_too(house: Any, heard: list[Outcome], metho
     assert heard[0].purged is not None
 
 
-async def test_what_it_shows(house: Any) -> None:
+async def test_what_it_shows(house):
     _, application = house
     async with client(application, "192.0.2.1") as browser:
         health, ready = await browser.get("/-/health"), await browser.get("/-/ready")
@@ -276,9 +263,7 @@ async def test_what_it_shows(house: Any) -> None:
         ("POST", "/-/purge/preview", 400),
     ],
 )
-async def test_an_error_is_a_problem_or_a_browser_page(
-    house: Any, method: str, path: str, status: int
-) -> None:
+async def test_an_error_is_a_problem_or_a_browser_page(house, method, path, status):
     _, application = house
     async with client(application) as browser:
         problem = await browser.request(method, path)
@@ -296,7 +281,7 @@ async def test_an_error_is_a_problem_or_a_browser_page(
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "none", "same-origin"])
-async def test_another_sites_page_may_not_purge_reload_or_read(house: Any, site: str) -> None:
+async def test_another_sites_page_may_not_purge_reload_or_read(house, site):
     proxy, application = house
     permitted = site in {"none", "same-origin"}
     fields = {"sec-fetch-site": site, "sec-fetch-mode": "no-cors", "content-type": "text/plain"}
@@ -317,7 +302,7 @@ async def test_another_sites_page_may_not_purge_reload_or_read(house: Any, site:
     assert form.status_code == (200 if permitted else 403)
 
 
-async def test_the_page_may_purge_under_a_name_that_is_configured(house: Any) -> None:
+async def test_the_page_may_purge_under_a_name_that_is_configured(house):
     _, application = house
     for host, permitted in (("cache.example:8081", True), ("other.example:8081", False)):
         async with client(application, host=host, origin=f"http://{host}") as browser:
@@ -326,7 +311,7 @@ async def test_the_page_may_purge_under_a_name_that_is_configured(house: Any) ->
 
 
 @pytest.mark.parametrize("path", ["/-/config", "/metrics", "/-/stats", "/-/top", "/-/discover", "/-/none"])
-async def test_nothing_else_is_shown_to_who_may_not_purge(house: Any, path: str) -> None:
+async def test_nothing_else_is_shown_to_who_may_not_purge(house, path):
     _, application = house
     for peer, fields, permitted in (
         ("192.0.2.1", {}, False),
@@ -354,9 +339,7 @@ async def test_nothing_else_is_shown_to_who_may_not_purge(house: Any, path: str)
         ("192.0.2.7", {"x-forwarded-for": "127.0.0.1"}, False),
     ],
 )
-async def test_a_right_to_read_changes_nothing(
-    house: Any, peer: str, fields: dict[str, str], reads: bool
-) -> None:
+async def test_a_right_to_read_changes_nothing(house, peer, fields, reads):
     _, application = house
     async with client(application, peer, **fields) as reader:
         for path in ("/metrics", "/-/stats", "/-/top?by=requests", "/-/config", "/"):

@@ -1,15 +1,11 @@
 """`univocal canonicalize`: a line for each line, in order; refused ones are empty."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -32,10 +28,10 @@ profile = "restbase"
 
 
 @pytest.fixture
-def run() -> Callable[..., Any]:
+def run():
     """run(arguments, octets): the program with these on its standard input."""
 
-    def run(*arguments: str, octets: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    def run(*arguments, octets=b""):
         paths = os.pathsep.join(str(ROOT / each) for each in ("app", "middleware"))
         environment = {**os.environ, "PYTHONPATH": paths, "NO_COLOR": "1", "TERM": "dumb"}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -46,7 +42,7 @@ def run() -> Callable[..., Any]:
     return run
 
 
-def test_each_line_has_its_line(run: Callable[..., Any]) -> None:
+def test_each_line_has_its_line(run):
     octets = b"http://EN.example/%7Ea\r\nhttp://b\xc3\xbccher.example/\xc3\xa9\xff?\xff\nhttps://a:443/b%28"
     ended = run(octets=octets)
     assert ended.stdout.split(b"\n") == [
@@ -58,7 +54,7 @@ def test_each_line_has_its_line(run: Callable[..., Any]) -> None:
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
-def test_a_refused_url_is_an_empty_line_and_a_reason(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_refused_url_is_an_empty_line_and_a_reason(run, tmp_path):
     (file := tmp_path / "urls").write_bytes(b"http://a/1\n\nhttp://a/%00\x1b\nhttp://a/2\nftp://a/\n")
     ended = run("--profile", "asgi", str(file), "-", octets=b"http://a/../\n")
     assert ended.stdout.split(b"\n") == [b"http://a/1", b"", b"", b"http://a/2", b"", b"", b""]
@@ -71,7 +67,7 @@ def test_a_refused_url_is_an_empty_line_and_a_reason(run: Callable[..., Any], tm
     assert ended.returncode == 1
 
 
-def test_sites_and_routes_are_those_of_a_file(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_sites_and_routes_are_those_of_a_file(run, tmp_path):
     (file := tmp_path / "univocal.toml").write_text(CONFIG)
     octets = b"http://www.en.example/a%2fb\nhttps://en.example/api/a%2fb\nhttp://other.example/\n"
     ended = run("--config", str(file), "--json", octets=octets)
@@ -98,9 +94,7 @@ def test_sites_and_routes_are_those_of_a_file(run: Callable[..., Any], tmp_path:
     assert ended.returncode == 1
 
 
-def test_explain_says_what_a_get_of_another_spelling_gets(
-    univocal: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_explain_says_what_a_get_of_another_spelling_gets(univocal, tmp_path):
     file = tmp_path / "univocal.toml"
     file.write_text(CONFIG.replace('scheme = "https"', "canonical = 301"))
     told = univocal("explain", "http://en.example/a%28", "--config", str(file)).stdout
@@ -108,7 +102,7 @@ def test_explain_says_what_a_get_of_another_spelling_gets(
     assert "a GET gets" not in univocal("explain", "http://en.example/a(", "--config", str(file)).stdout
 
 
-def test_a_pipe_is_answered_before_it_ends() -> None:
+def test_a_pipe_is_answered_before_it_ends():
     """By an interpreter of its own: what tests are forked from has no buffer on its standard output."""
     paths = os.pathsep.join(str(ROOT / each) for each in ("app", "middleware"))
     with subprocess.Popen(
@@ -124,7 +118,7 @@ def test_a_pipe_is_answered_before_it_ends() -> None:
         assert process.wait(60) == 0
 
 
-def test_many_urls_keep_their_order(run: Callable[..., Any]) -> None:
+def test_many_urls_keep_their_order(run):
     count = 20_000
     ended = run(octets=b"".join(b"http://a/%%7e%d\n" % number for number in range(count)))
     assert ended.stdout.splitlines() == [b"http://a/~%d" % number for number in range(count)]
@@ -138,7 +132,7 @@ def test_many_urls_keep_their_order(run: Callable[..., Any]) -> None:
         (["--profile", "none"], b"there is no profile 'none'"),
     ],
 )
-def test_a_wrong_command_line_is_status_2(run: Callable[..., Any], arguments: list[str], told: bytes) -> None:
+def test_a_wrong_command_line_is_status_2(run, arguments, told):
     ended = run(*arguments)
     assert (ended.returncode, ended.stdout) == (2, b"")
     assert told in ended.stderr

@@ -1,7 +1,5 @@
 """The command line: texts and exit statuses, one message for what cannot be."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -28,7 +26,7 @@ ROOT = Path(__file__).parents[3]
 URL = "http://en.example/wiki/A%2fB%28c%29"
 
 
-def test_explain_json_is_the_contract(univocal: Fixture) -> None:
+def test_explain_json_is_the_contract(univocal):
     ended = univocal("explain", URL, "--profile", "mediawiki", "--json")
     told = json.loads(ended.stdout)
     assert ended.returncode == 0
@@ -52,9 +50,7 @@ def test_explain_json_is_the_contract(univocal: Fixture) -> None:
         (["profiles", "export", "FILE", "--to", "js"], "profile shop"),
     ],
 )
-def test_a_profile_is_named_by_its_file(
-    univocal: Fixture, tmp_path: Path, arguments: list[str], word: str
-) -> None:
+def test_a_profile_is_named_by_its_file(univocal, tmp_path, arguments, word):
     file = tmp_path / "shop.toml"
     file.write_text('extends = "rfc3986"\n[path]\nmerge_slashes = true\n')
     ended = univocal(*(str(file) if each == "FILE" else each for each in arguments))
@@ -62,7 +58,7 @@ def test_a_profile_is_named_by_its_file(
     assert word in ended.stdout
 
 
-def test_a_served_profile_may_be_a_file(tmp_path: Path) -> None:
+def test_a_served_profile_may_be_a_file(tmp_path):
     file = tmp_path / "shop.toml"
     file.write_text('extends = "rfc3986"\n[path]\nmerge_slashes = true\n')
     configuration = everywhere(["http://a"], str(file))
@@ -73,7 +69,7 @@ def test_a_served_profile_may_be_a_file(tmp_path: Path) -> None:
         everywhere(["http://a"], str(file))
 
 
-def test_explain_of_what_is_rejected(univocal: Fixture) -> None:
+def test_explain_of_what_is_rejected(univocal):
     ended = univocal("explain", "http://en.example/a/..;/%00", "--profile", "servlet", "--json")
     told = json.loads(ended.stdout)
     assert ended.returncode == 1
@@ -104,7 +100,7 @@ def test_explain_of_what_is_rejected(univocal: Fixture) -> None:
         (["--help"], 0, ["serve", "demo", "explain", "profiles", "check", "purge"]),
     ],
 )
-def test_what_is_said(univocal: Fixture, arguments: list[str], status: int, words: list[str]) -> None:
+def test_what_is_said(univocal, arguments, status, words):
     ended = univocal(*arguments)
     assert ended.returncode == status
     assert ended.stderr == ""
@@ -143,9 +139,7 @@ def test_what_is_said(univocal: Fixture, arguments: list[str], status: int, word
         (["nonsense"], "No such command"),
     ],
 )
-def test_usage_errors_have_status_2_and_one_message(
-    univocal: Fixture, arguments: list[str], said: str
-) -> None:
+def test_usage_errors_have_status_2_and_one_message(univocal, arguments, said):
     ended = univocal(*arguments)
     assert ended.returncode == 2
     assert ended.stdout == ""
@@ -155,14 +149,12 @@ def test_usage_errors_have_status_2_and_one_message(
 
 
 @pytest.mark.parametrize("command", ["serve", "check", "explain http://a/", "profiles import --from nginx"])
-def test_an_unreadable_file_is_said_in_one_line(
-    command: str, univocal: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreadable_file_is_said_in_one_line(command, univocal, tmp_path, monkeypatch):
     file = tmp_path / "univocal.toml"
     file.write_text("")
     whole = Path.open
 
-    def opened(path: Path, *arguments: Any, **options: Any) -> Any:
+    def opened(path, *arguments, **options):
         if path == file:
             raise PermissionError(13, "Permission denied")
         return whole(path, *arguments, **options)
@@ -208,7 +200,7 @@ def test_an_unreadable_file_is_said_in_one_line(
         ("profiles = ['.']\n[[sites]]\nhosts = ['a']\nupstream = 'http://a'", "path.ring: found 'none'"),
     ],
 )
-def test_check_refuses_with_the_place(univocal: Fixture, tmp_path: Path, text: str, said: str) -> None:
+def test_check_refuses_with_the_place(univocal, tmp_path, text, said):
     file = tmp_path / "univocal.toml"
     file.write_text(text)
     if "profiles = ['.']" in text:
@@ -227,7 +219,7 @@ def test_check_refuses_with_the_place(univocal: Fixture, tmp_path: Path, text: s
             break
 
 
-def test_a_configuration_with_profiles_of_its_own(univocal: Fixture, tmp_path: Path) -> None:
+def test_a_configuration_with_profiles_of_its_own(univocal, tmp_path):
     (tmp_path / "profiles").mkdir()
     (tmp_path / "profiles" / "mine.toml").write_text(
         'summary = "Mine"\nextends = "mediawiki"\n[path]\nmerge_slashes = true\n'
@@ -246,7 +238,7 @@ def test_a_configuration_with_profiles_of_its_own(univocal: Fixture, tmp_path: P
     assert (stranger.returncode, json.loads(stranger.stdout)["rejected"]) == (1, "unknown-host")
 
 
-def test_explain_ends_with_the_caches_settings(univocal: Fixture, tmp_path: Path) -> None:
+def test_explain_ends_with_the_caches_settings(univocal, tmp_path):
     (tmp_path / "p").mkdir()
     (tmp_path / "p" / "blog.toml").write_text("[cache]\nttl = 300\nbypass_cookies = ['wp_*']\n")
     file = tmp_path / "univocal.toml"
@@ -261,7 +253,7 @@ def test_explain_ends_with_the_caches_settings(univocal: Fixture, tmp_path: Path
     assert "cache  " not in univocal("explain", "http://c/", *config).stdout
 
 
-def test_explain_shows_what_sites_do(univocal: Fixture, tmp_path: Path) -> None:
+def test_explain_shows_what_sites_do(univocal, tmp_path):
     (tmp_path / "p").mkdir()
     own = 'extends = "rfc3986"\n[charset]\npath = "windows-1251"\ntrust_encoding_fields = true\n'
     (tmp_path / "p" / "own.toml").write_text(own)
@@ -287,7 +279,7 @@ def test_explain_shows_what_sites_do(univocal: Fixture, tmp_path: Path) -> None:
     assert told["canonical"] == "https://al.example/"
 
 
-def test_explain_has_the_profile_that_refused(univocal: Fixture, tmp_path: Path) -> None:
+def test_explain_has_the_profile_that_refused(univocal, tmp_path):
     file = tmp_path / "univocal.toml"
     file.write_text(
         '[[sites]]\nhosts = ["a.example"]\nprofile = "nginx"\nupstream = "http://127.0.0.1:9"\n'
@@ -318,7 +310,7 @@ profile = "bad"
 """
 
 
-def test_every_error_is_told_at_once_with_its_line(univocal: Fixture, tmp_path: Path) -> None:
+def test_every_error_is_told_at_once_with_its_line(univocal, tmp_path):
     (tmp_path / "profiles").mkdir()
     file = tmp_path / "univocal.toml"
     file.write_text(EVERYTHING_WRONG)
@@ -361,7 +353,7 @@ path = "api"
 """
 
 
-def test_no_error_hides_another(univocal: Fixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_error_hides_another(univocal, tmp_path, monkeypatch):
     """Not what is no value those that need it, nor a file that is not there what else is made of the rest."""
     file = tmp_path / "univocal.toml"
     file.write_text(WRONG_AT_EVERY_DEPTH)
@@ -390,7 +382,7 @@ def test_no_error_hides_another(univocal: Fixture, tmp_path: Path, monkeypatch: 
     ]
 
 
-def test_an_error_brings_no_others_about(univocal: Fixture, tmp_path: Path) -> None:
+def test_an_error_brings_no_others_about(univocal, tmp_path):
     """A store that cannot be is no memory; a directory that is not there may have the profile."""
     file = tmp_path / "univocal.toml"
     file.write_text(
@@ -417,18 +409,14 @@ def test_an_error_brings_no_others_about(univocal: Fixture, tmp_path: Path) -> N
         ("[a.b]\n[a.b]\n", "2:5", "cannot declare `a.b` twice"),
     ],
 )
-def test_invalid_toml_has_its_line_and_column(
-    univocal: Fixture, tmp_path: Path, text: str, place: str, mistake: str
-) -> None:
+def test_invalid_toml_has_its_line_and_column(univocal, tmp_path, text, place, mistake):
     file = tmp_path / "univocal.toml"
     file.write_text(text)
     ended = univocal("check", "--config", str(file))
     assert ended.stderr == f"univocal: {file}:{place}: invalid TOML: {mistake}\n"
 
 
-def test_every_option_and_variable_that_cannot_be_is_told(
-    univocal: Fixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_option_and_variable_that_cannot_be_is_told(univocal, monkeypatch):
     options = ["--upstream", "nonsense", "--profile", "none", "--listen", "a"]
     for name, value in (("ADMIN", "b"), ("WORKERS", "2"), ("CACHE_TTL", "5")):
         monkeypatch.setenv(f"UNIVOCAL_{name}", value)
@@ -447,7 +435,7 @@ def test_every_option_and_variable_that_cannot_be_is_told(
     }
 
 
-def test_what_every_site_uses_is_told_once(univocal: Fixture, tmp_path: Path) -> None:
+def test_what_every_site_uses_is_told_once(univocal, tmp_path):
     file = tmp_path / "univocal.toml"
     sites = "".join(f'[[sites]]\nhosts = ["{host}"]\nupstream = "https://a"\n' for host in "ab")
     own = '[sites.origin]\ntls_ca = "none.pem"\n'  # the same file, but a setting of its own
@@ -462,7 +450,7 @@ def test_what_every_site_uses_is_told_once(univocal: Fixture, tmp_path: Path) ->
     assert len(univocal("check", "--config", str(file)).stderr.splitlines()) == 1
 
 
-def test_every_error_of_the_profiles_is_told_at_once(univocal: Fixture, tmp_path: Path) -> None:
+def test_every_error_of_the_profiles_is_told_at_once(univocal, tmp_path):
     (tmp_path / "one.toml").write_text('# first\n[path]\nrung = "x"\nmerge_slashes = 3\n')
     (tmp_path / "two.toml").write_text('[query]\n\nring = "none"\n')
     file = tmp_path / "conf" / "univocal.toml"
@@ -474,11 +462,11 @@ def test_every_error_of_the_profiles_is_told_at_once(univocal: Fixture, tmp_path
     assert places == ["one.toml:3", "one.toml:4", "two.toml:3"]
 
 
-def test_check_finds_what_this_machine_refuses(univocal: Fixture, tmp_path: Path) -> None:
+def test_check_finds_what_this_machine_refuses(univocal, tmp_path):
     site = '[[sites]]\nhosts = ["a"]\nupstream = "http://a"\n'
     file, log = tmp_path / "univocal.toml", tmp_path / "access.log"
 
-    def checked(server: str) -> Any:
+    def checked(server):
         file.write_text(f"[server]\n{server}\n{site}")
         return univocal("check", "--config", str(file))
 
@@ -507,18 +495,14 @@ def test_check_finds_what_this_machine_refuses(univocal: Fixture, tmp_path: Path
         ("UNIVOCAL_CACHE_TTL", "60", "UNIVOCAL_CACHE_TTL: no such variable: set cache.ttl"),
     ],
 )
-def test_a_variable_is_read_or_refused(
-    univocal: Fixture, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, said: str
-) -> None:
+def test_a_variable_is_read_or_refused(univocal, monkeypatch, variable, value, said):
     monkeypatch.setenv(variable, value)
     listen = [] if variable == "UNIVOCAL_LISTEN" else ["--listen", "127.0.0.1:0"]
     ended = univocal("serve", "--upstream", "http://127.0.0.1:9", *listen, "--admin", "127.0.0.1:0")
     assert (ended.returncode, said in ended.stderr) == (2, True)
 
 
-def test_what_is_typed_goes_before_the_environment(
-    univocal: Fixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_typed_goes_before_the_environment(univocal, monkeypatch):
     monkeypatch.setenv("UNIVOCAL_CONFIG", "/nowhere/univocal.toml")
     monkeypatch.setenv("UNIVOCAL_LISTEN", "8080")
     assert "/nowhere/univocal.toml" in univocal("serve").stderr
@@ -526,7 +510,7 @@ def test_what_is_typed_goes_before_the_environment(
     assert "command line: --listen: found '192.0.2.1:1'" in typed.stderr
 
 
-def test_an_address_beside_a_file_is_named_by_its_source(univocal: Fixture, tmp_path: Path) -> None:
+def test_an_address_beside_a_file_is_named_by_its_source(univocal, tmp_path):
     file = tmp_path / "univocal.toml"
     site = '[[sites]]\nhosts = ["a"]\nupstream = "http://a"\n'
     file.write_text(f'[server]\nlisten = "192.0.2.1:2"\nadmin = "127.0.0.1:0"\n{site}')
@@ -536,7 +520,7 @@ def test_an_address_beside_a_file_is_named_by_its_source(univocal: Fixture, tmp_
     assert f"{file}: server.listen: found '192.0.2.1:2'" in written
 
 
-def test_a_variable_that_means_nothing_is_named(univocal: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_means_nothing_is_named(univocal, monkeypatch):
     monkeypatch.setenv("UNIVOCAL_LISTN", "127.0.0.1:80")
     monkeypatch.setenv("UNIVOCAL_PURGE_TOKEN", "secret")
     monkeypatch.setenv("UNIVOCAL_PORT_8080_TCP_ADDR", "192.0.2.1")
@@ -548,13 +532,13 @@ def test_a_variable_that_means_nothing_is_named(univocal: Fixture, monkeypatch: 
     assert not any(word in said for word in ("TOKEN", "TCP_ADDR", "SERVICE_HOST", "secret"))
 
 
-def test_short_help_and_completion(univocal: Fixture) -> None:
+def test_short_help_and_completion(univocal):
     assert univocal("-h").stdout == univocal("--help").stdout
     assert "--listen" in univocal("serve", "-h").stdout
     assert "--install-completion" in univocal("-h").stdout
 
 
-def test_check_warns_of_a_name_that_does_not_resolve(univocal: Fixture, tmp_path: Path) -> None:
+def test_check_warns_of_a_name_that_does_not_resolve(univocal, tmp_path):
     file = tmp_path / "univocal.toml"
     file.write_text(
         '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n'
@@ -569,9 +553,7 @@ def test_check_warns_of_a_name_that_does_not_resolve(univocal: Fixture, tmp_path
 
 
 @pytest.mark.parametrize("name", ["upstream", "profile"])
-def test_a_variable_beside_a_typed_file_is_refused(
-    univocal: Fixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
-) -> None:
+def test_a_variable_beside_a_typed_file_is_refused(univocal, monkeypatch, tmp_path, name):
     file = tmp_path / "univocal.toml"
     file.write_text('[[sites]]\nhosts = ["a"]\nupstream = "http://a"\n')
     monkeypatch.setenv(f"UNIVOCAL_{name.upper()}", "http://b")
@@ -583,7 +565,7 @@ def test_a_variable_beside_a_typed_file_is_refused(
 
 
 @pytest.mark.parametrize("command", ["serve", "check", "purge", "top", "profiles show", "profiles import"])
-def test_help_is_there_without_docstrings(command: str) -> None:
+def test_help_is_there_without_docstrings(command):
     paths = f"{ROOT}/app{os.pathsep}{ROOT}/middleware"
     environment = {**os.environ, "PYTHONPATH": paths, "PYTHONOPTIMIZE": "2", "NO_COLOR": "1", "COLUMNS": "80"}
     program = [sys.executable, "-m", "univocal_app", *command.split(), "--help"]
@@ -592,11 +574,11 @@ def test_help_is_there_without_docstrings(command: str) -> None:
     assert re.search(r"(?m)^ [A-Z][a-z]+ .*[a-z]", said), ended.stdout
 
 
-def test_the_version_is_an_attribute() -> None:
+def test_the_version_is_an_attribute():
     assert univocal_library.__version__ == version("univocal")
 
 
-def test_the_library_alone_explains_on_an_ascii_terminal() -> None:
+def test_the_library_alone_explains_on_an_ascii_terminal():
     paths = f"{ROOT}/app{os.pathsep}{ROOT}/middleware"
     code = "import sys; sys.argv[1:] = ['explain', 'http://a.example/К']\n"
     code += "from univocal_app.commands.library_alone import main; main('typer')"
@@ -630,7 +612,7 @@ SITE = '[[sites]]\nhosts = ["a.example"]\nupstream = "http://127.0.0.1:9"\n'
         (SITE, ""),
     ],
 )
-def test_check_warns_of_what_is_hardly_meant(univocal: Fixture, tmp_path: Path, text: str, said: str) -> None:
+def test_check_warns_of_what_is_hardly_meant(univocal, tmp_path, text, said):
     file = tmp_path / "univocal.toml"
     file.write_text(text)
     ended = univocal("check", "--config", str(file))
@@ -646,16 +628,14 @@ def test_check_warns_of_what_is_hardly_meant(univocal: Fixture, tmp_path: Path, 
         ('[[sites.routes]]\npath = "/a/"\n' + SITE, ":1: before the first `[[sites]]`: `[[sites.routes]]`"),
     ],
 )
-def test_a_mistake_of_form_says_what_to_write(
-    univocal: Fixture, tmp_path: Path, text: str, said: str
-) -> None:
+def test_a_mistake_of_form_says_what_to_write(univocal, tmp_path, text, said):
     file = tmp_path / "univocal.toml"
     file.write_text(text)
     ended = univocal("check", "--config", str(file))
     assert (ended.returncode, said in ended.stderr) == (2, True), ended.stderr
 
 
-def test_a_byte_order_mark_is_no_mistake(univocal: Fixture, tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_no_mistake(univocal, tmp_path):
     file = tmp_path / "univocal.toml"
     file.write_text("\ufeff" + SITE, "utf-8")
     assert univocal("check", "--config", str(file)).returncode == 0

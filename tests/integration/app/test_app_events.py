@@ -1,15 +1,11 @@
 """Events for those who follow: what is chosen, what waits, what is lost; and what other processes report."""
 
-from __future__ import annotations
-
 import asyncio
 import json
-from typing import Any
 
 from starlette.requests import Request
 
 from univocal import Outcome
-from univocal.engine.audience import Listener
 from univocal.engine.outcome import Times
 from univocal.http.messages import Received
 from univocal.judge.cache_status import Handling
@@ -18,7 +14,7 @@ from univocal_app.observe.events import ROOM, Event, Follower, Wanted, event_of
 from univocal_app.observe.log_lines import as_json
 
 
-def outcome(number: int = 0, status: int = 200, handling: Handling = Handling(hit=True)) -> Outcome:  # noqa: B008
+def outcome(number=0, status=200, handling=Handling(hit=True)):  # noqa: B008
     return Outcome(
         site="en.example",
         received=Received(b"GET", b"/%d" % number),
@@ -32,7 +28,7 @@ def outcome(number: int = 0, status: int = 200, handling: Handling = Handling(hi
     )
 
 
-async def taken(follower: Follower) -> list[tuple[str, Any]]:
+async def taken(follower):
     """All that waits for a follower that ends now: each event's name and data."""
     follower.end()
     text = b"".join([chunk async for chunk in follower.chunks()]).decode()
@@ -47,14 +43,14 @@ async def taken(follower: Follower) -> list[tuple[str, Any]]:
 # ── one follower ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_data_is_the_object_of_the_access_log() -> None:
+def test_the_data_is_the_object_of_the_access_log():
     event = event_of(outcome(status=404, handling=Handling(fwd="uri-miss")))
     assert event[:3] == ("en.example", "404", "uri-miss")
     assert event.data + b"\n" == as_json(outcome(status=404, handling=Handling(fwd="uri-miss")))
     assert event_of(outcome(handling=Handling())).cache == "null"
 
 
-async def test_a_slow_followers_queue_is_bounded_and_losses_counted() -> None:
+async def test_a_slow_followers_queue_is_bounded_and_losses_counted():
     follower, events = Follower(Wanted()), [event_of(outcome(number)) for number in range(3000)]
     stream = follower.chunks()
     assert await anext(stream) == b": events\n\n"
@@ -69,7 +65,7 @@ async def test_a_slow_followers_queue_is_bounded_and_losses_counted() -> None:
     assert await taken(follower) == [("message", json.loads(events[0].data))]
 
 
-async def test_what_was_lost_is_told_although_nothing_follows() -> None:
+async def test_what_was_lost_is_told_although_nothing_follows():
     follower, large = Follower(Wanted()), Event("", "200", "hit", b"0" * ROOM)
     follower.offer(large._replace(data=b"{}"))
     follower.offer(large)
@@ -79,17 +75,17 @@ async def test_what_was_lost_is_told_although_nothing_follows() -> None:
     assert await taken(other) == []
 
 
-async def test_nothing_listens_while_nobody_follows() -> None:
-    listeners: list[Listener] = []
+async def test_nothing_listens_while_nobody_follows():
+    listeners = []
     events = Events(listeners)
     scope = {"type": "http", "method": "GET", "path": "/-/events", "query_string": b"", "headers": []}
     one, two = [await events.answer(Request(scope)) for _ in range(2)]
     assert listeners == [events]
 
-    async def gone() -> Any:
+    async def gone():
         return {"type": "http.disconnect"}
 
-    async def send(_: Any) -> None:
+    async def send(_):
         await asyncio.sleep(0)
 
     await one(scope, gone, send)
@@ -98,8 +94,8 @@ async def test_nothing_listens_while_nobody_follows() -> None:
     assert listeners == []
 
 
-async def test_a_question_for_the_head_alone_ends_at_once() -> None:
-    listeners: list[Listener] = []
+async def test_a_question_for_the_head_alone_ends_at_once():
+    listeners = []
     scope = {"type": "http", "method": "HEAD", "path": "/-/events", "query_string": b"", "headers": []}
     response = await Events(listeners).answer(Request(scope))
     assert (response.status_code, response.body, listeners) == (200, b"", [])
@@ -112,27 +108,27 @@ async def test_a_question_for_the_head_alone_ends_at_once() -> None:
 class Reporting:
     """Other processes, which take note of whether they are to report."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.follows = list[bool]()
 
-    async def follow(self) -> None:
+    async def follow(self):
         self.follows.append(True)
 
-    def unfollow(self) -> None:
+    def unfollow(self):
         self.follows.append(False)
 
 
-async def test_others_report_from_the_first_who_follows_to_the_last() -> None:
+async def test_others_report_from_the_first_who_follows_to_the_last():
     events, others = Events([]), Reporting()
     events.reporters = others
     scope = {"type": "http", "method": "GET", "path": "/-/events", "query_string": b"", "headers": []}
     one, two = [await events.answer(Request(scope)) for _ in range(2)]
     assert others.follows == [True, True]  # each is told when all of them report
 
-    async def gone() -> Any:
+    async def gone():
         return {"type": "http.disconnect"}
 
-    async def send(_: Any) -> None:
+    async def send(_):
         await asyncio.sleep(0)
 
     await one(scope, gone, send)
@@ -141,7 +137,7 @@ async def test_others_report_from_the_first_who_follows_to_the_last() -> None:
     assert others.follows == [True, True, False]
 
 
-async def test_what_others_report_reaches_all_who_follow() -> None:
+async def test_what_others_report_reaches_all_who_follow():
     events = Events([])
     events._followers = {Follower(Wanted()), Follower(Wanted.by([], ["404"], []))}
     events.relay(2)

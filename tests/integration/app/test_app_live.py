@@ -1,12 +1,7 @@
 """What `univocal log` and `univocal top` write: nothing that a terminal would obey; and what they choose."""
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -53,11 +48,11 @@ ENTRY = {
 }
 
 
-def harmless(text: str) -> bool:
+def harmless(text):
     return all(letter.isprintable() for letter in text)
 
 
-def test_a_line_tells_what_was_asked_and_what_it_became() -> None:
+def test_a_line_tells_what_was_asked_and_what_it_became():
     assert as_text(ENTRY).plain == (
         "08:00:00.123  200 hit             12.3ms      1234  "
         'GET http://en.example/wiki/A(b) <- /wiki/A%28b%29  192.0.2.7  "curl/8"'
@@ -83,11 +78,11 @@ def test_a_line_tells_what_was_asked_and_what_it_became() -> None:
         ),
     ],
 )
-def test_a_line_tells_what_is_out_of_the_ordinary(change: dict[str, Any], told: str) -> None:
+def test_a_line_tells_what_is_out_of_the_ordinary(change, told):
     assert told in as_text(ENTRY | change).plain
 
 
-def test_no_escape_sequence_reaches_the_terminal() -> None:
+def test_no_escape_sequence_reaches_the_terminal():
     entry = ENTRY | dict.fromkeys(NAMES, HOSTILE)
     entry["purge"] = {"by": HOSTILE, "names": [HOSTILE], "soft": True, "count": HOSTILE}
     entry["origin"] = dict.fromkeys(("url", "address", "reason", "error"), HOSTILE)
@@ -103,19 +98,19 @@ VALUES = st.none() | st.booleans() | st.integers(-1, 999) | TEXTS | st.lists(TEX
 @given(
     st.dictionaries(st.sampled_from([*ENTRY, "host", "purge", "origin"]), VALUES | st.just({"by": "\x1b"}))
 )
-def test_whatever_is_in_an_object_it_is_a_harmless_line(entry: dict[str, Any]) -> None:
+def test_whatever_is_in_an_object_it_is_a_harmless_line(entry):
     assert harmless(as_text(entry).plain)
 
 
 @pytest.mark.parametrize(
     ("text", "seconds"), [("30s", 970.0), ("10m", 400.0), ("1.5s", 998.5), ("1970-01-01T00:00:07Z", 7.0)]
 )
-def test_a_moment_is_a_time_or_so_long_ago(text: str, seconds: float) -> None:
+def test_a_moment_is_a_time_or_so_long_ago(text, seconds):
     assert moment(text, 1000.0) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "10", "m", "-5m", "yesterday", "10 m", "1e3s"])
-def test_what_is_no_moment(text: str) -> None:
+def test_what_is_no_moment(text):
     with pytest.raises(ValueError, match="is no time"):
         moment(text, 1000.0)
 
@@ -124,7 +119,7 @@ def test_what_is_no_moment(text: str) -> None:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Path:
+def log(tmp_path):
     file = tmp_path / "access.log"
     entries = [
         ENTRY,
@@ -148,9 +143,7 @@ def log(tmp_path: Path) -> Path:
         (["--since", "2026-11-22T08:30:00Z"], ["404"]),
     ],
 )
-def test_a_file_is_printed_as_far_as_it_is_wanted(
-    univocal: Callable[..., Any], log: Path, arguments: list[str], statuses: list[str]
-) -> None:
+def test_a_file_is_printed_as_far_as_it_is_wanted(univocal, log, arguments, statuses):
     ended = univocal("log", str(log), *arguments)
     assert (ended.returncode, "2 lines are not JSON" in ended.stderr) == (0, True)
     assert [line.split()[1] for line in ended.stdout.splitlines()] == statuses
@@ -173,9 +166,7 @@ def test_a_file_is_printed_as_far_as_it_is_wanted(
         (["top", "--json", "--admin", "ftp://127.0.0.1"], 2, "is not the address of an admin listener"),
     ],
 )
-def test_what_cannot_be_is_said(
-    univocal: Callable[..., Any], arguments: list[str], code: int, told: str
-) -> None:
+def test_what_cannot_be_is_said(univocal, arguments, code, told):
     ended = univocal(*arguments)
     assert ended.returncode == code
     assert told in re.sub(r"[\s│]+", " ", ended.stderr)
@@ -185,14 +176,14 @@ def test_what_cannot_be_is_said(
 # ── univocal top ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def second(at: int, requests: int = 0, hits: int = 0, refused: int = 0) -> dict[str, Any]:
+def second(at, requests=0, hits=0, refused=0):
     numbers = dict.fromkeys(("stale", "collapsed", "bytes", "purges", "folded"), 0)
     reasons = {"refused": {"bad-host": refused}, "failed": {"origin-timeout": refused // 2}}
     answerable = requests - refused
     return {"at": at, "requests": requests, "answerable": answerable, "hits": hits, **reasons, **numbers}
 
 
-def test_rates_are_the_mean_of_the_seconds_that_are_over() -> None:
+def test_rates_are_the_mean_of_the_seconds_that_are_over():
     told = rates(
         [second(at, 1000) for at in range(20)] + [second(at, 30, 15, 2) for at in range(10)] + [second(0)]
     )
@@ -202,7 +193,7 @@ def test_rates_are_the_mean_of_the_seconds_that_are_over() -> None:
     assert rates([]) == dict.fromkeys(told, 0)
 
 
-def seen_by(key: str) -> dict[str, Any]:
+def seen_by(key):
     """What `look` gives."""
     spelled = [{"target": HOSTILE, "count": 3}, {"target": "[bold]/wiki/A[/bold]", "count": 1}]
     totals = {
@@ -225,14 +216,14 @@ def seen_by(key: str) -> dict[str, Any]:
     return seen
 
 
-def drawn(seen: dict[str, Any], width: int, rows: int, height: int | None = None, trouble: str = "") -> str:
+def drawn(seen, width, rows, height=None, trouble=""):
     console = Console(width=width, height=50, color_system=None, markup=True, force_terminal=False)
     with console.capture() as written:
         console.print(screen(seen, "http://127.0.0.1:8081", rows, height, trouble))
     return written.get()
 
 
-def test_the_screen_shows_what_clients_sent_as_text() -> None:
+def test_the_screen_shows_what_clients_sent_as_text():
     text = drawn(seen_by("http://en.example/wiki/A"), 200, 8)
     assert all(harmless(line) for line in text.splitlines())
     assert "[bold]/wiki/A[/bold]" in text
@@ -240,7 +231,7 @@ def test_the_screen_shows_what_clients_sent_as_text() -> None:
     assert "down  en.example  http://o:1  4 requests" in text
 
 
-def test_the_screen_has_the_last_failures_with_their_reasons() -> None:
+def test_the_screen_has_the_last_failures_with_their_reasons():
     failure = {
         "at": 0.0, "status": 502, "site": "en.example", "method": "GET", "url": f"http://en.example/{HOSTILE}",
         "reason": "origin-unreachable", "origin": "http://o:1", "cause": "refused", "error": "",
@@ -256,7 +247,7 @@ def test_the_screen_has_the_last_failures_with_their_reasons() -> None:
 
 
 @pytest.mark.parametrize(("width", "height"), [(150, 50), (80, 24), (80, 16), (40, 12), (20, 7), (10, 2)])
-def test_the_screen_is_no_larger_than_the_terminal(width: int, height: int) -> None:
+def test_the_screen_is_no_larger_than_the_terminal(width, height):
     seen = seen_by("http://en.example/wiki/" + "long" * 40)
     for table in ("requests", "misses", "refused"):
         seen["top"][table] *= 30
@@ -268,14 +259,14 @@ def test_the_screen_is_no_larger_than_the_terminal(width: int, height: int) -> N
         assert len(lines) == height if height < 40 else len(lines) == 4 + 7 + 8 + 8 + 8 + 1 + 1 + 1 + 1
 
 
-def test_the_lines_that_there_are_go_to_whoever_wants_them() -> None:
+def test_the_lines_that_there_are_go_to_whoever_wants_them():
     assert shared_out(10, [8, 1, 8]) == [5, 1, 4]
     assert shared_out(99, [8, 1, 8]) == [8, 1, 8]
     assert shared_out(2, [8, 1, 8]) == [1, 1, 0]
     assert shared_out(-1, [8]) == [0]
 
 
-def test_the_screen_says_why_it_is_no_newer() -> None:
+def test_the_screen_says_why_it_is_no_newer():
     seen = seen_by("http://en.example/wiki/A")
     text = drawn(seen, 100, 8, 30, "since 08:00:00: the admin listener does not answer\x1b]0;owned")
     assert text.startswith("since 08:00:00: the admin listener does not answer")
@@ -288,11 +279,11 @@ def test_the_screen_says_why_it_is_no_newer() -> None:
     ("value", "told"),
     [(0, "0"), (0.25, "0.25"), (950, "950"), (9999, "9999"), (12_345, "12.3k"), (4_560_000, "4.56M")],
 )
-def test_numbers_are_short(value: float, told: str) -> None:
+def test_numbers_are_short(value, told):
     assert number(value) == told
 
 
-def test_sizes_and_bars() -> None:
+def test_sizes_and_bars():
     assert [size(each) for each in (0, 1023, 1536, 5 << 30)] == ["0 B", "1023 B", "1.5 KiB", "5 GiB"]
     assert chart([]) == ""
     assert chart([0, 1, 8]) == " ▁█"

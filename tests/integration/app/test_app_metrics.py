@@ -1,12 +1,9 @@
 """The metrics: what prometheus_client itself would tell, of one process and of several together."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -33,13 +30,13 @@ from univocal_app.run.assemble import Proxy
 
 
 def outcome(
-    site: str = "en.example",
-    handling: Handling = Handling(hit=True),  # noqa: B008
-    status: int = 200,
-    octets: int = 12,
-    seconds: float = 0.002,
-    reasons: tuple[str, ...] = (),
-) -> Outcome:
+    site="en.example",
+    handling=Handling(hit=True),  # noqa: B008
+    status=200,
+    octets=12,
+    seconds=0.002,
+    reasons=(),
+):
     return Outcome(
         site=site,
         received=Received(b"GET", b"/a"),
@@ -70,7 +67,7 @@ OUTCOMES = st.builds(
 class Reference:
     """The same counters, as prometheus_client keeps them."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.registry = CollectorRegistry()
         self.counters = {
             name.removeprefix("univocal_"): Counter(
@@ -82,7 +79,7 @@ class Reference:
         text = "Seconds from a request's head (not of PURGE, BAN) to its response's last byte"
         self.seconds = Histogram(SECONDS, text, ["cache"], buckets=BOUNDS, registry=self.registry)
 
-    def __call__(self, outcome: Outcome) -> None:
+    def __call__(self, outcome):
         handled = "hit" if outcome.handling.hit else outcome.handling.fwd or "none"
         status = f"{outcome.status // 100}xx" if outcome.status else "none"
         counters = self.counters
@@ -96,12 +93,12 @@ class Reference:
         for reason in outcome.reasons:
             counters["refused"].labels(outcome.site, reason).inc()
 
-    def lines(self) -> list[str]:
+    def lines(self):
         lines = generate_latest(self.registry).decode().splitlines()
         return [line for line in lines if "_created" not in line]
 
 
-def gauges(lines: list[str]) -> list[str]:
+def gauges(lines):
     return [line for line in lines if line.startswith("univocal_stored_")]
 
 
@@ -111,17 +108,17 @@ OTHERS = re.compile(
 )
 
 
-def counters(metrics: Figures) -> list[str]:
+def counters(metrics):
     """What exchanges are counted by."""
     return [line for line in text_of(metrics).splitlines() if not OTHERS.match(line)]
 
 
-def text_of(figures: Figures) -> str:
+def text_of(figures):
     return figures.exposition()[0].decode()
 
 
 @given(st.lists(OUTCOMES, max_size=20))
-def test_the_text_is_what_prometheus_client_writes(outcomes: list[Outcome]) -> None:
+def test_the_text_is_what_prometheus_client_writes(outcomes):
     metrics, reference = Figures(MemoryStore()), Reference()
     for each in outcomes:
         metrics(each)
@@ -129,7 +126,7 @@ def test_the_text_is_what_prometheus_client_writes(outcomes: list[Outcome]) -> N
     assert counters(metrics) == reference.lines()
 
 
-def test_the_gauges_are_those_of_now() -> None:
+def test_the_gauges_are_those_of_now():
     lines = text_of(Figures(MemoryStore())).splitlines()
     assert gauges(lines) == ["univocal_stored_responses 0.0", "univocal_stored_bytes 0.0"]
     assert "# TYPE univocal_stored_responses gauge" in lines
@@ -139,7 +136,7 @@ def test_the_gauges_are_those_of_now() -> None:
 # ── several processes ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def store_of(responses: int, evictions: int = 0) -> MemoryStore:
+def store_of(responses, evictions=0):
     """A store that holds so many responses and has evicted so many."""
     one = stored_response(at=1_700_000_000.0)
     store = MemoryStore()
@@ -157,30 +154,30 @@ def store_of(responses: int, evictions: int = 0) -> MemoryStore:
 class Shared:
     behind, evictions = 0.0, 0
 
-    def __init__(self, connected: bool) -> None:
+    def __init__(self, connected):
         self.connected = connected
 
-    async def holding(self) -> None: ...
+    async def holding(self): ...
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Any:
+def start(tmp_path):
     """start(name): the metrics of a process of this name, with so many responses in its store."""
 
-    def start(name: str, entries: int = 0, connected: bool = True) -> Figures:
-        shared: Any = Shared(connected)
+    def start(name, entries=0, connected=True):
+        shared = Shared(connected)
         return Figures(store_of(entries), shared, Commons(tmp_path, name))
 
     return start
 
 
-def told(metrics: Figures, name: str) -> float:
+def told(metrics, name):
     """The sum of a metric over all its labels."""
     text = text_of(metrics)
     return sum(float(value) for value in re.findall(rf"(?m)^{name}(?:\{{[^}}]*\}})? (\S+)$", text))
 
 
-def test_who_takes_the_place_of_another_goes_on_counting(start: Any, tmp_path: Path) -> None:
+def test_who_takes_the_place_of_another_goes_on_counting(start, tmp_path):
     parent, one = start("parent"), start("1", 20)
     one(outcome())
     one.look()
@@ -195,20 +192,20 @@ def test_who_takes_the_place_of_another_goes_on_counting(start: Any, tmp_path: P
     assert {file.name for file in tmp_path.iterdir()} == {"parent.counts", "1.counts"}
 
 
-def test_a_process_that_never_counted_is_forgotten(start: Any) -> None:
+def test_a_process_that_never_counted_is_forgotten(start):
     parent = start("parent", 1)
     parent.forget("1")
     assert told(parent, "univocal_memory_responses") == 1
 
 
 @pytest.mark.parametrize("size", [0, 3, 8, STEP, STEP + 3])
-def test_a_process_that_was_killed_early_is_no_hindrance(tmp_path: Path, size: int) -> None:
+def test_a_process_that_was_killed_early_is_no_hindrance(tmp_path, size):
     (tmp_path / "1.counts").write_bytes(bytes(size))
     reader = Figures(MemoryStore(), commons=Commons(tmp_path, "parent"))
     assert told(reader, "univocal_requests_total") == 0
 
 
-def test_a_timeout_counts_with_its_seconds() -> None:
+def test_a_timeout_counts_with_its_seconds():
     metrics, url = Figures(MemoryStore()), "http://127.0.0.1:9000"
     for reason, counted in (("refused", 0), ("timeout", 1), ("reset", 1)):
         watch = OriginWatch(metrics, "en.example")
@@ -218,13 +215,13 @@ def test_a_timeout_counts_with_its_seconds() -> None:
         assert told(metrics, "univocal_origin_seconds_count") == counted
 
 
-def test_one_process_tells_which_origin_servers_are_up(tmp_path: Path) -> None:
+def test_one_process_tells_which_origin_servers_are_up(tmp_path):
     one, two = "http://127.0.0.1:9001", "http://127.0.0.1:9002"
     here, there = {("a", one): True, ("a", two): False}, {("a", one): True, ("a", two): True}
     parent = Figures(MemoryStore(), commons=Commons(tmp_path, "parent"), origins=lambda: here)
     worker = Figures(MemoryStore(), commons=Commons(tmp_path, "1"), origins=lambda: there)
 
-    def up() -> dict[str, float]:
+    def up():
         worker.look()
         pattern = r'univocal_origin_up\{origin="([^"]*)",site="a"\} (\S+)'
         return {url: float(value) for url, value in re.findall(pattern, text_of(parent))}
@@ -237,7 +234,7 @@ def test_one_process_tells_which_origin_servers_are_up(tmp_path: Path) -> None:
     assert up() == {two: 1}
 
 
-def test_the_reference_has_them_all() -> None:
+def test_the_reference_has_them_all():
     page = (Path(__file__).parents[3] / "docs" / "reference.md").read_text("utf-8")
     section = page.split("\n## The metrics\n")[1].split("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("| `")]
@@ -246,15 +243,15 @@ def test_the_reference_has_them_all() -> None:
     ]
 
 
-async def test_hits_that_wait_are_counted_before_the_program_ends() -> None:
+async def test_hits_that_wait_are_counted_before_the_program_ends():
     sites = [{"hosts": ["en.example"], "upstream": "http://127.0.0.1:1"}]
     proxy = Proxy(validate({"server": {"access_log": "off"}, "sites": sites}, "f"), "f")
 
-    def hits() -> list[float]:
+    def hits():
         return [value for _, value in proxy.figures.numbers(REQUESTS)]
 
-    told: list[float] = []
-    sending: Any = SimpleNamespace(close=lambda: told.extend(hits()))
+    told = []
+    sending = SimpleNamespace(close=lambda: told.extend(hits()))
     proxy.telemetry, stored = sending, stored_response()
     canonical = resolve(b"/a", (b"en.example",), b"http", proxy.cache.gate.runtime.sites)
     plan, told_by = plan_of((b"host",)), HitFields(Handling(hit=True), [], b"")

@@ -1,9 +1,6 @@
 """The page of a mounted cache: its figures, its rights, and what it purges."""
 
-from __future__ import annotations
-
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -46,7 +43,7 @@ async def ask(
         return await browser.request(method, path, **more)
 
 
-async def test_a_mounted_cache_shows_its_figures_and_purges() -> None:
+async def test_a_mounted_cache_shows_its_figures_and_purges():
     cache = shop()
     for path in ("/items/a", "/items/a", "/items/%61", "/items/b"):
         await ask(cache, path)
@@ -78,7 +75,7 @@ async def test_a_mounted_cache_shows_its_figures_and_purges() -> None:
         assert (await ask(cache, f"/-/cache/-/{path}")).status_code == 200
 
 
-async def test_a_mounted_page_shows_what_a_store_behind_memory_holds(tmp_path: Path) -> None:
+async def test_a_mounted_page_shows_what_a_store_behind_memory_holds(tmp_path):
     cache = shop(store=f"file://{tmp_path / 'store'}")
     await ask(cache, "/items/a")
     stored = dict[str, Any]()
@@ -110,7 +107,7 @@ async def test_a_mounted_page_shows_what_a_store_behind_memory_holds(tmp_path: P
         ({"client": "192.0.2.1", "host": "a.example"}, {"allow": lambda scope: scope["type"] == "http"}, 200),
     ],
 )
-async def test_the_rights_are_those_of_purge_or_the_users(asked: Any, settings: Any, status: int) -> None:
+async def test_the_rights_are_those_of_purge_or_the_users(asked, settings, status):
     cache = shop(**settings)
     for path, method in (("/-/cache/-/stats", "GET"), ("/-/cache/-/purge", "POST")):
         content = {"json": {"all": True}} if method == "POST" else {}
@@ -120,13 +117,13 @@ async def test_the_rights_are_those_of_purge_or_the_users(asked: Any, settings: 
     assert "<!doctype html>" in page.text.lower()  # it asks for the token
 
 
-async def test_an_awaited_right_counts() -> None:
+async def test_an_awaited_right_counts():
     async def nobody(_: Any) -> bool:
         return False
 
     assert (await ask(shop(allow=nobody), "/-/cache/-/stats")).status_code == 403
 
 
-def test_a_right_that_is_none_is_refused() -> None:
+def test_a_right_that_is_none_is_refused():
     with pytest.raises(ConfigurationError, match=r"^CacheMiddleware: allow: found True; allowed: a callable"):
         shop(allow=True)

@@ -1,12 +1,9 @@
 """`[origin]`: who is reached over TLS, by which proof, and by which transport."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 import tomllib
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -21,10 +18,10 @@ Fixture = Callable[..., Any]
 
 
 @pytest.fixture
-def settings(certificates: Path) -> Fixture:
+def settings(certificates):
     """A configuration whose file stands beside the certificates, with these lines in `[origin]`."""
 
-    def written(port: int, origin: str = "", site: str = "") -> tuple[Any, str]:
+    def written(port, origin="", site=""):
         source = str(certificates / "univocal.toml")
         text = (
             f'[server]\naccess_log = "off"\n[origin]\n{origin}\n[[sites]]\nhosts = ["*"]\n'
@@ -36,11 +33,11 @@ def settings(certificates: Path) -> Fixture:
 
 
 @pytest.fixture
-async def origin(certificates: Path) -> AsyncIterator[Fixture]:
+async def origin(certificates):
     """Start an origin with the server's certificate; with `demand` it asks for the client's."""
     servers = []
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer(reader, writer):
         try:
             head = await reader.readuntil(b"\r\n\r\n")
             line = head.partition(b"\r\n")[0]
@@ -51,13 +48,12 @@ async def origin(certificates: Path) -> AsyncIterator[Fixture]:
         finally:
             writer.close()
 
-    async def start(*, demand: bool = False) -> int:
+    async def start(*, demand=False):
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates / "ca.pem")
         context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
         context.verify_mode = ssl.CERT_REQUIRED if demand else ssl.CERT_NONE
         servers.append(await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context))
-        port: int = servers[-1].sockets[0].getsockname()[1]
-        return port
+        return servers[-1].sockets[0].getsockname()[1]
 
     yield start
     for server in servers:
@@ -65,7 +61,7 @@ async def origin(certificates: Path) -> AsyncIterator[Fixture]:
         await server.wait_closed()
 
 
-async def asked(configuration: Any, source: str, target: bytes = b"/a") -> tuple[int, bytes]:
+async def asked(configuration, source, target=b"/a"):
     proxy = Proxy(configuration, source)
     try:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(proxy.cache)) as client:
@@ -93,9 +89,7 @@ CLIENT = 'tls_cert = "client.pem"\ntls_key = "client.key"'
         (f"tls_verify = false\n{CLIENT}", "", True, 200),
     ],
 )
-async def test_who_is_believed(
-    settings: Fixture, origin: Fixture, transport: str, everywhere: str, site: str, demand: bool, status: int
-) -> None:
+async def test_who_is_believed(settings, origin, transport, everywhere, site, demand, status):
     port = await origin(demand=demand)
     found, content = await asked(*settings(port, f'{everywhere}\ntransport = "{transport}"', site))
     assert found == status
@@ -103,7 +97,7 @@ async def test_who_is_believed(
 
 
 @pytest.mark.parametrize("transport", ["own", "httpx"])
-async def test_targets_are_exact(settings: Fixture, origin: Fixture, transport: str) -> None:
+async def test_targets_are_exact(settings, origin, transport):
     port = await origin()
     configuration = settings(port, f'tls_ca = "ca.pem"\ntransport = "{transport}"')
     target = b"/%7Ea%2Fb/c;d=e?x=%20&y=[z]&q=a%2Bb"
@@ -127,9 +121,7 @@ OWN = '[[sites.routes]]\npath = "/a/"\nupstream = "https://127.0.0.1:1"\n[sites.
         ("", f'{OWN}tls_ca = "none.pem"', "sites[0].routes[0].origin.tls_ca", "No such file"),
     ],
 )
-def test_what_cannot_be_is_refused(
-    settings: Fixture, everywhere: str, site: str, key: str, allowed: str
-) -> None:
+def test_what_cannot_be_is_refused(settings, everywhere, site, key, allowed):
     with pytest.raises(ConfigurationError) as refusal:
         proxies_of(*settings(9, everywhere, site))
     assert refusal.value.key == key

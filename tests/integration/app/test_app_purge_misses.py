@@ -1,9 +1,5 @@
 """`GET /-/purge-misses`: purges that removed nothing, and the stored pages that resemble what they named."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import httpx
 import pytest
 
@@ -30,14 +26,14 @@ CONFIGURATION = validate(
 RUNTIME = runtime_of(CONFIGURATION, "univocal.toml")
 
 
-async def origin(scope: Any, receive: Any, send: Any) -> None:
+async def origin(scope, receive, send):
     stored = b"no-store" if scope["path"] == "/never" else b"max-age=60"
     await send({"type": "http.response.start", "status": 200, "headers": [(b"cache-control", stored)]})
     await send({"type": "http.response.body", "body": b"content"})
 
 
 @pytest.fixture
-def house() -> tuple[CacheMiddleware, Any]:
+def house():
     spellings, store = Spellings(), MemoryStore()
     figures = Figures(store)
     views = Views(Stats(figures), Top(spellings), spellings, [])
@@ -47,14 +43,14 @@ def house() -> tuple[CacheMiddleware, Any]:
     )
 
 
-async def ask(app: Any, url: str, method: str = "GET", **fields: str) -> None:
+async def ask(app, url, method="GET", **fields):
     transport = httpx.ASGITransport(app, client=("127.0.0.1", 50000))
     async with httpx.AsyncClient(transport=transport) as browser:
         answer = await browser.request(method, url, headers=fields)
     assert answer.status_code == 200
 
 
-async def shown(app: Any) -> list[dict[str, Any]]:
+async def shown(app):
     transport = httpx.ASGITransport(app, client=("127.0.0.1", 50000))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8081") as operator:
         answer = await operator.get("/-/purge-misses")
@@ -62,7 +58,7 @@ async def shown(app: Any) -> list[dict[str, Any]]:
     return [{name: value for name, value in each.items() if name != "at"} for each in answer.json()]
 
 
-async def test_a_vain_purge_shows_a_similar_stored_name(house: Any) -> None:
+async def test_a_vain_purge_shows_a_similar_stored_name(house):
     proxy, application = house
     await ask(proxy, "http://www.en.example/post")
     await ask(proxy, "http://en.example/Post/?page=2")
@@ -82,7 +78,7 @@ async def test_a_vain_purge_shows_a_similar_stored_name(house: Any) -> None:
     ]
 
 
-async def test_what_is_not_stored_is_no_neighbour(house: Any) -> None:
+async def test_what_is_not_stored_is_no_neighbour(house):
     proxy, application = house
     await ask(proxy, "http://www.en.example/never")
     await ask(proxy, "http://en.example/never", "PURGE")
@@ -95,10 +91,10 @@ async def test_what_is_not_stored_is_no_neighbour(house: Any) -> None:
     ]
 
 
-async def test_tags_and_prefixes_and_many_urls(house: Any) -> None:
+async def test_tags_and_prefixes_and_many_urls(house):
     proxy, application = house
     await ask(proxy, "http://en.example/Blog/one")
-    asked: list[dict[str, object]] = [
+    asked = [
         {"tag": "<b>post-7</b>"},
         {"prefix": "http://www.en.example/blog/"},
         {"urls": ["http://en.example/x", "http://en.example/y"]},
@@ -136,18 +132,18 @@ async def test_tags_and_prefixes_and_many_urls(house: Any) -> None:
         ("http://a.example/p", "http a.example /p/q", None),
     ],
 )
-def test_who_resembles_whom(missed: str, stored: str, differs: tuple[str, ...] | None) -> None:
+def test_who_resembles_whom(missed, stored, differs):
     each = Missed("url", missed, 1, 0)
     found = neighbours([each], [b"digest " + stored.encode()])[each]
     assert [one.differs for one in found] == ([] if differs is None else [differs])
 
 
-def missing(by: str, name: str) -> Outcome:
+def missing(by, name):
     order = order_by_name({by: name}, RUNTIME)
     return Outcome.ordered(Purged(order, 0), Times(0.0, 0.0, 0.0))
 
 
-async def test_the_names_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_names_that_are_remembered_are_bounded(monkeypatch):
     monkeypatch.setattr(module, "MOST", 5)
     misses = PurgeMisses(clock=lambda: 7.0)
     for number in range(50):
@@ -160,10 +156,10 @@ async def test_the_names_that_are_remembered_are_bounded(monkeypatch: pytest.Mon
     assert all(len(each.name) < 10 for each in found)
 
 
-async def test_what_removed_something_or_was_not_confirmed_is_no_miss() -> None:
+async def test_what_removed_something_or_was_not_confirmed_is_no_miss():
     misses = PurgeMisses()
     for count in (1, None):
         order = order_by_name({"tag": "a"}, RUNTIME)
         misses(Outcome.ordered(Purged(order, count), Times(0.0, 0.0, 0.0)))
-    misses(missing("all", True))  # type: ignore[arg-type]
+    misses(missing("all", True))
     assert await misses.last(10) == []

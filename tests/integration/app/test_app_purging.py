@@ -1,11 +1,8 @@
 """`univocal purge`: what it sends, octet for octet, and how it tells what it heard."""
 
-from __future__ import annotations
-
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,11 +21,11 @@ class Recorder:
 
 
 @pytest.fixture
-def server() -> Iterator[Recorder]:
+def server():
     """What stands for the proxy and for its admin listener."""
     recorder = Recorder()
 
-    def answer(head: bytes, content: bytes) -> bytes:
+    def answer(head, content):
         recorder.seen.append(head + content)
         status, body = recorder.answers.pop(0)
         return response_with(body.encode(), status=b"%d X" % status)
@@ -40,7 +37,7 @@ def server() -> Iterator[Recorder]:
 Run = Callable[..., Any]
 
 
-def test_urls_are_purged_one_by_one_in_any_spelling(univocal: Run, server: Recorder) -> None:
+def test_urls_are_purged_one_by_one_in_any_spelling(univocal, server):
     server.answers = [
         (200, '{"purged": 2, "key": "http://en.example/A/B"}'),
         (200, '{"purged": 0, "key": "k"}'),
@@ -58,9 +55,7 @@ def test_urls_are_purged_one_by_one_in_any_spelling(univocal: Run, server: Recor
     ]
 
 
-def test_tags_prefixes_soft_and_a_token(
-    univocal: Run, server: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tags_prefixes_soft_and_a_token(univocal, server, monkeypatch):
     monkeypatch.setenv("SECRET", "s3cret")
     server.answers = [
         (200, '{"softened": 3, "by": "tag", "value": "t"}'),
@@ -78,7 +73,7 @@ def test_tags_prefixes_soft_and_a_token(
     assert by_prefix.endswith(b'{"prefix": "http://en.example/%D1%8F/", "soft": true}')
 
 
-def test_a_prefix_needs_no_admin_listener(univocal: Run, server: Recorder) -> None:
+def test_a_prefix_needs_no_admin_listener(univocal, server):
     server.answers = [(200, '{"softened": 1, "by": "prefix", "value": "http://en.example:81/A"}')]
     ended = univocal("purge", "--prefix", "http://en.example:81/A я", "--soft", "--via", server.url)
     assert (ended.returncode, ended.stderr) == (0, "1 stored response; 1 confirmed, 0 failed\n")
@@ -91,7 +86,7 @@ def test_a_prefix_needs_no_admin_listener(univocal: Run, server: Recorder) -> No
 ADVICE = "Nothing was stored under {}. If clients name a port in Host, it is part of the key: purge {}\n"
 
 
-def test_an_admin_listener_does_not_tell_the_port(univocal: Run, server: Recorder) -> None:
+def test_an_admin_listener_does_not_tell_the_port(univocal, server):
     server.answers = [(200, '{"purged": 0, "key": "http://[::1]/"}')]
     ended = univocal("purge", "http://[::1]/", "--admin", server.url)
     assert ended.stderr.startswith(ADVICE.format("http://[::1]/", "http://[::1]:PORT/"))
@@ -106,21 +101,19 @@ def test_an_admin_listener_does_not_tell_the_port(univocal: Run, server: Recorde
     ],
     ids=["with a port", "one was stored", "a tag"],
 )
-def test_other_purges_get_no_advice(
-    univocal: Run, server: Recorder, option: list[str], value: str, answer: str
-) -> None:
+def test_other_purges_get_no_advice(univocal, server, option, value, answer):
     server.answers = [(200, f"{{{answer}}}")]
     assert len(univocal("purge", *option, value, "--via", server.url).stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("port", [80, 443])
-def test_a_default_port_needs_no_port_in_urls(port: int) -> None:
+def test_a_default_port_needs_no_port_in_urls(port):
     none = Result(Job("url", "http://a/"), "purged 0\thttp://a/", confirmed=True, key="http://a/")
     assert advice([none], port) == ""
     assert "http://a:8080/" in advice([none], 8080)
 
 
-def test_a_prefix_reaches_the_proxy_behind_an_admin_tag(univocal: Run, server: Recorder) -> None:
+def test_a_prefix_reaches_the_proxy_behind_an_admin_tag(univocal, server):
     server.answers = [(200, '{"purged": 1, "by": "prefix", "value": "http://en.example/"}')]
     ended = univocal("purge", "--tag", "a b", "--prefix", "http://en.example/", "--via", server.url)
     assert ended.stderr == "1 stored response; 1 confirmed, 1 failed\n"  # nobody listens on the next port
@@ -137,9 +130,7 @@ def test_a_prefix_reaches_the_proxy_behind_an_admin_tag(univocal: Run, server: R
         (404, "{}", "failed: 404"),
     ],
 )
-def test_what_is_not_confirmed_is_status_1(
-    univocal: Run, server: Recorder, status: int, body: str, said: str
-) -> None:
+def test_what_is_not_confirmed_is_status_1(univocal, server, status, body, said):
     server.answers = [(status, body), (200, '{"purged": 1, "key": "k"}')]
     ended = univocal("purge", "http://a/", "http://b/", "--via", server.url)
     assert ended.returncode == 1
@@ -147,15 +138,13 @@ def test_what_is_not_confirmed_is_status_1(
     assert ended.stderr == "1 stored response; 1 confirmed, 1 failed\n"
 
 
-def test_a_proxy_that_is_not_there(univocal: Run, server: Recorder) -> None:
+def test_a_proxy_that_is_not_there(univocal, server):
     ended = univocal("purge", "http://a/", "--via", "http://127.0.0.1:1")
     assert (ended.returncode, ended.stderr) == (1, "0 stored responses; 0 confirmed, 1 failed\n")
     assert "http://127.0.0.1:1 did not answer" in ended.stdout
 
 
-def test_urls_from_files_and_from_standard_input(
-    univocal: Run, server: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_urls_from_files_and_from_standard_input(univocal, server, tmp_path, monkeypatch):
     server.answers = [(200, '{"purged": 1, "key": "k"}')] * 5
     file = tmp_path / "urls.txt"
     file.write_bytes("\ufeffhttp://a/1\r\n\n# not this\n  http://a/я \n".encode())
@@ -169,16 +158,14 @@ def test_urls_from_files_and_from_standard_input(
     assert ended.stderr == "5 stored responses; 5 confirmed, 0 failed\n"
 
 
-def test_a_file_without_urls_is_no_error(univocal: Run, tmp_path: Path) -> None:
+def test_a_file_without_urls_is_no_error(univocal, tmp_path):
     (tmp_path / "none").touch()
     ended = univocal("purge", "--file", str(tmp_path / "none"))
     assert (ended.returncode, ended.stderr) == (0, "0 stored responses; 0 confirmed, 0 failed\n")
 
 
 @pytest.mark.parametrize("content", [None, b"http://a/\xff", b"http://a/\n/no-host\n"])
-def test_a_file_that_cannot_be_is_status_2(
-    univocal: Run, server: Recorder, tmp_path: Path, content: bytes | None
-) -> None:
+def test_a_file_that_cannot_be_is_status_2(univocal, server, tmp_path, content):
     file = tmp_path / "urls"
     if content is not None:
         file.write_bytes(content)
@@ -189,7 +176,7 @@ def test_a_file_that_cannot_be_is_status_2(
 @pytest.mark.parametrize(
     "more", [["--pattern", "x"], ["--all"], ["--tag", "a b"], ["--tag", "a"]], ids=lambda more: more[0]
 )
-def test_all_purges_go_to_the_listener_of_the_urls(univocal: Run, server: Recorder, more: list[str]) -> None:
+def test_all_purges_go_to_the_listener_of_the_urls(univocal, server, more):
     server.answers = [(200, '{"purged": 1, "key": "k"}')] * 2
     ended = univocal("purge", f"{server.url}/a", *more)
     is_for_admin = more[-1] != "a"
@@ -199,7 +186,7 @@ def test_all_purges_go_to_the_listener_of_the_urls(univocal: Run, server: Record
     assert len(server.seen) == 1 + (not is_for_admin)
 
 
-def test_urls_of_two_listeners_need_a_name_for_a_pattern(univocal: Run, server: Recorder) -> None:
+def test_urls_of_two_listeners_need_a_name_for_a_pattern(univocal, server):
     server.answers = [(200, '{"purged": 1, "key": "k"}')]
     ended = univocal("purge", f"{server.url}/a", "http://127.0.0.1:1/a", "--pattern", "x")
     assert ended.returncode == 1
@@ -207,7 +194,7 @@ def test_urls_of_two_listeners_need_a_name_for_a_pattern(univocal: Run, server: 
     assert len(server.seen) == 1
 
 
-def test_a_pattern_goes_to_the_admin_listener(univocal: Run, server: Recorder) -> None:
+def test_a_pattern_goes_to_the_admin_listener(univocal, server):
     server.answers = [(200, '{"banned": true, "by": "pattern", "value": "^http://a/.*x"}')]
     ended = univocal("purge", "--pattern", "^http://a/.*x", "--soft", "--admin", server.url)
     assert ended.returncode == 0

@@ -1,13 +1,11 @@
 """Several origin servers of one site, which refuse, reset, hang, send garbage, die and come back."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket
 import struct
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -24,21 +22,21 @@ RESET = struct.pack("ii", 1, 0)
 class Server:
     """An origin server that does as `mode` says with each request whose head it has read."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name):
         self.name = name
         self.mode = "answer"
         self.fields = ["Cache-Control: no-store"]
-        self.requests: list[bytes] = []  # their heads
+        self.requests = []  # their heads
         self.port = 0
-        self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
+        self._server = None
+        self._writers = set()
 
-    async def start(self) -> None:
+    async def start(self):
         """Listen, again on the same port after `die`."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
         self.port = self._server.sockets[0].getsockname()[1]
 
-    async def die(self) -> None:
+    async def die(self):
         """Close the listener and every connection."""
         assert self._server is not None
         self._server.close()
@@ -47,10 +45,10 @@ class Server:
         await asyncio.sleep(0)
 
     @property
-    def lines(self) -> list[str]:
+    def lines(self):
         return [head.partition(b"\r\n")[0].decode() for head in self.requests]
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, reader, writer):
         self._writers.add(writer)
         try:
             with contextlib.suppress(OSError, EOFError):
@@ -60,7 +58,7 @@ class Server:
             self._writers.discard(writer)
             writer.close()
 
-    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    async def _exchange(self, reader, writer):
         self.requests.append(await reader.readuntil(b"\r\n\r\n"))
         match self.mode:
             case "reset":
@@ -95,13 +93,13 @@ class Server:
 class Site:
     """The proxy before these origin servers."""
 
-    def __init__(self, proxy: Proxy, front: Any, admin: Any, servers: list[Server]) -> None:
+    def __init__(self, proxy, front, admin, servers):
         self.proxy, self.front, self.admin, self.servers = proxy, front, admin, servers
 
-    async def get(self, target: str = "/a", *lines: str, method: str = "GET", body: bytes = b"") -> Any:
+    async def get(self, target="/a", *lines, method="GET", body=b""):
         return await self.front.ask(target, *lines, method=method, body=body)
 
-    async def names(self, number: int) -> str:
+    async def names(self, number):
         """Who answered so many requests, one after the other."""
         told = ""
         for each in range(number):
@@ -110,16 +108,15 @@ class Site:
             told += answer.content.decode()
         return told
 
-    async def states(self) -> list[dict[str, Any]]:
+    async def states(self):
         transport = httpx.ASGITransport(self.admin, client=("127.0.0.1", 1))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
-            told: list[dict[str, Any]] = (await client.get("/-/origins")).json()
-            return told
+            return (await client.get("/-/origins")).json()
 
-    async def told(self, *keys: str) -> list[tuple[Any, ...]]:
+    async def told(self, *keys):
         return [tuple(each[key] for key in keys) for each in await self.states()]
 
-    async def until(self, expected: list[tuple[Any, ...]], *keys: str) -> None:
+    async def until(self, expected, *keys):
         async with asyncio.timeout(20):
             while await self.told(*keys) != expected:  # noqa: ASYNC110 - it is the view that is tested
                 await asyncio.sleep(0.01)
@@ -129,11 +126,11 @@ Begin = Callable[..., Any]
 
 
 @pytest.fixture
-async def site(serve: Any) -> AsyncIterator[Begin]:
+async def site(serve):
     """Start `number` origin servers a, b, c … and the proxy before them: `await site(2, fails=1)`."""
     async with contextlib.AsyncExitStack() as stack:
 
-        async def begin(number: int = 2, cache: dict[str, Any] | None = None, **origin: Any) -> Site:
+        async def begin(number=2, cache=None, **origin):
             servers = [Server(name) for name in "abcd"[:number]]
             for server in servers:
                 await server.start()
@@ -157,7 +154,7 @@ async def site(serve: Any) -> AsyncIterator[Begin]:
         yield begin
 
 
-async def test_one_that_is_alone_is_always_tried(site: Begin) -> None:
+async def test_one_that_is_alone_is_always_tried(site):
     one = await site(1, fails=1, eject=1000)
     await one.servers[0].die()
     assert [(await one.get(f"/{number}")).status for number in range(3)] == [502, 502, 502]
@@ -167,7 +164,7 @@ async def test_one_that_is_alone_is_always_tried(site: Begin) -> None:
     assert await one.told("state", "reason") == [("up", None)]
 
 
-async def test_retries_are_bounded_for_a_request_and_for_all(site: Begin) -> None:
+async def test_retries_are_bounded_for_a_request_and_for_all(site):
     four = await site(4, retries=1, fails=1000, retry_budget=0)
     for server in four.servers:
         server.mode = "close"
@@ -176,7 +173,7 @@ async def test_retries_are_bounded_for_a_request_and_for_all(site: Begin) -> Non
     assert sum(len(server.requests) for server in four.servers) == 5 + 3
 
 
-async def test_with_all_servers_gone_stale_hits_and_purges_continue(site: Begin) -> None:
+async def test_with_all_servers_gone_stale_hits_and_purges_continue(site):
     two = await site(2, fails=1)
     for server in two.servers:
         server.fields = ["Cache-Control: max-age=0, stale-if-error=1000", 'ETag: "1"']
@@ -198,7 +195,7 @@ async def test_with_all_servers_gone_stale_hits_and_purges_continue(site: Begin)
     assert (await two.get("/stale")).status == 502
 
 
-async def test_with_all_checks_failing_nobody_is_asked(site: Begin) -> None:
+async def test_with_all_checks_failing_nobody_is_asked(site):
     two = await site(2)
     two.servers[0].fields = two.servers[1].fields = [
         "Cache-Control: max-age=0, stale-if-error=1000",
@@ -218,7 +215,7 @@ async def test_with_all_checks_failing_nobody_is_asked(site: Begin) -> None:
     assert await two.told("state") == [("down",), ("down",)]
 
 
-async def test_metrics_tell_what_came_of_each(site: Begin) -> None:
+async def test_metrics_tell_what_came_of_each(site):
     two = await site(2, fails=1)
     two.servers[0].mode = "error"
     for number in range(4):
@@ -237,7 +234,7 @@ async def test_metrics_tell_what_came_of_each(site: Begin) -> None:
     } <= {_sorted(line) for line in told}
 
 
-def _sorted(line: str) -> str:
+def _sorted(line):
     """A line of the exposition, its labels in order."""
     name, brace, rest = line.partition("{")
     labels, _, value = rest.partition("}")

@@ -1,12 +1,7 @@
 """`[[sites]]` becomes sites, routes and rules; what cannot be is named by its place in the file."""
 
-from __future__ import annotations
-
 import tomllib
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -42,11 +37,11 @@ SITE = f'[[sites]]\nhosts = ["a"]\n{UPSTREAM}'
 SETTINGS = {"max_body": (2, 1)}
 
 
-def runtime(text: str) -> Any:
+def runtime(text):
     return runtime_of(validate(tomllib.loads(text), "univocal.toml"), "univocal.toml")
 
 
-def found(text: str, host: bytes, target: bytes) -> Canonical:
+def found(text, host, target):
     canonical = resolve(target, [host], b"http", runtime(text).sites)
     assert isinstance(canonical, Canonical)
     return canonical
@@ -74,21 +69,19 @@ path = "/static/"
         (b"/static/A%2FB", "mediawiki", "sites[0]", b"/static/A/B"),
     ],
 )
-def test_a_route_chooses_profile_and_upstream(
-    target: bytes, profile: str, upstream: str, sent: bytes
-) -> None:
+def test_a_route_chooses_profile_and_upstream(target, profile, upstream, sent):
     canonical = found(ROUTED, b"en.example", target)
     assert (canonical.route.profile.name, canonical.route.upstream) == (profile, upstream)
     assert origin_target(canonical) == sent
 
 
-def test_a_site_for_every_host_is_asked_last() -> None:
+def test_a_site_for_every_host_is_asked_last():
     text = f'[[sites]]\nhosts = ["*"]\n{UPSTREAM}[[sites]]\nhosts = ["en.example"]\n{UPSTREAM}'
     assert found(text, b"en.example", b"/").site.name == "en.example"
     assert found(text, b"other.example:8080", b"/").site.name == "*"
 
 
-def test_rules_of_a_site_over_those_for_all() -> None:
+def test_rules_of_a_site_over_those_for_all():
     text = f"""
     [cache]
     ttl = 5
@@ -126,7 +119,7 @@ def test_rules_of_a_site_over_those_for_all() -> None:
 
 
 @pytest.fixture
-def with_profiles(tmp_path: Path) -> Callable[[str], Any]:
+def with_profiles(tmp_path):
     """with_profiles(text): the runtime of a file beside a directory of profiles with cache settings."""
     (tmp_path / "profiles").mkdir()
     for name, text in {
@@ -136,7 +129,7 @@ def with_profiles(tmp_path: Path) -> Callable[[str], Any]:
         (tmp_path / "profiles" / f"{name}.toml").write_text(text)
     file = tmp_path / "univocal.toml"
 
-    def read(text: str) -> Any:
+    def read(text):
         return runtime_of(validate(tomllib.loads(f'profiles = ["./profiles"]\n{text}'), str(file)), str(file))
 
     return read
@@ -162,7 +155,7 @@ def with_profiles(tmp_path: Path) -> Callable[[str], Any]:
         ),
     ],
 )
-def test_a_profiles_rules_are_below_those_of_its_site(with_profiles, text, target, rules) -> None:
+def test_a_profiles_rules_are_below_those_of_its_site(with_profiles, text, target, rules):
     made = with_profiles(f"{SITE}{text}\n")
     for_all = with_profiles(f"[cache]\ngrace = 9\nttl = 1\nbypass_cookies = []\n{SITE}{text}\n")
     for each, grace in ((made, 0), (for_all, 9)):
@@ -181,9 +174,7 @@ def test_a_profiles_rules_are_below_those_of_its_site(with_profiles, text, targe
         ("cache = 3\n", "cache", "a table"),
     ],
 )
-def test_a_profiles_invalid_rules_are_named_with_its_file(
-    with_profiles, tmp_path: Path, text: str, key: str, allowed: str
-) -> None:
+def test_a_profiles_invalid_rules_are_named_with_its_file(with_profiles, tmp_path, text, key, allowed):
     file = tmp_path / "profiles" / "wrong.toml"
     file.write_text(text)
     with pytest.raises(ProfileError, match=allowed) as refusal:
@@ -191,7 +182,7 @@ def test_a_profiles_invalid_rules_are_named_with_its_file(
     assert (refusal.value.source, refusal.value.key) == (str(file), key)
 
 
-def test_every_plain_setting_of_a_table_reaches_its_route() -> None:
+def test_every_plain_setting_of_a_table_reaches_its_route():
     """A route's, else its site's: no module between the class and the table names a setting."""
     for key, setting in settings_in(PlainSettings).items():
         assert {key} <= SiteTable.model_fields.keys() & RouteTable.model_fields.keys()
@@ -216,14 +207,14 @@ def test_every_plain_setting_of_a_table_reaches_its_route() -> None:
         (PolicyTable, [Rules]),
     ],
 )
-def test_a_table_without_settings_means_the_librarys_defaults(table: Any, kinds: list[Any]) -> None:
+def test_a_table_without_settings_means_the_librarys_defaults(table, kinds):
     for kind in kinds:
         others = {"path": "/"} if table is HealthTable else {}
         plain = table(**others).fill(kind, **({"trace": True} if kind is Limits else {}))
         assert plain == (kind(b"/") if others else kind())
 
 
-def test_limits_trust_and_purge(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_trust_and_purge(monkeypatch):
     monkeypatch.setenv("TOKEN", "s3cret")
     server = '[server]\nmax_body = "1 KiB"\nmax_target = 9\ncache_status = "key"\ntrusted_proxies = ["::1"]\n'
     purge = '[purge]\nallow = ["192.0.2.0/24"]\ntoken_env = "TOKEN"\n'
@@ -270,14 +261,14 @@ def test_limits_trust_and_purge(monkeypatch: pytest.MonkeyPatch) -> None:
         (SITE.replace("9001", "9001/{2}/"), "sites[0].upstream", "/{2}/"),
     ],
 )
-def test_the_place_of_what_cannot_be(text: str, key: str, said: str) -> None:
+def test_the_place_of_what_cannot_be(text, key, said):
     with pytest.raises(ConfigurationError) as refusal:
         runtime(text)
     assert (refusal.value.source, refusal.value.key) == ("univocal.toml", key)
     assert said in str(refusal.value.found)
 
 
-def test_an_impossible_token_is_refused_without_being_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_impossible_token_is_refused_without_being_shown(monkeypatch):
     monkeypatch.setenv("UNIVOCAL_PURGE_TOKEN", "two words")
     with pytest.raises(ConfigurationError) as refusal:
         runtime(SITE)

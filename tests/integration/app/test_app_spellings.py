@@ -1,11 +1,8 @@
 """The counted spellings: exact while they are few, bounded when there are many, of all processes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import replace
-from typing import Any
 
 import httpx
 import pytest
@@ -17,7 +14,7 @@ from univocal.judge.cache_status import Handling
 from univocal.store.purge_selectors import url_of
 from univocal.uri.pipeline import canonical_target
 from univocal.uri.profile import parse
-from univocal.uri.sites import Sites, resolve
+from univocal.uri.sites import resolve
 from univocal.uri.target import Canonical
 from univocal_app.config.tables import validate
 from univocal_app.observe.admin import admin
@@ -35,11 +32,11 @@ CONFIGURATION = validate(SETTINGS, "univocal.toml")
 
 
 @pytest.fixture(scope="module")
-def sites() -> Sites:
+def sites():
     return runtime_of(CONFIGURATION, "univocal.toml").sites
 
 
-def outcome(sites: Sites, target: bytes, status: int = 200, method: bytes = b"GET") -> Outcome:
+def outcome(sites, target, status=200, method=b"GET"):
     found = resolve(target, [b"EN.example:80"], b"http", sites)
     return Outcome(
         site="en.example",
@@ -54,7 +51,7 @@ def outcome(sites: Sites, target: bytes, status: int = 200, method: bytes = b"GE
     )
 
 
-def test_pages_are_counted_as_they_were_asked_for(sites: Sites) -> None:
+def test_pages_are_counted_as_they_were_asked_for(sites):
     spellings = Spellings()
     for target in (b"/wiki/A(b)", b"/wiki/A%28b%29", b"/wiki/A(b)", b"http://en.example/wiki/A(b)"):
         spellings(outcome(sites, target))
@@ -79,13 +76,13 @@ def test_pages_are_counted_as_they_were_asked_for(sites: Sites) -> None:
         (b"/" + LONGEST * b"a", 200, b"GET"),
     ],
 )
-def test_what_is_no_page_is_not_counted(sites: Sites, target: bytes, status: int, method: bytes) -> None:
+def test_what_is_no_page_is_not_counted(sites, target, status, method):
     spellings = Spellings()
     spellings(outcome(sites, target, status, method))
     assert spellings.counted() == []
 
 
-def test_what_is_asked_for_often_stays_among_a_flood(sites: Sites) -> None:
+def test_what_is_asked_for_often_stays_among_a_flood(sites):
     spellings, often = Spellings(), outcome(sites, b"/often")
     once = outcome(sites, b"/once")
     for number in range(5 * MOST):
@@ -100,13 +97,13 @@ def test_what_is_asked_for_often_stays_among_a_flood(sites: Sites) -> None:
 # The admin listener
 
 
-async def page(scope: Any, receive: Any, send: Any) -> None:
+async def page(scope, receive, send):
     await send({"type": "http.response.start", "status": 200, "headers": [(b"cache-control", b"max-age=60")]})
     await send({"type": "http.response.body", "body": b"content"})
 
 
 @pytest.fixture
-def house() -> tuple[CacheMiddleware, Any]:
+def house():
     spellings, store = Spellings(), MemoryStore()
     figures = Figures(store)
     views = Views(Stats(figures), Top(spellings), spellings, list)
@@ -117,12 +114,12 @@ def house() -> tuple[CacheMiddleware, Any]:
     )
 
 
-def client(app: Any, peer: str = "127.0.0.1", host: str = "127.0.0.1:8081") -> httpx.AsyncClient:
+def client(app, peer="127.0.0.1", host="127.0.0.1:8081"):
     transport = httpx.ASGITransport(app, client=(peer, 50000))
     return httpx.AsyncClient(transport=transport, base_url=f"http://{host}")
 
 
-async def test_the_admin_listener_discovers_in_what_clients_asked_for(house: Any) -> None:
+async def test_the_admin_listener_discovers_in_what_clients_asked_for(house):
     proxy, application = house
     async with client(proxy, host="en.example") as browser, client(application) as operator:
         told = (await operator.get("/-/discover")).json()
@@ -146,7 +143,7 @@ async def test_the_admin_listener_discovers_in_what_clients_asked_for(house: Any
     assert canonical_target(b"/x/index.html", profile) == b"/x/"
 
 
-async def test_clients_without_purge_rights_see_no_others_requests(house: Any) -> None:
+async def test_clients_without_purge_rights_see_no_others_requests(house):
     _, application = house
     async with client(application, "203.0.113.7") as stranger:
         answer = await stranger.get("/-/discover")

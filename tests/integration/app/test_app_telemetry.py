@@ -1,19 +1,16 @@
 """OpenTelemetry by the SDK's in-memory exporters: spans, what origin servers are told, metrics."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
 
 import httpx
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
@@ -36,11 +33,11 @@ TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
 class Stage:
     """A proxy before a played origin server; `seen` are the fields that this one got."""
 
-    def __init__(self, sampler: Any = None) -> None:
-        self.seen: list[dict[str, str]] = []
+    def __init__(self, sampler=None):
+        self.seen = []
         self.status, self.control = 200, "max-age=60"
-        self.error: Exception | None = None
-        self.gate: asyncio.Event | None = None
+        self.error = None
+        self.gate = None
         self.exporter, self.reader = InMemorySpanExporter(), InMemoryMetricReader()
         spans = TracerProvider(sampler=sampler)
         spans.add_span_processor(SimpleSpanProcessor(self.exporter))
@@ -54,7 +51,7 @@ class Stage:
             counters=[self.figures],
         )
 
-    async def answer(self, request: httpx.Request) -> httpx.Response:
+    async def answer(self, request):
         self.seen.append(dict(request.headers))
         if self.gate is not None:
             await self.gate.wait()
@@ -62,15 +59,15 @@ class Stage:
             raise self.error
         return httpx.Response(self.status, headers={"cache-control": self.control}, content=b"content")
 
-    async def ask(self, target: str = "/wiki/A", method: str = "GET", **fields: str) -> httpx.Response:
+    async def ask(self, target="/wiki/A", method="GET", **fields):
         transport = httpx.ASGITransport(self.app, client=("127.0.0.1", 50000))
         async with httpx.AsyncClient(transport=transport, base_url="http://en.example") as client:
             return await client.request(method, target, headers=fields)
 
-    def spans(self, kind: SpanKind = SpanKind.SERVER) -> list[Any]:
+    def spans(self, kind=SpanKind.SERVER):
         return [span for span in self.exporter.get_finished_spans() if span.kind is kind]
 
-    def told(self, name: str) -> list[Any]:
+    def told(self, name):
         """The data points of a metric."""
         data = self.reader.get_metrics_data()
         assert data is not None
@@ -85,16 +82,16 @@ class Stage:
 
 
 @pytest.fixture
-def stage() -> Stage:
+def stage():
     return Stage()
 
 
-def hexadecimal(span: ReadableSpan) -> tuple[str, str]:
+def hexadecimal(span):
     assert span.context is not None
     return f"{span.context.trace_id:032x}", f"{span.context.span_id:016x}"
 
 
-async def test_a_forwarded_request_is_a_span_with_a_child(stage: Stage) -> None:
+async def test_a_forwarded_request_is_a_span_with_a_child(stage):
     await stage.ask(
         "/wiki/A%28b%29?x=1", traceparent=TRACEPARENT, tracestate="vendor=1", **{"user-agent": "me"}
     )
@@ -119,7 +116,7 @@ async def test_a_forwarded_request_is_a_span_with_a_child(stage: Stage) -> None:
     assert client.attributes["url.full"] == "http://127.0.0.1:9000"
 
 
-async def test_a_span_has_the_name_that_the_origin_server_got(stage: Stage) -> None:
+async def test_a_span_has_the_name_that_the_origin_server_got(stage):
     gate = stage.app.gate
     gate.runtime = replace(gate.runtime, request_ids=RequestIds(b"X-Request-Id", ()))
     await stage.ask()
@@ -127,7 +124,7 @@ async def test_a_span_has_the_name_that_the_origin_server_got(stage: Stage) -> N
     assert server.attributes["univocal.request_id"] == stage.seen[0]["x-request-id"]
 
 
-async def test_what_is_not_sampled_is_told_so(stage: Stage) -> None:
+async def test_what_is_not_sampled_is_told_so(stage):
     quiet = Stage(ALWAYS_OFF)
     await quiet.ask(traceparent=TRACEPARENT)
     assert quiet.exporter.get_finished_spans() == ()
@@ -135,7 +132,7 @@ async def test_what_is_not_sampled_is_told_so(stage: Stage) -> None:
     assert quiet.seen[0]["traceparent"].endswith("-00")
 
 
-async def test_a_hit_is_a_span_below_its_clients_own(stage: Stage) -> None:
+async def test_a_hit_is_a_span_below_its_clients_own(stage):
     await stage.ask()
     # The last one's odd field takes the long way.
     for odd in ({}, {"pragma": "x"}):
@@ -148,7 +145,7 @@ async def test_a_hit_is_a_span_below_its_clients_own(stage: Stage) -> None:
     assert len(stage.spans(SpanKind.CLIENT)) == 1
 
 
-async def test_rejections_and_purges_are_spans_without_client_names(stage: Stage) -> None:
+async def test_rejections_and_purges_are_spans_without_client_names(stage):
     await stage.ask("/wiki/%00")
     await stage.ask(method="PURGE")
     await stage.ask(method="BREW")
@@ -157,7 +154,7 @@ async def test_rejections_and_purges_are_spans_without_client_names(stage: Stage
     assert (purge.name, brewed.name) == ("HTTP", "HTTP")
 
 
-async def test_an_origin_server_that_does_not_answer_is_an_error(stage: Stage) -> None:
+async def test_an_origin_server_that_does_not_answer_is_an_error(stage):
     stage.error = httpx.ConnectError("refused")
     assert (await stage.ask()).status_code == 502
     (server,), (client,) = stage.spans(), stage.spans(SpanKind.CLIENT)
@@ -166,7 +163,7 @@ async def test_an_origin_server_that_does_not_answer_is_an_error(stage: Stage) -
     assert server.attributes["error.type"] == "origin-unreachable"
 
 
-async def test_each_waiting_request_has_a_span(stage: Stage) -> None:
+async def test_each_waiting_request_has_a_span(stage):
     stage.gate = asyncio.Event()
     asked = [asyncio.create_task(stage.ask()) for _ in range(3)]
     while not stage.seen:  # noqa: ASYNC110 - another task does it
@@ -178,7 +175,7 @@ async def test_each_waiting_request_has_a_span(stage: Stage) -> None:
     assert len({hexadecimal(span) for span in stage.spans()}) == 3
 
 
-async def test_nothing_is_remembered_of_exchanges_that_are_over(stage: Stage) -> None:
+async def test_nothing_is_remembered_of_exchanges_that_are_over(stage):
     for number in range(20):
         await stage.ask(f"/wiki/{number}")
     stage.error = httpx.ConnectError("refused")
@@ -186,20 +183,20 @@ async def test_nothing_is_remembered_of_exchanges_that_are_over(stage: Stage) ->
     assert len(stage.telemetry._forwarded) == 0
 
 
-def test_what_is_remembered_is_bounded(stage: Stage) -> None:
+def test_what_is_remembered_is_bounded(stage):
     for _ in range(MOST + 5):
-        received: Any = SimpleNamespace(method=b"GET")
+        received = SimpleNamespace(method=b"GET")
         stage.telemetry._span_of(received, _empty())
     assert len(stage.telemetry._forwarded) == MOST
 
 
-def _empty() -> Any:
+def _empty():
     from opentelemetry.context import Context
 
     return Context()
 
 
-async def test_metrics_are_those_that_prometheus_gets_and_two_histograms(stage: Stage) -> None:
+async def test_metrics_are_those_that_prometheus_gets_and_two_histograms(stage):
     for target in ("/wiki/A", "/wiki/A", "/wiki/%00"):
         await stage.ask(target)
     stage.app.engine.audience.settle()
@@ -221,13 +218,13 @@ async def test_metrics_are_those_that_prometheus_gets_and_two_histograms(stage: 
 SITES = {"sites": [{"hosts": ["en.example"], "upstream": "http://127.0.0.1:1"}]}
 
 
-def test_it_is_off_and_not_even_imported() -> None:
+def test_it_is_off_and_not_even_imported():
     code = "import sys, univocal_app.run.workers, univocal_app.commands.cli; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert not [name for name in loaded.split() if name.startswith("opentelemetry")]
 
 
-def test_without_the_extra_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_it_is_refused(monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda _: None)
     with pytest.raises(ConfigurationError, match=r"pip install 'univocal\[otel\]'") as refused:
         runtime_of(validate({**SITES, "server": {"otel": True}}, "test"), "test")

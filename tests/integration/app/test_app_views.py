@@ -1,10 +1,7 @@
 """`GET /-/stats` and `GET /-/top`: what happened, by second and by key, of all processes."""
 
-from __future__ import annotations
-
 import tracemalloc
 from dataclasses import replace
-from typing import Any
 
 import httpx
 import pytest
@@ -38,7 +35,7 @@ CONFIGURATION = validate(SETTINGS, "univocal.toml")
 CONTENT = b"content"
 
 
-async def origin(scope: Any, receive: Any, send: Any) -> None:
+async def origin(scope, receive, send):
     stored = b"no-store" if scope["path"] == "/never" else b"max-age=60"
     fields = [(b"cache-control", stored)] if not scope["path"].startswith("/own/") else []
     await send({"type": "http.response.start", "status": 200, "headers": fields})
@@ -46,16 +43,16 @@ async def origin(scope: Any, receive: Any, send: Any) -> None:
 
 
 @pytest.fixture
-def clock() -> Clock:
+def clock():
     return Clock()
 
 
 @pytest.fixture
-def house(clock: Clock) -> tuple[CacheMiddleware, Any]:
+def house(clock):
     return house_of(MemoryStore(), clock)
 
 
-def house_of(store: MemoryStore, clock: Clock) -> tuple[CacheMiddleware, Any]:
+def house_of(store, clock):
     spellings = Spellings()
     place = {"site": "en.example", "url": "http://127.0.0.1:1"}
     figures = Figures(store)
@@ -69,14 +66,14 @@ def house_of(store: MemoryStore, clock: Clock) -> tuple[CacheMiddleware, Any]:
     )
 
 
-async def ask(app: Any, *targets: str, method: str = "GET", host: str = "en.example", **fields: str) -> None:
+async def ask(app, *targets, method="GET", host="en.example", **fields):
     transport = httpx.ASGITransport(app, client=("127.0.0.1", 50000))
     async with httpx.AsyncClient(transport=transport, base_url=f"http://{host}") as browser:
         for target in targets:
             await browser.request(method, target, headers=fields)
 
 
-async def told(app: Any, path: str, status: int = 200) -> Any:
+async def told(app, path, status=200):
     transport = httpx.ASGITransport(app, client=("127.0.0.1", 50000))
     async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8081") as operator:
         answer = await operator.get(path)
@@ -84,13 +81,13 @@ async def told(app: Any, path: str, status: int = 200) -> Any:
     return answer.json()
 
 
-async def test_requests_in_another_spelling_are_counted(house: Any) -> None:
+async def test_requests_in_another_spelling_are_counted(house):
     proxy, application = house
     await ask(proxy, "/wiki/A(b)", "/wiki/A%28b%29", "/wiki/A%28b%29", "/wiki/%00")
     assert (await told(application, "/-/stats"))["totals"]["folded"] == 2
 
 
-async def test_a_failure_is_no_refusal(house: Any) -> None:
+async def test_a_failure_is_no_refusal(house):
     proxy, application = house
     await ask(proxy, "/wiki/A", **{"Cache-Control": "only-if-cached"})
     await ask(proxy, "/wiki/%00")
@@ -101,7 +98,7 @@ async def test_a_failure_is_no_refusal(house: Any) -> None:
     assert failure["url"] == "http://en.example/wiki/A"
 
 
-async def test_an_hour_is_told_in_steps_of_15_seconds(house: Any, clock: Clock) -> None:
+async def test_an_hour_is_told_in_steps_of_15_seconds(house, clock):
     proxy, application = house
     clock.now += 5  # a step begins at 1,000,005
     _, application = house = house_of(proxy.store, clock)
@@ -120,7 +117,7 @@ async def test_an_hour_is_told_in_steps_of_15_seconds(house: Any, clock: Clock) 
     assert (await told(application, "/-/stats?step=7", 400))["status"] == 400
 
 
-async def test_keys_at_the_top(house: Any) -> None:
+async def test_keys_at_the_top(house):
     proxy, application = house
     await ask(proxy, "/wiki/A", "/wiki/A", "/wiki/A", "/wiki/B", "/never", "/never")
     await ask(proxy, "/wiki/C", method="PURGE")
@@ -137,7 +134,7 @@ async def test_keys_at_the_top(house: Any) -> None:
     assert len(await told(application, "/-/top")) == 3
 
 
-async def test_spellings_at_the_top(house: Any) -> None:
+async def test_spellings_at_the_top(house):
     proxy, application = house
     await ask(proxy, "/wiki/A(b)", "/wiki/A%28b%29", "/wiki/A(b)", "/wiki/A%28b)", "/wiki/B")
     folded, single = await told(application, "/-/top?by=spellings")
@@ -147,7 +144,7 @@ async def test_spellings_at_the_top(house: Any) -> None:
     assert (single["key"], single["saved"]) == ("http://en.example/wiki/B", 0)
 
 
-async def test_refusals_at_the_top(house: Any) -> None:
+async def test_refusals_at_the_top(house):
     proxy, application = house
     await ask(proxy, "/wiki/%00", "/wiki/%01", "/wiki/%02")
     await ask(proxy, "/", "/", host="other.example")
@@ -159,7 +156,7 @@ async def test_refusals_at_the_top(house: Any) -> None:
     ]
 
 
-async def test_the_fields_that_made_responses_personal_are_at_the_top(house: Any) -> None:
+async def test_the_fields_that_made_responses_personal_are_at_the_top(house):
     proxy, application = house
     await ask(proxy, "/own/a", "/own/b", **{"X-Api-Key": "a", "Traceparent": "00-1-1-00"})
     await ask(proxy, "/own/c", **{"X-Api-Key": "b", "Cookie": "a=b", "X-Other": "c"})
@@ -175,7 +172,7 @@ async def test_the_fields_that_made_responses_personal_are_at_the_top(house: Any
     assert len(await told(application, "/-/top?by=personal&n=2")) == 2
 
 
-def test_names_of_fields_take_bounded_memory(house: Any) -> None:
+def test_names_of_fields_take_bounded_memory(house):
     top = Top(Spellings())
     proxy, _ = house
     canonical = resolve(b"/own/a", [b"en.example"], b"http", proxy.gate.runtime.sites)
@@ -201,7 +198,7 @@ def test_names_of_fields_take_bounded_memory(house: Any) -> None:
     assert max(len(name) for (name,) in top._personal.sums) == LONGEST
 
 
-async def test_the_last_failures_are_told_with_their_reasons(house: Any) -> None:
+async def test_the_last_failures_are_told_with_their_reasons(house):
     proxy, _ = house
     top, failures = Top(Spellings()), Failures()
     failure = Failure("http://127.0.0.1:1", "127.0.0.1", "refused", "Connection refused")
@@ -235,12 +232,12 @@ async def test_the_last_failures_are_told_with_their_reasons(house: Any) -> None
 
 
 @pytest.mark.parametrize("query", ["by=none", "by=", "n=0", "n=-1", "n=x", "n=1001", "n=", "n=²"])
-async def test_a_question_that_is_none_is_400(house: Any, query: str) -> None:
+async def test_a_question_that_is_none_is_400(house, query):
     _, application = house
     assert (await told(application, f"/-/top?{query}", 400))["status"] == 400
 
 
-async def test_a_url_is_explained(house: Any) -> None:
+async def test_a_url_is_explained(house):
     _, application = house
     found = await told(application, "/-/explain?url=http%3A%2F%2Fen.example%2Fwiki%2FA%2528b%2529")
     assert (found["canonical"], found["rejected"]) == ("http://en.example/wiki/A(b)", None)
@@ -254,9 +251,9 @@ async def test_a_url_is_explained(house: Any) -> None:
         assert (await told(application, f"/-/explain{query}", 400))["status"] == 400
 
 
-def outcome(proxy: CacheMiddleware, target: bytes, begun: float = 0.0) -> Outcome:
+def outcome(proxy, target, begun=0.0):
     found = proxy.gate.runtime.sites
-    canonical: Any = resolve(target, [b"en.example"], b"http", found)
+    canonical = resolve(target, [b"en.example"], b"http", found)
     return Outcome(
         site="en.example",
         received=Received(b"GET", target),
@@ -270,7 +267,7 @@ def outcome(proxy: CacheMiddleware, target: bytes, begun: float = 0.0) -> Outcom
     )
 
 
-async def test_what_folding_has_saved(house: Any) -> None:
+async def test_what_folding_has_saved(house):
     proxy, application = house
     assert (await told(application, "/-/spellings"))["spellings"] == 0
     await ask(proxy, "/wiki/A(b)", "/wiki/A%28b%29", "/wiki/A%28b%29", "/wiki/B", "/never", "/wiki/%00")
@@ -279,7 +276,7 @@ async def test_what_folding_has_saved(house: Any) -> None:
     assert folding == {"keys": 3, "folded": 1, "spellings": 4, "requests": 5, "saved": 1}
 
 
-async def test_the_spellings_of_one_page_by_any_of_them(house: Any) -> None:
+async def test_the_spellings_of_one_page_by_any_of_them(house):
     proxy, application = house
     await ask(proxy, "/wiki/A(b)", "/wiki/A%28b%29", "/wiki/A%28b%29", "/wiki/B", "/never")
     page = await told(application, "/-/spellings?url=http%3A%2F%2Fen.example%2Fwiki%2FA%252528b)")
@@ -299,12 +296,12 @@ async def test_the_spellings_of_one_page_by_any_of_them(house: Any) -> None:
 @pytest.mark.parametrize(
     ("url", "status"), [("http://en.example/%2500", 400), ("nothing", 400), ("http://other.example/", 421)]
 )
-async def test_what_is_no_page_has_no_spellings(house: Any, url: str, status: int) -> None:
+async def test_what_is_no_page_has_no_spellings(house, url, status):
     _, application = house
     assert (await told(application, f"/-/spellings?url={url}", status))["status"] == status
 
 
-def test_many_keys_and_spellings_take_bounded_memory(house: Any) -> None:
+def test_many_keys_and_spellings_take_bounded_memory(house):
     proxy, _ = house
     spellings = Spellings()
     top = Top(spellings)
@@ -327,11 +324,11 @@ def test_many_keys_and_spellings_take_bounded_memory(house: Any) -> None:
     assert taken < 8 << 20
 
 
-def _keyed(canonical: Any, key: bytes) -> Any:
+def _keyed(canonical, key):
     return replace(canonical, key=key)
 
 
-async def test_refusals_take_bounded_memory(house: Any) -> None:
+async def test_refusals_take_bounded_memory(house):
     proxy, _ = house
     top = Top(Spellings())
     refused = replace(outcome(proxy, b"/a"), status=421, reasons=("unknown-host",), canonical=None)

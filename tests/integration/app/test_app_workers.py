@@ -1,7 +1,5 @@
 """Workers, watched by their parent: those that hang, and those that never begin."""
 
-from __future__ import annotations
-
 import asyncio
 import multiprocessing
 import operator
@@ -11,7 +9,6 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from multiprocessing import util
 from pathlib import Path
@@ -35,23 +32,23 @@ CONFIGURATION = validate(
 
 
 @pytest.fixture(autouse=True)
-def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+def forked(monkeypatch):
     """Workers are forked from a process that has imported the program."""
     if forking.POSSIBLE:
         monkeypatch.setattr(util, "spawnv_passfds", partial(forking.helper().spawn, util.spawnv_passfds))
 
 
 @pytest.fixture
-def tmp_path() -> Iterator[Path]:
+def tmp_path():
     """A directory whose name is short enough for the paths of sockets."""
     with tempfile.TemporaryDirectory(prefix="univocal-") as name:
         yield Path(name)
 
 
 @pytest.fixture
-async def watched(tmp_path: Path) -> AsyncIterator[tuple[Workers, list[str]]]:
+async def watched(tmp_path):
     """One worker that is taken for hung after three seconds, and the names of those that ended."""
-    ended: list[str] = []
+    ended = []
     with socket.create_server(("127.0.0.1", 0)) as front:
         task = Task(CONFIGURATION, "test", (Bound(front),), tmp_path)
         workers = Workers(1, lambda: task, tmp_path, ended.append, silence=3.0)
@@ -61,9 +58,7 @@ async def watched(tmp_path: Path) -> AsyncIterator[tuple[Workers, list[str]]]:
     assert multiprocessing.active_children() == []
 
 
-async def test_a_worker_that_hangs_is_replaced(
-    watched: tuple[Workers, list[str]], caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_worker_that_hangs_is_replaced(watched, caplog):
     workers, ended = watched
     (process,) = multiprocessing.active_children()
     before = process.pid
@@ -79,9 +74,7 @@ async def test_a_worker_that_hangs_is_replaced(
     assert "worker 1 was killed by SIGKILL: a new worker replaces it" in caplog.text
 
 
-async def test_without_a_free_process_starting_is_retried(
-    watched: tuple[Workers, list[str]], caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_without_a_free_process_starting_is_retried(watched, caplog):
     workers, ended = watched
     (process,) = multiprocessing.active_children()
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -99,17 +92,17 @@ async def test_without_a_free_process_starting_is_retried(
     assert set(ended) == {"1"}
 
 
-async def test_a_worker_that_gives_signs_of_life_stays(watched: tuple[Workers, list[str]]) -> None:
+async def test_a_worker_that_gives_signs_of_life_stays(watched):
     workers, ended = watched
     await asyncio.sleep(4)  # longer than it may be silent
     assert (workers.accepting, ended) == (1, [])
 
 
-def test_a_parent_that_stood_still_kills_nobody(tmp_path: Path) -> None:
+def test_a_parent_that_stood_still_kills_nobody(tmp_path):
     """In the event loop that it has: uvloop looks at what is due before what has come."""
-    ended: list[str] = []
+    ended = []
 
-    async def stand_still(front: socket.socket) -> int:
+    async def stand_still(front):
         workers = Workers(
             1,
             lambda: Task(CONFIGURATION, "test", (Bound(front),), tmp_path),
@@ -134,8 +127,8 @@ def test_a_parent_that_stood_still_kills_nobody(tmp_path: Path) -> None:
         assert runner.run(stand_still(front)) == 1
 
 
-async def test_workers_that_end_at_once_are_not_started_again(tmp_path: Path) -> None:
-    ended: list[str] = []
+async def test_workers_that_end_at_once_are_not_started_again(tmp_path):
+    ended = []
     workers = Workers(2, lambda: operator.is_, tmp_path, ended.append)
     with pytest.raises(WorkersError):
         await workers.start()
@@ -144,7 +137,7 @@ async def test_workers_that_end_at_once_are_not_started_again(tmp_path: Path) ->
     assert multiprocessing.active_children() == []
 
 
-async def test_all_workers_prepare_a_configuration_and_take_it(watched: tuple[Workers, list[str]]) -> None:
+async def test_all_workers_prepare_a_configuration_and_take_it(watched):
     workers, ended = watched
     await workers.prepare(CONFIGURATION)
     await workers.adopt()
@@ -157,9 +150,7 @@ async def test_all_workers_prepare_a_configuration_and_take_it(watched: tuple[Wo
     assert (workers.accepting, ended) == (1, [])
 
 
-async def test_a_worker_that_does_not_answer_is_named(
-    watched: tuple[Workers, list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_worker_that_does_not_answer_is_named(watched, monkeypatch):
     workers, ended = watched
     monkeypatch.setattr(module, "ANSWER", 0.5)
     (process,) = multiprocessing.active_children()

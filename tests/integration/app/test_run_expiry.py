@@ -1,10 +1,7 @@
 """When certificates expire, as the page shows it, and what takes their place."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -12,14 +9,14 @@ from authority import Authority
 from univocal.http.errors import ConfigurationError
 from univocal.uri.site import Site
 from univocal.uri.sites import Sites
-from univocal_app.config.tables import Configuration, validate
-from univocal_app.run.certificate_files import CertificateFiles, Contexts, contexts_of, expiries, expiry_of
+from univocal_app.config.tables import validate
+from univocal_app.run.certificate_files import CertificateFiles, contexts_of, expiries, expiry_of
 
 # As OpenSSL writes them: UTCTime until 2049, GeneralizedTime from 2050 on.
 TIMES = [("20300102030405Z", 1893553445), ("20510102030405Z", 2556241445)]
 
 
-def certificate(directory: Path, name: str, end: str) -> str:
+def certificate(directory, name, end):
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
     command += ["-subj", "/CN=en.example", "-keyout", f"{name}.key", "-out", f"{name}.csr", "-days", "1"]
     subprocess.run(command, cwd=directory, check=True, capture_output=True)
@@ -36,12 +33,12 @@ def certificate(directory: Path, name: str, end: str) -> str:
 
 
 @pytest.mark.parametrize(("end", "seconds"), TIMES)
-def test_a_certificate_says_when_it_expires(tmp_path: Path, end: str, seconds: int) -> None:
+def test_a_certificate_says_when_it_expires(tmp_path, end, seconds):
     pem = (tmp_path / certificate(tmp_path, "own", end)).read_text()
     assert expiry_of(pem) == seconds
 
 
-def test_each_certificate_of_the_listener_is_told(tmp_path: Path) -> None:
+def test_each_certificate_of_the_listener_is_told(tmp_path):
     name = certificate(tmp_path, "own", TIMES[0][0])
     site = {"upstream": "http://127.0.0.1:1"}
     settings = {
@@ -56,7 +53,7 @@ def test_each_certificate_of_the_listener_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pem", ["", "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----"])
-def test_a_file_without_a_certificate_is_an_error(pem: str) -> None:
+def test_a_file_without_a_certificate_is_an_error(pem):
     with pytest.raises(ValueError, match="certificate"):
         expiry_of(pem)
 
@@ -68,18 +65,18 @@ HOSTS = ("a.example", "b.example")
 class Files:
     """Files of certificates, made anew or expired, and the configurations that name them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder, self.source = folder, str(folder / "univocal.toml")
         self.authority = Authority(folder)
         self.authority.issue("good", "DNS:a.example")
         self.authority.issue("old", "DNS:a.example", days=-1)
 
-    def put(self, **kinds: str) -> None:
+    def put(self, **kinds):
         for name, kind in kinds.items():
             for ending in ("pem", "key"):
                 shutil.copy(self.folder / f"{kind}.{ending}", self.folder / f"{name}.{ending}")
 
-    def configuration(self, *named: str) -> Configuration:
+    def configuration(self, *named):
         sites = [{"hosts": [host], "upstream": "http://127.0.0.1:1"} for host in HOSTS]
         for host, site in zip(HOSTS, sites, strict=True):
             if host[0] in named:
@@ -87,26 +84,24 @@ class Files:
         settings = {"server": {"tls_cert": "server.pem", "tls_key": "server.key"}, "sites": sites}
         return validate(settings, self.source)
 
-    def contexts(self, configuration: Configuration) -> Contexts:
+    def contexts(self, configuration):
         contexts = contexts_of(configuration, self.source)
         assert contexts is not None
         return contexts
 
-    def in_force(self, *named: str) -> CertificateFiles:
+    def in_force(self, *named):
         configuration = self.configuration(*named)
         sites = Sites([Site.of(host, "rfc3986") for host in HOSTS])
         return CertificateFiles(configuration, self.source, sites, self.contexts(configuration))
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+def files(tmp_path_factory):
     return Files(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.mark.parametrize("expired", ["server", "a", "b"])
-def test_one_expired_file_keeps_no_other_renewal_out(
-    files: Files, expired: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_one_expired_file_keeps_no_other_renewal_out(files, expired, caplog):
     files.put(server="good", a="good", b="good")
     certificates = files.in_force("a", "b")
     before = shown(certificates)
@@ -123,7 +118,7 @@ def test_one_expired_file_keeps_no_other_renewal_out(
     assert shown(certificates)[expired] is not before[expired]
 
 
-def shown(certificates: CertificateFiles) -> dict[str, object]:
+def shown(certificates):
     current = certificates.current()
     return {"server": current.default, "a": current.of(b"a.example"), "b": current.of(b"b.example")}
 
@@ -140,9 +135,7 @@ def shown(certificates: CertificateFiles) -> dict[str, object]:
         ("good old good", "a", "", ""),
     ],
 )
-def test_no_reload_shows_an_expired_certificate_for_a_valid_one(
-    files: Files, kinds: str, named: str, then: str, key: str
-) -> None:
+def test_no_reload_shows_an_expired_certificate_for_a_valid_one(files, kinds, named, then, key):
     files.put(**dict(zip(("server", "a", "b"), kinds.split(), strict=True)))
     certificates, wanted = files.in_force(*named), files.configuration(*then)
     if not key:
@@ -153,7 +146,7 @@ def test_no_reload_shows_an_expired_certificate_for_a_valid_one(
     assert caught.value.key == key
 
 
-def test_a_file_changed_during_a_reload_is_read_again(files: Files) -> None:
+def test_a_file_changed_during_a_reload_is_read_again(files):
     files.put(server="good")
     configuration = files.configuration()
     prepared = files.contexts(configuration)

@@ -1,7 +1,5 @@
 """Law 3 with Django as the judge, under ASGI and under WSGI, for the profile `django`."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Express with cors() and compression(): its 304s name less in Vary than the 200s before them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """MediaWiki as Debian has it, behind `univocal serve` as docs/how-to/mediawiki.md says."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The recipes of docs/how-to/applications.md, each before a server that answers as its framework does."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from http.cookies import SimpleCookie

@@ -4,8 +4,6 @@ Debian has no S3 server, so the origin is ours: it signs what it receives once m
 target as it came, so that no other spelling passes than the one that was signed.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

@@ -1,7 +1,5 @@
 """Sessions in URLs of Tomcat, with the profile that strips them and the one that keeps them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """WordPress as Debian has it, behind `univocal serve` with the profile `wordpress`."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,11 +1,7 @@
 """Every purge leaves a line, one that its server's parser refuses as well."""
 
-from __future__ import annotations
-
 import json
 import socket
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -13,11 +9,11 @@ HOST = "Host: en.example\r\n"
 
 
 @pytest.fixture(scope="module")
-def audited(serve: Callable[..., Any]) -> Any:
+def audited(serve):
     return serve(9, "rfc3986")
 
 
-def sent(address: Any, octets: bytes, *, read: bool = True) -> bytes:
+def sent(address, octets, *, read=True):
     """What is answered to these octets; without `read` the client leaves at once."""
     with socket.create_connection((address.host, address.port), timeout=20) as connection:
         connection.sendall(octets)
@@ -46,7 +42,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("listener", ["front", "admin"])
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_purge_that_is_refused_is_a_line(audited: Any, name: str, listener: str) -> None:
+def test_a_purge_that_is_refused_is_a_line(audited, name, listener):
     head, reason = REFUSED[name]
     before = len(audited.purges)
     answer = sent(getattr(audited, listener), (head + "Connection: close\r\n\r\n").encode("latin-1"))
@@ -57,14 +53,14 @@ def test_a_purge_that_is_refused_is_a_line(audited: Any, name: str, listener: st
     assert line["method"] == head.partition(" ")[0]
 
 
-def test_ambiguous_framing_purges_nothing_at_the_admin_listener(audited: Any) -> None:
+def test_ambiguous_framing_purges_nothing_at_the_admin_listener(audited):
     framing = "Content-Length: 13\r\nTransfer-Encoding: chunked\r\n"
     head = f"POST /-/purge HTTP/1.1\r\nHost: 127.0.0.1\r\n{framing}\r\n"
     answer = sent(audited.admin, head.encode() + b'd\r\n{"all": true}\r\n0\r\n\r\n')
     assert json.loads(answer.partition(b"\r\n\r\n")[2])["reason"] == "bad-framing"
 
 
-def test_who_leaves_before_saying_what_is_a_line(audited: Any) -> None:
+def test_who_leaves_before_saying_what_is_a_line(audited):
     before = len(audited.log.read_text().splitlines())
     head = "POST /-/purge HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{"
     sent(audited.admin, head.encode(), read=False)
@@ -73,7 +69,7 @@ def test_who_leaves_before_saying_what_is_a_line(audited: Any) -> None:
     assert (left["method"], left["target"], left["status"]) == ("POST", "/-/purge", 0)
 
 
-def test_a_rejected_request_is_a_line_as_well(audited: Any) -> None:
+def test_a_rejected_request_is_a_line_as_well(audited):
     before = len(audited.log.read_text().splitlines())
     sent(audited.front, b"GET /a HTTP/1.1\r\n\r\n")
     (line,) = map(json.loads, audited.log.read_text().splitlines()[before:])

@@ -1,11 +1,8 @@
 """A Django project behind `univocal serve`, and with the middleware mounted; its views purge."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
-from typing import Any
 
 import pytest
 
@@ -15,7 +12,7 @@ SPELLINGS = ["/books/A(b)", "/books/A%28b%29", "/%62ooks/A(b%29"]
 
 
 @pytest.fixture(scope="module", params=["behind", "mounted"])
-def places(request: pytest.FixtureRequest, listen: Any, site: Any, serve: Any) -> Any:
+def places(request, listen, site, serve):
     """Where readers ask and where editors do."""
     listening = listen()
     script = str(Path(__file__).parent / "django_site.py")
@@ -26,7 +23,7 @@ def places(request: pytest.FixtureRequest, listen: Any, site: Any, serve: Any) -
     return proxy.front, site(listening, script, str(proxy.front))
 
 
-def test_a_book_is_one_resource_until_it_is_edited(places: Any) -> None:
+def test_a_book_is_one_resource_until_it_is_edited(places):
     front, editors = places
     answers = [front.ask(spelling) for spelling in SPELLINGS]
     assert {answer.body for answer in answers} == {"A(b) by Ursula: no text"}
@@ -37,7 +34,7 @@ def test_a_book_is_one_resource_until_it_is_edited(places: Any) -> None:
     assert "hit" in front.ask("/books/other").cache
 
 
-def test_a_purge_reaches_every_variant(places: Any) -> None:
+def test_a_purge_reaches_every_variant(places):
     front, editors = places
     for tongue in ("en", "ru"):
         front.ask("/books/v", Accept_Language=tongue)
@@ -47,7 +44,7 @@ def test_a_purge_reaches_every_variant(places: Any) -> None:
         assert front.ask("/books/v", Accept_Language=tongue).body.endswith("second")
 
 
-def test_what_shares_a_tag_goes_together(places: Any) -> None:
+def test_what_shares_a_tag_goes_together(places):
     front, editors = places
     for title in ("x", "y"):
         front.ask(f"/books/{title}")
@@ -57,19 +54,19 @@ def test_what_shares_a_tag_goes_together(places: Any) -> None:
     ]
 
 
-def test_an_unsafe_method_invalidates_what_it_changes(places: Any) -> None:
+def test_an_unsafe_method_invalidates_what_it_changes(places):
     front, _ = places
     front.ask("/books/p")
     assert front.ask("/books/%70", "PUT", body="put").status == 204
     assert front.ask("/books/p").body.endswith(": put")
 
 
-def test_no_page_is_older_than_a_commit(places: Any) -> None:
+def test_no_page_is_older_than_a_commit(places):
     """With ATOMIC_REQUESTS: others read while a transaction is under way, and one in three is rolled back."""
     front, _ = places
     ended = Event()
 
-    def read() -> int:
+    def read():
         hits = 0
         while not ended.is_set():
             hits += "hit" in front.ask("/note").cache
@@ -91,7 +88,7 @@ def test_no_page_is_older_than_a_commit(places: Any) -> None:
         assert sum(reader.result() for reader in readers)
 
 
-def test_what_streams_and_what_validates(places: Any) -> None:
+def test_what_streams_and_what_validates(places):
     front, _ = places
     assert front.ask("/export").body == "line 0\nline 1\nline 2\n"
     assert "hit" in front.ask("/export").cache
@@ -99,7 +96,7 @@ def test_what_streams_and_what_validates(places: Any) -> None:
     assert front.ask("/books/e", If_None_Match=first.fields["etag"]).status == 304
 
 
-def test_a_304_with_a_shorter_vary_destroys_no_variant(places: Any) -> None:
+def test_a_304_with_a_shorter_vary_destroys_no_variant(places):
     """GZipMiddleware names Accept-Encoding in a 200 alone: it never sees the content of a 304."""
     front, _ = places
     clients = [("gzip", "de"), ("identity", "de"), ("gzip", "fr"), ("identity", "fr")]

@@ -3,15 +3,11 @@
 The frameworks have one list of expectations. All is equal but for what a cache is for.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import time
 import warnings
-from collections.abc import Iterator
 from importlib import import_module
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -101,23 +97,23 @@ ROWS = {
 class Called:
     """A site in the test's own process, called as the frameworks' documentation tests it."""
 
-    def __init__(self, client: TestClient) -> None:
+    def __init__(self, client):
         self.client = client
 
-    def ask(self, row: Row) -> Answer:
+    def ask(self, row):
         self.client.cookies.clear()
         fields = {"Accept-Encoding": "identity", **row.fields}
         response = self.client.request(row.method, row.target, headers=fields, content=row.body or None)
         told = sorted(field for field in response.headers.multi_items() if field[0] not in OTHER)
         return Answer(response.status_code, told, response.content, cut=False)
 
-    def told(self, count: int) -> list[str]:
+    def told(self, count):
         told, until = list(self.client.get("/events").json()), time.monotonic() + 5
         while len(told) < count and time.monotonic() < until:
             told += self.client.get("/events").json()
         return told
 
-    def said(self) -> str:
+    def said(self):
         with self.client.websocket_connect("/ws") as websocket:
             websocket.send_text("a")
             return websocket.receive_text()
@@ -126,7 +122,7 @@ class Called:
 class Served(Site):
     """A site under uvicorn, in a process of its own."""
 
-    def said(self) -> str:
+    def said(self):
         with connect(f"ws://127.0.0.1:{self.port}/ws") as websocket:
             websocket.send("a")
             return str(websocket.recv())
@@ -140,12 +136,12 @@ class Sites(NamedTuple):
     cached: Called | Served
     lasting: Called | Served
 
-    def require(self, name: str) -> None:
+    def require(self, name):
         if name in LACKING.get(self.framework, ()):
             pytest.skip(f"{self.framework} has none")
 
 
-def called(module: str, stack: contextlib.ExitStack) -> Iterator[Called]:
+def called(module, stack):
     site = import_module(module).application
     for mounted in ("", "1", "ttl"):
         client = TestClient(
@@ -158,7 +154,7 @@ def called(module: str, stack: contextlib.ExitStack) -> Iterator[Called]:
         yield Called(client if "django" in module else stack.enter_context(client))
 
 
-def served(module: str, stack: contextlib.ExitStack, folder: Path) -> Iterator[Served]:
+def served(module, stack, folder):
     for mounted in ("", "1", "ttl"):
         site = Served(
             "uvicorn with httptools",
@@ -174,7 +170,7 @@ def served(module: str, stack: contextlib.ExitStack, folder: Path) -> Iterator[S
 @pytest.fixture(
     scope="module", params=[f"{framework}, {how}" for framework in FRAMEWORKS for how in ("called", "served")]
 )
-def sites(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sites]:
+def sites(request, tmp_path_factory):
     framework, how = request.param.split(", ")
     for package in (framework, "python_multipart"):
         pytest.importorskip(package, reason="needs the frameworks (univocal[test,clients])")
@@ -184,7 +180,7 @@ def sites(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield Sites(framework, *(called(module, stack) if how == "called" else served(module, stack, folder)))
 
 
-def plain(answer: Answer) -> Answer:
+def plain(answer):
     """What is compared: a stored stream has a length, gzip's header has the time, and Django pads it."""
     content = answer.content
     return compared(
@@ -196,7 +192,7 @@ def plain(answer: Answer) -> Answer:
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_an_example_answers_as_without_the_cache(sites: Sites, name: str) -> None:
+def test_an_example_answers_as_without_the_cache(sites, name):
     sites.require(name)
     row = ROWS[name]
     expected = sites.bare.ask(row)
@@ -211,12 +207,12 @@ def test_an_example_answers_as_without_the_cache(sites: Sites, name: str) -> Non
             assert set(told) == set(events) or site is sites.lasting
 
 
-def test_a_websocket_of_an_example_is_as_without_the_cache(sites: Sites) -> None:
+def test_a_websocket_of_an_example_is_as_without_the_cache(sites):
     sites.require("a websocket")
     assert [site.said() for site in sites[1:]] == ["said a"] * 3
 
 
-def test_a_cache_in_litestars_middleware_is_inside_its_cors() -> None:
+def test_a_cache_in_litestars_middleware_is_inside_its_cors():
     """Its answers to requests without Origin have no Vary: around it, they would be answers to all others."""
     litestar = pytest.importorskip("litestar", reason="needs the framework (univocal[clients])")
     site = import_module(f"{EXAMPLES}.litestar_site")

@@ -5,8 +5,6 @@ import re
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -16,11 +14,11 @@ TITLES = ["/wiki/Steve_Fuller_(sociologist)", "/wiki/A/B", "/wiki/C%3F?action=ra
 
 
 @pytest.fixture(scope="module")
-def origin() -> Iterator[int]:
+def origin():
     """An origin server that counts; the port."""
     count = 0
 
-    def answer(head: bytes, _: bytes) -> bytes:
+    def answer(head, _):
         nonlocal count
         count += 1
         tags = b"all " + head.split(b" ")[1].split(b"/")[1]
@@ -32,12 +30,12 @@ def origin() -> Iterator[int]:
 
 
 @pytest.fixture(scope="module")
-def proxy(origin: int, serve: Any) -> Any:
+def proxy(origin, serve):
     return serve(origin, "mediawiki", "strip_tags = true")
 
 
 @pytest.fixture
-def filled(proxy: Any) -> Any:
+def filled(proxy):
     """The proxy with all titles stored, under two hosts."""
     proxy.admin.ask("/-/purge", "POST", "localhost", '{"all": true}')
     for title in TITLES:
@@ -46,7 +44,7 @@ def filled(proxy: Any) -> Any:
     return proxy
 
 
-def stored(proxy: Any, host: str = "en.example") -> list[bool]:
+def stored(proxy, host="en.example"):
     """Which of the titles are still there."""
     asked = {"Cache_Control": "only-if-cached"}
     return [proxy.front.ask(title, host=host, **asked).status == 200 for title in TITLES]
@@ -56,12 +54,12 @@ def stored(proxy: Any, host: str = "en.example") -> list[bool]:
 
 
 @pytest.fixture
-def curl() -> Any:
+def curl():
     program = shutil.which("curl")
     if program is None:
         pytest.skip("needs curl")
 
-    def curl(*arguments: str) -> Any:
+    def curl(*arguments):
         ended = subprocess.run(
             [program, "-sS", *arguments], capture_output=True, text=True, timeout=30, check=True
         )
@@ -70,26 +68,26 @@ def curl() -> Any:
     return curl
 
 
-def test_curl(filled: Any, curl: Any) -> None:
+def test_curl(filled, curl):
     told = curl("-X", "PURGE", "-H", "Host: en.example", f"{filled.front}/wiki/A%2fB")
     assert told == {"purged": 1, "key": "http://en.example/wiki/A/B"}
     assert (stored(filled), stored(filled, "ru.example")) == ([True, False, True], [True] * 3)
 
 
-def test_curl_with_dot_segments_kept(filled: Any, curl: Any) -> None:
+def test_curl_with_dot_segments_kept(filled, curl):
     told = curl("--path-as-is", "-X", "PURGE", "-H", "Host: www.en.example", f"{filled.front}/x/../wiki/A/B")
     assert told == {"purged": 1, "key": "http://en.example/wiki/A/B"}
 
 
 @pytest.mark.parametrize("listener", ["front", "admin"])
-def test_curl_through_a_proxy(filled: Any, curl: Any, listener: str) -> None:
+def test_curl_through_a_proxy(filled, curl, listener):
     """An absolute-form: `-x` names the proxy, as MediaWiki's curl is told."""
     url = "http://en.example/wiki/Steve_Fuller_%28sociologist%29"
     told = curl("-x", str(getattr(filled, listener)), "-X", "PURGE", url)
     assert told == {"purged": 1, "key": "http://en.example/wiki/Steve_Fuller_(sociologist)"}
 
 
-def test_curl_softly_by_tag(filled: Any, curl: Any) -> None:
+def test_curl_softly_by_tag(filled, curl):
     fields = ["-H", "Surrogate-Key: wiki", "-H", "Soft-Purge: 1"]
     told = curl("-X", "PURGE", *fields, str(filled.front))
     assert told == {"softened": 6, "by": "tag", "value": "wiki"}
@@ -97,7 +95,7 @@ def test_curl_softly_by_tag(filled: Any, curl: Any) -> None:
 
 
 @pytest.mark.parametrize("listener", ["front", "admin"])
-def test_curl_bans(filled: Any, curl: Any, listener: str) -> None:
+def test_curl_bans(filled, curl, listener):
     pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
     told = curl("-X", "BAN", "-H", "Host: en.example", f"{getattr(filled, listener)}/wiki/(A|C).*")
     assert told["banned"] is True
@@ -113,18 +111,18 @@ def test_curl_bans(filled: Any, curl: Any, listener: str) -> None:
         ({"all": True}, {"purged": 6, "by": "all", "value": "*"}),
     ],
 )
-def test_curl_posts_to_the_admin_listener(filled: Any, curl: Any, asked: Any, told: Any) -> None:
+def test_curl_posts_to_the_admin_listener(filled, curl, asked, told):
     assert told.items() <= curl("-d", json.dumps(asked), f"{filled.admin}/-/purge").items()
 
 
-def test_curl_posts_a_pattern(filled: Any, curl: Any) -> None:
+def test_curl_posts_a_pattern(filled, curl):
     pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
     told = curl("-d", json.dumps({"pattern": r"ru\.example/.*action=raw$"}), f"{filled.admin}/-/purge")
     assert told == {"banned": True, "by": "pattern", "value": r"ru\.example/.*action=raw$"}
     assert (stored(filled), stored(filled, "ru.example")) == ([True] * 3, [True, True, False])
 
 
-def test_every_purge_is_in_the_log(filled: Any, curl: Any) -> None:
+def test_every_purge_is_in_the_log(filled, curl):
     seen = len(filled.purges)
     curl("-X", "PURGE", "-H", "Host: en.example", f"{filled.front}/wiki/A%2fB")
     curl("-d", '{"tag": "wiki"}', f"{filled.admin}/-/purge")
@@ -141,14 +139,14 @@ def test_every_purge_is_in_the_log(filled: Any, curl: Any) -> None:
     assert by_tag["purge"] == {"by": "tag", "names": ["wiki"], "soft": False, "count": 5}
 
 
-def test_tags_are_not_shown(filled: Any) -> None:
+def test_tags_are_not_shown(filled):
     assert filled.front.ask(TITLES[0]).fields["surrogate-key"] is None
 
 
 # MediaWiki: $wgCdnServers
 
 
-def exchanges(address: Any, request: str, count: int) -> list[tuple[int, dict[str, Any]]]:
+def exchanges(address, request, count):
     """Send octets, and read so many answers."""
     with socket.create_connection((address.host, address.port), timeout=30) as connection:
         connection.sendall(request.encode())
@@ -157,12 +155,12 @@ def exchanges(address: Any, request: str, count: int) -> list[tuple[int, dict[st
         for _ in range(count):
             status = int(reader.readline().split()[1])
             head = head_of(reader)
-            length = int(re.search(rb"(?i)content-length: (\d+)", head)[1])  # type: ignore[index]
+            length = int(re.search(rb"(?i)content-length: (\d+)", head)[1])
             answers.append((status, json.loads(reader.read(length))))
         return answers
 
 
-def test_mediawiki_purges_many_on_one_connection(filled: Any) -> None:
+def test_mediawiki_purges_many_on_one_connection(filled):
     """CdnCacheUpdate: MultiHttpClient takes the cache for a proxy, keeps its connections, and pipelines."""
     fields = "Host: en.example\r\nConnection: Keep-Alive\r\nProxy-Connection: Keep-Alive\r\n"
     urls = [f"http://en.example{title}" for title in TITLES]
@@ -174,7 +172,7 @@ def test_mediawiki_purges_many_on_one_connection(filled: Any) -> None:
     assert (stored(filled), stored(filled, "ru.example")) == ([False] * 3, [True] * 3)
 
 
-def test_an_absolute_form_of_http_1_0_needs_no_host(filled: Any) -> None:
+def test_an_absolute_form_of_http_1_0_needs_no_host(filled):
     """As MediaWiki's SquidPurgeClient sent it."""
     sent = f"PURGE http://en.example{TITLES[1]} HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n"
     assert exchanges(filled.front, sent, 1) == [(200, {"purged": 1, "key": "http://en.example/wiki/A/B"})]
@@ -192,7 +190,7 @@ def test_an_absolute_form_of_http_1_0_needs_no_host(filled: Any) -> None:
         ("/.*", "regex", [False, False, False]),
     ],
 )
-def test_wordpress(filled: Any, target: str, way: str, left: list[bool]) -> None:
+def test_wordpress(filled, target, way, left):
     if way == "regex":
         pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
     answer = filled.front.ask(target, "PURGE", X_Purge_Method=way)

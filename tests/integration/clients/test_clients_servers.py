@@ -3,17 +3,13 @@
 The test is that proxy: it asks from loopback, and says for whom.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -40,7 +36,7 @@ BY_HTTPS = {"X_Forwarded_For": STRANGER, "X_Forwarded_Proto": "https"}
 class Site:
     """The project on a port of its own; `err` has what it says."""
 
-    def __init__(self, server: str, trusted: str, forwarded: str, err: Path, address: Any) -> None:
+    def __init__(self, server, trusted, forwarded, err, address):
         port = free_port()
         self.server, self.err, self._stream = server, err, err.open("wb")
         paths = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", ""), *sys.path])
@@ -53,7 +49,7 @@ class Site:
         self.ask = address("127.0.0.1", port).ask
         self._wait(port)
 
-    def _wait(self, port: int) -> None:
+    def _wait(self, port):
         until = time.monotonic() + STARTS
         while time.monotonic() < until and self.process.poll() is None:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
@@ -61,7 +57,7 @@ class Site:
             time.sleep(0.05)
         raise AssertionError(self.err.read_text())
 
-    def told(self, text: str, count: int) -> list[str]:
+    def told(self, text, count):
         """The lines with `text` that it has said, once there are `count`."""
         until = time.monotonic() + STARTS
         while True:
@@ -70,22 +66,20 @@ class Site:
                 return lines
             time.sleep(0.05)
 
-    def end(self) -> None:
+    def end(self):
         end(self.process, STARTS)
         self._stream.close()
 
 
 @pytest.fixture(scope="module", params=COMMANDS)
-def started(
-    request: pytest.FixtureRequest, address: Any, tmp_path_factory: Any
-) -> Iterator[Callable[..., Site]]:
+def started(request, address, tmp_path_factory):
     """started(trusted, forwarded): the project under one of the servers."""
     server = request.param
     pytest.importorskip(server, reason=f"needs {server} (univocal[servers])")
     directory = tmp_path_factory.mktemp(server)
     with contextlib.ExitStack() as stack:
 
-        def start(trusted: str = "", forwarded: str = "x-forwarded") -> Site:
+        def start(trusted="", forwarded="x-forwarded"):
             err = directory / f"{trusted}-{forwarded}.log"
             site = Site(server, trusted, forwarded, err, address)
             stack.callback(site.end)
@@ -95,19 +89,19 @@ def started(
 
 
 @pytest.fixture(scope="module")
-def trusting(started: Any) -> Site:
+def trusting(started):
     """The project with the proxy in `trusted_proxies`."""
     return started("127.0.0.1")
 
 
 @pytest.fixture(scope="module")
-def unaware(started: Any) -> Site:
+def unaware(started):
     """The project as README mounts it: it knows of no proxy."""
     return started()
 
 
 @pytest.fixture(scope="module")
-def other(started: Any) -> Site:
+def other(started):
     """The project behind a trusted proxy that writes `Forwarded`."""
     return started("127.0.0.1", "forwarded")
 
@@ -127,27 +121,27 @@ STRANGERS = [
 
 
 @pytest.mark.parametrize("fields", STRANGERS, ids=str)
-def test_a_stranger_behind_an_unnamed_proxy_may_not_purge(unaware: Site, fields: dict[str, str]) -> None:
+def test_a_stranger_behind_an_unnamed_proxy_may_not_purge(unaware, fields):
     refused = unaware.ask("/page", "PURGE", **fields)
     assert (refused.status, refused.told["reason"]) == (403, "purge-forbidden")
     assert unaware.ask("/page", "PURGE").status == 200  # who speaks for himself may, from loopback
 
 
-def test_what_is_not_believed_does_not_reach_the_application(unaware: Site) -> None:
+def test_what_is_not_believed_does_not_reach_the_application(unaware):
     fields = {"Forwarded": f"for={STRANGER};proto=https;host=evil.example", "X_Real_IP": STRANGER}
     answer = unaware.ask("/who", X_Forwarded_Host="evil.example", **fields)
     assert answer.status == 301
     assert answer.fields["location"] == "https://en.example/who"
 
 
-def test_the_log_tells_which_setting_such_a_proxy_needs(unaware: Site) -> None:
+def test_the_log_tells_which_setting_such_a_proxy_needs(unaware):
     for _ in range(5):
         unaware.ask("/who", Forwarded=f"for={STRANGER};proto=https")
     (line,) = unaware.told("forwarded fields", 1)
     assert 'trusted_proxies = ["127.0.0.1"]' in line
 
 
-def test_a_trusted_proxys_https_is_https_to_the_application(trusting: Site) -> None:
+def test_a_trusted_proxys_https_is_https_to_the_application(trusting):
     assert trusting.ask("/who", X_Forwarded_For=STRANGER, X_Forwarded_Proto="http").status == 301
     answer = trusting.ask("/who", **BY_HTTPS)  # where the redirect leads
     assert answer.status == 200
@@ -155,7 +149,7 @@ def test_a_trusted_proxys_https_is_https_to_the_application(trusting: Site) -> N
     assert answer.told["client"] == STRANGER
 
 
-def test_a_trusted_proxys_word_travels_in_our_fields(trusting: Site) -> None:
+def test_a_trusted_proxys_word_travels_in_our_fields(trusting):
     answer = trusting.ask(
         "/who", **{**BY_HTTPS, "X_Forwarded_For": f"127.0.0.1, {STRANGER}"}, X_Real_IP="::1"
     )
@@ -167,7 +161,7 @@ def test_a_trusted_proxys_word_travels_in_our_fields(trusting: Site) -> None:
     }
 
 
-def test_behind_a_trusted_proxy_http_and_https_are_two_pages(trusting: Site) -> None:
+def test_behind_a_trusted_proxy_http_and_https_are_two_pages(trusting):
     assert [trusting.ask("/page", **BY_HTTPS).status for _ in range(2)] == [200, 200]
     assert "hit" in trusting.ask("/page", **BY_HTTPS).cache
     assert trusting.ask("/page", X_Forwarded_For=STRANGER, X_Forwarded_Proto="http").status == 301
@@ -187,18 +181,18 @@ def test_behind_a_trusted_proxy_http_and_https_are_two_pages(trusting: Site) -> 
     ],
     ids=str,
 )
-def test_who_may_purge_behind_a_trusted_proxy(trusting: Site, fields: dict[str, str], status: int) -> None:
+def test_who_may_purge_behind_a_trusted_proxy(trusting, fields, status):
     assert trusting.ask("/page", "PURGE", **fields).status == status
 
 
-def test_forwarded_counts_where_it_is_set(other: Site) -> None:
+def test_forwarded_counts_where_it_is_set(other):
     answer = other.ask("/who", Forwarded=f"for={STRANGER};proto=https;host=en.example")
     assert (answer.status, answer.told["secure"], answer.told["client"]) == (200, True, STRANGER)
     assert other.ask("/page", "PURGE", Forwarded=f"for={STRANGER}").status == 403
     assert other.ask("/page", "PURGE", Forwarded="for=127.0.0.1").status == 200
 
 
-def test_where_forwarded_counts_the_other_family_does_not(other: Site) -> None:
+def test_where_forwarded_counts_the_other_family_does_not(other):
     # uvicorn reads X-Forwarded-Proto before us, without --no-proxy-headers.
     assert other.ask("/who", **BY_HTTPS).status == (200 if other.server == "uvicorn" else 301)
     assert other.ask("/page", "PURGE", X_Forwarded_For="127.0.0.1").status == 403

@@ -4,16 +4,11 @@ All is equal but for what a cache is for. Each row is asked for once without the
 second request may be one that is passed by, or a hit.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import signal
 import socket
 import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from websockets.exceptions import InvalidStatus
@@ -160,7 +155,7 @@ ROWS = {
 
 
 @pytest.fixture(scope="module", params=COMMANDS)
-def shops(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[tuple[Site, Site]]:
+def shops(request, tmp_path_factory):
     """The shop under one of the servers without the cache, and with it."""
     pytest.importorskip(COMMANDS[request.param][0], reason="needs the server (univocal[servers])")
     folder = tmp_path_factory.mktemp("shop")
@@ -173,7 +168,7 @@ def shops(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[tup
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_a_mounted_shop_is_as_without_the_cache(shops: tuple[Site, Site], name: str) -> None:
+def test_a_mounted_shop_is_as_without_the_cache(shops, name):
     row, (bare, mounted) = ROWS[name], shops
     expected = bare.ask(row)
     events = bare.told(len(row.events))
@@ -191,7 +186,7 @@ def test_a_mounted_shop_is_as_without_the_cache(shops: tuple[Site, Site], name: 
 @pytest.mark.parametrize(
     "row", [Row("/late"), Row("/chunks", method="POST", fields={"Content-Length": "10"})]
 )
-def test_a_client_that_leaves_is_heard_as_without_the_cache(shops: tuple[Site, Site], row: Row) -> None:
+def test_a_client_that_leaves_is_heard_as_without_the_cache(shops, row):
     told = []
     for shop in shops:
         shop.events()
@@ -203,8 +198,8 @@ def test_a_client_that_leaves_is_heard_as_without_the_cache(shops: tuple[Site, S
     assert told[0] == told[1]
 
 
-def test_a_websocket_is_as_without_the_cache(shops: tuple[Site, Site]) -> None:
-    told: list[Any] = []
+def test_a_websocket_is_as_without_the_cache(shops):
+    told = []
     for shop in shops:
         try:
             with connect(f"ws://127.0.0.1:{shop.port}/ws") as websocket:
@@ -216,7 +211,7 @@ def test_a_websocket_is_as_without_the_cache(shops: tuple[Site, Site]) -> None:
 
 
 @pytest.mark.parametrize("server", COMMANDS)
-def test_a_task_at_the_shutdown_ends_as_without_the_cache(tmp_path: Path, server: str) -> None:
+def test_a_task_at_the_shutdown_ends_as_without_the_cache(tmp_path, server):
     pytest.importorskip(COMMANDS[server][0], reason="needs the server (univocal[servers])")
     told = []
     for mounted in ("", "1"):

@@ -1,9 +1,6 @@
 """Wagtail's frontend cache module, its HTTP backend as it is: what an editor publishes, readers see."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,7 +8,7 @@ pytest.importorskip("wagtail", reason="needs Wagtail (univocal[clients])")
 
 
 @pytest.fixture(scope="module")
-def wagtail(listen: Any, serve: Any, site: Any, tmp_path_factory: Any) -> Any:
+def wagtail(listen, serve, site, tmp_path_factory):
     """The proxy, and the origin where the editor works."""
     listening = listen()
     proxy = serve(listening.getsockname()[1], "asgi")
@@ -27,7 +24,7 @@ def wagtail(listen: Any, serve: Any, site: Any, tmp_path_factory: Any) -> Any:
         ("caf%C3%A9", ["/caf%C3%A9/", "/caf%c3%a9/", "/c%61f%C3%A9/"]),
     ],
 )
-def test_what_is_published_is_seen(wagtail: Any, slug: str, spellings: list[str]) -> None:
+def test_what_is_published_is_seen(wagtail, slug, spellings):
     proxy, editors = wagtail
     for number, spelling in enumerate(spellings):
         before = proxy.front.ask(spelling).body
@@ -39,7 +36,7 @@ def test_what_is_published_is_seen(wagtail: Any, slug: str, spellings: list[str]
     assert told["purge"]["names"] == [f"http://en.example/{slug}/"]
 
 
-def test_what_is_unpublished_is_gone(wagtail: Any) -> None:
+def test_what_is_unpublished_is_gone(wagtail):
     proxy, editors = wagtail
     assert [proxy.front.ask("/news/").status for _ in range(2)] == [200, 200]
     editors.ask("/editor/news/", "POST")

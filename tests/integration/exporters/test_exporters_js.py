@@ -1,7 +1,5 @@
 """Profiles exported to JavaScript: Node canonicalizes as univocal does."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Profiles exported to Lua: nginx and Traffic Server canonicalize as univocal does."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

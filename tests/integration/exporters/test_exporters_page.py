@@ -1,7 +1,5 @@
 """docs/how-to/cdn.md: its Worker and its nginx do what the page says."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -24,7 +22,7 @@ console.log(JSON.stringify(answers));
 """
 
 
-def block(language: str) -> str:
+def block(language):
     return re.findall(rf"(?ms)^```{language}\n(.*?)^```", PAGE.read_text("utf-8"))[0]
 
 

@@ -1,7 +1,5 @@
 """Profiles exported to Python: a module that knows nothing of univocal canonicalizes as univocal does."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

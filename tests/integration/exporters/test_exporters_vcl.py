@@ -1,7 +1,5 @@
 """Profiles exported to VCL: Varnish canonicalizes as univocal does."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -1,7 +1,5 @@
 """The four commands: what they print, how they end, and how they behave towards the origin they ask."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Probe before real servers and applications: nothing false is learned, and most of what is true is."""
 
-from __future__ import annotations
-
 import itertools
 import random
 import subprocess
@@ -12,7 +10,6 @@ from urllib.parse import quote, unquote
 
 import pytest
 from starlette.applications import Starlette
-from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
@@ -107,14 +104,14 @@ def page(name, noise=""):
 
 
 def starlette_site():
-    async def wiki(request: Request) -> Response:
+    async def wiki(request):
         name = request.path_params["name"]
         return page(name) if name in NAMES else PlainTextResponse("no such page", 404)
 
-    async def item(request: Request) -> Response:
+    async def item(request):
         return page("item " + request.path_params["number"] + " of " + request.query_params.get("shop", "-"))
 
-    async def search(request: Request) -> Response:
+    async def search(request):
         query = request.query_params
         return page("found " + ", ".join(f"{name} {query[name]}" for name in ("q", "size") if name in query))
 
@@ -360,5 +357,5 @@ def test_decoding_twice_and_any_suffix_are_risks(hosted, probed):
     assert {risk.name for risk in report.risks} == {"double-decoding", "any-suffix"}
 
 
-def test_where_the_files_are() -> None:
+def test_where_the_files_are():
     assert (Path(__file__).parent / "Site.java").exists()

@@ -19,7 +19,7 @@ from univocal.origin.server import OriginServer, Timeouts
 from univocal.origin.upkeep import HealthRule, Upkeep
 
 
-def page(method: bytes = b"GET") -> OriginRequest:
+def page(method=b"GET"):
     return OriginRequest(method, b"/", [(b"host", b"en.example")], Received(method, b"/"))
 
 

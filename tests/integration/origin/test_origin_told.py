@@ -1,7 +1,5 @@
 """Why an origin server was not reached: for its operator, in log and metrics, never for a client."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket
@@ -16,30 +14,28 @@ from univocal import CacheMiddleware
 from univocal.asgi.reverse_proxy import Origins, ReverseProxy
 from univocal.engine.outcome import Outcome
 from univocal.http.errors import Failure
-from univocal.http.messages import Fields
-from univocal.http.roles import OriginRequest
 from univocal.origin.server import Timeouts
 from univocal_app.observe.log_lines import as_combined, as_json
 
 Served = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-async def asked(url: str, read: float = 20.0) -> tuple[httpx.Response, Outcome, list[tuple[str, Failure]]]:
+async def asked(url, read=20.0):
     """A GET by way of a proxy to `url`: the answer, what listeners hear, and what is counted."""
     outcomes, failures = list[Outcome](), list[tuple[str, Failure]]()
     proxy = ReverseProxy(url, timeouts=Timeouts(20, read, 20))
 
     class Watched:
-        def __init__(self, request: OriginRequest) -> None:
+        def __init__(self, request):
             self.site = request.site
 
-        def sending(self, origin: str, fields: Fields) -> Fields:
+        def sending(self, origin, fields):
             return fields
 
-        def answered(self, origin: str, status: int) -> None:
+        def answered(self, origin, status):
             assert origin == url
 
-        def failed(self, failure: Failure) -> None:
+        def failed(self, failure):
             failures.append((self.site, failure))
 
     origins = Origins({"": proxy}, Watched)
@@ -52,7 +48,7 @@ async def asked(url: str, read: float = 20.0) -> tuple[httpx.Response, Outcome, 
     return answer, outcomes[0], failures
 
 
-async def test_a_refused_connection_is_told_with_its_address() -> None:
+async def test_a_refused_connection_is_told_with_its_address():
     port = free_port()
     answer, outcome, counted = await asked(f"http://localhost:{port}")
     assert answer.status_code == 502
@@ -69,30 +65,30 @@ async def test_a_refused_connection_is_told_with_its_address() -> None:
     assert "refused" not in said
 
 
-async def test_a_name_without_an_address_is_unresolved() -> None:
+async def test_a_name_without_an_address_is_unresolved():
     _, outcome, _ = await asked("http://nowhere.invalid")
     assert outcome.failure is not None
     assert (outcome.failure.reason, outcome.failure.address) == ("unresolved", "")
 
 
-async def closes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def closes(reader, writer):
     await reader.readuntil(b"\r\n\r\n")
     writer.close()
 
 
-async def says_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def says_nothing(reader, writer):
     await reader.read()
     writer.close()
 
 
-async def says_garbage(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def says_garbage(reader, writer):
     await reader.readuntil(b"\r\n\r\n")
     writer.write(b"garbage\r\n\r\n")
     await reader.read()
     writer.close()
 
 
-async def resets(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def resets(reader, writer):
     await reader.readuntil(b"\r\n\r\n")
     socket_ = writer.get_extra_info("socket")
     socket_.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
@@ -108,7 +104,7 @@ async def resets(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
         (resets, 502, "reset", ""),
     ],
 )
-async def test_what_went_wrong_is_told(serve: Served, status: int, reason: str, said: str) -> None:
+async def test_what_went_wrong_is_told(serve, status, reason, said):
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         answer, outcome, counted = await asked(f"http://127.0.0.1:{port}", 0.2 if status == 504 else 20.0)
@@ -119,8 +115,8 @@ async def test_what_went_wrong_is_told(serve: Served, status: int, reason: str, 
         assert [failure.reason for _, failure in counted] == [reason]
 
 
-async def test_an_answer_is_no_failure() -> None:
-    async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def test_an_answer_is_no_failure():
+    async def answers(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 503 x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
         writer.close()
@@ -131,12 +127,12 @@ async def test_an_answer_is_no_failure() -> None:
     assert json.loads(as_json(outcome))["origin"].keys() == {"url", "address"}
 
 
-async def test_a_certificate_that_nobody_vouches_for_is_told() -> None:
+async def test_a_certificate_that_nobody_vouches_for_is_told():
     from univocal.origin.failures import ConnectError, origin_failure
 
     error = ssl.SSLCertVerificationError(1, "certificate verify failed")
     error.verify_message = "self-signed certificate"
     broken = ConnectError("no")
     broken.__cause__ = error
-    failure = origin_failure(broken, "https://a", "192.0.2.1:443").failure  # type: ignore[attr-defined]
+    failure = origin_failure(broken, "https://a", "192.0.2.1:443").failure
     assert failure == Failure("https://a", "192.0.2.1:443", "certificate", "self-signed certificate")

@@ -1,7 +1,5 @@
 """Law 3 with the server of each family as the judge: targets with one key get one answer."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os
@@ -40,7 +38,7 @@ STRAY = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 # The servers: how each is started, and where it listens.
 
 
-def jetty(base: Path) -> Started:
+def jetty(base):
     names = ("server", "servlet", "http", "io", "util", "security")
     jars = [*(JAVA / f"jetty9-{name}.jar" for name in names), JAVA / "servlet-api.jar"]
     need("libjetty9-java", *jars)
@@ -52,17 +50,17 @@ def jetty(base: Path) -> Started:
     return Started(command, ("127.0.0.1", port))
 
 
-def go(base: Path) -> Started:
+def go(base):
     need("golang-go", "go")
     variables = {**os.environ, "GOCACHE": str(base / "cache"), "GO111MODULE": "off"}
     subprocess.run(["go", "build", "-o", base / "go", ORIGINS / "go.go"], env=variables, check=True)
     return Started([str(base / "go"), str(base / "s")], str(base / "s"))
 
 
-def apache(virtual_host: str) -> Callable[[Path], Started]:
+def apache(virtual_host):
     """Apache with apache.conf; the address is that of one of its virtual hosts."""
 
-    def start(base: Path) -> Started:
+    def start(base):
         need("apache2", "apache2", APACHE_MODULES / "mod_lua.so")
         php = next(APACHE_MODULES.glob("libphp8*.so"), None)
         if php is None:
@@ -96,10 +94,10 @@ def apache(virtual_host: str) -> Callable[[Path], Started]:
     return start
 
 
-def puma(name: str) -> Callable[[Path], Started]:
+def puma(name):
     """Puma with one of the rackup files."""
 
-    def start(base: Path) -> Started:
+    def start(base):
         need("puma", "puma")
         if subprocess.run(
             ["ruby", "-e", 'require "sinatra/base"'], check=False, stderr=subprocess.DEVNULL
@@ -121,10 +119,10 @@ FRAMEWORKS = {
 }
 
 
-def node(framework: str) -> Callable[[Path], Started]:
+def node(framework):
     packages, oldest = FRAMEWORKS[framework]
 
-    def start(base: Path) -> Started:
+    def start(base):
         need("nodejs", "node")
         need("npm", "npm")
         version = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout
@@ -137,8 +135,8 @@ def node(framework: str) -> Callable[[Path], Started]:
     return start
 
 
-def python(package: str) -> Callable[[Path], Started]:
-    def start(base: Path) -> Started:
+def python(package):
+    def start(base):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"needs the Python package {package}")
         program = ORIGINS / f"{package}_origin.py"

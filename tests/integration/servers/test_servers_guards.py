@@ -4,8 +4,6 @@ Each server gives out the files of a directory, as loosely as it reads paths. Th
 what it lets through goes to the server as a socket has it.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import random
@@ -58,7 +56,7 @@ INSIDE = ["/area/open/", "/static/"]
 # The servers
 
 
-def nginx(base: Path, files: Path) -> Started:
+def nginx(base, files):
     need("nginx-light", "nginx")
     (base / "nginx.conf").write_text(
         f"daemon off; worker_processes 1; pid {base}/pid; events {{}}\n"
@@ -70,8 +68,8 @@ def nginx(base: Path, files: Path) -> Started:
     return Started([program, "-c", f"{base}/nginx.conf", "-e", f"{base}/errors"], f"{base}/s")
 
 
-def apache(slashes: str) -> Callable[[Path, Path], Started]:
-    def start(base: Path, files: Path) -> Started:
+def apache(slashes):
+    def start(base, files):
         need("apache2", "apache2", MODULES / "mod_mpm_prefork.so")
         port = free_port()
         modules = "\n".join(
@@ -91,8 +89,8 @@ def apache(slashes: str) -> Callable[[Path, Path], Started]:
     return start
 
 
-def go(how: str) -> Callable[[Path, Path], Started]:
-    def start(base: Path, files: Path) -> Started:
+def go(how):
+    def start(base, files):
         need("golang-go", "go")
         variables = {**os.environ, "GOCACHE": str(base / "cache"), "GO111MODULE": "off"}
         subprocess.run(["go", "build", "-o", base / "go", ORIGINS / "files.go"], env=variables, check=True)
@@ -101,8 +99,8 @@ def go(how: str) -> Callable[[Path, Path], Started]:
     return start
 
 
-def node(framework: str, packages: dict[str, str]) -> Callable[[Path, Path], Started]:
-    def start(base: Path, files: Path) -> Started:
+def node(framework, packages):
+    def start(base, files):
         need("nodejs", "node")
         need("npm", "npm")
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "univocal-tests"
@@ -113,8 +111,8 @@ def node(framework: str, packages: dict[str, str]) -> Callable[[Path, Path], Sta
     return start
 
 
-def python(package: str) -> Callable[[Path, Path], Started]:
-    def start(base: Path, files: Path) -> Started:
+def python(package):
+    def start(base, files):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"needs the Python package {package}")
         program = ORIGINS / f"files_{package}.py"
@@ -123,15 +121,15 @@ def python(package: str) -> Callable[[Path, Path], Started]:
     return start
 
 
-def php(base: Path, files: Path) -> Started:
+def php(base, files):
     need("php-cli", "php")
     port = free_port()
     command = ["env", f"FILES={files}", "php", "-S", f"127.0.0.1:{port}", str(ORIGINS / "files.php")]
     return Started(command, ("127.0.0.1", port))
 
 
-def ruby(by: str) -> Callable[[Path, Path], Started]:
-    def start(base: Path, files: Path) -> Started:
+def ruby(by):
+    def start(base, files):
         need("puma", "puma")
         if subprocess.run(
             ["ruby", "-e", 'require "sinatra/base"'], check=False, stderr=subprocess.DEVNULL
@@ -144,7 +142,7 @@ def ruby(by: str) -> Callable[[Path, Path], Started]:
     return start
 
 
-def tomcat(base: Path, files: Path) -> Started:
+def tomcat(base, files):
     need("libtomcat10-java", *JARS)
     need("default-jdk-headless", "javac")
     classes = ":".join(map(str, [*JARS, base]))

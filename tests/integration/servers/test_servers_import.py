@@ -1,7 +1,5 @@
 """The nginx that runs here beside its imported configuration: the same routes, the same request lines."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path
@@ -10,11 +8,11 @@ from urllib.parse import unquote_to_bytes
 import pytest
 
 from univocal.uri.profile import parse
-from univocal.uri.sites import Sites, resolve
+from univocal.uri.sites import resolve
 from univocal.uri.target import Canonical, origin_target
 from univocal_app.config.sites import SiteReader
 from univocal_app.config.tables import validate
-from univocal_learn.importers.imported import Imported, Source
+from univocal_learn.importers.imported import Source
 from univocal_learn.importers.nginx import read
 from univocal_learn.importers.writing import profile_text, sites_text
 
@@ -22,7 +20,7 @@ CONFIGURATION = (Path(__file__).parent / "nginx.conf").read_text("utf-8")
 
 
 @pytest.fixture(scope="module")
-def imported() -> Imported:
+def imported():
     """The server that proxies; its origin is at a port instead of a socket."""
     text = CONFIGURATION.replace("server unix:PREFIX/origin.sock;", "server 127.0.0.1:9000;")
     text = text.replace("unix:PREFIX/", "unix:/run/")
@@ -31,7 +29,7 @@ def imported() -> Imported:
 
 
 @pytest.fixture(scope="module")
-def sites(imported, built_in) -> Sites:
+def sites(imported, built_in):
     profile = parse({"mine": profile_text(imported, "nginx.conf", "mine")}, built_in)["mine"]
     tables = validate(tomllib.loads(sites_text(imported, "mine", "profiles")), "univocal.toml").sites
     return SiteReader("univocal.toml", {"mine": profile}).read(tables)
@@ -64,7 +62,7 @@ def test_the_origin_gets_what_nginx_sends_it(nginx, generated, sites, prefix):
         assert answers[asked].body == b"GET %b HTTP/1.1" % as_nginx_writes(target, prefix), asked
 
 
-def as_nginx_writes(target: bytes, prefix: bytes) -> bytes:
+def as_nginx_writes(target, prefix):
     """What nginx makes of a target of ours on a request line."""
     if prefix == b"/by-variable/":
         return unquote_to_bytes(target.partition(b"?")[0])

@@ -3,8 +3,6 @@
 What has one key is one to the model, and what is one to the model has one key.
 """
 
-from __future__ import annotations
-
 import re
 from urllib.parse import parse_qsl, quote, unquote_to_bytes
 
@@ -17,7 +15,7 @@ UNRESERVED = re.compile("[A-Za-z0-9._~-]")
 SPECIAL = set(b":/?#[]@!$&'()*+,;=")
 
 
-def normal_form(path: bytes) -> bytes:
+def normal_form(path):
     """RFC 3986 §6.2.2.1 and §6.2.2.2: escapes in upper case, none of what is unreserved; the rest escaped."""
     spelled = b""
     for escape, octet in re.findall(rb"%([0-9A-Fa-f]{2})|(.)", path, re.DOTALL):
@@ -29,7 +27,7 @@ def normal_form(path: bytes) -> bytes:
     return spelled
 
 
-def without_dot_segments(path: bytes) -> bytes:
+def without_dot_segments(path):
     """RFC 3986 §5.2.4, by taking out the first that goes until none is left."""
     while True:
         shorter = re.sub(rb"/\.(?=/|$)(/?)|^(?:/\.\.)(?=/|$)/?", b"/", path, count=1)
@@ -40,26 +38,26 @@ def without_dot_segments(path: bytes) -> bytes:
         path = shorter
 
 
-def rfc3986(path: bytes) -> object:
+def rfc3986(path):
     return without_dot_segments(normal_form(path))
 
 
-def mediawiki(path: bytes) -> object:
+def mediawiki(path):
     """PHP's rawurldecode of the path without leading slashes, which the title is cut out of."""
     return b"/" + without_dot_segments(unquote_to_bytes(path)).lstrip(b"/")
 
 
-def upload(path: bytes) -> object:
+def upload(path):
     return without_dot_segments(unquote_to_bytes(path))
 
 
-def restbase(path: bytes) -> object:
+def restbase(path):
     """The decoded segments between the slashes that were sent."""
     segments = without_dot_segments(re.sub(rb"%2[Ee]", b".", path)).split(b"/")
     return tuple(map(unquote_to_bytes, segments))
 
 
-def form(query: bytes) -> object:
+def form(query):
     """The parameters, and what a query is to a reader who wants none."""
     text = query.decode("latin-1")
     return unquote_to_bytes(query), tuple(parse_qsl(text, keep_blank_values=True, encoding="latin-1"))

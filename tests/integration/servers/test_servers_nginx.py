@@ -1,7 +1,5 @@
 """Law 3 with nginx as the judge: what has one key is one to it, and goes nowhere else than it seems to."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import re
@@ -150,12 +148,12 @@ def test_no_target_reaches_a_location_but_by_its_own_route(nginx, generated, sit
     assert len({found.route.prefix for found in accepted.values()}) == 3
 
 
-def line(target: bytes) -> bytes:
+def line(target):
     """The request line as nginx writes it: without the "?" of an empty query."""
     return b"GET %b HTTP/1.1" % re.sub(rb"^([^?]*)\?$", rb"\1", target)
 
 
-def escaped(path: bytes) -> bytes:
+def escaped(path):
     """A path with what nginx leaves bare where it had nothing to respell."""
     return BARE.sub(lambda octet: b"%%%02X" % ord(octet[0]), path)
 

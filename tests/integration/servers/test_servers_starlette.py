@@ -1,7 +1,5 @@
 """Law 3 with Starlette on uvicorn as the judge: what has one key reaches one route with one set of values."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Law 3 with Tomcat as the judge: what has one key goes to one servlet, with one path and parameters."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

@@ -1,7 +1,5 @@
 """Traffic Server with Wikimedia's sets of octets: it sends its origin the paths that the profiles have."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 from pathlib import Path

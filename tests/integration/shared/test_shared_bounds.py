@@ -1,7 +1,5 @@
 """Large entries, a Redis that is full or that takes no writes: nobody is held up for long, purges work."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -17,7 +15,7 @@ from univocal.store.redis.commands import MOST_OCTETS
 KEY = b"0123456789abcdef http en.example /wiki/A"
 
 
-def large(made, foo: bytes, octets: int):
+def large(made, foo, octets):
     return made(body=bytes(octets), more=[(b"vary", b"foo"), (b"xkey", b"red")], asked=[(b"foo", foo)])
 
 

@@ -1,13 +1,11 @@
 """The commands that Redis carries out for what happens most often, those within scripts included."""
 
-from __future__ import annotations
-
 import pytest
 
 KEY = b"0123456789abcdef http en.example /wiki/A"
 
 
-def commands(server) -> int:
+def commands(server):
     """The commands since the last time, but for those of the heartbeat and of this question."""
     told = server.client.info("commandstats")
     server.client.config_resetstat()

@@ -1,10 +1,7 @@
 """Every way to a store that docs/how-to/several-nodes.md names, and the one that does not lead there."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +9,7 @@ from univocal.store.redis.pipe import Pipe
 from univocal.store.redis.servers import servers_at
 
 
-def tls(port: int, certificates: Path) -> list[str]:
+def tls(port, certificates):
     return [
         "--tls-port", str(port),
         "--tls-ca-cert-file", str(certificates / "ca.pem"),

@@ -1,7 +1,5 @@
 """Redis goes, comes back, hangs, or is another: memory serves nothing that a purge may have meant."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re
@@ -283,7 +281,7 @@ async def test_another_server_behind_the_same_address_is_not_mistaken(join, made
     other = type(server)(tmp_path)
     other.start()
     target = [server.port]
-    tunnels: set[asyncio.Task[None]] = set()
+    tunnels = set()
 
     async def pump(reader, writer):
         try:

@@ -1,7 +1,5 @@
 """The laws of purging, over a real Redis that two nodes share; `make laws` tries many examples."""
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 import time
@@ -18,7 +16,7 @@ from univocal.store.redis.entries import RedisEntries
 from univocal.store.redis.purges import RedisPurges
 from univocal.store.redis.servers import servers_at
 
-_REDIS: list[Server] = []
+_REDIS = []
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,12 +41,12 @@ class RedisLaws(Laws):
 
     lag = 0.0
 
-    def __init__(self) -> None:
+    def __init__(self):
         _REDIS[0].client.flushall()
-        self.nodes: list[Node] = []
+        self.nodes = []
         super().__init__()
 
-    async def new_node(self, number: int) -> Node:
+    async def new_node(self, number):
         commands = Commands(servers_at(_REDIS[0].url, 20.0), 20.0, 4)
         entries, purges = RedisEntries(commands, lambda: 8), RedisPurges(commands, time.time, 10.0, pattern)
         tier = tier_over(entries, purges, self.clock)
@@ -56,19 +54,19 @@ class RedisLaws(Laws):
         assert tier.connected
         return Node(tier, purges, entries)
 
-    async def rest(self) -> None:
+    async def rest(self):
         """Let the tiers' tasks come to their end, and the nodes follow."""
         async with asyncio.timeout(20):
             while not self.is_at_rest():  # noqa: ASYNC110  (what it waits for says nothing)
                 await asyncio.sleep(0.001)
 
-    def is_at_rest(self) -> bool:
+    def is_at_rest(self):
         if any(node.tier._tasks for node in self.nodes):
             return False
         number = int(_REDIS[0].client.hget(b"univocal:3:head:{journal}", b"number") or 0)
         return all(node.purges.last() >= number for node in self.nodes if node.tier.connected)
 
-    async def stop(self, node: Node) -> None:
+    async def stop(self, node):
         await node.tier.aclose()
 
 

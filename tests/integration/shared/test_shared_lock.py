@@ -1,7 +1,5 @@
 """The lock that collapses the nodes' misses into one request is the lease."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 
@@ -17,7 +15,7 @@ def nothing(variants):
 
 async def test_the_same_for_many_keys_at_once(join, made, named):
     nodes = [await join(), await join(), await join()]
-    asked: dict[bytes, int] = {}
+    asked = {}
 
     async def once(node, name):
         async def origin():

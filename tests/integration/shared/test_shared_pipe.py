@@ -1,7 +1,5 @@
 """A connection to Redis that many callers share, before a server that answers when it is told to."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

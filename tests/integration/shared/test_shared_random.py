@@ -1,7 +1,5 @@
 """At random, with faults in between: nothing older than the last acknowledged purge and a stated bound."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

@@ -1,10 +1,7 @@
 """Requests through the middleware on several nodes with one Redis."""
 
-from __future__ import annotations
-
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +23,7 @@ class Application:
     count: int = 0
     methods: list[str] = field(default_factory=list)
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope, receive, send):
         self.count += 1
         mine = self.count
         self.methods.append(scope["method"])
@@ -45,22 +42,18 @@ class Client:
     middleware: CacheMiddleware
     http: httpx.AsyncClient
 
-    async def get(self, path: str = "/x", method: str = "GET") -> tuple[str, str]:
+    async def get(self, path="/x", method="GET"):
         """The content, and what Cache-Status says."""
         response = await self.http.request(method, path)
         return response.text, response.headers["cache-status"].removeprefix("univocal; ")
 
 
 @pytest.fixture
-async def clients(
-    join: Callable[..., Awaitable[Any]],
-) -> AsyncIterator[Callable[..., Awaitable[list[Client]]]]:
+async def clients(join):
     """Puts an application behind so many nodes."""
-    made: list[Client] = []
+    made = []
 
-    async def put(
-        app: Application, count: int = 2, rules: Rules | None = None, **settings: Any
-    ) -> list[Client]:
+    async def put(app, count=2, rules=None, **settings):
         for _ in range(count):
             node = await join(**settings)
             middleware = CacheMiddleware(app, rules=rules or Rules(), store=node.tier)

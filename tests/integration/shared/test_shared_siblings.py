@@ -1,22 +1,18 @@
 """Workers of one program over a Redis: a purge that one has confirmed is in force in all of them then."""
 
-from __future__ import annotations
-
 import asyncio
 import time
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from univocal.http.messages import Request
-from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags
+from univocal.store.purge_selectors import Everything, Keys, Prefix, Tags
 from univocal.store.redis.purges import _MissedError
 from univocal.store.redis.siblings import MappedSiblings
 
 KEY = b"0123456789abcdef http en.example /wiki/A"
 OTHER = b"0123456789abcdef http en.example /other"
-SELECTORS: list[Selector] = [
+SELECTORS = [
     Keys(frozenset((KEY,))),
     Tags(frozenset((b"red",))),
     Prefix(frozenset((b"http en.example /wiki/",))),
@@ -27,46 +23,46 @@ SELECTORS: list[Selector] = [
 class Held:
     """Keeps a node from following the journal until it is let go."""
 
-    def __init__(self, node: Any) -> None:
+    def __init__(self, node):
         self._purges = node.tier._purges
         self._read = self._purges._read
         self._stands, self._goes = asyncio.Event(), asyncio.Event()
         self._purges._read = self._wait
 
-    async def _wait(self, pipe: Any) -> None:
+    async def _wait(self, pipe):
         self._stands.set()
         await self._goes.wait()
         await self._read(pipe)
 
-    def attach_anew(self) -> None:
+    def attach_anew(self):
         """Let the node find another server: it knows another history than this one's."""
 
-        async def missed(_: Any) -> None:
+        async def missed(_):
             raise _MissedError
 
         self._purges._history = b"of the server before"
         self._purges._read, self._read = self._read, missed
         self._goes.set()
 
-    async def stands(self) -> None:
+    async def stands(self):
         await asyncio.wait_for(self._stands.wait(), 5)
 
-    def let_go(self) -> None:
+    def let_go(self):
         self._purges._read = self._read
         self._goes.set()
 
 
-async def held(node: Any) -> Held:
+async def held(node):
     one = Held(node)
     await one.stands()
     return one
 
 
-async def servable(node: Any, name: bytes = KEY) -> list[bytes]:
+async def servable(node, name=KEY):
     """What a request may get of memory or of Redis."""
-    seen: list[bytes] = []
+    seen = []
 
-    def judge(_: Any, others: Any) -> bool:
+    def judge(_, others):
         seen[:] = [one.body for one in others]
         return bool(seen)
 
@@ -79,15 +75,13 @@ async def servable(node: Any, name: bytes = KEY) -> list[bytes]:
 
 
 @pytest.fixture
-async def pair(join: Any, tmp_path: Path) -> Any:
+async def pair(join, tmp_path):
     path = tmp_path / "purges"
     return await join(in_force=path), await join(in_force=path)
 
 
 @pytest.mark.parametrize("selector", SELECTORS)
-async def test_a_worker_that_is_behind_serves_nothing_purged(
-    pair: Any, made: Any, until: Any, selector: Selector
-) -> None:
+async def test_a_worker_that_is_behind_serves_nothing_purged(pair, made, until, selector):
     first, second = pair
     await first.put(made(more=[(b"xkey", b"red")]))
     assert await second.read() == second.bodies() == [b"content"]
@@ -102,7 +96,7 @@ async def test_a_worker_that_is_behind_serves_nothing_purged(
     assert second.bodies() == await servable(second) == []
 
 
-async def test_a_worker_that_has_caught_up_serves_the_rest(pair: Any, made: Any, until: Any) -> None:
+async def test_a_worker_that_has_caught_up_serves_the_rest(pair, made, until):
     first, second = pair
     for name in (KEY, OTHER):
         await first.put(made(name))
@@ -118,9 +112,7 @@ async def test_a_worker_that_has_caught_up_serves_the_rest(pair: Any, made: Any,
     assert second.bodies() == []
 
 
-async def test_a_worker_without_the_store_forgets_what_a_sibling_purged(
-    pair: Any, made: Any, tmp_path: Path
-) -> None:
+async def test_a_worker_without_the_store_forgets_what_a_sibling_purged(pair, made, tmp_path):
     first, second = pair
     follower = await held(second)
     second.tier.lost("a test")
@@ -136,7 +128,7 @@ async def test_a_worker_without_the_store_forgets_what_a_sibling_purged(
     follower.let_go()
 
 
-async def test_a_failover_before_a_worker_caught_up_empties_it(pair: Any, made: Any, until: Any) -> None:
+async def test_a_failover_before_a_worker_caught_up_empties_it(pair, made, until):
     """The purge that it did not hear of may be lost with the server that had it."""
     first, second = pair
     for name in (KEY, OTHER):
@@ -150,9 +142,7 @@ async def test_a_failover_before_a_worker_caught_up_empties_it(pair: Any, made: 
     assert await servable(first, OTHER) == [b"content"]
 
 
-async def test_a_journal_that_ends_before_a_confirmed_purge_begins_anew(
-    pair: Any, made: Any, tmp_path: Path, until: Any
-) -> None:
+async def test_a_journal_that_ends_before_a_confirmed_purge_begins_anew(pair, made, tmp_path, until):
     """Its server lost the end of it, and the worker that knew is gone."""
     first, second = pair
     await first.put(made())

@@ -1,7 +1,5 @@
 """What one node stores, all have; what one purges, all forget."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from dataclasses import replace
@@ -10,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from univocal.http.errors import RefusedError
-from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Selector, Tags
+from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Tags
 
 KEY = b"0123456789abcdef http en.example /wiki/A"
 
@@ -109,7 +107,7 @@ async def test_a_soft_purge_marks_stale_everywhere(join, made, until, selector, 
 
 
 @pytest.mark.parametrize("selector", [one for one, _ in SELECTORS])
-async def test_a_soft_purge_reaches_memory_only_responses_too(join, made, until, selector: Selector):
+async def test_a_soft_purge_reaches_memory_only_responses_too(join, made, until, selector):
     first, second = await join(), await join()
     more = [(b"no-vary-search", b'params=("utm")'), (b"xkey", b"red")]
     for node in (first, second):

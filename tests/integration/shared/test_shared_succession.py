@@ -1,15 +1,9 @@
 """What one node hears from the origin server ends older responses on every node."""
 
-from __future__ import annotations
-
-from collections.abc import Awaitable, Callable
-from typing import Any
-
 import httpx
 import pytest
 
 from univocal import CacheMiddleware
-from univocal.http.messages import Fields
 
 TAG = (b"etag", b'"1"')
 
@@ -17,22 +11,22 @@ TAG = (b"etag", b'"1"')
 class Page:
     """An application that gives each of its `replies` once: status, fields and content."""
 
-    def __init__(self) -> None:
-        self.replies: list[tuple[int, Fields, bytes]] = []
+    def __init__(self):
+        self.replies = []
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope, receive, send):
         status, fields, body = self.replies.pop(0)
         await send({"type": "http.response.start", "status": status, "headers": fields})
         await send({"type": "http.response.body", "body": body})
 
 
 @pytest.fixture
-def page() -> Page:
+def page():
     return Page()
 
 
 @pytest.fixture
-async def nodes(join: Callable[..., Awaitable[Any]], page: Page) -> list[tuple[Any, httpx.AsyncClient]]:
+async def nodes(join, page):
     """Two nodes, and who asks them."""
     joined = [await join() for _ in range(2)]
     transports = [httpx.ASGITransport(CacheMiddleware(page, store=node.tier)) for node in joined]
@@ -42,12 +36,12 @@ async def nodes(join: Callable[..., Awaitable[Any]], page: Page) -> list[tuple[A
     ]
 
 
-async def get(client: httpx.AsyncClient, **fields: str) -> str:
+async def get(client, **fields):
     headers = {name.replace("_", "-"): value for name, value in fields.items()}
     return (await client.get("/x", headers=headers)).text
 
 
-def fresh(*fields: tuple[bytes, bytes]) -> Fields:
+def fresh(*fields):
     return [(b"cache-control", b"max-age=600"), *fields]
 
 

@@ -1,13 +1,9 @@
 """A primary that Sentinels name, a cluster of three masters: nothing purged is served, whatever is killed."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -19,14 +15,14 @@ RED = [(b"xkey", b"red")]
 
 
 @pytest.fixture
-def sentinels(tmp_path: Path) -> Iterator[Sentinels]:
+def sentinels(tmp_path):
     servers = Sentinels(tmp_path)
     yield servers
     servers.kill()
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+def cluster(tmp_path):
     servers = Cluster(tmp_path)
     yield servers
     servers.kill()
@@ -53,7 +49,7 @@ async def test_a_cluster_spreads_entries_and_purges_reach_all_of_them(cluster, j
 
 async def test_nodes_of_a_cluster_fetch_a_key_once(cluster, join, made, named):
     nodes = [await join(url=cluster.url) for _ in range(2)]
-    asked: list[bytes] = []
+    asked = []
 
     async def once(node, name):
         async def origin():

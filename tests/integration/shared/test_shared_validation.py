@@ -1,10 +1,6 @@
 """Validations under way while other requests, and other nodes, change what is stored under the same key."""
 
-from __future__ import annotations
-
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 import httpx
 import pytest
@@ -22,26 +18,26 @@ FIELDS = [
 class Origin(RevalidatedPage):
     """A page in several languages; each answer waits for the event of its language in `turns`."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(FIELDS)
-        self.turns: dict[bytes, asyncio.Event] = {}
+        self.turns = {}
 
-    async def turn(self, fields: dict[bytes, bytes]) -> None:
+    async def turn(self, fields):
         if (turn := self.turns.get(fields[b"accept-language"])) is not None:
             await turn.wait()
 
 
-def unheard(changed: object) -> None:
+def unheard(changed):
     """Nothing is heard of what other nodes do."""
 
 
 @pytest.fixture
-def origin() -> Origin:
+def origin():
     return Origin()
 
 
 @pytest.fixture
-async def nodes(join: Callable[..., Awaitable[Any]], origin: Origin) -> list[tuple[Any, httpx.AsyncClient]]:
+async def nodes(join, origin):
     """Two nodes, and who asks them."""
     joined = [await join() for _ in range(2)]
     transports = [httpx.ASGITransport(CacheMiddleware(origin, store=node.tier)) for node in joined]
@@ -51,7 +47,7 @@ async def nodes(join: Callable[..., Awaitable[Any]], origin: Origin) -> list[tup
     ]
 
 
-async def get(client: httpx.AsyncClient, language: str = "en", **fields: str) -> httpx.Response:
+async def get(client, language="en", **fields):
     return await client.get("/x", headers={"accept-language": language, **fields})
 
 

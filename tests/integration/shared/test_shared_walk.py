@@ -1,7 +1,5 @@
 """The walk in the background that removes from Redis what is purged, and the keys of older versions."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -20,11 +18,11 @@ def quickly(monkeypatch):
     monkeypatch.setattr(walking, "_STEP", 3)
 
 
-def entries(server) -> list[bytes]:
+def entries(server):
     return sorted(name for name in server.client.keys("*:e:*"))
 
 
-def number(server, name: bytes) -> int:
+def number(server, name):
     """The number up to which no purge means the response of an entry."""
     fields = server.client.hgetall(name)
     return int(next(text for field, text in fields.items() if field.startswith(b"m")).split()[0])

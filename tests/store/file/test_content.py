@@ -1,7 +1,5 @@
 """The file of contents: places never overlap, whatever is written and freed; all of it is used again."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import tempfile
@@ -22,7 +20,7 @@ steps = st.lists(
 
 
 @given(steps)
-def test_each_content_stays_what_was_written(steps: list[tuple[int, list[int], bool, bool]]) -> None:
+def test_each_content_stays_what_was_written(steps):
     """Contents come and go, several in a transaction, and some transactions are rolled back."""
     with tempfile.TemporaryDirectory() as name:
         sql = sqlite3.connect(":memory:", isolation_level=None)

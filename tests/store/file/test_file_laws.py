@@ -1,7 +1,5 @@
 """The laws of purging, over a directory that two nodes share."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 
@@ -22,11 +20,11 @@ class FileLaws(Laws):
 
     lag = 0.0
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.directory = tempfile.TemporaryDirectory()
         super().__init__()
 
-    async def new_node(self, number: int) -> Node:
+    async def new_node(self, number):
         path = Path(self.directory.name) / "store"
         directory = Directory(path, is_durable=False, capacity=16 << 10)
         entries, purges = FileEntries(directory, 64 << 20), FilePurges(directory.ring)
@@ -35,11 +33,11 @@ class FileLaws(Laws):
         return Node(tier, purges, entries)
 
     @rule(number=st.integers(0, 1), by_tag=st.booleans(), count=st.sampled_from([5, 40, 90]))
-    def purge_others(self, number: int, by_tag: bool, count: int) -> None:
+    def purge_others(self, number, by_tag, count):
         """Purge what nobody has stored, so that the journal forgets what was purged before."""
         tier = self.nodes[number].tier
 
-        async def go() -> None:
+        async def go():
             for each in range(count):
                 name = frozenset((b"0123456789abcdef http a /other/%d" % each,))
                 await tier.purge(Tags(name) if by_tag else Keys(name), self.now)
@@ -47,12 +45,12 @@ class FileLaws(Laws):
         self.run(go())
         self.look_around()
 
-    async def stop(self, node: Node) -> None:
+    async def stop(self, node):
         await node.tier.aclose()
         assert isinstance(node.entries, FileEntries)
         node.entries.directory.close()
 
-    def teardown(self) -> None:
+    def teardown(self):
         super().teardown()
         self.directory.cleanup()
 

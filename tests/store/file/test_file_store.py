@@ -1,7 +1,5 @@
 """A store in a directory: shared by processes, warm after their end, whole or gone, bounded, and locked."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os
@@ -14,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -29,7 +27,6 @@ import pytest
 from support import stored_response
 from univocal import CacheMiddleware
 from univocal.cache.rules import Rules
-from univocal.cache.stored import Stored
 from univocal.http.errors import ConfigurationError, RefusedError
 from univocal.http.messages import Received, Request
 from univocal.judge.admission import Gate
@@ -49,7 +46,7 @@ from univocal.store.file.rows import EntryTable, Put, Written, sizes_of
 from univocal.store.leases import FetchLease, Numbered
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_codec import encode_purge
-from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags, Variants
+from univocal.store.purge_selectors import Everything, Keys, Prefix, Tags, Variants
 from univocal.store.refusals import EVERY, STEADY
 from univocal.store.roles import StoreUnavailableError
 from univocal.store.shared import SharedTier
@@ -60,21 +57,19 @@ REQUEST = Request(b"GET", b"/", [])
 Open = Callable[..., Awaitable[SharedTier]]
 
 
-def key(path: str) -> bytes:
+def key(path):
     return b"0123456789abcdef http en.example /" + path.encode()
 
 
-def response(path: str, body: bytes = b"content", tags: bytes = b"t", age: float = 0.0) -> Stored:
+def response(path, body=b"content", tags=b"t", age=0.0):
     return stored_response((b"xkey", tags), name=key(path), body=body, at=time.time() - age)
 
 
 @pytest.fixture
-async def opened(tmp_path: Path) -> AsyncIterator[Open]:
+async def opened(tmp_path):
     tiers = list[SharedTier]()
 
-    async def go(
-        disk_bytes: int = 64 << 20, patience: float = 5.0, name: str = "store", max_bytes: int = 256 << 20
-    ) -> SharedTier:
+    async def go(disk_bytes=64 << 20, patience=5.0, name="store", max_bytes=256 << 20):
         memory = MemoryStore(max_bytes, is_part=True)
         tier = file_tier(tmp_path / name, memory, time.time, disk_bytes)
         tier._patience = patience
@@ -88,32 +83,32 @@ async def opened(tmp_path: Path) -> AsyncIterator[Open]:
             await tier.aclose()
 
 
-async def store(tier: SharedTier, *responses: Stored) -> None:
+async def store(tier, *responses):
     ends = list[tuple[Any, asyncio.Future[None]]]()
     for stored in responses:
         lease = tier.begin(stored.key, time.time())
         tier.commit(lease, stored)
-        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        tier.end(lease, lambda ended=ended: ended.set_result(None))  # type: ignore[misc]
+        ended = asyncio.get_running_loop().create_future()
+        tier.end(lease, lambda ended=ended: ended.set_result(None))
         ends.append((lease, ended))
     for lease, ended in ends:
         await ended
         tier.memory.leases.release(lease)
 
 
-async def served(tier: SharedTier, path: str, *, joined: bool = False) -> list[bytes]:
+async def served(tier, path, *, joined=False):
     """The contents that a node serves: from its memory, or from the store."""
     held = tier.lookup(key(path), time.time())
     if held:
         return [one.body for one in held]
     found = list[bytes]()
 
-    def judge(servable: Sequence[Stored], askable: Sequence[Stored]) -> bool:
+    def judge(servable, askable):
         found[:] = [one.body for one in servable]
         return bool(found)
 
     lease = tier.begin(key(path), time.time())
-    done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    done = asyncio.get_running_loop().create_future()
     tier.fill(lease, REQUEST, judge, done.set_result, joined=joined)
     await done
     tier.end(lease, lambda: None)
@@ -121,8 +116,8 @@ async def served(tier: SharedTier, path: str, *, joined: bool = False) -> list[b
     return found
 
 
-async def test_only_if_cached_finds_what_another_process_has_stored(opened: Open) -> None:
-    async def page(scope: Any, receive: Any, send: Any) -> None:
+async def test_only_if_cached_finds_what_another_process_has_stored(opened):
+    async def page(scope, receive, send):
         fields = [(b"cache-control", b"max-age=60")]
         await send({"type": "http.response.start", "status": 200, "headers": fields})
         await send({"type": "http.response.body", "body": b"content"})
@@ -140,7 +135,7 @@ async def test_only_if_cached_finds_what_another_process_has_stored(opened: Open
         assert (await other.get("http://a.example/none", headers=asked)).status_code == 504
 
 
-async def test_what_one_process_stores_the_others_have(opened: Open) -> None:
+async def test_what_one_process_stores_the_others_have(opened):
     first, second = await opened(), await opened()
     await store(first, response("a", b"from the first"))
     assert await served(second, "a") == [b"from the first"]
@@ -151,7 +146,7 @@ async def test_what_one_process_stores_the_others_have(opened: Open) -> None:
     "selector",
     [Keys(frozenset((key("a"),))), Tags(frozenset((b"t",))), Prefix(frozenset((b"http en.",))), Everything()],
 )
-async def test_a_purge_is_in_force_in_all_processes_at_once(opened: Open, selector: Any) -> None:
+async def test_a_purge_is_in_force_in_all_processes_at_once(opened, selector):
     first, second = await opened(), await opened()
     await store(first, response("a"))
     assert await served(second, "a") == [b"content"]
@@ -161,7 +156,7 @@ async def test_a_purge_is_in_force_in_all_processes_at_once(opened: Open, select
     assert await second.purge(selector, time.time()) == 0
 
 
-async def test_a_soft_purge_marks_stale_in_all_processes(opened: Open) -> None:
+async def test_a_soft_purge_marks_stale_in_all_processes(opened):
     first, second = await opened(), await opened()
     await store(first, response("a"))
     assert await first.purge(Tags(frozenset((b"t",)), soft=True), time.time()) == 1
@@ -170,7 +165,7 @@ async def test_a_soft_purge_marks_stale_in_all_processes(opened: Open) -> None:
     assert stale.fresh_until <= time.time()
 
 
-async def test_what_was_fetched_before_a_purge_elsewhere_is_not_stored(opened: Open) -> None:
+async def test_what_was_fetched_before_a_purge_elsewhere_is_not_stored(opened):
     first, second = await opened(), await opened()
     lease = first.begin(key("a"), time.time())
     await second.purge(Tags(frozenset((b"t",))), time.time())
@@ -179,7 +174,7 @@ async def test_what_was_fetched_before_a_purge_elsewhere_is_not_stored(opened: O
     assert await served(second, "a") == []
 
 
-async def test_a_replaced_response_is_served_by_no_process(opened: Open) -> None:
+async def test_a_replaced_response_is_served_by_no_process(opened):
     first, second = await opened(), await opened()
     await store(first, response("a", b"old", age=1))
     assert await served(second, "a") == [b"old"]
@@ -189,10 +184,10 @@ async def test_a_replaced_response_is_served_by_no_process(opened: Open) -> None
     assert await served(first, "a") == [b"new"]
 
 
-async def test_a_key_that_another_process_fetches_is_waited_for(opened: Open) -> None:
+async def test_a_key_that_another_process_fetches_is_waited_for(opened):
     first, second = await opened(), await opened()
     lease = first.begin(key("a"), time.time())
-    done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    done = asyncio.get_running_loop().create_future()
     first.fill(lease, REQUEST, lambda *_: False, done.set_result, joined=True)
     assert await done is False
     waiting = asyncio.create_task(served(second, "a", joined=True))
@@ -203,7 +198,7 @@ async def test_a_key_that_another_process_fetches_is_waited_for(opened: Open) ->
     assert await asyncio.wait_for(waiting, 2) == [b"fetched once"]
 
 
-async def test_a_store_is_warm_when_it_is_opened_again(opened: Open) -> None:
+async def test_a_store_is_warm_when_it_is_opened_again(opened):
     first = await opened()
     await store(first, *(response(str(number)) for number in range(500)))
     await first.purge(Keys(frozenset((key("7"),))), time.time())
@@ -230,7 +225,7 @@ asyncio.run(main())
 """
 
 
-async def test_entries_and_purges_of_a_killed_process_survive(opened: Open, tmp_path: Path) -> None:
+async def test_entries_and_purges_of_a_killed_process_survive(opened, tmp_path):
     program = WRITER.format(path=sys.path, directory=str(tmp_path / "store"))
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:  # noqa: ASYNC220
         assert process.stdout is not None
@@ -243,7 +238,7 @@ async def test_entries_and_purges_of_a_killed_process_survive(opened: Open, tmp_
         assert await served(tier, str(number)) == [b"%d" % number * 1000]
 
 
-async def test_a_process_that_stands_still_delays_nobody_for_long(opened: Open, tmp_path: Path) -> None:
+async def test_a_process_that_stands_still_delays_nobody_for_long(opened, tmp_path):
     program = WRITER.format(path=sys.path, directory=str(tmp_path / "store"))
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:  # noqa: ASYNC220
         assert process.stdout is not None
@@ -259,7 +254,7 @@ async def test_a_process_that_stands_still_delays_nobody_for_long(opened: Open, 
 
 
 # Each runs a program: in a session of its own, beside the first as one shell starts it, or in a container.
-SURROUNDINGS: dict[str, tuple[list[str], bool]] = {
+SURROUNDINGS = {
     "another session": ([], True),
     "the same process group": ([], False),
     "another container": (["unshare", "--pid", "--fork", "--mount-proc"], False),
@@ -267,7 +262,7 @@ SURROUNDINGS: dict[str, tuple[list[str], bool]] = {
 
 
 @pytest.mark.parametrize("surroundings", SURROUNDINGS)
-async def test_a_second_program_is_refused(opened: Open, tmp_path: Path, surroundings: str) -> None:
+async def test_a_second_program_is_refused(opened, tmp_path, surroundings):
     await opened()
     before, own_session = SURROUNDINGS[surroundings]
     if before and subprocess.run([*before, "true"], capture_output=True, check=False).returncode:  # noqa: ASYNC221
@@ -305,7 +300,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("method", ["spawn", "fork"])
 @pytest.mark.parametrize("first", ["parent", "child"])
-def test_processes_that_share_work_share_a_directory(tmp_path: Path, method: str, first: str) -> None:
+def test_processes_that_share_work_share_a_directory(tmp_path, method, first):
     file = tmp_path / "program.py"
     directory = str(tmp_path / "store")
     file.write_text(CHILDREN.format(path=sys.path, directory=directory, method=method, first=first))
@@ -313,7 +308,7 @@ def test_processes_that_share_work_share_a_directory(tmp_path: Path, method: str
     assert ended.stdout == "[7, 7]\n", ended.stderr
 
 
-def test_a_link_to_a_directory_is_refused(tmp_path: Path) -> None:
+def test_a_link_to_a_directory_is_refused(tmp_path):
     (tmp_path / "there").mkdir()
     (tmp_path / "link").symlink_to("there")
     if os.geteuid():
@@ -324,7 +319,7 @@ def test_a_link_to_a_directory_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("whose", ["store", ""])
-def test_a_directory_of_another_user_is_refused(tmp_path: Path, whose: str) -> None:
+def test_a_directory_of_another_user_is_refused(tmp_path, whose):
     if os.geteuid():
         pytest.skip("who is not root cannot give a directory away")
     (tmp_path / "home" / "store").mkdir(parents=True)
@@ -335,9 +330,7 @@ def test_a_directory_of_another_user_is_refused(tmp_path: Path, whose: str) -> N
 
 
 @pytest.mark.parametrize(("mode", "is_mount", "taken"), [(0o777, 0, 0), (0o1777, 0, 1), (0o777, 1, 1)])
-def test_a_directory_that_others_may_exchange_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, is_mount: int, taken: int
-) -> None:
+def test_a_directory_that_others_may_exchange_is_refused(tmp_path, monkeypatch, mode, is_mount, taken):
     """Kubernetes' emptyDir, which all may write to, is a mount: who may is whoever it is given to."""
     if os.geteuid():
         pytest.skip("who is not root writes what is this user's alone")
@@ -350,7 +343,7 @@ def test_a_directory_that_others_may_exchange_is_refused(
 
 @pytest.mark.parametrize("name", ["lock", "journal", "turns"])
 @pytest.mark.parametrize("kind", ["symbolic", "hard"])
-def test_a_file_that_is_a_link_is_refused(tmp_path: Path, name: str, kind: str) -> None:
+def test_a_file_that_is_a_link_is_refused(tmp_path, name, kind):
     (tmp_path / "store").mkdir()
     (tmp_path / "other").write_bytes(b"another program's")
     if kind == "hard":
@@ -362,15 +355,13 @@ def test_a_file_that_is_a_link_is_refused(tmp_path: Path, name: str, kind: str) 
     assert (tmp_path / "other").read_bytes() == b"another program's"
 
 
-def remove(directory: Path) -> None:
+def remove(directory):
     """Remove a directory in which a writing thread may make a file meanwhile."""
     while directory.exists():
         shutil.rmtree(directory, ignore_errors=True)
 
 
-async def test_a_later_process_does_not_make_a_removed_directory_anew(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_later_process_does_not_make_a_removed_directory_anew(tmp_path, caplog):
     """One directory for the life of the program: another's purges would be heard by nobody."""
     path = tmp_path / "store"
     first = file_tier(path, MemoryStore(), time.time, program=(b"p", True))
@@ -391,18 +382,18 @@ async def test_a_later_process_does_not_make_a_removed_directory_anew(
     assert "the writing thread ended" not in caplog.text
 
 
-def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match="can be written"):
         file_tier(tmp_path / "file" / "store", MemoryStore(), time.time)
 
 
-def rows(directory: Path) -> closing[sqlite3.Connection]:
+def rows(directory):
     (file,) = directory.glob("entries-*.db")
     return closing(sqlite3.connect(file, isolation_level=None))
 
 
-async def test_a_row_that_is_not_whole_is_gone(opened: Open, tmp_path: Path) -> None:
+async def test_a_row_that_is_not_whole_is_gone(opened, tmp_path):
     tier = await opened()
     await store(tier, response("a"), response("b"))
     with rows(tmp_path / "store") as sql:
@@ -417,9 +408,7 @@ async def test_a_row_that_is_not_whole_is_gone(opened: Open, tmp_path: Path) -> 
     [(b"", b"damaged" * 4096), (b"entries", b"\x84ntries"), (b"CREATE", b"CR\x84ATE")],
     ids=["all of it", "a table's name", "a table's definition"],
 )
-async def test_a_damaged_file_is_put_aside_and_begun_anew(
-    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture, whole: bytes, damaged: bytes
-) -> None:
+async def test_a_damaged_file_is_put_aside_and_begun_anew(opened, tmp_path, caplog, whole, damaged):
     tier = await opened()
     await store(tier, response("a"))
     await tier.aclose()
@@ -434,9 +423,7 @@ async def test_a_damaged_file_is_put_aside_and_begun_anew(
 
 
 @pytest.mark.parametrize(("found", "kept"), [(0, False), (3 << 20, False), (1 << 20, True)])
-async def test_a_large_damaged_file_takes_no_room_of_responses(
-    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture, found: int, kept: bool
-) -> None:
+async def test_a_large_damaged_file_takes_no_room_of_responses(opened, tmp_path, caplog, found, kept):
     """Whether it was found at the start, or was put aside now."""
     (aside := tmp_path / "store" / "damaged.db").parent.mkdir(0o700)
     if found:
@@ -457,9 +444,7 @@ async def test_a_large_damaged_file_takes_no_room_of_responses(
 
 
 @pytest.mark.parametrize("size", [0, 4_000])
-async def test_a_database_cut_while_two_write_is_begun_anew(
-    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture, size: int
-) -> None:
+async def test_a_database_cut_while_two_write_is_begun_anew(opened, tmp_path, caplog, size):
     """Though its log and the connections' caches still have what was there."""
     tiers = [await opened() for _ in range(2)]
     for number in range(40):
@@ -472,9 +457,7 @@ async def test_a_database_cut_while_two_write_is_begun_anew(
     assert await served(await opened(), "last") == [b"content"]
 
 
-async def test_a_database_emptied_after_a_write_elsewhere_is_begun_anew(
-    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_database_emptied_after_a_write_elsewhere_is_begun_anew(opened, tmp_path, caplog):
     """No connection has cached the page that tells how long the file should be."""
     tier = await opened()
     await store(tier, *(response(str(number)) for number in range(40)))
@@ -491,9 +474,7 @@ async def test_a_database_emptied_after_a_write_elsewhere_is_begun_anew(
 
 
 @pytest.mark.pure("a method is replaced")
-async def test_a_damaged_database_is_put_aside_as_soon_as_possible(
-    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_damaged_database_is_put_aside_as_soon_as_possible(opened, tmp_path, caplog, monkeypatch):
     """A process that stands still may hold the journal for some seconds."""
     tier = await opened()
     await store(tier, *(response(str(number)) for number in range(40)))
@@ -512,9 +493,7 @@ async def test_a_damaged_database_is_put_aside_as_soon_as_possible(
     assert await served(await opened(), "last") == [b"content"]
 
 
-async def test_room_that_a_process_gives_back_is_no_damage(
-    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_room_that_a_process_gives_back_is_no_damage(opened, tmp_path, caplog):
     tiers = [await opened(disk_bytes=4 << 20) for _ in range(2)]
     for number in range(200):
         await store(tiers[number % 2], response(str(number), bytes(1_900)))
@@ -534,9 +513,7 @@ async def test_room_that_a_process_gives_back_is_no_damage(
     assert not caplog.text
 
 
-async def test_a_log_cut_while_two_write_is_begun_anew(
-    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_log_cut_while_two_write_is_begun_anew(opened, tmp_path, caplog):
     tiers = [await opened() for _ in range(2)]
     for number in range(40):
         await store(tiers[number % 2], response(str(number), bytes(9000)))
@@ -548,7 +525,7 @@ async def test_a_log_cut_while_two_write_is_begun_anew(
     assert await served(await opened(), "79") == [b"content"]
 
 
-async def test_a_store_stays_within_its_bytes_and_keeps_used_entries(opened: Open, tmp_path: Path) -> None:
+async def test_a_store_stays_within_its_bytes_and_keeps_used_entries(opened, tmp_path):
     tier = await opened(disk_bytes=2 << 20)
     for number in range(60):
         await store(tier, response(str(number), bytes(100_000)))
@@ -563,13 +540,11 @@ async def test_a_store_stays_within_its_bytes_and_keeps_used_entries(opened: Ope
     assert await served(other, "0") == []
 
 
-async def test_evictions_are_counted_before_anybody_hears_of_a_batch(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_evictions_are_counted_before_anybody_hears_of_a_batch(opened, monkeypatch):
     tier, loop, told = await opened(disk_bytes=2 << 20), asyncio.get_running_loop(), list[int]()
     real = loop.call_soon_threadsafe
 
-    def tells(*arguments: Any, **options: Any) -> Any:
+    def tells(*arguments, **options):
         if threading.current_thread().name == "univocal-writer":
             told.append(tier.evictions)
         return real(*arguments, **options)
@@ -583,7 +558,7 @@ async def test_evictions_are_counted_before_anybody_hears_of_a_batch(
     assert tier.evictions > 0
 
 
-def bytes_in(directory: Path) -> int:
+def bytes_in(directory):
     total = 0
     for file in directory.glob("**/*"):
         with suppress(FileNotFoundError):
@@ -594,20 +569,20 @@ def bytes_in(directory: Path) -> int:
 class Watched:
     """The most bytes that a directory had, as a thread saw it again and again."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         self.path, self.most, self.ends = path, 0, False
         self.thread = threading.Thread(target=self.watch)
         self.thread.start()
 
-    def watch(self) -> None:
+    def watch(self):
         while not self.ends:
             self.most = max(self.most, bytes_in(self.path))
             time.sleep(0.001)
 
-    def __enter__(self) -> Watched:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.ends = True
         self.thread.join()
 
@@ -619,9 +594,7 @@ SIZES = {"small": [300], "large": [100_000], "mixed": [700, 20_000, 1_500, 3_000
 @pytest.mark.parametrize(
     ("mebibytes", "sizes"), [(8, "small"), (8, "large"), (8, "mixed"), (32, "large"), (32, "mixed")]
 )
-async def test_disk_bytes_bound_all_that_is_in_the_directory(
-    opened: Open, tmp_path: Path, sizes: str, mebibytes: int
-) -> None:
+async def test_disk_bytes_bound_all_that_is_in_the_directory(opened, tmp_path, sizes, mebibytes):
     """While two processes fill it with 1.5 times as much, purge, replace, and once it is to have less."""
     bound, least = mebibytes << 20, 4 << 20
     first, second = await opened(disk_bytes=bound), await opened(disk_bytes=bound)
@@ -659,13 +632,11 @@ async def test_disk_bytes_bound_all_that_is_in_the_directory(
 
 
 @pytest.mark.pure("a method is replaced")
-async def test_content_without_room_is_stored_by_the_next_batch(
-    opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_content_without_room_is_stored_by_the_next_batch(opened, monkeypatch, caplog):
     """The database has the room, and gives some back in between; what finds none then is told."""
     tier, take, failures = await opened(), Content.take, list[int]()
 
-    def finds_none(self: Content, length: int) -> bytes | None:
+    def finds_none(self, length):
         if length == 30_000 or not failures:
             failures.append(1)
             return None
@@ -682,9 +653,7 @@ async def test_content_without_room_is_stored_by_the_next_batch(
 
 
 @pytest.mark.pure("a method is replaced")
-async def test_a_disk_that_stays_full_is_logged_once(
-    opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_disk_that_stays_full_is_logged_once(opened, monkeypatch, caplog):
     """Each response is tried twice, and the first try has stored nothing."""
     tier, now = await opened(), 0.0
     assert isinstance(tier._entries, FileEntries)
@@ -697,7 +666,7 @@ async def test_a_disk_that_stays_full_is_logged_once(
     assert "can be written again" not in caplog.text
 
 
-async def test_a_content_that_is_not_whole_is_gone(opened: Open, tmp_path: Path) -> None:
+async def test_a_content_that_is_not_whole_is_gone(opened, tmp_path):
     tier = await opened()
     bodies = {name: os.urandom(20_000) for name in "abc"}
     await store(tier, *(response(name, body) for name, body in bodies.items()))
@@ -714,7 +683,7 @@ async def test_a_content_that_is_not_whole_is_gone(opened: Open, tmp_path: Path)
     assert [await served(other, name) for name in "ac"] == [[b"new" * 10_000], [b"newer" * 10_000]]
 
 
-async def in_the_end(found: Callable[[], T | None]) -> T:
+async def in_the_end(found):
     """The first result of `found`: while another process writes, its database may be busy for a moment."""
     async with asyncio.timeout(5):
         while (value := found()) is None:  # noqa: ASYNC110
@@ -722,7 +691,7 @@ async def in_the_end(found: Callable[[], T | None]) -> T:
     return value
 
 
-async def warm(tier: SharedTier) -> None:
+async def warm(tier):
     """Give the event loop a connection of its own to the database, as after a first read."""
     entries = tier._entries
     assert isinstance(entries, FileEntries)
@@ -732,21 +701,21 @@ async def warm(tier: SharedTier) -> None:
 
 
 @pytest.fixture
-def no_disk_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_disk_is_slow(monkeypatch):
     """However long a read takes, the next ones are tried within the call."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     monkeypatch.setattr(resource, "getrusage", lambda _: usage)
 
 
 @pytest.mark.usefixtures("no_disk_is_slow")
-async def test_a_response_on_disk_is_a_hit_within_the_call(opened: Open) -> None:
+async def test_a_response_on_disk_is_a_hit_within_the_call(opened):
     """It says that it was not in memory, where it is from then on; a purged one is none."""
     first, second = await opened(), await opened()
     hits = Hits(Gate(Runtime.everywhere(builtin_profiles()["asgi"], Rules()), second))
     plan, received = plan_of((b"host",)), Received(b"GET", b"/a", b"http", None)
     assert plan is not None
 
-    def hit() -> tuple[bytes, str] | None:
+    def hit():
         found = hits.find(received, plan, [b"en.example"], time.time())
         return None if found is None else (found.stored.body, found.hit_fields.handling.detail)
 
@@ -763,14 +732,14 @@ async def test_a_response_on_disk_is_a_hit_within_the_call(opened: Open) -> None
 
 
 @pytest.mark.usefixtures("no_disk_is_slow")
-async def test_a_full_memory_takes_in_only_what_comes_back_soon(opened: Open) -> None:
+async def test_a_full_memory_takes_in_only_what_comes_back_soon(opened):
     """Responses that are read once displace none that are hit."""
     first, second = await opened(), await opened(max_bytes=100_000)
     await store(first, *(response(str(number), os.urandom(20_000)) for number in range(20)))
     await warm(second)
     lately = [str(number) for number in range(20)]
 
-    async def in_memory(*names: str) -> list[str]:
+    async def in_memory(*names):
         for name in names:
             assert await in_the_end(lambda name=name: second.glance(key(name), time.time()) or None)
         return [name for name in lately if second.memory.lookup(key(name))]
@@ -783,7 +752,7 @@ async def test_a_full_memory_takes_in_only_what_comes_back_soon(opened: Open) ->
 
 
 @pytest.mark.usefixtures("no_disk_is_slow")
-async def test_a_miss_asks_the_database_once(opened: Open) -> None:
+async def test_a_miss_asks_the_database_once(opened):
     """The fetch that follows a glance goes by what it found; a later one looks again."""
     first, tier = await opened(), await opened()
     await warm(tier)
@@ -793,7 +762,7 @@ async def test_a_miss_asks_the_database_once(opened: Open) -> None:
     assert entries._at_hand is not None
     entries._at_hand[1]._sql.set_trace_callback(statements.append)
 
-    async def fetches() -> bool:
+    async def fetches():
         statements.clear()
         return not tier.glance(key("a"), time.time()) and not await served(tier, "a")
 
@@ -806,7 +775,7 @@ async def test_a_miss_asks_the_database_once(opened: Open) -> None:
 
 
 @pytest.mark.usefixtures("no_disk_is_slow")
-async def test_a_known_row_is_served_without_the_database(opened: Open, tmp_path: Path) -> None:
+async def test_a_known_row_is_served_without_the_database(opened, tmp_path):
     """Until this process stores another, its content is changed by any hand, or the journal has forgotten."""
     first, second = [await opened(disk_bytes=2 << 20) for _ in range(2)]
     entries, bodies = second._entries, {name: os.urandom(20_000) for name in "abcd"}
@@ -814,11 +783,11 @@ async def test_a_known_row_is_served_without_the_database(opened: Open, tmp_path
     await store(first, *(response(name, body, age=9.0) for name, body in bodies.items()))
     await warm(second)
 
-    def at_hand(name: str) -> list[bytes]:
+    def at_hand(name):
         second.memory.purge(Everything(), time.time())
         return [one.body for one in second.glance(key(name), time.time())]
 
-    async def is_at_hand(name: str, body: bytes) -> None:
+    async def is_at_hand(name, body):
         assert await in_the_end(lambda: at_hand(name) or None) == [body]
 
     for name, body in bodies.items():
@@ -845,17 +814,15 @@ async def test_a_known_row_is_served_without_the_database(opened: Open, tmp_path
 
 
 @pytest.mark.usefixtures("no_disk_is_slow")
-async def test_what_was_stored_is_served_without_the_database(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_was_stored_is_served_without_the_database(opened, monkeypatch):
     """Nor is its content looked at: this process has written it. Many are written by few calls."""
     writes, pwritev = list[int](), os.pwritev
     tier, bodies = await opened(), {f"{number}": os.urandom(20_000) for number in range(60)}
     await warm(tier)
     await store(tier, response("0"))
-    assert await in_the_end(lambda: tier._entries.glance(key("0"), time.time()) or None)  # type: ignore[attr-defined]
+    assert await in_the_end(lambda: tier._entries.glance(key("0"), time.time()) or None)
 
-    def counted(file: int, pieces: list[memoryview], at: int) -> int:
+    def counted(file, pieces, at):
         writes.append(len(pieces))
         return pwritev(file, pieces, at)
 
@@ -873,7 +840,7 @@ async def test_what_was_stored_is_served_without_the_database(
     assert not statements
 
 
-async def test_a_row_of_a_file_put_aside_is_not_known(opened: Open) -> None:
+async def test_a_row_of_a_file_put_aside_is_not_known(opened):
     """Its place may be another response's in the next file."""
     tier = await opened()
     entries, done = tier._entries, asyncio.get_running_loop().create_future()
@@ -888,9 +855,7 @@ async def test_a_row_of_a_file_put_aside_is_not_known(opened: Open) -> None:
 
 @pytest.mark.pure("replaces a method")
 @pytest.mark.usefixtures("no_disk_is_slow")
-async def test_a_row_purged_while_its_commit_resumes_is_not_known(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_row_purged_while_its_commit_resumes_is_not_known(opened, monkeypatch):
     """Another process purges it, and the journal has forgotten the purge by then."""
     first, second = await opened(8 << 20), await opened(8 << 20)
     await warm(first)
@@ -899,7 +864,7 @@ async def test_a_row_purged_while_its_commit_resumes_is_not_known(
     assert isinstance(other, FileEntries)
     write, written, resumes = entries._write, asyncio.Event(), asyncio.Event()
 
-    async def late(*of: Any) -> Any:
+    async def late(*of):
         result = await write(*of)
         if isinstance(result, Written):
             written.set()
@@ -926,9 +891,7 @@ async def test_a_row_purged_while_its_commit_resumes_is_not_known(
 
 @pytest.mark.pure("replaces a method")
 @pytest.mark.usefixtures("no_disk_is_slow")
-async def test_memory_takes_in_nothing_that_a_forgotten_purge_means(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_memory_takes_in_nothing_that_a_forgotten_purge_means(opened, monkeypatch):
     tier = await opened()
     old, new = (
         stored_response((b"vary", b"x"), name=key("a"), request=[(b"x", one)]) for one in (b"1", b"2")
@@ -940,7 +903,7 @@ async def test_memory_takes_in_nothing_that_a_forgotten_purge_means(
     monkeypatch.setattr(tier._entries, "glance", lambda *_, **__: found)
     valid = tier._valid
 
-    def trimmed(*of: Any) -> list[Stored]:
+    def trimmed(*of):
         tier._journal.trim(last - 1, 0)  # by a purge of another process, just now
         return valid(*of)
 
@@ -951,9 +914,7 @@ async def test_memory_takes_in_nothing_that_a_forgotten_purge_means(
 
 @pytest.mark.pure("replaces a module's clock")
 @pytest.mark.usefixtures("no_disk_is_slow")
-async def test_a_known_content_is_looked_at_again_after_a_pause(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_known_content_is_looked_at_again_after_a_pause(opened, monkeypatch):
     tier, now, looked = await opened(), [time.monotonic()], list[bytes]()
     await warm(tier)
     monkeypatch.setattr(rows_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
@@ -969,9 +930,7 @@ async def test_a_known_content_is_looked_at_again_after_a_pause(
 
 @pytest.mark.pure("replaces a function")
 @pytest.mark.usefixtures("no_disk_is_slow")
-async def test_a_known_content_is_not_looked_at_for_distant_neighbours(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_known_content_is_not_looked_at_for_distant_neighbours(opened, monkeypatch):
     tier, looked = await opened(), list[bytes]()
     await warm(tier)
     for name in "ab":
@@ -987,13 +946,11 @@ async def test_a_known_content_is_not_looked_at_for_distant_neighbours(
 
 
 @pytest.mark.pure("replaces a method")
-async def test_a_response_that_cannot_be_written_down_fails_no_other(
-    opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_response_that_cannot_be_written_down_fails_no_other(opened, monkeypatch, caplog):
     tier, made = await opened(), Put.of
     names = [response(name, name.encode()) for name in "abc"]
 
-    def of(number: int, stored: Stored, now: float) -> Put:
+    def of(number, stored, now):
         if stored.body == b"b":
             raise ValueError("a fault")
         return made(number, stored, now)
@@ -1006,26 +963,24 @@ async def test_a_response_that_cannot_be_written_down_fails_no_other(
 
 
 @pytest.mark.parametrize("etag", [b"", b'"1"', b'"%b"' % (b"e" * 6_000)])
-def test_a_row_takes_no_more_than_was_foreseen(etag: bytes) -> None:
+def test_a_row_takes_no_more_than_was_foreseen(etag):
     stored = stored_response((b"etag", etag), (b"last-modified", b"Sun, 20 Sep 2026 10:43:20 GMT"))
     assert sizes_of(stored)[0] >= len(encode(stored)) + len(stored.key) + len(stored.body)
 
 
-async def test_content_without_room_costs_no_small_response(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_content_without_room_costs_no_small_response(opened, monkeypatch):
     tier = await opened()
 
-    def full(*_: object) -> int:
+    def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "pwritev", full)
     await store(tier, response("large", bytes(50_000)), *(response(f"{number}") for number in range(20)))
-    assert (await tier.holding()).responses == 20  # type: ignore[union-attr]
+    assert (await tier.holding()).responses == 20
 
 
 @pytest.mark.usefixtures("no_disk_is_slow")
-async def test_a_fetch_that_has_its_turn_begins_within_the_call(opened: Open) -> None:
+async def test_a_fetch_that_has_its_turn_begins_within_the_call(opened):
     """Where another process fetches the same, it waits instead, and has that response."""
     first, second = await opened(), await opened()
     lease, told = first.begin(key("a"), time.time()), list[bool]()
@@ -1042,9 +997,7 @@ async def test_a_fetch_that_has_its_turn_begins_within_the_call(opened: Open) ->
 
 
 @pytest.mark.usefixtures("no_disk_is_slow")
-async def test_a_content_is_read_at_once_or_off_the_loop(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_content_is_read_at_once_or_off_the_loop(opened, monkeypatch):
     """A read that would wait, one that this file system cannot promise, and one that was slow."""
     tier = await opened()
     await store(tier, *(response(name, name.encode() * 20_000) for name in "abcd"))
@@ -1057,7 +1010,7 @@ async def test_a_content_is_read_at_once_or_off_the_loop(
 
     for error in (BlockingIOError(), OSError(95, "not supported")):
 
-        def fails(*_: object, error: OSError = error) -> int:
+        def fails(*_, error=error):
             raise error
 
         with monkeypatch.context() as patched:
@@ -1066,9 +1019,7 @@ async def test_a_content_is_read_at_once_or_off_the_loop(
             assert [row.stored.body for row in await entries.lookup(key("b"), time.time())] == [b"b" * 20_000]
 
 
-async def test_an_unexpected_fault_of_one_write_stops_no_later_one(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unexpected_fault_of_one_write_stops_no_later_one(opened, monkeypatch):
     first, second = await opened(), await opened()
     real, writer = time.monotonic, "univocal-writer"
     with monkeypatch.context() as patched:
@@ -1082,14 +1033,12 @@ async def test_an_unexpected_fault_of_one_write_stops_no_later_one(
 
 @pytest.mark.parametrize("fault", [RuntimeError("fault"), SystemExit(1)], ids=["an error", "an end"])
 @pytest.mark.parametrize("name", ["sleep", "monotonic"], ids=["before a batch", "in a batch"])
-async def test_a_writing_thread_that_ends_is_begun_again(
-    opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: Any, name: str
-) -> None:
+async def test_a_writing_thread_that_ends_is_begun_again(opened, monkeypatch, caplog, fault, name):
     """Those who wait for it hear of its end, also another process that waits for the turn."""
     first, second = await opened(), await opened()
     real = getattr(time, name)
 
-    def ends(*arguments: float) -> Any:
+    def ends(*arguments):
         if threading.current_thread().name == "univocal-writer":
             raise fault
         return real(*arguments)
@@ -1097,7 +1046,7 @@ async def test_a_writing_thread_that_ends_is_begun_again(
     with monkeypatch.context() as patched:
         patched.setattr(time, name, ends)
         lease = first.begin(key("a"), time.time())
-        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        done = asyncio.get_running_loop().create_future()
         first.fill(lease, REQUEST, lambda *_: False, done.set_result, joined=True)
         assert not await done
         waiting = asyncio.create_task(served(second, "a", joined=True))
@@ -1114,9 +1063,7 @@ async def test_a_writing_thread_that_ends_is_begun_again(
 
 
 @pytest.mark.parametrize("kind", ["reading", "purging", "reading as it closes"])
-async def test_a_thread_that_ends_is_begun_again(
-    opened: Open, caplog: pytest.LogCaptureFixture, kind: str
-) -> None:
+async def test_a_thread_that_ends_is_begun_again(opened, caplog, kind):
     """An error outside what it does, as of memory, ends it; those who wait for it hear of that."""
     tier, waits = await opened(), threading.Event()
     entries, purges = tier._entries, tier._purges
@@ -1125,7 +1072,7 @@ async def test_a_thread_that_ends_is_begun_again(
     thread = purges._appender if kind == "purging" else entries._reader
     thread._pool.submit(waits.wait).add_done_callback(lambda _: sys.exit(1))
 
-    def calls() -> Awaitable[Any]:
+    def calls():
         if kind == "reading":
             return entries.count(Everything(), 0)
         return purges.publish(Everything(), 0.0) if kind == "purging" else tier.aclose()
@@ -1142,9 +1089,7 @@ async def test_a_thread_that_ends_is_begun_again(
 
 
 @pytest.mark.parametrize("ends", ["", "-wal", "-*"])
-async def test_a_database_that_is_removed_is_begun_anew(
-    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture, ends: str
-) -> None:
+async def test_a_database_that_is_removed_is_begun_anew(opened, tmp_path, caplog, ends):
     first, second = await opened(), await opened()
     await store(first, response("a"))
     for file in (tmp_path / "store").glob(f"entries-*.db{ends}"):
@@ -1160,9 +1105,7 @@ async def test_a_database_that_is_removed_is_begun_anew(
     assert await served(third, "d") == [b"content"]
 
 
-async def test_a_full_disk_stores_nothing_and_purges_go_on(
-    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_full_disk_stores_nothing_and_purges_go_on(opened, tmp_path, caplog):
     if os.getuid() != 0:
         pytest.skip("a disk of its own needs root")
     disk = tmp_path / "disk"
@@ -1184,7 +1127,7 @@ async def test_a_full_disk_stores_nothing_and_purges_go_on(
         subprocess.run(["umount", "-l", disk], check=True)  # noqa: ASYNC221
 
 
-async def walked(tier: SharedTier) -> None:
+async def walked(tier):
     entries = tier._entries
     assert isinstance(entries, FileEntries)
     at = await entries._clean(0, tier._judge, tier._followed, needed=1 << 62)
@@ -1196,7 +1139,7 @@ async def walked(tier: SharedTier) -> None:
     "selector",
     [Keys(frozenset((key("a"),))), Tags(frozenset((b"t",))), Prefix(frozenset((b"http en.",))), Everything()],
 )
-async def test_a_softly_purged_response_stays_stored_and_stale(opened: Open, selector: Any) -> None:
+async def test_a_softly_purged_response_stays_stored_and_stale(opened, selector):
     """Also once the walk has looked at it, where no memory has it, and when the purge is forgotten."""
     first = await opened()
     await store(first, response("a"))
@@ -1214,7 +1157,7 @@ async def test_a_softly_purged_response_stays_stored_and_stale(opened: Open, sel
     assert await served(await opened(), "a") == []
 
 
-async def test_a_soft_purge_brings_nothing_back(opened: Open) -> None:
+async def test_a_soft_purge_brings_nothing_back(opened):
     first = await opened()
     await store(first, response("a"))
     await first.purge(Tags(frozenset((b"t",))), time.time())
@@ -1227,11 +1170,11 @@ SMALL_RING = 32 << 10
 
 
 @pytest.fixture
-async def beside(tmp_path: Path) -> AsyncIterator[Callable[[], Awaitable[SharedTier]]]:
+async def beside(tmp_path):
     """Open one directory with a small journal several times."""
     made = list[tuple[SharedTier, Directory]]()
 
-    async def go() -> SharedTier:
+    async def go():
         directory = Directory(tmp_path / "store", is_durable=False, capacity=SMALL_RING)
         entries, purges = FileEntries(directory, 64 << 20), FilePurges(directory.ring)
         tier = SharedTier(MemoryStore(), entries, purges, time.time)
@@ -1245,7 +1188,7 @@ async def beside(tmp_path: Path) -> AsyncIterator[Callable[[], Awaitable[SharedT
         directory.close()
 
 
-def others(kind: str, number: int) -> Selector:
+def others(kind, number):
     match kind:
         case "URL":
             return Keys(frozenset((key(f"other/{number}"),)))
@@ -1259,9 +1202,7 @@ def others(kind: str, number: int) -> Selector:
 
 @pytest.mark.parametrize("soft", [False, True])
 @pytest.mark.parametrize("kind", ["URL", "tag", "prefix", "replaced"])
-async def test_purges_of_other_responses_cost_no_stored_response(
-    beside: Callable[[], Awaitable[SharedTier]], kind: str, soft: bool
-) -> None:
+async def test_purges_of_other_responses_cost_no_stored_response(beside, kind, soft):
     """Many times as many as the journal holds; and what was purged before them stays purged."""
     first, second = await beside(), await beside()
     await store(first, *(response(str(number)) for number in range(300)))
@@ -1277,9 +1218,7 @@ async def test_purges_of_other_responses_cost_no_stored_response(
     assert stale.fresh_until <= time.time()
 
 
-async def test_a_response_fetched_before_many_purges_is_not_stored(
-    beside: Callable[[], Awaitable[SharedTier]],
-) -> None:
+async def test_a_response_fetched_before_many_purges_is_not_stored(beside):
     """One of them means it, and the journal has forgotten that."""
     first, second = await beside(), await beside()
     lease = first.begin(key("a"), time.time())
@@ -1292,7 +1231,7 @@ async def test_a_response_fetched_before_many_purges_is_not_stored(
     assert await served(second, "a") == await served(first, "a") == []
 
 
-async def test_what_is_written_late_is_asked_about_once_more(opened: Open) -> None:
+async def test_what_is_written_late_is_asked_about_once_more(opened):
     """A purge that came between the look at the journal and the transaction."""
     tier = await opened()
     entries = tier._entries
@@ -1310,19 +1249,17 @@ async def test_what_is_written_late_is_asked_about_once_more(opened: Open) -> No
 
 
 @pytest.mark.pure("a method is replaced")
-async def test_rows_outlive_purges_that_the_walking_process_never_heard(
-    opened: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_rows_outlive_purges_that_the_walking_process_never_heard(opened, monkeypatch):
     """It is idle while others' purges fill the journal: rows get a number beyond all that are forgotten."""
     walks = list[Callable[[], int]]()
 
-    async def walk(_: FileEntries, __: Any, followed: Callable[[], int], *___: Any) -> None:
+    async def walk(_, __, followed, *___):
         walks.append(followed)
 
     monkeypatch.setattr(FileEntries, "walk", walk)
     tier = await opened()
     await store(tier, response("a"))
-    entries, ring = tier._entries, tier._entries.directory.ring  # type: ignore[attr-defined]
+    entries, ring = tier._entries, tier._entries.directory.ring
     assert isinstance(entries, FileEntries)
     other = encode_purge(Keys(frozenset((key("other"),))), time.time(), b"")
     while not ring.is_tight:
@@ -1333,7 +1270,7 @@ async def test_rows_outlive_purges_that_the_walking_process_never_heard(
     assert await served(await opened(), "a") == [b"content"]
 
 
-async def test_expired_and_purged_rows_are_removed_in_the_background(opened: Open, tmp_path: Path) -> None:
+async def test_expired_and_purged_rows_are_removed_in_the_background(opened, tmp_path):
     tier = await opened()
     tags = [b"gone", b"stays"]
     await store(tier, *(response(str(number), tags=tags[number % 2]) for number in range(20)))
@@ -1341,15 +1278,13 @@ async def test_expired_and_purged_rows_are_removed_in_the_background(opened: Ope
     with rows(tmp_path / "store") as sql:
         sql.execute("UPDATE entries SET usable_until = 1 WHERE key = ?", (key("1"),))
         entries = tier._entries
-        await entries._clean(0, tier._judge, tier._followed)  # type: ignore[attr-defined]
+        await entries._clean(0, tier._judge, tier._followed)
         left = {row[0] for row in sql.execute("SELECT key FROM entries")}
     assert left == {key(str(number)) for number in range(3, 20, 2)}
 
 
 @pytest.mark.parametrize("is_full", [False, True])
-def test_a_directory_in_memory_whose_program_was_killed_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_full: bool
-) -> None:
+def test_a_directory_in_memory_whose_program_was_killed_is_removed(tmp_path, monkeypatch, is_full):
     monkeypatch.setattr("univocal.store.file.directory.SHARED_MEMORY", tmp_path)
     left = new_in_memory()
     (left / "lock").touch()
@@ -1369,9 +1304,7 @@ def test_a_directory_in_memory_whose_program_was_killed_is_removed(
     new.rmdir()
 
 
-def test_a_directory_in_memory_needs_no_temporary_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_in_memory_needs_no_temporary_files(tmp_path, monkeypatch):
     """A container that is read-only has memory alone."""
     monkeypatch.setattr("univocal.store.file.directory.SHARED_MEMORY", tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", None)
@@ -1381,7 +1314,7 @@ def test_a_directory_in_memory_needs_no_temporary_files(
     new_in_memory().rmdir()
 
 
-async def test_damage_that_two_processes_meet_costs_one_file(opened: Open) -> None:
+async def test_damage_that_two_processes_meet_costs_one_file(opened):
     """The second one meets it in the old file, when the first has begun the next."""
     tier = await opened()
     entries = tier._entries
@@ -1391,7 +1324,7 @@ async def test_damage_that_two_processes_meet_costs_one_file(opened: Open) -> No
     damage = sqlite3.DatabaseError("database disk image is malformed")
     damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
 
-    def read(_: EntryTable) -> None:
+    def read(_):
         directory.put_aside(old, "the other process says so")
         raise damage
 
@@ -1400,7 +1333,7 @@ async def test_damage_that_two_processes_meet_costs_one_file(opened: Open) -> No
     assert directory.ring.generation == old + 1
 
 
-async def test_a_journal_that_went_back_loses_no_purge(opened: Open, tmp_path: Path) -> None:
+async def test_a_journal_that_went_back_loses_no_purge(opened, tmp_path):
     """Flipped bits in its head: the next purges would get numbers that responses were stored with."""
     tier = await opened()
     for name in (b"u", b"v"):
@@ -1416,9 +1349,7 @@ async def test_a_journal_that_went_back_loses_no_purge(opened: Open, tmp_path: P
     assert await served(again, "a") == []
 
 
-async def test_a_process_whose_directory_was_removed_goes_on_alone(
-    opened: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_process_whose_directory_was_removed_goes_on_alone(opened, tmp_path, caplog):
     """The next one begins another journal, of which this one would not hear."""
     first = await opened()
     await store(first, response("a"))
@@ -1435,9 +1366,7 @@ async def test_a_process_whose_directory_was_removed_goes_on_alone(
     await first.aclose()
 
 
-async def test_a_full_disk_at_the_start_is_tried_again(
-    opened: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_full_disk_at_the_start_is_tried_again(opened, monkeypatch, caplog):
     monkeypatch.setattr(absent, "AGAIN", 0.05)
     with monkeypatch.context() as full:
         full.setattr(os, "posix_fallocate", failing(errno.ENOSPC))
@@ -1459,9 +1388,7 @@ async def test_a_full_disk_at_the_start_is_tried_again(
     assert " is back, after " in said[1]
 
 
-async def test_workers_wait_for_the_directory_that_another_makes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_workers_wait_for_the_directory_that_another_makes(tmp_path, monkeypatch):
     """The process that leads has found no room for it at the start."""
     monkeypatch.setattr(absent, "AGAIN", 0.05)
     tiers = list[SharedTier]()
@@ -1484,20 +1411,20 @@ async def test_workers_wait_for_the_directory_that_another_makes(
         await tier.aclose()
 
 
-def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_cannot_be_made_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "posix_fallocate", failing(errno.EROFS))
     with pytest.raises(ConfigurationError, match="a directory that can be written"):
         file_tier(tmp_path / "store", MemoryStore(), time.time)
 
 
-def failing(number: int) -> Callable[..., None]:
-    def fail(*_: object) -> None:
+def failing(number):
+    def fail(*_):
         raise OSError(number, os.strerror(number))
 
     return fail
 
 
-async def test_a_removed_directory_costs_nobody_else_a_descriptor(opened: Open, tmp_path: Path) -> None:
+async def test_a_removed_directory_costs_nobody_else_a_descriptor(opened, tmp_path):
     """A file that is closed twice is another's by then: a client's connection, or the log."""
     tier = await opened()
     await store(tier, response("a"))
@@ -1512,7 +1439,7 @@ async def test_a_removed_directory_costs_nobody_else_a_descriptor(opened: Open, 
         os.close(other)
 
 
-async def test_nothing_is_written_to_a_directory_that_another_made_anew(opened: Open, tmp_path: Path) -> None:
+async def test_nothing_is_written_to_a_directory_that_another_made_anew(opened, tmp_path):
     """Its rows would have numbers of another journal there: no purge would mean them."""
     tier = await opened()
     await store(tier, response("a"))
@@ -1525,17 +1452,15 @@ async def test_nothing_is_written_to_a_directory_that_another_made_anew(opened: 
     assert os.listdir(tmp_path / "store") == []
 
 
-async def test_a_large_response_is_written_only_where_nothing_waits(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_large_response_is_written_only_where_nothing_waits(tmp_path, caplog):
     """What waits is bounded, and the log says so; one response above the bound is not refused for good."""
     results, stands, go_on = list[str](), threading.Event(), threading.Event()
 
-    def held(_: EntryTable) -> None:
+    def held(_):
         stands.set()
         go_on.wait()
 
-    def commit(path: str, size: int) -> Awaitable[bool]:
+    def commit(path, size):
         stored = response(path, bytes(size))
         return asyncio.ensure_future(
             entries.commit(FetchLease(stored.key, path.encode()), 0, stored, time.time())

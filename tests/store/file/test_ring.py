@@ -1,9 +1,6 @@
 """The mapped journal: every process sees a purge at once, and what is damaged or gone means everything."""
 
-from __future__ import annotations
-
 import tempfile
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,14 +15,14 @@ CAPACITY = 4096
 
 
 @pytest.fixture
-def ring(tmp_path: Path) -> Iterator[Ring]:
+def ring(tmp_path):
     opened = Ring(tmp_path / "journal", CAPACITY)
     yield opened
     opened.close()
 
 
 @given(st.lists(st.binary(max_size=600), max_size=60), st.data())
-def test_a_reader_gets_all_purges_in_order_or_is_told(purges: list[bytes], data: st.DataObject) -> None:
+def test_a_reader_gets_all_purges_in_order_or_is_told(purges, data):
     with tempfile.TemporaryDirectory() as name:
         writer = Ring(Path(name) / "journal", CAPACITY, is_durable=False)
         reader = Ring(Path(name) / "journal", CAPACITY, is_durable=False)
@@ -55,7 +52,7 @@ def test_a_reader_gets_all_purges_in_order_or_is_told(purges: list[bytes], data:
             reader.close()
 
 
-def test_a_ring_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_ring_goes_on_where_it_was(tmp_path):
     first = Ring(tmp_path / "journal", CAPACITY)
     assert first.is_new
     number = first.append(b"a")
@@ -67,14 +64,14 @@ def test_a_ring_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage" * 1000, bytes(9000)])
-def test_a_file_that_is_no_journal_is_begun_anew(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_journal_is_begun_anew(tmp_path, content):
     (tmp_path / "journal").write_bytes(content)
     ring = Ring(tmp_path / "journal", CAPACITY)
     assert (ring.is_new, ring.first, ring.last) == (True, 0, 0)
     ring.close()
 
 
-def test_a_damaged_purge_is_one_of_everything(ring: Ring, tmp_path: Path) -> None:
+def test_a_damaged_purge_is_one_of_everything(ring, tmp_path):
     ring.append(b"first")
     ring.append(b"second")
     file = tmp_path / "journal"
@@ -84,15 +81,15 @@ def test_a_damaged_purge_is_one_of_everything(ring: Ring, tmp_path: Path) -> Non
     assert [payload for _, payload in ring.follow(0)] == [b"first", b""]
 
 
-def test_an_unfinished_purge_of_a_killed_process_does_not_count(ring: Ring) -> None:
+def test_an_unfinished_purge_of_a_killed_process_does_not_count(ring):
     number = ring.append(b"first")
-    ring._write(number, b"half a record")  # type: ignore[attr-defined,unused-ignore]
+    ring._write(number, b"half a record")
     assert list(ring.follow(0)) == [(number, b"first")]
     assert ring.append(b"second") > number
     assert [payload for _, payload in ring.follow(0)] == [b"first", b"second"]
 
 
-def test_a_reader_that_was_overtaken_is_told(ring: Ring) -> None:
+def test_a_reader_that_was_overtaken_is_told(ring):
     number = ring.append(b"x" * 500)
     for _ in range(20):
         ring.append(b"x" * 500)
@@ -100,12 +97,12 @@ def test_a_reader_that_was_overtaken_is_told(ring: Ring) -> None:
         list(ring.follow(number))
 
 
-def test_a_purge_longer_than_the_journal_is_refused(ring: Ring) -> None:
+def test_a_purge_longer_than_the_journal_is_refused(ring):
     with pytest.raises(StoreUnavailableError):
         ring.append(bytes(CAPACITY))
 
 
-def test_a_process_that_stands_still_does_not_stop_others(ring: Ring, tmp_path: Path) -> None:
+def test_a_process_that_stands_still_does_not_stop_others(ring, tmp_path):
     other = Ring(tmp_path / "journal", CAPACITY)
     with other.alone(), pytest.raises(StoreUnavailableError):
         ring.append(b"late")
@@ -113,7 +110,7 @@ def test_a_process_that_stands_still_does_not_stop_others(ring: Ring, tmp_path: 
     other.close()
 
 
-def test_a_thread_that_ends_its_turn_leaves_another_threads(ring: Ring, tmp_path: Path) -> None:
+def test_a_thread_that_ends_its_turn_leaves_another_threads(ring, tmp_path):
     """The system's lock on the file is one for all threads of a process: two would write one record each."""
     other = Ring(tmp_path / "journal", CAPACITY)
     with ThreadPoolExecutor(1) as pool:

@@ -1,7 +1,5 @@
 """A row that was read some time ago gives its response or none, whatever others write into its place."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import struct
@@ -36,24 +34,24 @@ batches = st.lists(
 class Process:
     """A table with a ring of its own, as each process has them."""
 
-    def __init__(self, directory: Path, limit: int) -> None:
+    def __init__(self, directory, limit):
         self.ring = Ring(directory / "journal", 4096, is_durable=False)
         self.table = EntryTable(
             directory / "entries-1.db", is_durable=False, limit=limit, log=LOG, ring=self.ring
         )
 
-    def close(self) -> None:
+    def close(self):
         """Close both, as its end does."""
         self.table.close()
         self.ring.close()
 
 
-def timeless(file: int) -> os.stat_result:
+def timeless(file):
     """The status of a file whose time of change says nothing."""
     return os.stat_result(tuple(FSTAT(file))[:10], {"st_ctime_ns": 0})
 
 
-def room_of(table: EntryTable) -> list[int]:
+def room_of(table):
     """The units that rows have and that are free, in order: each is there once."""
     places = [place for (place,) in table._sql.execute("SELECT place FROM entries")]
     extents = [each for place in places for each in struct.iter_unpack("<QQ", place)]
@@ -63,16 +61,14 @@ def room_of(table: EntryTable) -> list[int]:
 
 @pytest.mark.parametrize("times", [1, 16], ids=["in one region", "in several"])
 @given(batches)
-def test_a_known_row_gives_its_content_or_none(
-    times: int, batches: list[tuple[int, list[tuple[str, int, bool]], str]]
-) -> None:
+def test_a_known_row_gives_its_content_or_none(times, batches):
     """Between any two writes of other processes, be they confirmed, dropped or broken off."""
     # No clock helps: the writings' numbers alone tell them.
     with tempfile.TemporaryDirectory() as name, patch.object(os, "fstat", timeless):
         reader, *writers = (Process(Path(name), times * LIMIT) for _ in range(3))
         known = dict[bytes, Described]()
 
-        def look() -> None:
+        def look():
             for seal, row in list(known.items()):
                 stored = reader.table.whole(row, waits=True)
                 if stored is None:
@@ -107,7 +103,7 @@ def test_a_known_row_gives_its_content_or_none(
             each.close()
 
 
-def test_a_response_evicted_for_its_successor_is_freed_once(tmp_path: Path) -> None:
+def test_a_response_evicted_for_its_successor_is_freed_once(tmp_path):
     """The longest unused is evicted, be it the one whose place is being taken."""
     process = Process(tmp_path, LIMIT)
     table = process.table
@@ -124,8 +120,8 @@ def test_a_response_evicted_for_its_successor_is_freed_once(tmp_path: Path) -> N
 
 
 @pytest.mark.pure("a method is replaced")
-def test_a_table_that_cannot_be_opened_leaves_no_file_open(tmp_path: Path) -> None:
-    def fails(_: EntryTable) -> None:
+def test_a_table_that_cannot_be_opened_leaves_no_file_open(tmp_path):
+    def fails(_):
         raise sqlite3.OperationalError("database is locked")
 
     EntryTable(tmp_path / "entries-1.db").close()
