@@ -221,7 +221,7 @@ class MemoryStore:
         """Store a response; False if it was purged since the lease began, is too large or may not be kept."""
         if not self.leases.holds(lease, stored):
             return False
-        if not stored.reusable or stored.cost > self.max_object_bytes or stored.cost > self.max_bytes:
+        if not stored.reusable or not self.fits(stored):
             return False
         if (stored.part is not None or stored.bodiless) and self._holds_better(stored):
             return False
@@ -497,12 +497,10 @@ class MemoryStore:
         other = self._index.add(entry, stored)
         if other is not None:
             self._drop(other, [old for old in self._variants(other) if old.search == stored.search])
-        if self._lacks(0):
-            self._make_room(entry)
-        self._small.most = max(self._small.most, self._small.now)
+        self._make_room(entry)
 
     def _make_room(self, spared: Entry) -> None:
-        """Evict until all fits."""
+        """Evict until all fits; what is left in small objects counts from now on."""
         while self._lacks(0):
             victim = self._sieve.victim()
             if victim is None:

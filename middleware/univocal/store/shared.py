@@ -569,8 +569,9 @@ class SharedTier(Tiers):
                         await self._publish(owed, self.clock(), lease)
             except Exception:
                 logger.exception("%s failed", self.name)
-            if not isinstance(owed, Stored):
-                self._dropped.remove(owed)
+            finally:
+                if not isinstance(owed, Stored):
+                    self._dropped.remove(owed)
         self.memory.leases.end(lease)
         if fetch.has_turn:
             await self._entries.end(fetch)

@@ -10,6 +10,7 @@ import httpx
 import pytest
 import uvloop
 
+from univocal.origin.connections import OriginConnections
 from univocal.origin.transport import OriginTransport
 
 
@@ -127,8 +128,8 @@ async def make_transport():
     """Make a transport that is closed at the end."""
     async with contextlib.AsyncExitStack() as stack:
 
-        def make(**settings):
-            transport = OriginTransport(**settings)
+        def make(*settings, **connected):
+            transport = OriginTransport(OriginConnections(*settings, **connected))
             stack.push_async_callback(transport.aclose)
             return transport
 

@@ -627,7 +627,7 @@ class Http1Connection(ClientConnection):
             if life.left < 0:
                 self.close()
             else:
-                self._timer.set(max(0.0, min(life.pause, life.until - self._loop.time())))
+                self._wait(life.pause, life.until)
         elif isinstance(life, Refusing):
             life.passed += octets
             if life.passed > LINGER_BYTES:
@@ -695,7 +695,11 @@ class Http1Connection(ClientConnection):
         if incoming.until == NEVER:
             self._timer.set(self.listener.bounds.limits.content_timeout or None)
         else:
-            self._timer.set(max(0.0, min(EARLY_PAUSE, incoming.until - self._loop.time())))
+            self._wait(EARLY_PAUSE, incoming.until)
+
+    def _wait(self, pause: float, until: float) -> None:
+        """Wait for so many seconds for the client's next bytes, and no longer than `until`."""
+        self._timer.set(max(0.0, min(pause, until - self._loop.time())))
 
     def _move(self, life: ConnectionState) -> None:
         if type(life) not in MOVES[type(self.life)]:

@@ -262,8 +262,6 @@ logger: Final = logging.getLogger("univocal")
 _BATCH: Final = 128 * 1024
 # Frames of one connection that are read before others have their turn (see `Scheduler`).
 _AT_ONCE: Final = 64
-# The price, in a client's credit, of a request that is refused a stream or is malformed.
-_IN_VAIN: Final = 10
 _CHUNKED: Final = (b"transfer-encoding", b"chunked")
 _TIMEOUT: Final = ("request-timeout",)
 
@@ -432,7 +430,7 @@ class Http2Connection(ClientConnection):
                 self._discard(lost)
                 lost.lose(event.reasons)
             if not event.by_client:  # who has paid for the frame (`Credit.waste`)
-                self.session.charge(_IN_VAIN, now)
+                self.session.charge(now)
 
     def _hand_over(self) -> None:
         """Hand over the content that has come, each stream's in one: frames may be of one byte."""
@@ -452,7 +450,7 @@ class Http2Connection(ClientConnection):
         if session.state is SessionState.PARTED or len(self._streams) >= MOST_STREAMS:
             session.reset(number, ErrorCode.REFUSED_STREAM)
             if session.state is not SessionState.PARTED:
-                session.charge(_IN_VAIN, now)
+                session.charge(now)
             return
         if self.listener.bounds.limits is not self._limits:
             session.leave()  # what it was told holds no longer: its next connection is told anew
@@ -529,7 +527,7 @@ class Http2Connection(ClientConnection):
             if self._content_timer.when == NEVER:
                 self._content_timer.set(self.listener.bounds.limits.content_timeout or None)
         if head.is_malformed:
-            self.session.charge(_IN_VAIN, now)
+            self.session.charge(now)
         stream.turn = Turn(stream, self.listener.service, received, fields, content=content, refusal=refusal)
         stream.turn.begin()
 

@@ -53,8 +53,10 @@ STREAM_WINDOW: Final = 65535
 _STEP: Final = STREAM_WINDOW // 2
 # Streams whose end is remembered at least: frames for them may still be under way.
 _REMEMBERED: Final = 1000
-# The price of a section of fields for a stream that was reset, in credits.
+# The price, in credits, of a section of fields for a stream that was reset, …
 _TRAILERS_IN_VAIN: Final = 10
+# … and of a request that is refused a stream or is malformed.
+_IN_VAIN: Final = 10
 # Bytes of a piece of content for which a client earns credit: one that lets its window grow byte by byte
 # earns nothing (CVE-2019-9511).
 _A_PIECE: Final = 1024
@@ -591,9 +593,9 @@ class Session:
             self._send(_rst_stream(number, code))
             self._move(number, opened, Cause.RESET_SENT)
 
-    def charge(self, price: int, now: float) -> None:
+    def charge(self, now: float) -> None:
         """Charge the client for a request in vain that no frame of its own has paid for."""
-        if not self._credit.waste(price, now):
+        if not self._credit.waste(_IN_VAIN, now):
             self.fail(ErrorCode.ENHANCE_YOUR_CALM)
 
     def _move(self, number: int, opened: OpenStream, cause: Cause) -> None:
