@@ -23,7 +23,6 @@ from univocal.engine.engine import Engine
 from univocal.engine.exchange import Exchange
 from univocal.engine.flight import Flight
 from univocal.http.errors import RefusedError
-from univocal.http.fields import content_length
 from univocal.http.forward import framed_anew, one_length
 from univocal.http.messages import EARLY_HINT, INTERIM, NO_NAMES, Fields, Response
 from univocal.http.pipe import NO_CONTENT
@@ -396,7 +395,7 @@ class Call:
 
     def _response_of(self, message: Message) -> Response:
         fields = head_of(message)
-        self._unbounded = content_length(fields) is None
+        self._unbounded = b"content-length" not in [name for name, _ in fields]
         return self._handler.response(message["status"], fields)
 
 

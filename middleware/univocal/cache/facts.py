@@ -174,6 +174,10 @@ def describe(key: bytes, fetched: Fetched, assessed: Assessed, rules: Rules) -> 
     dated = response_time if date is None else date
     modified = None if modified_line is None else http_date(modified_line, response_time)
     etag = None if etag_line is None else entity_tag(etag_line)
+    # RFC 9110 §8.8.2.2: a Last-Modified is strong if it is at least a second before the Date
+    strong = modified_line if modified is not None and date is not None and modified < date else None
+    if etag is not None:
+        strong = None if etag.startswith(b"W/") else etag
     born = response_time - initial_age(named, dated, fetched.request_time, response_time)
     stale_usable, while_revalidate, if_error = _windows(assessed, rules)
     return Stored(
@@ -194,7 +198,7 @@ def describe(key: bytes, fetched: Fetched, assessed: Assessed, rules: Rules) -> 
         etag=etag,
         last_modified=modified_line if modified is not None else None,
         modified=int(dated) if modified is None else modified,
-        strong=_strong_validator(modified_line, etag, modified, date),
+        strong=strong,
         part=content_range(response.fields) if response.status == 206 else None,
         bodiless=request.method == b"HEAD",
         language=_language(fields) if b"content-language" in named else None,
@@ -227,12 +231,3 @@ def _windows(assessed: Assessed, rules: Rules) -> tuple[bool, float, float]:
         # Grace begins where a lifetime ends: without one there is nothing to prolong.
         window = rules.grace if usable and assessed.lifetime > 0 else 0
     return usable, window, directives.stale_if_error or 0
-
-
-def _strong_validator(
-    modified_line: bytes | None, etag: bytes | None, modified: int | None, date: int | None
-) -> bytes | None:
-    if etag is not None:
-        return None if etag.startswith(b"W/") else etag
-    # RFC 9110 §8.8.2.2: a Last-Modified is strong if it is at least a second before the Date
-    return modified_line if modified is not None and date is not None and modified < date else None

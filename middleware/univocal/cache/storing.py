@@ -194,18 +194,19 @@ def _post_allows(key: bytes, fetched: Fetched, index: FieldIndex) -> bool:
 def _unlicensed(fetched: Fetched, assessed: Assessed, rules: Rules) -> str:
     """The reason for which nothing allows to store the response, or ""."""
     status, directives = fetched.response.status, assessed.field_index.directives
-    shared = _for_all(directives)
     if b"set-cookie" in assessed.field_index.named and not may_set_cookies(assessed, rules):
         return "set-cookie"
+    if assessed.lifetime > 0:
+        return ""
+    shared = _for_all(directives)
     # the response contains at least one of: a public response directive; an Expires header field; a max-age
     # or s-maxage response directive; a status code that is defined as heuristically cacheable; and, of ours,
-    # a lifetime given by the rules
-    known = status in HEURISTIC_STATUS
-    if not (shared or known or assessed.explicit is not None or assessed.lifetime > 0):
+    # a lifetime given by the rules, as above
+    if not (shared or status in HEURISTIC_STATUS or assessed.explicit is not None):
         return "status-no-freshness"
     # A response that is validated at each use must not be one client's: its validator may be everybody's.
     # With no-cache the origin server has spoken of it; else none but ordinary requests will do.
-    if assessed.lifetime > 0 or shared:
+    if shared:
         return ""
     spoken = assessed.explicit is not None or directives.no_cache
     names, selecting = fetched.request.names, vary_names(fetched.response.fields) or ()

@@ -112,13 +112,19 @@ class Recording:
             self._since = tiers.number if asked is None else asked[1]
         self.lease: Lease | None = None
         if self._since is None:
-            self.lease = lease = tiers.begin(self._key, self.began)
-            lease.variants, lease.version = admission.held, admission.version
+            self._begin_lease()
         self._length = 0  # of the content that is kept, as the head announces it
         self._partial: Response | None = None  # while COMPLETING: the 206's head
         self.chunks: list[bytes] = []
         self.whole: bytes | None = None
         self._ahead = 0  # bytes reserved for content that is still to come
+
+    def _begin_lease(self) -> Lease:
+        """Begin the lease, which knows the responses by which the request was judged."""
+        admission = self._admission
+        self.lease = lease = self._tiers.begin(self._key, self.began, self._since)
+        lease.variants, lease.version = admission.held, admission.version
+        return lease
 
     @property
     def current(self) -> bool:
@@ -332,22 +338,22 @@ class Recording:
             self.state = _MOVES[self.state, State.MISMATCHED]
             return
         verdict = self._consider(response, now)
-        if self.lease is None:
+        lease = self.lease
+        if lease is None:
             if isinstance(verdict, Unstorable) and not self._tiers.memory.lookup(self._key):
                 self.unstorable = verdict.reason
                 self.state = _MOVES[self.state, State.PASSED_ON]
                 return
-            self.lease = lease = self._tiers.begin(self._key, self.began, self._since)
-            lease.variants, lease.version = self._admission.held, self._admission.version
+            lease = self._begin_lease()
         if self._length and isinstance(verdict, Stored):
             # Room for one chunk: each further one needs a little more for its object.
             room = self._length + _OBJECT
-            if self._tiers.memory.reserve(self.lease, room):
+            if self._tiers.memory.reserve(lease, room):
                 self._ahead = room
             else:
                 self.pass_by()
                 verdict = Unstorable("no-room")
-        held = self._tiers.held(self.lease)
+        held = self._tiers.held(lease)
         if held:
             verdict = self._outdate(held, response, verdict, now)
             self._doubt(response, verdict)
@@ -359,7 +365,7 @@ class Recording:
             self._set_beside(verdict, held)
         self.storing, self.stored = verdict, True
         self.state = _MOVES[self.state, State.KEPT]
-        self.stored_at_head = self._tiers.holds(self.lease, verdict)
+        self.stored_at_head = self._tiers.holds(lease, verdict)
         if not self.stored_at_head:
             self.unstorable = "purged"
 

@@ -173,9 +173,10 @@ def request_fields(
     """The fields with which a received request is forwarded (RFC 9110 §7.6, RFC 7239).
 
     `host` is the Host field sent; `authority` what the client asked for (default: `host`). `client` is the
-    peer's address, `forwarded_for` the addresses before it that a trusted proxy vouched for. `names`
-    are the conclusions from the fields' names, if the caller has them. `screened` fields have been through
-    `end_to_end`. Content whose length is unknown stays chunked. Trailers are not relayed: TE goes no further.
+    peer's address, `forwarded_for` the addresses before it that a trusted proxy vouched for. `names` are the
+    conclusions from the fields' names, if the caller has them. `screened` fields have been through
+    `end_to_end`, without those that Connection names. Content whose length is unknown stays chunked. Trailers
+    are not relayed: TE goes no further.
     """
     names = names or forwarded_names(tuple([name for name, _ in fields]))
     dropped = names.nearest if screened else names.dropped
@@ -183,7 +184,7 @@ def request_fields(
         fields = framed_anew(fields)
         if method not in _READING:
             dropped -= _FOR_UNSAFE
-    if names.connects:
+    if names.connects and not screened:
         dropped |= connection_options(fields)
     forwarded = [(b"host", host), *[field for field in fields if field[0] not in dropped]]
     if names.is_chunked:

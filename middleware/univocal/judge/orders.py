@@ -40,6 +40,7 @@ _BANS: Final = (b"x-cache-tags", b"cache-tags", b"purge-cache-tags")
 _URL, _HOST, _TYPE = b"x-url", b"x-host", b"x-content-type"
 _CLEAR: Final = b"clear-cache"
 SOFT_FIELDS: Final = (b"soft-purge", b"fastly-soft-purge")
+_SOFT_TAGS: Final = b"xkey-softpurge"
 _SUPPORTED: Final = frozenset((*_TAGS, *_PATTERNS, *SOFT_FIELDS, _CLEAR, b"x-purge-method"))
 
 # Words in the names of fields that purge, and of fields that have a secret.
@@ -173,9 +174,10 @@ def _from_elsewhere(fields: Fields, names: Collection[bytes]) -> bool:
     """
     if not _OWN.issuperset(values(fields, b"sec-fetch-site")):
         return True
-    origins, hosts = values(fields, b"origin"), values(fields, b"host")
+    origins = values(fields, b"origin")
     if not origins:
         return False
+    hosts = values(fields, b"host")
     if len(origins) > 1 or len(hosts) != 1 or origins[0].partition(b"://")[2] != hosts[0]:
         return True
     host = hosts[0].decode("latin-1")
@@ -197,8 +199,8 @@ def order_of(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -
     """
     if not may_purge(peer, fields, runtime):
         raise RefusedError("purge-forbidden")
-    soft = any(value.strip() == b"1" for name in SOFT_FIELDS for value in values(fields, name))
-    soft = soft or bool(values(fields, b"xkey-softpurge"))
+    marks = [name for name, value in fields if name in SOFT_FIELDS and value.strip() == b"1"]
+    soft = bool(marks or values(fields, b"xkey-softpurge"))
     tags = named_by_tags(received.method, fields)
     if unknown_field(received.method, fields):
         resolved = resolve(received.target, peer.hosts, peer.scheme, runtime.sites, encodings=peer.encodings)

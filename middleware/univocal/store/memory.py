@@ -389,7 +389,9 @@ class MemoryStore:
         """The entries that a selector may mean; None where that may be many, or can be any."""
         named = selector.keys()
         if named is not None:
-            keys = {each for key in named for each in (key, *(other for other, _ in self._index.alike(key)))}
+            keys = set(named)
+            if self._index.paths:
+                keys.update([other for key in named for other, _ in self._index.alike(key)])
         elif isinstance(selector, Tags) and self._index.count(selector.parts) <= _PURGED:
             keys = self._index.tagged(selector.parts)
         else:
