@@ -20,8 +20,7 @@ from project.test_architecture import (
     for_each,
 )
 from univocal.engine.exchange import Step
-from univocal.engine.flight import FlightPhase
-from univocal.engine.landing import Landing
+from univocal.engine.flight import FlightPhase, Landing
 from univocal.engine.recording import MOVES, State
 from univocal.http.errors import REASONS
 

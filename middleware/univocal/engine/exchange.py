@@ -23,8 +23,7 @@ from univocal.cache.validation import CLIENT_CONDITIONS
 from univocal.engine.broadcast import WINDOW, CutShortError, Reader
 from univocal.engine.coding import CodedContent
 from univocal.engine.engine import Engine
-from univocal.engine.flight import Flight
-from univocal.engine.landing import Relayed, Renewed, Shared
+from univocal.engine.flight import Flight, Relayed, Renewed, Shared
 from univocal.engine.outcome import Account, Purged, carry_out
 from univocal.forward.tunnel import Tunnel
 from univocal.http.client_counts import client_name

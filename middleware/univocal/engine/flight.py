@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
-from typing import Final
+from typing import Final, Protocol, TypeAlias
 
 from univocal.cache.decide import (
     Forward,
@@ -23,8 +23,7 @@ from univocal.cache.personal import oddities
 from univocal.cache.stored import Stored
 from univocal.cache.validation import SAFE_METHODS
 from univocal.cache.vary import named_besides
-from univocal.engine.broadcast import WINDOW, Broadcast, CutShortError, Reader
-from univocal.engine.landing import Failed, Landing, Passenger, Relayed, Renewed, Shared
+from univocal.engine.broadcast import WINDOW, Broadcast, CutShortError, Reader, Taker
 from univocal.engine.recording import JOINABLE, Recording, State
 from univocal.http.bonds import challenges_connection
 from univocal.http.errors import RefusedError, lacks_memory
@@ -89,6 +88,57 @@ _ENDED: Final = (FlightPhase.OVER, FlightPhase.RECORDED)
 _MOST_CLOCKS: Final = 64
 # Bytes of content that are read for the connection's sake, though nobody is to get them.
 _SPARE: Final = 16 * 1024
+
+
+# The landing: what a flight brings to all who wait for it. It is known at the response's head, or at its end
+# where a stored response is validated.
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """The shared tier holds an answer: the request is judged by that now."""
+
+    admission: Admission
+
+
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """A stored response, renewed or completed by the origin server's response with `status`."""
+
+    stored: Stored
+    status: int
+    server: str = ""  # the origin server's URL
+    seconds: float = 0.0  # until its response's head came
+
+
+class Relayed:
+    """The origin server's own response; its content follows."""
+
+    def __init__(self, response: Response) -> None:
+        self.response = response
+
+
+class Failed:
+    """No response: an error in its place."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+Landing: TypeAlias = Shared | Renewed | Relayed | Failed
+
+
+class Passenger(Taker, Protocol):
+    """The one who waits for a flight's landing."""
+
+    def interim(self, status: int, fields: Fields) -> None:
+        """Take an interim response: told to the one whose request the flight makes."""
+
+    def landed(self) -> None:
+        """Handle the flight's `landing`; called once, unless it is `freed` before."""
+
+    def freed(self) -> None:
+        """Wait for the flight no longer: it is another's, and has taken as long as an answer does."""
 
 
 class Flights:

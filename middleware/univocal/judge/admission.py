@@ -208,13 +208,7 @@ class Gate:
         is_as_planned = kept is given and settings.edits.request is None
         kept = admitted(kept, canonical, plan, received.method, rules, settings.edits.request)
         names = plan.kept_names(kept) if plan is not None and is_as_planned else None
-        profile = canonical.route.profile
-        tags = path_tags(canonical.target, profile) if profile.tags else NO_NAMES
-        request = Request(
-            received.method, canonical.target, kept, tags, canonical.verbatim, rules.ordinary, only, names
-        )
-        if rules.takes_cookies:
-            request = strip_cookies(request, rules)
+        request = _canonical_request(received.method, kept, canonical, rules, only, names)
         # By what came: what the operator sets or removes is for the origin server.
         codings = None
         if rules.compress:
@@ -581,6 +575,21 @@ def admitted(
     if encodes and rules.accept_encoding == "reduce" and method in {b"GET", b"HEAD"}:
         kept = reduce_codings(kept)
     return kept if edits is None else edits.expose(kept)
+
+
+def _canonical_request(
+    method: bytes,
+    fields: Fields,
+    canonical: Canonical,
+    rules: Rules,
+    only: bytes,
+    names: frozenset[bytes] | None,
+) -> Request:
+    """The request for a canonical target with the fields that may go on, whose `names` may be known."""
+    profile = canonical.route.profile
+    tags = path_tags(canonical.target, profile) if profile.tags else NO_NAMES
+    request = Request(method, canonical.target, fields, tags, canonical.verbatim, rules.ordinary, only, names)
+    return strip_cookies(request, rules) if rules.takes_cookies else request
 
 
 def _denied(
