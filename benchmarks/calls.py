@@ -49,12 +49,12 @@ class Ceiling:
 
 
 CEILINGS = {
-    "hit": Ceiling(15, 12, 1),
-    "miss that is not stored": Ceiling(140, 41, 1),
-    "miss that is stored": Ceiling(169, 44, 1),
-    "purge": Ceiling(180, 35, 0),
-    "mounted hit": Ceiling(15, 10, 1),
-    "mounted miss": Ceiling(175, 37, 1),
+    "hit": Ceiling(14, 10, 1),
+    "miss that is not stored": Ceiling(139, 39, 1),
+    "miss that is stored": Ceiling(169, 42, 1),
+    "purge": Ceiling(165, 33, 0),
+    "mounted hit": Ceiling(13, 9, 1),
+    "mounted miss": Ceiling(171, 35, 1),
 }
 
 

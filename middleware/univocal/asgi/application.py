@@ -81,8 +81,7 @@ class Application:
 
     def __init__(self, mounted: Mounted, asked: AsgiRequest, admission: Admission) -> None:
         self.takes_targets: Final = False
-        self._admission = admission
-        self.max_body = admission.max_body
+        self.admission: Final = admission
         self._mounted = mounted
         self._scope = asked.scope
         self.client = client = ScopeClient(
@@ -131,7 +130,7 @@ class Application:
 
     def ask(self, request: OriginRequest, answer: Answer) -> UnderWay:
         """Have the application called with a canonical scope."""
-        canonical, mounted = self._admission.canonical, self._mounted
+        canonical, mounted = self.admission.canonical, self._mounted
         assert canonical is not None
         assert isinstance(answer, Flight)
         handler, self.passing = self.passing, None
@@ -143,7 +142,7 @@ class Application:
         fields = framed_anew(request.fields)
         if request.edits is not None:
             fields = request.edits.supply(fields)
-        scope = respell(self._scope, self._admission, request.method, fields)
+        scope = respell(self._scope, self.admission, request.method, fields)
         handler = HandlerCall(mounted.cache, canonical)
         call = Call(self, mounted.app, scope, request.content, answer, handler)
         if request.background or self.closed:
@@ -199,6 +198,7 @@ class Call:
         self._app = app
         self._scope = scope
         self._content = content
+        self._max_body = 0 if content is None else door.admission.max_body
         self._answer = answer
         self._state = CallState.BEGUN
         self.told = False  # of the leaving, while the response was not complete
@@ -307,7 +307,7 @@ class Call:
             door.client.leave()
             return message
         self._octets += len(message.get("body", b""))
-        if 0 < door.max_body < self._octets:
+        if 0 < self._max_body < self._octets:
             door.exchange.refuse(("body-too-large",))
             await door.client.flush()
             return {"type": _DISCONNECT}
