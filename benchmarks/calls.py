@@ -50,11 +50,11 @@ class Ceiling:
 
 CEILINGS = {
     "hit": Ceiling(14, 10, 1),
-    "miss that is not stored": Ceiling(139, 39, 1),
-    "miss that is stored": Ceiling(169, 42, 1),
+    "miss that is not stored": Ceiling(141, 39, 1),
+    "miss that is stored": Ceiling(170, 42, 1),
     "purge": Ceiling(165, 33, 0),
     "mounted hit": Ceiling(13, 9, 1),
-    "mounted miss": Ceiling(171, 35, 1),
+    "mounted miss": Ceiling(173, 35, 1),
 }
 
 

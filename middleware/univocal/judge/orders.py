@@ -330,9 +330,10 @@ def order_of_urls(canonicals: Sequence[Canonical], by: str, runtime: Runtime, *,
     every = [each for one in canonicals for each in meant(one, runtime.sites)]
     by_key = {twin.key: twin for each in every for twin in _both_schemes(each, runtime)}
     others = derived(by_key.values(), soft=soft)
-    keys = frozenset(key for key, each in by_key.items() if not (soft and _is_among(each, others)))
-    names = tuple(each.url.decode("latin-1") for each in canonicals)
-    return Order(Keys(keys, soft=soft), by, names, canonicals[0] if by == "key" else None, also=others)
+    keys = [key for key, each in by_key.items() if not (soft and _is_among(each, others))]
+    names = tuple([each.url.decode("latin-1") for each in canonicals])
+    only = canonicals[0] if by == "key" else None
+    return Order(Keys(frozenset(keys), soft=soft), by, names, only, also=others)
 
 
 def derived(canonicals: Iterable[Canonical], *, soft: bool) -> tuple[Tags, ...]:
