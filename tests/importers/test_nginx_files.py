@@ -428,6 +428,12 @@ def test_a_condition_on_hosts_moves_these_alone(condition, hosts):
     assert questions(result) == []
 
 
+def test_an_import_says_that_hosts_have_no_case_here():
+    moved = "if ($http_host = www.a.example) { return 301 https://a.example$request_uri; }"
+    result = imported(f"server {{ server_name a.example www.a.example; {moved} {PASS} }}")
+    assert sum("without their case and port" in note.text for note in result.notes) == 1
+
+
 def test_a_host_that_is_sent_elsewhere_is_refused():
     moved = "if ($host = b.example) { return 302 https://c.example$request_uri; }"
     result = imported(f"server {{ server_name a.example b.example; {moved} {PASS} }}")
@@ -607,6 +613,28 @@ def test_of_two_expressions_the_first_counts(names, hosts):
     text = "".join(f"server {{ listen 80; server_name ~{name}; {servers[name]} }}" for name in names)
     last = f"server {{ listen 80; server_name b.example; {PASS} }}"
     assert [site["hosts"][0] for site in imported(text + last).sites][:2] == hosts
+
+
+def served(*names):
+    return f"server {{ server_name {' '.join(names)}; {PASS} }}"
+
+
+def test_expressions_behind_one_that_no_site_has_refuse():
+    refusing = "server { server_name ~^a(?=b); return 403; }"
+    result = imported(f"server {{ server_name b.example; {PASS} }} {refusing}" + served("~^a", "*.example"))
+    assert [(site["hosts"], "access" in site) for site in result.sites] == [
+        (["~^a"], True),
+        (["b.example"], False),
+        (["*.example"], False),
+    ]
+    assert sum("nginx looks for" in note.text for note in questions(result)) == 1
+    assert "access" not in imported(served("~^a") + refusing).sites[0]
+
+
+@pytest.mark.parametrize("default", ["", "server { return 444; }"])
+def test_hosts_that_no_site_names_are_an_open_question(default):
+    result = imported(default + served("~^a(?=b)", "c.example"))
+    assert len(questions(result)) == (1 if default else 0)
 
 
 def test_a_prefix_of_bytes_has_its_rules_of_caching():

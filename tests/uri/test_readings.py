@@ -99,6 +99,21 @@ def test_harmless_paths_have_few_readings(path, all_of_them):
 
 
 @pytest.mark.parametrize(
+    ("path", "decoded_once"),
+    [
+        (b"/Main_Page", set()),
+        (b"/a%2Fb%20c", set()),
+        (b"/A%5Cb", {b"/a\\b"}),
+        (b"/a%5Cb/../c", set()),
+        (b"/%2541", {b"/%41"}),
+        (b"/a/%2Fb", {b"/a//b"}),
+    ],
+)
+def test_a_path_decoded_once_keeps_backslashes(path: bytes, decoded_once: set[bytes]) -> None:
+    assert readings(path).decoded_once == decoded_once
+
+
+@pytest.mark.parametrize(
     ("path", "above"),
     [
         (b"/..%2Fx", True),

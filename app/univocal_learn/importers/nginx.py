@@ -67,7 +67,7 @@ class _Import:
         self._source, self._directives = source, directives
         self._notes: list[Note] = []
         end(directives, self._notes)
-        part(directives)
+        part(directives, self._notes)
         blocks = [each.block or [] for each in directives if each.name == "http"]
         self._everywhere = [each for block in blocks or [directives] for each in block]
         found = (Server.of(directive, host) for directive, host in self._servers(directives, "$proxy_host"))
@@ -226,9 +226,6 @@ class _Import:
 
     def _hosts(self, server: Server, owners: Owners, moving: dict[int, str | None]) -> tuple[list[str], bool]:
         """The hosts of a server's site, and whether it has those that nobody names, too."""
-        for name in server.patterns:
-            text = f"server_name {name}: no host of a site, which is a name, *.name, name.* or an expression"
-            self._say(server, text)
         answering = {each: owner for each, owner in owners.defaults.items() if moving[id(owner)] is None}
         serving = [owner for owner in answering.values() if not _refuses(owner)]
         is_everywhere = all(answering.get(address, server) is server for address in server.addresses)
@@ -236,6 +233,13 @@ class _Import:
         elsewhere = owners.ports_apart(self._picked, serving[0] if serving else None)
         apart = {port: each for port, each in elsewhere.items() if not _refuses(each)}
         own = self._named_hosts(server, owners, moving, apart)
+        before = self._picked[: self._picked.index(server)]
+        hiding = [name for each in before if each.addresses & server.addresses for name in each.patterns]
+        if hiding and (hidden := [host for host in own if host.startswith("~")]):
+            text = f"nginx looks for {', '.join(hiding)} first, which no site has: these hosts are refused"
+            self._say(server, f"server_name {', '.join(hidden)}: {text}", is_open_question=True)
+            self._writer.add(server.line, hidden, [], "site")
+            own = [host for host in own if host not in hidden]
         whole = [f"*:{port}" for port, each in apart.items() if each is server]
         lost = self._lost_to(server, moving)
         is_elsewhere = any(
@@ -260,6 +264,9 @@ class _Import:
         if own and is_apart and _refuses(server):
             text = "at another socket nginx has another server for these hosts: they are refused there, too"
             self._say(server, text, is_open_question=True)
+        for name in server.patterns:
+            text = f"server_name {name}: no host of a site, which is a name, *.name, name.* or an expression"
+            self._say(server, text, is_open_question=not (is_default or _refuses(server)))
         if is_default and not hosts:
             return ["*"], True
         return hosts, is_default

@@ -44,6 +44,8 @@ def assigned(block: Iterable[Directive]) -> Iterator[tuple[str, Directive]]:
             continue
         if "set" in each.name:
             yield from ((name.lower(), each) for name in each.arguments[:1])
+        if each.name.startswith("$"):  # as in a block of geoip2
+            yield each.name.lower(), each
         yield from assigned(each.block or [])
 
 
@@ -80,7 +82,8 @@ def _is_of_purges(condition: Condition) -> bool:
 def _of_methods(directive: Directive) -> Condition | None:
     if [(each.name, each.arguments) for each in directive.block or []] != [("deny", ["all"])]:
         return None
-    methods = {*directive.arguments, *(["HEAD"] if "GET" in directive.arguments else [])}
+    methods = {each.upper() for each in directive.arguments}
+    methods |= {"HEAD"} if "GET" in methods else set()
     return Condition("require", "method", (f"~^(?:{'|'.join(sorted(methods))})$",))
 
 

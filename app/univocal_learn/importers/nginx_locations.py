@@ -23,7 +23,7 @@ from univocal_learn.importers.nginx_directives import (
     reason,
     refuses,
 )
-from univocal_learn.importers.nginx_patterns import covers, expression, path_expression, within_path
+from univocal_learn.importers.nginx_patterns import covers, expression, within_path
 from univocal_learn.importers.nginx_redirects import redirect_of
 from univocal_learn.importers.nginx_settings import BlockSettings, refuses_all
 from univocal_learn.importers.nginx_syntax import Directive, note, within
@@ -141,7 +141,7 @@ class LocationReading:
 
         With `is_nowhere` there is no guard, which would hold for what other locations take of it, too.
         """
-        pattern = path_expression(text, ignores_case=ignores_case)
+        pattern = expression(text, ignores_case=ignores_case)
         instead: list[Mapped] = []
         for each in covers(text, ignores_case=ignores_case):
             begin = each if each.startswith(self.base) else self.base
@@ -294,7 +294,7 @@ def _close_rewritten(block: list[Directive], reading: LocationReading) -> None:
     """Close the routes of one path, and final prefixes, that a server's rewrites may match before them."""
     texts = [(each.arguments or [""])[0] for each in block if each.name == "rewrite"]
     # The guard of an expression that univocal has holds for final prefixes, too.
-    foreign = [text for text in texts if not path_expression(text, ignores_case=False)]
+    foreign = [text for text in texts if not expression(text, ignores_case=False)]
     begins = tuple(begin for text in foreign for begin in covers(text, ignores_case=False))
     for number, mapped in enumerate(reading.routes):
         path = unquote(mapped.path)
@@ -659,7 +659,7 @@ def _expression(found: _Found) -> None:
         inner.note(location, _OF_ALL)
     own = replace(mapped, path=closed.path, instead=closed.instead, kind=closed.kind, is_apart=True)
     if not (found.is_guarded or mapped.redirect):
-        own = replace(own, path=expression(path, ignores_case=ignores_case) or _NO_PATH, instead=())
+        own = replace(own, instead=())
     inner.routes.append(own)
 
 

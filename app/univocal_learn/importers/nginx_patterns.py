@@ -14,15 +14,7 @@ _FOREIGN: Final = re.compile(r"\(\?(?:[=!>#|&R]|<[=!])|\\[1-9gkGKRXZhHvV]|[+*?}]
 _NOT_NEXT: Final = re.compile(r"\(\?!((?:[\w-]|\\?/)+)\)(?:\.\*\$?)?\Z", re.ASCII)
 # A path, and words of which one follows.
 _WORDS: Final = re.compile(r"\^(/[\w/-]*)\((?:\?:)?([\w/|-]+)\)(?![*+?{])")
-# A backslash by itself, or an escape; sets, and what POSIX calls some of their letters.
-_ESCAPED_HERE: Final = re.compile(r"\\\\|\\Q|\\x\{?0*(?:5[Cc]|25)|%[0-9A-Fa-f]")
-_SET: Final = re.compile(r"(?<!\\)\[(\^?)(\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*+)\]")
-_CLASS: Final = re.compile(r"\[:(\^?\w+):\]")
-_BRACKET: Final = re.compile(r"(?<!\\)\[")
-_LETTERS: Final = {
-    "alnum": "a-zA-Z0-9", "alpha": "a-zA-Z", "digit": "0-9", "lower": "a-z", "upper": "A-Z",
-    "space": r"\s", "word": r"\w", "xdigit": "0-9A-Fa-f",
-}  # fmt: skip
+_ONE: Final = re.compile(r"\[([!-Z_-~])\]")  # a set of one letter
 _NAMED: Final = re.compile(r"\(\?<(\w+)>")
 
 
@@ -33,29 +25,6 @@ def expression(text: str, *, ignores_case: bool) -> str:
         return ""
     named = _NAMED.sub(r"(?P<\1>", text)
     return f"~{'(?i)' if ignores_case else ''}{named}"
-
-
-def path_expression(text: str, *, ignores_case: bool) -> str:
-    """The path of a route that guards what an expression matches; empty where no path here has its letters.
-
-    univocal tests "%5C" as it is and as "/", and "%2541" as it is and as "A".
-    """
-    is_tested = not _ESCAPED_HERE.search(text) and not any(map(_has_backslash_alone, _SET.finditer(text)))
-    return "" if not is_tested else expression(text, ignores_case=ignores_case)
-
-
-def _has_backslash_alone(found: re.Match[str]) -> bool:
-    """Tell whether a set has the backslash, and neither the slash nor all letters of "%5C"."""
-    classes = _CLASS.findall(found[2])
-    if not _LETTERS.keys() >= set(classes):
-        return True
-    letters = _BRACKET.sub(r"\\[", _CLASS.sub(lambda one: _LETTERS[one[1]], found[2]))
-    try:
-        one = re.compile(f"[{found[1]}{letters}]", re.ASCII)
-    except re.error:
-        return True
-    has = [one.match(letter) is not None for letter in "\\/%5Cc"]
-    return has[0] and not has[1] and not all(has[2:])
 
 
 def _otherwise(word: str) -> str:
@@ -134,8 +103,8 @@ def _letters(text: str, at: int) -> str:
         if letter == "\\" and text[at + 1 : at + 2] and not text[at + 1].isalnum():
             at += 1
             letter = text[at]
-        elif letter == "[" and text[at + 2 : at + 3] == "]" and text[at + 1] not in "^\\":
-            letter, at = text[at + 1], at + 2
+        elif one := _ONE.match(text, at):
+            letter, at = one[1], at + 2
         elif letter in _SPECIAL or letter == "\\":
             break
         letters.append(letter)

@@ -140,11 +140,11 @@ def is_pattern(name: str) -> bool:
     return False
 
 
-def part(block: list[Directive]) -> None:
+def part(block: list[Directive], notes: list[Note]) -> None:
     """Have the hosts that an `if` of their server sends to another host as a server that redirects them."""
     for server in [*block]:
         if server.name == "http":
-            part(server.block or [])
+            part(server.block or [], notes)
         for each in [each for each in server.block or [] if each.name == "if" and server.name == "server"]:
             inner, (answer, *others) = server.block or [], each.block or [each]
             names = [name for one in inner if one.name == "server_name" for name in one.arguments]
@@ -161,6 +161,8 @@ def part(block: list[Directive]) -> None:
             moved = [name for name in names if name not in kept]
             if operator not in {"=", "!="} or host not in names or not kept or to in moved:
                 continue
+            if variable == "$http_host":
+                notes.append(note(each, "univocal compares hosts without their case and port"))
             sockets = [one for one in inner if one.name in {"listen", "ssl"} or one.name.startswith("ssl_")]
             plain = [
                 replace(one, arguments=[a for a in one.arguments if a not in _DEFAULT]) for one in sockets

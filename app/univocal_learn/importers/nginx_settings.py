@@ -339,6 +339,9 @@ class BlockSettings:
         if fault:
             notes.append(note(realm, f"{fault}, so closed", is_open_question=True))
             return False
+        if "$" in self.argument("auth_basic"):
+            text = "univocal asks for a password where the value is off, too"
+            notes.append(note(realm, text, is_open_question=True))
         access["basic"] = file
         text = f"{file} is relative to univocal.toml; its hashes are of bcrypt (htpasswd -B) or argon2"
         notes.append(note(realm, f"{text}. The origin server does not get Authorization"))

@@ -54,14 +54,16 @@ class Readings:
     """The readings of one path.
 
     `folded` has them with folded letters, and the folders that a ".." leaves. `climbed` has those in which a
-    ".." counts, their letters as they came. With `above` a ".." of some reading has nothing to leave. With
-    `everywhere` there are too many to list: the path may be any.
+    ".." counts, their letters as they came. `decoded_once` has what expressions of nginx match besides:
+    backslashes, and signs of percent before digits. With `above` a ".." of some reading has nothing to leave.
+    With `everywhere` there are too many to list: the path may be any.
     """
 
     folded: frozenset[bytes]
     climbed: frozenset[bytes] = frozenset()
     above: bool = False
     everywhere: bool = False
+    decoded_once: frozenset[bytes] = frozenset()
 
 
 _ANY: Final = Readings(frozenset(), above=True, everywhere=True)
@@ -95,7 +97,9 @@ def _readings(path: bytes) -> Readings:
             if is_as_it_came and (walk.left or walk.above):
                 climbed.add(walk.path)
                 above = above or walk.above
-    return Readings(frozenset(folded), frozenset(climbed), above)
+    once = _ESCAPE.sub(_octet, _RING.canonical(path))
+    plain = {_Walk(once, False).path.lower(), remove_dot_segments(once).lower()}
+    return Readings(frozenset(folded), frozenset(climbed), above, decoded_once=frozenset(plain - folded))
 
 
 def spelled_alike(path: bytes) -> frozenset[bytes]:
