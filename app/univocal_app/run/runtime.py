@@ -145,23 +145,21 @@ def runtime_of(
     }
     server, trusted = configuration.server, networks(configuration.server.trusted_proxies)
     owns = own_settings_of(server)
-    trusted_at = MappingProxyType(
-        {name: networks(own.trusted_proxies) for name, own in owns.items() if own.trusted_proxies is not None}
-    )
+    trusted_at = {
+        name: networks(own.trusted_proxies) for name, own in owns.items() if own.trusted_proxies is not None
+    }
     return Runtime(
         sites=sites,
-        rules=MappingProxyType(each),
-        edits=MappingProxyType(edits),
-        pages=MappingProxyType(pages),
-        restrictions=MappingProxyType(restrictions),
+        rules=each,
+        edits=edits,
+        pages=pages,
+        restrictions=restrictions,
         access=Access(networks(configuration.purge.allow), token),
         trusted=trusted,
         trusted_at=trusted_at,
-        max_body_at=MappingProxyType(
-            {name: own.max_body for name, own in owns.items() if own.max_body is not None}
-        ),
+        max_body_at={name: own.max_body for name, own in owns.items() if own.max_body is not None},
         forwarded=server.forwarded,
-        plain=MappingProxyType(plain),
+        plain=plain,
         request_ids=RequestIds(server.request_id.encode(), trusted, trusted_at)
         if server.request_id
         else None,
@@ -169,8 +167,8 @@ def runtime_of(
         cache_status=server.cache_status,
         upgrades=frozenset(name.encode() for name in server.upgrades),
         https_port=https_port if server.https_redirect else 0,
-        next_hops=MappingProxyType(next_hops_of(configuration, proxies)),
-        upstreams=MappingProxyType({name: proxy.upstream for name, proxy in proxies.items()}),
+        next_hops=next_hops_of(configuration, proxies),
+        upstreams={name: proxy.upstream for name, proxy in proxies.items()},
     )
 
 

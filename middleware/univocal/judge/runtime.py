@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from random import getrandbits
-from types import MappingProxyType
 from typing import Final, Literal
 
 from univocal.cache.rules import DEFAULTS, Rules
@@ -165,7 +164,7 @@ class Runtime:
 
     sites: Sites
     # By the site's name; a route whose profile has defaults of its own also by its prefix.
-    rules: Mapping[str | tuple[str, bytes], Rules] = field(default_factory=lambda: MappingProxyType({}))
+    rules: Mapping[str | tuple[str, bytes], Rules] = field(default_factory=dict)
     access: Access = field(default_factory=Access)
     trusted: Networks = ()  # proxies whose forwarded fields are believed …
     forwarded: Family = "x-forwarded"  # … those of this family
@@ -174,24 +173,20 @@ class Runtime:
     https_port: int = 0  # where requests by plain HTTP are sent; 0: they are answered
     upgrades: frozenset[bytes] = frozenset((WEBSOCKET,))  # protocols to which clients may switch, lower case
     # By the names that `rules` has; that of "" is for requests to no site. Empty: no field is changed.
-    edits: Mapping[str | tuple[str, bytes], RouteEdits] = field(default_factory=lambda: MappingProxyType({}))
+    edits: Mapping[str | tuple[str, bytes], RouteEdits] = field(default_factory=dict)
     # By the names that `rules` has; those of "" are for requests to no site.
-    pages: Mapping[str | tuple[str, bytes], ErrorPages] = field(default_factory=lambda: MappingProxyType({}))
+    pages: Mapping[str | tuple[str, bytes], ErrorPages] = field(default_factory=dict)
     # By the names that `rules` has; without one, everybody has access.
-    restrictions: Mapping[str | tuple[str, bytes], Restriction] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
+    restrictions: Mapping[str | tuple[str, bytes], Restriction] = field(default_factory=dict)
     # By the names that routes call them; none: the application behind has its own.
-    upstreams: Mapping[str, NextHop] = field(default_factory=lambda: MappingProxyType({}))
+    upstreams: Mapping[str, NextHop] = field(default_factory=dict)
     # By the names that `rules` has, of routes that ask their site's upstream by times of their own.
-    next_hops: Mapping[tuple[str, bytes], NextHop] = field(default_factory=lambda: MappingProxyType({}))
+    next_hops: Mapping[tuple[str, bytes], NextHop] = field(default_factory=dict)
     # By the names that `rules` has.
-    plain: Mapping[str | tuple[str, bytes], PlainSettings] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
+    plain: Mapping[str | tuple[str, bytes], PlainSettings] = field(default_factory=dict)
     # By the names of listeners that have settings of their own, in the place of `trusted` and of `limits`.
-    trusted_at: Mapping[str, Networks] = field(default_factory=lambda: NO_OWN_PROXIES)
-    max_body_at: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    trusted_at: Mapping[str, Networks] = field(default_factory=dict)
+    max_body_at: Mapping[str, int] = field(default_factory=dict)
     request_ids: RequestIds | None = None  # None: requests have no names
     _routes: dict[tuple[str, bytes], RouteSettings] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -315,4 +310,4 @@ class Runtime:
             for route in routes:
                 if own is None and route.profile is not root.profile:
                     chosen[site.name, route.prefix] = profile_rules(route.profile)
-        return cls(sites=sites, rules=MappingProxyType(chosen), **settings)  # type: ignore[arg-type]
+        return cls(sites=sites, rules=chosen, **settings)  # type: ignore[arg-type]
