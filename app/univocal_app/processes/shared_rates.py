@@ -13,7 +13,6 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-import time
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final
@@ -45,7 +44,7 @@ class SharedRates:
         self._sets = -(-most // _SLOTS)
         self._locks = ByteLocks(path)
         making = self._sets  # a lock beyond those of the sets
-        while not self._seize(making):
+        while not self._locks.take_soon(making, _PATIENCE, _PAUSE):
             pass  # another process makes the file
         try:
             memory = memoryview(_mapped(path, _HEAD + self._sets * _NUMBERS * 8))
@@ -60,7 +59,7 @@ class SharedRates:
         octets = f"{name}\0{client}".encode()
         mark, chosen = _DIGEST.unpack(blake2b(octets, key=self._seed, digest_size=_DIGEST.size).digest())
         chosen %= self._sets
-        if not self._seize(chosen):
+        if not self._locks.take_soon(chosen, _PATIENCE, _PAUSE):
             return _BUSY
         try:
             return self._count(chosen * _NUMBERS, mark or 1, rate, now)
@@ -86,17 +85,6 @@ class SharedRates:
         if is_new:
             numbers[first + slot] = mark
         return 0.0
-
-    def _seize(self, chosen: int) -> bool:
-        """Take the lock of a set, which others hold for microseconds; False if another process keeps it."""
-        if self._locks.take(chosen):
-            return True
-        until = time.monotonic() + _PATIENCE
-        while time.monotonic() < until:
-            time.sleep(_PAUSE)
-            if self._locks.take(chosen):
-                return True
-        return False
 
 
 def _mapped(path: Path, size: int) -> mmap.mmap:

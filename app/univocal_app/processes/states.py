@@ -136,11 +136,8 @@ class SharedStates:
         if self.commons is None:
             self.drained, self._known = self._merged(drained, news, keys)
             return True
-        until = time.monotonic() + _PATIENCE
-        while not self._locks.take(0):
-            if time.monotonic() > until:
-                return False
-            time.sleep(_PAUSE)
+        if not self._locks.take_soon(0, _PATIENCE, _PAUSE):
+            return False
         try:
             self._read()
             urls, known = self._merged(drained, news, keys)

@@ -113,7 +113,7 @@ logger: Final = logging.getLogger("univocal")
 # a certificate and its key may be between the two.
 PERIOD: Final = 3.0
 
-_Stamp: TypeAlias = tuple[int, int, int] | None
+Stamp: TypeAlias = tuple[int, int, int] | None
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Contexts:
     default: ssl.SSLContext
     authorities: dict[ssl.SSLContext, bytes] = field(default_factory=dict)  # those who issue clients' ones
     of_sites: dict[str, ssl.SSLContext] = field(default_factory=dict)  # by the sites' names
-    files: dict[Path, _Stamp] = field(default_factory=dict)
+    files: dict[Path, Stamp] = field(default_factory=dict)
     contents: dict[str, str] = field(default_factory=dict)  # the digest of each, by its setting's key
     expires: dict[ssl.SSLContext, float] = field(default_factory=dict)
 
@@ -200,7 +200,7 @@ class _Reader:
 
     configuration: Configuration
     source: str
-    files: dict[Path, _Stamp] = field(default_factory=dict)
+    files: dict[Path, Stamp] = field(default_factory=dict)
     contents: dict[str, str] = field(default_factory=dict)
     authorities: dict[ssl.SSLContext, bytes] = field(default_factory=dict)
     expires: dict[ssl.SSLContext, float] = field(default_factory=dict)
@@ -234,7 +234,7 @@ class _Reader:
 
     def _file(self, setting: str, name: str) -> Path:
         file = beside(self.source, name)
-        self.files.setdefault(file, _stamp_of(file))  # first: what changes from now on is read again
+        self.files.setdefault(file, stamp_of(file))  # first: what changes from now on is read again
         self.contents[setting] = digest_of(self.source, name)
         return file
 
@@ -345,7 +345,7 @@ class CertificateFiles:
 
         A site whose new certificate cannot be, or has expired, keeps its old one, and that is said.
         """
-        stamps = {file: _stamp_of(file) for file in self._read}
+        stamps = {file: stamp_of(file) for file in self._read}
         if stamps == self._read or stamps != self._seen:
             self._seen = stamps
             return
@@ -423,7 +423,8 @@ class CertificateFiles:
         )
 
 
-def _stamp_of(file: Path) -> _Stamp:
+def stamp_of(file: Path) -> Stamp:
+    """The state of a file, which is another when it has changed; None if there is none."""
     try:
         status = file.stat()
     except OSError:

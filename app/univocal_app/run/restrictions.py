@@ -27,7 +27,7 @@ from univocal.judge.trust import networks
 from univocal_app.config.places import beside
 from univocal_app.config.tables import AccessTable, Configuration, Name
 from univocal_app.config.values import authorization_server
-from univocal_app.run.certificate_files import client_ca_of
+from univocal_app.run.certificate_files import client_ca_of, stamp_of
 
 logger: Final = logging.getLogger("univocal")
 
@@ -92,7 +92,7 @@ class UserFile:
     def __init__(self, file: Path, key: str, source: str) -> None:
         self._file, self._key, self._source = file, key, source
         self._secret = secrets.token_bytes(32)
-        self._stamp = self._stamped()
+        self._stamp = stamp_of(self._file)
         self._use(read_users(file, key, source))
 
     def _use(self, users: Mapping[bytes, bytes]) -> None:
@@ -129,7 +129,7 @@ class UserFile:
 
     def look(self) -> None:
         """Read the file again if it has changed; if it is invalid, log that and keep the users."""
-        stamp = self._stamped()
+        stamp = stamp_of(self._file)
         if stamp == self._stamp:
             return
         self._stamp = stamp
@@ -148,13 +148,6 @@ class UserFile:
 
     def _digest(self, credentials: bytes) -> bytes:
         return blake2b(credentials, key=self._secret, digest_size=16).digest()
-
-    def _stamped(self) -> tuple[int, int, int] | None:
-        try:
-            status = self._file.stat()
-        except OSError:
-            return None
-        return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _decoded(credentials: bytes) -> bytes:

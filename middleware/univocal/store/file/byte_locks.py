@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+import time
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +29,15 @@ class ByteLocks:
     def take(self, place: int, length: int = 1) -> bool:
         """Take the lock on so many bytes; False if another holds or shares one of them."""
         return self._set(fcntl.F_WRLCK, place, length)
+
+    def take_soon(self, place: int, patience: float, pause: float) -> bool:
+        """Take the lock on a byte that others hold for a moment; False if it is not free in these seconds."""
+        until = time.monotonic() + patience
+        while not self.take(place):
+            if time.monotonic() > until:
+                return False
+            time.sleep(pause)
+        return True
 
     def length(self, place: int) -> int:
         """The length of another's lock on a byte, 0 if it is free."""
