@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import typer
+
 from univocal_app.commands.server import TOKEN_ENV, Server, token_in, trust
 from univocal_app.terminal import printable
 
@@ -38,8 +40,11 @@ class AdminClient:
     def from_options(
         cls, address: str, token_env: str, ca: Path | None = None, *, insecure: bool = False
     ) -> AdminClient:
-        """Raise ValueError for an invalid address, token or file of certificates."""
-        return cls(Server(address, trust(ca, insecure=insecure)), token_in(token_env), token_env)
+        """End the program with status 2 for an invalid address, token or file of certificates."""
+        try:
+            return cls(Server(address, trust(ca, insecure=insecure)), token_in(token_env), token_env)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
 
     def get(self, path: str) -> Any:
         """The JSON of an answer. Raises AdminError."""

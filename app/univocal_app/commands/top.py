@@ -20,8 +20,8 @@ from univocal_app.commands.admin_client import AdminClient, AdminError
 from univocal_app.commands.endings import ending_cleanly
 from univocal_app.commands.log import visible
 from univocal_app.commands.server import ADMIN, TOKEN_ENV, Admin, Ca, Insecure, TokenEnv
+from univocal_app.observe.top import MEASURES
 
-MEASURES: Final = ("requests", "misses", "bytes", "loose", "spellings", "personal", "refused")
 SPAN: Final = 10  # seconds that a rate is the mean of
 CHART: Final = 60  # seconds of the chart
 BARS: Final = " ▁▂▃▄▅▆▇█"
@@ -45,10 +45,7 @@ def top_command(
 
     Without a terminal it prints the tables once.
     """
-    try:
-        client = AdminClient.from_options(admin, token_env, ca, insecure=insecure)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+    client = AdminClient.from_options(admin, token_env, ca, insecure=insecure)
     with ending_cleanly(), ThreadPoolExecutor(len(MEASURES) + 2) as pool:
         ask = partial(look, client, pool, count)
         if as_json:

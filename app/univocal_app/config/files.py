@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from univocal.http.errors import ConfigurationError, Objections
-from univocal_app.config.places import Place, line_of, path_of
+from univocal_app.config.places import Place, dotted, line_of, path_of
 from univocal_app.config.values import MASK, SECRETS
 
 # How tomllib ends its messages: "(at line 2, column 10)" or "(at end of document)".
@@ -163,23 +163,12 @@ def _table(file: Path, environ: Mapping[str, str]) -> tuple[dict[str, Any], dict
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise _invalid(file, text, str(error)) from None
     objections = Objections()
-    filled = {key: _filled(value, key, str(file), environ, objections) for key, value in settings.items()}
+    written = dict[Place, str]()
+    filled = _filled(settings, (), str(file), environ, objections, written)
     for each in objections.errors:
         _give_line(each)
     objections.conclude()
-    return filled, dict(_with_variables(settings, ()))
-
-
-def _with_variables(value: Any, path: Place) -> Iterator[tuple[Place, str]]:
-    match value:
-        case dict():
-            for name, each in value.items():
-                yield from _with_variables(each, (*path, name))
-        case list():
-            for number, each in enumerate(value):
-                yield from _with_variables(each, (*path, number))
-        case str() if "${" in value:
-            yield path, value
+    return filled, written
 
 
 def _invalid(file: Path, text: str, message: str) -> ConfigurationError:
@@ -202,20 +191,23 @@ def _invalid(file: Path, text: str, message: str) -> ConfigurationError:
     return error
 
 
-def _filled(value: Any, key: str, source: str, environ: Mapping[str, str], objections: Objections) -> Any:
-    """A value with the environment's variables in place of their names."""
+def _filled(
+    value: Any,
+    path: Place,
+    source: str,
+    environ: Mapping[str, str],
+    objections: Objections,
+    written: dict[Place, str],
+) -> Any:
+    """A value with the environment's variables in place of their names; as it was it is `written` down."""
+    rest = source, environ, objections, written
     match value:
         case dict():
-            return {
-                name: _filled(each, f"{key}.{name}", source, environ, objections)
-                for name, each in value.items()
-            }
+            return {name: _filled(each, (*path, name), *rest) for name, each in value.items()}
         case list():
-            return [
-                _filled(each, f"{key}[{number}]", source, environ, objections)
-                for number, each in enumerate(value)
-            ]
+            return [_filled(each, (*path, number), *rest) for number, each in enumerate(value)]
         case str() if "${" in value:
+            written[path] = value
 
             def variable(match: re.Match[str]) -> str:
                 if match[0] == "$${":
@@ -230,7 +222,7 @@ def _filled(value: Any, key: str, source: str, environ: Mapping[str, str], objec
                 )
                 mistake += "; a literal `${` is written `$${`"
                 allowed = "the name of a variable that is set"
-                objections.errors.append(ConfigurationError(source, key, match[0], allowed, mistake))
+                objections.errors.append(ConfigurationError(source, dotted(path), match[0], allowed, mistake))
                 return ""
 
             return _VARIABLE.sub(variable, value)

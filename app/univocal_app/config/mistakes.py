@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails
 
 from univocal.http.errors import ConfigurationError
 from univocal.http.settings import SettingError
+from univocal_app.config.places import dotted
 from univocal_app.config.values import masked
 
 # Where pydantic speaks of Python's types or of lengths, in the words of the file's format.
@@ -126,12 +127,6 @@ def unknown_profile(name: str, known: Iterable[str]) -> str:
     near = get_close_matches(name, list(known), 1, ALIKE)
     hint = f" Did you mean `{near[0]}`?" if near else ""
     return f"there is no profile {name!r}.{hint} `univocal profiles` lists them."
-
-
-def dotted(location: tuple[str | int, ...]) -> str:
-    """A place in the file as its reader writes it: `sites[0].routes[1].path`."""
-    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location if part != "[key]")
-    return "".join(parts).removeprefix(".")
 
 
 def _table_at(location: tuple[str | int, ...], root: type[BaseModel]) -> type[BaseModel]:

@@ -66,6 +66,12 @@ def path_of(key: str) -> Place:
     return tuple(int(number) if number else name for number, name in _PART.findall(key))
 
 
+def dotted(location: tuple[str | int, ...]) -> str:
+    """A place in the file as its reader writes it: `sites[0].routes[1].path`."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location if part != "[key]")
+    return "".join(parts).removeprefix(".")
+
+
 def _statements(text: str) -> Iterator[tuple[int, Place]]:
     """Each header and each `key = value` with the line on which it begins and the whole path it names.
 

@@ -140,16 +140,14 @@ def listening(
 def check_listeners(configuration: Configuration, source: str) -> None:
     """Raise ConfigurationError for listeners that do not go together."""
     server, objections = configuration.server, Objections()
-    if server.listen_tls and not server.tls_cert:
-        objections.errors.append(
-            ConfigurationError(
-                source, "server.listen_tls", [*map(str, server.listen_tls)], "[] without tls_cert"
+    with objections:
+        if server.listen_tls and not server.tls_cert:
+            written = [*map(str, server.listen_tls)]
+            raise ConfigurationError(source, "server.listen_tls", written, "[] without tls_cert")
+        if not (server.listen or server.listen_tls):
+            raise ConfigurationError(
+                source, "server.listen", [], "at least one listener here or in listen_tls"
             )
-        )
-    if not (server.listen or server.listen_tls):
-        objections.errors.append(
-            ConfigurationError(source, "server.listen", [], "at least one listener here or in listen_tls")
-        )
     objections.errors += _unknown_sites(configuration, source)
     objections.conclude()
 
@@ -157,12 +155,11 @@ def check_listeners(configuration: Configuration, source: str) -> None:
 def _unknown_sites(configuration: Configuration, source: str) -> Iterator[ConfigurationError]:
     server = configuration.server
     hosts = {host for site in configuration.sites for host in site.hosts}
-    for key, places in (("listen", server.listen), ("listen_tls", server.listen_tls)):
-        for number, place in enumerate(places):
-            for name in place.own.sites:
-                if name not in hosts:
-                    at, allowed = f"server.{key}[{number}].sites", "a host of a site, as the site writes it"
-                    yield ConfigurationError(source, at, name, allowed)
+    for key, own in own_settings_of(server).items():
+        for name in own.sites:
+            if name not in hosts:
+                allowed = "a host of a site, as the site writes it"
+                yield ConfigurationError(source, f"server.{key}.sites", name, allowed)
     if any(place.own != ListenerSettings() for place in server.admin):
         written = [*map(str, server.admin)]
         yield ConfigurationError(source, "server.admin", written, "listeners without settings of their own")
@@ -205,29 +202,23 @@ def address_of(bound: socket.socket) -> Address:
 
 
 def _listening(place: Place, *, is_beside: bool = False) -> socket.socket:
-    if isinstance(place, SocketPath):
-        _clear(Path(place.path))
-        family, at = socket.AF_UNIX, place.path
-        made = socket.socket(family, socket.SOCK_STREAM)
+    if isinstance(place, Address):
+        # 0.0.0.0 may stand beside [::], and no client's address is written as ::ffff:192.0.2.1. Beside
+        # another the system gives a connection to the listener of its very address.
+        family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
+        made = socket.create_server(
+            (place.host, place.port), family=family, backlog=BACKLOG, reuse_port=is_beside
+        )
     else:
-        made = socket.socket(socket.AF_INET6 if ":" in place.host else socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        if isinstance(place, SocketPath):
-            made.bind(at)
-            os.chmod(at, MODE)
-        else:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if made.family == socket.AF_INET6:
-                # 0.0.0.0 may stand beside [::], and no client's address is written as ::ffff:192.0.2.1.
-                made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            if is_beside:
-                # The system gives a connection to the listener of its very address.
-                made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            made.bind((place.host, place.port))
-        made.listen(BACKLOG)
-    except OSError:
-        made.close()
-        raise
+        _clear(Path(place.path))
+        made = socket.socket(socket.AF_UNIX)
+        try:
+            made.bind(place.path)
+            os.chmod(place.path, MODE)
+            made.listen(BACKLOG)
+        except OSError:
+            made.close()
+            raise
     made.setblocking(False)
     return made
 
@@ -268,7 +259,7 @@ def _remove(path: str, inode: int) -> None:
 
 
 def _no_place(place: Place, source: str, key: str, error: OSError) -> ConfigurationError:
-    reason = error.strerror or error
+    reason = (error.strerror or str(error)).partition(" (while ")[0]  # socket's words are of the address
     allowed = f"an address of this machine with a free port ({reason})"
     if isinstance(place, SocketPath):
         allowed = f"a path at which this user may make a socket ({reason})"
