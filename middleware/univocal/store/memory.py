@@ -585,23 +585,34 @@ def _some(walk: Walk) -> Iterator[Entry]:
         yield entry
 
 
-class Index:
-    """The keys of stored responses by their tags and variances."""
+# How many variances one path may have: each costs every lookup on that path a look.
+MOST_VARIANCES: Final = 16
 
-    __slots__ = ("_alike", "_tagged", "paths")
+
+class Index:
+    """The keys of stored responses by their tags, and those that stand for others by No-Vary-Search.
+
+    The `paths` have keys by path, variance, and a digest of the query that the variance leaves.
+    """
+
+    __slots__ = ("_tagged", "paths")
 
     def __init__(self) -> None:
         self._tagged: dict[bytes, set[bytes]] = {}
-        self._alike = Alike()
-        self.paths = self._alike.paths  # empty: no key stands for others
+        self.paths: Final[dict[bytes, dict[NoVarySearch, dict[bytes, bytes]]]] = {}
 
     def admits(self, stored: Stored) -> bool:
         """Tell whether there is room for a response of this variance."""
-        return stored.search is None or self._alike.admits(stored.key, stored.search)
+        variances = self.paths.get(split_key(stored.key)[0], {})
+        return stored.search is None or stored.search in variances or len(variances) < MOST_VARIANCES
 
     def alike(self, key: bytes) -> Iterator[tuple[bytes, NoVarySearch]]:
         """The keys that stand for this one, each with the variance by which it does."""
-        return self._alike.keys(key)
+        path, query = split_key(key)
+        for variance, keys in self.paths.get(path, {}).items():
+            other = keys.get(_digest(variance, query))
+            if other is not None:
+                yield other, variance
 
     def tagged(self, tags: Iterable[bytes]) -> set[bytes]:
         """The keys of responses with one of these tags."""
@@ -613,14 +624,18 @@ class Index:
 
     def add(self, entry: Entry, stored: Stored) -> bytes | None:
         """Take in a response that its entry has; returns the key that stood for the same keys until now."""
-        # Equal bytes are kept once: the indexes have those of the entry.
-        stored.key = entry.key
+        # Equal bytes are kept once: the indexes have those of the entry, and one of equal variances.
+        key = stored.key = entry.key
         for tag in stored.tags:
-            self._tagged.setdefault(tag, set()).add(entry.key)
+            self._tagged.setdefault(tag, set()).add(key)
         if stored.search is None:
             return None
-        stored.search = self._alike.known(entry.key, stored.search)
-        return self._alike.add(entry.key, stored.search)
+        path, query = split_key(key)
+        variances = self.paths.setdefault(path, {})
+        variance = stored.search = next((each for each in variances if each == stored.search), stored.search)
+        keys, digest = variances.setdefault(variance, {}), _digest(variance, query)
+        other, keys[digest] = keys.get(digest), key
+        return other if other != key else None
 
     def remove(self, entry: Entry, stored: Stored) -> None:
         """Take out a response that its entry has no longer."""
@@ -631,48 +646,9 @@ class Index:
                 if not keys:
                     del self._tagged[tag]
         if stored.search is not None and not any(one.search == stored.search for one in entry.variants):
-            self._alike.remove(entry.key, stored.search)
+            self._remove_variance(entry.key, stored.search)
 
-
-# How many variances one path may have: each costs every lookup on that path a look.
-MOST_VARIANCES: Final = 16
-
-
-class Alike:
-    """The keys of stored responses by path, variance, and a digest of the query that the variance leaves."""
-
-    __slots__ = ("paths",)
-
-    def __init__(self) -> None:
-        self.paths: Final[dict[bytes, dict[NoVarySearch, dict[bytes, bytes]]]] = {}
-
-    def keys(self, key: bytes) -> Iterator[tuple[bytes, NoVarySearch]]:
-        """The keys under which a response for `key` may be stored, each with the variance by which it may."""
-        path, query = split_key(key)
-        for variance, keys in self.paths.get(path, {}).items():
-            other = keys.get(_digest(variance, query))
-            if other is not None:
-                yield other, variance
-
-    def admits(self, key: bytes, variance: NoVarySearch) -> bool:
-        """Tell whether there is room for a response of this variance."""
-        variances = self.paths.get(split_key(key)[0], {})
-        return variance in variances or len(variances) < MOST_VARIANCES
-
-    def known(self, key: bytes, variance: NoVarySearch) -> NoVarySearch:
-        """The variance itself, or the equal one that other responses of this path have: kept once."""
-        return next((each for each in self.paths.get(split_key(key)[0], ()) if each == variance), variance)
-
-    def add(self, key: bytes, variance: NoVarySearch) -> bytes | None:
-        """Enter a key for all that its variance makes the same; returns the one that stood there before."""
-        path, query = split_key(key)
-        keys = self.paths.setdefault(path, {}).setdefault(variance, {})
-        digest = _digest(variance, query)
-        other = keys.get(digest)
-        keys[digest] = key
-        return other if other != key else None
-
-    def remove(self, key: bytes, variance: NoVarySearch) -> None:
+    def _remove_variance(self, key: bytes, variance: NoVarySearch) -> None:
         """Remove a key whose responses have this variance no longer."""
         path, query = split_key(key)
         digest = _digest(variance, query)
