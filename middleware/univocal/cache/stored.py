@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
 from univocal.cache.no_vary_search import NoVarySearch, split_key
-from univocal.http.messages import Fields, reason_phrase
+from univocal.http.messages import Fields, status_line
 from univocal.http.subclassing import mypyc_attr
 
 # The selecting header fields of the request that got a response, normalized; None for one it did not have.
@@ -166,7 +165,7 @@ def head_fields(head: bytes) -> Fields:
 
 def render_head(status: int, fields: Fields) -> bytes:
     """A response's status line and field lines, without the blank line that ends them (RFC 9112 §4)."""
-    lines = [_status_line(status)]
+    lines = [status_line(status)]
     for name, value in fields:
         lines.append(b"\r\n")
         lines.append(name)
@@ -174,11 +173,6 @@ def render_head(status: int, fields: Fields) -> bytes:
         lines.append(value)
     lines.append(b"\r\n")
     return b"".join(lines)
-
-
-@lru_cache(maxsize=1024)
-def _status_line(status: int) -> bytes:
-    return b"HTTP/1.1 %d %b" % (status, reason_phrase(status))
 
 
 def with_content(stored: Stored, body: bytes) -> Stored:

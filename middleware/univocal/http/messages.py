@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
 from univocal.http.bonds import Bond
@@ -240,9 +241,8 @@ PHRASES: Final[dict[int, str]] = {
     511: "Network Authentication Required",
 }
 
-_OCTETS: Final = {status: phrase.encode("ascii") for status, phrase in PHRASES.items()}
 
-
-def reason_phrase(status: int) -> bytes:
-    """The registered reason phrase, empty for a status without one."""
-    return _OCTETS.get(status, b"")
+@lru_cache(maxsize=1024)
+def status_line(status: int) -> bytes:
+    """The status line of a response, without its end; unregistered statuses have no phrase (RFC 9112 §4)."""
+    return b"HTTP/1.1 %d %b" % (status, PHRASES.get(status, "").encode("ascii"))

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from functools import lru_cache
 from typing import Final
 
-from univocal.http.messages import Fields, reason_phrase
+from univocal.http.messages import Fields, status_line
 from univocal.http.timer import batch_of
 
 _LAST_CHUNK: Final = b"0\r\n\r\n"
@@ -19,7 +18,7 @@ _LAST_CHUNK: Final = b"0\r\n\r\n"
 def interim_head(status: int, fields: Fields) -> bytes:
     """A 1xx response (RFC 9110 §15.2)."""
     lines = [b"%b: %b\r\n" % field for field in fields]
-    return b"".join((_status_line(status), b"\r\n", *lines, b"\r\n"))
+    return b"".join((status_line(status), b"\r\n", *lines, b"\r\n"))
 
 
 # The section that was spelled last: responses in a row may be alike. The fields are not to be changed.
@@ -31,7 +30,7 @@ _LONGEST: Final = 2048
 def _section(status: int, fields: Fields) -> bytes:
     """A status line and field lines, each with its end."""
     lines = [name + b": " + value for name, value in fields]
-    octets = b"\r\n".join([_status_line(status), *lines, b""])
+    octets = b"\r\n".join([status_line(status), *lines, b""])
     if len(octets) <= _LONGEST:
         _last[0] = status, [*fields], octets
     return octets
@@ -39,11 +38,6 @@ def _section(status: int, fields: Fields) -> bytes:
 
 def _closes(fields: Fields) -> bool:
     return any(name == b"connection" and b"close" in value.lower() for name, value in fields)
-
-
-@lru_cache(maxsize=1024)
-def _status_line(status: int) -> bytes:
-    return b"HTTP/1.1 %d %b" % (status, reason_phrase(status))
 
 
 # Content of more bytes is not copied to stand behind its head, and does not wait.
