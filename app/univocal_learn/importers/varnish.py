@@ -48,7 +48,12 @@ _ASKED: Final = re.compile(
     re.IGNORECASE,
 )
 # Some clients get another page by these, where only some are asked to run them.
-_OTHERWISE: Final = r"set req\.(?:url|http\.host) ?=.*|set resp\.status ?=.*|call \w+|return\(synth\([23].*"
+_OTHERWISE: Final = (
+    r"set req\.(?:url|http\.host) ?=.*|set resp\.status ?=.*"
+    r"|call \w+|hash_data\(.*|return\((?:lookup\)|synth\([23].*)"
+)
+# Where some end so, the others alone run what is behind it.
+_ENDING: Final = r"return(?:\((?:hash|lookup|deliver|fetch|miss)\))?"
 # Calls of C that do more with a request than read it and change its URL.
 _CALLED: Final = re.compile(r"\bVRT_(?!r_|l_req_url\b|GetHdr\b|CollectString|\w*[Ss]trands?|\w+_string)\w+")
 
@@ -165,20 +170,23 @@ def _rules(code: str, vcl: str) -> Iterator[tuple[Note, bool]]:
     for each in _CALLED.finditer(code):
         yield _note(code, each.start(), each[0], _PASSED), True
     declared, asked, was_asked = list[bool](), list[bool](), False
+    name, is_behind = "", False
     for each in _STATEMENT.finditer(vcl):
         text, end = " ".join(each[0][:-1].split()), each[0][-1]
         if end == "{":
+            name = name if declared else text
             declared.append(any(declared) or _DECLARED.match(text) is not None)
             is_asking = _ASKED.fullmatch(_BLANKS.sub(r"\1", text)) is not None
-            asked.append(is_asking or (was_asked and text.lower().startswith("els")))
+            asked.append(is_asking or (was_asked and text.lower().startswith("el")))
         elif end == "}":
             was_asked = any(asked[-1:])
             declared[-1:] = asked[-1:] = []
-        elif (
-            text
-            and not any(declared)
-            and (not _matches(_HARMLESS, text) or (any(asked) and _matches(_OTHERWISE, text)))
-        ):
+            is_behind = is_behind and (bool(asked) or not name.startswith("sub vcl_"))
+        elif text and not any(declared):
+            is_asked = any(asked) or is_behind
+            is_behind = is_behind or (any(asked) and _matches(_ENDING, text))
+            if _matches(_HARMLESS, text) and not (is_asked and _matches(_OTHERWISE, text)):
+                continue
             at = each.start() + len(each[0]) - len(each[0].lstrip())
             is_refusing = _matches(_REFUSING, text)
             yield _note(vcl, at, text, _OPEN if is_refusing else _PASSED), not is_refusing
