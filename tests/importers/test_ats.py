@@ -284,6 +284,17 @@ def test_a_regex_map_that_is_no_site_is_said(target, to, text):
     result = imported(f"# one\nregex_map {target} {to} {SCRIPT} {WIKI}")
     assert all(site["access"] == CLOSED for site in result.sites)
     assert [line for line, each in said(result) if each.startswith(text)] == [2]
+    assert any(note.is_open_question for note in result.notes)
+
+
+def test_a_path_that_goes_before_a_host_is_an_open_question():
+    result = imported(f"map /w http://b {SCRIPT} {WIKI}\nmap http://en.example http://a {SCRIPT} {WIKI}")
+    assert [note.line for note in result.notes if note.is_open_question] == [2]
+
+
+def test_an_import_says_which_hosts_were_of_https_alone():
+    notes = said(imported(f"map https://en.example http://a {SCRIPT} {WIKI}"))
+    assert [text for _, text in notes if "https alone" in text]
 
 
 def test_a_regex_map_tells_which_hosts_it_would_have_besides():

@@ -381,6 +381,8 @@ class _Sites:
             own = self._guarded(mapped, is_taken=is_taken)
         others = [each for each in first if each.place.host != place.host and each not in alike]
         for each in others:
+            text = f"line {each.line} is before it: univocal refuses {each.place.path} of its hosts (403)"
+            self._note(rule, text, is_open_question=True)
             own += self._guarded(Mapped(each.place.path, rule.line, is_closed=True), is_taken=False)
         host = rule.host or place.host
         self.routes.setdefault(host, (rule.line, []))[1].extend(own)
@@ -429,6 +431,10 @@ def _of_schemes(
     host: str, line: int, routes: list[Mapped], schemes: set[str], writer: SiteWriter
 ) -> list[Mapped]:
     """The routes of a host, which are for both schemes: all are closed if rules of one guard anything."""
+    if schemes == {"https"}:
+        writer.notes.append(
+            Note(line, f"{host}: a rule for https alone; here listeners without TLS serve it, too")
+        )
     if len(schemes) < 2 or not any(route.is_closed or "access" in route.tables for route in routes):
         return routes
     text = (
@@ -504,7 +510,7 @@ def _of_pattern(rule: _Rule, to: Absolute, notes: list[Note]) -> str | None:
     pattern, host = rule.place.host, rule.host
     if not host:
         text = f"regex_map {rule.target}: hosts are all, or all below a name: (.*)\\.example; left out"
-        notes.append(Note(rule.line, text))
+        notes.append(Note(rule.line, text, is_open_question=True))
         return None
     if b"$" in to.authority:
         text = f"{rule.replacement}: an upstream's host is one for all requests; left out"
