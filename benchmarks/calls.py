@@ -52,7 +52,7 @@ CEILINGS = {
     "hit": Ceiling(14, 10, 1),
     "miss that is not stored": Ceiling(141, 39, 1),
     "miss that is stored": Ceiling(170, 42, 1),
-    "purge": Ceiling(165, 33, 0),
+    "purge": Ceiling(163, 33, 0),
     "mounted hit": Ceiling(13, 9, 1),
     "mounted miss": Ceiling(173, 35, 1),
 }
