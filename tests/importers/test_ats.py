@@ -287,7 +287,7 @@ def test_a_regex_map_that_is_no_site_is_said(target, to, text):
     assert any(note.is_open_question for note in result.notes)
 
 
-def test_a_path_that_goes_before_a_host_is_an_open_question():
+def test_a_path_before_a_host_is_an_open_question():
     result = imported(f"map /w http://b {SCRIPT} {WIKI}\nmap http://en.example http://a {SCRIPT} {WIKI}")
     assert [note.line for note in result.notes if note.is_open_question] == [2]
 
