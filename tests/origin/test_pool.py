@@ -9,7 +9,7 @@ from tests.origin.conftest import Told
 from univocal.http.bonds import Bond
 from univocal.origin.connection import Connection, PendingRequest, Phase
 from univocal.origin.failures import ConnectError, ConnectTimeoutError, PoolTimeoutError
-from univocal.origin.pool import Pool
+from univocal.origin.pool import Pool, PoolSettings
 from univocal.origin.request_head import request_head
 from univocal.origin.timeouts import Timeouts
 
@@ -70,9 +70,9 @@ class Opening:
         return await self.asked[-1]
 
 
-def make(size, **how):
+def make(size, loop=None, **how):
     opening = Opening()
-    pool = Pool(opening, size, 4.0, **how)
+    pool = Pool(opening, PoolSettings(size, **how), loop)
     return pool, opening
 
 
@@ -369,7 +369,7 @@ class Few:
         self.opened = 0
         self.sockets = socket.socketpair()  # hundreds of connections share them: nothing comes over these
         OPEN.extend(self.sockets)
-        self.pool = Pool(self.open, size, 4.0, loop=clock, **how)
+        self.pool = Pool(self.open, PoolSettings(size, **how), loop=clock)
 
     async def open(self, keeper):
         self.opened += 1

@@ -158,8 +158,7 @@ class OriginConnections:
         async def open_connection(keeper: Keeper) -> Connection:
             return await self._open(keeper, endpoint)
 
-        settings = self._settings
-        pool = Pool(open_connection, settings.max_connections, settings.idle_timeout, settings.max_idle)
+        pool = Pool(open_connection, self._settings)
         if self._retired:
             pool.retire()
         return pool

@@ -142,17 +142,11 @@ class Pool:
     """
 
     def __init__(
-        self,
-        open_connection: Open,
-        max_connections: int,
-        idle_timeout: float,
-        max_idle: int | None = None,
-        loop: asyncio.AbstractEventLoop | None = None,
+        self, open_connection: Open, settings: PoolSettings, loop: asyncio.AbstractEventLoop | None = None
     ) -> None:
         self._open_connection = open_connection
-        self._free = max_connections
-        self._idle_timeout = idle_timeout
-        self._max_idle = max_connections if max_idle is None else max_idle
+        self._settings = settings
+        self._free = settings.max_connections
         self._loop = loop or asyncio.get_running_loop()
         self._new: FirstAnswers[Connection] = FirstAnswers()
         self._relief = Timer(self._loop, self._relieve)
@@ -270,13 +264,13 @@ class Pool:
             self._pass_on(connection)
         elif self._opening and (stuck := self._stuck()) is not None:
             self._hand_over(connection, stuck)
-        elif self._retired or not self._max_idle:
+        elif self._retired or not self._settings.max_idle:
             connection.close()
         else:
-            if len(self._idle) == self._max_idle:
+            if len(self._idle) == self._settings.max_idle:
                 self._make_room()
             self._idle[connection] = None
-            connection.stand_by(self._idle_timeout)
+            connection.stand_by(self._settings.idle_timeout)
             if self._new.waiting or self._opening:
                 self._look_after_new()
 
@@ -287,7 +281,7 @@ class Pool:
         else:
             self._apart[connection] = bond
             bond.keep(self, connection)
-            connection.stand_by(self._idle_timeout)
+            connection.stand_by(self._settings.idle_timeout)
 
     def answered(self, connection: Connection) -> None:
         """Record the first answer on `connection`."""
