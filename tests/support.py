@@ -240,7 +240,7 @@ class Handshake:
 
 
 class OtherProcesses:
-    """What `Survey.others` is in a parent: the surveys of its workers, asked without a channel."""
+    """The surveys of its workers, asked without a channel."""
 
     def __init__(self, *surveys: Any) -> None:
         self._surveys = surveys

@@ -14,7 +14,7 @@ from univocal_app.observe.survey import Survey
 
 async def test_the_origin_servers_of_every_process_are_one_list():
     surveys, told = [Survey() for _ in range(3)], []
-    surveys[0].others = OtherProcesses(*surveys[1:])
+    surveys[0].others = OtherProcesses(*surveys[1:]).rows
     for survey in surveys:
         servers = [OriginServer(f"http://{host}.example") for host in "ab"]
         upstream = Upstream.of(servers)

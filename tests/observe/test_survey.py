@@ -28,14 +28,14 @@ async def test_a_process_alone_answers_by_itself():
 async def test_the_rows_of_others_are_behind_its_own():
     survey, others = Survey(), Others()
     survey.add("keys", lambda: [(b"a", 1)])
-    survey.others = others
+    survey.others = others.rows
     others.answer.set()
     assert await survey.rows("keys") == [(b"a", 1), (b"other", 2)]
 
 
 async def test_whoever_asks_meanwhile_gets_the_same_answer():
     survey, others = Survey(), Others()
-    survey.others = others
+    survey.others = others.rows
     asking = [asyncio.create_task(survey.rows("keys")) for _ in range(3)]
     other = asyncio.create_task(survey.rows("other"))
     await asyncio.sleep(0)

@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from univocal.cache.decide import Reuse
 from univocal.engine.audience import HitCounter
@@ -24,6 +24,7 @@ from univocal.http.roles import OriginRequest
 from univocal.judge.hits import AlikeHits
 from univocal.store.memory import MemoryStore
 from univocal.store.roles import Holding
+from univocal.store.shared import SharedTier
 from univocal_app.observe import families, series
 from univocal_app.observe.counts import Counts, Name, numbers_of
 from univocal_app.observe.handled import REFUSALS, cache_word, cut_for, failed_for, may_hit
@@ -64,25 +65,6 @@ _GAUGES: Final = {
 }
 
 
-class StoreBehind(Protocol):
-    """The store behind memory, as far as figures tell of it."""
-
-    @property
-    def connected(self) -> bool:
-        """True while its purges are heard."""
-
-    @property
-    def behind(self) -> float:
-        """Seconds for which they have not been heard."""
-
-    @property
-    def evictions(self) -> int:
-        """Responses that this process has removed there."""
-
-    async def holding(self) -> Holding | None:
-        """The responses that are there by now; None if it does not say."""
-
-
 class Figures(HitCounter):
     """The numbers that a process counts; with `commons` in a file, for all processes there.
 
@@ -92,7 +74,7 @@ class Figures(HitCounter):
     def __init__(
         self,
         store: MemoryStore,
-        shared: StoreBehind | None = None,
+        shared: SharedTier | None = None,
         commons: Commons | None = None,
         connections: Callable[[], Mapping[str, int]] = dict,
         origins: Callable[[], Mapping[tuple[str, str], bool]] = dict,

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Protocol, TypeAlias
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeAlias
 
 from univocal_app.processes.commons import Row
 
 Counted: TypeAlias = Callable[[], Iterable[Row]]
 
 
-class Respondents(Protocol):
-    """The other processes of the program."""
-
-    async def rows(self, about: str) -> list[Row]:
-        """The rows of all that answer in time."""
-
-
 class Survey:
-    """The questions of a process by what they are about; `others` answer them, too, where there are any."""
+    """The questions of a process by what they are about.
+
+    `others` gives the rows of the program's other processes that answer in time, where there are any."""
 
     def __init__(self) -> None:
-        self.others: Respondents | None = None
+        self.others: Callable[[str], Awaitable[list[Row]]] | None = None
         self._counted: dict[str, Counted] = {}
-        self._asking: dict[str, asyncio.Task[list[Row]]] = {}
+        self._asking: dict[str, asyncio.Future[list[Row]]] = {}
 
     def add(self, about: str, counted: Counted) -> None:
         """Answer with what `counted` gives."""
@@ -42,7 +37,7 @@ class Survey:
             return self.own(about)
         asking = self._asking.get(about)
         if asking is None or asking.done():
-            asking = self._asking[about] = asyncio.create_task(self.others.rows(about))
+            asking = self._asking[about] = asyncio.ensure_future(self.others(about))
         theirs = await asyncio.shield(asking)
         return [*self.own(about), *theirs]
 

@@ -60,7 +60,7 @@ def supervise(program: Program) -> None:
         proxy = Proxy(configuration, source, commons, https_port(listeners.front))
         task, count = partial(_task, proxy, listeners.front, directory, store), configuration.server.workers
         workers = Workers(count, task, directory, proxy.forget, proxy.events.relay)
-        proxy.survey.others = proxy.events.reporters = workers
+        proxy.survey.others, proxy.events.reporters = workers.rows, workers
         reload = Reload(proxy, program.read, program.tell, program.notices, workers)
         drains = Drains(partial(_drain, proxy, workers))
         life = Life(lambda: workers.accepting, lambda: serving.is_leaving, reload, workers.look, drains)
