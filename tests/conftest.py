@@ -2,6 +2,7 @@
 
 import gc
 import os
+import random
 import signal
 import sys
 from collections.abc import Generator, Iterator
@@ -64,12 +65,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def long_first(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
     """The tests in such an order that each process, which gets an equal part, begins with its long ones.
 
-    Those of one file stay together, for the fixtures that they share.
+    Those of one file stay together, for the fixtures that they share. Several processes have the files of all
+    rooms in a mixed order, always the same: so while some of them wait for other programs, others compute.
     """
     files: dict[Path, list[pytest.Item]] = {}
-    others, ordered = list[pytest.Item](), list[pytest.Item]()
+    rooms: dict[Path, list[pytest.Item]] = {}
     for item in items:
-        (files.setdefault(item.path, []) if item.get_closest_marker("long") else others).append(item)
+        if item.get_closest_marker("long"):
+            files.setdefault(item.path, []).append(item)
+        else:  # files of an integration's folder share servers
+            shares = "integration" in item.path.parent.parent.parts
+            rooms.setdefault(item.path.parent if shares else item.path, []).append(item)
+    mixed = [*rooms.values()]
+    if processes > 1:
+        random.Random(len(mixed)).shuffle(mixed)
+    others = [item for room in mixed for item in room]
+    ordered = list[pytest.Item]()
     for process in range(processes):
         part = (len(items) - len(ordered)) // (processes - process)
         mine = [item for file in [*files.values()][process::processes] for item in file]

@@ -9,6 +9,7 @@ The program's own workers, for which it has `multiprocessing` start interpreters
 a child of the program, and gets nothing else of it than a new interpreter would.
 """
 
+import asyncio
 import atexit
 import ctypes
 import fcntl
@@ -210,6 +211,16 @@ def forked() -> int:
     return number
 
 
+class Looking:
+    """`asyncio` for uvicorn, whose server looks at its end and at what it waits for every 20 ms, not 100."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds / 5)
+
+
 class Ending:
     """The end of a process without the end of its modules, one by one: that takes longer than most programs.
 
@@ -246,6 +257,7 @@ def main() -> None:
     ending = Ending()
     import gc
 
+    import uvicorn.server
     import uvloop  # noqa: F401
     from setproctitle import getproctitle
     from typer.main import get_command
@@ -257,6 +269,7 @@ def main() -> None:
 
     list(get_command(app).commands.values())  # each is imported when it is used
     builtin_profiles()  # read once, too
+    uvicorn.server.asyncio = Looking()  # type: ignore[attr-defined]
     getproctitle()  # finds where the title is by the environment that the process began with
     gc.collect()
     gc.freeze()

@@ -115,6 +115,7 @@ class Store(http.server.BaseHTTPRequestHandler):
     """An origin server that keeps what it is sent."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def do_PUT(self):
         if "Content-Length" in self.headers:

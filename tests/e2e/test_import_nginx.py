@@ -41,6 +41,7 @@ class Echo(BaseHTTPRequestHandler):
     """Answers with what it got, for a minute."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def do_GET(self):
         told = {"target": self.path, "who": who(self.headers), "method": self.command}

@@ -42,6 +42,7 @@ class Application(ThreadingHTTPServer):
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
             timeout = 60
 
             def do_GET(self):

@@ -72,6 +72,7 @@ def before(serve: Callable[[str], int], place: Any) -> Iterator[Callable[..., An
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
 
             def do_GET(self) -> None:
                 self.path, _, query = self.path.partition("?")

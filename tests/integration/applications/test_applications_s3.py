@@ -32,6 +32,7 @@ class Bucket(BaseHTTPRequestHandler):
     """Keeps objects by the octets of their keys; refuses what is not signed as it was received."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     objects: dict[bytes, bytes]
     seen: list[str]
 
