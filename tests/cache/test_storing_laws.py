@@ -16,7 +16,6 @@ from univocal.cache.vary import vary_names
 from univocal.http.fields import cache_control, delta_seconds, first, http_date
 from univocal.http.messages import Request, Response, values
 
-HEURISTIC = {200, 203, 204, 206, 404, 405, 410, 414, 501}
 UNDERSTOOD = {200, 201, 203, 204, 206, 301, 304, 404, 412, 416, 501, 503}
 
 

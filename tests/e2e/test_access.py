@@ -4,8 +4,6 @@ import base64
 import json
 import socket
 import time
-from collections.abc import Callable
-from typing import Any
 
 import argon2
 import bcrypt
@@ -15,8 +13,6 @@ from h2.connection import H2Connection
 from h2.events import ConnectionTerminated, ResponseReceived, StreamReset
 
 from authority import Authority
-
-Fixture = Callable[..., Any]
 
 SITE = '[[sites]]\nhosts = ["en.example"]\nupstream = "{}"\n'
 

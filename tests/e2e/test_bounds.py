@@ -9,14 +9,10 @@ import socketserver
 import struct
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from support import head_of, serving
-
-Fixture = Callable[..., Any]
 
 GET = b"GET %b HTTP/1.1\r\nHost: en.example\r\n%b\r\n"
 HELD = (b"/held", b"/held?again")  # a second request for the same would wait for the first response

@@ -1,13 +1,8 @@
 """`univocal check`: a configuration that cannot be is refused with its place, a doubtful one is warned of."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from authority import Authority
-
-Fixture = Callable[..., Any]
 
 HOST, UPSTREAM = 'hosts = ["en.example"]\n', 'upstream = "http://127.0.0.1:9"\n'
 PAIR = 'tls_cert = "server.pem"\ntls_key = "server.key"\n'

@@ -12,13 +12,10 @@ import signal
 import time
 from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-
-Fixture = Callable[..., Any]
 
 # A longer run, as docs/how-to/several-nodes.md describes it.
 URLS = int(os.environ.get("UNIVOCAL_CLUSTER_URLS", "300"))

@@ -6,16 +6,12 @@ import socketserver
 import threading
 import time
 import zlib
-from collections.abc import Callable
-from typing import Any
 
 import brotli
 import pytest
 import zstandard
 
 from support import head_of, serving
-
-Fixture = Callable[..., Any]
 
 TEXT = b"<p>The same words again and again, so that they are easy to compress.</p>\n" * 100
 FIELDS = 'Content-Type: text/html; charset=utf-8\r\nCache-Control: max-age=60\r\nETag: "1"'

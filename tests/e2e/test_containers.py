@@ -4,9 +4,7 @@ import re
 import shutil
 import subprocess
 import tomllib
-from collections.abc import Callable
 from ipaddress import ip_address, ip_network
-from typing import Any
 
 import pytest
 
@@ -17,9 +15,6 @@ from univocal_app.run.runtime import runtime_of
 
 def load(file):
     return validate(parsed(file), str(file))
-
-
-Fixture = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,7 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,8 +15,6 @@ from univocal_app.config.values import Address
 from univocal_learn.demo import run
 from univocal_learn.demo.tries import tries
 from univocal_learn.demo.visitors import VISITS
-
-Fixture = Callable[..., Any]
 
 PORTS = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 

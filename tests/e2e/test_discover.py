@@ -2,12 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-
-Fixture = Callable[..., Any]
 
 
 @pytest.mark.parametrize("workers", [1, 2])

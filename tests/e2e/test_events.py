@@ -5,12 +5,8 @@ import json
 import signal
 import socket
 import time
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-
-Fixture = Callable[..., Any]
 
 ALONE = 'access_log = "off"'
 

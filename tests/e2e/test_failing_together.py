@@ -4,16 +4,12 @@ import asyncio
 import itertools
 import ssl
 import time
-from collections.abc import Callable
 from contextlib import asynccontextmanager
-from typing import Any
 
 import httpx
 import pytest
 
 from authority import Authority
-
-Fixture = Callable[..., Any]
 
 CLIENTS = 60
 DELAY = 0.5
@@ -25,7 +21,6 @@ MIX = [
     *(b"200 OK\r\nCache-Control: no-store", b"200 OK\r\nCache-Control: private, max-age=60"),
     *(b"200 OK\r\nSet-Cookie: a=b\r\nCache-Control: max-age=60", b"404 Not Found\r\nCache-Control: no-cache"),
 ]
-CLOSING = [b"200 OK\r\nConnection: close"]
 FIELDS = ["", "Cookie: session=1\r\n", "X-Odd: 1\r\n", "Cookie: theme=dark\r\nX-Odd: 2\r\n"]
 
 

@@ -2,12 +2,8 @@
 
 import json
 import socket
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-
-Fixture = Callable[..., Any]
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import uvicorn
@@ -16,7 +14,6 @@ from starlette.responses import PlainTextResponse, RedirectResponse
 
 from ports import free_port
 
-Fixture = Callable[..., Any]
 USERS = {"a1": "anna", "b2": "bert", "b3": "bert"}
 
 

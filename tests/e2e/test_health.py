@@ -4,15 +4,11 @@ import contextlib
 import json
 import re
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
 from support import origin_server, response_with
-
-Fixture = Callable[..., Any]
 
 
 @dataclass

@@ -10,18 +10,14 @@ import socketserver
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from support import head_of, serving
 from tests.ports import free_port
-
-Fixture = Callable[..., Any]
 
 BODY = b"p" * 5000
 

@@ -8,16 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
 
 import httpx
 import pytest
 
 from authority import Authority
 from support import serving
-
-Fixture = Callable[..., Any]
 
 TIMEOUT = 20
 

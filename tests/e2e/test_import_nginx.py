@@ -12,12 +12,11 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import pytest
@@ -26,8 +25,6 @@ from authority import Authority
 from examples import LONG
 from ports import free_port
 from traffic_server import RECORDS
-
-Fixture = Callable[..., Any]
 
 pytestmark = pytest.mark.long
 needs_nginx = pytest.mark.skipif(shutil.which("nginx") is None, reason="without nginx")

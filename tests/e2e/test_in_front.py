@@ -7,8 +7,6 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from websockets.asyncio.client import connect
@@ -16,8 +14,6 @@ from websockets.sync.server import serve
 
 from authority import Authority
 from tests.ports import free_port
-
-Fixture = Callable[..., Any]
 
 TIMEOUT = 20
 CLIENT = "127.0.0.2"  # an address that is nobody's proxy

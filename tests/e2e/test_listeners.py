@@ -5,15 +5,11 @@ import re
 import signal
 import socket
 import subprocess
-from collections.abc import Callable
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from authority import Authority
-
-Fixture = Callable[..., Any]
 
 SITE = '[[sites]]\nhosts = ["en.example"]\naliases = ["www.en.example"]\nupstream = "{}"\n'
 

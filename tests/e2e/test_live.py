@@ -9,14 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 import forking
-
-Fixture = Callable[..., Any]
 
 
 class Command:

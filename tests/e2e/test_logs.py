@@ -3,12 +3,8 @@
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-
-Fixture = Callable[..., Any]
 
 HEAD = '[server]\nlisten = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\n'
 SITE = '[[sites]]\nhosts = ["a.example"]\nprofile = "servlet"\nupstream = "@"\n'

@@ -9,14 +9,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from tests.ports import free_port
-
-Fixture = Callable[..., Any]
 
 MODULE = """
 import itertools

@@ -11,11 +11,9 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,7 +22,6 @@ from ports import free_port
 from support import serving
 from tests.e2e.conftest import environment
 
-Fixture = Callable[..., Any]
 TIMEOUT = 20
 
 

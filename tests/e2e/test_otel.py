@@ -2,14 +2,10 @@
 
 import re
 import time
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from support import origin_server, response_with
-
-Fixture = Callable[..., Any]
 
 
 @pytest.fixture

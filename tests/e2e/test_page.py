@@ -7,9 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -18,7 +16,6 @@ from websockets.sync.client import connect
 import univocal
 import univocal_app
 
-Fixture = Callable[..., Any]
 OBSERVE = Path(univocal_app.__file__).parent / "observe"
 TILES = (
     *("Requests in another spelling", "Hits", "Requests", "Requests a second", "Latency, median", "Stored"),

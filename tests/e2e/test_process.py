@@ -8,16 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import forking
-
-Fixture = Callable[..., Any]
 
 MIB = 2**20
 

@@ -9,16 +9,12 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.ports import free_port
 from univocal_app.observe.families import FAMILIES, written
-
-Fixture = Callable[..., Any]
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = json.loads((ROOT / "deploy/grafana/univocal.json").read_text("utf-8"))

@@ -4,8 +4,6 @@ import json
 import re
 import shlex
 import tomllib
-from collections.abc import Callable
-from typing import Any
 from urllib.parse import unquote
 
 import httpx
@@ -14,8 +12,6 @@ import pytest
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.pipeline import Rejected, canonical_target
 from univocal_app.config.tables import validate
-
-Fixture = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")

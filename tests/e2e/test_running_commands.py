@@ -2,8 +2,6 @@
 
 import http.client
 import json
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -11,7 +9,6 @@ from authority import Authority
 from support import origin_server, response_with
 from tests.ports import free_port
 
-Fixture = Callable[..., Any]
 URL = "http://en.example/page"
 
 

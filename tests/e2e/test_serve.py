@@ -4,8 +4,6 @@ import json
 import signal
 import socket
 import time
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -19,8 +17,6 @@ SPELLINGS = [
     "/x/../wiki/%41/B(c)",
     "/wiki/./A/B%28c)",
 ]
-
-Fixture = Callable[..., Any]
 
 
 @pytest.fixture

@@ -1,11 +1,6 @@
 """`univocal files`: the files of deploy/ that a service needs."""
 
-from collections.abc import Callable
-from typing import Any
-
 from univocal_app.commands.service_files import SERVICE_FILES
-
-Program = Callable[..., Any]
 
 
 def test_every_file_is_listed_with_its_place(univocal, root):

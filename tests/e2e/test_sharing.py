@@ -1,11 +1,6 @@
 """`univocal serve` with a `ttl`: what only that lets be shared is for nobody who says who asks."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
-
-Fixture = Callable[..., Any]
 
 ANALYTICS, SESSION = "Cookie: _ga=1\r\n", "Cookie: _ga=1; session=alice\r\n"
 

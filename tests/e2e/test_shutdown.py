@@ -4,12 +4,8 @@ import json
 import signal
 import socket
 import time
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-
-Fixture = Callable[..., Any]
 
 REQUEST = b"GET /%b HTTP/1.1\r\nHost: en.example\r\n\r\n"
 

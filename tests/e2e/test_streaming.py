@@ -7,8 +7,6 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -18,8 +16,6 @@ PORTS = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 PIECE = b"x" * 65536
 MIB = 2**20
 HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\nCache-Control: max-age=60\r\n\r\nhalf"
-
-Fixture = Callable[..., Any]
 
 
 class Sizes(socketserver.ThreadingTCPServer):

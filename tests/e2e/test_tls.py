@@ -7,17 +7,13 @@ import signal
 import socket
 import ssl
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import httpx
 import pytest
 
 from authority import Authority
 from support import head_of
-
-Fixture = Callable[..., Any]
 
 TIMEOUT = 20
 SITES = """

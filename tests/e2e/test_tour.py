@@ -13,9 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,7 +22,6 @@ from tests.started import end
 
 pytestmark = pytest.mark.long
 
-Fixture = Callable[..., Any]
 
 ROOT = Path(__file__).parents[2]
 TOUR = (ROOT / "docs" / "tour.md").read_text("utf-8")

@@ -3,8 +3,6 @@
 import contextlib
 import json
 import re
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -12,8 +10,6 @@ from support import origin_server, response_with
 
 PORTS = ("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 TARGET = "/%7Ea%2Fb/../c;d=e?x=%20&y=[z]"
-
-Fixture = Callable[..., Any]
 
 
 @pytest.fixture

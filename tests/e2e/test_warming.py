@@ -3,14 +3,11 @@
 import gzip
 import json
 import time
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from univocal_app.commands.warm import Pace, variants_of
 
-Fixture = Callable[..., Any]
 SITEMAP = "<urlset xmlns='s'>{}</urlset>"
 ENTRY = "<url><loc> http://a.example/{} </loc><image:loc>http://a.example/no</image:loc></url>"
 

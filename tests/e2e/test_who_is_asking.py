@@ -3,13 +3,9 @@
 import json
 import re
 import socket
-from collections.abc import Callable
-from typing import Any
 
 import http_sf
 import pytest
-
-Fixture = Callable[..., Any]
 
 STRANGER = "198.51.100.7"
 TRUSTS_NOBODY = "trusted_proxies = []"

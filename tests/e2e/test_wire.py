@@ -4,14 +4,10 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from tests.ports import free_port
-
-Fixture = Callable[..., Any]
 
 OK = b"HTTP/1.1 200 OK\r\n"
 HOST = b"Host: en.example\r\n"

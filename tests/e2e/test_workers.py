@@ -13,17 +13,13 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import forking
-
-Fixture = Callable[..., Any]
 
 COUNT = 2
 

@@ -1,7 +1,5 @@
 """A received request becomes the one that is sent, and the response that came the one that goes on."""
 
-from collections.abc import Callable
-
 import pytest
 
 from neighbours import FRESH, House
@@ -64,9 +62,6 @@ class Heard:
 
     def fail(self, error):
         self.ends.append(error)
-
-
-Forward = Callable[..., tuple[Server, Heard]]
 
 
 @pytest.fixture

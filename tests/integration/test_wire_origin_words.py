@@ -2,14 +2,10 @@
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
 
 from univocal.http.fields import imf_fixdate
-
-Configured = Callable[[str], Awaitable[Any]]
 
 SITE = """
 response.remove = ["X-Magento-Tags"]

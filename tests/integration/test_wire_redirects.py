@@ -4,16 +4,12 @@ import asyncio
 import shutil
 import socket
 import subprocess
-from collections.abc import Awaitable, Callable
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from univocal import CacheMiddleware, ReverseProxy
-
-Configured = Callable[[str], Awaitable[Any]]
 
 
 def routed(origin, *lines):

@@ -13,7 +13,6 @@ from univocal.cache.represent import represent
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import complete, may_store
-from univocal.engine.audience import Audience
 from univocal.http.fields import without
 from univocal.http.messages import Received, Response
 from univocal.judge import admission as admission_module
@@ -80,13 +79,6 @@ STORED = [
 ]
 
 HOSTS = (b"a.example", b"c.example")
-
-
-def never(seconds, call):
-    raise AssertionError
-
-
-NOBODY = Audience((), (), never)
 
 
 def gate_of(runtime):

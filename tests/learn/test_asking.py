@@ -1,7 +1,6 @@
 """How an origin is asked: what robots.txt keeps to itself, how fast, and what is remembered of it."""
 
 import gzip
-from collections.abc import Callable
 from itertools import pairwise
 
 import httpx
@@ -12,7 +11,6 @@ from univocal_learn.likeness import Reply, words
 from univocal_learn.verdicts import led_to
 
 ORIGIN = "http://en.example"
-Handler = Callable[[bytes], httpx.Response]
 
 
 class Clock:

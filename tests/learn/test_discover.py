@@ -3,7 +3,6 @@
 import hashlib
 import json
 import random
-from collections.abc import Callable
 
 import pytest
 
@@ -14,8 +13,6 @@ from univocal_app.observe.log_reader import LogEntry, entry_of_any, entry_of_cou
 from univocal_learn.corpus import Corpus, read
 from univocal_learn.discover import BASE, discover, measured, validated
 from univocal_learn.written import loaded
-
-Spell = Callable[[str, random.Random], str]
 
 PAGES = 600
 # Requests in a log in which nothing was planted.

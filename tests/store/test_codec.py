@@ -150,7 +150,3 @@ def test_variants_differ_by_their_selecting_fields_alone():
 )
 def test_how_long_a_response_is_of_use(one, seconds):
     assert usable_until(one) == NOW + seconds
-
-
-def never(url):
-    raise AssertionError(url)

@@ -6,10 +6,8 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,8 +17,6 @@ from univocal.judge.profiles import builtin_profiles
 from univocal_app.commands.settings import everywhere
 from univocal_app.config.tables import COMMAND_LINE
 from univocal_app.run.runtime import runtime_of
-
-Fixture = Callable[..., Any]
 
 ROOT = Path(__file__).parents[3]
 URL = "http://en.example/wiki/A%2fB%28c%29"

@@ -3,8 +3,6 @@
 import asyncio
 import ssl
 import tomllib
-from collections.abc import Callable
-from typing import Any
 
 import httpx
 import pytest
@@ -13,8 +11,6 @@ from univocal.http.errors import ConfigurationError
 from univocal_app.config.tables import validate
 from univocal_app.run.assemble import Proxy
 from univocal_app.run.origins import proxies_of
-
-Fixture = Callable[..., Any]
 
 
 @pytest.fixture

@@ -1,9 +1,7 @@
 """`univocal purge`: what it sends, octet for octet, and how it tells what it heard."""
 
 import io
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
@@ -32,9 +30,6 @@ def server():
 
     with origin_server(answer) as recorder.url:
         yield recorder
-
-
-Run = Callable[..., Any]
 
 
 def test_urls_are_purged_one_by_one_in_any_spelling(univocal, server):

@@ -5,8 +5,6 @@ import contextlib
 import socket
 import struct
 import time
-from collections.abc import Callable
-from typing import Any
 
 import httpx
 import pytest
@@ -120,9 +118,6 @@ class Site:
         async with asyncio.timeout(20):
             while await self.told(*keys) != expected:  # noqa: ASYNC110 - it is the view that is tested
                 await asyncio.sleep(0.01)
-
-
-Begin = Callable[..., Any]
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import asyncio
 import json
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
 
 import httpx
 import pytest
@@ -16,8 +15,6 @@ from univocal.engine.outcome import Outcome
 from univocal.http.errors import Failure
 from univocal.origin.server import Timeouts
 from univocal_app.observe.log_lines import as_combined, as_json
-
-Served = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 async def asked(url, read=20.0):

@@ -6,9 +6,6 @@ import pytest
 
 from support import named
 
-FRESH = "Cache-Control: max-age=60"
-
-
 # Fields
 
 
