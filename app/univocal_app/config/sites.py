@@ -13,6 +13,8 @@ from univocal.cache.rules import SETTINGS, Rules
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.http.field_edits import NO_EDITS, RouteEdits
 from univocal.http.field_edits import edits_of as field_edits
+from univocal.http.settings import settings_in
+from univocal.origin.timeouts import Timeouts
 from univocal.store.patterns import compiled, grouping
 from univocal.uri.profile import Profile
 from univocal.uri.site import STAR, Matches, Route, Site
@@ -22,7 +24,7 @@ from univocal_app.config.tables import Configuration, FieldsTable, Name, RouteTa
 from univocal_app.config.values import UpstreamSetting, authorization_server
 
 # The settings of `[origin]` that are about one request: a route may have them beside its site's upstream.
-OF_REQUESTS: Final = frozenset({"connect_timeout", "read_timeout", "retries"})
+OF_REQUESTS: Final = frozenset({"retries", *(each.key for each in settings_in(Timeouts).values())})
 EVERYWHERE: Final = ["*"]  # the hosts of a site that is served under every authority
 
 

@@ -116,19 +116,36 @@ PERIOD: Final = 3.0
 Stamp: TypeAlias = tuple[int, int, int] | None
 
 
+class Certificate(NamedTuple):
+    """A certificate that is shown to clients: its context, its end, and who issues clients' ones, if any."""
+
+    context: ssl.SSLContext
+    expires: float
+    authority: bytes
+
+
 @dataclass(frozen=True)
 class Contexts:
-    """A context for each certificate of the listener, and the files that they were made from.
+    """The certificates of the listener, and the files that they were made from.
 
-    `files` are as they were before they were read; `expires` has the end of each context's certificate.
+    `files` are as they were before they were read.
     """
 
-    default: ssl.SSLContext
-    authorities: dict[ssl.SSLContext, bytes] = field(default_factory=dict)  # those who issue clients' ones
-    of_sites: dict[str, ssl.SSLContext] = field(default_factory=dict)  # by the sites' names
-    files: dict[Path, Stamp] = field(default_factory=dict)
-    contents: dict[str, str] = field(default_factory=dict)  # the digest of each, by its setting's key
-    expires: dict[ssl.SSLContext, float] = field(default_factory=dict)
+    default: Certificate
+    of_sites: dict[str, Certificate]  # by the sites' names
+    files: dict[Path, Stamp]
+    contents: dict[str, str]  # the digest of each, by its setting's key
+
+    @property
+    def all(self) -> list[Certificate]:
+        """The certificates, one for each context."""
+        return [self.default, *self.of_sites.values()]
+
+    def shown(self, sites: Sites) -> Certificates:
+        """The certificates as connections choose among them."""
+        of_sites = {name: each.context for name, each in self.of_sites.items()}
+        authorities = {each.context: each.authority for each in self.all if each.authority}
+        return Certificates(self.default.context, of_sites, sites, authorities)
 
 
 def contexts_of(configuration: Configuration, source: str) -> Contexts | None:
@@ -155,12 +172,12 @@ class _Read(NamedTuple):
 def _read(configuration: Configuration, source: str, held: Contexts | None = None) -> _Read:
     """Read the certificates of the listener; those of `held` stand for files that cannot be."""
     server, objections, reader = configuration.server, Objections(), _Reader(configuration, source)
-    of_sites, unusable = dict[str, ssl.SSLContext](), dict[str, str]()
-    default: ssl.SSLContext | None = None
+    of_sites, unusable = dict[str, Certificate](), dict[str, str]()
+    default: Certificate | None = None
     with objections:
         if server.tls_cert or server.tls_key:
             unusable[""] = "server"
-            default = reader.context("server", server, "server", server.tls_client_ca)
+            default = reader.certificate("server", server, "server", server.tls_client_ca)
             del unusable[""]
         elif server.tls_client_ca:
             raise reader.without_tls("server", server.tls_client_ca)
@@ -170,7 +187,7 @@ def _read(configuration: Configuration, source: str, held: Contexts | None = Non
             asking = "server" if site.tls_client_ca is None else place
             if site.tls_cert or site.tls_key:
                 unusable[name] = place
-                of_sites[name] = reader.context(place, site, asking, ca)
+                of_sites[name] = reader.certificate(place, site, asking, ca)
                 del unusable[name]
                 if not server.tls_cert:
                     allowed = "none without server.tls_cert, the certificate for all other names"
@@ -179,34 +196,29 @@ def _read(configuration: Configuration, source: str, held: Contexts | None = Non
                 if not server.tls_cert:
                     raise reader.without_tls(place, ca)
                 unusable[name] = "server"
-                of_sites[name] = reader.context("server", server, place, ca)
+                of_sites[name] = reader.certificate("server", server, place, ca)
                 del unusable[name]
     with objections:
         _check_http2(server, source)
     if held is not None:
         default = default or held.default
         of_sites |= {name: held.of_sites[name] for name in unusable.keys() - {""}}
-        reader.authorities.update(held.authorities)
-        reader.expires.update(held.expires)
     if default is None:
         return _Read(None, objections, unusable)
-    contexts = Contexts(default, reader.authorities, of_sites, reader.files, reader.contents, reader.expires)
-    return _Read(contexts, objections, unusable)
+    return _Read(Contexts(default, of_sites, reader.files, reader.contents), objections, unusable)
 
 
 @dataclass(frozen=True)
 class _Reader:
-    """Makes contexts, and notes the files that they come from."""
+    """Reads certificates, and notes the files that they come from."""
 
     configuration: Configuration
     source: str
     files: dict[Path, Stamp] = field(default_factory=dict)
     contents: dict[str, str] = field(default_factory=dict)
-    authorities: dict[ssl.SSLContext, bytes] = field(default_factory=dict)
-    expires: dict[ssl.SSLContext, float] = field(default_factory=dict)
 
-    def context(self, place: str, table: ServerTable | SiteTable, asking: str, ca: str) -> ssl.SSLContext:
-        """The context of the certificate that a table has; `asking` is the place that names the `ca`.
+    def certificate(self, place: str, table: ServerTable | SiteTable, asking: str, ca: str) -> Certificate:
+        """The certificate that a table has; `asking` is the place that names the `ca`.
 
         Raises ConfigurationError.
         """
@@ -228,9 +240,7 @@ class _Reader:
             if why := _ask_for_certificates(context, str(self._file(setting, ca))):
                 allowed = f"a file of certificates in PEM, of those who issue clients' ones ({why})"
                 raise ConfigurationError(source, setting, ca, allowed)
-            self.authorities[context] = ca.encode()
-        self.expires[context] = expiry_of_file(paths[f"{place}.tls_cert"]) or inf
-        return context
+        return Certificate(context, expiry_of_file(paths[f"{place}.tls_cert"]) or inf, ca.encode())
 
     def _file(self, setting: str, name: str) -> Path:
         file = beside(self.source, name)
@@ -336,8 +346,7 @@ class CertificateFiles:
         self._use(contexts)
 
     def _use(self, contexts: Contexts) -> None:
-        self._contexts = contexts
-        self._current = Certificates(contexts.default, contexts.of_sites, self._sites, contexts.authorities)
+        self._contexts, self._current = contexts, contexts.shown(self._sites)
         self.contents = contexts.contents
 
     def look(self) -> None:
@@ -373,13 +382,15 @@ class CertificateFiles:
         The site "" is every other name.
         """
         now, held, expired = time.time(), self._contexts, dict[str, str]()
-        if contexts.expires[contexts.default] <= now < held.expires[held.default]:
+        ends = {each.context: each.expires for each in held.all}
+        if contexts.default.expires <= now < held.default.expires:
             expired[""] = "server"
         for number, site in enumerate(configuration.sites):
             name = site.hosts[0]
-            in_force = [held.of_sites.get(name) or self._current.of(host.encode()) for host in site.hosts]
-            end = contexts.expires[contexts.of_sites.get(name, contexts.default)]
-            if end <= now < max(held.expires[each] for each in in_force):
+            own = held.of_sites.get(name)
+            in_force = [ends[self._current.of(host.encode())] for host in site.hosts]
+            latest = max(in_force) if own is None else own.expires
+            if contexts.of_sites.get(name, contexts.default).expires <= now < latest:
                 is_servers = "" in expired and not site.tls_cert
                 expired[name] = "server" if is_servers else f"sites[{number}]"
         return expired
@@ -401,26 +412,15 @@ class CertificateFiles:
         """The contexts, but those in force for some sites; both were made from the same configuration."""
         held = self._contexts
         default = held.default if "" in expired else contexts.default
-        of_sites = {
-            name: held.of_sites[name] if name in expired else context
-            for name, context in contexts.of_sites.items()
-        }
+        kept = {name: held.of_sites[name] for name in expired.keys() & contexts.of_sites.keys()}
         settings = {
             f"{place}.{key}" for place in expired.values() for key in ("tls_cert", "tls_key", "tls_client_ca")
         }
         contents = {
             key: self.contents.get(key, contexts.contents[key]) for key in settings & {*contexts.contents}
         }
-        authorities, expires = contexts.authorities, contexts.expires
-        used = {default, *of_sites.values()}
-        return Contexts(
-            default,
-            {each: authorities[each] for each in used & {*authorities}},
-            of_sites,
-            contexts.files,
-            {**contexts.contents, **contents},
-            {each: expires[each] for each in used},
-        )
+        of_sites, contents = contexts.of_sites | kept, contexts.contents | contents
+        return Contexts(default, of_sites, contexts.files, contents)
 
 
 def stamp_of(file: Path) -> Stamp:
