@@ -14,7 +14,7 @@ from neighbours import HOST, House
 from univocal.cache.decide import Refuse
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Received
-from univocal.judge.access import OwnRates, Rate, RequestLine, Restriction, condition_of, rate_of, verdict
+from univocal.judge.access import OwnRates, Rate, RequestLine, Restriction, condition_of, denial_of, rate_of
 from univocal.judge.trust import Peer, networks
 from univocal_app.run import restrictions
 from univocal_app.run.restrictions import UserFile
@@ -76,11 +76,11 @@ def test_rates_go_by_a_clock_that_is_never_set_back():
 )
 def test_other_fields_give_no_second_allowance(client, known):
     rates, restriction = OwnRates(), Restriction("*", rate=Rate(1, 1))
-    assert verdict(restriction, peer(client), "10.0.0.1", [], rates, 0) is None
-    denial = verdict(restriction, peer(client, known=known), "10.0.0.1", [], rates, 0)
+    assert denial_of(restriction, peer(client), "10.0.0.1", [], rates, 0) is None
+    denial = denial_of(restriction, peer(client, known=known), "10.0.0.1", [], rates, 0)
     assert denial is not None
     assert denial.reason == "too-many-requests"
-    assert verdict(restriction, peer("192.0.2.10"), "10.0.0.1", [], rates, 0) is None  # another client
+    assert denial_of(restriction, peer("192.0.2.10"), "10.0.0.1", [], rates, 0) is None  # another client
 
 
 GET_SECRET = RequestLine(b"GET", (b"/x?s%65cret", b"/x?secret"))
@@ -107,7 +107,7 @@ GET_SECRET = RequestLine(b"GET", (b"/x?s%65cret", b"/x?secret"))
 def test_a_value_is_refused_or_required(subject, text, fields, refused, required):
     for is_required, is_denied in ((False, refused), (True, required)):
         condition = condition_of(subject, [text], is_required=is_required)
-        denial = verdict(
+        denial = denial_of(
             Restriction("*", conditions=(condition,)), peer("::1"), "::1", fields, OwnRates(), 0, GET_SECRET
         )
         assert (denial is not None and denial.reason == "access-denied") == is_denied
@@ -115,7 +115,7 @@ def test_a_value_is_refused_or_required(subject, text, fields, refused, required
 
 def is_denied(condition, fields, line=GET_SECRET):
     restriction = Restriction("*", conditions=(condition,))
-    denial = verdict(restriction, peer("::1"), "::1", fields, OwnRates(), 0, line)
+    denial = denial_of(restriction, peer("::1"), "::1", fields, OwnRates(), 0, line)
     return denial is not None and denial.reason == "access-denied"
 
 
@@ -333,7 +333,7 @@ def peer(client, *, known=True):
 )
 def test_an_address_gives_access_or_takes_it(allow, deny, client, known, reason):
     restriction = Restriction("site", networks(allow), networks(deny))
-    denial = verdict(restriction, peer(client, known=known), client, [], OwnRates(), 0)
+    denial = denial_of(restriction, peer(client, known=known), client, [], OwnRates(), 0)
     assert (None if denial is None else denial.reason) == reason
 
 
@@ -364,7 +364,7 @@ def users(tmp_path):
 def test_credentials_that_may_be_right_are_verified(users, lines, challenged):
     fields = [(b"authorization", line) for line in lines]
     restriction = Restriction("site", users=users)
-    denial = verdict(restriction, peer("192.0.2.1"), "192.0.2.1", fields, OwnRates(), 0)
+    denial = denial_of(restriction, peer("192.0.2.1"), "192.0.2.1", fields, OwnRates(), 0)
     assert denial is not None
     assert (denial.reason, denial.challenge is not None) == ("unauthorized", challenged)
 

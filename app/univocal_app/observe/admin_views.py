@@ -26,7 +26,7 @@ from univocal.store.tiers import Tiers
 from univocal_app.observe.admin_problems import FRESH, bad_request
 from univocal_app.observe.admin_purge import preview
 from univocal_app.observe.explain import explain
-from univocal_app.observe.failures import Failures
+from univocal_app.observe.failures import LastFailures
 from univocal_app.observe.origin_states import OriginStates
 from univocal_app.observe.purge_misses import FEW as NEIGHBOURS
 from univocal_app.observe.purge_misses import Neighbour, neighbours
@@ -73,7 +73,7 @@ class Views:
     spellings: Spellings
     origins: Callable[[], list[dict[str, str]]]
     origin_states: OriginStates = field(default_factory=lambda: OriginStates(tuple))
-    failures: Failures = field(default_factory=Failures)
+    failures: LastFailures = field(default_factory=LastFailures)
     certificates: Callable[[], list[dict[str, Any]]] = list
 
     @property

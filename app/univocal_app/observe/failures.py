@@ -15,7 +15,7 @@ FEW: Final = 20  # failures that are kept
 LONGEST: Final = 512  # bytes of a target, and of the system's words
 
 
-class Failures(HitCounter):
+class LastFailures(HitCounter):
     """The last failures: requests answered with 502, 503 or 504 here, or by a stale response in its place.
 
     Each process keeps its own, and by the `survey` all of them are asked.

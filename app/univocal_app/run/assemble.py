@@ -31,7 +31,7 @@ from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_problems import Sparing
 from univocal_app.observe.admin_views import Views
-from univocal_app.observe.failures import Failures
+from univocal_app.observe.failures import LastFailures
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.origin_states import Listed, OriginStates, conditions_of, states_of
 from univocal_app.observe.spellings import Spellings
@@ -142,7 +142,7 @@ class Proxy:
             spellings,
             lambda: places_of(self.configuration),
             OriginStates(self._servers, self.survey),
-            Failures(self.survey),
+            LastFailures(self.survey),
             lambda: expiries(self.configuration, self.source),
         )
 

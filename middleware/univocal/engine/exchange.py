@@ -933,7 +933,7 @@ class SwitchingClient(Client, Protocol):
         ...
 
 
-class Handshake(Exchange):
+class SwitchingExchange(Exchange):
     """An exchange that may end as a tunnel; its Outcome is told when that ends."""
 
     _tunnel: Tunnel | None = None

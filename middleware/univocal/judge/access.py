@@ -373,7 +373,7 @@ def judged(
     return challenged
 
 
-def verdict(
+def denial_of(
     restriction: Restriction,
     peer: Peer,
     connection: str | None,

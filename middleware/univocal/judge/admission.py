@@ -29,11 +29,11 @@ from univocal.judge.access import (
     Entered,
     OwnRates,
     Rates,
+    denial_of,
     judged,
     paced_by_user,
     request_line,
     user_of,
-    verdict,
 )
 from univocal.judge.failures import Failures
 from univocal.judge.forward_auth import Grant, Question
@@ -131,7 +131,7 @@ class Admission:
         return replace(self, decision=Refuse(status_of(ranked[0]), ranked[0]), reasons=ranked)
 
 
-class Entry(NamedTuple):
+class Accepted(NamedTuple):
     """A request that has access: its fields, its user's name, and for whom alone its response is kept."""
 
     fields: Fields
@@ -221,14 +221,14 @@ class Gate:
 
     def _enter(
         self, received: Received, fields: Fields, peer: Peer, canonical: Canonical, entered: Entered | None
-    ) -> Denial | Entry:
+    ) -> Denial | Accepted:
         """The entry of a client that has access; or why it has none.
 
         A client that is sent to https is asked there.
         """
         restrictions = self.runtime.restrictions_of(canonical)
         if not restrictions or self.runtime.leads_to_https(peer.scheme, canonical.target):
-            return Entry(fields)
+            return Accepted(fields)
         now, certificate, user, only = self.monotonic(), received.certificate, b"", b""
         denial = None
         for authority in [each.client_ca for each in restrictions if each.client_ca]:
@@ -238,7 +238,7 @@ class Gate:
         if entered is None:
             line, client = request_line(received.method, received.target, canonical), received.client
             denial = judged(
-                restrictions, lambda each: verdict(each, peer, client, fields, self.rates, now, line)
+                restrictions, lambda each: denial_of(each, peer, client, fields, self.rates, now, line)
             )
         if denial is not None:
             return denial
@@ -260,7 +260,7 @@ class Gate:
                     return Denial("access-denied", [], question)
             user, only = grant.user or user, only + grant.whose
         denial = paced_by_user(restrictions, user, peer, received.client, self.rates, now)
-        return Entry(fields, user, only, grant) if denial is None else denial
+        return Accepted(fields, user, only, grant) if denial is None else denial
 
     def sender(self, received: Received, fields: Fields) -> Peer:
         """The sender of a request, as far as it is believed."""

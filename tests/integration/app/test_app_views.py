@@ -20,7 +20,7 @@ from univocal_app.observe.admin import admin
 from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_views import Views
-from univocal_app.observe.failures import FEW, Failures
+from univocal_app.observe.failures import FEW, LastFailures
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.series import COARSE
 from univocal_app.observe.spellings import Spellings
@@ -200,7 +200,7 @@ def test_names_of_fields_take_bounded_memory(house):
 
 async def test_the_last_failures_are_told_with_their_reasons(house):
     proxy, _ = house
-    top, failures = Top(Spellings()), Failures()
+    top, failures = Top(Spellings()), LastFailures()
     failure = Failure("http://127.0.0.1:1", "127.0.0.1", "refused", "Connection refused")
     failed = replace(
         outcome(proxy, b"/wiki/A"),
