@@ -109,8 +109,11 @@ class Proxy:
         service = EngineService(self.cache.engine, self.origins.forwarding)
         clients = Clients(connection_limits(configuration))
         self.listener = Listener(service, read_limits(configuration), self._refused, clients)
-        self.telemetry = self._exported() if server.otel else None
-        if self.telemetry is not None:
+        self.telemetry = None
+        if server.otel:
+            from univocal_app.observe.telemetry import exported  # noqa: PLC0415 - slow to import, an extra
+
+            self.telemetry = exported(self.figures, tells=self.tells)
             audience.listeners.append(self.telemetry)
         self.events = Events(audience.listeners)
         contexts = contexts_of(configuration, source)
@@ -156,11 +159,6 @@ class Proxy:
         if self.telemetry is not None:  # whose thread sends what was looked at last
             repeating.append(Repeating(LOOK, self.look))
         return repeating
-
-    def _exported(self) -> Telemetry:
-        from univocal_app.observe.telemetry import exported  # noqa: PLC0415 - slow to import, and an extra
-
-        return exported(self.figures, tells=self.tells)
 
     def _commanded(self, command: str, result: str, seconds: float) -> None:
         self.figures.commanded(command, result, seconds)
@@ -280,10 +278,6 @@ class Proxy:
         """Read the files of users again that have changed."""
         for file in user_files(self.cache.gate.runtime):
             file.look()
-
-    def forget(self, process: str) -> None:
-        """Handle the end of another process."""
-        self.figures.forget(process)
 
     async def start(self) -> None:
         """Look after the origin servers, and connect to the shared store, before clients are answered.

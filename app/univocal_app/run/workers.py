@@ -25,7 +25,7 @@ from univocal_app.observe.events import Event
 from univocal_app.processes.commons import PARENT, Commons, Row
 from univocal_app.processes.lifeline import Lifeline, hold
 from univocal_app.run.assemble import Proxy
-from univocal_app.run.listeners import Bound, https_port
+from univocal_app.run.listeners import https_port
 from univocal_app.run.program import Program, WorkersError
 from univocal_app.run.reload import Reload
 from univocal_app.run.serve import HELD, Serving, run
@@ -58,8 +58,12 @@ def supervise(program: Program) -> None:
         source, listeners = program.source, program.listeners
         configuration, commons = program.configuration, Commons(directory, PARENT, store)
         proxy = Proxy(configuration, source, commons, https_port(listeners.front))
-        task, count = partial(_task, proxy, listeners.front, directory, store), configuration.server.workers
-        workers = Workers(count, task, directory, proxy.forget, proxy.events.relay)
+
+        def task() -> Task:
+            return Task(proxy.configuration, source, listeners.front, directory, store)
+
+        count, figures = configuration.server.workers, proxy.figures
+        workers = Workers(count, task, directory, figures.forget, proxy.events.relay)
         proxy.survey.others, proxy.events.reporters = workers.rows, workers
         reload = Reload(proxy, program.read, program.tell, program.notices, workers)
         drains = Drains(partial(_drain, proxy, workers))
@@ -92,10 +96,6 @@ def supervise(program: Program) -> None:
             leaving=program.notices.stopping,
         )
         run(serving, program.ready, hears={signal.SIGHUP: reload.begin, signal.SIGUSR1: reopen})
-
-
-def _task(proxy: Proxy, front: tuple[Bound, ...], directory: Path, store: Path | None) -> Task:
-    return Task(proxy.configuration, proxy.source, front, directory, store)
 
 
 async def _drain(proxy: Proxy, workers: Workers, urls: frozenset[str]) -> None:
