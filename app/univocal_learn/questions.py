@@ -154,24 +154,27 @@ def _replaced(path: bytes, place: int, length: int, put: bytes) -> bytes:
     return path[:place] + put + path[place + length :]
 
 
+def _changed(
+    target: bytes, at: int, put: bytes, decoy: bytes = b"zq", *, length: int = 1, part: str = ""
+) -> Pair:
+    """A target, and it with `put` in place of `length` bytes of its path; the decoy has another word."""
+    path, query = split(target)
+    return Pair(
+        target, _replaced(path, at, length, put) + query, (_replaced(path, at, length, decoy) + query,), part
+    )
+
+
 def _letters(path: bytes) -> list[int]:
     """Where letters and digits stand that are no part of an escape, the last ones first."""
     return [letter.start() for letter in _ALNUM.finditer(path)][::-1]
 
 
 def _unreserved(target: bytes) -> list[Pair]:
-    path, query = split(target)
+    path, _ = split(target)
     places = _letters(path)
     chosen = [*places[:1], *places[-1:]] if len(places) > 1 else places
     chosen += [match.start() for match in re.finditer(rb"(?<=[A-Za-z0-9])[-._~](?=[A-Za-z0-9])", path)][:1]
-    return [
-        Pair(
-            target,
-            _replaced(path, at, 1, b"%%%02X" % path[at]) + query,
-            (_replaced(path, at, 1, b"zq") + query,),
-        )
-        for at in dict.fromkeys(chosen)
-    ]
+    return [_changed(target, at, b"%%%02X" % path[at]) for at in dict.fromkeys(chosen)]
 
 
 def _escape_case(target: bytes) -> list[Pair]:
@@ -180,12 +183,7 @@ def _escape_case(target: bytes) -> list[Pair]:
         swapped = _ESCAPE.sub(lambda e: e[0].lower() if e[0] != e[0].lower() else e[0].upper(), path)
         return [Pair(target, swapped + query, (_replaced(path, match.start(), 3, b"zq") + query,))]
     if place := next((at for at in _letters(path) if _HEX_LETTERED.match(path, at)), 0):
-        decoy = _replaced(path, place, 1, b"zq") + query
-        octet = path[place]
-        return [
-            Pair(target, _replaced(path, place, 1, spelled) + query, (decoy,), "both")
-            for spelled in (b"%%%02X" % octet, b"%%%02x" % octet)
-        ]
+        return [_changed(target, place, form % path[place], part="both") for form in (b"%%%02X", b"%%%02x")]
     return []
 
 
@@ -200,18 +198,13 @@ def _ring(target: bytes, octet: int) -> list[Pair]:
 
 
 def _encoded_slash(target: bytes) -> list[Pair]:
-    path, query = split(target)
-    pairs = []
-    if match := re.search(b"%2[Ff]", path):
-        at = match.start()
-        pairs.append(
-            Pair(target, _replaced(path, at, 3, b"/") + query, (_replaced(path, at, 3, b"zq") + query,))
-        )
+    path, _ = split(target)
+    escaped = re.search(b"%2[Ff]", path)
     inner = [at for at in range(1, len(path) - 1) if path[at] == 0x2F]
-    for at in dict.fromkeys([*inner[-1:], *inner[:1]]):
-        decoy = _replaced(path, at, 1, b"zq") + query
-        pairs.append(Pair(target, _replaced(path, at, 1, b"%2F") + query, (decoy,)))
-    return pairs
+    return [
+        *([_changed(target, escaped.start(), b"/", length=3)] if escaped else []),
+        *(_changed(target, at, b"%2F") for at in dict.fromkeys([*inner[-1:], *inner[:1]])),
+    ]
 
 
 # ── segments ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -227,16 +220,13 @@ def _merged(target: bytes) -> list[Pair]:
     word = invented(path)
     places = [0, _last_slash(path)]
     inner = [at for at in range(1, len(path) - 1) if path[at] == 0x2F]
-    pairs = [
-        Pair(target, _replaced(path, at, 0, b"/") + query, (_replaced(path, at, 0, b"/" + word) + query,))
-        for at in dict.fromkeys([*places, *inner[:1]])
-    ]
+    pairs = [_changed(target, at, b"/", b"/" + word, length=0) for at in dict.fromkeys([*places, *inner[:1]])]
     if match := re.search(b"//+", path):
         whole = re.sub(b"//+", b"/", path)
         pairs.append(Pair(target, whole + query, (_replaced(path, match.start(), 1, b"/" + word) + query,)))
     at = _last_slash(path)
-    past = _replaced(path, at, 0, b"/" + word + b"//..") + query
-    pairs.append(Pair(target, past, (_replaced(path, at, 0, b"/" + word) + query,), "after-empty"))
+    past = b"/" + word + b"//.."
+    pairs.append(_changed(target, at, past, b"/" + word, length=0, part="after-empty"))
     past = (_replaced(path, at, 0, b"%2F") if at else b"/%2F" + path[1:]) + query
     pairs.append(Pair(target, past, (_replaced(path, at, 0, b"/" + word) + query,), "encoded-slash"))
     return pairs
@@ -245,18 +235,17 @@ def _merged(target: bytes) -> list[Pair]:
 def _dots(target: bytes) -> list[Pair]:
     path, query = split(target)
     at, word = _last_slash(path), invented(path)
-    decoy = (_replaced(path, at, 0, b"/" + word) + query,)
-
-    def pair(put: bytes, part: str, place: int = at) -> Pair:
-        return Pair(target, _replaced(path, place, 0, put) + query, decoy, part)
-
+    decoy = b"/" + word
+    puts = [
+        (b"/.", "plain"),
+        (decoy + b"/..", "plain"),
+        (decoy + b"/%2e%2e", "encoded"),
+        (b"/%2E", "encoded"),
+    ]
+    puts.append((decoy + b"%2F..", "encoded-slash"))
     return [
-        pair(b"/.", "plain"),
-        pair(b"/" + word + b"/..", "plain"),
-        pair(b"/" + word + b"/%2e%2e", "encoded"),
-        pair(b"/%2E", "encoded"),
-        pair(b"/" + word + b"%2F..", "encoded-slash"),
-        pair(b"/..", "above-root", 0),
+        *(_changed(target, at, put, decoy, length=0, part=part) for put, part in puts),
+        Pair(target, b"/.." + target, (_replaced(path, at, 0, decoy) + query,), "above-root"),
         # What is behind two slashes may be read as a host (RFC 3986 §4.2), and the page comes of the rest.
         Pair(target, b"//" + word + target, (b"/" + word + target,), "network-path"),
     ]
@@ -272,9 +261,8 @@ def _path_parameters(target: bytes) -> list[Pair]:
     end = len(path)
     first = path.find(b"/", 1)
     for at in dict.fromkeys([end, first] if first > 0 else [end]):
-        for put in (b";zq=1", b";jsessionid=0123456789ABCDEF") if at == end else (b";zq=1",):
-            decoy = _replaced(path, at, 0, b"zq" + put[1:]) + query
-            pairs.append(Pair(target, _replaced(path, at, 0, put) + query, (decoy,)))
+        puts = (b";zq=1", b";jsessionid=0123456789ABCDEF") if at == end else (b";zq=1",)
+        pairs += [_changed(target, at, put, b"zq" + put[1:], length=0) for put in puts]
     return pairs
 
 
@@ -355,23 +343,21 @@ def _unused(target: bytes, name: bytes, others: Sequence[bytes]) -> list[Pair]:
 
 def _plus(target: bytes) -> list[Pair]:
     path, query = split(target)
-    if b"%20" in query:
-        return [Pair(target, path + query.replace(b"%20", b"+"), (path + query.replace(b"%20", b"zq"),))]
-    if b"+" in query:
-        return [Pair(target, path + query.replace(b"+", b"%20"), (path + query.replace(b"+", b"zq"),))]
-    return []
+    ways = [way for way in ((b"%20", b"+"), (b"+", b"%20")) if way[0] in query][:1]
+    return [
+        Pair(target, path + query.replace(one, other), (path + query.replace(one, b"zq"),))
+        for one, other in ways
+    ]
 
 
 # ── charsets and letters ──────────────────────────────────────────────────────────────────────────────────
 
 
 def _charset(target: bytes) -> list[Pair]:
-    path, query = split(target)
-    match = _FOREIGN_RUN.search(path)
+    match = _FOREIGN_RUN.search(split(target)[0])
     if match is None:
         return []
     octets = unquote_to_bytes(match[0])
-    decoy = (_replaced(path, match.start(), len(match[0]), b"zq") + query,)
     pairs = []
     for name in _TRIED:
         try:
@@ -384,41 +370,28 @@ def _charset(target: bytes) -> list[Pair]:
         spelled = quote_from_bytes(other).encode()
         if other.isascii() or any(octet < 0x80 for octet in other) or other == octets:
             continue
-        put = _replaced(path, match.start(), len(match[0]), spelled) + query
-        pairs.append(Pair(target, put, decoy, name))
+        pairs.append(_changed(target, match.start(), spelled, length=len(match[0]), part=name))
     return pairs[:4]
 
 
 def _case(target: bytes) -> list[Pair]:
-    path, query = split(target)
-    place = next((at for at in _letters(path) if path[at : at + 1].isalpha()), None)
-    if place is None:
-        return []
-    other = _replaced(path, place, 1, path[place : place + 1].swapcase())
-    return [Pair(target, other + query, (_replaced(path, place, 1, b"zq") + query,))]
+    path, _ = split(target)
+    places = [at for at in _letters(path) if path[at : at + 1].isalpha()][:1]
+    return [_changed(target, at, path[at : at + 1].swapcase()) for at in places]
 
 
 # ── risks ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _dot_parameter(target: bytes) -> list[Pair]:
-    path, query = split(target)
-    at, word = _last_slash(path), invented(path)
-    decoy = _replaced(path, at, 0, b"/" + word + b"/zq;") + query
-    return [Pair(target, _replaced(path, at, 0, b"/" + word + b"/..;") + query, (decoy,))]
+    path, _ = split(target)
+    begin = b"/" + invented(path)
+    return [_changed(target, _last_slash(path), begin + b"/..;", begin + b"/zq;", length=0)]
 
 
 def _twice(target: bytes) -> list[Pair]:
-    path, query = split(target)
-    places = _letters(path)[:1]
-    return [
-        Pair(
-            target,
-            _replaced(path, at, 1, b"%%25%02X" % path[at]) + query,
-            (_replaced(path, at, 1, b"zq") + query,),
-        )
-        for at in places
-    ]
+    path, _ = split(target)
+    return [_changed(target, at, b"%%25%02X" % path[at]) for at in _letters(path)[:1]]
 
 
 def _suffix(target: bytes) -> list[Pair]:

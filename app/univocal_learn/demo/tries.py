@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 
 from univocal_app.config.values import Address
@@ -22,123 +21,66 @@ class Ports:
     program: str = "univocal"  # as the reader's shell finds it
 
 
-@dataclass(frozen=True)
-class Try:
-    """One command, and what to look for in its answer."""
-
-    group: str
-    command: str
-    look: str
-
-
-def tries(at: Ports) -> list[Try]:
-    """The commands, in an order in which each builds on those before it."""
+def tries(at: Ports) -> dict[str, list[tuple[str, str]]]:
+    """Commands and what to look for in their answers, by groups; each builds on those before it."""
     wiki, shop, files = (f"http://{name}.localhost:{at.proxy.port}" for name in ("wiki", "servlet", "files"))
-    return [
-        *_of_the_wiki(at, wiki),
-        *_of_the_shop(at, shop),
-        *_of_the_files(at, files),
-        *_of_the_program(at, wiki),
-        *_of_the_log(at),
-    ]
-
-
-def _of_the_wiki(at: Ports, wiki: str) -> list[Try]:
-    group = "A wiki: one page, many spellings, one cached response (profile mediawiki)"
-    return [
-        Try(
-            group,
-            f"curl -i '{wiki}/wiki/Steve_Fuller_(sociologist)'",
-            "Cache-Status says fwd=uri-miss; stored",
-        ),
-        Try(
-            group,
-            f"curl -i '{wiki}/wiki/Steve_Fuller_%28sociologist%29'",
-            "hit: the same rendering number, an Age",
-        ),
-        Try(
-            group,
-            f"curl -X PUT -d 'Edited.' 'http://{at.wiki}/wiki/Steve_Fuller_(sociologist)'",
-            "an edit at the wiki itself, past the proxy: revision 2",
-        ),
-        Try(
-            group, f"curl -X PURGE '{wiki}/wiki/Steve_Fuller_%28sociologist)'", "a third spelling; purged: 1"
-        ),
-        Try(group, f"curl -i '{wiki}/wiki/Steve_Fuller_(sociologist)'", "revision 2"),
-        Try(
-            group, f"curl -i '{wiki}/wiki/AC%2fDC'", "for MediaWiki %2F is a slash: one page with /wiki/AC/DC"
-        ),
-        Try(group, f"curl -i '{wiki}/wiki/Кошка'", "the canonical spelling is percent-encoded UTF-8"),
-    ]
-
-
-def _of_the_shop(at: Ports, shop: str) -> list[Try]:
-    group = "An application that reads /shop/..;/admin as /admin, as servlet containers do (profile servlet)"
-    return [
-        Try(
-            group,
-            f"curl --path-as-is 'http://{at.servlet}/shop/..;/admin'",
-            "without the proxy: the administrator's page",
-        ),
-        Try(group, f"curl -i --path-as-is '{shop}/shop/..;/admin'", "400, reason dot-segment-parameter"),
-        Try(group, f"curl -i --path-as-is '{shop}/shop/%2e%2e/admin'", "400, reason encoded-dot-segment"),
-        Try(
-            group,
-            f"curl -i '{shop}/shop;jsessionid=42/cart'",
-            "the origin server gets /shop/cart: the profile strips the parameter",
-        ),
-    ]
-
-
-def _of_the_files(at: Ports, files: str) -> list[Try]:
-    group = "A file server (profile upload), and the admin listener"
-    return [
-        Try(
-            group,
-            f"curl -i '{files}/commons/3/37/Star_(yellow).svg'",
-            "X-Reads counts the requests to the file server",
-        ),
-        Try(group, f"curl -i '{files}/commons%2F3/37/Star_%28yellow%29.svg'", "hit: X-Reads stays"),
-        Try(
-            group,
-            f'curl -d \'{{"prefix": "{files}/commons/"}}\' http://{at.admin}/-/purge',
-            "purged: everything below that prefix",
-        ),
-        Try(group, f"curl http://{at.admin}/-/health", "ok"),
-    ]
-
-
-def _of_the_program(at: Ports, wiki: str) -> list[Try]:
-    group = "On the terminal: explain a URL, and watch the proxy"
-    return [
-        Try(
-            group,
-            f"{at.program} explain --profile mediawiki '{wiki}/wiki/A%2fB%28c%29'",
-            "each step and its change",
-        ),
-        Try(
-            group,
-            f"{at.program} top --admin http://{at.admin}",
-            "rates, keys, spellings, rejections; Ctrl-C ends it",
-        ),
-    ]
-
-
-def _of_the_log(at: Ports) -> list[Try]:
-    group = "Learn the rules from a shop's access log, or from an origin server"
-    return [
-        Try(group, f"{at.program} audit {at.directory}/access.log", "the gain for that shop, in plain words"),
-        Try(
-            group,
-            f"{at.program} discover {at.directory}/access.log",
-            "the URLs that are one page, and a profile to paste",
-        ),
-        Try(
-            group,
-            f"{at.program} probe http://{at.wiki} --sample {at.directory}/titles.txt --rate 500",
-            "asks the wiki for its rules, such as: %2F is a slash to it",
-        ),
-    ]
+    fuller, log = f"{wiki}/wiki/Steve_Fuller_", f"{at.directory}/access.log"
+    return {
+        "A wiki: one page, many spellings, one cached response (profile mediawiki)": [
+            (f"curl -i '{fuller}(sociologist)'", "Cache-Status says fwd=uri-miss; stored"),
+            (f"curl -i '{fuller}%28sociologist%29'", "hit: the same rendering number, an Age"),
+            (
+                f"curl -X PUT -d 'Edited.' 'http://{at.wiki}/wiki/Steve_Fuller_(sociologist)'",
+                "an edit at the wiki itself, past the proxy: revision 2",
+            ),
+            (f"curl -X PURGE '{fuller}%28sociologist)'", "a third spelling; purged: 1"),
+            (f"curl -i '{fuller}(sociologist)'", "revision 2"),
+            (f"curl -i '{wiki}/wiki/AC%2fDC'", "for MediaWiki %2F is a slash: one page with /wiki/AC/DC"),
+            (f"curl -i '{wiki}/wiki/Кошка'", "the canonical spelling is percent-encoded UTF-8"),
+        ],
+        "An application that reads /shop/..;/admin as /admin, as servlet containers do (profile servlet)": [
+            (
+                f"curl --path-as-is 'http://{at.servlet}/shop/..;/admin'",
+                "without the proxy: the administrator's page",
+            ),
+            (f"curl -i --path-as-is '{shop}/shop/..;/admin'", "400, reason dot-segment-parameter"),
+            (f"curl -i --path-as-is '{shop}/shop/%2e%2e/admin'", "400, reason encoded-dot-segment"),
+            (
+                f"curl -i '{shop}/shop;jsessionid=42/cart'",
+                "the origin server gets /shop/cart: the profile strips the parameter",
+            ),
+        ],
+        "A file server (profile upload), and the admin listener": [
+            (
+                f"curl -i '{files}/commons/3/37/Star_(yellow).svg'",
+                "X-Reads counts the requests to the file server",
+            ),
+            (f"curl -i '{files}/commons%2F3/37/Star_%28yellow%29.svg'", "hit: X-Reads stays"),
+            (
+                f'curl -d \'{{"prefix": "{files}/commons/"}}\' http://{at.admin}/-/purge',
+                "purged: everything below that prefix",
+            ),
+            (f"curl http://{at.admin}/-/health", "ok"),
+        ],
+        "On the terminal: explain a URL, and watch the proxy": [
+            (
+                f"{at.program} explain --profile mediawiki '{wiki}/wiki/A%2fB%28c%29'",
+                "each step and its change",
+            ),
+            (
+                f"{at.program} top --admin http://{at.admin}",
+                "rates, keys, spellings, rejections; Ctrl-C ends it",
+            ),
+        ],
+        "Learn the rules from a shop's access log, or from an origin server": [
+            (f"{at.program} audit {log}", "the gain for that shop, in plain words"),
+            (f"{at.program} discover {log}", "the URLs that are one page, and a profile to paste"),
+            (
+                f"{at.program} probe http://{at.wiki} --sample {at.directory}/titles.txt --rate 500",
+                "asks the wiki for its rules, such as: %2F is a slash to it",
+            ),
+        ],
+    }
 
 
 def as_text(at: Ports) -> str:
@@ -146,9 +88,9 @@ def as_text(at: Ports) -> str:
     parts = [
         f"univocal serves http://{at.proxy}/; its page is http://{at.admin}/. Ctrl-C ends it. Worth trying:\n"
     ]
-    for group, members in groupby(tries(at), key=lambda each: each.group):
+    for group, members in tries(at).items():
         parts.append(f"\n{group}\n")
-        parts += [f"  {member.command}\n      # {member.look}\n" for member in members]
+        parts += [f"  {command}\n      # {look}\n" for command, look in members]
     return "".join(parts)
 
 
@@ -165,11 +107,11 @@ def as_page(at: Ports) -> str:
         for name, path, profile in links
     )
     lines = ""
-    for group, members in groupby(tries(at), key=lambda each: each.group):
+    for group, members in tries(at).items():
         lines += f"<h2>{html.escape(group)}</h2>\n"
         lines += "".join(
-            f"<pre>{html.escape(member.command, quote=False)}</pre>\n<p>{html.escape(member.look)}</p>\n"
-            for member in members
+            f"<pre>{html.escape(command, quote=False)}</pre>\n<p>{html.escape(look)}</p>\n"
+            for command, look in members
         )
     return _PAGE.format(sites=sites, lines=lines, admin=at.admin)
 

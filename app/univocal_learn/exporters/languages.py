@@ -55,14 +55,19 @@ def _quoted(value: bytes | str, escape: str) -> str:
     return '"' + "".join(plain) + '"'
 
 
-def _js(value: Constant) -> str:
+def _literal(value: Constant, escape: str, begin: str, end: str) -> str:
+    """A constant; `begin` and `end` stand around lists, `escape` is the format of what is not plain ASCII."""
     match value:
         case bool() | int():
             return str(value).lower()
         case str() | bytes():
-            return _quoted(value, "\\x%02x")
+            return _quoted(value, escape)
         case tuple():
-            return "[" + ", ".join(map(_js, value)) + "]"
+            return begin + ", ".join(_literal(each, escape, begin, end) for each in value) + end
+
+
+def _js(value: Constant) -> str:
+    return _literal(value, "\\x%02x", "[", "]")
 
 
 def _js_name(function: str) -> str:
@@ -80,13 +85,7 @@ def _js_vector(vector: Vector) -> str:
 
 
 def _lua(value: Constant) -> str:
-    match value:
-        case bool() | int():
-            return str(value).lower()
-        case str() | bytes():
-            return _quoted(value, "\\%03d")
-        case tuple():
-            return "{" + ", ".join(map(_lua, value)) + "}"
+    return _literal(value, "\\%03d", "{", "}")
 
 
 def _lua_step(step: Respelling) -> str:
