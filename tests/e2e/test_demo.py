@@ -122,7 +122,8 @@ def test_the_printed_commands_begin_as_the_readers_shell_finds_them(monkeypatch,
     monkeypatch.setattr(run.shutil, "which", lambda _: found)
     address = Address("127.0.0.1", 8080)
     at = run.Ports(address, address, address, address, Path("/tmp/demo"), run._program())
-    own = [each.command for each in tries(at) if not each.command.startswith("curl ")]
+    commands = [command for group in tries(at).values() for command, _ in group]
+    own = [command for command in commands if not command.startswith("curl ")]
     assert len(own) == 5
     assert all(command.startswith(f"{named} ") for command in own)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.judge.access import OwnRates, Restriction, verdict
+from univocal.judge.access import OwnRates, Restriction, denial_of
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.trust import Peer, networks
 from univocal.uri.profile import parse
@@ -57,7 +57,7 @@ def admits(table, address):
     """Tell whether a client has access, by its address alone."""
     read = AccessTable(**table)
     restriction = Restriction("a", networks(read.allow), networks(read.deny))
-    return verdict(restriction, Peer([], b"http", address), address, [], OwnRates(), 0.0) is None
+    return denial_of(restriction, Peer([], b"http", address), address, [], OwnRates(), 0.0) is None
 
 
 OF_B = {"refuse": {"cookie:b": ["~^(?:[^0]|0.)"]}}
