@@ -3,8 +3,9 @@
 import pytest
 
 from neighbours import HOST
+from support import stored_response
 from univocal import Profile, builtin_profiles
-from univocal.cache.decide import Forward, Refuse
+from univocal.cache.decide import Forward, Refuse, Reuse
 from univocal.cache.rules import Rules
 from univocal.http.messages import Received
 from univocal.judge.access import Restriction
@@ -21,6 +22,7 @@ from univocal.uri.sites import Sites
 BUILT_IN = builtin_profiles()
 CLOSED = networks(["0.0.0.0/0", "::/0"])
 SITE = HOST.decode()
+NOW = 1_700_000_000.0
 
 
 def gate(profile="rfc3986", routes=(), closed=(), rules=None, **bounds):
@@ -51,7 +53,7 @@ def gate(profile="rfc3986", routes=(), closed=(), rules=None, **bounds):
 
 def admitted(gate, target, method=b"GET", fields=()):
     received = Received(method, target, b"http", "192.0.2.1")
-    return gate.admit(received, [(b"host", HOST), *fields], 1_700_000_000.0)
+    return gate.admit(received, [(b"host", HOST), *fields], NOW)
 
 
 def reason(gate, target, method=b"GET"):
@@ -309,3 +311,15 @@ def test_a_loose_path_is_not_stored(profile, target, loose):
     decision = admitted(gate(profile), target).decision
     assert isinstance(decision, Forward)
     assert (decision.may_store, decision.unstorable) == (not loose, "loose-path" if loose else "")
+
+
+def test_what_was_stored_before_its_path_was_loose_is_unused():
+    before = gate(Profile.load("path.loose = []"))
+    key, memory = admitted(before, b"//d").canonical.key, before.tiers.memory
+    memory.commit(memory.leases.begin(key, NOW), stored_response(name=key, at=NOW))
+    after = Gate(gate(Profile.load("")).runtime, before.tiers)
+    admission = admitted(after, b"//d")
+    assert admission.canonical.key == key
+    assert isinstance(admitted(before, b"//d").decision, Reuse)
+    assert isinstance(admission.decision, Forward)
+    assert isinstance(after.again(admission, NOW).decision, Forward)

@@ -280,7 +280,8 @@ class Gate:
             held = tiers.memory.lookup(canonical.key)
             decision = _bypassing(admission.received, request, rules, now)
         else:
-            held = tiers.lookup(canonical.key, now)
+            # What a profile calls loose by now may have been stored before a reload.
+            held = () if canonical.loose else tiers.lookup(canonical.key, now)
             decision = decide(request, held, rules, now)
             if canonical.loose:
                 decision = _unstored(decision)
@@ -311,11 +312,12 @@ class Gate:
         A request that has waited is judged again: a decision is as old as what it was made from, and a lease
         that begins later knows nothing of the purges between them. A request past the cache goes on past it.
         """
-        assert admission.canonical is not None
-        if _goes_past(admission.received, admission.canonical, admission.request):
+        canonical = admission.canonical
+        assert canonical is not None
+        if canonical.loose or _goes_past(admission.received, canonical, admission.request):
             return admission
         version = self.tiers.memory.version if held is None else -1
-        variants = self.tiers.lookup(admission.canonical.key, now) if held is None else held
+        variants = self.tiers.lookup(canonical.key, now) if held is None else held
         decision = decide(admission.request, variants, admission.rules, now)
         if self.failures.any and held is None:
             decision = self._spared(decision, admission.request, admission.rules, now)
