@@ -43,7 +43,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "needs(requirement): another framework than the lowest, as in `fastapi>=0.121`"
     )
-    config.addinivalue_line("markers", "long: takes many seconds, and so begins before others")
+    config.addinivalue_line(
+        "markers", "long: takes many seconds, or starts servers for the whole file; begins before others"
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -10,6 +10,8 @@ from email.parser import Parser
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 MOUNTED = """
 import asyncio
 import httpx

@@ -19,6 +19,8 @@ from univocal.server.turn import EngineService
 from univocal.store.memory import MemoryStore
 from univocal.store.tiers import tiers_of
 
+pytestmark = pytest.mark.usefixtures("all_frozen")
+
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 HOST = b" HTTP/1.1\r\nHost: a.example\r\n"
 

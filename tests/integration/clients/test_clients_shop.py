@@ -16,6 +16,8 @@ from websockets.sync.client import connect
 
 from tests.integration.clients.sites import COMMANDS, STARTS, Row, Site, compared
 
+pytestmark = pytest.mark.long
+
 SHOP = "shop:application"
 JSON = {"Content-Type": "application/json"}
 CHUNKED = {"Transfer-Encoding": "chunked"}

@@ -21,6 +21,8 @@ from tests.ports import free_port
 from tests.started import Started, installed, need
 from univocal.uri.pipeline import canonical_target
 
+pytestmark = pytest.mark.long
+
 HERE = Path(__file__).parent
 ORIGINS = HERE / "origins"
 VECTORS = json.loads((HERE.parents[1] / "uri" / "vectors" / "spellings.json").read_text())

@@ -36,6 +36,8 @@ from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites
 from univocal.uri.target import origin_target
 
+pytestmark = pytest.mark.long
+
 ORIGINS = Path(__file__).parent / "origins" / "files"
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"
 MODULES = Path("/usr/lib/apache2/modules")

@@ -17,6 +17,8 @@ from examples import examples
 from univocal.http.errors import ProfileError
 from univocal.uri.pipeline import Rejected, canonical_target
 
+pytestmark = pytest.mark.long
+
 HERE = Path(__file__).parent
 JARS_AT = Path("/usr/share/java")
 JARS = ("catalina", "coyote", "util", "util-scan", "juli", "api", "servlet-api", "annotations-api")

@@ -7,6 +7,8 @@ from support import living
 from univocal.server.http2.connection import Http2Connection
 from univocal.server.http2.session import Session
 
+pytestmark = pytest.mark.usefixtures("all_frozen")
+
 VISITS = {
     "nothing": b"",
     "an answer": headers(1),
