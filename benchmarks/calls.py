@@ -50,7 +50,7 @@ class Ceiling:
 
 CEILINGS = {
     "hit": Ceiling(14, 10, 1),
-    "miss that is not stored": Ceiling(141, 39, 1),
+    "miss that is not stored": Ceiling(140, 39, 1),
     "miss that is stored": Ceiling(170, 42, 1),
     "purge": Ceiling(163, 33, 0),
     "mounted hit": Ceiling(13, 9, 1),
