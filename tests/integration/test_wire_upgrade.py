@@ -10,8 +10,6 @@ import pytest
 from univocal import CacheMiddleware, ReverseProxy, Rules, Runtime
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Limits
-from univocal.origin.connections import OriginConnections
-from univocal.origin.pool import PoolSettings
 from univocal.origin.transport import OriginTransport
 from univocal.server.clients import Clients, ConnectionLimits
 from univocal.server.http1.connection import Http1Connection
@@ -122,8 +120,7 @@ async def house(serve):
             listener = await asyncio.start_server(accept, "127.0.0.1", 0)
             stack.callback(listener.close)
             port = listener.sockets[0].getsockname()[1]
-            connections = OriginConnections(PoolSettings(max_connections=10))
-            proxy = ReverseProxy(f"http://127.0.0.1:{port}", OriginTransport(connections))
+            proxy = ReverseProxy(f"http://127.0.0.1:{port}", OriginTransport(max_connections=10))
             stack.push_async_callback(proxy.aclose)
             profile = builtin_profiles()["mediawiki"]
             runtime = Runtime.everywhere(profile, rules or Rules(), limits=Limits(**limits))

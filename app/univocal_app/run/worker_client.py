@@ -123,13 +123,10 @@ class WorkerClient:
     """Asks the worker that listens at `path`, over a new connection for each question."""
 
     def __init__(self, path: Path) -> None:
-        # For who asks alone.
-        from univocal.origin.connections import OriginConnections  # noqa: PLC0415
-        from univocal.origin.pool import PoolSettings  # noqa: PLC0415
-        from univocal.origin.transport import OriginTransport  # noqa: PLC0415
+        from univocal.origin.transport import OriginTransport  # noqa: PLC0415 - for who asks alone
 
         # A worker may close an idle connection just when it is asked, and an order is not repeatable.
-        self._transport = OriginTransport(OriginConnections(PoolSettings(max_idle=0), uds=str(path)))
+        self._transport = OriginTransport(uds=str(path), max_idle=0)
         self._following: asyncio.Task[None] | None = None
 
     async def order(self, target: str, seconds: float, document: object = None) -> list[ConfigurationError]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from typing import Final
 
@@ -14,6 +15,8 @@ from univocal.origin.connection import PendingRequest
 from univocal.origin.connections import Endpoint, OriginConnections
 from univocal.origin.failures import TransportError
 from univocal.origin.foreign import HIGH_WATER, as_httpx, next_piece
+from univocal.origin.pool import PoolSettings
+from univocal.origin.resolving import Resolve, resolved
 from univocal.origin.timeouts import Timeouts
 
 
@@ -140,7 +143,7 @@ _FOR_EVER: Final = Timeouts(None, None, None, None)
 
 
 class OriginTransport(httpx.AsyncBaseTransport):
-    """The connections of `OriginConnections` for clients of httpx.
+    """The connections of `OriginConnections` for clients of httpx; `PoolSettings` explains the settings.
 
     It reads these of `request.extensions`:
 
@@ -156,8 +159,25 @@ class OriginTransport(httpx.AsyncBaseTransport):
     A `ReverseProxy` or an `OriginServer` takes its `origin_connections`, and none of httpx's objects.
     """
 
-    def __init__(self, connections: OriginConnections | None = None) -> None:
-        self.origin_connections = connections or OriginConnections()
+    def __init__(
+        self,
+        *,
+        ssl_context: ssl.SSLContext | None = None,
+        uds: str | None = None,
+        max_connections: int = 1000,
+        max_idle: int | None = None,
+        idle_timeout: float = 4.0,
+        max_head: int = 64 * 1024,
+        resolve: Resolve = resolved,
+    ) -> None:
+        self.origin_connections = OriginConnections(
+            PoolSettings(
+                max_connections, max_connections if max_idle is None else max_idle, max_head, idle_timeout
+            ),
+            ssl_context=ssl_context,
+            uds=uds,
+            resolve=resolve,
+        )
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Give the response to `request` as soon as its head is there.

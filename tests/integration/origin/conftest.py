@@ -10,7 +10,6 @@ import httpx
 import pytest
 import uvloop
 
-from univocal.origin.connections import OriginConnections
 from univocal.origin.transport import OriginTransport
 
 
@@ -128,8 +127,8 @@ async def make_transport():
     """Make a transport that is closed at the end."""
     async with contextlib.AsyncExitStack() as stack:
 
-        def make(*settings, **connected):
-            transport = OriginTransport(OriginConnections(*settings, **connected))
+        def make(**settings):
+            transport = OriginTransport(**settings)
             stack.push_async_callback(transport.aclose)
             return transport
 

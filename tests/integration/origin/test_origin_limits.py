@@ -7,8 +7,6 @@ import tracemalloc
 import httpx
 import pytest
 
-from univocal.origin.pool import PoolSettings
-
 MIB = 1024 * 1024
 
 
@@ -31,7 +29,7 @@ def gated(gate):
 async def test_cancelling_who_waits_gives_the_turn_to_the_next(serve, answered, make_transport):
     gate = asyncio.Event()
     origin = await serve(gated(gate))
-    transport = make_transport(PoolSettings(max_connections=1))
+    transport = make_transport(max_connections=1)
     tasks = [asyncio.ensure_future(answered(origin, by=transport)) for _ in range(5)]
     await asyncio.sleep(0.01)
     tasks[1].cancel()
@@ -170,7 +168,7 @@ async def test_aclose_ends_requests_and_who_waits(serve, answered, make_transpor
         await peer.forever()
 
     origin = await serve(script)
-    transport = make_transport(PoolSettings(max_connections=2))
+    transport = make_transport(max_connections=2)
     tasks = [asyncio.ensure_future(answered(origin, by=transport)) for _ in range(5)]
     await eventually(lambda: origin.open == 2)
     await transport.aclose()
