@@ -58,6 +58,7 @@ def turn(house):
 
 
 def test_what_comes_in_one_turn_is_flushed_once(house):
+    with_streams(house, ticks=Tick(0))
     client, asked = ask(house)
     for _ in range(100):
         asked.write(LINE)

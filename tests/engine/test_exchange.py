@@ -4,6 +4,7 @@ import pytest
 
 from neighbours import FRESH, House, PlayedClient
 from univocal.cache.rules import Rules
+from univocal.engine import exchange
 from univocal.engine.broadcast import FAR_BEHIND, WINDOW
 from univocal.engine.exchange import MOVES, Step
 from univocal.http.errors import RefusedError
@@ -23,6 +24,47 @@ def test_without_a_limit_or_within_it_nobody_is_refused(limit, status):
     assert house.ask(b"/stored").status == status
     house.origin.last.answers(b"held")
     house.assert_nothing_is_left()
+
+
+# Errors of ours
+
+
+class FailingClient(PlayedClient):
+    """Has no memory for more content, once it has been `full`."""
+
+    def write(self, chunk):
+        if self.full:
+            raise MemoryError
+        return super().write(chunk)
+
+    def resume(self):
+        self.exchange.resume()
+
+
+def test_a_response_that_cannot_go_on_is_cut():
+    house = House()
+    house.store_away(b"a" * WINDOW, b"b" * WINDOW)
+    client = house.ask(b"/a", client=FailingClient(takes=1))
+    client.resume()
+    assert (client.status, client.state) == (200, "cut")
+    assert house.outcomes[-1].reasons == ("overloaded",)
+    house.assert_nothing_is_left()
+
+
+@pytest.mark.pure("compiled code cannot be given a mistake")
+def test_an_error_before_a_head_is_a_problem_of_its_own(monkeypatch):
+    house, told = House(), exchange.cache_status
+
+    def fails_once(*arguments):
+        monkeypatch.setattr(exchange, "cache_status", told)
+        raise MemoryError
+
+    house.store_away(b"a")
+    monkeypatch.setattr(exchange, "cache_status", fails_once)
+    asked = house.ask(b"/b")
+    house.origin.last.answers(b"b")
+    assert (asked.status, asked.state) == (503, "finished")
+    assert (house.outcomes[-1].status, house.outcomes[-1].reasons) == (503, ("overloaded",))
 
 
 # Clients that leave, or are refused, in the middle

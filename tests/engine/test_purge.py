@@ -182,6 +182,21 @@ class Exhausted(Unsure):
         raise MemoryError
 
 
+class Broken(Unsure):
+    """Has a mistake."""
+
+    async def _purge(self, selector, now):
+        raise ZeroDivisionError
+
+
+async def test_a_purge_that_fails_is_logged_though_its_client_left(caplog):
+    house = House(Broken())
+    house.ask(b"/a", b"PURGE", client=PlayedClient()).leave()
+    await asyncio.gather(*house.engine.tasks)
+    assert caplog.records[-1].exc_info[0] is ZeroDivisionError
+    house.assert_nothing_is_left()
+
+
 async def test_a_purge_without_memory_is_answered_with_503():
     house = House(Exhausted())
     client = house.ask(b"/a", b"PURGE")

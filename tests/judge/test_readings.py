@@ -285,6 +285,28 @@ def test_a_lifetime_of_ours_needs_one_of_each_route(target, ttl):
     assert admitted(gate(rules={SITE: Rules(ttl=60)}), b"//x").rules.ttl == 60
 
 
+@pytest.mark.parametrize(
+    ("target", "chosen"),
+    [
+        (b"/static/a%2520b.php", []),  # the prefix is final
+        (b"/other/a%2520b.php", []),
+        (b"/x/a%2520b.php", []),  # the first one that matches
+        (b"/other/%2541", ["~ %41$"]),
+    ],
+)
+def test_a_path_decoded_once_has_the_route_of_its_order(target, chosen):
+    profile = BUILT_IN["nginx"]
+
+    def route(path, **settings):
+        pattern = compiled(path[2:]).search if path.startswith("~") else None
+        return Route(path.encode(), profile, "o", expression=pattern and (pattern, pattern), **settings)
+
+    routes = (route("/static/", final=True), route("~ ^/x"), route("~ \\.php$"), route("~ %41$"), route("/"))
+    some = Gate(Runtime(Sites([Site(SITE, (SITE,), routes)])), MemoryTier(MemoryStore()))
+    found = admitted(some, target).canonical
+    assert [each.prefix.decode() for each in found.chosen if each is not found.route] == chosen
+
+
 # Loose paths
 
 

@@ -424,6 +424,7 @@ PAGES = {
     b"/aged": (200, [HOUR, (b"age", b"100"), (b"set-cookie", b"a=b")], [b"aged"]),
     b"/no-store": (200, [(b"cache-control", b"no-store")], [b"never"]),
     b"/no-store-streamed": (200, [(b"cache-control", b"no-store"), None], [b"in ", b"two"]),
+    b"/text": (200, [(b"cache-control", b"no-store"), (b"content-type", b"text/plain")], [b"text " * 200]),
     b"/error": (500, [], [b"broken"]),
     b"/held": (200, [(b"cache-control", b"no-store")], [b"held"]),
 }
@@ -580,6 +581,7 @@ RUNTIMES = {
 }
 
 PASSING = _everywhere(rules=Rules(bypass=("*",)))
+COMPRESSING = _everywhere(rules=Rules(compress=["gzip"]))
 
 
 @pytest.fixture(params=RUNTIMES)

@@ -9,7 +9,7 @@ import uvloop
 from uvicorn.server import ServerState
 
 from support import living
-from tests.server.conftest import RUNTIMES, Played
+from tests.server.conftest import COMPRESSING, Played
 from univocal.engine.engine import Engine
 from univocal.judge.admission import Gate
 from univocal.server.asgi_service import ExactProtocol
@@ -35,6 +35,7 @@ VISITS = {
     "half a head": b"GET /fresh HTT",
     "half of its content": b"POST /no-store" + HOST + b"Content-Length: 30\r\n\r\nabc",
     "not waited for": b"GET /held" + HOST + b"\r\n",
+    "compressed": b"GET /text" + HOST + b"Accept-Encoding: gzip\r\nConnection: close\r\n\r\n",
     "one behind another": (b"GET /no-store" + HOST + b"\r\n") * 2,
 }
 
@@ -55,7 +56,7 @@ def maker(door):
     config.load()
     if door == "exact":
         return lambda: ExactProtocol(config, state, {})
-    engine = Engine(Gate(RUNTIMES["plain"], tiers_of(MemoryStore())), (lambda _outcome: None,))
+    engine = Engine(Gate(COMPRESSING, tiers_of(MemoryStore())), (lambda _outcome: None,))
     origin = Played()
     origin.held = deque(maxlen=0)  # it keeps nothing of what it was asked
     listener = Listener(EngineService(engine, origin))

@@ -82,43 +82,6 @@ async def test_a_fault_of_ours_is_not_put_on_the_client(stored, caplog):
     assert caplog.records[-1].exc_info[0] is ZeroDivisionError
 
 
-class Full:
-    """Answers with the beginning of a response, and has no memory for the rest."""
-
-    error = None
-
-    def __init__(self, turn):
-        self.turn, self.given_up = turn, []
-
-    def begin(self):
-        self.turn.start(200, [(b"content-length", b"4")])
-        self.turn.write(b"ab")
-
-    def resume(self):
-        raise MemoryError
-
-    def give_up(self, status):
-        self.given_up.append(status)
-
-
-class Filled(Watched):
-    """A service whose responder is `Full`."""
-
-    def respond(self, turn):
-        self.responder = Full(turn)
-        return self.responder
-
-
-async def test_a_response_that_cannot_go_on_is_cut(stored):
-    client = stored()
-    service = client.protocol.listener.service = Filled(client.protocol.listener.service)
-    await client.feed(get(b"/unknown"))
-    client.protocol.pause_writing()
-    client.protocol.resume_writing()
-    assert not client.open
-    assert service.responder.given_up == [503]
-
-
 # A reader that was given half of something is not used again
 
 

@@ -107,12 +107,12 @@ class CodedContent:
         "_coder",
         "_deliver",
         "_ends",
+        "_fail",
         "_is_asked",
         "_is_full",
         "_left",
         "_more",
         "_streams",
-        "fail",
         "lags",
     )
 
@@ -128,7 +128,7 @@ class CodedContent:
         self._coder: Coder | None = coder
         self._deliver: Callable[[bytes], bool] | None = deliver
         self._more: Callable[[], None] | None = more
-        self.fail = fail
+        self._fail: Callable[[Exception], None] | None = fail
         self._left = memoryview(b"")  # that is not compressed yet
         self._is_full = False  # the client takes no more
         self._is_asked = True  # nobody waits for `more`
@@ -199,11 +199,16 @@ class CodedContent:
         else:
             self._drained()
 
+    def fail(self, error: Exception) -> None:
+        """Tell of an error here."""
+        if self._fail is not None:
+            self._fail(error)
+
     def close(self) -> None:
         """Deliver nothing more; the exchange is over."""
         if self._more is not None:
             self._streams.open -= 1
-        self._coder = self._deliver = self._more = None
+        self._coder = self._deliver = self._more = self._fail = None
         self._left, self.lags = memoryview(b""), False
 
     def _send(self, octets: bytes) -> None:

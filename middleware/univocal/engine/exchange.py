@@ -231,6 +231,12 @@ class Exchange:
 
     def resume(self) -> None:
         """Send more: the client takes it."""
+        try:
+            self._resume()
+        except Exception as error:
+            self.fail(error)  # an event loop would only log it, and the response stay without its end
+
+    def _resume(self) -> None:
         match self._step:
             case Step.SENDING if self._left is not None:
                 if self._loan is not None:
@@ -812,17 +818,18 @@ class Exchange:
 
     def fail(self, error: Exception) -> None:
         """Answer with a problem, or cut the response: a call of this exchange raised the error."""
-        if self._account.status and not (isinstance(error, RefusedError) or lacks_memory(error)):
-            logger.error("internal error in the middle of a response", exc_info=error)
+        told = not (self.over or self._account.status)  # the client is told, and the one who tells it logs it
+        if not (told or isinstance(error, RefusedError) or lacks_memory(error)):
+            logger.error("internal error where no client can be told of it", exc_info=error)
         self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        if self.over:
-            return
-        self._leave()
         if lacks_memory(error):
             self._engine.gate.tiers.memory.relieve()
             error = RefusedError("overloaded")
+        if self.over:
+            return
+        self._leave()
         if isinstance(error, RefusedError):
             self._account.failure, self._account.origin_seconds = error.failure, error.seconds
             self._refuse(error.reasons)
@@ -839,8 +846,6 @@ class Exchange:
     def _start(self, status: int, fields: Fields, handling: Handling | None) -> None:
         """Send a head; with a `handling` it has a Cache-Status."""
         admission, canonical = self.admission, self.admission.canonical
-        self._account.status = status
-        self._account.first = time.perf_counter()
         if handling is not None:
             fields = [*fields, *cache_status(handling, canonical, admission.runtime.cache_status)]
         if admission.rules.strip_tags:
@@ -849,6 +854,8 @@ class Exchange:
             fields = _with_link(fields, admission, canonical)
         if admission.runtime.edits and (edits := self._response_edits()) is not None:
             fields = edits.apply(fields)
+        self._account.status = status
+        self._account.first = time.perf_counter()
         self._client.start(status, fields)
 
     def _response_edits(self) -> FieldEdits | None:

@@ -40,7 +40,6 @@ _BANS: Final = (b"x-cache-tags", b"cache-tags", b"purge-cache-tags")
 _URL, _HOST, _TYPE = b"x-url", b"x-host", b"x-content-type"
 _CLEAR: Final = b"clear-cache"
 SOFT_FIELDS: Final = (b"soft-purge", b"fastly-soft-purge")
-_SOFT_TAGS: Final = b"xkey-softpurge"
 _SUPPORTED: Final = frozenset((*_TAGS, *_PATTERNS, *SOFT_FIELDS, _CLEAR, b"x-purge-method"))
 
 # Words in the names of fields that purge, and of fields that have a secret.

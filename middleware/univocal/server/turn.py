@@ -253,10 +253,7 @@ class Turn:
     def resume(self) -> None:
         """Resume the response: the client takes more."""
         if self._responder is not None:
-            try:
-                self._responder.resume()
-            except Exception as error:
-                self.fail(error)  # an event loop would only log it, and the response stay without its end
+            self._responder.resume()
 
     def receive(self, chunk: bytes) -> None:
         """Take content that has come."""

@@ -313,10 +313,11 @@ class Site:
             lies_in.update([pattern for pattern in self._patterns if pattern.holds(view)])
         if readings.everywhere:
             return set(self.routes), set(self.routes)
-        if readings.decoded_once and self._patterns:
-            patterns = [each for each in self._patterns if any(map(each.means, readings.decoded_once))]
+        for reading in readings.decoded_once if self._patterns else ():
+            patterns = [pattern for pattern in self._patterns if pattern.means(reading)]
             lies_in.update(patterns)
-            chosen.update(patterns)
+            if not self._longest(reading)[0].final:
+                chosen.update(patterns[:1])
         for reading in readings.folded:
             if one_paths := [route for route in self._one_paths if route.means(reading)]:
                 lies_in.update(one_paths)

@@ -177,6 +177,7 @@ def told(metrics, name):
     return sum(float(value) for value in re.findall(rf"(?m)^{name}(?:\{{[^}}]*\}})? (\S+)$", text))
 
 
+@pytest.mark.pure("the figures of compiled code take a SharedTier alone")
 def test_who_takes_the_place_of_another_goes_on_counting(start, tmp_path):
     parent, one = start("parent"), start("1", 20)
     one(outcome())
@@ -192,6 +193,7 @@ def test_who_takes_the_place_of_another_goes_on_counting(start, tmp_path):
     assert {file.name for file in tmp_path.iterdir()} == {"parent.counts", "1.counts"}
 
 
+@pytest.mark.pure("the figures of compiled code take a SharedTier alone")
 def test_a_process_that_never_counted_is_forgotten(start):
     parent = start("parent", 1)
     parent.forget("1")
