@@ -294,7 +294,7 @@ def test_a_lifetime_of_ours_needs_one_of_each_route(target, ttl):
         (b"/other/%2541", ["~ %41$"]),
     ],
 )
-def test_a_path_decoded_once_has_the_route_of_its_order(target, chosen):
+def test_a_path_decoded_once_keeps_the_order_of_routes(target, chosen):
     profile = BUILT_IN["nginx"]
 
     def route(path, **settings):
