@@ -52,7 +52,7 @@ def test_a_response_that_cannot_go_on_is_cut():
 
 
 @pytest.mark.pure("compiled code cannot be given a mistake")
-def test_an_error_before_a_head_is_a_problem_of_its_own(monkeypatch):
+def test_an_error_before_a_head_is_answered(monkeypatch):
     house, told = House(), exchange.cache_status
 
     def fails_once(*arguments):
