@@ -47,6 +47,8 @@ class Echo(BaseHTTPRequestHandler):
         self.send_header("Cache-Control", "public, max-age=60")
         self.send_header("Content-Length", str(len(body)))
         self.send_header("X-Origin", "1")
+        if self.close_connection:  # or nginx may send its next request just then, and a POST is not sent twice
+            self.send_header("Connection", "close")
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
