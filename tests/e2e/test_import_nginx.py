@@ -47,7 +47,7 @@ class Echo(BaseHTTPRequestHandler):
         self.send_header("Cache-Control", "public, max-age=60")
         self.send_header("Content-Length", str(len(body)))
         self.send_header("X-Origin", "1")
-        if self.close_connection:  # or nginx may send its next request just then, and a POST is not sent twice
+        if self.close_connection:  # else nginx may send a POST just then, and it sends none twice
             self.send_header("Connection", "close")
         self.end_headers()
         if self.command != "HEAD":

@@ -167,14 +167,6 @@ async def test_a_purge_is_an_exchange_like_any_other(stays, status):
     house.assert_nothing_is_left()
 
 
-async def test_a_purge_that_is_not_confirmed_is_a_503():
-    house = House(Unsure())
-    client = house.ask(b"/a", b"PURGE")
-    await asyncio.gather(*house.engine.tasks)
-    assert (client.status, house.outcomes[0].reasons) == (503, ("shared-store-unavailable",))
-    house.assert_nothing_is_left()
-
-
 class Exhausted(Unsure):
     """Has no memory for a purge."""
 
@@ -197,11 +189,14 @@ async def test_a_purge_that_fails_is_logged_though_its_client_left(caplog):
     house.assert_nothing_is_left()
 
 
-async def test_a_purge_without_memory_is_answered_with_503():
-    house = House(Exhausted())
+@pytest.mark.parametrize(
+    ("tier", "reason"), [(Unsure, "shared-store-unavailable"), (Exhausted, "overloaded")]
+)
+async def test_a_purge_that_is_not_carried_out_is_a_503(tier, reason):
+    house = House(tier())
     client = house.ask(b"/a", b"PURGE")
     await asyncio.gather(*house.engine.tasks)
-    assert (client.status, house.outcomes[0].reasons) == (503, ("overloaded",))
+    assert (client.status, house.outcomes[0].reasons) == (503, (reason,))
     house.assert_nothing_is_left()
 
 

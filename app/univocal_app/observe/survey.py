@@ -15,7 +15,8 @@ Counted: TypeAlias = Callable[[], Iterable[Row]]
 class Survey:
     """The questions of a process by what they are about.
 
-    `others` gives the rows of the program's other processes that answer in time, where there are any."""
+    `others` gives the rows of the program's other processes that answer in time, where there are any.
+    """
 
     def __init__(self) -> None:
         self.others: Callable[[str], Awaitable[list[Row]]] | None = None

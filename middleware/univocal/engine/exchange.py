@@ -231,10 +231,7 @@ class Exchange:
 
     def resume(self) -> None:
         """Send more: the client takes it."""
-        try:
-            self._resume()
-        except Exception as error:
-            self.fail(error)  # an event loop would only log it, and the response stay without its end
+        self._attempt(self._resume)
 
     def _resume(self) -> None:
         match self._step:
@@ -317,7 +314,7 @@ class Exchange:
             self.fail(error)
 
     def _attempt(self, work: Callable[[], None]) -> None:
-        """Answer where the work fails: the one who calls has no answer for this client."""
+        """Answer where the work fails: who calls would log it at best, and the client would wait for ever."""
         try:
             work()
         except Exception as error:

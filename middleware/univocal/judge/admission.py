@@ -280,7 +280,7 @@ class Gate:
             held = tiers.memory.lookup(canonical.key)
             decision = _bypassing(admission.received, request, rules, now)
         else:
-            # What a profile calls loose by now may have been stored before a reload.
+            # A response may have been stored before a reload made its path loose.
             held = () if canonical.loose else tiers.lookup(canonical.key, now)
             decision = decide(request, held, rules, now)
             if canonical.loose:

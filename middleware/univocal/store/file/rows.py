@@ -79,7 +79,6 @@ CREATE TABLE IF NOT EXISTS entries (
     place BLOB NOT NULL, body BLOB NOT NULL
 );
 CREATE UNIQUE INDEX IF NOT EXISTS named ON entries (key, variant);
-DROP INDEX IF EXISTS by_age;
 CREATE INDEX IF NOT EXISTS by_use ON entries (touched);
 CREATE INDEX IF NOT EXISTS tagged ON entries (tags, number) WHERE tags <> x'';
 """
