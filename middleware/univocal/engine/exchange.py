@@ -314,7 +314,7 @@ class Exchange:
             self.fail(error)
 
     def _attempt(self, work: Callable[[], None]) -> None:
-        """Answer where the work fails: who calls would log it at best, and the client would wait for ever."""
+        """Answer where the work fails: who calls would log it at best, and the client would wait on."""
         try:
             work()
         except Exception as error:
