@@ -49,12 +49,12 @@ class Ceiling:
 
 
 CEILINGS = {
-    "hit": Ceiling(14, 10, 1),
-    "miss that is not stored": Ceiling(140, 39, 1),
-    "miss that is stored": Ceiling(170, 42, 1),
-    "purge": Ceiling(163, 33, 0),
-    "mounted hit": Ceiling(13, 9, 1),
-    "mounted miss": Ceiling(173, 35, 1),
+    "hit": Ceiling(14, 9, 1),
+    "miss that is not stored": Ceiling(134, 38, 1),
+    "miss that is stored": Ceiling(159, 41, 1),
+    "purge": Ceiling(160, 32, 0),
+    "mounted hit": Ceiling(13, 8, 1),
+    "mounted miss": Ceiling(165, 35, 1),
 }
 
 

@@ -7,6 +7,8 @@ import pytest
 
 from tests.origin.conftest import Told
 from univocal.http.bonds import Bond
+from univocal.http.messages import Received
+from univocal.http.roles import OriginRequest
 from univocal.origin.connection import Connection, PendingRequest, Phase
 from univocal.origin.failures import ConnectError, ConnectTimeoutError, PoolTimeoutError
 from univocal.origin.pool import Pool, PoolSettings
@@ -112,8 +114,7 @@ async def test_a_connection_set_apart_serves_its_client_alone():
     bond, connection = Bond(), await opened(pool, opening)
     pool.set_apart(connection, bond)
     assert pool.take_idle() is None
-    head = request_head(b"GET", b"/", [(b"host", b"a")])
-    pool.send(PendingRequest(head, None, Told(), Timeouts(), bond=bond))
+    send(pool, bond=bond)
     assert connection.phase is Phase.BUSY
     await turns()  # it is sent
     connection.data_received(EMPTY)
@@ -270,6 +271,9 @@ async def test_what_has_ended_goes_to_nobody_who_waits():
     assert await task is new
 
 
+PATIENT = Timeouts(None, None, None, None)
+
+
 class Asked(Told):
     """The answer to a request, and who hears of its end."""
 
@@ -282,10 +286,17 @@ class Asked(Told):
         self.then(self)
 
 
-def asked(then=lambda _: None):
-    """A request, whose answer may take any time."""
+def pending():
+    """A request that is to be repeated."""
     head = request_head(b"GET", b"/", [(b"host", b"a")])
-    return PendingRequest(head, None, Asked(then), Timeouts(None, None, None, None))
+    return PendingRequest(head, None, Asked(), PATIENT)
+
+
+def send(pool, then=lambda _: None, bond=None):
+    """Send a request, whose answer may take any time."""
+    asked = OriginRequest(b"GET", b"/", [(b"host", b"a")], Received(b"GET", b"/"))
+    asked.bond = bond
+    return pool.send(asked, Asked(then), PATIENT)
 
 
 def failure(request):
@@ -295,7 +306,7 @@ def failure(request):
 
 async def test_a_request_waits_for_its_connection():
     pool, opening = make(1)
-    pool.send(request := asked())
+    request = send(pool)
     await turns()
     opening.asked[0].set_result(connection := connected(pool))
     await turns()
@@ -305,7 +316,7 @@ async def test_a_request_waits_for_its_connection():
 
 async def test_a_request_fails_where_no_connection_can_be_opened():
     pool, opening = make(1)
-    pool.send(request := asked())
+    request = send(pool)
     await turns()
     opening.asked[0].set_exception(ConnectError("refused"))
     await turns()
@@ -315,7 +326,7 @@ async def test_a_request_fails_where_no_connection_can_be_opened():
 async def test_a_request_is_repeated_over_an_unused_connection():
     pool, opening = make(2)
     pool.put_back(idle := await opened(pool, opening))
-    pool.repeat(request := asked())
+    pool.repeat(request := pending())
     await turns()
     opening.asked[-1].set_result(connection := connected(pool))
     await turns()
@@ -325,9 +336,7 @@ async def test_a_request_is_repeated_over_an_unused_connection():
 
 async def test_a_closed_pool_fails_requests_that_wait():
     pool, _ = make(1)
-    requests = [asked(), asked()]
-    for request in requests:
-        pool.send(request)
+    requests = [send(pool), send(pool)]
     await turns()
     pool.close()
     await turns()
@@ -402,7 +411,7 @@ class Few:
         """Send so many requests at once; the seconds until all are answered."""
         begun, self.done = self.clock.now, []
         for _ in range(count):
-            self.pool.send(asked(self.done.append))
+            send(self.pool, self.done.append)
         while len(self.done) < count:
             await self.go_on()
         return self.clock.now - begun
@@ -445,7 +454,7 @@ async def test_an_answer_that_takes_long_costs_a_connection_or_two(clock):
     await server.answers(1)
     server.seconds = 30
     for _ in range(2):
-        server.pool.send(asked())  # the second over a new connection
+        send(server.pool)  # the second over a new connection
     await turns()
     server.seconds = 0.05
     for _ in range(100):
@@ -484,9 +493,7 @@ async def test_a_request_whose_connection_fails_takes_a_free_one(clock):
     first = await opened(pool, opening, loop=clock)
     clock.now = 1
     pool.answered(first)
-    requests = [asked(), asked()]
-    for request in requests:
-        pool.send(request)
+    requests = [send(pool), send(pool)]
     await turns()
     pool.put_back(first)
     assert [request.connection for request in requests] == [None, None]
@@ -505,7 +512,7 @@ async def test_a_repeated_request_waits_for_a_connection_of_its_own(clock):
     pool, opening = make(9, loop=clock)
     first = await opened(pool, opening)
     pool.answered(first)
-    pool.repeat(request := asked())
+    pool.repeat(request := pending())
     await turns()
     clock.now = 9
     pool.put_back(first)

@@ -102,35 +102,12 @@ class Stored:
 
     @property
     def small(self) -> int:
-        """The part of the cost that is in small objects."""
+        """The part of the cost that is in small objects, as far as its largest ones tell."""
         small = self.cost
-        for each in self.octets:
+        for each in (self.key, self.head, self.body):
             if len(each) >= _LARGE:
                 small -= len(each)
         return small
-
-    @property
-    def octets(self) -> list[bytes]:
-        """The bytes kept of the response and in its name, once for each time that they may be kept."""
-        kept = [self.key, self.head, self.body]
-        if self.etag is not None:
-            kept.append(self.etag)
-        if self.last_modified is not None:
-            kept.append(self.last_modified)
-        if self.strong is not None:
-            kept.append(self.strong)
-        if self.language is not None:
-            kept.append(self.language)
-        for name, value in self.vary:
-            kept.append(name)
-            if value is not None:
-                kept.append(value)
-        if self.tags:
-            # An index may have the tag of another response, and go on having it when that is gone.
-            kept += [*self.tags, *self.tags]
-        if self.search is not None:
-            kept += [split_key(self.key)[0], *self.search.names]
-        return kept
 
     @property
     def lifetime(self) -> float:
@@ -223,8 +200,16 @@ def costed(stored: Stored, head: bytes, body: bytes, etag: bytes | None) -> Stor
 
 def _cost(stored: Stored) -> int:
     """The bytes of memory that a response takes, index entries included."""
+    kept = [stored.key, stored.head, stored.body]
+    kept += [stored.etag or b"", stored.last_modified or b"", stored.strong or b"", stored.language or b""]
+    for name, value in stored.vary:
+        kept += [name, value or b""]
+    # An index may have the tag of another response, and go on having it when that is gone.
+    kept += [*stored.tags, *stored.tags]
+    if stored.search is not None:
+        kept += [split_key(stored.key)[0], *stored.search.names]
     cost = _BASE_COST + _SELECTING_COST * len(stored.vary)
-    for each in stored.octets:
+    for each in kept:
         cost += len(each)
     cost += _TAGS_COST + _TAG_COST * len(stored.tags) if stored.tags else 0
     cost += _PART_COST if stored.part is not None else 0

@@ -88,7 +88,11 @@ class Audience:
             _tell(outcome, self.hit_listeners)
         if self.listeners:
             _tell(outcome, self.listeners)
-        self._count(outcome, outcome.times.start + outcome.times.total)
+        at = outcome.times.start + outcome.times.total
+        if self._ended or (self._alike and not self.since <= at < self.until):
+            self._count(outcome, at)
+        else:
+            _tell(outcome, self.counters)
 
     def announce_hit(self, hit: Hit, received: Received, begun: float, ticks: float) -> None:
         """Tell of a hit that was answered; it began at `begun`, when the performance counter said `ticks`."""

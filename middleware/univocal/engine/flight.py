@@ -275,12 +275,12 @@ class Flight:
         failures = self._flights.gate.failures
         if failures.any and (stale := self._stale) is not None:
             self._tried = failures.begin(stale, self._odd)
-        recording = self.recording
-        if recording is None or recording.lease is None:
+        recording, tiers = self.recording, self._flights.tiers
+        if recording is None or recording.lease is None or tiers.is_memory_alone:
             self._ask()
             return
         request, joined = self.admission.request, self.name is not None
-        self._flights.tiers.fill(recording.lease, request, self._judge, self._filled, joined=joined)
+        tiers.fill(recording.lease, request, self._judge, self._filled, joined=joined)
 
     @property
     def _stale(self) -> Stored | None:
@@ -765,6 +765,7 @@ class Flight:
             self._flights.tiers.end(recording.lease, self._recorded_all)
 
     def _recorded_all(self) -> None:
+        """Close it for good; called again once its last reader has left."""
         if self._phase is FlightPhase.OVER:  # else the lease came late, and is ended a second time
             self._phase = _MOVES[self._phase, FlightPhase.RECORDED]
         if self.name is not None:
@@ -774,17 +775,14 @@ class Flight:
             broadcast.close()
             if recording is not None and recording.whole is not None:
                 broadcast.hand_over(recording.whole)
-        if broadcast is None or not broadcast.readers:
-            self._release()
-
-    def _release(self) -> None:
-        recording = self.recording
+            if broadcast.readers:
+                return
         if recording is not None and recording.lease is not None and recording.lease.reserved:
             self._flights.tiers.memory.leases.release(recording.lease)
         self.leader = None
         self._passengers.clear()  # objects in a circle wait for the garbage collector
-        if self.broadcast is not None:
-            self.broadcast.forget()
+        if broadcast is not None:
+            broadcast.forget()
         if self._over is not None:
             over, self._over = self._over, None
             over()
@@ -808,7 +806,7 @@ class Flight:
 
     def _deserted(self) -> None:
         if self._phase is FlightPhase.RECORDED:
-            self._release()
+            self._recorded_all()
         elif self._phase is not FlightPhase.OVER and not self.unattended:
             self._give_up()
 

@@ -8,14 +8,12 @@ import socket
 import ssl
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Final, NamedTuple
 
 from aiohappyeyeballs import start_connection
 
-from univocal.http.roles import Answer, OriginRequest
 from univocal.http.subclassing import mypyc_attr
-from univocal.origin.connection import Connection, Keeper, PendingRequest
+from univocal.origin.connection import Connection, Keeper
 from univocal.origin.failures import (
     ConnectError,
     ConnectTimeoutError,
@@ -23,7 +21,6 @@ from univocal.origin.failures import (
     UnsupportedSchemeError,
 )
 from univocal.origin.pool import Pool, PoolSettings
-from univocal.origin.request_head import request_head
 from univocal.origin.resolving import AddressInfo, Resolve, address_text, resolved
 from univocal.origin.timeouts import Timeouts
 
@@ -58,7 +55,7 @@ class Endpoint(NamedTuple):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class OriginConnections:
-    """Sends requests to origin servers over connections that are kept alive (RFC 9112).
+    """The connections to origin servers, kept alive (RFC 9112): a pool of them for each endpoint.
 
     Without `ssl_context`, certificates are verified against the system's authorities. `uds` is the path of a
     Unix socket for every origin server.
@@ -80,54 +77,34 @@ class OriginConnections:
         self.uds = uds
         self._settings = settings
         self._resolve = resolve
-        self._pools: dict[Endpoint, Pool] = {}
+        self.pools: dict[Endpoint, Pool] = {}
         self._retired = False
         self._forgotten: list[Pool] = []  # with the last requests to addresses that a name has no more
         self._tried: dict[Endpoint, str] = {}  # the last address of each
 
-    def ask(
-        self,
-        endpoint: Endpoint,
-        request: OriginRequest,
-        answer: Answer,
-        timeouts: Timeouts,
-        failure: Callable[[Exception], Exception] | None = None,
-        rivals: Callable[[], Iterable[Endpoint]] | None = None,
-        moved: Callable[[str], None] | None = None,
-    ) -> PendingRequest:
-        """Send a request, over an idle connection within this call; `failure` turns errors into the answer's.
-
-        Without an idle connection, the endpoint's `rivals` are connected beside it (RFC 8305): they differ
-        only in the address. `moved` gets the address of the one that accepted first. Raises
-        InvalidRequestError and UnsupportedSchemeError; the answer's errors are TransportErrors, too.
-        """
-        head = request_head(request.method, request.target, request.fields)
-        pending = PendingRequest(head, request.content, answer, timeouts, failure, request.bond)
-        elsewhere = None
-        if rivals is not None and moved is not None:
-            elsewhere = partial(self._raced, endpoint, rivals, moved)
-        pool = self._pools.get(endpoint)
+    def pool_of(self, endpoint: Endpoint) -> Pool:
+        """The pool of connections to an endpoint. Raises UnsupportedSchemeError."""
+        pool = self.pools.get(endpoint)
         if pool is None:
-            pool = self._pool_of(endpoint)
-        pool.send(pending, elsewhere)
-        return pending
+            pool = self.pools[endpoint] = self._pool(endpoint)
+        return pool
 
     @property
     def connections(self) -> int:
         """The number of open connections, idle ones included."""
-        return sum(map(len, (*self._pools.values(), *self._forgotten)))
+        return sum(map(len, (*self.pools.values(), *self._forgotten)))
 
     def retire(self) -> None:
         """Keep no idle connection from now on; requests are sent, and answered, as ever."""
         self._retired = True
-        for pool in self._pools.values():
+        for pool in self.pools.values():
             pool.retire()
 
     async def aclose(self) -> None:
         """Close every connection; requests under way fail."""
-        for pool in (*self._pools.values(), *self._forgotten):
+        for pool in (*self.pools.values(), *self._forgotten):
             pool.close()
-        self._pools.clear()
+        self.pools.clear()
         self._forgotten.clear()
         await asyncio.sleep(0)  # sockets are closed in the event loop's next turn
 
@@ -136,7 +113,7 @@ class OriginConnections:
         # A request that fails after this still names its address.
         for old in list(self._tried)[:-_REMEMBERED]:
             del self._tried[old]
-        pool = self._pools.pop(endpoint, None)
+        pool = self.pools.pop(endpoint, None)
         if pool is not None:
             pool.retire()
             self._forgotten = [each for each in (*self._forgotten, pool) if len(each)]
@@ -144,12 +121,6 @@ class OriginConnections:
     def tried(self, endpoint: Endpoint) -> str:
         """The address that was tried last for an endpoint, "" if none was."""
         return self._tried.get(endpoint, "")
-
-    def _pool_of(self, endpoint: Endpoint) -> Pool:
-        pool = self._pools.get(endpoint)
-        if pool is None:
-            pool = self._pools[endpoint] = self._pool(endpoint)
-        return pool
 
     def _pool(self, endpoint: Endpoint) -> Pool:
         if endpoint.scheme not in ("http", "https") or not endpoint.host:
@@ -199,17 +170,20 @@ class OriginConnections:
 
         return await start_connection(addresses, happy_eyeballs_delay=HEAD_START, socket_factory=made)
 
-    async def _raced(
+    async def raced(
         self,
         endpoint: Endpoint,
         rivals: Callable[[], Iterable[Endpoint]],
         moved: Callable[[str], None],
         seconds: Timeouts,
     ) -> Connection:
-        """A connection to the endpoint, or to the rival of it that accepts before it does."""
+        """A connection to the endpoint, or to the rival of it that accepts before it does (RFC 8305).
+
+        Rivals differ only in the address. `moved` gets the address of the one that accepted first.
+        """
         racers = {each.address: each for each in (endpoint, *rivals())}
         if len(racers) == 1:
-            return await self._pool_of(endpoint).connect(seconds.connect, seconds.pool)
+            return await self.pool_of(endpoint).connect(seconds.connect, seconds.pool)
         with _connecting():
             addresses = [place for each in racers for place in await resolved(each, endpoint.number)]
             try:
@@ -221,7 +195,7 @@ class OriginConnections:
             winner = racers.get(held[0].getpeername()[0], endpoint)
             if winner is not endpoint:
                 moved(winner.address)
-            return await self._pool_of(winner).connect(
+            return await self.pool_of(winner).connect(
                 seconds.connect, seconds.pool, by=lambda keeper: self._open(keeper, winner, held.pop())
             )
         finally:

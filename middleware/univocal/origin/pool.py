@@ -11,6 +11,7 @@ from math import inf
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from univocal.http.bonds import Bond
+from univocal.http.roles import Answer, OriginRequest
 from univocal.http.settings import count, positive, setting, size
 from univocal.http.timer import Timer
 from univocal.origin.connection import Connection, Keeper, PendingRequest, Phase
@@ -21,6 +22,7 @@ from univocal.origin.failures import (
     ReadError,
     TransportError,
 )
+from univocal.origin.request_head import request_head
 from univocal.origin.timeouts import Timeouts
 
 # Bounds of the seconds after which a new connection counts as held up.
@@ -161,17 +163,29 @@ class Pool:
     def __len__(self) -> int:
         return len(self._open)
 
-    def send(self, request: PendingRequest, elsewhere: Elsewhere | None = None) -> None:
-        """Send a request over an idle connection at once, or over the next that there is.
+    def send(
+        self,
+        asked: OriginRequest,
+        answer: Answer,
+        timeouts: Timeouts,
+        failure: Callable[[Exception], Exception] | None = None,
+        elsewhere: Elsewhere | None = None,
+    ) -> PendingRequest:
+        """Send a request over an idle connection within this call, or over the next that there is.
 
-        Where one has to be opened and may be, `elsewhere` gives it, perhaps one of another pool.
+        `failure` turns errors into the answer's. Where a connection has to be opened and may be, `elsewhere`
+        gives it, perhaps one of another pool. Raises InvalidRequestError; the answer's errors are
+        TransportErrors, too.
         """
+        head = request_head(asked.method, asked.target, asked.fields)
+        request = PendingRequest(head, asked.content, answer, timeouts, failure, asked.bond)
         connection = None if request.bond is None else self._take_apart(request.bond)
         connection = connection or self.take_idle()
         if connection is None:
             self._open_for(request, elsewhere=elsewhere if self._free else None)
         else:
             connection.send(request)
+        return request
 
     def _take_apart(self, bond: Bond) -> Connection | None:
         """The idle connection that belongs to one client."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from univocal.http.errors import ConfigurationError
@@ -163,11 +164,14 @@ class OriginServer:
         if self._connections is None:
             assert self._foreign is not None
             return self._foreign.ask(request, answer, timeouts, self._failure)
-        rivals = None if self.rivals is None else self._racing
+        connections, endpoint, elsewhere = self._connections, self._endpoint, None
+        if self.rivals is not None and moved is not None:
+            elsewhere = partial(connections.raced, endpoint, self._racing, moved)
         try:
-            return self._connections.ask(
-                self._endpoint, request, answer, timeouts, self._failure, rivals, moved
-            )
+            pool = connections.pools.get(endpoint)
+            if pool is None:
+                pool = connections.pool_of(endpoint)
+            return pool.send(request, answer, timeouts, self._failure, elsewhere)
         except TransportError as error:
             answer.fail(self._failure(error))
             return NeverSent()

@@ -200,7 +200,8 @@ class OriginTransport(httpx.AsyncBaseTransport):
             asked.content = IteratedContent(stream, answer.give_up).content
         endpoint = Endpoint(url.scheme, url.raw_host, url.port, extensions.get("sni_hostname"))
         try:
-            answer.under_way = self.origin_connections.ask(endpoint, asked, answer, timeouts, as_httpx)
+            pool = self.origin_connections.pool_of(endpoint)
+            answer.under_way = pool.send(asked, answer, timeouts, as_httpx)
         except TransportError as error:
             raise as_httpx(error) from error
         try:

@@ -51,15 +51,15 @@ class Loans:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._lent: OrderedDict[int, _Lent] = OrderedDict()  # the last to be taken from at the end
+        self.lent: OrderedDict[int, _Lent] = OrderedDict()  # the last to be taken from at the end
         self.outside = 0  # bytes that are held for clients alone
 
     def lend(self, content: bytes, recall: Callable[[], None], *, kept: bool) -> Loan:
         """Lend content, of which the store itself has a reference if `kept`."""
         loan = Loan(content, recall)
-        lent = self._lent.get(loan.number)
+        lent = self.lent.get(loan.number)
         if lent is None:
-            lent = self._lent[loan.number] = _Lent(len(content), kept=kept)
+            lent = self.lent[loan.number] = _Lent(len(content), kept=kept)
             self.outside += 0 if kept else lent.octets
         lent.loans[loan] = None
         self.taken(loan)
@@ -67,22 +67,22 @@ class Loans:
 
     def taken(self, loan: Loan) -> None:
         """Record that a reader has taken a part of the lent content."""
-        if loan.number in self._lent:
-            self._lent.move_to_end(loan.number)
+        if loan.number in self.lent:
+            self.lent.move_to_end(loan.number)
 
     def give_back(self, loan: Loan) -> None:
         """End a loan; a second time does nothing."""
-        lent = self._lent.get(loan.number)
+        lent = self.lent.get(loan.number)
         if lent is None or loan not in lent.loans:
             return
         del lent.loans[loan]
         if not lent.loans:
-            del self._lent[loan.number]
+            del self.lent[loan.number]
             self.outside -= 0 if lent.kept else lent.octets
 
     def keep(self, content: bytes, *, kept: bool) -> None:
         """Record that the store keeps the content from now on, or keeps it no longer."""
-        lent = self._lent.get(id(content))
+        lent = self.lent.get(id(content))
         if lent is not None and lent.kept is not kept:
             lent.kept = kept
             self.outside += -lent.octets if kept else lent.octets
@@ -91,10 +91,10 @@ class Loans:
         """Recall what is too much, or more than there is room for."""
         most = self.most if room is None else min(self.most, room)
         while self.outside > most:
-            number = next((number for number, lent in self._lent.items() if not lent.kept), None)
+            number = next((number for number, lent in self.lent.items() if not lent.kept), None)
             if number is None:
                 return
-            for loan in tuple(self._lent[number].loans):
+            for loan in tuple(self.lent[number].loans):
                 self.give_back(loan)
                 loan.recall()
 

@@ -258,6 +258,7 @@ class MemoryStore:
             self._count(entry, form, 1)
         forms.coded[coding] = form
         self._make_room(entry)
+        self._small.most = max(self._small.most, self._small.now)
         return True
 
     def _count(self, entry: Entry, form: Stored, times: int) -> None:
@@ -495,14 +496,19 @@ class MemoryStore:
         self._bytes += stored.cost
         self._small.now += stored.small
         self._responses += 1
-        self._loans.keep(stored.body, kept=True)
-        other = self._index.add(entry, stored)
-        if other is not None:
-            self._drop(other, [old for old in self._variants(other) if old.search == stored.search])
-        self._make_room(entry)
+        if self._loans.lent:
+            self._loans.keep(stored.body, kept=True)
+        stored.key = entry.key  # equal bytes are kept once
+        if stored.tags or stored.search is not None:
+            other = self._index.add(entry, stored)
+            if other is not None:
+                self._drop(other, [old for old in self._variants(other) if old.search == stored.search])
+        if self._lacks(0):
+            self._make_room(entry)
+        self._small.most = max(self._small.most, self._small.now)
 
     def _make_room(self, spared: Entry) -> None:
-        """Evict until all fits; what is left in small objects counts from now on."""
+        """Evict until all fits."""
         while self._lacks(0):
             victim = self._sieve.victim()
             if victim is None:
@@ -512,7 +518,6 @@ class MemoryStore:
                 continue
             self._evictions += len(victim.variants)
             self._drop(victim.key, victim.variants)
-        self._small.most = max(self._small.most, self._small.now)
 
     def _lacks(self, more: int) -> bool:
         """Tell whether so many bytes more are too many.
@@ -624,8 +629,8 @@ class Index:
 
     def add(self, entry: Entry, stored: Stored) -> bytes | None:
         """Take in a response that its entry has; returns the key that stood for the same keys until now."""
-        # Equal bytes are kept once: the indexes have those of the entry, and one of equal variances.
-        key = stored.key = entry.key
+        # Equal bytes are kept once: the indexes have the key of the entry, and one of equal variances.
+        key = entry.key
         for tag in stored.tags:
             self._tagged.setdefault(tag, set()).add(key)
         if stored.search is None:

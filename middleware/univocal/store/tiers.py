@@ -40,12 +40,14 @@ _NOTHING: Final = Request(b"GET", b"", [])
 class Tiers:
     """Looks up, stores and purges responses, on this node and on all nodes that share its store.
 
-    `glances`: a store behind memory may have more at hand, which `glance` tells.
+    `glances`: a store behind memory may have more at hand, which `glance` tells. `is_memory_alone`: nothing
+    is behind memory, so `fill` need not be asked.
     """
 
     def __init__(self, memory: MemoryStore, *, glances: bool = False) -> None:
         self.memory: Final = memory
         self.glances: Final = glances
+        self.is_memory_alone: Final = type(self) is MemoryTier
         self.compression: Final = Compression(memory)
         self._sweeping = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
