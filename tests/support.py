@@ -34,11 +34,6 @@ class Clock:
         return self.now
 
 
-def named(*rows: tuple[Any, ...]) -> list[Any]:
-    """Parameters by the names that docs/conformance.md calls them, each the first of its row."""
-    return [pytest.param(*row[1:], id=row[0]) for row in rows]
-
-
 async def idle() -> None:
     """Let whatever can go on without octets and without time go on: at most 50 turns of the event loop.
 

@@ -8,6 +8,10 @@ no part of it. Its steps:
     stays()      it has not
     answers(…)   the origin server answers the oldest request that it has not answered
     got(…)       what the client has by now
+    sends(…)     a client of HTTP/1.1 sends bytes
+    adds(…)      it sends more of them
+    wrote(…)     what the bytes begin with that it has been sent, and whether its connection is open
+    replies(…)   the origin server answers with bytes
     miss(…)      all of these for a request that the origin server answers
     hit(…)       all of these for one that a stored response answers
 
@@ -18,6 +22,7 @@ Expected fields are lines: `"age: 3"` is the field's whole value, `"cache-status
 """
 
 import gzip
+import json
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import ExitStack
 from typing import Any, NamedTuple, TypeAlias
@@ -203,7 +208,57 @@ def asks(
     return lambda stage: stage.ask(sent, name or f"#{len(stage.askings)}", leaves_room=room)
 
 
-def goes(*lines: str, target: str = "", content: bytes | None = None, name: str = "") -> Step:
+def sends(octets: bytes, method: bytes = b"GET") -> Step:
+    """A client of HTTP/1.1 sends these bytes."""
+
+    async def step(stage: Stage) -> None:
+        client = Http1(stage.world)
+        stage.latest = f"#{len(stage.askings)}"
+        stage.askings[stage.latest] = Asking(client, len(stage.served), False)
+        client.say(octets, method)
+        await stage.settle()
+
+    return step
+
+
+def adds(octets: bytes) -> Step:
+    """The client of HTTP/1.1 sends more."""
+
+    async def step(stage: Stage) -> None:
+        stage.asking().client.say(octets)
+        await stage.settle()
+
+    return step
+
+
+def wrote(begin: bytes, *, is_open: bool | None = None) -> Step:
+    """What the client of HTTP/1.1 has been sent begins so."""
+
+    async def step(stage: Stage) -> None:
+        client = stage.asking().client
+        assert client.heard.startswith(begin)
+        assert is_open in {None, client.is_open}
+
+    return step
+
+
+def replies(octets: bytes, *, close: bool = False) -> Step:
+    """The origin server answers with these bytes."""
+    return lambda stage: stage.answer(octets, close=close, framed=False)
+
+
+def problem(reason: str) -> Step:
+    """What the client has is a problem with this reason."""
+
+    async def step(stage: Stage) -> None:
+        assert json.loads(stage.asking().client.seen().content)["reason"] == reason
+
+    return step
+
+
+def goes(
+    *lines: str, target: str = "", start: bytes = b"", content: bytes | None = None, name: str = ""
+) -> Step:
     """The request has reached the origin server."""
 
     async def step(stage: Stage) -> None:
@@ -213,6 +268,7 @@ def goes(*lines: str, target: str = "", content: bytes | None = None, name: str 
         for line in lines:
             assert holds(line, request.fields), (line, request.fields)
         assert target in {"", request.target.decode()}
+        assert start in {b"", request.start}
         assert content is None or request.content == content
 
     return step

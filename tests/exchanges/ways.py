@@ -72,9 +72,21 @@ class Http1:
             self._client.outbox.append(octets)
         )
 
+    def say(self, octets: bytes, *methods: bytes) -> None:
+        """Send these bytes, in which there are requests with these methods."""
+        self._methods += methods
+        self._client.outbox.append(octets)
+
+    @property
+    def heard(self) -> bytes:
+        return bytes(self._client.wire.sent)
+
+    @property
+    def is_open(self) -> bool:
+        return self._client.open
+
     def _responses(self) -> list[Any]:
-        wire = self._client.wire
-        return responses(bytes(wire.sent), self._methods, closed=wire.closed)[0]
+        return responses(self.heard, self._methods, closed=not self.is_open)[0]
 
     def seen(self) -> Seen:
         if not (found := self._responses()):
