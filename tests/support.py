@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import os
 import re
 import socket
 import socketserver
@@ -62,6 +63,38 @@ def hurry(patches: pytest.MonkeyPatch, seconds: float, sooner: float = 0.0) -> N
 def living(*kinds: type) -> list[Any]:
     """The objects of these classes that are not freed; compiled ones, too, which have no weak references."""
     return [each for each in gc.get_objects() if issubclass(type(each), kinds)]
+
+
+class Stopwatch:
+    """Seconds by its own ticks: where the machine stands still or is slow, they go on as slowly."""
+
+    TICK = 0.01
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._tick)
+
+    def _tick(self) -> None:
+        while not self._ends.wait(self.TICK):
+            self.seconds += self.TICK
+
+    def __enter__(self) -> "Stopwatch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        self._thread.join()
+
+
+def open_files() -> set[str]:
+    """What this process has open. Garbage of other tests may be closed at any time: only new names tell."""
+    names = set[str]()
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # it was the directory's own
+            names.add(os.readlink(f"/proc/self/fd/{number}"))
+    return names
 
 
 @contextmanager

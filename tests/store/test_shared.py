@@ -165,7 +165,7 @@ async def test_a_lost_node_vouches_for_no_stored_response():
     purges[1].is_cut = False
     purges[1].deliver()
     tiers[1].returned()
-    await asyncio.wait_for(tiers[1]._there.wait(), 1)
+    await asyncio.wait_for(tiers[1]._there.wait(), 30)
     assert [each.followed() for each in entries] == [2, 2]
 
 
@@ -285,5 +285,5 @@ async def test_a_response_read_during_a_loss_outlives_no_purge():
     purges[1].is_cut = False
     purges[1].deliver()
     tiers[1].returned()
-    await asyncio.wait_for(tiers[1]._there.wait(), 1)
+    await asyncio.wait_for(tiers[1]._there.wait(), 30)
     assert tiers[1].held(lease) == []

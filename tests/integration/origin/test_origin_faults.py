@@ -7,6 +7,8 @@ import threading
 import httpx
 import pytest
 
+from support import open_files
+
 OK = b"HTTP/1.1 200 OK\r\n"
 BROKEN = httpx.RemoteProtocolError
 HEAD = OK + b"Content-Length: 10\r\n\r\n"
@@ -205,7 +207,7 @@ async def test_an_origin_that_disappears_and_comes_back_under_load(serve, answer
     assert transport.connections <= 10
 
 
-async def test_two_thousand_faults_leave_nothing(serve, answered, transport, open_files, eventually):
+async def test_two_thousand_faults_leave_nothing(serve, answered, transport, eventually):
     quick = [
         name
         for name, (_, error) in FAULTS.items()
@@ -220,7 +222,7 @@ async def test_two_thousand_faults_leave_nothing(serve, answered, transport, ope
     async def client(times):
         for _ in range(times):
             with pytest.raises(httpx.TransportError):
-                await answered(origin, timeout=5.0)
+                await answered(origin)
 
     await client(len(quick))
     await eventually(lambda: origin.open == 0)
@@ -229,6 +231,6 @@ async def test_two_thousand_faults_leave_nothing(serve, answered, transport, ope
         for _ in range(50):
             clients.create_task(client(40))
     await eventually(lambda: origin.open == 0)
-    await eventually(lambda: len(asyncio.all_tasks()) == tasks and open_files() == files)
+    await eventually(lambda: len(asyncio.all_tasks()) == tasks and open_files() <= files)
     assert transport.connections == 0
     assert [pool._free for pool in transport.origin_connections.pools.values()] == [1000]

@@ -7,6 +7,8 @@ import tracemalloc
 import httpx
 import pytest
 
+from support import open_files
+
 MIB = 1024 * 1024
 
 
@@ -57,7 +59,7 @@ async def test_read_timeout_comes_in_time(serve, answered, stage):
     began = time.monotonic()
     with pytest.raises(httpx.ReadTimeout):
         await answered(origin, timeout={"read": 0.05})
-    assert 0.045 < time.monotonic() - began < 5
+    assert 0.045 < time.monotonic() - began < 15  # the others are 20 seconds
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked", "close"])
@@ -111,7 +113,7 @@ async def test_an_upload_needs_no_more_memory_than_a_little(serve, answered, fra
 
     origin = await serve(script)
     tracemalloc.start()
-    status, received = await answered(origin, method="PUT", fields=[framing], content=content(), timeout=5.0)
+    status, received = await answered(origin, method="PUT", fields=[framing], content=content())
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert status == 200
@@ -147,10 +149,10 @@ async def test_a_cancelled_request_closes_its_connection(serve, answered, transp
     assert len(asyncio.all_tasks()) == before
 
 
-async def test_cancelling_while_connecting_leaves_nothing(serve, answered, transport, open_files, eventually):
+async def test_cancelling_while_connecting_leaves_nothing(serve, answered, transport, eventually):
     origin = await serve(echo)
-    await answered(origin)
     before = open_files()
+    await answered(origin)
     for turns in range(30):
         tasks = [asyncio.ensure_future(answered(origin)) for _ in range(3)]
         for _ in range(turns % 10):
@@ -159,7 +161,7 @@ async def test_cancelling_while_connecting_leaves_nothing(serve, answered, trans
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     await transport.aclose()
-    await eventually(lambda: origin.open == 0 and open_files() <= before - 2)
+    await eventually(lambda: origin.open == 0 and open_files() <= before)
 
 
 async def test_aclose_ends_requests_and_who_waits(serve, answered, make_transport, eventually):

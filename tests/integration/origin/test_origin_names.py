@@ -112,7 +112,7 @@ async def test_over_tls_the_name_is_asked_for_at_each_address(serve, name, tmp_p
     how = {"ssl_context": authority.client(), "scheme": "https", "rule": rule}
     named = await name(origin.port, other, "127.0.0.1", **how)
     assert [await named.ask() for _ in range(2)] == [200] * 2
-    await eventually(lambda: any(head.startswith(b"GET /healthz ") for head in origin.heads), 20)
+    await eventually(lambda: any(head.startswith(b"GET /healthz ") for head in origin.heads))
     assert set(asked) == {"app.example"}
 
 
@@ -142,7 +142,7 @@ async def test_addresses_move(serve, name, eventually):
     named = await name(origin.port, "127.0.0.2")
     named.addresses = ("127.0.0.1",)
     assert await named.ask() == 0
-    await eventually(lambda: named.upstream.balance.members[0].server.address == "127.0.0.1", 20)
+    await eventually(lambda: named.upstream.balance.members[0].server.address == "127.0.0.1")
     assert await named.ask() == 200
 
 
@@ -157,14 +157,14 @@ async def test_requests_at_a_removed_address_end_well(serve, name, eventually):
     origin = await serve(slowly)
     named = await name(origin.port, "127.0.0.1")
     asked = asyncio.ensure_future(named.ask())
-    await eventually(lambda: origin.heads, 20)
+    await eventually(lambda: origin.heads)
     named.addresses = ("127.0.0.2",)
     named.upkeep._watches[0].begin()
-    await eventually(lambda: named.upstream.balance.members[0].server.address == "127.0.0.2", 20)
+    await eventually(lambda: named.upstream.balance.members[0].server.address == "127.0.0.2")
     goes_on.set()
     assert await asked == 200
     await named.upstream.aclose()
-    await eventually(lambda: origin.open == 0, 20)
+    await eventually(lambda: origin.open == 0)
 
 
 async def test_failures_at_a_lost_address_name_it(serve, name, eventually):
@@ -179,10 +179,10 @@ async def test_failures_at_a_lost_address_name_it(serve, name, eventually):
     named = await name(origin.port, "127.0.0.1", retries=0)
     told = PlayedAnswer()
     named.upstream.send(page(), told)
-    await eventually(lambda: origin.heads, 20)
+    await eventually(lambda: origin.heads)
     named.addresses = ("127.0.0.2",)
     named.upkeep._watches[0].begin()
-    await eventually(lambda: named.upstream.balance.members[0].server.address == "127.0.0.2", 20)
+    await eventually(lambda: named.upstream.balance.members[0].server.address == "127.0.0.2")
     goes_on.set()
     async with asyncio.timeout(20):
         await told.over.wait()

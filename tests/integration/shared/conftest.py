@@ -70,7 +70,7 @@ class Server:
         log = (self.directory / "redis.log").open("ab")
         with log:
             self.process = subprocess.Popen(command, cwd=self.directory, stdout=log, stderr=log)
-        for _ in range(200):
+        for _ in range(1500):
             assert self.process.poll() is None, (self.directory / "redis.log").read_text()
             try:
                 self.client.ping()
@@ -244,9 +244,9 @@ async def join(server: Server) -> AsyncIterator[Callable[..., Awaitable[Node]]]:
 
 @pytest.fixture
 def until() -> Callable[..., Awaitable[None]]:
-    """Waits for a condition, some seconds at most."""
+    """Waits for a condition; others may have the processor."""
 
-    async def waited(condition: Callable[[], object], seconds: float = 5.0) -> None:
+    async def waited(condition: Callable[[], object], seconds: float = 30.0) -> None:
         async with asyncio.timeout(seconds):
             while not condition():  # noqa: ASYNC110  (what it waits for says nothing)
                 await asyncio.sleep(0.005)

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import pytest
 
+from support import Stopwatch
 from univocal.http.errors import RefusedError
 from univocal.store.leases import Lease
 from univocal.store.purge_selectors import Everything, Tags
@@ -31,7 +32,8 @@ def drop_connections(server):
 
 
 async def test_a_short_loss_of_the_connection_costs_nothing(join, made, server, until, caplog):
-    first, second = await join(), await join()
+    times = {"command": 20.0}
+    first, second = await join(times=times), await join(times=times)
     await first.put(made())
     assert await second.read() == [b"content"]
     drop_connections(server)
@@ -193,31 +195,31 @@ async def test_a_redis_that_hangs_holds_nobody_up(join, made, server, until, nam
     await node.put(made())
     os.kill(server.process.pid, signal.SIGSTOP)
     try:
-        began = time.monotonic()
-        assert await node.read(named("/another")) == []
-        assert isinstance(await node.store.obtain(named("/another"), nothing), Lease)
-        assert await node.put(made(named("/another")))
-        with pytest.raises(RefusedError):
-            await node.purge()
-        assert time.monotonic() - began < 4
+        with Stopwatch() as watch:
+            assert await node.read(named("/another")) == []
+            assert isinstance(await node.store.obtain(named("/another"), nothing), Lease)
+            assert await node.put(made(named("/another")))
+            with pytest.raises(RefusedError):
+                await node.purge()
+        assert watch.seconds < 4
         await until(lambda: not node.store.connected)
-        began = time.monotonic()
-        assert await node.put(made(named("/more")))
-        assert await node.read(named("/third")) == []
-        assert time.monotonic() - began < 0.5  # one command would wait longer
+        with Stopwatch() as watch:
+            assert await node.put(made(named("/more")))
+            assert await node.read(named("/third")) == []
+        assert watch.seconds < 0.5  # one command would wait longer
     finally:
         os.kill(server.process.pid, signal.SIGCONT)
     await until(lambda: node.store.connected)
 
 
 async def test_memory_is_not_trusted_beyond_what_was_confirmed(join, made, server):
-    node = await join(times={"heartbeat": 0.1, "command": 0.2})
+    node = await join(times={"heartbeat": 0.1, "command": 2.0})
     await node.put(made())
     assert node.bodies() == [b"content"]
     os.kill(server.process.pid, signal.SIGSTOP)
     stopped = time.time()
     try:
-        time.sleep(0.35)  # noqa: ASYNC251  (the whole process stalls: nothing can be noticed)
+        time.sleep(2.15)  # noqa: ASYNC251  (the whole process stalls: nothing can be noticed)
         assert node.store.connected
         assert node.memory.lookup(KEY)
         assert node.bodies() == []
@@ -233,7 +235,7 @@ async def test_a_clock_that_is_set_back_prolongs_no_trust(join, made, server, un
     os.kill(server.process.pid, signal.SIGSTOP)
     set_back[0] = 60.0
     try:
-        await until(lambda: not node.store.connected, 3)
+        await until(lambda: not node.store.connected)
         assert not node.memory.lookup(KEY)
     finally:
         os.kill(server.process.pid, signal.SIGCONT)
@@ -340,7 +342,7 @@ async def test_who_waits_for_another_node_is_woken_when_redis_goes(join, server)
     waiting = asyncio.create_task(second.store.obtain(KEY, nothing))
     await asyncio.sleep(0.05)
     server.kill()
-    assert isinstance(await asyncio.wait_for(waiting, 2.0), Lease)
+    assert isinstance(await asyncio.wait_for(waiting, 20.0), Lease)
 
 
 async def test_no_socket_is_left(join, server, until):

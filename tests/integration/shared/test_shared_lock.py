@@ -37,7 +37,7 @@ async def test_a_dead_node_blocks_nobody_for_long(join, monkeypatch):
     assert isinstance(await first.store.obtain(KEY, nothing), Lease)
     began = time.monotonic()
     assert isinstance(await second.store.obtain(KEY, nothing), Lease)
-    assert 0.1 < time.monotonic() - began < 10
+    assert 0.1 < time.monotonic() - began < 20  # its patience is thirty
     monkeypatch.undo()
     # Nor does who waits wait longer than it wants to.
     third = await join(times={"patience": 0.1})
@@ -47,7 +47,7 @@ async def test_a_dead_node_blocks_nobody_for_long(join, monkeypatch):
 
 
 async def test_whoever_gives_up_leaves_no_turn_behind(join, server):
-    first, second = await join(), await join()
+    first, second = await join(), await join(times={"patience": 60})
     for _ in range(3):
         lease = await first.store.obtain(KEY, nothing)
         assert server.names("*:t:*") != []
@@ -55,6 +55,6 @@ async def test_whoever_gives_up_leaves_no_turn_behind(join, server):
         began = time.monotonic()
         lease = await second.store.obtain(KEY, nothing)
         assert isinstance(lease, Lease)
-        assert time.monotonic() - began < 4  # the patience of a node is five seconds
+        assert time.monotonic() - began < 9  # a turn is ten seconds
         await second.store.release(lease)
     assert server.names("*:t:*") == []

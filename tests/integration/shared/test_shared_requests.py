@@ -80,10 +80,10 @@ async def test_a_purge_by_its_method_reaches_all(clients, until):
 
 async def test_what_cannot_be_stored_is_not_queued_for(clients):
     app = Application([(b"cache-control", b"no-store")], delay=0.1)
-    three = await clients(app, 3)
+    three = await clients(app, 3, times={"patience": 60})
     began = time.monotonic()
     answers = await asyncio.gather(*(client.get() for client in three for _ in range(5)))
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 30
     assert len({body for body, _ in answers}) == app.count > 10
 
 
@@ -106,7 +106,7 @@ async def test_what_is_served_stale_is_fetched_by_one(clients):
     await a.get()
     await asyncio.sleep(1.2)
     assert (await b.get())[0] == "1"
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         for client in (b, a):  # until it is stored, and told, both serve what is stale
             while (await client.get())[0] != "2":  # noqa: ASYNC110
                 await asyncio.sleep(0.01)

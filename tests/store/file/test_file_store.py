@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 
-from support import stored_response
+from support import idle, stored_response
 from univocal import CacheMiddleware
 from univocal.cache.rules import Rules
 from univocal.http.errors import ConfigurationError, RefusedError
@@ -54,6 +54,8 @@ from univocal.store.shared import SharedTier
 T = TypeVar("T")
 
 REQUEST = Request(b"GET", b"/", [])
+# Seconds: more than a busy machine takes, and less than a tier waits for another's fetch that is `PATIENT`.
+LATE, PATIENT = 30, 300.0
 Open = Callable[..., Awaitable[SharedTier]]
 
 
@@ -127,7 +129,7 @@ async def test_only_if_cached_finds_what_another_process_has_stored(opened):
         await one.get("http://a.example/")
         for number in range(3):  # from the second on, its event loop reads
             await other.get(f"http://a.example/{number}")
-        asked, late = {"Cache-Control": "only-if-cached"}, time.monotonic() + 5
+        asked, late = {"Cache-Control": "only-if-cached"}, time.monotonic() + LATE
         while (answer := await other.get("http://a.example/", headers=asked)).status_code != 200:
             assert time.monotonic() < late
             await asyncio.sleep(0.01)
@@ -185,7 +187,7 @@ async def test_a_replaced_response_is_served_by_no_process(opened):
 
 
 async def test_a_key_that_another_process_fetches_is_waited_for(opened):
-    first, second = await opened(), await opened()
+    first, second = await opened(), await opened(patience=PATIENT)
     lease = first.begin(key("a"), time.time())
     done = asyncio.get_running_loop().create_future()
     first.fill(lease, REQUEST, lambda *_: False, done.set_result, joined=True)
@@ -195,7 +197,7 @@ async def test_a_key_that_another_process_fetches_is_waited_for(opened):
     assert not waiting.done()
     first.commit(lease, response("a", b"fetched once"))
     first.end(lease, lambda: None)
-    assert await asyncio.wait_for(waiting, 2) == [b"fetched once"]
+    assert await asyncio.wait_for(waiting, LATE) == [b"fetched once"]
 
 
 async def test_a_store_is_warm_when_it_is_opened_again(opened):
@@ -247,7 +249,7 @@ async def test_a_process_that_stands_still_delays_nobody_for_long(opened, tmp_pa
         process.send_signal(signal.SIGSTOP)
         try:
             assert await served(tier, "3") == [b"3" * 1000]
-            await asyncio.wait_for(tier.purge(Keys(frozenset((key("3"),))), time.time()), 10)
+            await asyncio.wait_for(tier.purge(Keys(frozenset((key("3"),))), time.time()), LATE)
             assert await served(tier, "3") == []
         finally:
             process.send_signal(signal.SIGKILL)
@@ -558,12 +560,21 @@ async def test_evictions_are_counted_before_anybody_hears_of_a_batch(opened, mon
     assert tier.evictions > 0
 
 
-def bytes_in(directory):
-    total = 0
+def sizes_in(directory):
+    sizes = dict[Path, tuple[int, int]]()
     for file in directory.glob("**/*"):
         with suppress(FileNotFoundError):
-            total += file.stat().st_size
-    return total
+            status = file.stat()
+            sizes[file] = status.st_size, status.st_ctime_ns
+    return sizes
+
+
+def bytes_in(directory):
+    """What the files of a directory have at one time: none changes between two looks."""
+    before, sizes = {}, sizes_in(directory)
+    while sizes != before:
+        before, sizes = sizes, sizes_in(directory)
+    return sum(size for size, _ in sizes.values())
 
 
 class Watched:
@@ -617,7 +628,7 @@ async def test_disk_bytes_bound_all_that_is_in_the_directory(opened, tmp_path, s
     for tier in (first, second, third):
         await tier.aclose()
     again = await opened(disk_bytes=least)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(LATE):
         while bytes_in(tmp_path / "store") > least:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert [each for each in range(number) if await served(again, str(each))]
@@ -685,7 +696,7 @@ async def test_a_content_that_is_not_whole_is_gone(opened, tmp_path):
 
 async def in_the_end(found):
     """The first result of `found`: while another process writes, its database may be busy for a moment."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(LATE):
         while (value := found()) is None:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     return value
@@ -695,7 +706,7 @@ async def warm(tier):
     """Give the event loop a connection of its own to the database, as after a first read."""
     entries = tier._entries
     assert isinstance(entries, FileEntries)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(LATE):
         while entries._at_hand is None and entries._offered is None:
             await entries.lookup(b"another", time.time())
 
@@ -766,11 +777,11 @@ async def test_a_miss_asks_the_database_once(opened):
         statements.clear()
         return not tier.glance(key("a"), time.time()) and not await served(tier, "a")
 
-    async with asyncio.timeout(5):  # a slow machine takes more than a moment
+    async with asyncio.timeout(LATE):  # a slow machine takes more than a moment
         while not await fetches() or len(statements) != 1:
             pass
     await store(first, response("a"))
-    assert tier._entries.glance(key("a"), time.time())
+    assert await in_the_end(lambda: tier._entries.glance(key("a"), time.time()) or None)
     assert await served(tier, "a") == [b"content"]
 
 
@@ -827,10 +838,13 @@ async def test_what_was_stored_is_served_without_the_database(opened, monkeypatc
         return pwritev(file, pieces, at)
 
     monkeypatch.setattr(os, "pwritev", counted)
-    await asyncio.gather(*(store(tier, response(name, body)) for name, body in bodies.items()))
-    assert len(writes) < len(bodies) / 3
     entries, statements = tier._entries, list[str]()
     assert isinstance(entries, FileEntries)
+    with entries._news:  # so that all wait for the writing thread, however fast that is
+        storing = [asyncio.ensure_future(store(tier, response(name, body))) for name, body in bodies.items()]
+        await idle()
+    await asyncio.gather(*storing)
+    assert len(writes) < len(bodies) / 3
     assert entries._at_hand is not None
     entries._at_hand[1]._sql.set_trace_callback(statements.append)
     read = {
@@ -982,7 +996,7 @@ async def test_content_without_room_costs_no_small_response(opened, monkeypatch)
 @pytest.mark.usefixtures("no_disk_is_slow")
 async def test_a_fetch_that_has_its_turn_begins_within_the_call(opened):
     """Where another process fetches the same, it waits instead, and has that response."""
-    first, second = await opened(), await opened()
+    first, second = await opened(), await opened(patience=PATIENT)
     lease, told = first.begin(key("a"), time.time()), list[bool]()
     await warm(first)
     await warm(second)
@@ -993,7 +1007,7 @@ async def test_a_fetch_that_has_its_turn_begins_within_the_call(opened):
     assert not waiting.done()
     first.commit(lease, response("a"))
     first.end(lease, lambda: None)
-    assert await asyncio.wait_for(waiting, 5) == [b"content"]
+    assert await asyncio.wait_for(waiting, LATE) == [b"content"]
 
 
 @pytest.mark.usefixtures("no_disk_is_slow")
@@ -1026,8 +1040,8 @@ async def test_an_unexpected_fault_of_one_write_stops_no_later_one(opened, monke
         patched.setattr(
             time, "monotonic", lambda: real() if threading.current_thread().name != writer else 1 // 0
         )
-        await asyncio.wait_for(store(first, response("a")), 5)
-    await asyncio.wait_for(store(first, response("b")), 5)
+        await asyncio.wait_for(store(first, response("a")), LATE)
+    await asyncio.wait_for(store(first, response("b")), LATE)
     assert await served(second, "b") == [b"content"]
 
 
@@ -1035,7 +1049,7 @@ async def test_an_unexpected_fault_of_one_write_stops_no_later_one(opened, monke
 @pytest.mark.parametrize("name", ["sleep", "monotonic"], ids=["before a batch", "in a batch"])
 async def test_a_writing_thread_that_ends_is_begun_again(opened, monkeypatch, caplog, fault, name):
     """Those who wait for it hear of its end, also another process that waits for the turn."""
-    first, second = await opened(), await opened()
+    first, second = await opened(), await opened(patience=PATIENT)
     real = getattr(time, name)
 
     def ends(*arguments):
@@ -1053,13 +1067,13 @@ async def test_a_writing_thread_that_ends_is_begun_again(opened, monkeypatch, ca
         first.commit(lease, response("a"))
         ended = asyncio.Event()
         first.end(lease, ended.set)
-        await asyncio.wait_for(ended.wait(), 1)
-        assert await asyncio.wait_for(waiting, 1) == []
-    await asyncio.wait_for(store(first, response("b")), 5)
+        await asyncio.wait_for(ended.wait(), LATE)
+        assert await asyncio.wait_for(waiting, LATE) == []
+    await asyncio.wait_for(store(first, response("b")), LATE)
     assert await served(second, "b") == [b"content"]
     if isinstance(fault, SystemExit) or name == "sleep":
         assert caplog.text.count("the writing thread ended") >= 1
-    await asyncio.wait_for(first.aclose(), 5)
+    await asyncio.wait_for(first.aclose(), LATE)
 
 
 @pytest.mark.parametrize("kind", ["reading", "purging", "reading as it closes"])
@@ -1080,7 +1094,7 @@ async def test_a_thread_that_ends_is_begun_again(opened, caplog, kind):
     lost = [asyncio.ensure_future(calls()) for _ in range(3)]
     await asyncio.sleep(0)
     waits.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(LATE):
         results = await asyncio.gather(*lost, return_exceptions=True)
         if tier.connected:
             assert [type(each) for each in results] == [StoreUnavailableError] * 3
@@ -1356,7 +1370,7 @@ async def test_a_process_whose_directory_was_removed_goes_on_alone(opened, tmp_p
     remove(tmp_path / "store")
     with pytest.raises(RefusedError):
         await first.purge(Tags(frozenset((b"u",))), time.time())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(LATE):
         while first.connected:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     assert "its directory was removed" in caplog.text
@@ -1376,7 +1390,7 @@ async def test_a_full_disk_at_the_start_is_tried_again(opened, monkeypatch, capl
         assert not tier.connected
         with pytest.raises(RefusedError):
             await tier.purge(Tags(frozenset((b"t",))), time.time())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(LATE):
         while not tier.connected:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     await store(tier, response("b"))
@@ -1400,7 +1414,7 @@ async def test_workers_wait_for_the_directory_that_another_makes(tmp_path, monke
             tiers.append(tier)
         await asyncio.sleep(0.2)
         assert not any(tier.connected for tier in tiers)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(LATE):
         while not all(tier.connected for tier in tiers):  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     await store(tiers[1], response("a"))
@@ -1470,7 +1484,7 @@ async def test_a_large_response_is_written_only_where_nothing_waits(tmp_path, ca
     entries = FileEntries(directory, 64 << 20, lambda _, result, __: results.append(result))
     try:
         first = asyncio.ensure_future(entries._write(held, 0))
-        assert await asyncio.to_thread(stands.wait, 5)  # the writer has it
+        assert await asyncio.to_thread(stands.wait, LATE)  # the writer has it
         alone, beside, small = commit("alone", 9 << 20), commit("beside", 9 << 20), commit("small", 100)
         await asyncio.sleep(0)
         assert results == ["full", "full"]
