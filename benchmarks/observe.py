@@ -36,7 +36,7 @@ from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites, resolve
 from univocal.uri.target import Canonical
 from univocal_app.config.tables import validate
-from univocal_app.observe.accesslog import open_log
+from univocal_app.observe.accesslog import AccessLog, outlet_of
 from univocal_app.observe.figures import Figures
 from univocal_app.processes.commons import Commons
 from univocal_app.run.assemble import Proxy
@@ -174,10 +174,10 @@ def main() -> None:
         directory, commons = Path(name), Commons(Path(name), "1")
         listeners: dict[str, Callable[[Outcome], None]] = {
             "nothing": lambda _: None,
-            "log json": open_log(str(directory / "json"), "json", HERE),
-            "log json, workers": open_log(str(directory / "shared"), "json", HERE, commons),
-            "log combined": open_log(str(directory / "combined"), "combined", HERE),
-            "log off": open_log("off", "json", HERE),
+            "log json": AccessLog(outlet_of(str(directory / "json"), "json", HERE)),
+            "log json, workers": AccessLog(outlet_of(str(directory / "shared"), "json", HERE), commons),
+            "log combined": AccessLog(outlet_of(str(directory / "combined"), "combined", HERE)),
+            "log off": AccessLog(outlet_of("off", "json", HERE)),
             "figures": Figures(MemoryStore()),
             "figures, workers": Figures(MemoryStore(), commons=commons),
         }

@@ -160,7 +160,7 @@ def test_seconds_are_rounded_as_format_does(seconds):
 
 def test_a_log_writes_hits_among_other_exchanges():
     stream, house = io.BytesIO(), House()
-    log = AccessLog(stream, form_of("{cache} {target}"))
+    log = AccessLog(Outlet(stream, form_of("{cache} {target}")))
     house.engine.audience.hit_listeners = (log,)
     house.store_away(b"content", target=b"/b")
     house.engine.audience.announce_hit(*HITS[0], NOW, 0.0)
@@ -169,7 +169,7 @@ def test_a_log_writes_hits_among_other_exchanges():
 
 def test_another_form_holds_for_hits_too():
     before, after = io.BytesIO(), io.BytesIO()
-    log = AccessLog(before, FORMS["json"])
+    log = AccessLog(Outlet(before, FORMS["json"]))
     log.turn_to(Outlet(after, form_of("{cache}")))
     log.hit(*HITS[0], NOW, 1e-5)
     assert (before.getvalue(), after.getvalue()) == (b"", b"hit\n")
@@ -177,5 +177,5 @@ def test_another_form_holds_for_hits_too():
 
 def test_a_log_of_purges_alone_writes_no_hit():
     stream = io.BytesIO()
-    AccessLog(stream, FORMS["json"], purges_only=True).hit(*HITS[0], NOW, 1e-5)
+    AccessLog(Outlet(stream, FORMS["json"], purges_only=True)).hit(*HITS[0], NOW, 1e-5)
     assert stream.getvalue() == b""

@@ -11,7 +11,7 @@ from univocal.engine.outcome import Times
 from univocal.http.messages import Received
 from univocal.judge.cache_status import Handling
 from univocal_app.config.tables import settings_of, validate
-from univocal_app.observe.accesslog import open_log
+from univocal_app.observe.accesslog import AccessLog, outlet_of
 from univocal_app.observe.families import EVICTIONS
 from univocal_app.processes.commons import Commons
 from univocal_app.processes.lifeline import hold
@@ -166,7 +166,7 @@ async def test_orders_about_an_older_configuration_come_too_late(parent):
 
 async def test_the_log_is_opened_again(parent, tmp_path):
     file = tmp_path / "access.log"
-    parent.proxy.log = open_log(str(file), "json", "test")
+    parent.proxy.log = AccessLog(outlet_of(str(file), "json", "test"))
     file.rename(tmp_path / "access.log.1")
     await parent.orders("/reopen")
     parent.proxy.log._stream.close()

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import typer
-
-from univocal_app.commands.server import TOKEN_ENV, Server, token_in, trust
+from univocal_app.commands.server import Server, credentials, trust
+from univocal_app.commands.settings import usage_errors
 from univocal_app.terminal import printable
 
 _LONGEST: Final = 1 << 20  # bytes of a line of events
@@ -31,20 +30,14 @@ class AdminEvent(NamedTuple):
 class AdminClient:
     """Asks one admin listener, over a connection of its own for each question."""
 
-    def __init__(self, server: Server, token: str = "", token_env: str = TOKEN_ENV) -> None:
-        self.url, self._server = server.url, server
-        self._fields = {"Authorization": f"Bearer {token}"} if token else {}
-        self._token_env = token_env
-
-    @classmethod
-    def from_options(
-        cls, address: str, token_env: str, ca: Path | None = None, *, insecure: bool = False
-    ) -> AdminClient:
+    def __init__(
+        self, address: str, token_env: str, ca: Path | None = None, *, insecure: bool = False
+    ) -> None:
         """End the program with status 2 for an invalid address, token or file of certificates."""
-        try:
-            return cls(Server(address, trust(ca, insecure=insecure)), token_in(token_env), token_env)
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from None
+        with usage_errors():
+            self._server = Server(address, trust(ca, insecure=insecure))
+            self._fields = credentials(token_env)
+        self.url, self._token_env = self._server.url, token_env
 
     def get(self, path: str) -> Any:
         """The JSON of an answer. Raises AdminError."""

@@ -21,7 +21,7 @@ from univocal_app.commands.settings import Admin, Listen, everywhere, place, usa
 from univocal_app.config.tables import COMMAND_LINE, Configuration
 from univocal_app.config.values import Place
 from univocal_app.run.listeners import apart, listening, share_of
-from univocal_app.run.names import alike, doubtful, unresolved
+from univocal_app.run.names import warnings
 from univocal_app.run.program import Program, WorkersError, alone
 from univocal_app.run.reading import Check, read, usable
 from univocal_app.run.systemd import NAMES, Notices, passed_sockets
@@ -175,17 +175,15 @@ def _configured(
         kept = configuration.sites if len(sites) == len(configuration.sites) else sites
         return configuration.model_copy(update={"server": server, "sites": kept})
 
+    def checked(configuration: Configuration, source: str) -> None:
+        for check in more:
+            check(addressed(configuration), source)
+
     with objections:
-        checks = (_of(addressed, check) for check in more)
-        configuration = everywhere(upstreams, profile) if config is None else read(config, *checks)
+        configuration = everywhere(upstreams, profile) if config is None else read(config, checked)
     objections.conclude()
     assert configuration is not None  # or there was an objection
     return addressed(configuration)
-
-
-def _of(made: Callable[[Configuration], Configuration], check: Check) -> Check:
-    """The check of what is made of a configuration."""
-    return lambda configuration, source: check(made(configuration), source)
 
 
 def _option(key: str) -> str:
@@ -231,10 +229,8 @@ def _serve(configured: Callable[..., Configuration], source: str, typed: Collect
         limits = share_of(configuration)
         most, wanted = limits.clients * server.workers, server.fill(ConnectionLimits).connections
         if wanted > most:
-            line = f"server.max_connections = {wanted}: the descriptor limit allows {most}"
-            _tell(line, "WARNING")
-        each = " for each worker" if server.workers > 1 else ""
-        _tell(f"{limits}{each}")
+            _tell(f"server.max_connections = {wanted}: the descriptor limit allows {most}", "WARNING")
+        _tell(f"{limits}{' for each worker' if server.workers > 1 else ''}")
         program = Program(configuration, source, listeners, configured, _tell, notices)
         if server.workers == 1:
             alone(program)
@@ -266,10 +262,7 @@ def check(
     """Check a configuration file, with its profiles, addresses and log; serve nothing."""
     refuse_settings(os.environ)
     configuration = read(config, usable)
-    warnings = (
-        warning for warn in (unresolved, alike, doubtful) for warning in warn(configuration, str(config))
-    )
-    for warning in warnings:
+    for warning in warnings(configuration, str(config)):
         typer.echo(f"univocal: warning: {warning}", err=True)
     closed_sites, closed_routes = _closed(configuration)
     closed = f"; closed: {_counted(closed_sites, 'site')}, {_counted(closed_routes, 'route')}"

@@ -15,7 +15,7 @@ from univocal.judge.runtime import Runtime
 from univocal.uri.pipeline import Rejected
 from univocal.uri.sites import Sites, canonical_url
 from univocal_app.commands.endings import ending_cleanly
-from univocal_app.commands.settings import Config, everywhere, usage
+from univocal_app.commands.settings import Config, everywhere, usage, usage_errors
 from univocal_app.config.tables import COMMAND_LINE
 from univocal_app.observe.explain import explain
 from univocal_app.run.reading import read
@@ -44,11 +44,9 @@ def explain_command(
     Exit status: 0 accepted, 1 rejected, 2 usage error.
     """
     runtime = _runtime(profile, config)
-    try:
+    with usage_errors():
         encodings = (path_encoding.encode(), query_encoding.encode())
         explanation = explain(url, runtime.sites, encodings, runtime.rules_of, runtime.restrictions_of)
-    except ValueError as error:
-        usage(str(error))
     typer.echo(explanation.as_json() if as_json else explanation.as_text())
     raise typer.Exit(0 if explanation.accepted else 1)
 
@@ -72,10 +70,8 @@ def canonicalize_command(
     Exit status: 0 all accepted, 1 some rejected, 2 usage error.
     """
     sites = _runtime(profile, config).sites
-    try:
+    with usage_errors():
         accepted = canonicalize_files(files or ["-"], sites, as_json=as_json)
-    except ValueError as error:
-        usage(str(error))
     raise typer.Exit(0 if accepted else 1)
 
 

@@ -19,6 +19,7 @@ from rich.text import Text
 from univocal_app.commands.admin_client import AdminClient, AdminError
 from univocal_app.commands.endings import check_reader, ending_cleanly
 from univocal_app.commands.server import ADMIN, TOKEN_ENV, Admin, Ca, Insecure, TokenEnv
+from univocal_app.commands.settings import usage_errors
 from univocal_app.observe.accesslog import PATIENCE
 from univocal_app.observe.events import Event, Wanted
 from univocal_app.observe.log_reader import lines, opened, seconds
@@ -63,12 +64,10 @@ def log_command(
 
     --since without a FILE starts with the proxy's own access log, if it is readable here.
     """
-    try:
+    with usage_errors():
         wanted = Wanted.by(site or [], status or [], cache or [])
         begin = 0.0 if since is None else moment(since, time.time())
-        client = AdminClient.from_options(admin, token_env, ca, insecure=insecure)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+    client = AdminClient(admin, token_env, ca, insecure=insecure)
     show = Printer(as_json=as_json)
     with ending_cleanly():
         if file is not None:

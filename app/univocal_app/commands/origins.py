@@ -42,7 +42,7 @@ def origins_command(
     """
     if (action == "list") is not (url is None) or (wait and action != "drain"):
         raise typer.BadParameter("use origins, origins drain URL [--wait SECONDS], or origins enable URL")
-    client = AdminClient.from_options(admin, token_env, ca, insecure=insecure)
+    client = AdminClient(admin, token_env, ca, insecure=insecure)
     with ending_cleanly():
         if url is None:
             rows = client.get("/-/origins")

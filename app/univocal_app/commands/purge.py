@@ -14,7 +14,8 @@ from typing import Annotated, Final, Literal
 import typer
 
 from univocal_app.commands.progress import progress
-from univocal_app.commands.server import TOKEN_ENV, Ca, Insecure, Server, TokenEnv, token_in, trust
+from univocal_app.commands.server import TOKEN_ENV, Ca, Insecure, Server, TokenEnv, credentials, trust
+from univocal_app.commands.settings import usage_errors
 from univocal_app.commands.urls import VIA, Files, Rate, Urls, Via, loopback, read_urls, request_of, sendable
 from univocal_app.commands.warm import Warmer
 from univocal_app.observe.explain import Url
@@ -29,6 +30,7 @@ Prefixes = Annotated[
 ]
 Patterns = Annotated[list[str] | None, typer.Option(metavar="RE2", help="Purge URLs that match. Repeatable.")]
 
+By = Literal["url", "tag", "prefix", "pattern", "all"]
 _PORT: Final = re.compile(rb":[0-9]*\Z")
 _DEFAULT_PORTS: Final = (80, 443)
 _UNSENDABLE_TAG: Final = re.compile(r"[^!-+\--~]").search
@@ -75,14 +77,12 @@ def purge_command(
     source = context.get_parameter_source("admin")
     if via is not None and source is not None and source.name == "ENVIRONMENT":
         admin = None  # the variable may name another proxy's
-    try:
+    with usage_errors():
         context_of_tls = trust(ca, insecure=insecure)
         in_files = read_urls([*(file or []), *(url for url in urls or [] if url == "-")])
         named = [url for url in urls or [] if url != "-"]
         listed = jobs([*named, *in_files], tag or [], prefix or [], pattern or [], everything=everything)
         purger = Purger(via, admin, token_env, context_of_tls, soft=soft, refetch=refetch, listed=listed)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
     results = _all_results(purger, listed)
     is_done = all(result.confirmed for result in results)
     if refetch and (via is not None or admin is None):
@@ -107,7 +107,7 @@ def _all_results(purger: Purger, listed_jobs: Sequence[Job]) -> list[Result]:
 class Job:
     """One thing to purge."""
 
-    by: Literal["url", "tag", "prefix", "pattern", "all"]
+    by: By
     value: str
 
     @property
@@ -154,11 +154,9 @@ def jobs(
         request_of(text)
     if "" in tags:
         raise ValueError("--tag '': a tag has at least one character")
-    listed = [Job("url", url) for url in urls]
-    listed += [Job("tag", tag) for tag in tags]
-    listed += [Job("prefix", prefix) for prefix in prefixes]
-    listed += [Job("pattern", pattern) for pattern in patterns]
-    return [*listed, Job("all", "everything")] if everything else listed
+    named: dict[By, Sequence[str]] = {"url": urls, "tag": tags, "prefix": prefixes, "pattern": patterns}
+    named["all"] = ["everything"] if everything else []
+    return [Job(by, value) for by, values in named.items() for value in values]
 
 
 def summary(results: Sequence[Result]) -> str:
@@ -225,9 +223,7 @@ class Purger:
         self._is_said = not (via is None and admin is None)
         self._admin_is_known = admin is not None
         self._own: dict[str, Server] = {}  # by address: those that no option names
-        token = token_in(token_env)
-        self._fields = {"Authorization": f"Bearer {token}"} if token else {}
-        self._soft = soft
+        self._fields, self._soft = credentials(token_env), soft
 
     @property
     def port(self) -> int | None:

@@ -169,9 +169,12 @@ def trust(ca: Path | None, *, insecure: bool) -> ssl.SSLContext | None:
         raise ValueError(f"--ca {str(ca)!r} is no file of certificates in PEM: {reason}") from None
 
 
-def token_in(variable: str) -> str:
-    """The token that an environment variable holds. Raises ValueError for one that cannot be sent."""
+def credentials(variable: str) -> dict[str, str]:
+    """The field with the token that an environment variable holds, if it holds one.
+
+    Raises ValueError for one that cannot be sent.
+    """
     token = os.environ.get(variable, "")
     if not token.isascii() or not token.isprintable():
         raise ValueError(f"the token in {variable} is not printable ASCII")
-    return token
+    return {"Authorization": f"Bearer {token}"} if token else {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -51,6 +53,15 @@ def place(text: str, key: str) -> Place:
 def usage(message: str) -> NoReturn:
     """End the program with status 2 and a message."""
     raise typer.BadParameter(message)
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Have a ValueError end the program with status 2 and its words."""
+    try:
+        yield
+    except ValueError as error:
+        usage(str(error))
 
 
 def everywhere(upstreams: list[str], profile: str | None) -> Configuration:

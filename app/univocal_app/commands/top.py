@@ -45,7 +45,7 @@ def top_command(
 
     Without a terminal it prints the tables once.
     """
-    client = AdminClient.from_options(admin, token_env, ca, insecure=insecure)
+    client = AdminClient(admin, token_env, ca, insecure=insecure)
     with ending_cleanly(), ThreadPoolExecutor(len(MEASURES) + 2) as pool:
         ask = partial(look, client, pool, count)
         if as_json:
@@ -88,7 +88,7 @@ def look(client: AdminClient, pool: ThreadPoolExecutor, count: int) -> dict[str,
         "origins": _origins(client, totals),
         "failures": client.get("/-/failures"),
         "series": [
-            {name: second[name] for name in ("at", "requests", "hits")} for second in stats["series"][-CHART:]
+            {name: each[name] for name in ("at", "requests", "hits")} for each in stats["series"][-CHART:]
         ],
     }
 
@@ -129,13 +129,8 @@ def screen(
         tables = tables[: max(1, (height - len(head)) // 2)]
         wanted = [max(1, min(rows, len(entries))) for _, _, entries in tables]
         shares = shared_out(height - len(head) - len(tables), wanted)
-    return Group(
-        *head,
-        *(
-            _table(title, style, entries[:share])
-            for (title, style, entries), share in zip(tables, shares, strict=True)
-        ),
-    )
+    shown = zip(tables, shares, strict=True)
+    return Group(*head, *(_table(title, style, rows[:share]) for (title, style, rows), share in shown))
 
 
 def shared_out(lines: int, wanted: Sequence[int]) -> list[int]:
@@ -155,33 +150,27 @@ _Row = tuple[str, str]
 def _tables(seen: Mapping[str, Any]) -> list[tuple[str, str, list[_Row]]]:
     """Each table's title, its colour and its rows."""
     top = seen["top"]
+
+    def counted(measure: str, *names: str) -> list[_Row]:
+        return [
+            (number(each["count"]), "  ".join(str(each[name]) for name in names)) for each in top[measure]
+        ]
+
     spelled = [each for each in top["spellings"] if each["saved"] > 0]
-    refused = [
-        (each["count"], f"{each['reason']}  {each['host']}  {each['example']}") for each in top["refused"]
+    saved = [(number(each["saved"]), f"{each['key']}  {_spellings(each)}") for each in spelled]
+    failed = [_failure(each) for each in seen.get("failures", ())]
+    personal = counted("personal", "field", "example", "setting")
+    tables = [  # the last: whether it is shown when it is empty
+        ("asked for most", "cyan", counted("requests", "key"), True),
+        ("origin servers", "green", [_origin(each) for each in seen["origins"]], True),
+        ("failed", "red", failed, False),
+        ("spellings that became one", "magenta", saved, True),
+        ("refused", "red", counted("refused", "reason", "host", "example"), True),
+        ("not stored: loose spellings ([path] loose)", "yellow", counted("loose", "key"), False),
+        ("not stored: fields that may name a client", "yellow", personal, False),
+        ("missed most", "yellow", counted("misses", "key"), True),
     ]
-    failures = [_failure(each) for each in seen.get("failures", ())]
-    rows = [(number(each["count"]), each["key"]) for each in top["loose"]]
-    loose = [("not stored: loose spellings ([path] loose)", "yellow", rows)] if rows else []
-    rows = [
-        (number(each["count"]), f"{each['field']}  {each['example']}  {each['setting']}")
-        for each in top["personal"]
-    ]
-    personal = [("not stored: fields that may name a client", "yellow", rows)] if rows else []
-    failed = [("failed", "red", failures)] if failures else []  # no table while all is well
-    return [
-        ("asked for most", "cyan", [(number(each["count"]), each["key"]) for each in top["requests"]]),
-        ("origin servers", "green", [_origin(each) for each in seen["origins"]]),
-        *failed,
-        (
-            "spellings that became one",
-            "magenta",
-            [(number(each["saved"]), f"{each['key']}  {_spellings(each)}") for each in spelled],
-        ),
-        ("refused", "red", [(number(count), text) for count, text in refused]),
-        *loose,
-        *personal,
-        ("missed most", "yellow", [(number(each["count"]), each["key"]) for each in top["misses"]]),
-    ]
+    return [(title, style, rows) for title, style, rows, always in tables if rows or always]
 
 
 def _head(seen: Mapping[str, Any], url: str, trouble: str) -> list[Text]:
@@ -240,12 +229,9 @@ def _failure(each: Mapping[str, Any]) -> _Row:
     return str(each["status"]), f"{at}  {each['reason']}  {each['url']}  {why}".rstrip()
 
 
-def _origin(each: Mapping[str, Any]) -> tuple[str, str]:
-    numbers = [
-        f"{number(each[name])} {name.replace('_', ' ')}"
-        for name in ("requests", "failures", "under_way")
-        if name in each
-    ]
+def _origin(each: Mapping[str, Any]) -> _Row:
+    names = [name for name in ("requests", "failures", "under_way") if name in each]
+    numbers = [f"{number(each[name])} {name.replace('_', ' ')}" for name in names]
     return str(each.get("state", "")), "  ".join([f"{each['site']}  {each['url']}", *numbers])
 
 

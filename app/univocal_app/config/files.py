@@ -22,7 +22,7 @@ _PLACE: Final = re.compile(r" \(at (?:line ([0-9]+), column ([0-9]+)|end of docu
 _NAMES: Final = re.compile(r"\('([^()]*)',?\)")
 _SITES: Final = re.compile(
     r"(?m)^[ \t]*\[+[ \t]*sites[ \t]*(\.)?"
-)  # the first header of a site, or of a part of it
+)  # the header of a site, or of a part of it
 _BETWEEN: Final = "', '"
 _IN_A_SITE: Final = re.compile(r"sites\[([0-9]+)\](.*)", re.DOTALL)
 # "$${" is a literal "${"; "${" that no name follows is a mistake.
@@ -44,9 +44,8 @@ class Files:
     main: Path
     settings: dict[str, Any]  # of all of them; the sites of included files follow those of the main file
     included: tuple[_Included, ...]
-    written: Mapping[Place, str] = field(
-        default_factory=dict
-    )  # strings with variables, before these are filled in
+    # Strings with variables, before these are filled in.
+    written: Mapping[Place, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, main: Path, environ: Mapping[str, str] = os.environ) -> Files:
@@ -88,7 +87,6 @@ def placed_in(error: ConfigurationError, files: Files) -> None:
     if error.key and not error.line:
         if error.source == str(files.main):
             _hide(error, files)
-        if error.source == str(files.main):
             file, error.key = files.place(error.key)
             error.source = str(file)
         _give_line(error)
@@ -152,23 +150,22 @@ def _table(file: Path, environ: Mapping[str, str]) -> tuple[dict[str, Any], dict
     try:
         text = file.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        mistake = ""
-        if isinstance(error, PermissionError):
-            mistake = f"the file cannot be read by user {os.geteuid()}: {_reason(error)}"
-        raise ConfigurationError(
-            str(file), "", _reason(error), "a readable TOML file in UTF-8", mistake
-        ) from None
+        reason, allowed = "octets that are not UTF-8", "a readable TOML file in UTF-8"
+        if isinstance(error, OSError):
+            reason = error.strerror or str(error)
+        why = f"the file cannot be read by user {os.geteuid()}: {reason}"
+        mistake = why if isinstance(error, PermissionError) else ""
+        raise ConfigurationError(str(file), "", reason, allowed, mistake) from None
     try:
         settings = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise _invalid(file, text, str(error)) from None
-    objections = Objections()
-    written = dict[Place, str]()
-    filled = _filled(settings, (), str(file), environ, objections, written)
-    for each in objections.errors:
+    variables = _Variables(str(file), environ)
+    filled = variables.filled(settings)
+    for each in variables.objections.errors:
         _give_line(each)
-    objections.conclude()
-    return filled, written
+    variables.objections.conclude()
+    return filled, variables.written
 
 
 def _invalid(file: Path, text: str, message: str) -> ConfigurationError:
@@ -191,43 +188,41 @@ def _invalid(file: Path, text: str, message: str) -> ConfigurationError:
     return error
 
 
-def _filled(
-    value: Any,
-    path: Place,
-    source: str,
-    environ: Mapping[str, str],
-    objections: Objections,
-    written: dict[Place, str],
-) -> Any:
-    """A value with the environment's variables in place of their names; as it was it is `written` down."""
-    rest = source, environ, objections, written
-    match value:
-        case dict():
-            return {name: _filled(each, (*path, name), *rest) for name, each in value.items()}
-        case list():
-            return [_filled(each, (*path, number), *rest) for number, each in enumerate(value)]
-        case str() if "${" in value:
-            written[path] = value
+@dataclass(frozen=True)
+class _Variables:
+    """The environment's variables in the place of their names; a string that names some is `written` down."""
 
-            def variable(match: re.Match[str]) -> str:
-                if match[0] == "$${":
-                    return "${"
-                name = match[1]
-                if name is not None and name in environ:
-                    return environ[name]
-                mistake = (
-                    f"the environment has no variable `{name}`"
-                    if name
-                    else f"{match[0]!r} names no variable of the environment"
-                )
-                mistake += "; a literal `${` is written `$${`"
-                allowed = "the name of a variable that is set"
-                objections.errors.append(ConfigurationError(source, dotted(path), match[0], allowed, mistake))
-                return ""
+    source: str
+    environ: Mapping[str, str]
+    objections: Objections = field(default_factory=Objections)
+    written: dict[Place, str] = field(default_factory=dict)
 
-            return _VARIABLE.sub(variable, value)
-        case _:
-            return value
+    def filled(self, value: Any, path: Place = ()) -> Any:
+        """A value, which is at this place, with what its variables hold."""
+        match value:
+            case dict():
+                return {name: self.filled(each, (*path, name)) for name, each in value.items()}
+            case list():
+                return [self.filled(each, (*path, number)) for number, each in enumerate(value)]
+            case str() if "${" in value:
+                self.written[path] = value
+                return _VARIABLE.sub(lambda match: self._of(match, path), value)
+        return value
+
+    def _of(self, match: re.Match[str], path: Place) -> str:
+        text, name = match[0], match[1]
+        if text == "$${":
+            return "${"
+        if name is not None and name in self.environ:
+            return self.environ[name]
+        mistake = f"the environment has no variable `{name}`"
+        mistake = mistake if name else f"{text!r} names no variable of the environment"
+        mistake, allowed = (
+            f"{mistake}; a literal `${{` is written `$${{`",
+            "the name of a variable that is set",
+        )
+        self.objections.errors.append(ConfigurationError(self.source, dotted(path), text, allowed, mistake))
+        return ""
 
 
 def _named(patterns: object, main: Path, objections: Objections, written: Mapping[Place, str]) -> list[Path]:
@@ -273,7 +268,3 @@ def _sites_of(file: Path, environ: Mapping[str, str]) -> tuple[list[Any], dict[P
         objections.errors.append(error)
     objections.conclude()
     return list(settings.get("sites", [])), written
-
-
-def _reason(error: OSError | UnicodeDecodeError) -> str:
-    return error.strerror or str(error) if isinstance(error, OSError) else "octets that are not UTF-8"

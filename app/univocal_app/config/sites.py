@@ -103,14 +103,12 @@ class SiteReader:
     def _check_stars(self, table: SiteTable, place: str) -> None:
         """Raise ConfigurationError for each upstream with a {1} that some host has nothing for."""
         exact = [host for host in table.hosts if not host.startswith("*") and table.hosts != EVERYWHERE]
-        owned = upstreams(place, table)
-        starred = [name for name, upstream in owned.items() if STAR.decode() in upstream.path]
         objections = Objections()
-        for name in starred if exact else []:
-            allowed = f"no {{1}}, since {exact[0]!r} has no '*'"
-            objections.errors.append(
-                ConfigurationError(self.source, f"{name}.upstream", owned[name].path, allowed)
-            )
+        for name, upstream in upstreams(place, table).items():
+            with objections:
+                if exact and STAR.decode() in upstream.path:
+                    allowed = f"no {{1}}, since {exact[0]!r} has no '*'"
+                    raise ConfigurationError(self.source, f"{name}.upstream", upstream.path, allowed)
         objections.conclude()
 
     def _profile(self, name: str, place: str) -> Profile:
@@ -208,6 +206,11 @@ def authorities(place: str, table: SiteTable) -> dict[str, UpstreamSetting]:
 def next_hops(place: str, table: SiteTable) -> dict[str, UpstreamSetting]:
     """All servers that a site's requests lead to: its upstreams, and its authorization servers."""
     return upstreams(place, table) | authorities(place, table)
+
+
+def url_key(place: str) -> str:
+    """The key of the URLs in a table of a site, of a route, or of access to either."""
+    return f"{place}.forward" if place.endswith(".access") else f"{place}.upstream"
 
 
 def _granted(table: SiteTable) -> dict[bytes, bytes | None]:

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self, TypeVar
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    PrivateAttr,
-    ValidationError,
-    create_model,
-    model_validator,
-)
+import pydantic
+from pydantic import BaseModel, BeforeValidator, Field, PlainValidator, model_validator
 
 from univocal.cache.rules import Rules
 from univocal.http.errors import Objections
@@ -48,7 +39,7 @@ class Table(BaseModel):
     """A table of the file: every key is known, no value is coerced."""
 
     # A start needs one validator, of all tables together: others are built when they are used.
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+    model_config = pydantic.ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     @classmethod
     def defaults(cls) -> Self:
@@ -85,7 +76,7 @@ def _with(*kinds: type[DataclassInstance], inherits: bool = False) -> Callable[[
             if key not in table.model_fields:
                 reader = _as_written(read) if keeps else PlainValidator(read)
                 fields[key] = (Annotated[Any, reader], None if inherits else default)
-        return create_model(table.__name__, __base__=table, __doc__=table.__doc__, **fields)
+        return pydantic.create_model(table.__name__, __base__=table, __doc__=table.__doc__, **fields)
 
     return made
 
@@ -130,15 +121,15 @@ class ServerTable(Table):
     drain: values.DurationOrNone = 0
     shutdown_timeout: values.DurationOrNone = 10
 
+    @property
+    def log(self) -> tuple[str, str]:
+        """The access log's place and format."""
+        return self.access_log, self.access_log_format
+
 
 @_with(HealthRule)
 class HealthTable(Table):
     """`health` of `[origin]`: how origin servers are checked; durations in seconds."""
-
-    @property
-    def rule(self) -> HealthRule:
-        """The rule of an origin server's health."""
-        return self.fill(HealthRule)
 
 
 @_with(Timeouts, Balancing, PoolSettings)
@@ -198,51 +189,40 @@ class FieldsTable(Table):
 
     set: dict[str, str] = {}
     remove: list[str] = []
+    _fault: ClassVar[Callable[..., str]]
 
     @model_validator(mode="after")
     def _judge(self) -> FieldsTable:
-        removed = {name.lower(): number for number, name in enumerate(self.remove)}
+        named = {name.lower() for name in self.remove}
         for number, name in enumerate(self.remove):
-            _object_to(f".remove[{number}]", name, self._fault(name, is_set=False))
-        named = dict[str, str]()
+            _object_to(f".remove[{number}]", name, type(self)._fault(name, is_set=False))
         for key, fields in (("set", self.set), ("add", self.added)):
             for name, value in fields.items():
                 place = f".{key}.{name}"
-                fault = added_fault(name) if key == "add" else self._fault(name, is_set=True)
+                fault = added_fault(name) if key == "add" else type(self)._fault(name, is_set=True)
                 _object_to(place, name, fault)
                 _object_to(place, value, value_fault(value))
-                twice = name.lower() in named or name.lower() in removed
-                _object_to(place, name, "a field that is named once" if twice else "")
-                named[name.lower()] = value
+                _object_to(place, name, "a field that is named once" if name.lower() in named else "")
+                named.add(name.lower())
         return self
 
     @property
-    def added(self) -> Mapping[str, str]:
+    def added(self) -> dict[str, str]:
         """The fields that stand beside those of the same name."""
-        return MappingProxyType({})
-
-    @staticmethod
-    def _fault(name: str, *, is_set: bool) -> str:
-        raise NotImplementedError
+        return getattr(self, "add", {})
 
 
 class RequestTable(FieldsTable):
     """`[request]`: header fields of requests to origin servers."""
 
-    _fault = staticmethod(request_fault)
+    _fault: ClassVar = request_fault
 
 
 class ResponseTable(FieldsTable):
     """`[response]`: header fields of responses to clients."""
 
     add: dict[str, str] = {}
-
-    @property
-    def added(self) -> Mapping[str, str]:
-        """The fields that stand beside those of the origin server."""
-        return self.add
-
-    _fault = staticmethod(response_fault)
+    _fault: ClassVar = response_fault
 
 
 def _object_to(place: str, value: str, allowed: str) -> None:
@@ -329,7 +309,7 @@ class SiteTable(Table):
     routes: list[RouteTable] = []
 
 
-Name: TypeAlias = str | tuple[str, bytes]
+Name = str | tuple[str, bytes]
 """The name of a site's settings, its first host; of a route's, with the route's path."""
 
 
@@ -364,7 +344,7 @@ class Configuration(Table):
     request: RequestTable = RequestTable.defaults()
     response: ResponseTable = ResponseTable.defaults()
     sites: Annotated[list[SiteTable], Field(min_length=1)]
-    _as_written: list[tuple[Place, str]] = PrivateAttr(default_factory=list)
+    _as_written: list[tuple[Place, str]] = pydantic.PrivateAttr(default_factory=list)
 
     def tables(self) -> Iterator[Placed]:
         """Each site, followed by its routes."""
@@ -387,14 +367,13 @@ class Configuration(Table):
 
 def validate(settings: Mapping[str, Any], source: str) -> Configuration:
     """A Configuration from parsed TOML. Raises ConfigurationError with every setting that cannot be."""
-    objections = Objections()
     try:
-        configuration = Configuration.model_validate(settings)
-    except ValidationError as error:
+        return Configuration.model_validate(settings)
+    except pydantic.ValidationError as error:
+        objections = Objections()
         objections.errors += mistakes(error.errors(include_url=False), source, Configuration)
         objections.conclude()
         raise
-    return configuration
 
 
 def settings_of(configuration: Configuration) -> dict[str, Any]:
@@ -408,15 +387,10 @@ def shown(configuration: Configuration) -> dict[str, Any]:
     for path, text in configuration.as_written:
         holder: Any = document
         name, value = path[0], holder
-        for part in path:
-            # The value may have been written in a shorter form than it is shown in, or a longer one.
-            if not (
-                part in value
-                if isinstance(value, dict)
-                else isinstance(value, list) and part in range(len(value))
-            ):
-                break
-            holder, name, value = value, part, value[part]
+        with suppress(LookupError, TypeError):  # it may be shown in a longer form than it is written in
+            for part in path:
+                if not isinstance(value, str):  # or in a shorter one
+                    holder, name, value = value, part, value[part]
         holder[name] = text
     routes = [route for site in document["sites"] for route in site["routes"]]
     for table in (document, *document["sites"], *routes):

@@ -380,9 +380,8 @@ def store(value: object) -> str:
     return str(value)
 
 
-def masked(text: str) -> str:
-    """A URL without the password that may be in it."""
-    return address.masked(text)
+masked: Final = address.masked
+"""Makes a URL without the password that may be in it."""
 
 
 MASK: Final = "***"  # in the place of a value that is not shown

@@ -7,8 +7,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, Protocol
 
@@ -64,26 +63,20 @@ class AccessLog(HitCounter):
     `reopen` goes on in a new `file`, if the stream is one that was moved away.
 
     It hears of each hit (`hit`). With `purges_only` it is a counter, which has a line only for a request for
-    a purge. Where several processes write to one stream, `alone` gives each its turn: a pipe would mix lines
-    of more than some thousand bytes.
+    a purge. Where several processes write to one stream, the `commons` give each its turn: a pipe would mix
+    lines of more than some thousand bytes.
     """
 
-    def __init__(
-        self,
-        stream: LogStream,
-        form: Form,
-        *,
-        purges_only: bool = False,
-        alone: Callable[[], AbstractContextManager[None]] = nullcontext,
-        file: str | None = None,
-    ) -> None:
-        self._file = file
-        self._stream, self._form = stream, form
-        self._failed: float | None = None  # since when, by the monotonic clock, the stream takes nothing
-        self._hits = HitLines(form)
-        self.purges_only, self._alone = purges_only, alone
+    def __init__(self, outlet: Outlet, commons: Commons | None = None) -> None:
+        self._use(outlet)
+        self._alone = nullcontext if commons is None else commons.alone
         self._waiting, self._octets, self._patient = list[bytes](), 0, True  # whole lines, and their bytes
         self._timer: asyncio.TimerHandle | None = None
+
+    def _use(self, outlet: Outlet) -> None:
+        self._outlet, self._stream, self._form, self.purges_only = outlet, *outlet[:3]
+        self._hits = HitLines(outlet.form)
+        self._failed: float | None = None  # since when, by the monotonic clock, the stream takes nothing
 
     def __call__(self, outcome: Outcome) -> None:
         if self.purges_only and outcome.decision is not None:
@@ -157,7 +150,7 @@ class AccessLog(HitCounter):
 
     def _take_back(self, octets: int) -> bool:
         """Remove the last bytes written, under the log's lock; False: they stay."""
-        if self._file is None:
+        if self._outlet.file is None:
             return False
         try:
             number = self._stream.fileno()
@@ -169,23 +162,22 @@ class AccessLog(HitCounter):
     def reopen(self) -> None:
         """Write what waits, and open the file anew; where that fails, the old one goes on."""
         self.flush()
-        if self._file is None:
+        if self._outlet.file is None:
             return
         try:
-            stream = _appending(Path(self._file))
+            stream = _appending(Path(self._outlet.file))
         except OSError as error:
             logger.error("the access log cannot be reopened: %s", error)
             return
         self._stream.close()
-        self._stream = stream
         self._recovered()
+        self._use(self._outlet._replace(stream=stream))
 
     def turn_to(self, outlet: Outlet) -> None:
         """Write the lines that wait to the outlet so far, and all later ones to another."""
         self.flush()
-        Outlet(self._stream, self._form, self.purges_only, self._file).close()
-        self._stream, self._form, self.purges_only, self._file = outlet
-        self._hits, self._failed = HitLines(self._form), None
+        self._outlet.close()
+        self._use(outlet)
 
     def finish(self) -> None:
         """Write what waits, and from now on each line at once: no event loop is there for long."""
@@ -198,18 +190,11 @@ class AccessLog(HitCounter):
         self._stream.close()
 
 
-def open_log(where: str, form: str, source: str, commons: Commons | None = None) -> AccessLog:
-    """The log of `access_log` and `access_log_format`; "off" leaves the purges alone, on stderr.
+def outlet_of(where: str, setting: str, source: str) -> Outlet:
+    """The outlet of `access_log` and `access_log_format`; "off" leaves the purges alone, on stderr.
 
     Raises ConfigurationError for a file that cannot be written.
     """
-    stream, written, purges_only, file = outlet_of(where, form, source)
-    alone = nullcontext if commons is None else commons.alone
-    return AccessLog(stream, written, purges_only=purges_only, alone=alone, file=file)
-
-
-def outlet_of(where: str, setting: str, source: str) -> Outlet:
-    """The outlet of a log as `open_log` has it. Raises ConfigurationError."""
     shared, form = {"off": sys.stderr, "stdout": sys.stdout}, _form(setting, source)
     if where in shared and not (shared[where] is not None and shared[where].writable()):
         allowed = "a file, where standard output, or for off standard error, is closed"
@@ -239,7 +224,7 @@ def shown_log(where: str, source: str) -> str:
 
 
 def check_log(where: str, setting: str, source: str) -> None:
-    """Raise ConfigurationError if `open_log` could not write to `where` in this format; no file is made."""
+    """Raise ConfigurationError if no log could be written to `where` in this format; no file is made."""
     _form(setting, source)
     if where in {"off", "stdout"}:
         return

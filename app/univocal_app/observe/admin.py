@@ -22,7 +22,7 @@ from univocal.judge.trust import networks
 from univocal_app.config.tables import Configuration, shown
 from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_hosts import EXEMPT, Hosts, OwnHosts
-from univocal_app.observe.admin_life import Draining, Life
+from univocal_app.observe.admin_life import Life, answer_drain
 from univocal_app.observe.admin_page import READ, Permitted, judged_fields, page_routes
 from univocal_app.observe.admin_problems import FRESH, HANDLERS
 from univocal_app.observe.admin_purge import PurgeMethods, purge
@@ -46,15 +46,15 @@ def admin(
     `configuration` gives the one in force.
     """
     hosts = Hosts(lambda: configuration().server)
-    draining = Draining(views.origin_states, life.drains)
+    draining = partial(answer_drain, views.origin_states, life.drains)
     endpoints: list[tuple[str, str, View]] = [
         ("/-/health", "GET", _health),
         ("/-/ready", "GET", partial(life.answer_ready, cache)),
         ("/-/config", "GET", partial(_config, configuration)),
         ("/-/reload", "POST", life.answer_reload),
         ("/-/purge", "POST", partial(purge, cache, hosts)),
-        ("/-/origins/drain", "POST", draining.drain),
-        ("/-/origins/enable", "POST", draining.enable),
+        ("/-/origins/drain", "POST", partial(draining, enable=False)),
+        ("/-/origins/enable", "POST", partial(draining, enable=True)),
         ("/-/events", "GET", events.answer),
         ("/metrics", "GET", partial(_metrics, figures)),
         *views.endpoints(cache),
@@ -62,36 +62,28 @@ def admin(
     routes = [Route(path, endpoint, methods=[method]) for path, method, endpoint in endpoints]
     middleware = [
         Middleware(PurgeMethods, cache=cache),
-        Middleware(Permitted, may=_Rights(cache, hosts, configuration), public=EXEMPT),
+        Middleware(Permitted, may=partial(_may, cache, hosts, configuration), public=EXEMPT),
         Middleware(OwnHosts, hosts=hosts),
         Middleware(Settled, cache=cache, look=life.look),
     ]
     return Starlette(routes=[*routes, *page_routes()], middleware=middleware, exception_handlers=HANDLERS)
 
 
-class _Rights:
-    """The rights to the admin listener's views, which tell what clients ask for: those who may purge or read.
+async def _may(
+    cache: CacheMiddleware, hosts: Hosts, configuration: Callable[[], Configuration], scope: Any
+) -> bool:
+    """Tell whether a request has a right to a view, which tells what clients ask for: to purge or to read.
 
     A right to read, by `admin_read` or the token of its own, is for what changes and begins nothing.
     """
-
-    def __init__(
-        self, cache: CacheMiddleware, hosts: Hosts, configuration: Callable[[], Configuration]
-    ) -> None:
-        self._cache, self._hosts, self._configuration = cache, hosts, configuration
-
-    async def __call__(self, scope: Any) -> bool:
-        gate, fields, names = self._cache.gate, judged_fields(scope), self._hosts.names
-        peer, runtime = gate.sender(request_line(scope), fields), gate.runtime
-        if may_purge(peer, fields, runtime, names):
-            return True
-        reads = scope["method"] in READ and scope["path"] not in _PROCESSES
-        return reads and may_purge(peer, fields, replace(runtime, access=self._reading()), names)
-
-    def _reading(self) -> Access:
-        server = self._configuration().server
-        token = os.environ.get(server.admin_read_token_env, "")
-        return Access(networks(server.admin_read), token.encode())
+    gate, fields, server = cache.gate, judged_fields(scope), configuration().server
+    peer, runtime = gate.sender(request_line(scope), fields), gate.runtime
+    if may_purge(peer, fields, runtime, hosts.names):
+        return True
+    token = os.environ.get(server.admin_read_token_env, "")
+    reading = replace(runtime, access=Access(networks(server.admin_read), token.encode()))
+    reads = scope["method"] in READ and scope["path"] not in _PROCESSES
+    return reads and may_purge(peer, fields, reading, hosts.names)
 
 
 async def _health(_: Request) -> Response:

@@ -36,41 +36,25 @@ class Drains:
         await self._set_in_force(urls)
 
 
-class Draining:
-    """The endpoints `/-/origins/drain` and `/-/origins/enable`."""
-
-    def __init__(self, states: OriginStates, drains: Drains) -> None:
-        self._states, self._drains = states, drains
-
-    async def drain(self, request: Request) -> Response:
-        """Give an origin server no new request; 409 for the last of its upstream that is up."""
-        return await self._answer(request, enable=False)
-
-    async def enable(self, request: Request) -> Response:
-        """Give an origin server requests again."""
-        return await self._answer(request, enable=True)
-
-    async def _answer(self, request: Request, *, enable: bool) -> Response:
-        try:
-            url = await _url(request)
-        except (ValueError, RecursionError) as error:
-            return bad_request(str(error), request)
-        drains = self._drains
-        async with drains.lock:
-            servers = self._states.servers(url)
-            if not servers:
-                return failed(
-                    404, f"no origin server has the URL {url}; configured: {self._states.known()}", request
-                )
-            urls = drains.urls - servers if enable else drains.urls | servers
-            if not enable and (site := self._states.left_alone(urls)):
-                return failed(409, f"no other origin server of {site} is up and takes requests", request)
-            if urls != drains.urls:
-                await drains.change(urls)
-                for server in sorted(servers):
-                    logger.warning("%s is %s by an operator", server, "enabled" if enable else "drained")
-        rows = [each for each in await self._states.document() if each["url"].startswith(tuple(servers))]
-        return JSONResponse({"enabled" if enable else "drained": url, "origins": rows}, headers=FRESH)
+async def answer_drain(states: OriginStates, drains: Drains, request: Request, *, enable: bool) -> Response:
+    """Give an origin server requests again, or no new one; 409 for the last of its upstream that is up."""
+    try:
+        url = await _url(request)
+    except (ValueError, RecursionError) as error:
+        return bad_request(str(error), request)
+    async with drains.lock:
+        servers = states.servers(url)
+        if not servers:
+            return failed(404, f"no origin server has the URL {url}; configured: {states.known()}", request)
+        urls = drains.urls - servers if enable else drains.urls | servers
+        if not enable and (site := states.left_alone(urls)):
+            return failed(409, f"no other origin server of {site} is up and takes requests", request)
+        if urls != drains.urls:
+            await drains.change(urls)
+            for server in sorted(servers):
+                logger.warning("%s is %s by an operator", server, "enabled" if enable else "drained")
+    rows = [each for each in await states.document() if each["url"].startswith(tuple(servers))]
+    return JSONResponse({"enabled" if enable else "drained": url, "origins": rows}, headers=FRESH)
 
 
 async def _url(request: Request) -> str:

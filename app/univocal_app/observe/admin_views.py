@@ -142,16 +142,10 @@ class Views:
         """The purges that removed nothing, the last first, with what is stored of a similar name."""
         missed = await self.top.purges.last(FEW)
         alike = await asyncio.to_thread(neighbours, missed, await self.top.keys() if missed else ())
-        rows = [
-            {
-                "by": each.by,
-                "value": each.name,
-                "count": each.count,
-                "at": each.at,
-                "neighbours": await _stored(alike[each], tiers),
-            }
-            for each in missed
-        ]
+        rows = list[dict[str, Any]]()
+        for each in missed:
+            row = {"by": each.by, "value": each.name, "count": each.count, "at": each.at}
+            rows.append(row | {"neighbours": await _stored(alike[each], tiers)})
         return JSONResponse(rows, headers=FRESH)
 
 
@@ -174,12 +168,12 @@ async def explained(cache: CacheMiddleware, request: Request) -> Response:
     """
     runtime = cache.gate.runtime
     try:
-        explanation = explain(
+        url, rules_of, guards_of = (
             request.query_params.get("url", ""),
-            runtime.sites,
-            rules_of=runtime.rules_of,
-            guards_of=runtime.restrictions_of,
+            runtime.rules_of,
+            runtime.restrictions_of,
         )
+        explanation = explain(url, runtime.sites, rules_of=rules_of, guards_of=guards_of)
     except ValueError as error:
         return bad_request(str(error), request)
     stages = [stage for stage in explanation.stages if stage.name != "upstream"]

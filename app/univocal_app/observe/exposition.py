@@ -26,12 +26,13 @@ from univocal_app.observe import families, series
 
 # The values of the labels, and the numbers of each process.
 _Each: TypeAlias = tuple[Sequence[str], list[Sequence[float]]]
+_Single: TypeAlias = CounterMetricFamily | GaugeMetricFamily
+_SINGLE: Final[dict[str, type[_Single]]] = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
 
-BUCKETS: Final = [floatToGoString(bound) for bound in (*families.BOUNDS, math.inf)]  # type: ignore[no-untyped-call]
-_ORIGIN_BUCKETS: Final = [
-    floatToGoString(bound)  # type: ignore[no-untyped-call]
+_WRITTEN: Final[dict[float, str]] = {
+    bound: floatToGoString(bound)  # type: ignore[no-untyped-call]
     for bound in (*families.ORIGIN_BOUNDS, math.inf)
-]
+}
 # Of the sums up to each fine bound, those that are exposed.
 _EXPOSED: Final = [series.FINE_BOUNDS.index(bound) for bound in families.BOUNDS] + [len(series.FINE_BOUNDS)]
 
@@ -56,16 +57,14 @@ class _Families(Collector):
         for name, family in families.FAMILIES.items():
             each = list(self._each(name))
             match family.kind:
-                case "counter":
-                    yield _single(CounterMetricFamily, name, family, each)
                 case "histogram":
                     yield _histogram(name, family, each)
-                case "gauge":
-                    gauge = _single(GaugeMetricFamily, name, family, each)
-                    if gauge.samples:
-                        yield gauge
                 case "info":
                     yield InfoMetricFamily(name, family.documentation, _build())
+                case kind:
+                    single = _single(_SINGLE[kind], name, family, each)
+                    if kind == "counter" or single.samples:
+                        yield single
 
 
 @cache
@@ -73,16 +72,11 @@ def _build() -> dict[str, str]:
     return {"version": version("univocal"), "python": platform.python_version()}
 
 
-def _single(
-    kind: type[CounterMetricFamily | GaugeMetricFamily],
-    name: str,
-    family: families.Family,
-    samples: Iterable[_Each],
-) -> Metric:
+def _single(kind: type[_Single], name: str, family: families.Family, samples: Iterable[_Each]) -> Metric:
     metric = kind(name, family.documentation, labels=family.labels)
     for values, each in samples:
-        if living := [value for (value,) in each if not math.isnan(value)]:
-            metric.add_metric(values, family.of_several(living))
+        if (number := family.number(each)) is not None:
+            metric.add_metric(values, number)
     return metric
 
 
@@ -93,6 +87,7 @@ def _histogram(name: str, family: families.Family, samples: Iterable[_Each]) -> 
         sums = list(accumulate(numbers))
         if name == families.SECONDS:
             sums = [sums[place] for place in _EXPOSED]
-        bounds = _ORIGIN_BUCKETS if name == families.ORIGIN_SECONDS else BUCKETS
-        histogram.add_metric(values, list(zip(bounds, sums, strict=True)), total)
+        bounds = families.ORIGIN_BOUNDS if name == families.ORIGIN_SECONDS else families.BOUNDS
+        written = [_WRITTEN[bound] for bound in (*bounds, math.inf)]
+        histogram.add_metric(values, list(zip(written, sums, strict=True)), total)
     return histogram

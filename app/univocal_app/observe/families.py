@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Final, Literal, NamedTuple
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 REQUESTS: Final = "univocal_requests"
 REFUSED: Final = "univocal_refused"
@@ -35,104 +37,90 @@ STARTED: Final = "process_start_time_seconds"
 BUILD: Final = "univocal_build"
 
 
+OfSeveral: TypeAlias = Callable[[Iterable[float]], float]
+Kind: TypeAlias = Literal["counter", "histogram", "gauge", "info"]
+
+
 class Family(NamedTuple):
     """One name of a metric; a counter's has "_total" at its end when it is told."""
 
-    kind: Literal["counter", "histogram", "gauge", "info"]
+    kind: Kind
     documentation: str
     labels: tuple[str, ...] = ()
-    of_several: Callable[[Iterable[float]], float] = sum  # the number of several processes
+    of_several: OfSeveral = sum  # the number of several processes
 
+    def number(self, each: Iterable[Sequence[float]]) -> float | None:
+        """The number of a counter or a gauge by those of each process; None if no process has it any more."""
+        living = [value for (value,) in each if not math.isnan(value)]
+        return self.of_several(living) if living else None
+
+
+def _family(kind: Kind, documentation: str, labels: str = "", of_several: OfSeveral = sum) -> Family:
+    return Family(kind, documentation, tuple(labels.split()), of_several)
+
+
+_counter, _histogram, _gauge = (partial(_family, kind) for kind in ("counter", "histogram", "gauge"))
 
 FAMILIES: Final = {
-    REQUESTS: Family(
-        "counter",
-        "Requests (without PURGE, BAN) by site, by hit, revalidated or why they were forwarded, "
-        "and by status class",
-        ("site", "cache", "status"),
+    REQUESTS: _counter(
+        "Requests (without PURGE, BAN) by site, by hit, revalidated or why they were forwarded, and by "
+        "status class",
+        "site cache status",
     ),
-    REFUSED: Family(
-        "counter",
-        "Requests that were refused, or would have been (mode observe), by reason",
-        ("site", "reason"),
+    REFUSED: _counter(
+        "Requests that were refused, or would have been (mode observe), by reason", "site reason"
     ),
-    FAILED: Family(
-        "counter",
-        "Requests that were answered with 502, 503 or 504 by univocal itself, by reason",
-        ("site", "reason"),
+    FAILED: _counter(
+        "Requests that were answered with 502, 503 or 504 by univocal itself, by reason", "site reason"
     ),
-    CUT: Family(
-        "counter",
-        "Responses that were cut behind their head, since the rest could not be had, by reason",
-        ("site", "reason"),
+    CUT: _counter(
+        "Responses that were cut behind their head, since the rest could not be had, by reason", "site reason"
     ),
-    ANSWERABLE: Family(
-        "counter",
-        "GET and HEAD requests, neither refused nor tunnels: the hit ratio is hits by these",
-        ("site",),
+    ANSWERABLE: _counter(
+        "GET and HEAD requests, neither refused nor tunnels: the hit ratio is hits by these", "site"
     ),
-    BYTES: Family("counter", "Bytes of content sent to clients", ("site",)),
-    COLLAPSED: Family("counter", "Requests that were answered by what another one brought", ("site",)),
-    PURGES: Family("counter", "Purges that were carried out, by what they named", ("by",)),
-    EVICTIONS: Family("counter", "Stored responses that gave way to others"),
-    ORIGIN_REQUESTS: Family(
-        "counter",
-        "Requests to origin servers, by the class of the status; none: no response came",
-        ("site", "origin", "status"),
+    BYTES: _counter("Bytes of content sent to clients", "site"),
+    COLLAPSED: _counter("Requests that were answered by what another one brought", "site"),
+    PURGES: _counter("Purges that were carried out, by what they named", "by"),
+    EVICTIONS: _counter("Stored responses that gave way to others"),
+    ORIGIN_REQUESTS: _counter(
+        "Requests to origin servers, by the class of the status; none: no response came", "site origin status"
     ),
-    ORIGIN_ERRORS: Family(
-        "counter",
-        "Requests that an origin server did not answer, or not to the end, by reason",
-        ("site", "origin", "reason"),
+    ORIGIN_ERRORS: _counter(
+        "Requests that an origin server did not answer, or not to the end, by reason", "site origin reason"
     ),
-    CPU: Family("counter", "Seconds of processor time, of all processes"),
-    SECONDS: Family(
-        "histogram",
-        "Seconds from a request's head (not of PURGE, BAN) to its response's last byte",
-        ("cache",),
+    CPU: _counter("Seconds of processor time, of all processes"),
+    SECONDS: _histogram(
+        "Seconds from a request's head (not of PURGE, BAN) to its response's last byte", "cache"
     ),
-    ORIGIN_SECONDS: Family(
-        "histogram",
-        "Seconds from a request to an origin server to the head of its response, or to a timeout",
-        ("site",),
+    ORIGIN_SECONDS: _histogram(
+        "Seconds from a request to an origin server to the head of its response, or to a timeout", "site"
     ),
-    ENTRIES: Family(
-        "gauge", "Stored responses: those of the store that all processes share, if there is one"
+    ENTRIES: _gauge("Stored responses: those of the store that all processes share, if there is one"),
+    OCTETS: _gauge("Bytes of the stored responses"),
+    MEMORY_ENTRIES: _gauge("Stored responses that processes have in memory of their own"),
+    MEMORY_OCTETS: _gauge("Bytes of those in memory of their own"),
+    MEMORY_EVICTIONS: _counter("Responses that gave way to others in memory of a process's own"),
+    STORE_COMMANDS: _counter(
+        "Commands to the store behind memory, by result: ok, late, error, full", "command result"
     ),
-    OCTETS: Family("gauge", "Bytes of the stored responses"),
-    MEMORY_ENTRIES: Family("gauge", "Stored responses that processes have in memory of their own"),
-    MEMORY_OCTETS: Family("gauge", "Bytes of those in memory of their own"),
-    MEMORY_EVICTIONS: Family("counter", "Responses that gave way to others in memory of a process's own"),
-    STORE_COMMANDS: Family(
-        "counter",
-        "Commands to the store behind memory, by result: ok, late, error, full",
-        ("command", "result"),
+    STORE_SECONDS: _histogram("Seconds that a command to the store behind memory took", "command"),
+    CONNECTED: _gauge("Whether this node follows the store's purges", "", min),
+    BEHIND: _gauge("Seconds for which this node has not heard of the store's last purge", "", max),
+    CONNECTIONS: _gauge("Open connections, by side: of clients, to origin servers", "side"),
+    ORIGIN_UP: _gauge(
+        "1 for an origin server that is up, 0 for one that is failing, ejected or down", "site origin", min
     ),
-    STORE_SECONDS: Family(
-        "histogram", "Seconds that a command to the store behind memory took", ("command",)
-    ),
-    CONNECTED: Family("gauge", "Whether this node follows the store's purges", of_several=min),
-    BEHIND: Family(
-        "gauge", "Seconds for which this node has not heard of the store's last purge", of_several=max
-    ),
-    CONNECTIONS: Family("gauge", "Open connections, by side: of clients, to origin servers", ("side",)),
-    ORIGIN_UP: Family(
-        "gauge",
-        "1 for an origin server that is up, 0 for one that is failing, ejected or down",
-        ("site", "origin"),
-        min,
-    ),
-    ORIGIN_STATE: Family(
-        "gauge",
+    ORIGIN_STATE: _gauge(
         "1 for the state of an origin server: up, failing, ejected, down, draining or backup",
-        ("site", "origin", "state"),
+        "site origin state",
         max,
     ),
-    STARTED: Family("gauge", "Seconds since the epoch when the first process began", of_several=min),
-    "process_resident_memory_bytes": Family("gauge", "Bytes of memory in use, of all processes"),
-    "process_virtual_memory_bytes": Family("gauge", "Bytes of virtual memory, of all processes"),
-    "process_open_fds": Family("gauge", "Open descriptors, of all processes"),
-    "process_max_fds": Family("gauge", "Descriptors that there may be, of all processes"),
+    STARTED: _gauge("Seconds since the epoch when the first process began", "", min),
+    "process_resident_memory_bytes": _gauge("Bytes of memory in use, of all processes"),
+    "process_virtual_memory_bytes": _gauge("Bytes of virtual memory, of all processes"),
+    "process_open_fds": _gauge("Open descriptors, of all processes"),
+    "process_max_fds": _gauge("Descriptors that there may be, of all processes"),
     BUILD: Family("info", "The version of univocal and of Python", ("version", "python")),
 }
 

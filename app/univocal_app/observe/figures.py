@@ -128,9 +128,8 @@ class Figures(HitCounter):
         first, place = hits[begin], begin
         site, hundreds = first.canonical.site.name, first.status // 100
         self._go_on_to(first.begun + first.seconds / first.count)
-        requests, answerable, sent, buckets = self._places.get((site, "hit", hundreds)) or self._place(
-            site, "hit", hundreds
-        )
+        key = site, "hit", hundreds
+        requests, answerable, sent, buckets = self._places.get(key) or self._place(*key)
         cells, count, octets, seconds = self._counts.cells, 0, 0, 0.0
         for place in range(begin, len(hits)):
             each = hits[place]
@@ -228,8 +227,8 @@ class Figures(HitCounter):
         """
         family = families.FAMILIES[name]
         for values, each in _of(self._gathered(), name):
-            if living := [value for (value,) in each if not math.isnan(value)]:
-                yield dict(zip(family.labels, values, strict=True)), family.of_several(living)
+            if (number := family.number(each)) is not None:
+                yield dict(zip(family.labels, values, strict=True)), number
 
     def _gathered(self) -> dict[Name, list[Sequence[float]]]:
         """The numbers under each name, of each process that has some, those that have ended included."""
@@ -293,9 +292,8 @@ class Figures(HitCounter):
             place((families.REQUESTS, site, handled, f"{hundreds}xx" if hundreds else "none")),
             place((families.ANSWERABLE, site)),
             place((families.BYTES, site)),
-            place(
-                (families.SECONDS, handled), 2 + len(series.FINE_BOUNDS)
-            ),  # the sum of all before the numbers of each
+            # The sum of all before the numbers of each.
+            place((families.SECONDS, handled), 2 + len(series.FINE_BOUNDS)),
         )
         return numbers
 

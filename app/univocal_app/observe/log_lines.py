@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quoted
 from string import Formatter
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from univocal.engine.outcome import Outcome, Purged
 from univocal.http.errors import Failure
@@ -29,9 +29,8 @@ LONGEST: Final = 512  # bytes of a user agent, and of a referrer, that are writt
 REMEMBERED: Final = 512  # texts of each
 PAGES: Final = 4_096  # that are remembered as they are written, each in as many bytes as a user agent at most
 
-CLIENT_LEFT: Final = (
-    499  # nginx's status for a client that did not wait, for programs that expect three digits
-)
+# nginx's status for a client that did not wait, for programs that expect three digits.
+CLIENT_LEFT: Final = 499
 
 
 def as_json(outcome: Outcome) -> bytes:
@@ -148,13 +147,8 @@ def _handled(outcome: Outcome) -> str:
     if "origin" in members:
         members["origin_seconds"] = round(outcome.origin_seconds, 6)
     if purged is not None:
-        order = purged.order
-        members["purge"] = {
-            "by": order.by,
-            "names": order.names,
-            "soft": order.selector.soft,
-            "count": purged.count,
-        }
+        order, count = purged.order, purged.count
+        members["purge"] = {"by": order.by, "names": order.names, "soft": order.selector.soft, "count": count}
     return json.dumps(members, separators=(",", ":"))[1:-1]
 
 
@@ -168,9 +162,10 @@ def as_combined(outcome: Outcome) -> bytes:
 
 def _combined(outcome: Outcome) -> str:
     noted = outcome.noted
-    agent = written_values[noted.agent] if outcome.purged is None else _purge(outcome.purged)
+    agent = written_values[noted.agent] if outcome.purged is None else escaped(_purge(outcome.purged))
+    user = address_text(_text(noted.user))
     return (
-        f"{address_text(outcome.client)} - {_user_text(noted.user)} [{clf(int(outcome.times.start))}] "
+        f"{address_text(outcome.client)} - {user} [{clf(int(outcome.times.start))}] "
         f'"{request_text(outcome.received)}" {outcome.status or CLIENT_LEFT} {outcome.bytes} '
         f'"{written_values[noted.referrer]}" "{agent}"'
     )
@@ -230,11 +225,6 @@ def address_text(client: str | None) -> str:
     return escaped(client).replace(" ", "\\x20") if client else "-"
 
 
-def _user_text(user: bytes) -> str:
-    """The user as one column."""
-    return address_text(_text(user))
-
-
 def _written(value: bytes | None) -> str:
     return escaped(_text(value)) or "-"
 
@@ -252,10 +242,6 @@ def _failure(failure: Failure | None) -> str:
 
 
 def _purge(purged: Purged) -> str:
-    return escaped(_purge_text(purged))
-
-
-def _purge_text(purged: Purged) -> str:
     order, count = purged.order, "?" if purged.count is None else purged.count
     names = " ".join(order.names)
     return f"{'soft purge' if order.selector.soft else 'purge'} by {order.by}: {names}: {count}"
@@ -306,7 +292,7 @@ _NAMES: Final[Mapping[str, Callable[[Outcome], object]]] = {
     "origin.address": lambda outcome: outcome.failure and outcome.failure.address,
     "origin.reason": lambda outcome: outcome.failure and outcome.failure.reason,
     "origin.error": lambda outcome: outcome.failure and outcome.failure.error,
-    "purge": lambda outcome: outcome.purged and _purge_text(outcome.purged),
+    "purge": lambda outcome: outcome.purged and _purge(outcome.purged),
 }
 _FORMATS: Final[Mapping[str, Form]] = {"json": as_json, "combined": as_combined, "cached": as_cached}
 
@@ -358,14 +344,14 @@ def _second(second: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
 
 
+_MONTHS: Final = "JanFebMarAprMayJunJulAugSepOctNovDec"  # strftime's %b would follow the locale
+
+
 @lru_cache(maxsize=2)
 def clf(second: int) -> str:
     """The time as the common log format has it, by seconds since the epoch."""
-    # strftime's %b would follow the locale.
     moment = time.gmtime(second)
-    month = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")[
-        moment.tm_mon - 1
-    ]
+    month = _MONTHS[3 * moment.tm_mon - 3 : 3 * moment.tm_mon]
     return f"{moment.tm_mday:02d}/{month}/{time.strftime('%Y:%H:%M:%S', moment)} +0000"
 
 
@@ -373,17 +359,17 @@ LONGEST_ADDRESS: Final = 64  # characters of a client's address that is remember
 LONGEST_PAGE: Final = 1024  # characters of a page's part of a line that is remembered
 
 
-class PageParts:
+class PageParts(NamedTuple):
     """The parts of a line that the hits of one stored response by one spelling have in common.
 
     They hold for one `status`, for one number of bytes (`octets`), and for one `version` of HTTP.
     """
 
-    __slots__ = ("after", "before", "octets", "status", "version")
-
-    def __init__(self, status: int, octets: int, version: bytes, before: str, after: str) -> None:
-        self.status, self.octets, self.version = status, octets, version
-        self.before, self.after = before, after
+    status: int
+    octets: int
+    version: bytes
+    before: str
+    after: str
 
 
 class HitLines:
@@ -431,12 +417,8 @@ class HitLines:
         ).encode("ascii")
 
     def _page(self, hit: Hit, received: Received) -> PageParts:
-        page, status, octets, version = (
-            self._pages.get(hit.tally),
-            hit.stored.status,
-            len(hit.stored.body),
-            received.version,
-        )
+        page, version = self._pages.get(hit.tally), received.version
+        status, octets = hit.stored.status, len(hit.stored.body)
         if page is not None and page.octets == octets and page.status == status and page.version == version:
             return page
         if self._is_json:
@@ -444,10 +426,8 @@ class HitLines:
             before = f'{named},"status":{status},"bytes":{octets},"seconds":'
             after = f',"protocol":{json_version(version)},"user_agent":'
         else:
-            before, host = (
-                f'{request_text(received)}" {status} {octets} "',
-                hit.canonical.authority.decode("ascii"),
-            )
+            before = f'{request_text(received)}" {status} {octets} "'
+            host = hit.canonical.authority.decode("ascii")
             after = f" {host_text(host)} hit " if self._is_cached else ""
         page = PageParts(status, octets, version, before, after)
         if len(before) + len(after) <= LONGEST_PAGE:

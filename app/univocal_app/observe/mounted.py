@@ -23,6 +23,7 @@ from univocal.http.messages import values
 from univocal.judge.orders import may_purge, ordered
 from univocal.judge.trust import Peer
 from univocal.store.shared import SharedTier
+from univocal.uri.sites import Sites
 from univocal_app.observe.admin_page import Permitted, judged_fields, page_routes
 from univocal_app.observe.admin_problems import FRESH, HANDLERS, bad_request
 from univocal_app.observe.admin_purge import content_of
@@ -49,39 +50,32 @@ def mounted(cache: CacheMiddleware, allow: Callable[[Any], Any] | None = None) -
         *views.endpoints(cache),
     ]
     routes = [Route(path, endpoint, methods=[method]) for path, method, endpoint in endpoints]
-    middleware = [Middleware(Permitted, may=_Rights(cache, allow)), Middleware(Settled, cache=cache)]
+    middleware = [Middleware(Permitted, may=partial(_may, cache, allow)), Middleware(Settled, cache=cache)]
     return Starlette(routes=[*routes, *page_routes()], middleware=middleware, exception_handlers=HANDLERS)
 
 
-class _Rights:
-    """The rights to see the page: those that `allow` gives; without it, those of PURGE."""
+async def _may(cache: CacheMiddleware, allow: Callable[[Any], Any] | None, scope: Any) -> bool:
+    """Tell whether a request has a right to the page: that which `allow` gives; without it, that of PURGE."""
+    if allow is not None:
+        allowed = allow(scope)
+        return bool(await allowed if inspect.isawaitable(allowed) else allowed)
+    fields, runtime, peer = judged_fields(scope), cache.gate.runtime, _sender(cache, scope)
+    hosts = values(fields, b"host")
+    names = [each.rpartition(b":")[0] or each for each in hosts if _is_own(hosts, runtime.sites)]
+    if not names:  # any name can be pointed here: then nobody has a right by address
+        peer = Peer(peer.hosts, peer.scheme, None, known=False)
+    return may_purge(peer, fields, runtime, names)
 
-    def __init__(self, cache: CacheMiddleware, allow: Callable[[Any], Any] | None) -> None:
-        self._cache, self._allow = cache, allow
 
-    async def __call__(self, scope: Any) -> bool:
-        if self._allow is not None:
-            allowed = self._allow(scope)
-            return bool(await allowed if inspect.isawaitable(allowed) else allowed)
-        gate, fields = self._cache.gate, judged_fields(scope)
-        host = values(fields, b"host")[:1]
-        names = [each.rpartition(b":")[0] or each for each in host if self._is_own(fields)]
-        peer = _sender(self._cache, scope)
-        if not names:  # any name can be pointed here: then nobody has a right by address
-            peer = Peer(peer.hosts, peer.scheme, None, known=False)
-        return may_purge(peer, fields, gate.runtime, names)
-
-    def _is_own(self, fields: list[tuple[bytes, bytes]]) -> bool:
-        """Tell whether a request's Host is an address, localhost or a host that a site names."""
-        named = values(fields, b"host")
-        authority = parse_authority(named[0]) if len(named) == 1 else None
-        if authority is None:
-            return False
-        host, port = authority
-        sites = self._cache.gate.runtime.sites
-        located = sites.locate(host, port or 80)
-        is_address = b":" in host or host.replace(b".", b"").isdigit()
-        return is_address or host == b"localhost" or (located is not None and located[0] is not sites.default)
+def _is_own(hosts: list[bytes], sites: Sites) -> bool:
+    """Tell whether a request's only Host is an address, localhost or a host that a site names."""
+    authority = parse_authority(hosts[0]) if len(hosts) == 1 else None
+    if authority is None:
+        return False
+    host, port = authority
+    located = sites.locate(host, port or 80)
+    is_address = b":" in host or host.replace(b".", b"").isdigit()
+    return is_address or host == b"localhost" or (located is not None and located[0] is not sites.default)
 
 
 def _sender(cache: CacheMiddleware, scope: Any) -> Peer:

@@ -11,23 +11,8 @@ from operator import itemgetter
 from typing import Final, NamedTuple, TypeAlias
 
 from univocal.http.errors import REASONS
+from univocal_app.observe import families
 from univocal_app.observe.counts import Counts, Name
-from univocal_app.observe.families import (
-    ANSWERABLE,
-    BOUNDS,
-    BYTES,
-    COLLAPSED,
-    CUT,
-    ENTRIES,
-    EVICTIONS,
-    MEMORY_ENTRIES,
-    MEMORY_EVICTIONS,
-    MEMORY_OCTETS,
-    OCTETS,
-    PURGES,
-    REQUESTS,
-    SECONDS,
-)
 
 
 class Span(NamedTuple):
@@ -60,7 +45,7 @@ SERIES: Final = "series"
 
 # The upper bounds of the buckets in which the seconds of requests are counted: from 0.1 ms to 100 s, 33 %
 # apart at most. Those that `/metrics` tells are among them.
-FINE_BOUNDS: Final = tuple(sorted({*BOUNDS, *(10 ** (each / 8) for each in range(-32, 17))}))
+FINE_BOUNDS: Final = tuple(sorted({*families.BOUNDS, *(10 ** (each / 8) for each in range(-32, 17))}))
 _BUCKETS: Final = len(FINE_BOUNDS) + 1
 
 Of: TypeAlias = Callable[[str], Iterable[tuple[Name, Sequence[float]]]]
@@ -79,24 +64,32 @@ class Sums:
     WIDTH = STATUSES + len(CLASSES)
 
 
-STORED: Final = (ENTRIES, OCTETS, MAX_BYTES, EVICTIONS)
-MEMORY: Final = (MEMORY_ENTRIES, MEMORY_OCTETS, MEMORY_MAX, MEMORY_EVICTIONS)
+STORED: Final = (families.ENTRIES, families.OCTETS, MAX_BYTES, families.EVICTIONS)
+MEMORY: Final = (families.MEMORY_ENTRIES, families.MEMORY_OCTETS, MEMORY_MAX, families.MEMORY_EVICTIONS)
 _ROW: Final = 2 + Sums.WIDTH + len(STORED)  # a turn, its second, the sums before it, what was stored then
 
 
 def sums_of(of: Of) -> list[float]:
     """The sums of all that a process has counted; a request is in one bucket of seconds."""
     buckets, hits = [0.0] * _BUCKETS, 0.0
-    for (handled,), numbers in of(SECONDS):
+    for (handled,), numbers in of(families.SECONDS):
         buckets = added(buckets, numbers[1:])
         hits += sum(numbers[1:]) if handled == "hit" else 0
-    kinds = (STALE, FOLDED, ANSWERABLE, COLLAPSED, BYTES, PURGES, CUT)
+    kinds = (
+        STALE,
+        FOLDED,
+        families.ANSWERABLE,
+        families.COLLAPSED,
+        families.BYTES,
+        families.PURGES,
+        families.CUT,
+    )
     singles = [sum(number for _, (number,) in of(kind)) for kind in kinds]
     reasoned = [0.0] * len(REASONS)
     for _, numbers in of(REASONED):
         reasoned = added(reasoned, numbers)
     statuses = dict.fromkeys(CLASSES, 0.0)
-    for (_, _, status), (number,) in of(REQUESTS):
+    for (_, _, status), (number,) in of(families.REQUESTS):
         if status in statuses:
             statuses[status] += number
     return [hits, *singles, *buckets, *reasoned, *statuses.values()]

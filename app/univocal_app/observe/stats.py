@@ -13,28 +13,14 @@ from itertools import accumulate, pairwise
 from typing import Any, Final
 
 from univocal.http.errors import REASONS
+from univocal_app.observe import series
 from univocal_app.observe.counts import Name, grouped
 from univocal_app.observe.families import ANSWERABLE, BYTES, CONNECTIONS, CUT, REQUESTS
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.handled import FAILURES
-from univocal_app.observe.series import (
-    CLASSES,
-    COARSE,
-    FINE,
-    FINE_BOUNDS,
-    MEMORY,
-    REASONED,
-    SERIES,
-    Span,
-    Sums,
-    added,
-    held_by_step,
-    stored_of,
-    sums_by_step,
-    sums_of,
-)
+from univocal_app.observe.series import Span, Sums, added, stored_of, sums_of
 
-SPANS: Final = {span.step: span for span in (FINE, COARSE)}  # by the seconds of a step
+SPANS: Final = {span.step: span for span in (series.FINE, series.COARSE)}  # by the seconds of a step
 _STORED: Final = ("responses", "bytes", "max_bytes", "evictions")
 _BY_SITE: Final = {BYTES: "bytes", ANSWERABLE: "answerable", CUT: "cut"}
 
@@ -52,25 +38,25 @@ class Stats:
         await self._figures.look_behind()
         self._figures.look()
 
-    def document(self, span: Span = FINE) -> dict[str, Any]:
+    def document(self, span: Span = series.FINE) -> dict[str, Any]:
         """The object that `GET /-/stats` answers with, but for the origins; a thread may ask."""
         totals, now = [0.0] * Sums.WIDTH, int(self._clock())
         stored, memory = [0.0] * len(_STORED), [0.0] * len(_STORED)
         step = span.step
         last = now - now % step
         first = max(last - span.seconds + step, self._begun - self._begun % step)
-        series = defaultdict[int, list[float]](lambda: [0.0] * Sums.WIDTH)
+        by_step = defaultdict[int, list[float]](lambda: [0.0] * Sums.WIDTH)
         held = [[0.0] * len(_STORED) for _ in range(first - step, last + 1, step)]
         each = list(self._figures.each())
         for numbers in each:
             of = grouped(numbers)
-            if not [*of(SERIES)]:  # a process that begins has none yet
+            if not [*of(series.SERIES)]:  # a process that begins has none yet
                 continue
             totals, stored = added(totals, sums_of(of)), added(stored, stored_of(of))
-            memory = added(memory, stored_of(of, MEMORY))
-            for second, sums in sums_by_step(of, span):
-                series[second] = added(series[second], sums)
-            ends = held_by_step(of, first - step, last, span)
+            memory = added(memory, stored_of(of, series.MEMORY))
+            for second, sums in series.sums_by_step(of, span):
+                by_step[second] = added(by_step[second], sums)
+            ends = series.held_by_step(of, first - step, last, span)
             held = [added(one, other) for one, other in zip(held, ends, strict=True)]
         seconds = range(first, last + 1, step)
         return {
@@ -80,7 +66,7 @@ class Stats:
                 "sites": _by_site(each),
             },
             "series": [
-                {"at": second, **_written(series[second]), "stored": _kept(end, before)}
+                {"at": second, **_written(by_step[second]), "stored": _kept(end, before)}
                 for second, (before, end) in zip(seconds, pairwise(held), strict=True)
             ],
             "step": step,
@@ -98,7 +84,7 @@ def _written(row: Sequence[float]) -> dict[str, Any]:
     buckets = row[Sums.SECONDS : Sums.REASONED]
     hits, answerable = int(row[Sums.HITS]), int(row[Sums.ANSWERABLE])
     reasons = dict(zip(REASONS, map(int, row[Sums.REASONED : Sums.STATUSES]), strict=True))
-    statuses = zip(CLASSES, map(int, row[Sums.STATUSES :]), strict=True)
+    statuses = zip(series.CLASSES, map(int, row[Sums.STATUSES :]), strict=True)
     return {
         "requests": int(sum(buckets)),
         "hits": hits,
@@ -122,15 +108,15 @@ def _by_site(each: Sequence[_Numbers]) -> list[dict[str, Any]]:
     sites = dict[str, dict[str, Any]]()
     for numbers in each:
         for (kind, *labels), values in numbers.items():
-            if kind not in (REQUESTS, REASONED) and kind not in _BY_SITE:
+            if kind not in (REQUESTS, series.REASONED) and kind not in _BY_SITE:
                 continue
             site = sites.setdefault(
                 labels[0],
                 {"site": labels[0], "requests": 0, "answerable": 0, "hits": 0, "hit_ratio": 0.0, "bytes": 0}
-                | {"refused": 0, "failed": 0, "cut": 0, "statuses": dict.fromkeys(CLASSES, 0)},
+                | {"refused": 0, "failed": 0, "cut": 0, "statuses": dict.fromkeys(series.CLASSES, 0)},
             )
             number = int(values[0])
-            if kind == REASONED:
+            if kind == series.REASONED:
                 for reason, count in zip(REASONS, map(int, values), strict=True):
                     site["failed" if reason in FAILURES else "refused"] += count
             elif kind == REQUESTS:
@@ -177,4 +163,4 @@ def _quantile(numbers: Sequence[float], part: float) -> float:
     sums = list(accumulate(numbers))
     if not sums[-1]:
         return 0.0
-    return round(FINE_BOUNDS[min(bisect_left(sums, part * sums[-1]), len(FINE_BOUNDS) - 1)], 6)
+    return round(series.FINE_BOUNDS[min(bisect_left(sums, part * sums[-1]), len(series.FINE_BOUNDS) - 1)], 6)

@@ -137,7 +137,7 @@ def _wanted(signal: str) -> bool:
 class _Watch:
     """A request on its way to origin servers: a span for each that is asked, until its response's head."""
 
-    __slots__ = ("_begun", "_context", "_counted", "_method", "_span", "_telemetry")
+    __slots__ = ("_attributes", "_begun", "_context", "_counted", "_method", "_span", "_telemetry")
 
     def __init__(self, telemetry: Telemetry, counted: Watch, context: Context, method: str) -> None:
         self._telemetry, self._counted, self._context, self._method = telemetry, counted, context, method
@@ -147,12 +147,9 @@ class _Watch:
     def sending(self, origin: str, fields: Fields) -> Fields:
         fields = self._counted.sending(origin, fields)
         self._begun = time.perf_counter()
-        self._span = self._telemetry.tracer.start_span(
-            self._method,
-            self._context,
-            SpanKind.CLIENT,
-            {"http.request.method": self._method, "url.full": origin},
-        )
+        self._attributes = {"http.request.method": self._method, "url.full": origin}
+        tracer = self._telemetry.tracer
+        self._span = tracer.start_span(self._method, self._context, SpanKind.CLIENT, self._attributes)
         return _traced(fields, self._span.get_span_context())
 
     def answered(self, origin: str, status: int) -> None:
@@ -162,14 +159,8 @@ class _Watch:
             return
         if status:
             span.set_attribute("http.response.status_code", status)
-            self._telemetry.origin_seconds.record(
-                time.perf_counter() - self._begun,
-                {
-                    "http.request.method": self._method,
-                    "url.full": origin,
-                    "http.response.status_code": status,
-                },
-            )
+            attributes: dict[str, AttributeValue] = {**self._attributes, "http.response.status_code": status}
+            self._telemetry.origin_seconds.record(time.perf_counter() - self._begun, attributes)
         if not status or status >= 500:
             span.set_status(Status(StatusCode.ERROR))
         span.end()

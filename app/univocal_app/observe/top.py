@@ -19,6 +19,7 @@ from univocal_app.observe.spellings import Frequent, Spellings
 from univocal_app.observe.survey import Survey, summed
 from univocal_app.processes.commons import Row
 
+_Key: TypeAlias = tuple[bytes, ...]
 Measure: TypeAlias = Literal["requests", "misses", "bytes", "loose", "spellings", "personal", "refused"]
 MEASURES: Final[tuple[Measure, ...]] = get_args(Measure)
 
@@ -97,7 +98,7 @@ class Top(HitCounter):
     async def top(self, by: Measure, count: int, search: str = "") -> list[dict[str, Any]]:
         """The first `count` by a measure, as `GET /-/top` answers; with `search` those whose URL has it."""
         if by == "spellings":
-            return await self._folded(count)
+            return _first(await self._spellings.by_key(), count)
         rows = await self._survey.rows(by)
         if by == "refused":
             return _refused(rows, count)
@@ -107,9 +108,6 @@ class Top(HitCounter):
         chosen = ((url, number) for url, number in keys if _has(url, search))
         setting = {"setting": LOOSE_SETTING} if by == "loose" else {}
         return [{"key": url, "count": number, **setting} for url, number in islice(chosen, count)]
-
-    async def _folded(self, count: int) -> list[dict[str, Any]]:
-        return _first(await self._spellings.by_key(), count)
 
     async def spelled(self, key: bytes) -> dict[str, Any]:
         """The spellings by which a page was asked for: the row of `top` about it."""
@@ -150,11 +148,9 @@ def _with_examples(counted: Frequent[Any]) -> list[Row]:
     return [(*key, counted.examples.get(key, b""), number) for key, number in counted]
 
 
-def _summed_with_examples(
-    rows: Iterable[Row],
-) -> tuple[Counter[tuple[bytes, ...]], dict[tuple[bytes, ...], bytes]]:
+def _summed_with_examples(rows: Iterable[Row]) -> tuple[Counter[_Key], dict[_Key, bytes]]:
     """The numbers of such rows, added up for each key, and its first example."""
-    sums, examples = Counter[tuple[bytes, ...]](), dict[tuple[bytes, ...], bytes]()
+    sums, examples = Counter[_Key](), dict[_Key, bytes]()
     for *parts, number in rows:
         *key, example = [each for each in parts if isinstance(each, bytes)]
         sums[tuple(key)] += int(number)

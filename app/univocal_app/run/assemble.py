@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from univocal.asgi.middleware import CacheMiddleware
-from univocal.asgi.reverse_proxy import Origins
+from univocal.asgi.reverse_proxy import Origins, ReverseProxy
 from univocal.engine.audience import Listener as OutcomeListener
 from univocal.engine.outcome import Outcome
+from univocal.http.errors import Objections
 from univocal.http.framing import ReadLimits
 from univocal.http.messages import Received
 from univocal.http.roles import OriginRequest, Watch
+from univocal.judge.runtime import Runtime
 from univocal.origin.balance import MemberState
 from univocal.origin.upkeep import StateChange, log_change
 from univocal.server.asgi_service import ExactProtocol
@@ -25,7 +29,7 @@ from univocal.server.tls import TlsConnection
 from univocal.server.turn import EngineService
 from univocal.store.memory import MemoryStore
 from univocal_app.config.tables import Configuration
-from univocal_app.observe.accesslog import open_log, shown_log
+from univocal_app.observe.accesslog import AccessLog, Outlet, outlet_of, shown_log
 from univocal_app.observe.admin import admin
 from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_life import Life
@@ -41,19 +45,12 @@ from univocal_app.observe.top import Top
 from univocal_app.processes.commons import Commons
 from univocal_app.processes.shared_rates import SharedRates
 from univocal_app.processes.states import SharedStates
-from univocal_app.run.certificate_files import PERIOD, CertificateFiles, contexts_of, expiries
+from univocal_app.run import origins
+from univocal_app.run.certificate_files import PERIOD, CertificateFiles, Contexts, contexts_of, expiries
 from univocal_app.run.listeners import ADMIN_CONNECTIONS, HTTPS, Bound, connection_limits, serving
-from univocal_app.run.origins import (
-    Running,
-    contents_of,
-    listed,
-    places_of,
-    proxies_of,
-    recipes_of,
-    servers_of,
-)
+from univocal_app.run.reading import files_of, placed
 from univocal_app.run.restrictions import user_files
-from univocal_app.run.runtime import half_closed_timeout, read_limits, runtime_of
+from univocal_app.run.runtime import half_closed_timeout, page_contents, read_limits, runtime_of
 from univocal_app.run.serve import Patience, Repeating, Served
 from univocal_app.run.stores import store_of
 
@@ -66,12 +63,77 @@ LOOK: Final = 5.0  # seconds
 SHARED: Final = 1.0  # seconds between two looks at what other processes know of origin servers
 
 
+@dataclass(frozen=True)
+class Made:
+    """A configuration, and all that is made from it; nothing of it is used yet."""
+
+    configuration: Configuration
+    runtime: Runtime
+    proxies: Mapping[str, ReverseProxy]
+    running: origins.Running  # these, by their recipes
+    certificates: Contexts | None
+    outlet: Outlet | None  # of the log; None: that of the proxy whose configuration goes before
+    contents: Mapping[str, str]  # digests of the files and profiles that settings name, by the settings' keys
+
+    @classmethod
+    def of(
+        cls, configuration: Configuration, source: str, https_port: int, before: Proxy | None = None
+    ) -> Made:
+        """Make all of a configuration of the file `source`; what is running in `before` may go on.
+
+        Nothing changes by that, so a thread may do it. Raises ConfigurationError with every setting that
+        cannot be.
+        """
+        objections, contents = Objections(), dict(origins.contents_of(configuration, source))
+        proxies, runtime, certificates, outlet = dict[str, ReverseProxy](), None, None, None
+        recipes = origins.recipes_of(configuration, source)
+        running = None if before is None else before.made.running
+        with objections:
+            proxies = origins.proxies_of(configuration, source, running)
+        with objections:
+            runtime = runtime_of(configuration, source, proxies, https_port)
+        with objections:
+            certificates = contexts_of(configuration, source)
+            if before is not None and before.certificates is not None and certificates is not None:
+                before.certificates.refuse_expired(configuration, certificates)
+        with objections:
+            log = configuration.server.log
+            if before is None or before.configuration.server.log != log:
+                outlet = outlet_of(*log, source)
+        if objections.errors:
+            if outlet is not None:
+                outlet.close()
+            objections.errors = placed(objections.errors, files_of(source))
+        objections.conclude()
+        assert runtime is not None  # or there was an objection
+        contents |= _profiles(configuration, runtime)
+        contents |= page_contents(configuration, runtime.pages)
+        contents |= {} if certificates is None else certificates.contents
+        running = origins.Running.of(recipes, proxies)
+        return cls(configuration, runtime, proxies, running, certificates, outlet, contents)
+
+    def drop(self) -> None:
+        """Release it."""
+        if self.outlet is not None:
+            self.outlet.close()
+
+
+def _profiles(configuration: Configuration, runtime: Runtime) -> Iterator[tuple[str, str]]:
+    """The key of each setting that names a profile, and the digest of all that the profile says."""
+    profiles = {
+        (site.name, route.prefix): route.profile for site in runtime.sites.all for route in site.routes
+    }
+    for each in configuration.tables():
+        path = b"/" if each.route is None else each.route.path.encode()
+        settings = repr(profiles[each.site.hosts[0], path].settings)
+        yield f"{each.place}.profile", sha256(settings.encode()).hexdigest()
+
+
 class Proxy:
     """All that `univocal serve` runs: `cache`, which answers clients, and the admin listener.
 
-    `configuration` is the one in force, of the file `source`; see run.reload. `running` are the ways to the
-    origin servers, by their recipes. Plain HTTP is sent to the listener at `https_port`. One of several
-    processes has `commons`. Raises ConfigurationError.
+    `made` is of the configuration in force, of the file `source`; see run.reload. Plain HTTP is sent to the
+    listener at `https_port`. One of several processes has `commons`. Raises ConfigurationError.
     """
 
     figures: Figures
@@ -85,7 +147,8 @@ class Proxy:
         commons: Commons | None = None,
         https_port: int = HTTPS,
     ) -> None:
-        self.source, self.configuration, self.https_port = source, configuration, https_port
+        self.made = made = Made.of(configuration, source, https_port)
+        self.source, self.https_port = source, https_port
         self.drained: frozenset[str] = frozenset()  # origin servers that operators have taken out
         self.tells = commons is None or commons.leads  # of new states of origin servers, in the log
         self.states = SharedStates(commons)  # of the origin servers, for all upstreams and processes
@@ -94,36 +157,38 @@ class Proxy:
         store = store_of(configuration, source, commons, self._commanded)
         self.shared = None if isinstance(store, MemoryStore) else store
         memory = store if isinstance(store, MemoryStore) else store.memory
-        recipes, proxies = recipes_of(configuration, source), proxies_of(configuration, source)
-        self.running = Running.of(recipes, proxies)
-        self.contents: Mapping[str, str] = dict(contents_of(configuration, source))  # see run.origins
-        runtime = runtime_of(configuration, source, proxies, https_port)
-        self.origins = Origins(proxies, self._watch)
+        self.origins = Origins(made.proxies, self._watch)
         self.figures, self.survey = self._counted(memory, commons), Survey()
         self.views = self._shown()
         counters: list[OutcomeListener] = [self.figures, *self.views.listeners]
-        self.cache = CacheMiddleware(self.origins, runtime=runtime, store=store, counters=counters)
+        self.cache = CacheMiddleware(self.origins, runtime=made.runtime, store=store, counters=counters)
         if commons is not None:
             self.cache.gate.rates = SharedRates(commons.directory / "rates")
-        audience, server = self.cache.engine.audience, configuration.server
+        audience = self.cache.engine.audience
         service = EngineService(self.cache.engine, self.origins.forwarding)
         clients = Clients(connection_limits(configuration))
         self.listener = Listener(service, read_limits(configuration), self._refused, clients)
         self.telemetry = None
-        if server.otel:
+        if configuration.server.otel:
             from univocal_app.observe.telemetry import exported  # noqa: PLC0415 - slow to import, an extra
 
             self.telemetry = exported(self.figures, tells=self.tells)
             audience.listeners.append(self.telemetry)
         self.events = Events(audience.listeners)
-        contexts = contexts_of(configuration, source)
+        sites, contexts = made.runtime.sites, made.certificates
         self.certificates = (
-            None if contexts is None else CertificateFiles(configuration, source, runtime.sites, contexts)
+            None if contexts is None else CertificateFiles(configuration, source, sites, contexts)
         )
-        self.log = open_log(server.access_log, server.access_log_format, source, commons)
+        assert made.outlet is not None  # as no configuration goes before
+        self.log = AccessLog(made.outlet, commons)
         self.seat_log()
         self._repeating = self._repeated()
         self.attend()
+
+    @property
+    def configuration(self) -> Configuration:
+        """The configuration in force."""
+        return self.made.configuration
 
     def _counted(self, memory: MemoryStore, commons: Commons | None) -> Figures:
         """The numbers of all that happens, by their places in this proxy."""
@@ -143,7 +208,7 @@ class Proxy:
             Stats(self.figures),
             Top(spellings, self.survey),
             spellings,
-            lambda: places_of(self.configuration),
+            lambda: origins.places_of(self.configuration),
             OriginStates(self._servers, self.survey),
             LastFailures(self.survey),
             lambda: expiries(self.configuration, self.source),
@@ -177,7 +242,7 @@ class Proxy:
     def _servers(self) -> Iterable[Listed]:
         """The origin servers that there are now, in the states that any process has found."""
         self.share_states()
-        return listed(self.configuration, self.origins.proxies)
+        return origins.listed(self.configuration, self.origins.proxies)
 
     def attend(self) -> None:
         """Hear of the origin servers' states, and have those drained that operators have taken out."""
@@ -200,7 +265,7 @@ class Proxy:
 
     def share_states(self) -> None:
         """Have every upstream, in every process, know the states of the origin servers that any has found."""
-        self.states.settle([*servers_of(self.configuration, self.origins.proxies)])
+        self.states.settle([*origins.servers_of(self.configuration, self.origins.proxies)])
         if self.states.drained == self.drained:
             return
         if self.tells:  # its admin listener has taken them out

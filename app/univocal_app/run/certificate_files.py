@@ -126,26 +126,24 @@ class Certificate(NamedTuple):
 
 @dataclass(frozen=True)
 class Contexts:
-    """The certificates of the listener, and the files that they were made from.
+    """The certificates of the listener by the names of sites, and the files that they were made from.
 
-    `files` are as they were before they were read.
+    The site "" is every other name. `files` are as they were before they were read.
     """
 
-    default: Certificate
-    of_sites: dict[str, Certificate]  # by the sites' names
+    by_site: dict[str, Certificate]
     files: dict[Path, Stamp]
     contents: dict[str, str]  # the digest of each, by its setting's key
 
-    @property
-    def all(self) -> list[Certificate]:
-        """The certificates, one for each context."""
-        return [self.default, *self.of_sites.values()]
+    def of(self, site: str) -> Certificate:
+        """The certificate that is for a site."""
+        return self.by_site.get(site) or self.by_site[""]
 
     def shown(self, sites: Sites) -> Certificates:
         """The certificates as connections choose among them."""
-        of_sites = {name: each.context for name, each in self.of_sites.items()}
-        authorities = {each.context: each.authority for each in self.all if each.authority}
-        return Certificates(self.default.context, of_sites, sites, authorities)
+        of_sites = {name: each.context for name, each in self.by_site.items() if name}
+        authorities = {each.context: each.authority for each in self.by_site.values() if each.authority}
+        return Certificates(self.of("").context, of_sites, sites, authorities)
 
 
 def contexts_of(configuration: Configuration, source: str) -> Contexts | None:
@@ -159,10 +157,7 @@ def contexts_of(configuration: Configuration, source: str) -> Contexts | None:
 
 
 class _Read(NamedTuple):
-    """The certificates, what is wrong with those that cannot be, and their sites with the tables to blame.
-
-    The site "" is every other name.
-    """
+    """The certificates, what is wrong with those that cannot be, and their sites with the tables to blame."""
 
     contexts: Contexts | None
     objections: Objections
@@ -172,13 +167,11 @@ class _Read(NamedTuple):
 def _read(configuration: Configuration, source: str, held: Contexts | None = None) -> _Read:
     """Read the certificates of the listener; those of `held` stand for files that cannot be."""
     server, objections, reader = configuration.server, Objections(), _Reader(configuration, source)
-    of_sites, unusable = dict[str, Certificate](), dict[str, str]()
-    default: Certificate | None = None
+    made, places = dict[str, Certificate](), dict[str, str]()
     with objections:
         if server.tls_cert or server.tls_key:
-            unusable[""] = "server"
-            default = reader.certificate("server", server, "server", server.tls_client_ca)
-            del unusable[""]
+            places[""] = "server"
+            made[""] = reader.certificate("server", server, "server", server.tls_client_ca)
         elif server.tls_client_ca:
             raise reader.without_tls("server", server.tls_client_ca)
     for number, site in enumerate(configuration.sites):
@@ -186,26 +179,23 @@ def _read(configuration: Configuration, source: str, held: Contexts | None = Non
             name, place, ca = site.hosts[0], f"sites[{number}]", client_ca_of(configuration, site)
             asking = "server" if site.tls_client_ca is None else place
             if site.tls_cert or site.tls_key:
-                unusable[name] = place
-                of_sites[name] = reader.certificate(place, site, asking, ca)
-                del unusable[name]
+                places[name] = place
+                made[name] = reader.certificate(place, site, asking, ca)
                 if not server.tls_cert:
                     allowed = "none without server.tls_cert, the certificate for all other names"
                     raise ConfigurationError(source, f"{place}.tls_cert", site.tls_cert, allowed)
             elif ca != server.tls_client_ca:
                 if not server.tls_cert:
                     raise reader.without_tls(place, ca)
-                unusable[name] = "server"
-                of_sites[name] = reader.certificate("server", server, place, ca)
-                del unusable[name]
+                places[name] = "server"
+                made[name] = reader.certificate("server", server, place, ca)
     with objections:
         _check_http2(server, source)
+    unusable = {name: place for name, place in places.items() if name not in made}
     if held is not None:
-        default = default or held.default
-        of_sites |= {name: held.of_sites[name] for name in unusable.keys() - {""}}
-    if default is None:
-        return _Read(None, objections, unusable)
-    return _Read(Contexts(default, of_sites, reader.files, reader.contents), objections, unusable)
+        made |= {name: held.by_site[name] for name in unusable}
+    contexts = Contexts(made, reader.files, reader.contents) if "" in made else None
+    return _Read(contexts, objections, unusable)
 
 
 @dataclass(frozen=True)
@@ -377,20 +367,17 @@ class CertificateFiles:
         objections.conclude()
 
     def _expired(self, configuration: Configuration, contexts: Contexts) -> dict[str, str]:
-        """The sites whose certificate has expired, where the one in force has not, and the tables to blame.
-
-        The site "" is every other name.
-        """
+        """The sites whose certificate has expired and the one in force has not, with the tables to blame."""
         now, held, expired = time.time(), self._contexts, dict[str, str]()
-        ends = {each.context: each.expires for each in held.all}
-        if contexts.default.expires <= now < held.default.expires:
+        ends = {each.context: each.expires for each in held.by_site.values()}
+        if contexts.of("").expires <= now < held.of("").expires:
             expired[""] = "server"
         for number, site in enumerate(configuration.sites):
             name = site.hosts[0]
-            own = held.of_sites.get(name)
+            own = held.by_site.get(name)
             in_force = [ends[self._current.of(host.encode())] for host in site.hosts]
             latest = max(in_force) if own is None else own.expires
-            if contexts.of_sites.get(name, contexts.default).expires <= now < latest:
+            if contexts.of(name).expires <= now < latest:
                 is_servers = "" in expired and not site.tls_cert
                 expired[name] = "server" if is_servers else f"sites[{number}]"
         return expired
@@ -410,17 +397,10 @@ class CertificateFiles:
 
     def _keeping(self, expired: Mapping[str, str], contexts: Contexts) -> Contexts:
         """The contexts, but those in force for some sites; both were made from the same configuration."""
-        held = self._contexts
-        default = held.default if "" in expired else contexts.default
-        kept = {name: held.of_sites[name] for name in expired.keys() & contexts.of_sites.keys()}
-        settings = {
-            f"{place}.{key}" for place in expired.values() for key in ("tls_cert", "tls_key", "tls_client_ca")
-        }
-        contents = {
-            key: self.contents.get(key, contexts.contents[key]) for key in settings & {*contexts.contents}
-        }
-        of_sites, contents = contexts.of_sites | kept, contexts.contents | contents
-        return Contexts(default, of_sites, contexts.files, contents)
+        kept = {name: self._contexts.by_site[name] for name in expired.keys() & contexts.by_site.keys()}
+        keys = [key for key in contexts.contents if key.rpartition(".")[0] in expired.values()]
+        contents = contexts.contents | {key: self.contents[key] for key in keys if key in self.contents}
+        return Contexts(contexts.by_site | kept, contexts.files, contents)
 
 
 def stamp_of(file: Path) -> Stamp:

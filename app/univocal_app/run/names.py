@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from univocal.http.errors import ConfigurationError
 from univocal.http.field_edits import names_clients
@@ -16,7 +17,7 @@ from univocal.store.address import directory_of
 from univocal.store.file.own_files import is_open_to_all
 from univocal.uri.readings import spelled_alike
 from univocal_app.config.places import beside
-from univocal_app.config.sites import is_tested, next_hops
+from univocal_app.config.sites import is_tested, next_hops, url_key
 from univocal_app.config.tables import Configuration, PolicyTable
 from univocal_app.config.values import Address
 from univocal_app.run.certificate_files import expiry_of_file, names_of
@@ -26,33 +27,34 @@ from univocal_app.run.reading import files_of, placed
 _AT_ONCE: Final = 16  # names, each in a thread
 
 
-def unresolved(
-    configuration: Configuration, source: str, resolve: Callable[[str, None], Any] = socket.getaddrinfo
-) -> list[ConfigurationError]:
-    """A warning for each upstream with a name that does not resolve, in the order of their lines."""
+def warnings(configuration: Configuration, source: str) -> Iterator[ConfigurationError]:
+    """The warnings about a configuration: those of one kind together, in the order of their lines."""
+    for kind in (_unresolved, _alike, _doubtful):
+        yield from placed(kind(configuration, source), files_of(source))
+
+
+def _unresolved(configuration: Configuration, source: str) -> Iterator[ConfigurationError]:
+    """A warning for each upstream with a name that does not resolve."""
     keys = list(_keys(configuration))
     names = list(dict.fromkeys(name for name, _, _ in keys))
 
     def reason_of(name: str) -> str:
         try:
-            find_service(name) if is_service(name) else resolve(name, None)
+            find_service(name) if is_service(name) else socket.getaddrinfo(name, None)
         except (OSError, UnicodeError) as error:
             return getattr(error, "strerror", None) or str(error)
         return ""
 
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         reasons = dict(zip(names, threads.map(reason_of, names), strict=True))
-    warnings = []
     for name, key, url in keys:
         if reasons[name]:
             mistake = f"the name `{name}` does not resolve here ({reasons[name]})"
-            warnings.append(ConfigurationError(source, key, url, "a name that resolves", mistake))
-    return placed(warnings, files_of(source))
+            yield ConfigurationError(source, key, url, "a name that resolves", mistake)
 
 
-def alike(configuration: Configuration, source: str) -> list[ConfigurationError]:
+def _alike(configuration: Configuration, source: str) -> Iterator[ConfigurationError]:
     """A warning for each guarded route whose path a server may take for that of another route."""
-    warnings = []
     for number, table in enumerate(configuration.sites):
         seen = dict[str, str]()
         for index, route in enumerate(table.routes):
@@ -61,51 +63,37 @@ def alike(configuration: Configuration, source: str) -> list[ConfigurationError]
                 if other != route.path:
                     mistake = f"{other!r} has the same reading: the guards of both hold for both"
                     key = f"sites[{number}].routes[{index}].path"
-                    warnings.append(ConfigurationError(source, key, route.path, "one reading each", mistake))
+                    yield ConfigurationError(source, key, route.path, "one reading each", mistake)
                     break
-    return placed(warnings, files_of(source))
 
 
-def doubtful(configuration: Configuration, source: str) -> list[ConfigurationError]:
+def _doubtful(configuration: Configuration, source: str) -> Iterator[ConfigurationError]:
     """A warning for each setting that is valid and hardly meant."""
-    server, warnings = configuration.server, list[ConfigurationError]()
-
-    def warn(key: str, found: object, allowed: str, mistake: str) -> None:
-        warnings.append(ConfigurationError(source, key, found, allowed, mistake))
-
+    server, warn = configuration.server, partial(ConfigurationError, source)
     for number, network in enumerate(configuration.purge.allow):
         if network.endswith("/0"):
-            mistake = (
-                f"{network} is everybody: every client may purge, and use the admin listener if it reaches it"
-            )
-            warn(f"purge.allow[{number}]", network, "networks of your own", mistake)
+            mistake = "is everybody: every client may purge, and use the admin listener if it reaches it"
+            yield warn(f"purge.allow[{number}]", network, "networks of your own", f"{network} {mistake}")
     for own in set(own_settings_of(server).values()):
         introduced = server.proxy_protocol if own.proxy_protocol is None else own.proxy_protocol
         proxies = server.trusted_proxies if own.trusted_proxies is None else own.trusted_proxies
-        if proxies or not introduced:
-            continue
-        mistake = (
-            "no proxy is trusted, so every connection with a PROXY header is refused: see `trusted_proxies`"
-        )
-        warn("server.proxy_protocol", True, "true beside trusted_proxies", mistake)
+        if introduced and not proxies:
+            mistake = "no proxy is trusted, so every connection with a PROXY header is refused"
+            allowed = "true beside trusted_proxies"
+            yield warn("server.proxy_protocol", True, allowed, f"{mistake}: see `trusted_proxies`")
     ours = {str(each) for each in (*server.listen, *server.listen_tls) if isinstance(each, Address)}
     for number, site in enumerate(configuration.sites):
         for place, upstream in next_hops(f"sites[{number}]", site).items():
             for origin in upstream.servers:
                 if origin.url.partition("://")[2] in ours:
-                    mistake = (
-                        f"{origin.url} is a listener of this program: its requests would come back to it"
-                    )
-                    warn(_url_key(place), origin.url, "another server", mistake)
+                    mistake = "is a listener of this program: its requests would come back to it"
+                    yield warn(url_key(place), origin.url, "another server", f"{origin.url} {mistake}")
+    allowed = 'a value for all clients, or `bypass = ["*"]` in the `cache` table beside it'
+    mistake = "requests whose response may be stored go without this field, since other clients may get it"
     for key, value in _unsent(configuration):
-        mistake = (
-            "requests whose response may be stored go without this field, since other clients may get it"
-        )
-        warn(
-            key, value, 'a value for all clients, or `bypass = ["*"]` in the `cache` table beside it', mistake
-        )
-    warnings += [*_of_directory(configuration, source), *_of_certificates(configuration, source)]
-    return placed(warnings, files_of(source))
+        yield warn(key, value, allowed, mistake)
+    yield from _of_directory(configuration, source)
+    yield from _of_certificates(configuration, source)
 
 
 def _of_directory(configuration: Configuration, source: str) -> Iterator[ConfigurationError]:
@@ -170,9 +158,4 @@ def _keys(configuration: Configuration) -> Iterator[tuple[str, str, str]]:
                 host = url.service or url.host.decode()
                 if not url.socket and is_name(host):
                     several = f"[{index}]" if len(upstream.servers) > 1 else ""
-                    yield host, f"{_url_key(place)}{several}", server.url
-
-
-def _url_key(place: str) -> str:
-    """The key of the URLs in a table of a site, of a route, or of access to either."""
-    return f"{place}.forward" if place.endswith(".access") else f"{place}.upstream"
+                    yield host, f"{url_key(place)}{several}", server.url

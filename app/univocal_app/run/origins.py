@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from importlib.util import find_spec
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.forward.upstream import Upstream
@@ -20,8 +20,9 @@ from univocal.origin.connections import OriginConnections
 from univocal.origin.pool import PoolSettings
 from univocal.origin.resolving import SERVICES, lacks_services
 from univocal.origin.server import OriginServer, Transport
+from univocal.origin.upkeep import HealthRule
 from univocal_app.config.places import beside, path_of
-from univocal_app.config.sites import authorities, is_tested, next_hops
+from univocal_app.config.sites import authorities, is_tested, next_hops, url_key
 from univocal_app.config.tables import Configuration, OriginTable, SiteTable
 from univocal_app.config.values import MASK, UpstreamSetting, origin_host
 from univocal_app.observe.origin_states import Listed
@@ -29,7 +30,7 @@ from univocal_app.processes.states import Place
 from univocal_app.run.certificate_files import digest_of, load_pair, reason_of
 
 _Trust: TypeAlias = tuple[str, str, str, bool]  # tls_ca, tls_cert, tls_key and tls_verify
-
+_Tables: TypeAlias = tuple[OriginTable, OriginTable]
 
 # The settings that name files.
 _FILES: Final = ("tls_ca", "tls_cert", "tls_key")
@@ -78,21 +79,13 @@ def proxies_of(
     contexts = dict[_Trust, ssl.SSLContext]()
     recipes = recipes_of(configuration, source)
     for hop in _hops(configuration):
-        name, site, recipe = hop.name, hop.site, recipes[hop.name]
+        recipe = recipes[hop.name]
         if recipe.upstream in running.proxies:
-            proxies[name] = running.proxies[recipe.upstream]
+            proxies[hop.name] = running.proxies[recipe.upstream]
             continue
         transports = [running.transports.get(each) for each in recipe.servers]
-        own = [(hop.place, site.origin), (name, hop.own)]
-        places = {key: f"{where}.origin" for where, each in own for key in each.model_fields_set}
-        way = _Way(hop.merged, source, places, contexts)
         with objections:
-            own_host = "upstream" if hop.is_access else site.origin_host
-            way.check_services(f"{name}.forward" if hop.is_access else f"{name}.upstream", hop.setting)
-            balancing = hop.merged.fill(Balancing)
-            balancing = balancing.of_no_client() if hop.is_access else balancing
-            upstream = way.upstream(hop.setting, balancing, site, own_host, hop.path or "", transports)
-            proxies[name] = ReverseProxy(upstream)
+            proxies[hop.name] = ReverseProxy(_Way(hop, source, contexts).upstream(transports))
     objections.conclude()
     return proxies
 
@@ -107,7 +100,7 @@ def next_hops_of(
         tables = _origin_tables(configuration, place, site)
         for index, route in enumerate(site.routes):
             if route.upstream is None and route.origin.model_fields_set and place in proxies:
-                table = tables[f"{place}.routes[{index}]"].merged
+                table, _ = tables[f"{place}.routes[{index}]"]
                 hops[site.hosts[0], route.path.encode()] = replace(
                     proxies[place].upstream, timeouts=table.timeouts, retries=table.fill(Balancing).retries
                 )
@@ -164,7 +157,6 @@ class _Hop(NamedTuple):
 
     @property
     def is_access(self) -> bool:
-        """True of an authorization server."""
         return self.name.endswith(".access")
 
 
@@ -188,27 +180,21 @@ def _paths(configuration: Configuration, place: str, site: SiteTable) -> dict[st
     return routes | {name: f"access of {name.removeprefix(place)}" for name in authorities(place, site)}
 
 
-class _Tables(NamedTuple):
-    """The settings of an upstream: all that hold, and those that its site or its route says itself."""
-
-    merged: OriginTable
-    own: OriginTable
-
-
 def _origin_tables(configuration: Configuration, place: str, site: SiteTable) -> dict[str, _Tables]:
-    """The settings of a site's upstreams by their names: a route's go before its site's, these before all.
+    """The settings of a site's upstreams by their names: all that hold, and those that the table itself has.
 
-    A site's health check is of its own application: an upstream of a route does not take it over.
+    A route's go before its site's, these before all. A site's health check is of its own application: an
+    upstream of a route does not take it over.
     """
     everywhere, of_site = configuration.origin, site.origin.written()
-    tables = {place: _Tables(everywhere.model_copy(update=of_site), site.origin)}
+    tables = {place: (everywhere.model_copy(update=of_site), site.origin)}
     of_application = {key: value for key, value in of_site.items() if key != "health"}
     for number, route in enumerate(site.routes):
         merged = everywhere.model_copy(update={**of_application, **route.origin.written()})
-        tables[f"{place}.routes[{number}]"] = _Tables(merged, route.origin)
+        tables[f"{place}.routes[{number}]"] = merged, route.origin
     # Of an authorization server, the times and the trust of the site's own hold.
     asked = everywhere.model_copy(update={**of_site, "health": None})
-    return tables | dict.fromkeys(authorities(place, site), _Tables(asked, site.origin))
+    return tables | dict.fromkeys(authorities(place, site), (asked, site.origin))
 
 
 def places_of(configuration: Configuration) -> list[dict[str, str]]:
@@ -254,45 +240,41 @@ def _shown(configuration: Configuration, hop: _Hop) -> list[str]:
 
 @dataclass(frozen=True)
 class _Way:
-    """The way to the origin servers of one site; `places` names the tables of keys that it has itself."""
+    """The way to the origin servers of one site, or to an authorization server."""
 
-    table: OriginTable
+    hop: _Hop
     source: str
-    places: Mapping[str, str] = field(default_factory=dict)
-    contexts: dict[_Trust, ssl.SSLContext] = field(default_factory=dict)
+    contexts: dict[_Trust, ssl.SSLContext]
 
-    def upstream(
-        self,
-        setting: UpstreamSetting,
-        balancing: Balancing,
-        site: SiteTable,
-        origin_host: str,
-        path: str,
-        transports: Sequence[Transport | None],
-    ) -> Upstream:
+    @property
+    def table(self) -> OriginTable:
+        return self.hop.merged
+
+    def upstream(self, transports: Sequence[Transport | None]) -> Upstream:
         """Make the pools of an upstream, one for each of its origin servers, as far as there is none.
 
-        `origin_host` is the Host field that they get. Raises ConfigurationError.
+        Raises ConfigurationError.
         """
-        table = self.table
-        servers = [
-            OriginServer(url, there or self.transport(url), table.timeouts)
-            for (url, *_), there in zip(setting.servers, transports, strict=True)
-        ]
-        weights = [server.weight for server in setting.servers]
-        backups = {server.url for server in setting.servers if server.backup}
-        rule = None if table.health is None else table.health.rule
-        name = _name(site.hosts)
-        return Upstream.of(servers, origin_host, weights, balancing, rule, name, backups, path.encode())
+        hop, table, named = self.hop, self.table, self.hop.setting.servers
+        self._check_services()
+        pairs = zip(named, transports, strict=True)
+        servers = [OriginServer(url, had or self._transport(url), table.timeouts) for (url, *_), had in pairs]
+        balancing, origin_host = table.fill(Balancing), hop.site.origin_host
+        if hop.is_access:
+            balancing, origin_host = balancing.of_no_client(), "upstream"
+        rule = None if table.health is None else table.health.fill(HealthRule)
+        weights, backups = [each.weight for each in named], {each.url for each in named if each.backup}
+        name, path = _name(hop.site.hosts), (hop.path or "").encode()
+        return Upstream.of(servers, origin_host, weights, balancing, rule, name, backups, path)
 
-    def check_services(self, key: str, setting: UpstreamSetting) -> None:
+    def _check_services(self) -> None:
         """Raise ConfigurationError for a service that cannot be looked up."""
-        for server in setting.servers:
+        for server in self.hop.setting.servers:
             if server.url.startswith("srv+") and (lacks_services() or self.table.transport != "own"):
                 allowed = SERVICES if lacks_services() else 'a URL without srv+ beside transport = "httpx"'
-                raise ConfigurationError(self.source, key, server.url, allowed)
+                raise ConfigurationError(self.source, url_key(self.hop.name), server.url, allowed)
 
-    def transport(self, url: str) -> Transport:
+    def _transport(self, url: str) -> Transport:
         """Make a transport to the server that `url` names. Raises ConfigurationError."""
         table, is_tls = self.table, origin_url(url).protocol == "https"
         settings = table.fill(PoolSettings)
@@ -333,7 +315,10 @@ class _Way:
         table, objections = self.table, Objections()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         with objections:
-            context = self._trusting()
+            try:
+                context = ssl.create_default_context(cafile=self._file(table.tls_ca))
+            except OSError as error:  # an SSLError, too, is one
+                raise self._cannot("tls_ca", f"a file of certificates in PEM ({reason_of(error)})") from None
         context.set_alpn_protocols(["http/1.1"])
         if not table.tls_verify:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -341,12 +326,6 @@ class _Way:
             self._show(context)
         objections.conclude()
         return context
-
-    def _trusting(self) -> ssl.SSLContext:
-        try:
-            return ssl.create_default_context(cafile=self._file(self.table.tls_ca))
-        except OSError as error:  # an SSLError, too, is one
-            raise self._cannot("tls_ca", f"a file of certificates in PEM ({reason_of(error)})") from None
 
     def _show(self, context: ssl.SSLContext) -> None:
         """Add the client certificate, if there is one, to `context`."""
@@ -362,8 +341,11 @@ class _Way:
         return str(beside(self.source, name)) if name else None
 
     def _cannot(self, key: str, allowed: str) -> ConfigurationError:
-        value: Any = getattr(self.table, key)
-        return ConfigurationError(self.source, f"{self.places.get(key, 'origin')}.{key}", value, allowed)
+        hop = self.hop
+        own = [(hop.name, hop.own), (hop.place, hop.site.origin)]
+        places = [f"{where}.origin" for where, each in own if key in each.model_fields_set]
+        place = next(iter(places), "origin")
+        return ConfigurationError(self.source, f"{place}.{key}", getattr(self.table, key), allowed)
 
 
 def _name(hosts: list[str]) -> bytes:

@@ -91,7 +91,7 @@ def usable(configuration: Configuration, source: str) -> None:
     objections = Objections()
     server = configuration.server
     with objections:
-        check_log(server.access_log, server.access_log_format, source)
+        check_log(*server.log, source)
     for key, places in (
         ("server.listen", server.listen),
         ("server.listen_tls", server.listen_tls),

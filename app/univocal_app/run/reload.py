@@ -10,35 +10,22 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any, Final, Protocol, TypeAlias
 
 from pydantic import BaseModel
 
-from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.http.errors import ConfigurationError, Objections, UnivocalError
 from univocal.judge.runtime import Runtime
 from univocal.store.purge_selectors import Profiles
-from univocal.uri.site import Site
-from univocal_app.config.tables import (
-    AccessTable,
-    Configuration,
-    FieldsTable,
-    OriginTable,
-    PolicyTable,
-    RouteTable,
-    SiteTable,
-)
+from univocal_app.config import tables
+from univocal_app.config.tables import Configuration
 from univocal_app.config.values import Place, masked
-from univocal_app.observe.accesslog import Outlet, check_log, outlet_of
+from univocal_app.observe.accesslog import check_log
 from univocal_app.observe.admin_life import NotTakenError
-from univocal_app.run.assemble import Proxy
-from univocal_app.run.certificate_files import Contexts, contexts_of
+from univocal_app.run.assemble import Made, Proxy
 from univocal_app.run.listeners import connection_limits
-from univocal_app.run.origins import Recipe, Running, contents_of, proxies_of, recipes_of
-from univocal_app.run.reading import Check, files_of, placed
-from univocal_app.run.runtime import page_contents, read_limits, runtime_of
+from univocal_app.run.reading import Check
+from univocal_app.run.runtime import read_limits
 from univocal_app.run.stores import memory_bounds
 from univocal_app.run.systemd import Notices
 
@@ -54,6 +41,8 @@ FIXED: Final[Mapping[str, str]] = {
     "cache.store": "the store stays",
     "cache.disk_bytes": "the store stays",
 }
+# The tables of a site, whose settings go before those for all sites.
+_OF_SITES: Final = (tables.OriginTable, tables.PolicyTable, tables.FieldsTable, tables.AccessTable)
 
 
 def changes(before: Configuration, after: Configuration) -> list[str]:
@@ -78,9 +67,7 @@ def _differences(place: str, before: BaseModel, after: BaseModel) -> Iterator[st
         old, new = getattr(before, name), getattr(after, name)
         if isinstance(old, BaseModel) and isinstance(new, BaseModel):
             # A site's own setting goes before the one for all, the default as well.
-            own = isinstance(before, SiteTable | RouteTable) and isinstance(
-                old, OriginTable | PolicyTable | FieldsTable | AccessTable
-            )
+            own = isinstance(before, tables.SiteTable | tables.RouteTable) and isinstance(old, _OF_SITES)
             yield from _said(key, old, new) if own else _differences(key, old, new)
         elif _tables(old) and _tables(new):
             for number in range(max(len(old), len(new))):
@@ -108,82 +95,37 @@ def _tables(value: object) -> bool:
 logger: Final = logging.getLogger("univocal")
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A configuration, and all that is made from it anew; none of it is used yet."""
-
-    configuration: Configuration
-    runtime: Runtime
-    proxies: Mapping[str, ReverseProxy]
-    recipes: Mapping[str, Recipe]
-    contents: Mapping[str, str]  # of files of origin servers, see run.origins
-    certificates: Contexts | None
-    outlet: Outlet | None  # of the log, if that is another
-
-    def drop(self) -> None:
-        """Release it."""
-        if self.outlet is not None:
-            self.outlet.close()
+def prepare(proxy: Proxy, configuration: Configuration) -> Made:
+    """Make what a reload brings; nothing changes yet. Raises ConfigurationError."""
+    return Made.of(configuration, proxy.source, proxy.https_port, proxy)
 
 
-def prepare(proxy: Proxy, configuration: Configuration) -> Prepared:
-    """Make what a reload brings; nothing changes yet, so a thread may do it.
-
-    Raises ConfigurationError with every setting that cannot be.
-    """
-    source, held, objections = proxy.source, proxy.configuration, Objections()
-    proxies, runtime, certificates, outlet = dict[str, ReverseProxy](), proxy.cache.gate.runtime, None, None
-    recipes, contents = recipes_of(configuration, source), dict(contents_of(configuration, source))
-    with objections:
-        proxies = proxies_of(configuration, source, proxy.running)
-    with objections:
-        runtime = runtime_of(configuration, source, proxies, proxy.https_port)
-    with objections:
-        certificates = contexts_of(configuration, source)
-        if proxy.certificates is not None and certificates is not None:
-            proxy.certificates.refuse_expired(configuration, certificates)
-    with objections:
-        outlet = _outlet(held, configuration, source)
-    prepared = Prepared(configuration, runtime, proxies, recipes, contents, certificates, outlet)
-    if objections.errors:
-        prepared.drop()
-        objections.errors = placed(objections.errors, files_of(source))
-    objections.conclude()
-    return prepared
-
-
-def changed(proxy: Proxy, prepared: Prepared) -> list[str]:
+def changed(proxy: Proxy, made: Made) -> list[str]:
     """The dotted keys of what a reload changes: settings, and those whose profile or file has changed."""
-    held, wanted = proxy.configuration, prepared.configuration
-    keys = changes(held, wanted)
-    before = {**proxy.contents, **dict(_named(held, proxy.cache.gate.runtime))}
-    after = {**prepared.contents, **dict(_named(wanted, prepared.runtime))}
-    if proxy.certificates is not None and prepared.certificates is not None:
+    keys, before = changes(proxy.configuration, made.configuration), dict(proxy.made.contents)
+    if proxy.certificates is not None:
         before |= proxy.certificates.contents
-        after |= prepared.certificates.contents
-    named = [key for key, content in after.items() if before.get(key, content) != content]
+    named = [key for key, content in made.contents.items() if before.get(key, content) != content]
     return keys + [key for key in named if key not in keys]
 
 
-async def adopt(proxy: Proxy, prepared: Prepared) -> None:
+async def adopt(proxy: Proxy, made: Made) -> None:
     """Put a configuration into force: requests that begin from now on go by it."""
-    configuration, before = prepared.configuration, proxy.cache.gate.runtime
-    proxy.configuration, proxy.contents = configuration, prepared.contents
-    proxy.running = Running.of(prepared.recipes, prepared.proxies)
-    proxy.cache.gate.runtime = prepared.runtime
-    proxy.origins.change(prepared.proxies)
+    configuration, before = made.configuration, proxy.cache.gate.runtime
+    proxy.made, proxy.cache.gate.runtime = made, made.runtime
+    proxy.origins.change(made.proxies)
     proxy.attend()
     proxy.listener.bounds.change(read_limits(configuration))
     proxy.listener.clients.limits = connection_limits(configuration)
-    if proxy.certificates is not None and prepared.certificates is not None:
-        proxy.certificates.adopt(configuration, prepared.runtime.sites, prepared.certificates)
-    if prepared.outlet is not None:
-        proxy.log.turn_to(prepared.outlet)
+    if proxy.certificates is not None and made.certificates is not None:
+        proxy.certificates.adopt(configuration, made.runtime.sites, made.certificates)
+    if made.outlet is not None:
+        proxy.log.turn_to(made.outlet)
         proxy.seat_log()
     if proxy.shared is not None:
         proxy.shared.ttl = configuration.cache.detached_ttl
     store = proxy.cache.store
-    gone = _digests(before) - _digests(prepared.runtime)
+    gone = _digests(before) - _digests(made.runtime)
     if gone:
         # No purge reaches these any more: should the profile come back, they must not.
         await store.purge_in_slices(Profiles(frozenset(gone)), time.time())
@@ -220,34 +162,8 @@ def _told_listener(place: Place) -> str:
     return f"{place} ({own})" if own else str(place)
 
 
-def _outlet(held: Configuration, wanted: Configuration, source: str) -> Outlet | None:
-    old, new = held.server, wanted.server
-    if (old.access_log, old.access_log_format) == (new.access_log, new.access_log_format):
-        return None
-    return outlet_of(new.access_log, new.access_log_format, source)
-
-
 def _digests(runtime: Runtime) -> set[bytes]:
-    return {route.profile.digest for site in _sites(runtime) for route in site.routes}
-
-
-def _sites(runtime: Runtime) -> list[Site]:
-    default = runtime.sites.default
-    return [*runtime.sites.sites, *([] if default is None else [default])]
-
-
-def _named(configuration: Configuration, runtime: Runtime) -> Iterator[tuple[str, str]]:
-    yield from _profiles(configuration, runtime)
-    yield from page_contents(configuration, runtime.pages)
-
-
-def _profiles(configuration: Configuration, runtime: Runtime) -> Iterator[tuple[str, str]]:
-    """The key of each setting that names a profile, and the digest of all that the profile says."""
-    profiles = {(site.name, route.prefix): route.profile for site in _sites(runtime) for route in site.routes}
-    for each in configuration.tables():
-        path = b"/" if each.route is None else each.route.path.encode()
-        settings = repr(profiles[each.site.hosts[0], path].settings)
-        yield f"{each.place}.profile", sha256(settings.encode()).hexdigest()
+    return {route.profile.digest for site in runtime.sites.all for route in site.routes}
 
 
 Read: TypeAlias = Callable[[Check], Configuration]
@@ -319,19 +235,19 @@ class Reload:
         objections = Objections()
         objections.errors += _fixed(self._proxy.configuration, wanted, source)
         with objections:
-            check_log(wanted.server.access_log, wanted.server.access_log_format, source)
+            check_log(*wanted.server.log, source)
         objections.conclude()
 
     async def _reloaded(self) -> list[str]:
-        prepared = await asyncio.to_thread(lambda: prepare(self._proxy, self._read(self._check)))
+        made = await asyncio.to_thread(lambda: prepare(self._proxy, self._read(self._check)))
         if self._others is not None:
             try:
-                await self._others.prepare(prepared.configuration)
+                await self._others.prepare(made.configuration)
             except ConfigurationError:
-                prepared.drop()
+                made.drop()
                 raise
-        keys = changed(self._proxy, prepared)
-        await adopt(self._proxy, prepared)
+        keys = changed(self._proxy, made)
+        await adopt(self._proxy, made)
         if self._others is not None:
             await self._others.adopt()
         return keys

@@ -222,25 +222,23 @@ class _Reader:
             raise self.nameless(where, "forward_fields", table.forward_fields, "forward")
         if own.limits and not (users or authority or (forward and table.forward_fields)):
             raise self.nameless(where, "limits", own.limits.rate, "basic` or `forward` with `forward_fields")
-        rate = rate_of(table.rate) if table.rate else None
         conditions = [
             condition_of(subject, texts, is_required=is_required)
             for is_required, each in ((False, table.refuse), (True, table.require))
             for subject, texts in each.items()
         ]
-        return Restriction(
-            name,
+        allow, deny, rate = (
             networks(table.allow),
             networks(table.deny),
-            rate,
-            users,
-            table.reading == "canonical",
-            table.private and bool(users is not None or authority),
-            forward,
-            rate_of(table.limits.rate) if table.limits else None,
-            authority,
-            tuple(conditions),
+            rate_of(table.rate) if table.rate else None,
         )
+        limit, is_canonical = (
+            rate_of(table.limits.rate) if table.limits else None,
+            table.reading == "canonical",
+        )
+        is_private = table.private and bool(users is not None or authority)
+        more = forward, limit, authority, tuple(conditions)
+        return Restriction(name, allow, deny, rate, users, is_canonical, is_private, *more)
 
     def nameless(self, place: str, key: str, found: object, lacking: str) -> ConfigurationError:
         """The error of a setting about users where nobody has a name."""

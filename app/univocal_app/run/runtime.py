@@ -26,7 +26,7 @@ from univocal.uri.profile import Profile
 from univocal.uri.sites import Sites
 from univocal_app.config.places import beside
 from univocal_app.config.sites import SiteReader, edits_of, rules
-from univocal_app.config.tables import COMMAND_LINE, Configuration, Name, SiteTable
+from univocal_app.config.tables import COMMAND_LINE, Configuration, Name, PolicyTable, SiteTable
 from univocal_app.run.listeners import HTTPS, own_settings_of
 from univocal_app.run.origins import next_hops_of
 from univocal_app.run.restrictions import restrictions_of
@@ -133,49 +133,10 @@ def runtime_of(
     proxies: Mapping[str, ReverseProxy] = MappingProxyType({}),
     https_port: int = HTTPS,
 ) -> Runtime:
-    """Everything that a request sees of the configuration. Raises ConfigurationError."""
-    token, profiles, sites, pages, restrictions = _read(configuration, source, proxies)
-    edits = edits_of(configuration)
-    named = {configuration.server.request_id.lower().encode()} - {b""} - ORDINARY
-    each = rules(configuration, profiles, edits, named)
-    _check_libraries(configuration, each, source)
-    plain = {
-        each.name: PlainSettings(**(each.site.settings(PlainSettings) | each.table.settings(PlainSettings)))
-        for each in configuration.tables()
-    }
-    server, trusted = configuration.server, networks(configuration.server.trusted_proxies)
-    owns = own_settings_of(server)
-    trusted_at = {
-        name: networks(own.trusted_proxies) for name, own in owns.items() if own.trusted_proxies is not None
-    }
-    return Runtime(
-        sites=sites,
-        rules=each,
-        edits=edits,
-        pages=pages,
-        restrictions=restrictions,
-        access=Access(networks(configuration.purge.allow), token),
-        trusted=trusted,
-        trusted_at=trusted_at,
-        max_body_at={name: own.max_body for name, own in owns.items() if own.max_body is not None},
-        forwarded=server.forwarded,
-        plain=plain,
-        request_ids=RequestIds(server.request_id.encode(), trusted, trusted_at)
-        if server.request_id
-        else None,
-        limits=server.fill(Limits),
-        cache_status=server.cache_status,
-        upgrades=frozenset(name.encode() for name in server.upgrades),
-        https_port=https_port if server.https_redirect else 0,
-        next_hops=next_hops_of(configuration, proxies),
-        upstreams={name: proxy.upstream for name, proxy in proxies.items()},
-    )
+    """Everything that a request sees of the configuration.
 
-
-def _read(
-    configuration: Configuration, source: str, proxies: Mapping[str, ReverseProxy]
-) -> tuple[bytes, Mapping[str, Profile], Sites, dict[Name, ErrorPages], dict[Name, Restriction]]:
-    """The parts of a runtime that may not be there: the ConfigurationError tells of all that are not."""
+    Raises ConfigurationError, which tells of all parts that cannot be.
+    """
     objections = Objections()
     token, sites, profiles = b"", Sites([]), _any_profiles(configuration.sites)  # until they are read
     pages, restrictions = dict[Name, ErrorPages](), dict[Name, Restriction]()
@@ -192,7 +153,41 @@ def _read(
     with objections:
         restrictions = restrictions_of(configuration, source, proxies)
     objections.conclude()
-    return token, profiles, sites, pages, restrictions
+    edits = edits_of(configuration)
+    named = {configuration.server.request_id.lower().encode()} - {b""} - ORDINARY
+    each = rules(configuration, profiles, edits, named)
+    _check_libraries(configuration, each, source)
+    plain = {
+        each.name: PlainSettings(**(each.site.settings(PlainSettings) | each.table.settings(PlainSettings)))
+        for each in configuration.tables()
+    }
+    server, trusted = configuration.server, networks(configuration.server.trusted_proxies)
+    owns = own_settings_of(server)
+    trusted_at = {
+        name: networks(own.trusted_proxies) for name, own in owns.items() if own.trusted_proxies is not None
+    }
+    name = server.request_id.encode()
+    request_ids = RequestIds(name, trusted, trusted_at) if name else None
+    return Runtime(
+        sites=sites,
+        rules=each,
+        edits=edits,
+        pages=pages,
+        restrictions=restrictions,
+        access=Access(networks(configuration.purge.allow), token),
+        trusted=trusted,
+        trusted_at=trusted_at,
+        max_body_at={name: own.max_body for name, own in owns.items() if own.max_body is not None},
+        forwarded=server.forwarded,
+        plain=plain,
+        request_ids=request_ids,
+        limits=server.fill(Limits),
+        cache_status=server.cache_status,
+        upgrades=frozenset(name.encode() for name in server.upgrades),
+        https_port=https_port if server.https_redirect else 0,
+        next_hops=next_hops_of(configuration, proxies),
+        upstreams={name: proxy.upstream for name, proxy in proxies.items()},
+    )
 
 
 def read_limits(configuration: Configuration) -> ReadLimits:
@@ -219,9 +214,11 @@ def _check_libraries(configuration: Configuration, rules: Mapping[Name, Rules], 
         allowed = "false, or true after pip install 'univocal[otel]'"
         objections.errors.append(ConfigurationError(source, "server.otel", True, allowed))
     places = dict[str, str]()  # a profile's setting has none
-    for key, codings in _codings(configuration):
-        for number, coding in enumerate(codings):
-            places.setdefault(coding, f"{key}[{number}]")
+    tables: list[tuple[str, PolicyTable]] = [("cache", configuration.cache)]
+    tables += [(f"{each.place}.cache", each.table.cache) for each in configuration.tables()]
+    for key, table in tables:
+        for number, coding in enumerate(table.written().get("compress", [])):
+            places.setdefault(coding, f"{key}.compress[{number}]")
     for name in dict.fromkeys(coding for each in rules.values() for coding in each.compress):
         if library := missing_library(name):
             allowed = f"a coding whose library is installed: {library}; pip install 'univocal[compress]'"
@@ -236,12 +233,3 @@ def _lacks_telemetry() -> bool:
         return None in [find_spec(f"opentelemetry.{name}") for name in ("sdk", "exporter.otlp.proto.http")]
     except ModuleNotFoundError:  # what is around it
         return True
-
-
-def _codings(configuration: Configuration) -> Iterator[tuple[str, list[str]]]:
-    tables = [
-        ("cache", configuration.cache),
-        *((f"{each.place}.cache", each.table.cache) for each in configuration.tables()),
-    ]
-    for place, table in tables:
-        yield f"{place}.compress", table.written().get("compress", [])

@@ -45,27 +45,17 @@ def store_of(
     """Make the store of the configuration; nothing is connected yet. Raises ConfigurationError."""
     table = configuration.cache
     memory = MemoryStore(*memory_bounds(configuration), is_part=_is_together(configuration))
-    program = None if commons is None else (commons.name, commons.leads)
+    program, in_force = (None, None) if commons is None else ((commons.name, commons.leads), commons.in_force)
+    clock, url = time.time, table.store
     try:
-        if table.store == "memory":
+        if url == "memory":
             if commons is None or commons.store is None:
                 return memory
             most = table.max_bytes
-            return file_tier(
-                commons.store, memory, time.time, most, report, is_durable=False, program=program
-            )
+            return file_tier(commons.store, memory, clock, most, report, is_durable=False, program=program)
         redis = RedisSettings(**table.redis.model_dump())
-        return store_at(
-            table.store,
-            memory,
-            time.time,
-            table.detached_ttl,
-            table.disk_bytes,
-            report,
-            redis,
-            None if commons is None else commons.in_force,
-            program,
-        )
+        ttl, most = table.detached_ttl, table.disk_bytes
+        return store_at(url, memory, clock, ttl, most, report, redis, in_force, program)
     except ConfigurationError as error:
         raise ConfigurationError(source, "cache.store", masked(table.store), error.allowed) from None
 

@@ -19,9 +19,9 @@ from univocal.http.errors import ConfigurationError
 from univocal_app.config.tables import Configuration, validate
 from univocal_app.processes.commons import Commons, Row
 from univocal_app.processes.lifeline import hold
-from univocal_app.run.assemble import Proxy
+from univocal_app.run.assemble import Made, Proxy
 from univocal_app.run.listeners import Bound, https_port
-from univocal_app.run.reload import Prepared, adopt, prepare
+from univocal_app.run.reload import adopt, prepare
 from univocal_app.run.serve import Repeating, Serving, run
 from univocal_app.run.worker_client import objections, row_line
 
@@ -77,7 +77,7 @@ class Worker:
 
     def __init__(self, proxy: Proxy, end: Callable[[], None]) -> None:
         self._proxy, self._end = proxy, end
-        self._prepared: Prepared | None = None
+        self._prepared: Made | None = None
         self._number = 0  # of the last configuration that was to be prepared
         self._changing = asyncio.Lock()
         self._living = Repeating(BEAT, self._beat)
@@ -117,7 +117,7 @@ class Worker:
         asked = await request.json()
         written = [(tuple(path), text) for path, text in asked["as_written"]]
 
-        def prepared() -> Prepared:
+        def prepared() -> Made:
             configuration = validate(asked["configuration"], self._proxy.source)
             return prepare(self._proxy, configuration.with_written(written))
 

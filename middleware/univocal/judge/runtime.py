@@ -299,7 +299,7 @@ class Runtime:
         `settings` are this class's other fields. Raises ConfigurationError, ProfileError.
         """
         chosen: dict[str | tuple[str, bytes], Rules] = {}
-        for site in (*sites.sites, *([sites.default] if sites.default else [])):
+        for site in sites.all:
             *routes, root = site.routes
             own = site.rules
             if not isinstance(own, Rules | None):

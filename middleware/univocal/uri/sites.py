@@ -60,6 +60,11 @@ class Sites:
                     self._own(site, "aliases", alias, first, alias, wildcard=False)
         objections.conclude()
 
+    @property
+    def all(self) -> tuple[Site, ...]:
+        """The sites, and the default behind them."""
+        return self.sites if self.default is None else (*self.sites, self.default)
+
     @classmethod
     def of(cls, profiles: Mapping[str, ProfileName], profile: ProfileName | None = None) -> Sites:
         """The sites that a mapping of hosts, or hosts and path prefixes, to profiles describes.

@@ -24,7 +24,7 @@ from univocal.store.purge_selectors import Keys
 from univocal.uri.site import Route, Site
 from univocal.uri.target import Canonical
 from univocal_app.observe import accesslog, log_lines
-from univocal_app.observe.accesslog import BATCH, AccessLog, check_log, open_log
+from univocal_app.observe.accesslog import BATCH, AccessLog, Outlet, check_log, outlet_of
 from univocal_app.observe.log_lines import as_combined, as_json
 
 HOSTILE = b'/a"\\\x1b[2J\r\n\x00\xff{"b":1}'
@@ -163,7 +163,7 @@ def test_no_octet_of_a_tag_ends_a_line(form):
 
 
 def test_purges_alone(capsysbinary):
-    log = open_log("off", "json", "here")
+    log = AccessLog(outlet_of("off", "json", "here"))
     kept = Forward("uri-miss", may_store=True, fallback=None)
     for each in (replace(outcome(), decision=kept), purge(), replace(purge(), purged=None, status=403)):
         log(each)
@@ -185,7 +185,7 @@ def test_a_stream_that_fails_is_said_once(caplog):
         def write(self, _):
             raise OSError(28, "No space left on device")
 
-    log = AccessLog(Full(), as_json)
+    log = AccessLog(Outlet(Full(), as_json))
     with caplog.at_level(logging.ERROR):
         log(outcome())
         log(outcome())
@@ -204,7 +204,7 @@ def test_a_stream_that_recovers_is_said_once(caplog):
             return super().write(data)
 
     stream = Filling()
-    log = AccessLog(stream, as_json)
+    log = AccessLog(Outlet(stream, as_json))
     log(outcome())
     stream.is_full = False
     log(outcome())
@@ -220,7 +220,7 @@ def test_a_log_is_relative_to_its_configuration(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "elsewhere")
     source = str(tmp_path / "univocal.toml")
     check_log("access.log", "json", source)
-    log = open_log("access.log", "json", source)
+    log = AccessLog(outlet_of("access.log", "json", source))
     log(outcome())
     log.close()
     assert (tmp_path / "access.log").read_bytes().count(b"\n") == 1
@@ -230,19 +230,19 @@ def test_a_log_is_relative_to_its_configuration(tmp_path, monkeypatch):
 
 def test_a_log_continues_in_its_file_or_is_refused(tmp_path):
     for _ in range(2):  # a second start goes on in the same file
-        log = open_log(str(tmp_path / "access.log"), "combined", "here")
+        log = AccessLog(outlet_of(str(tmp_path / "access.log"), "combined", "here"))
         assert log is not None
         log(outcome())
         log.close()
     assert (tmp_path / "access.log").read_bytes().count(b"\n") == 2
     with pytest.raises(ConfigurationError, match=r"server\.access_log"):
-        open_log(str(tmp_path / "nowhere" / "access.log"), "json", "here")
+        AccessLog(outlet_of(str(tmp_path / "nowhere" / "access.log"), "json", "here"))
 
 
 def test_a_file_is_opened_anew(tmp_path, caplog):
     file = tmp_path / "logs" / "access.log"
     file.parent.mkdir()
-    log = open_log(str(file), "combined", "here")
+    log = AccessLog(outlet_of(str(file), "combined", "here"))
     log(outcome())
     file.rename(tmp_path / "moved")
     log.reopen()
@@ -377,7 +377,7 @@ def statuses(stream):
 
 async def test_lines_wait_for_one_another():
     stream = io.BytesIO()
-    log = AccessLog(stream, as_json)
+    log = AccessLog(Outlet(stream, as_json))
     log(numbered(201))
     log(numbered(202))
     assert statuses(stream) == []
@@ -394,7 +394,7 @@ def test_a_line_waits_a_fifth_of_a_second_at_most():
 async def test_no_line_waits_for_long(monkeypatch):
     hurry(monkeypatch, accesslog.PATIENCE)
     stream = io.BytesIO()
-    log = AccessLog(stream, as_json)
+    log = AccessLog(Outlet(stream, as_json))
     for status in (201, 202):  # each with a timer of its own
         log(numbered(status))
         async with asyncio.timeout(5):
@@ -404,7 +404,7 @@ async def test_no_line_waits_for_long(monkeypatch):
 
 async def test_no_more_waits_than_a_batch():
     stream = io.BytesIO()
-    log = AccessLog(stream, as_json)
+    log = AccessLog(Outlet(stream, as_json))
     line = len(as_json(USUAL))
     for _ in range(BATCH // line):
         log(USUAL)
@@ -426,7 +426,7 @@ async def test_no_more_waits_than_a_batch():
 async def test_a_purge_and_a_refusal_are_written_at_once(last, at_once):
     """With what came before."""
     stream = io.BytesIO()
-    log = AccessLog(stream, as_json)
+    log = AccessLog(Outlet(stream, as_json))
     log(numbered(201))
     log(last)
     assert statuses(stream) == ([201, last.status] if at_once else [])
@@ -434,14 +434,14 @@ async def test_a_purge_and_a_refusal_are_written_at_once(last, at_once):
 
 def test_without_an_event_loop_no_line_waits():
     stream = io.BytesIO()
-    log = AccessLog(stream, as_json)
+    log = AccessLog(Outlet(stream, as_json))
     log(numbered(201))
     assert statuses(stream) == [201]
 
 
 async def test_at_the_end_no_line_waits():
     stream = io.BytesIO()
-    log = AccessLog(stream, as_json)
+    log = AccessLog(Outlet(stream, as_json))
     log(numbered(201))
     log.finish()
     assert statuses(stream) == [201]
@@ -465,7 +465,7 @@ class Narrow(io.BytesIO):
 
 async def test_what_is_taken_in_pieces_is_written_whole():
     stream = Narrow(1, 300, 20)
-    log = AccessLog(stream, as_json)
+    log = AccessLog(Outlet(stream, as_json))
     for status in (201, 202, 203):
         log(numbered(status))
     log.flush()
@@ -477,7 +477,7 @@ async def test_what_is_taken_in_pieces_is_written_whole():
 )
 async def test_a_cut_line_is_ended_when_room_returns(taken, left, caplog):
     stream = Narrow(*([taken] if taken else []), 0)
-    log = AccessLog(stream, as_json)
+    log = AccessLog(Outlet(stream, as_json))
     for status in (201, 202, 203):
         log(numbered(status))
     log.flush()
@@ -501,7 +501,7 @@ async def test_a_cut_line_in_a_file_leaves_others_whole(tmp_path):
             return super().write(octets if taken == -1 else octets[:taken])
 
     with Full(file, "ab") as full, io.FileIO(file, "ab") as other:
-        first, second = (AccessLog(each, as_json, file=str(file)) for each in (full, other))
+        first, second = (AccessLog(Outlet(each, as_json, file=str(file))) for each in (full, other))
         for log, number in ((first, 201), (first, 202), (second, 203), (first, 204)):
             log(numbered(number))
             if number > 201:
@@ -514,7 +514,7 @@ async def test_a_stream_that_would_block_is_one_that_fails(caplog):
         def write(self, _):
             return None
 
-    log = AccessLog(Blocking(), as_json)
+    log = AccessLog(Outlet(Blocking(), as_json))
     log(USUAL)
     log.flush()
     assert "the access log cannot be written: " in caplog.text

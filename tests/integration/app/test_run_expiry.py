@@ -155,4 +155,4 @@ def test_a_file_changed_during_a_reload_is_read_again(files):
     certificates = CertificateFiles(configuration, files.source, sites, prepared)
     for _ in range(2):
         certificates.look()
-    assert certificates.current().default is not prepared.default
+    assert certificates.current().default is not prepared.of("").context
