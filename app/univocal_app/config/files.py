@@ -20,9 +20,8 @@ from univocal_app.config.values import MASK, SECRETS
 # How tomllib ends its messages: "(at line 2, column 10)" or "(at end of document)".
 _PLACE: Final = re.compile(r" \(at (?:line ([0-9]+), column ([0-9]+)|end of document)\)$")
 _NAMES: Final = re.compile(r"\('([^()]*)',?\)")
-_SITES: Final = re.compile(
-    r"(?m)^[ \t]*\[+[ \t]*sites[ \t]*(\.)?"
-)  # the header of a site, or of a part of it
+# The first header of a site, or of a part of it.
+_SITES: Final = re.compile(r"(?m)^[ \t]*\[+[ \t]*sites[ \t]*(\.)?")
 _BETWEEN: Final = "', '"
 _IN_A_SITE: Final = re.compile(r"sites\[([0-9]+)\](.*)", re.DOTALL)
 # "$${" is a literal "${"; "${" that no name follows is a mistake.
@@ -216,11 +215,10 @@ class _Variables:
         if name is not None and name in self.environ:
             return self.environ[name]
         mistake = f"the environment has no variable `{name}`"
-        mistake = mistake if name else f"{text!r} names no variable of the environment"
-        mistake, allowed = (
-            f"{mistake}; a literal `${{` is written `$${{`",
-            "the name of a variable that is set",
-        )
+        if not name:
+            mistake = f"{text!r} names no variable of the environment"
+        mistake = f"{mistake}; a literal `${{` is written `$${{`"
+        allowed = "the name of a variable that is set"
         self.objections.errors.append(ConfigurationError(self.source, dotted(path), text, allowed, mistake))
         return ""
 

@@ -258,7 +258,7 @@ def edits_of(configuration: Configuration) -> dict[Name, RouteEdits]:
     """
     made: dict[Name, RouteEdits] = {}
     everywhere = configuration.request, configuration.response
-    _add(made, "", {}, [everywhere])
+    made[""] = _edits({}, [everywhere])
     for each in configuration.tables():
         site, route, name = each.site, each.route, each.name
         levels = [everywhere, (site.request, site.response)]
@@ -266,23 +266,18 @@ def edits_of(configuration: Configuration) -> dict[Name, RouteEdits]:
             if not (route.request.model_fields_set or route.response.model_fields_set):
                 continue
             levels.append((route.request, route.response))
-        _add(made, name, _granted(site), levels)
+        made[name] = _edits(_granted(site), levels)
     return made if any(edits != NO_EDITS for edits in made.values()) else {}
 
 
-def _add(
-    made: dict[Name, RouteEdits],
-    name: Name,
-    granted: dict[bytes, bytes | None],
-    levels: Sequence[tuple[FieldsTable, FieldsTable]],
-) -> None:
-    """Add the changes of these levels, the last of which goes first; `granted` goes behind all."""
-    requests, responses = _values(each for each, _ in levels), _values(each for _, each in levels)
-    requests = granted | requests
-    added = _added(each for _, each in levels)
-    request, named_request = field_edits(requests, PERSONAL)
-    response, named_response = field_edits(responses, added=added.items())
-    made[name] = RouteEdits(request, response, named_request, named_response)
+def _edits(
+    granted: dict[bytes, bytes | None], levels: Sequence[tuple[FieldsTable, FieldsTable]]
+) -> RouteEdits:
+    """The changes of these levels, the last of which goes first; `granted` goes behind all."""
+    requests, responses = zip(*levels, strict=True)
+    request, named_request = field_edits(granted | _values(requests), PERSONAL)
+    response, named_response = field_edits(_values(responses), added=_added(responses).items())
+    return RouteEdits(request, response, named_request, named_response)
 
 
 def _values(levels: Iterable[FieldsTable]) -> dict[bytes, bytes | None]:

@@ -122,6 +122,11 @@ class ServerTable(Table):
     shutdown_timeout: values.DurationOrNone = 10
 
     @property
+    def places(self) -> dict[str, tuple[values.Place, ...]]:
+        """The places of listeners, by the settings that name them."""
+        return {"listen": self.listen, "listen_tls": self.listen_tls, "admin": self.admin}
+
+    @property
     def log(self) -> tuple[str, str]:
         """The access log's place and format."""
         return self.access_log, self.access_log_format

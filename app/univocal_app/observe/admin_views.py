@@ -168,12 +168,8 @@ async def explained(cache: CacheMiddleware, request: Request) -> Response:
     """
     runtime = cache.gate.runtime
     try:
-        url, rules_of, guards_of = (
-            request.query_params.get("url", ""),
-            runtime.rules_of,
-            runtime.restrictions_of,
-        )
-        explanation = explain(url, runtime.sites, rules_of=rules_of, guards_of=guards_of)
+        url, rules_of = request.query_params.get("url", ""), runtime.rules_of
+        explanation = explain(url, runtime.sites, rules_of=rules_of, guards_of=runtime.restrictions_of)
     except ValueError as error:
         return bad_request(str(error), request)
     stages = [stage for stage in explanation.stages if stage.name != "upstream"]

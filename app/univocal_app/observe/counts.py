@@ -79,11 +79,8 @@ class Counts:
                 file.write(bytes(STEP))  # not a hole, which would end the process if the disk had no room
             self._use(memoryview(_mapped(self._file, mmap.ACCESS_WRITE)))
         except OSError as error:
-            logger.warning(
-                "%s cannot grow: %s. `/metrics` lacks what this process counts from now on",
-                self._file,
-                error.strerror,
-            )
+            lost = "`/metrics` lacks what this process counts from now on"
+            logger.warning("%s cannot grow: %s. %s", self._file, error.strerror, lost)
             self._file = None
             self._grow()
 

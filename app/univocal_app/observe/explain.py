@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from univocal.cache.rules import DEFAULTS, Rules
@@ -98,36 +98,27 @@ class Explanation:
         head = f"profile {self.profile.name}: {self.profile.summary}\n\n" if self.profile else ""
         return f"{head}{table(rows)}\n\n{table(self._verdict())}"
 
-    def _verdict(self) -> list[tuple[str, str]]:
+    def _verdict(self) -> Iterator[tuple[str, str]]:
         match self.resolved:
             case Rejected(reasons=reasons):
-                return [("rejected", ", ".join(reasons))]
+                yield "rejected", ", ".join(reasons)
             case Canonical(redirect=status) as canonical if status:
-                return [("redirect", f"{status} to {printable(canonical.own_url)}")]
+                yield "redirect", f"{status} to {printable(canonical.own_url)}"
             case canonical:
-                verdict = [("canonical", printable(canonical.url)), ("key", printable(canonical.key))]
+                yield "canonical", printable(canonical.url)
+                yield "key", printable(canonical.key)
                 if canonical.respelled and canonical.site.canonical in {301, 308}:
-                    verdict.append(
-                        ("a GET gets", f"{canonical.site.canonical} to {printable(reference(canonical))}")
-                    )
+                    yield "a GET gets", f"{canonical.site.canonical} to {printable(reference(canonical))}"
                 if (sent := origin_target(canonical)) != canonical.target:
-                    verdict.append(("origin gets", printable(sent)))
+                    yield "origin gets", printable(sent)
                 if changed := self.rules.changed():
-                    verdict.append(("cache", ", ".join(map(_setting, changed.items()))))
+                    yield "cache", ", ".join(f"{name} = {written(value)}" for name, value in changed.items())
                 if self.guards:
-                    verdict.append(("guarded by", ", ".join(self.guards)))
+                    yield "guarded by", ", ".join(self.guards)
                 if canonical.loose:
-                    verdict.append(
-                        ("loose", f"not stored: a server may take it for {printable(canonical.plain)}")
-                    )
-                if canonical.observed:
-                    verdict.append(
-                        (
-                            "observed",
-                            f"{', '.join(canonical.observed)}: forwarded as received, past the cache",
-                        )
-                    )
-                return verdict
+                    yield "loose", f"not stored: a server may take it for {printable(canonical.plain)}"
+                if observed := ", ".join(canonical.observed):
+                    yield "observed", f"{observed}: forwarded as received, past the cache"
 
 
 def explain(
@@ -149,12 +140,8 @@ def explain(
         trusted = declared_charsets(encodings if profile.charset.trust_encoding_fields else (b"", b""))
         stages = explain_target(url.origin_form, profile, trusted)[0]
     if isinstance(resolved, Canonical):
-        stages = [
-            *_of_the_authority(url, resolved),
-            *stages,
-            *_of_readings(resolved),
-            *_of_the_upstream(resolved),
-        ]
+        stages = [*_of_the_authority(url, resolved), *stages]
+        stages += [*_of_readings(resolved), *_of_the_upstream(resolved)]
         guards = tuple([each.name for each in guards_of(resolved)])
         if guards:
             stages.append(Stage("guards", resolved.target, ", ".join(guards).encode(), lossy=False))
@@ -162,11 +149,6 @@ def explain(
             stages.append(Stage("loose", resolved.target, resolved.plain, lossy=False))
         return Explanation(url, profile, stages, resolved, rules_of(resolved), guards)
     return Explanation(url, profile, stages, resolved)
-
-
-def _setting(setting: tuple[str, object]) -> str:
-    name, value = setting
-    return f"{name} = {written(value)}"
 
 
 def _of_the_authority(url: Url, canonical: Canonical) -> list[Stage]:

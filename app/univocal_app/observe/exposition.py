@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
-from importlib.metadata import version
 from itertools import accumulate
 from typing import Final, TypeAlias
 
@@ -60,16 +57,11 @@ class _Families(Collector):
                 case "histogram":
                     yield _histogram(name, family, each)
                 case "info":
-                    yield InfoMetricFamily(name, family.documentation, _build())
+                    yield InfoMetricFamily(name, family.documentation, families.build())
                 case kind:
                     single = _single(_SINGLE[kind], name, family, each)
                     if kind == "counter" or single.samples:
                         yield single
-
-
-@cache
-def _build() -> dict[str, str]:
-    return {"version": version("univocal"), "python": platform.python_version()}
 
 
 def _single(kind: type[_Single], name: str, family: families.Family, samples: Iterable[_Each]) -> Metric:

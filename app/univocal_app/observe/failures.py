@@ -33,19 +33,10 @@ class LastFailures(HitCounter):
         received, canonical, times = outcome.received, outcome.canonical, outcome.times
         target = received.target if canonical is None else canonical.url
         origin, cause, error = ("", "", "") if failure is None else (failure.origin, *failure[2:])
-        self._kept.append(
-            (
-                int((times.start + times.total) * 1000),
-                outcome.status,
-                outcome.site.encode(),
-                received.method[:32],
-                target[:LONGEST],
-                (reason or cut_for(outcome) or "stale").encode(),
-                origin.encode(),
-                cause.encode(),
-                error.encode("utf-8", "replace")[:LONGEST],
-            )
-        )
+        at = int((times.start + times.total) * 1000), outcome.status
+        asked = outcome.site.encode(), received.method[:32], target[:LONGEST]
+        why = (reason or cut_for(outcome) or "stale").encode(), origin.encode(), cause.encode()
+        self._kept.append((*at, *asked, *why, error.encode("utf-8", "replace")[:LONGEST]))
 
     async def last(self) -> list[dict[str, Any]]:
         """The last failures of all processes that answer in time, the latest first."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import platform
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cache, partial
+from importlib.metadata import version
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 REQUESTS: Final = "univocal_requests"
@@ -128,6 +130,12 @@ FAMILIES: Final = {
 BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 # Those of origin servers reach as far as their timeouts.
 ORIGIN_BOUNDS: Final = (*BOUNDS, 30, 60, 120, 300)
+
+
+@cache
+def build() -> dict[str, str]:
+    """The versions of univocal and of Python."""
+    return {"version": version("univocal"), "python": platform.python_version()}
 
 
 def written(name: str) -> str:

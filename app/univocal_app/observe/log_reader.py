@@ -49,18 +49,22 @@ _COMBINED: Final = re.compile(
 _SERVICE: Final = re.compile(rb"[\w.-]+ +\| ")
 # Nginx Proxy Manager: [time] … status - method scheme host "target" [Client address] [Length bytes]
 _PROXY_MANAGER: Final = re.compile(
-    rb"\[([^\]]*)\] (?:\S+ )*?(\d{3}) - ([A-Z]+) https?(?: |://)([^\s\"]+) \"([^\"]*)\""
-    rb"(?: \[Client ([^\]]*)\])?(?: \[Length (\d{1,18}|-)\])?"
+    rb"\[(?P<time>[^\]]*)\] (?:\S+ )*?(?P<status>\d{3}) - (?P<method>[A-Z]+) https?(?: |://)"
+    rb"(?P<host>[^\s\"]+) \"(?P<target>[^\"]*)\"(?: \[Client (?P<client>[^\]]*)\])?"
+    rb"(?: \[Length (?P<size>\d{1,18}|-)\])?"
 )
-# HAProxy, behind syslog's own: address:port [time] frontend backend/server times status … {host} "request"
+# HAProxy's `option httplog`, behind syslog's own: address:port [time] frontend backend/server times status …
+# {host} "request". The first captured field is the host, if it is one.
 _HAPROXY: Final = re.compile(
-    rb"(?:.*?\s)?([0-9a-fA-F:.]+):\d+ \[([^\]]*)\] \S+ \S+/\S+ [-+\d/]+ (\d{3}|-1) \+?(\d{1,18}) "
-    rb"\S+ \S+ \S+ \S+ \S+ (?:\{([^}|\s]*)[^}]*\} )?(?:\{[^}]*\} )?\"([A-Z]+) (\S+)[^\"]*\""
+    rb"(?:.*?\s)?(?P<client>[0-9a-fA-F:.]+):\d+ \[(?P<time>[^\].]*)[^\]]*\] \S+ \S+/\S+ [-+\d/]+ "
+    rb"(?P<status>\d{3}|-1) \+?(?P<size>\d{1,18}) \S+ \S+ \S+ \S+ \S+ "
+    rb"(?:\{(?P<host>[^}|\s]*)[^}]*\} )?(?:\{[^}]*\} )?\"(?P<method>[A-Z]+) (?P<target>\S+)[^\"]*\""
 )
-# AWS: type time balancer client target, three times, two statuses, two sizes, "request"
+# An Application Load Balancer of AWS: type time balancer client target, three times, two statuses, two sizes,
+# "request"
 _BALANCER: Final = re.compile(
-    rb"(?:https?|h2|grpcs|wss?) (\S+) \S+ (\S+?)(?::\d+)? \S+ (?:-?[\d.]+ ){3}(\d{3}|-) \S+ \d+ "
-    rb"(\d{1,18}) \"([A-Z]+) (\S+)[^\"]*\""
+    rb"(?:https?|h2|grpcs|wss?) (?P<time>\S+) \S+ (?P<client>\S+?)(?::\d+)? \S+ (?:-?[\d.]+ ){3}"
+    rb"(?P<status>\d{3}|-) \S+ \d+ (?P<size>\d{1,18}) \"(?P<method>[A-Z]+) (?P<target>\S+)[^\"]*\""
 )
 _ADDRESS: Final = re.compile(rb"[0-9a-fA-F:.]+")
 _ESCAPED: Final = re.compile(rb"\\(?:x([0-9A-Fa-f]{2})|(.))")
@@ -141,15 +145,9 @@ def entry_of_json(line: bytes) -> LogEntry | None:
     host, target = _located(_octets(text), host_of(_octets(str(host))))
     size, status = _first(entry, _SIZES), entry.get("status", entry.get("DownstreamStatus"))
     is_told = "status" in entry or "DownstreamStatus" in entry
-    return LogEntry(
-        host,
-        target,
-        _octets(str(method or "GET")),
-        _number(status, 0 if is_told else 200),
-        _number(size, -1),
-        _octets(str(_first(entry, _TIMES) or "")),
-        _octets(str(_first(entry, _CLIENTS) or "")),
-    )
+    time, client = (_octets(str(_first(entry, names) or "")) for names in (_TIMES, _CLIENTS))
+    asked = host, target, _octets(str(method or "GET"))
+    return LogEntry(*asked, _number(status, 0 if is_told else 200), _number(size, -1), time, client)
 
 
 def _octets(text: str) -> bytes:
@@ -194,36 +192,23 @@ def entry_of_count(line: bytes) -> LogEntry | None:
     return entry._replace(times=int(count)) if entry and re.fullmatch(rb"\d{1,18}", count) else None
 
 
-def entry_of_proxy_manager(line: bytes) -> LogEntry | None:
-    """A line of Nginx Proxy Manager."""
-    match = _PROXY_MANAGER.match(line)
-    if match is None:
-        return None
-    time, status, method, host, target, client, size = match.groups()
-    located = _located(target, host_of(host))
-    return LogEntry(*located, method, int(status), _number(size, -1), time, client or b"")
+def _reader(form: re.Pattern[bytes], zone: bytes = b"") -> Callable[[bytes], LogEntry | None]:
+    """A reader of lines of a form, whose groups are called as an entry's values; `zone` is that of times."""
+
+    def entry(line: bytes) -> LogEntry | None:
+        match = form.match(line)
+        if match is None:
+            return None
+        named = match.groupdict(b"")
+        host, target = _located(named["target"], host_of(named.get("host", b"")))
+        status, size = _number(named["status"], 0), _number(named["size"], -1)
+        return LogEntry(host, target, named["method"], status, size, named["time"] + zone, named["client"])
+
+    return entry
 
 
-def entry_of_haproxy(line: bytes) -> LogEntry | None:
-    """A line of HAProxy's `option httplog`; the first captured field is the host, if it is one."""
-    match = _HAPROXY.match(line)
-    if match is None:
-        return None
-    client, time, status, size, host, method, target = match.groups()
-    located = _located(target, host_of(host or b""))
-    # HAProxy's time has milliseconds and no zone.
-    return LogEntry(
-        *located, method, max(int(status), 0), int(size), time.partition(b".")[0] + b" +0000", client
-    )
-
-
-def entry_of_balancer(line: bytes) -> LogEntry | None:
-    """A line of an Application Load Balancer of AWS."""
-    match = _BALANCER.match(line)
-    if match is None:
-        return None
-    time, client, status, size, method, url = match.groups()
-    return LogEntry(*_located(url, b""), method, _number(status, 0), int(size), time, client)
+entry_of_proxy_manager, entry_of_balancer = _reader(_PROXY_MANAGER), _reader(_BALANCER)
+entry_of_haproxy: Final = _reader(_HAPROXY, b" +0000")
 
 
 def entry_of_any(line: bytes) -> LogEntry | None:

@@ -12,14 +12,7 @@ from univocal_app.observe.survey import Survey
 from univocal_app.processes.commons import Row
 
 # The worse behind the better.
-STATES: Final = (
-    MemberState.UP,
-    MemberState.BACKUP,
-    MemberState.EJECTED,
-    MemberState.FAILING,
-    MemberState.DOWN,
-    MemberState.DRAINING,
-)
+STATES: Final = [MemberState(word) for word in ("up", "backup", "ejected", "failing", "down", "draining")]
 
 
 class Listed(NamedTuple):
@@ -75,11 +68,8 @@ class OriginStates:
     def servers(self, url: str) -> frozenset[str]:
         """The origin servers that a URL means, with or without the path: scheme and authority of each."""
         named = url.rstrip("/")
-        return frozenset(
-            each.member.server.url
-            for each in self._listed()
-            if named in (each.url.rstrip("/"), each.member.server.url)
-        )
+        pairs = ((each.member.server.url, each.url.rstrip("/")) for each in self._listed())
+        return frozenset(pair[0] for pair in pairs if named in pair)
 
     def known(self) -> str:
         """The URLs that there are, for a message."""
@@ -101,19 +91,11 @@ class OriginStates:
     def _rows(self) -> Iterator[Row]:
         now, since_epoch = time.monotonic(), time.time()
         for place, site, url, member, path in self._listed():
-            yield (
-                place.encode(),
-                site.encode(),
-                url.encode(),
-                member.name.encode(),
-                path.encode(),
-                STATES.index(member.condition),
-                member.requests,
-                member.failures,
-                member.under_way,
-                int(since_epoch - (now - member.since)),
-                b"" if member.state is MemberState.UP else member.reason.encode(),
-            )
+            named = [each.encode() for each in (place, site, url, member.name, path)]
+            counted = member.requests, member.failures, member.under_way
+            since = int(since_epoch - (now - member.since))
+            reason = b"" if member.state is MemberState.UP else member.reason.encode()
+            yield (*named, STATES.index(member.condition), *counted, since, reason)
 
 
 def _written(key: Row, rows: list[Row]) -> dict[str, Any]:

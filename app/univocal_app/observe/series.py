@@ -75,15 +75,8 @@ def sums_of(of: Of) -> list[float]:
     for (handled,), numbers in of(families.SECONDS):
         buckets = added(buckets, numbers[1:])
         hits += sum(numbers[1:]) if handled == "hit" else 0
-    kinds = (
-        STALE,
-        FOLDED,
-        families.ANSWERABLE,
-        families.COLLAPSED,
-        families.BYTES,
-        families.PURGES,
-        families.CUT,
-    )
+    kinds = [STALE, FOLDED, families.ANSWERABLE, families.COLLAPSED, families.BYTES]
+    kinds += [families.PURGES, families.CUT]
     singles = [sum(number for _, (number,) in of(kind)) for kind in kinds]
     reasoned = [0.0] * len(REASONS)
     for _, numbers in of(REASONED):

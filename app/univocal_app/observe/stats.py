@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-import platform
 import time
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import version
 from itertools import accumulate, pairwise
 from typing import Any, Final
 
 from univocal.http.errors import REASONS
-from univocal_app.observe import series
+from univocal_app.observe import families, series
 from univocal_app.observe.counts import Name, grouped
 from univocal_app.observe.families import ANSWERABLE, BYTES, CONNECTIONS, CUT, REQUESTS
 from univocal_app.observe.figures import Figures
@@ -71,12 +69,7 @@ class Stats:
             ],
             "step": step,
             "connections": _connections(each),
-            "program": {
-                "version": version("univocal"),
-                "python": platform.python_version(),
-                "since": self._begun,
-                "now": now,
-            },
+            "program": {**families.build(), "since": self._begun, "now": now},
         }
 
 

@@ -69,15 +69,14 @@ class Telemetry:
             _tell(meter, figures)
 
     def __call__(self, outcome: Outcome) -> None:
-        received, times = outcome.received, outcome.times
+        received, times, name = outcome.received, outcome.times, _name(outcome.received.method)
         _, span = self._forwarded.pop(id(received), (None, None))
         if span is None:
-            span = self.tracer.start_span(
-                _name(received.method),
+            context, begun = (
                 _context(outcome.noted.trace, outcome.noted.trace_state),
-                SpanKind.SERVER,
-                start_time=_nanoseconds(times.start),
+                _nanoseconds(times.start),
             )
+            span = self.tracer.start_span(name, context, SpanKind.SERVER, start_time=begun)
         if span.is_recording():
             span.set_attributes(_attributes(outcome))
             if outcome.status >= 500 or not outcome.status:
@@ -86,7 +85,7 @@ class Telemetry:
         cache = cache_word(outcome.handling) or "none"
         self._seconds.record(
             times.total,
-            {"http.request.method": _name(received.method), "http.response.status_code": outcome.status,
+            {"http.request.method": name, "http.response.status_code": outcome.status,
              "univocal.site": outcome.site, "univocal.cache": cache},
         )  # fmt: skip
 

@@ -6,7 +6,7 @@ import logging
 import re
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -384,16 +384,13 @@ class CertificateFiles:
 
     def _objections(
         self, configuration: Configuration, expired: Mapping[str, str]
-    ) -> list[ConfigurationError]:
+    ) -> Iterator[ConfigurationError]:
         files = {f"sites[{i}]": each.tls_cert for i, each in enumerate(configuration.sites)}
-        files["server"] = configuration.server.tls_cert
-        allowed, errors = "a certificate that is valid now", list[ConfigurationError]()
+        files["server"], allowed = configuration.server.tls_cert, "a certificate that is valid now"
         for place in dict.fromkeys(expired.values()):
             which = "the certificate" if files[place] else "server.tls_cert, which takes its place,"
             mistake = f"{which} has expired, and the one in force has not"
-            error = ConfigurationError(self._source, f"{place}.tls_cert", files[place], allowed, mistake)
-            errors.append(error)
-        return errors
+            yield ConfigurationError(self._source, f"{place}.tls_cert", files[place], allowed, mistake)
 
     def _keeping(self, expired: Mapping[str, str], contexts: Contexts) -> Contexts:
         """The contexts, but those in force for some sites; both were made from the same configuration."""

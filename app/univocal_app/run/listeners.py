@@ -98,7 +98,7 @@ def serving(
 
 def own_settings_of(server: ServerTable) -> dict[str, ListenerSettings]:
     """The settings that clients' listeners have of their own, by the names of `Bound`."""
-    places = {"listen": server.listen, "listen_tls": server.listen_tls}
+    places = {key: each for key, each in server.places.items() if key != "admin"}
     return {f"{key}[{i}]": place.own for key, each in places.items() for i, place in enumerate(each)}
 
 
@@ -116,11 +116,10 @@ def listening(
     Sockets that systemd has `passed` take the place of a setting's. `sources` names where each setting was
     read. Raises ConfigurationError.
     """
-    places = {"listen": server.listen, "listen_tls": server.listen_tls, "admin": server.admin}
     front_places = (*server.listen, *server.listen_tls)
     bound: dict[str, list[Bound]] = {}
     with ExitStack() as stack:
-        for name, setting in places.items():
+        for name, setting in server.places.items():
             bound[name] = []
             if sockets := passed.get(name, ()):
                 bound[name] += [Bound(stack.enter_context(each)) for each in sockets]
@@ -140,29 +139,23 @@ def listening(
 def check_listeners(configuration: Configuration, source: str) -> None:
     """Raise ConfigurationError for listeners that do not go together."""
     server, objections = configuration.server, Objections()
-    with objections:
-        if server.listen_tls and not server.tls_cert:
-            written = [*map(str, server.listen_tls)]
-            raise ConfigurationError(source, "server.listen_tls", written, "[] without tls_cert")
-        if not (server.listen or server.listen_tls):
-            raise ConfigurationError(
-                source, "server.listen", [], "at least one listener here or in listen_tls"
-            )
-    objections.errors += _unknown_sites(configuration, source)
-    objections.conclude()
 
+    def wrong(key: str, found: object, allowed: str) -> ConfigurationError:
+        return ConfigurationError(source, f"server.{key}", found, allowed)
 
-def _unknown_sites(configuration: Configuration, source: str) -> Iterator[ConfigurationError]:
-    server = configuration.server
+    if server.listen_tls and not server.tls_cert:
+        objections.errors.append(wrong("listen_tls", [*map(str, server.listen_tls)], "[] without tls_cert"))
+    if not (server.listen or server.listen_tls):
+        objections.errors.append(wrong("listen", [], "at least one listener here or in listen_tls"))
     hosts = {host for site in configuration.sites for host in site.hosts}
     for key, own in own_settings_of(server).items():
-        for name in own.sites:
-            if name not in hosts:
-                allowed = "a host of a site, as the site writes it"
-                yield ConfigurationError(source, f"server.{key}.sites", name, allowed)
+        unknown = (name for name in own.sites if name not in hosts)
+        allowed = "a host of a site, as the site writes it"
+        objections.errors += (wrong(f"{key}.sites", name, allowed) for name in unknown)
     if any(place.own != ListenerSettings() for place in server.admin):
-        written = [*map(str, server.admin)]
-        yield ConfigurationError(source, "server.admin", written, "listeners without settings of their own")
+        allowed = "listeners without settings of their own"
+        objections.errors.append(wrong("admin", [*map(str, server.admin)], allowed))
+    objections.conclude()
 
 
 def _is_beside(place: Place, other: Place) -> bool:

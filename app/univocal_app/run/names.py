@@ -17,11 +17,12 @@ from univocal.store.address import directory_of
 from univocal.store.file.own_files import is_open_to_all
 from univocal.uri.readings import spelled_alike
 from univocal_app.config.places import beside
-from univocal_app.config.sites import is_tested, next_hops, url_key
+from univocal_app.config.sites import is_tested, url_key
 from univocal_app.config.tables import Configuration, PolicyTable
 from univocal_app.config.values import Address
 from univocal_app.run.certificate_files import expiry_of_file, names_of
 from univocal_app.run.listeners import own_settings_of
+from univocal_app.run.origins import hops
 from univocal_app.run.reading import files_of, placed
 
 _AT_ONCE: Final = 16  # names, each in a thread
@@ -82,12 +83,11 @@ def _doubtful(configuration: Configuration, source: str) -> Iterator[Configurati
             allowed = "true beside trusted_proxies"
             yield warn("server.proxy_protocol", True, allowed, f"{mistake}: see `trusted_proxies`")
     ours = {str(each) for each in (*server.listen, *server.listen_tls) if isinstance(each, Address)}
-    for number, site in enumerate(configuration.sites):
-        for place, upstream in next_hops(f"sites[{number}]", site).items():
-            for origin in upstream.servers:
-                if origin.url.partition("://")[2] in ours:
-                    mistake = "is a listener of this program: its requests would come back to it"
-                    yield warn(url_key(place), origin.url, "another server", f"{origin.url} {mistake}")
+    for hop in hops(configuration):
+        for origin in hop.setting.servers:
+            if origin.url.partition("://")[2] in ours:
+                mistake = f"{origin.url} is a listener of this program: its requests would come back to it"
+                yield warn(url_key(hop.name), origin.url, "another server", mistake)
     allowed = 'a value for all clients, or `bypass = ["*"]` in the `cache` table beside it'
     mistake = "requests whose response may be stored go without this field, since other clients may get it"
     for key, value in _unsent(configuration):
@@ -151,11 +151,10 @@ def _served_by(configuration: Configuration) -> Iterator[tuple[str, str, list[st
 
 def _keys(configuration: Configuration) -> Iterator[tuple[str, str, str]]:
     """The name of each origin server that has one, the dotted key of its setting, and its URL."""
-    for number, site in enumerate(configuration.sites):
-        for place, upstream in next_hops(f"sites[{number}]", site).items():
-            for index, server in enumerate(upstream.servers):
-                url = origin_url(server.url)
-                host = url.service or url.host.decode()
-                if not url.socket and is_name(host):
-                    several = f"[{index}]" if len(upstream.servers) > 1 else ""
-                    yield host, f"{url_key(place)}{several}", server.url
+    for hop in hops(configuration):
+        for index, server in enumerate(hop.setting.servers):
+            url = origin_url(server.url)
+            host = url.service or url.host.decode()
+            if not url.socket and is_name(host):
+                several = f"[{index}]" if len(hop.setting.servers) > 1 else ""
+                yield host, f"{url_key(hop.name)}{several}", server.url

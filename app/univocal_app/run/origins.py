@@ -78,7 +78,7 @@ def proxies_of(
     running = running or Running()
     contexts = dict[_Trust, ssl.SSLContext]()
     recipes = recipes_of(configuration, source)
-    for hop in _hops(configuration):
+    for hop in hops(configuration):
         recipe = recipes[hop.name]
         if recipe.upstream in running.proxies:
             proxies[hop.name] = running.proxies[recipe.upstream]
@@ -113,7 +113,7 @@ def recipes_of(configuration: Configuration, source: str) -> dict[str, Recipe]:
     The number of the site is no part of it: another before it changes nothing.
     """
     recipes = dict[str, Recipe]()
-    for hop in _hops(configuration):
+    for hop in hops(configuration):
         table, site, setting = hop.merged, hop.site, hop.setting
         files = [digest_of(source, getattr(table, key)) for key in _FILES]
         whose = [site.hosts[0], hop.path]
@@ -140,11 +140,11 @@ def most_connections(configuration: Configuration) -> int:
     """The number of connections that there may be to all origin servers together."""
     return sum(
         hop.merged.fill(PoolSettings).max_connections * len(hop.setting.servers)
-        for hop in _hops(configuration)
+        for hop in hops(configuration)
     )
 
 
-class _Hop(NamedTuple):
+class Hop(NamedTuple):
     """A server that requests lead to: an upstream of a site, or an authorization server."""
 
     name: str  # where in the file its table stands
@@ -157,15 +157,17 @@ class _Hop(NamedTuple):
 
     @property
     def is_access(self) -> bool:
+        """True of an authorization server."""
         return self.name.endswith(".access")
 
 
-def _hops(configuration: Configuration) -> Iterator[_Hop]:
+def hops(configuration: Configuration) -> Iterator[Hop]:
+    """Each server that requests lead to, in the order of the configuration."""
     for number, site in enumerate(configuration.sites):
         place = f"sites[{number}]"
         tables, paths = _origin_tables(configuration, place, site), _paths(configuration, place, site)
         for name, setting in next_hops(place, site).items():
-            yield _Hop(name, setting, place, site, paths.get(name), *tables[name])
+            yield Hop(name, setting, place, site, paths.get(name), *tables[name])
 
 
 def _paths(configuration: Configuration, place: str, site: SiteTable) -> dict[str, str]:
@@ -201,7 +203,7 @@ def places_of(configuration: Configuration) -> list[dict[str, str]]:
     """Each site with the URL of each of its origin servers."""
     return [
         {"site": hop.site.hosts[0], "url": url}
-        for hop in _hops(configuration)
+        for hop in hops(configuration)
         if not hop.is_access
         for url in _shown(configuration, hop)
     ]
@@ -209,7 +211,7 @@ def places_of(configuration: Configuration) -> list[dict[str, str]]:
 
 def listed(configuration: Configuration, proxies: Mapping[str, ReverseProxy]) -> Iterator[Listed]:
     """The origin servers behind `proxies`, in the order of the configuration."""
-    for hop in _hops(configuration):
+    for hop in hops(configuration):
         if not hop.is_access:
             shown = zip(hop.setting.servers, _shown(configuration, hop), strict=True)
             written = {server.url: url for server, url in shown}
@@ -219,7 +221,7 @@ def listed(configuration: Configuration, proxies: Mapping[str, ReverseProxy]) ->
 
 def servers_of(configuration: Configuration, proxies: Mapping[str, ReverseProxy]) -> Iterator[Place]:
     """The origin servers behind `proxies`: those that are reached in one way are one, wherever they stand."""
-    for hop in _hops(configuration):
+    for hop in hops(configuration):
         upstream = proxies[hop.name].upstream
         if hop.is_access or upstream.upkeep is None:
             continue
@@ -230,7 +232,7 @@ def servers_of(configuration: Configuration, proxies: Mapping[str, ReverseProxy]
             yield Place(json.dumps([member.name, *way]), member, upstream.upkeep.adopt, checks)
 
 
-def _shown(configuration: Configuration, hop: _Hop) -> list[str]:
+def _shown(configuration: Configuration, hop: Hop) -> list[str]:
     """The URLs of an upstream as they are shown; a path that names a variable may be a secret."""
     upstream, setting = (*path_of(hop.name), "upstream"), hop.setting
     if setting.path and any(path[: len(upstream)] == upstream for path, _ in configuration.as_written):
@@ -242,7 +244,7 @@ def _shown(configuration: Configuration, hop: _Hop) -> list[str]:
 class _Way:
     """The way to the origin servers of one site, or to an authorization server."""
 
-    hop: _Hop
+    hop: Hop
     source: str
     contexts: dict[_Trust, ssl.SSLContext]
 

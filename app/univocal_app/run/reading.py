@@ -92,12 +92,9 @@ def usable(configuration: Configuration, source: str) -> None:
     server = configuration.server
     with objections:
         check_log(*server.log, source)
-    for key, places in (
-        ("server.listen", server.listen),
-        ("server.listen_tls", server.listen_tls),
-        ("server.admin", server.admin),
-    ):
+    for key, places in server.places.items():
         for number, place in enumerate(places):
             with objections:
-                check_place(place, source, f"{key}[{number}]" if len(places) > 1 else key)
+                several = f"[{number}]" if len(places) > 1 else ""
+                check_place(place, source, f"server.{key}{several}")
     objections.conclude()
