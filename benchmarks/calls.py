@@ -50,11 +50,11 @@ class Ceiling:
 
 CEILINGS = {
     "hit": Ceiling(14, 9, 1),
-    "miss that is not stored": Ceiling(134, 38, 1),
-    "miss that is stored": Ceiling(159, 41, 1),
-    "purge": Ceiling(160, 32, 0),
+    "miss that is not stored": Ceiling(130, 38, 1),
+    "miss that is stored": Ceiling(154, 41, 1),
+    "purge": Ceiling(143, 31, 0),
     "mounted hit": Ceiling(13, 8, 1),
-    "mounted miss": Ceiling(165, 35, 1),
+    "mounted miss": Ceiling(162, 35, 1),
 }
 
 

@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
+from univocal.http.messages import Received
 from univocal.server.http1.response import JOINED, ResponseWriter
+from univocal.server.turn import Turn
 
 
 class Written(asyncio.Transport):
@@ -24,7 +26,7 @@ class Written(asyncio.Transport):
         return False
 
 
-class Turn:
+class LoopTurn:
     """The calls at the end of an event loop's turn."""
 
     def __init__(self):
@@ -34,13 +36,17 @@ class Turn:
         self.calls.append(lambda: call(*arguments))
 
 
+def asked(*, keep_alive=True):
+    return Turn(None, None, Received(b"GET", b"/"), [], keep_alive=keep_alive)
+
+
 def sent(content, *, has_length):
-    transport, turn = Written(), Turn()
+    transport, turn = Written(), LoopTurn()
     loop = turn
     writer = ResponseWriter(transport, loop)
     fields = [(b"content-length", b"%d" % len(content))] if has_length else []
     names = {name for name, _ in fields}
-    writer.start(200, fields, names, has_content=True, is_old=False, keep_alive=True)
+    writer.start(asked(), 200, fields, names, has_content=True)
     writer.write(content)
     if writer.is_chunked:
         writer.end()
@@ -70,9 +76,9 @@ def test_content_of_unknown_length_is_a_chunk(size):
 
 
 def head(status, fields, *, keep_alive=True):
-    transport, turn = Written(), Turn()
+    transport, turn = Written(), LoopTurn()
     loop = turn
     writer, names = ResponseWriter(transport, loop), {name for name, _ in fields}
-    writer.start(status, fields, names, has_content=True, is_old=False, keep_alive=keep_alive)
+    writer.start(asked(keep_alive=keep_alive), status, fields, names, has_content=True)
     writer.flush()
     return b"".join(transport.pieces)

@@ -619,22 +619,36 @@ class Exchange:
 
     def _relay(self, flight: Flight, response: Response) -> None:
         """Pass the origin server's own response on as it comes."""
-        recording = flight.recording
-        if not self._wait.follows:
-            kept = recording is not None and recording.stored_at_head
-            self._account.recording = recording if kept else None
-            decision = self.admission.decision
-            assert isinstance(decision, (Validate, Forward))
-            unstorable = decision.unstorable if isinstance(decision, Forward) else ""
-            unstorable = unstorable if recording is None else recording.unstorable
-            handling = Handling.of_forward(decision.reason, kept, unstorable)
-            handling = replace(handling, detail=flight.detail) if flight.detail else handling
-            affinity, canonical = self.admission.settings.affinity, self.admission.canonical
-            is_stored = recording is not None and recording.storing is not None
-            if affinity is not None and canonical is not None and not is_stored:
-                response = affinity.keep(response, self.admission.origin_tag, canonical.scheme)
-            self._stream(flight, response, handling)
+        if self._wait.follows:
+            self._relay_another(flight)
             return
+        admission, recording = self.admission, flight.recording
+        kept = recording is not None and recording.stored_at_head
+        self._account.recording = recording if kept else None
+        decision = admission.decision
+        assert isinstance(decision, (Validate, Forward))
+        unstorable = decision.unstorable if isinstance(decision, Forward) else ""
+        unstorable = unstorable if recording is None else recording.unstorable
+        handling = Handling.of_forward(decision.reason, kept, unstorable)
+        handling = replace(handling, detail=flight.detail) if flight.detail else handling
+        self._account.handling = handling
+        affinity, canonical = admission.settings.affinity, admission.canonical
+        is_stored = recording is not None and recording.storing is not None
+        if affinity is not None and canonical is not None and not is_stored:
+            response = affinity.keep(response, admission.origin_tag, canonical.scheme)
+        if admission.codings is not None:
+            response = self._compressed(flight, response, admission.codings)
+        conditional = not CLIENT_CONDITIONS.isdisjoint(admission.request.names)
+        if is_stored and conditional and self._confirms(flight, response, handling):
+            return
+        self._step = _MOVES[self._step, Step.RELAYING]
+        self._start(response.status, response.fields, handling)
+        if self._wait.reader is not None:  # else the client has left
+            self._wait.reader.resume()
+
+    def _relay_another(self, flight: Flight) -> None:
+        """Pass another request's response on, if it answers this one, too."""
+        recording = flight.recording
         if recording is not None and recording.in_whole and b"range" in flight.admission.request.names:
             self._wait_for_whole()
             return
@@ -649,7 +663,13 @@ class Exchange:
         # As it is stored, with its Age (RFC 9111 §5.1): what may not be is for the client alone whose request
         # brought it.
         fields = [*storing.fields, (b"age", b"%d" % again.decision.age)]
-        self._stream(flight, Response(storing.status, fields), handling)
+        response = Response(storing.status, fields)
+        self._account.handling = handling
+        if again.codings is not None:
+            response = self._compressed(flight, response, again.codings)
+        conditional = not CLIENT_CONDITIONS.isdisjoint(again.request.names)
+        if not (conditional and self._confirms(flight, response, handling)):
+            self._await_content(flight, response)
 
     def _take_renewed(self, flight: Flight, stored: Stored, status: int) -> None:
         """Answer with a stored response that the origin server has confirmed or completed."""
@@ -688,26 +708,17 @@ class Exchange:
         again = engine.gate.again(self.admission, engine.clock(), [stored]) if stored.reusable else None
         return again if again is not None and isinstance(again.decision, Reuse) else None
 
-    def _stream(self, flight: Flight, response: Response, handling: Handling) -> None:
-        self._account.handling = handling
-        if self.admission.codings is not None:
-            response = self._compressed(flight, response, self.admission.codings)
-        conditional = not CLIENT_CONDITIONS.isdisjoint(self.admission.request.names)
-        if conditional and flight.recording is not None and flight.recording.storing is not None:
-            # The client's conditions were kept from the origin: they are answered here (RFC 9111 §4.3.2).
-            unchanged = not_modified(self.admission.request, response, self._engine.clock())
-            if unchanged is not None:
-                flight.go_on_alone()
-                self._leave()
-                self._respond(unchanged.status, unchanged.fields, b"", handling)
-                return
-        if self._wait.follows:
-            self._await_content(flight, response)
-            return
-        self._step = _MOVES[self._step, Step.RELAYING]
-        self._start(response.status, response.fields, handling)
-        if self._wait.reader is not None:  # else the client has left
-            self._wait.reader.resume()
+    def _confirms(self, flight: Flight, response: Response, handling: Handling) -> bool:
+        """Answer the client's conditions, which were kept from the origin server (RFC 9111 §4.3.2).
+
+        True if they say that it has the response.
+        """
+        unchanged = not_modified(self.admission.request, response, self._engine.clock())
+        if unchanged is not None:
+            flight.go_on_alone()
+            self._leave()
+            self._respond(unchanged.status, unchanged.fields, b"", handling)
+        return unchanged is not None
 
     def _compressed(self, flight: Flight, response: Response, codings: tuple[bytes, ...]) -> Response:
         """The response in a coding that the client takes, unless it is stored: then hits have forms of it."""

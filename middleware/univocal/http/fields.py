@@ -19,6 +19,7 @@ ENCODINGS: Final = (b"uri-path-encoding", b"uri-query-encoding")
 
 # A Content-Length of more digits is none: no content is so long, and not every recipient can count so far.
 LENGTH_DIGITS: Final = 18
+_LENGTH: Final = re.compile(rb"[0-9]{1,%d}" % LENGTH_DIGITS).fullmatch
 
 # RFC 9111 §1.2.2: what a delta-seconds that overflows is read as.
 MAX_DELTA: Final = 2**31
@@ -109,13 +110,13 @@ def content_length(fields: Iterable[Field]) -> int | None:
     """The Content-Length in bytes (RFC 9110 §8.6)."""
     for name, value in fields:
         if name == b"content-length":
-            return content_length_value(value)
+            return int(value) if _LENGTH(value) else None
     return None
 
 
 def content_length_value(line: bytes | None) -> int | None:
     """The bytes that a Content-Length says; None if it is absent, no number or too long (RFC 9110 §8.6)."""
-    return int(line) if line is not None and line.isdigit() and len(line) <= LENGTH_DIGITS else None
+    return int(line) if line is not None and _LENGTH(line) else None
 
 
 def cache_control(lines: Iterable[bytes]) -> dict[bytes, bytes | None]:

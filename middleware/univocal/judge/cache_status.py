@@ -16,7 +16,8 @@ from univocal.uri.target import Canonical
 class Handling:
     """The cache's handling of a request: the parameters of its Cache-Status member (RFC 9211 §2).
 
-    Immutable by convention. `plain` remembers its Cache-Status field without a key.
+    Immutable by convention. `reported_detail` is the detail as far as `fwd` does not say it already. `plain`
+    remembers its Cache-Status field without a key.
     """
 
     hit: bool
@@ -27,6 +28,7 @@ class Handling:
     ttl: int | None  # seconds the response stays fresh; negative: stale for so long
     detail: str  # a reason of errors.REASONS, or why something stored answers
     unstorable: str  # a token: what kept the origin's response from being stored
+    reported_detail: str = field(init=False, repr=False, compare=False)
     plain: Fields | None = field(init=False, repr=False, compare=False)
 
     def __init__(
@@ -48,12 +50,8 @@ class Handling:
         self.ttl = ttl
         self.detail = detail
         self.unstorable = unstorable
+        self.reported_detail = detail or (unstorable if unstorable != fwd else "")
         self.plain = None
-
-    @property
-    def reported_detail(self) -> str:
-        """The detail, as far as `fwd` does not say it already; "" if there is none."""
-        return self.detail or (self.unstorable if self.unstorable != self.fwd else "")
 
     @staticmethod
     def of_hit(decision: Reuse, detail: str = "") -> Handling:

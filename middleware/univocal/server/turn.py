@@ -65,8 +65,10 @@ class Stream(Protocol):
     def interim(self, status: int, fields: Fields) -> None:
         """Send a 1xx response other than 101; `fields` have no framing among them."""
 
-    def start(self, status: int, fields: Fields, names: Collection[bytes], has_content: bool) -> None:
-        """Send the final response's head.
+    def start(
+        self, turn: Turn, status: int, fields: Fields, names: Collection[bytes], has_content: bool
+    ) -> None:
+        """Send the head of the turn's final response.
 
         `fields` are in lower case, without Transfer-Encoding, and with a Content-Length only where it is the
         content's; `names` are theirs. `Connection: close` among them ends the connection after this
@@ -352,7 +354,7 @@ class Turn:
                 # this connection could be either.
                 kept = [*kept, _CLOSE]
                 names.add(b"connection")
-        self._stream.start(status, kept, names, has_content)
+        self._stream.start(self, status, kept, names, has_content)
 
     def _foreign_framing(self, status: int) -> frozenset[bytes]:
         """The names of framing that is not the response's, of one that has some.

@@ -553,18 +553,20 @@ class MemoryStore:
     def _forget(self, entry: Entry, stored: Stored) -> None:
         """Take one stored response out of its entry and out of every index."""
         self.version += 1
-        entry.variants = tuple(one for one in entry.variants if one is not stored)
+        entry.variants = tuple([one for one in entry.variants if one is not stored])
         entry.cost -= stored.cost
         self._bytes -= stored.cost
         self._small.now -= stored.small
         self._responses -= 1
-        self._loans.keep(stored.body, kept=False)
+        if self._loans.lent:
+            self._loans.keep(stored.body, kept=False)
         if stored.forms is not None and stored.forms.coded:
             for form in stored.forms.coded.values():
                 if form is not None:
                     self._count(entry, form, -1)
             stored.forms = None
-        self._index.remove(entry, stored)
+        if stored.tags or stored.search is not None:
+            self._index.remove(entry, stored)
 
 
 def _holds(stored: Stored, content: bytes) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from univocal.http.authority import of_socket
@@ -20,7 +20,7 @@ from univocal.http.upgrade import Line, Switched
 from univocal.judge.hits import Hit
 from univocal.judge.plan import ordinary_plan
 from univocal.server.clients import LINGER, LINGER_BYTES, Pace, Scheduler, is_gone
-from univocal.server.http1.glance import Glance, Glimpse
+from univocal.server.http1.glance import BEGINNING, Glance, Glimpse
 from univocal.server.http1.llhttp import IncomingHead
 from univocal.server.http1.request_reader import END, RequestPhase, RequestReader
 from univocal.server.http1.response import JOINED, ResponseWriter, interim_head
@@ -53,13 +53,13 @@ _perf_counter: Final = time.perf_counter
 class Flow:
     """Pauses reading, which two have a say in: a request's content, and the connection that holds more.
 
-    The connection is read once neither keeps it paused. `write_paused`: the client takes no more for now.
+    The connection is read once neither keeps it paused.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self.held = self._full = False
-        self.read_paused = self.write_paused = False
+        self.read_paused = False
 
     def pause_reading(self) -> None:
         """Stop reading: the content is full."""
@@ -210,6 +210,9 @@ class Http1Connection(ClientConnection):
         self._timer = Timer(loop, self._late)
         self._flow: Flow
         self._writer: ResponseWriter
+        # The writer's own, for the turn that is first (`Stream`).
+        self.start: Callable[[Turn, int, Fields, Collection[bytes], bool], None]
+        self.write: Callable[[bytes | memoryview], bool]
         self._glance: Glance | None = None
         self._glances = True  # heads may be read at a glance; else that was tried
         self._incoming: Incoming | None = None
@@ -224,7 +227,8 @@ class Http1Connection(ClientConnection):
         super().connection_made(transport)
         listener = self.listener
         self._flow = Flow(transport)
-        self._writer = ResponseWriter(transport, self._loop)
+        self._writer = writer = ResponseWriter(transport, self._loop)
+        self.start, self.write = writer.start, writer.write
         self._bond = None if self.peer.address is None or self._is_proxy else Bond()
         self._timer.set(listener.bounds.limits.header_timeout or None)
 
@@ -270,12 +274,12 @@ class Http1Connection(ClientConnection):
         return True
 
     def pause_writing(self) -> None:
-        self._flow.write_paused = True
+        self._writer.write_paused = True
         self._delivery.watch(self._forsake)
 
     def resume_writing(self) -> None:
         self._delivery.moved()
-        self._flow.write_paused = False
+        self._writer.write_paused = False
         if self.turns:
             self.turns[0].resume()
         self._work()
@@ -338,7 +342,7 @@ class Http1Connection(ClientConnection):
 
     def _step(self) -> int:
         """Begin a turn, or read on (see `Scheduler`)."""
-        if self.turns and self.turns[0].state is _WAITING and not self._flow.write_paused:
+        if self.turns and self.turns[0].state is _WAITING and not self._writer.write_paused:
             self.turns[0].begin()
             return _LONG
         if not (self._reader.octets or self._incoming):
@@ -371,7 +375,7 @@ class Http1Connection(ClientConnection):
         """Work is done for now: see to it that it goes on, and that the client does."""
         reader, timer = self._reader, self._timer
         has_more = bool(reader.octets) or self._incoming is not None  # the end of content has no bytes
-        begins = bool(self.turns) and self.turns[0].state is _WAITING and not self._flow.write_paused
+        begins = bool(self.turns) and self.turns[0].state is _WAITING and not self._writer.write_paused
         if not starved and (begins or (has_more and self._takes_more())):
             self._scheduler.go_on_later()
         held = len(self.turns) > 1 or (not starved and bool(reader.octets))
@@ -508,7 +512,7 @@ class Http1Connection(ClientConnection):
             or self._reader.phase is not _BETWEEN
             or self.life is not _OPEN
             or self._refusal_reason
-            or self._flow.write_paused
+            or self._writer.write_paused
             or self.transport.is_closing()
             or self._is_limited
             or (self._bond is not None and self._bond.holds)
@@ -517,6 +521,8 @@ class Http1Connection(ClientConnection):
         ticks = _perf_counter()
         service, peer = listener.service, self.peer
         if read is None:
+            if not data.startswith(BEGINNING):
+                return False  # the glance stays as it is
             glance = self._glance or Glance(ordinary_plan, peer.suits)
             read = glance.read(data)
             # Its parser may wait for more of a message that it does not take.
@@ -711,22 +717,6 @@ class Http1Connection(ClientConnection):
     def interim(self, status: int, fields: Fields) -> None:
         self._writer.write(interim_head(status, fields))
 
-    def start(self, status: int, fields: Fields, names: Collection[bytes], has_content: bool) -> None:
-        turn = self.turns[0]
-        turn.keep_alive = self._writer.start(
-            status,
-            fields,
-            names,
-            has_content=has_content,
-            is_old=turn.received.version == b"1.0",
-            keep_alive=turn.keep_alive,
-        )
-
-    def write(self, chunk: bytes | memoryview) -> bool:
-        if chunk:
-            self._writer.write(chunk)
-        return not self._flow.write_paused
-
     def finish(self) -> None:
         turn = self.turns.popleft()
         transport = self.transport
@@ -769,7 +759,7 @@ class Http1Connection(ClientConnection):
     def cut(self) -> None:
         self.turns.popleft()
         self._writer.flush()
-        if self._writer.closes or self._flow.write_paused:
+        if self._writer.closes or self._writer.write_paused:
             # An orderly end would say that this was all, or wait for a client that reads nothing.
             self.transport.abort()
         else:
@@ -800,7 +790,7 @@ class Http1Connection(ClientConnection):
         self._scheduler.stop()
         self._delivery.stop()
         self.transport.set_protocol(end)
-        return Switched(self.transport, early, full=self._flow.write_paused)
+        return Switched(self.transport, early, full=self._writer.write_paused)
 
 
 def _fields(head: IncomingHead) -> Fields:

@@ -13,7 +13,7 @@ from univocal.server.http1.llhttp import new_parser
 PlanOf: TypeAlias = Callable[[tuple[bytes, ...], tuple[bytes, ...]], Plan | None]
 """The plan for a GET with these field names and values; None where it is no ordinary one."""
 
-_BEGINNING: Final = b"GET /"
+BEGINNING: Final = b"GET /"
 _METHOD: Final = b"GET "
 _VERSION: Final = b" HTTP/1.1\r\n"
 _AROUND_TARGET: Final = len(_METHOD) + len(_VERSION)
@@ -78,14 +78,14 @@ class Glance:
         if plan is None or length <= _AROUND_TARGET or not data.endswith(self._section):
             return None
         version = length - len(_VERSION)
-        if not (data.startswith(_BEGINNING) and data.startswith(_VERSION, version)):
+        if not (data.startswith(BEGINNING) and data.startswith(_VERSION, version)):
             return None
         target = data[len(_METHOD) : version]
         return Glimpse(target, plan, self._values) if target.translate(_LETTERS).isalpha() else None
 
     def _parse(self, data: bytes) -> Glimpse | None:
         fields, targets = self._fields, self._targets
-        if not data.startswith(_BEGINNING):
+        if not data.startswith(BEGINNING):
             return None
         try:
             self._parser.feed_data(data)

@@ -11,6 +11,7 @@ from typing import Final
 
 from univocal.http.messages import Fields, status_line
 from univocal.http.timer import batch_of
+from univocal.server.turn import Turn
 
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 
@@ -50,7 +51,8 @@ class ResponseWriter:
     """Frames responses and sends them: `start`, then `write` any number of times, and `end` if `is_chunked`.
 
     All bytes of a turn of the event loop leave together at its end. `closes`: the end of a
-    connection is its content's (RFC 9112 §6.3, rule 8). `flush` goes before every other use of the transport
+    connection is its content's (RFC 9112 §6.3, rule 8). The connection says while its client takes no more
+    (`write_paused`). `flush` goes before every other use of the transport
     that the client notices.
     """
 
@@ -60,46 +62,41 @@ class ResponseWriter:
         self._batch = batch_of(loop)
         self.is_chunked = False  # the content that comes
         self.closes = False
+        self.write_paused = False  # the client takes no more for now
         self._is_due = False  # it is flushed at the end of this turn
         self.unsent: list[bytes | memoryview] = []
 
     def start(
-        self,
-        status: int,
-        fields: Fields,
-        names: Collection[bytes],
-        *,
-        has_content: bool,
-        is_old: bool,
-        keep_alive: bool,
-    ) -> bool:
-        """Begin a response to HTTP/1.0 (`is_old`) or HTTP/1.1; False: the connection ends with it.
+        self, turn: Turn, status: int, fields: Fields, names: Collection[bytes], has_content: bool
+    ) -> None:
+        """Begin a turn's response; `keep_alive` of the turn tells from then on whether another may follow.
 
         `names` are those of the fields, which have no framing but Content-Length. The head leaves in this
-        turn, whatever comes.
+        turn of the event loop, whatever comes.
         """
         last_status, last_fields, head = _last[0]
         if last_status != status or last_fields != fields:
             head = _section(status, fields)
         self.closes = False
         if has_content and b"content-length" not in names:
-            if is_old:  # RFC 9112 §6.1: no coding for a client that cannot know it
-                self.closes, keep_alive = True, False
+            if turn.received.version == b"1.0":  # RFC 9112 §6.1: no coding for a client that cannot know it
+                self.closes, turn.keep_alive = True, False
             else:
                 self.is_chunked = True
                 head += b"transfer-encoding: chunked\r\n"
         if b"connection" in names and _closes(fields):
-            keep_alive = False
-        elif not keep_alive:
+            turn.keep_alive = False
+        elif not turn.keep_alive:
             head += b"connection: close\r\n"
         self.unsent.append(head + b"\r\n")
         if not self._is_due:
             self._is_due = True
             self._batch.add(self._loop, self.flush)
-        return keep_alive
 
-    def write(self, octets: bytes | memoryview) -> None:
-        """Send bytes, which there are some of, behind all that was sent before; content is framed."""
+    def write(self, octets: bytes | memoryview) -> bool:
+        """Send bytes behind all that was sent before; content is framed. False: no more for now."""
+        if not octets:
+            return not self.write_paused
         if self.is_chunked:
             octets = b"".join((b"%x\r\n" % len(octets), octets, b"\r\n"))
         unsent = self.unsent
@@ -110,13 +107,14 @@ class ResponseWriter:
             else:
                 self.flush()
                 self._transport.write(octets)
-            return
+            return not self.write_paused
         unsent.append(octets)
         if len(unsent) == _PIECES:
             self.flush()
         elif not self._is_due:
             self._is_due = True
             self._batch.add(self._loop, self.flush)
+        return not self.write_paused
 
     def end(self) -> None:
         """End chunked content."""

@@ -154,7 +154,14 @@ class Http2Stream:
         self._wire.session.head(self.number, status, block_of(without(fields, HOP_BY_HOP)))
         self._wire.flush_soon()
 
-    def start(self, status: int, fields: Fields, names: Collection[bytes], has_content: bool) -> None:
+    def start(
+        self,
+        turn: Turn,  # noqa: ARG002
+        status: int,
+        fields: Fields,
+        names: Collection[bytes],
+        has_content: bool,
+    ) -> None:
         self._move(ResponsePhase.STARTED)
         if not HOP_BY_HOP.isdisjoint(names):  # §8.2.2
             fields = without(fields, HOP_BY_HOP)
