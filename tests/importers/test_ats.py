@@ -287,9 +287,30 @@ def test_a_regex_map_that_is_no_site_is_said(target, to, text):
     assert any(note.is_open_question for note in result.notes)
 
 
-def test_a_path_before_a_host_is_an_open_question():
+def test_a_path_before_a_host_closes_nothing_of_it():
+    """Traffic Server has rules without a host for hosts of no other rule."""
     result = imported(f"map /w http://b {SCRIPT} {WIKI}\nmap http://en.example http://a {SCRIPT} {WIKI}")
+    assert not any(note.is_open_question for note in result.notes)
+    assert all("access" not in each for site in result.sites for each in (site, *site.get("routes", ())))
+
+
+def test_paths_of_rules_without_a_host_are_an_open_question():
+    rules = ("map / http://b", "map http://en.example/w/ http://a", "map http://de.example http://a")
+    result = sets_of_rules(*rules)
     assert [note.line for note in result.notes if note.is_open_question] == [2]
+
+
+def test_a_rule_of_a_listener_goes_before_all_others():
+    received = f"map_with_recv_port http://en.example:8080/ http://b @internal {SCRIPT} {WIKI}"
+    result = imported(f"map http://en.example/w/ http://a {SCRIPT} {WIKI}\n{received}")
+    assert [site["access"] for site in result.sites] == [CLOSED]
+
+
+def test_a_rule_for_hosts_of_no_site_is_said():
+    result = imported(
+        f"redirect_temporary http://a http://b\nregex_redirect http://a+x/ http://b\n{RULE}{WIKI}"
+    )
+    assert [note.line for note in result.notes if note.is_open_question] == [1, 2]
 
 
 def test_an_import_says_which_hosts_were_of_https_alone():
@@ -402,7 +423,11 @@ def test_a_star_in_a_rule_is_no_route_of_bytes():
         ("map http://EN.example:80/w/", "map http://en.example", {"/w/"}),
         ("map http://en.example./w/", "map http://en.example", {"/w/"}),
         ("map_with_recv_port http://en.example:8080/w/", "map http://en.example", {"/w/"}),
-        ("map //w/", "map http://en.example", {"/w/"}),  # a path, whose first slashes are one
+        ("map_with_recv_port http://en.example:8080", "map http://en.example:8080", {"/"}),
+        ("regex_map_with_recv_port http://(.*)[.]example:8080/w/", "map http://en.example", {"/w/"}),
+        ("regex_map_with_referer http://(.*)[.]example/w/", "map http://en.example", {"/w/"}),
+        ("map //w/", "map http://en.example", {}),  # a path: it is for hosts of no other rule
+        ("map //w/", "regex_map http://(.*)", {"/w/"}),
         ("map http://en.example//w/", "map http://en.example", {"/w/"}),
         ("map http://user@en.example/w/", "map http://en.example", {"/w/"}),
     ],

@@ -631,6 +631,17 @@ def test_expressions_behind_one_that_no_site_has_refuse():
     assert "access" not in imported(served("~^a") + refusing).sites[0]
 
 
+@pytest.mark.parametrize("names", ["*.example", ".example", "a.*", "~^a"])
+def test_hosts_beside_the_name_of_the_machine_refuse(names):
+    machine = "server { server_name $hostname; return 403; }"
+    for text in (served(names, "b.example") + machine, machine + served(names, "b.example")):
+        result = imported(text)
+        opened = [host for site in result.sites if "access" not in site for host in site["hosts"]]
+        assert [host for host in opened if host != "example"] == ["b.example"]
+        assert questions(result)
+    assert not questions(imported(served(names, "$hostname", "b.example")))
+
+
 @pytest.mark.parametrize("default", ["", "server { return 444; }"])
 def test_hosts_that_no_site_names_are_an_open_question(default):
     result = imported(default + served("~^a(?=b)", "c.example"))

@@ -217,6 +217,7 @@ def test_a_map_of_a_field_is_a_condition(rows, expected):
         "if ($host = www.en.example) { return 302 https://$server_name$request_uri; }",
         "if ($host = en.example) { return 302 https://$host:8443$request_uri; }",
         "if ($http_host != k) { return 302 https://k$request_uri; }",
+        "if ($http_host != en.example) { return 302 https://en.example$request_uri; }",
         "if ($http_x_key = $arg_key) { return 403; }",
         "if ($http_x_key ~ (?=k)) { return 403; }",
         "valid_referers none a.example; if ($invalid_referer) { return 403; }",

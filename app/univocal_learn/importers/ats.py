@@ -30,8 +30,10 @@ _KINDS: Final = frozenset(
 _WORD: Final = re.compile(r"""(?:[^\s"'\\]|\\.?|"[^"]*"?|'[^']*'?)+""")
 _FIELD: Final = re.compile(r"-?\s*(type|target|replacement):\s*(\S.*)")
 _SET: Final = re.compile(r"\s*(?:[0-9A-Fa-f]{2}(?:\s+|\Z))*")
-# Rules of which the first that matches has a request.
-_LOOKED_UP: Final = frozenset({"map", "map_with_recv_port", "map_with_referer", "regex_map"})
+# Rules of which the first that matches has a request, those of a listener's port before all others.
+_RECEIVED: Final = "map_with_recv_port"
+_LOOKED_UP: Final = frozenset({"map", _RECEIVED, "map_with_referer"})
+_PORT: Final = re.compile(r":\d+\Z")
 _SCRIPT: Final = "normalize-path"
 _UNWELCOME: Final = re.compile(r"[?#\s]")
 # A rule's target: Traffic Server compares no query. A pattern may have "?" in its host.
@@ -111,6 +113,11 @@ class _Rule:
         return self.kind.startswith("regex_")
 
     @property
+    def is_received(self) -> bool:
+        """True if the port of the listener counts, whatever Host says."""
+        return self.kind.endswith(_RECEIVED)
+
+    @property
     def place(self) -> _Place:
         """The requests that it is for, whatever becomes of them."""
         matched = (_PATTERN if self.is_pattern else _TARGET).fullmatch(self.target)
@@ -119,8 +126,8 @@ class _Rule:
         if not self.is_pattern:
             port = DEFAULT_PORTS.get(_AS_HTTP.get(scheme, scheme).encode())
             host = host.lower().removesuffix(f":{port}").rstrip(".")
-        if self.kind == "map_with_recv_port":
-            host = re.sub(r":\d+\Z", "", host)  # the port of the listener, whatever Host says
+        if self.is_received:
+            host = _PORT.sub("", host)
         return _Place(scheme, host, f"/{path.lstrip('/')}")
 
     @property
@@ -175,7 +182,7 @@ def read(source: Source) -> Imported:
     sets_of = {id(rule): own for rule, own in chosen}
     profile_of = {id(rule): names[own.pair] for rule, own in chosen}
     found = _Sites(writer, sets_of, profile_of, filtered)
-    for rule, _ in rules:
+    for rule in sorted((rule for rule, _ in rules), key=lambda rule: not rule.is_received):
         found.add(rule)
     found.write([rule for rule, _ in rules])
     if writer.sites:
@@ -357,7 +364,7 @@ class _Sites:
         if not rule.target:
             return
         first = [each for each in self.before if _covers(each, rule)]
-        self.before += [rule] if rule.kind in _LOOKED_UP else []
+        self.before += [rule] if rule.kind.removeprefix("regex_") in _LOOKED_UP else []
         place = rule.place
         mapping = _mapping(rule, self.writer.notes)
         if mapping is None:
@@ -421,7 +428,11 @@ class _Sites:
             line, _ = self.routes.pop("*")
             text = "hosts of other rules have no site, so this one, for every host, is left out"
             self.writer.notes.append(Note(line, text, is_open_question=True))
+        is_rest = any(rule.target and not rule.place.host for rule in self.before)
         for host, (line, routes) in self.routes.items():
+            if is_rest and host != "*" and all(route.path != "/" for route in routes):
+                text = f"{host}: rules without a host have all other paths; univocal answers them with 502"
+                self.writer.notes.append(Note(line, text, is_open_question=True))
             made = _of_schemes(host, line, routes, self.schemes[host], self.writer)
             self.writer.add(line, [host], made, "upstream")
         self.writer.close_unwritten()
@@ -445,9 +456,14 @@ def _of_schemes(
 
 
 def _covers(first: _Rule, rule: _Rule) -> bool:
-    """Tell whether a rule before another may have a host of it, by what is known of patterns."""
+    """Tell whether a rule before another may have a host of it, by what is known of patterns.
+
+    A rule without a host has the requests that no other rule has.
+    """
     host, other = first.place.host, rule.place.host
-    if host == other or not host:
+    if first.is_received:
+        other = _PORT.sub("", other)
+    if host == other or first.host == rule.host == "*":
         return True
     if not first.is_pattern:
         return False
@@ -468,11 +484,11 @@ def _left_out(rule: _Rule, writer: SiteWriter, *, is_guarded: bool) -> Mapped | 
     Of requests for WebSockets without a guard all go where others go.
     """
     is_websocket = rule.place.scheme in _AS_HTTP
-    if rule.kind == "reverse_map" or not rule.host or (is_websocket and not is_guarded):
+    if rule.kind == "reverse_map" or (is_websocket and not is_guarded):
         return None
-    text = f"{rule.name}: left out, so univocal refuses these requests (403)"
-    writer.notes.append(Note(rule.line, text, is_open_question=True))
-    return Mapped(rule.place.path, rule.line)
+    why = "so univocal refuses these requests (403)" if rule.host else "no site has its hosts"
+    writer.notes.append(Note(rule.line, f"{rule.name}: left out, {why}", is_open_question=True))
+    return Mapped(rule.place.path, rule.line) if rule.host else None
 
 
 def _is_guarded(rule: _Rule) -> bool:

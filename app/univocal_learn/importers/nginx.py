@@ -43,6 +43,7 @@ from univocal_learn.importers.sites import Mapped, SiteWriter
 
 _HOSTS: Final = {"$host": "site", "$http_host": "site", "$proxy_host": "upstream"}
 _OF_A_SERVER: Final = frozenset({"location", "proxy_pass", "server_name", "return", "rewrite"})
+_MACHINE: Final = "$hostname"  # a server_name: it precedes all but equal ones
 # Blocks of the main context that hold nothing of HTTP.
 _NOT_HTTP: Final = frozenset({"events", "stream", "mail", "rtmp"})
 
@@ -233,9 +234,16 @@ class _Import:
         elsewhere = owners.ports_apart(self._picked, serving[0] if serving else None)
         apart = {port: each for port, each in elsewhere.items() if not _refuses(each)}
         own = self._named_hosts(server, owners, moving, apart)
-        before = self._picked[: self._picked.index(server)]
-        hiding = [name for each in before if each.addresses & server.addresses for name in each.patterns]
-        if hiding and (hidden := [host for host in own if host.startswith("~")]):
+        at = self._picked.index(server)
+        hiding = [
+            name
+            for number, each in enumerate(self._picked)
+            if each is not server and each.addresses & server.addresses
+            for name in each.patterns
+            if number < at or name == _MACHINE
+        ]
+        signs = {"~", "*"} if _MACHINE in hiding else {"~"}
+        if hiding and (hidden := [host for host in own if signs & {*host}]):
             text = f"nginx looks for {', '.join(hiding)} first, which no site has: these hosts are refused"
             self._say(server, f"server_name {', '.join(hidden)}: {text}", is_open_question=True)
             self._writer.add(server.line, hidden, [], "site")

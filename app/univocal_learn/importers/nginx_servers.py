@@ -157,6 +157,8 @@ def part(block: list[Directive], notes: list[Note]) -> None:
                     each.block = [replace(answer, arguments=["301", "https://$host$request_uri"])]
                 continue
             is_all_else = operator == "!="
+            if variable == "$http_host" and is_all_else:
+                continue  # a name in other letters or with a port is another one there
             kept = [name for name in names if (name == host) is is_all_else]
             moved = [name for name in names if name not in kept]
             if operator not in {"=", "!="} or host not in names or not kept or to in moved:
