@@ -2,7 +2,7 @@
 
 import pytest
 
-from univocal.origin.response_reader import ORDINARY, whole_head
+from univocal.origin.response_reader import FINAL, whole_head
 
 OK = b"HTTP/1.1 200 OK\r\n"
 
@@ -46,4 +46,4 @@ def test_what_is_no_head_is_known_early(octets):
     ],
 )
 def test_what_needs_no_second_look(octets, ordinary):
-    assert octets.startswith(ORDINARY) is ordinary
+    assert octets.startswith(FINAL) is ordinary

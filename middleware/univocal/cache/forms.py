@@ -13,11 +13,9 @@ from typing import Final
 
 from univocal.cache.stored import Forms, Stored, costed, render_head
 from univocal.cache.vary import LONGEST, vary_names, weights
-from univocal.http.fields import combined, content_length, entity_tag, entity_tags, first, without
+from univocal.http.fields import CODINGS, combined, content_length, entity_tag, entity_tags, first, without
 from univocal.http.messages import Field, Fields, Request, Response
 
-# In the order in which servers that go by the order are to choose.
-_COMMON: Final = (b"zstd", b"br", b"gzip")
 _FIELD: Final = b"accept-encoding"
 
 
@@ -53,13 +51,10 @@ def _reduced(value: bytes) -> bytes | None:
         name = b"gzip" if coding == b"x-gzip" else coding
         acceptable[name] = acceptable.get(name, True) and weight != b"0"
     others = acceptable.get(b"*", False)
-    return b", ".join([coding for coding in _COMMON if acceptable.get(coding, others)]) or b"identity"
+    return b", ".join([coding for coding in CODINGS if acceptable.get(coding, others)]) or b"identity"
 
 
 _short: Final = lru_cache(maxsize=1024)(_reduced)
-
-
-CODINGS: Final = (b"zstd", b"br", b"gzip")
 
 _LONGEST: Final = 256  # bytes of an Accept-Encoding that are read
 _LEAST: Final = 1024  # bytes of content; less is not compressed

@@ -1,6 +1,6 @@
-"""Byte ranges: asked for, held, combined (RFC 9110 §14, RFC 9111 §3.3).
+"""Byte ranges: asked for, and held (RFC 9110 §14).
 
-`represent.py` answers with them.
+`represent.py` answers with them; `combine` in `validation.py` adds one to what is stored (RFC 9111 §3.3).
 """
 
 from __future__ import annotations

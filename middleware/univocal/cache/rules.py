@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from univocal.cache.personal import ORDINARY, PERSONAL
 from univocal.http.errors import ConfigurationError
-from univocal.http.fields import ENCODINGS, cookie_names, first, without
+from univocal.http.fields import CODINGS, ENCODINGS, cookie_names, first, without
 from univocal.http.forward import HOP_BY_HOP, METHOD_OVERRIDES, speaks_for_another
 from univocal.http.grammar import compile_globs, is_token
 from univocal.http.messages import Fields, Request, values
@@ -47,7 +47,7 @@ _UNKEYED: Final = (
     | METHOD_OVERRIDES
     | {b"expect", b"host", b"max-forwards", b"via", *ENCODINGS}
 )
-_COMPRESSING: Final = ("zstd", "br", "gzip")
+_COMPRESSING: Final = tuple(coding.decode() for coding in CODINGS)
 
 
 def _seconds(value: object, place: str = "") -> int:
@@ -74,7 +74,8 @@ def _codings(value: object) -> tuple[bytes, ...]:
     names = texts(value)
     for number, name in enumerate(names):
         if name not in _COMPRESSING or name in names[:number]:
-            raise SettingError(f"[{number}]", name, "'zstd', 'br' and 'gzip', each once")
+            allowed = f"{', '.join(map(repr, _COMPRESSING[:-1]))} and {_COMPRESSING[-1]!r}, each once"
+            raise SettingError(f"[{number}]", name, allowed)
     return tuple(name.encode() for name in names)
 
 

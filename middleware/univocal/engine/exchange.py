@@ -159,9 +159,8 @@ class Exchange:
         self._step = Step.DECIDED
         self._account = Account(begun or (engine.clock(), time.perf_counter()), admission.reasons)
         self._wait = Waiting()
-        self._pending_response: Response | None = (
-            None  # another request's response, which waits for content that comes
-        )
+        # Another request's response, which waits for content that comes.
+        self._pending_response: Response | None = None
         self._place: Slice | None = None  # of the range in another request's response, which is whole
         self._left: memoryview | None = None  # while SENDING: the content that the client has not taken, …
         self._loan: Loan | None = None  # … by which memory counts it

@@ -36,7 +36,7 @@ REASONS: Final[dict[str, tuple[int, str]]] = {
     "dot-dot-after-empty-segment": (400, "A '..' follows an empty segment"),
     "empty-segment-parameter": (400, "An empty segment has a parameter"),
     "repeated-parameter": (400, "A segment has more than one parameter"),
-    "crosses-route": (400, "The canonical path belongs to another route"),
+    "crosses-route": (400, "By one of its readings the path belongs to another route"),
     "unknown-purge-field": (400, "A field names what to purge in a way that is not known here"),
     "unauthorized": (401, "This resource needs a user name and a password"),
     "certificate-required": (403, "This resource needs a client certificate"),

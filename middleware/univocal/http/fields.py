@@ -17,6 +17,9 @@ from univocal.http.messages import Field, Fields, values
 # The fields of draft-montenegro-httpbis-uri-encoding, of the path and of the query.
 ENCODINGS: Final = (b"uri-path-encoding", b"uri-query-encoding")
 
+# The content codings that are told apart and made, in the order in which servers that go by the order choose.
+CODINGS: Final = (b"zstd", b"br", b"gzip")
+
 # A Content-Length of more digits is none: no content is so long, and not every recipient can count so far.
 LENGTH_DIGITS: Final = 18
 _LENGTH: Final = re.compile(rb"[0-9]{1,%d}" % LENGTH_DIGITS).fullmatch

@@ -109,7 +109,7 @@ _UNTRUSTED_FAMILIES: Final = (
 )
 
 # The fields of most requests: one subtraction of sets tells them apart, and nothing looks further.
-_ORDINARY: Final = frozenset(
+_USUAL: Final = frozenset(
     b"accept accept-encoding accept-language cache-control connection content-length content-type cookie dnt "
     b"host if-modified-since if-none-match origin pragma priority range referer sec-ch-ua sec-ch-ua-mobile "
     b"sec-ch-ua-platform sec-fetch-dest sec-fetch-mode sec-fetch-site sec-fetch-user "
@@ -135,7 +135,7 @@ class ForwardedNames:
         self.is_chunked = b"transfer-encoding" in names
         # It has no content. The names and Connection decide which fields go on, whatever the method is.
         self.is_plain = _WEIGHED.isdisjoint(names)
-        untrusted = frozenset([name for name in names if name not in _ORDINARY and _is_untrusted(name)])
+        untrusted = frozenset([name for name in names if name not in _USUAL and _is_untrusted(name)])
         nearest = HOP_BY_HOP.intersection(names) | {b"host"}
         self.nearest = nearest | {name for name in untrusted if _tells_the_sender(name[:64])}  # written anew
         self.dropped = nearest | untrusted
@@ -236,7 +236,7 @@ def end_to_end(
     `keyed` stay, in this one spelling.
     """
     names = {name for name, _ in fields}
-    dropped = _untrusted(names - _ORDINARY, method) if not names <= _ORDINARY else set()
+    dropped = _untrusted(names - _USUAL, method) if not names <= _USUAL else set()
     if keyed:
         dropped -= keyed
         dropped |= {name for name in names - keyed if name[:64].translate(AS_CGI_READS) in keyed}
@@ -247,7 +247,7 @@ def end_to_end(
 
 def speaks_for_another(names: AbstractSet[bytes]) -> bool:
     """Tell whether one of these field names (lower case) says that somebody else made the request."""
-    unusual = names - _ORDINARY
+    unusual = names - _USUAL
     return bool(unusual) and any(_tells_the_sender(name[:64]) for name in unusual)  # no known one is so long
 
 

@@ -48,7 +48,7 @@ _WORDS: Final = frozenset(
     b"surrogate tag tags xkey ykey".split()
 )
 _SECRETS: Final = frozenset(b"auth authorization password secret signature token".split())
-_ORDINARY: Final = frozenset((b"if-match", b"if-none-match", b"surrogate-capability", b"sec-websocket-key"))
+_UNRELATED: Final = frozenset((b"if-match", b"if-none-match", b"surrogate-capability", b"sec-websocket-key"))
 _ONLY_NAMES: Final = frozenset((b"x-location-id", b"x-group-id", b"x-reg-url", b"x-ban-url"))
 
 _ANY: Final = frozenset((b"", b".*", b"^.*", b".*$", b"^.*$"))
@@ -69,7 +69,7 @@ def unknown_field(method: bytes, fields: Fields) -> bytes:
             supported = not pattern or value in _ANY or _tags_in_pattern(value) is not None
         else:
             words = set(name.split(b"-"))
-            secret = name in _ORDINARY or not _SECRETS.isdisjoint(words)
+            secret = name in _UNRELATED or not _SECRETS.isdisjoint(words)
             supported = name not in _ONLY_NAMES and (secret or _WORDS.isdisjoint(words))
         if not supported:
             return name

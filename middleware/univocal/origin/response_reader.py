@@ -23,7 +23,7 @@ from univocal.http.tables import moves
 from univocal.http.upgrade import Line, Switching
 
 # The beginnings of a final response's head that needs no second look.
-ORDINARY: Final = tuple(b"HTTP/1.%d %d" % (minor, hundreds) for minor in (1, 0) for hundreds in (2, 3, 4, 5))
+FINAL: Final = tuple(b"HTTP/1.%d %d" % (minor, hundreds) for minor in (1, 0) for hundreds in (2, 3, 4, 5))
 
 _EMPTY_LINES: Final = re.compile(rb"(?:\r?\n)*")
 _BEGINNING: Final = b"HTTP/1."
@@ -367,7 +367,7 @@ class ResponseReader:
             return
         data = joined
         while data and reading.stage is _HEAD and not reading.fault:
-            end = data.find(_BLANK_LINE) + 4 if data.startswith(ORDINARY) else 0
+            end = data.find(_BLANK_LINE) + 4 if data.startswith(FINAL) else 0
             if end < 4 or self._fault_of(head := data[:end]):
                 try:
                     whole = whole_head(data)
