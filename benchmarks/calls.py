@@ -21,10 +21,12 @@ from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
+from unittest.mock import patch
 
 import univocal
 from benchmarks.contents import BROWSER
 from univocal import CacheMiddleware, MemoryStore, Rules
+from univocal.server import clients
 from univocal_app.config.tables import validate
 from univocal_app.run.assemble import Proxy
 from univocal_app.run.listeners import Bound
@@ -52,7 +54,7 @@ CEILINGS = {
     "hit": Ceiling(14, 9, 1),
     "miss that is not stored": Ceiling(130, 38, 1),
     "miss that is stored": Ceiling(154, 41, 1),
-    "purge": Ceiling(143, 31, 0),
+    "purge": Ceiling(149, 31, 0),
     "mounted hit": Ceiling(13, 8, 1),
     "mounted miss": Ceiling(162, 35, 1),
 }
@@ -140,7 +142,8 @@ async def through_the_listener() -> dict[str, Counted]:
     port = origin.sockets[0].getsockname()[1]
     site = {"hosts": ["*"], "upstream": f"http://127.0.0.1:{port}", "profile": "rfc3986"}
     proxy = Proxy(validate({"server": {"access_log": "/dev/null"}, "sites": [site]}, "calls"), "calls")
-    with socket.create_server(("127.0.0.1", 0)) as bound:
+    # A connection's part of a turn is long: on a busy machine some steps would come behind the count.
+    with patch.object(clients, "A_TURN", 60.0), socket.create_server(("127.0.0.1", 0)) as bound:
         serving = Serving([proxy.front(Bound(bound))], proxy.start, proxy.aclose)
         ready = asyncio.Event()
         served = asyncio.create_task(serving.serve(ready.set))
