@@ -9,16 +9,20 @@ import socketserver
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import unquote
 
 import pytest
 
+from univocal.cache.decide import Forward
 from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import complete, may_store
-from univocal.http.messages import Field, Request, Response
+from univocal.engine.outcome import Outcome, Times
+from univocal.http.messages import Field, Received, Request, Response
+from univocal.judge.cache_status import Handling
 from univocal.store.memory import MemoryStore
 
 NOW = 1_790_000_000.0  # September 2026
@@ -164,6 +168,24 @@ def stored_response(
     done = complete(begun, body)
     assert done is not None
     return done
+
+
+def an_outcome(
+    target: bytes = b"/a", start: float = 1_700_000_000.0, seconds: float = 0.002, **others: Any
+) -> Outcome:
+    """A hit of 12 bytes, unless `others` say otherwise."""
+    made = Outcome(
+        site="en.example",
+        received=Received(b"GET", target),
+        canonical=None,
+        decision=Forward("uri-miss", may_store=False, fallback=None),
+        status=200,
+        bytes=12,
+        times=Times(start, 0.0, seconds),
+        client=None,
+        handling=Handling(hit=True),
+    )
+    return replace(made, **others)
 
 
 LONG_URL = b"o" * 40_000

@@ -191,7 +191,7 @@ class Cluster:
         """Wait until every node is told again what changes."""
         for node in self.alive:
             admin = Connection(self.nodes[node].admin, "localhost")
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(40):
                 while await admin.ask("GET", "/-/ready") != (200, b"ready\n"):  # noqa: ASYNC110  (it is elsewhere)
                     await asyncio.sleep(0.05)
             admin.close()

@@ -79,7 +79,7 @@ def test_a_withheld_accept_encoding_still_counts(serve, origin, ask):
 def test_large_content_is_compressed_meanwhile(serve, origin, ask):
     large = TEXT * 1000
     proxy = serve(large).proxy
-    for _ in range(200):
+    for _ in range(1500):
         answer = ask(proxy, "/", "a.example", fields=accepting("br"))
         if answer.value("Content-Encoding") == "br":
             break

@@ -79,7 +79,7 @@ def test_content_that_stalls_holds_the_first_client_alone(before, stalling, ask,
     front = before(stalling, rules=rules).proxy
     with ThreadPoolExecutor(8) as clients, Stopwatch() as watch:
         first = clients.submit(ask, front, "/", "en.example")
-        assert stalling.stalled.wait(10)
+        assert stalling.stalled.wait(30)
         begun = time.monotonic()
         others = [clients.submit(ask, front, "/", "en.example") for _ in range(5)]
         assert {(each.result().status, each.result().body) for each in others} == {(200, BODY)}

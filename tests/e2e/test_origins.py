@@ -153,8 +153,8 @@ def workers(request):
 
 def test_a_backup_answers_while_no_other_is_up(begin, applications):
     second, _, _ = applications
-    with Application("main") as main, serving(main):
-        port = main.server_port
+    port = free_port()
+    with Application("main", port) as main, serving(main):
         proxy = begin([main.url, backup(second)], "fails = 1\neject = 0.2")
         assert {get(proxy.proxy).body for _ in range(10)} == {"main"}
         assert {url: each["state"] for url, each in origins_of(proxy).items()} == {
@@ -403,8 +403,9 @@ ELSEWHERE = {
 
 @pytest.mark.parametrize("elsewhere", ELSEWHERE.values(), ids=ELSEWHERE)
 def test_a_server_that_is_back_is_up_everywhere(begin, workers, elsewhere):
-    with Application("main") as main, serving(main):
-        port, url = main.server_port, main.url
+    port = free_port()
+    with Application("main", port) as main, serving(main):
+        url = main.url
         proxy = begin(url, "fails = 1", workers, elsewhere.format(url=url))
         assert get(proxy.proxy, "/a").status == 200
     for target, host in (("/b", "en.example"), ("/api/b", "en.example"), ("/b", "de.example")):

@@ -197,7 +197,7 @@ def shop(text, tmp_path):
 
 
 def wait_for(port):
-    for _ in range(200):
+    for _ in range(1000):
         with socket.socket() as connection:
             if connection.connect_ex(("127.0.0.1", port)) == 0:
                 return

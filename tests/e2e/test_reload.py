@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.ports import free_port
 from univocal.http.errors import ConfigurationError
 from univocal_app.run.reading import read
 
@@ -230,8 +231,7 @@ def states(served):
 def test_a_list_that_changes_keeps_who_stays(serve, origins, transport):
     """Connections, health and numbers; who is gone ends with its last request."""
     one, two = origins
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        nobody = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    nobody = f"http://127.0.0.1:{free_port()}"
 
     def site(*urls, more=""):
         written = SITE.replace('"{}"', "{}").format(json.dumps(urls))

@@ -40,7 +40,7 @@ def workers(start, redis, origin, tmp_path):
     return started
 
 
-def until(condition, seconds=15):
+def until(condition, seconds=30):
     """Wait for what another process does."""
     limit = time.monotonic() + seconds
     while not (found := condition()):

@@ -197,7 +197,7 @@ class Front:
             for method in methods or ("GET",):
                 final = False
                 while not final:
-                    async with asyncio.timeout(10):
+                    async with asyncio.timeout(30):
                         answers.append(await read_message(reader, to=method, response=True))
                     final = answers[-1].status >= 200
         finally:

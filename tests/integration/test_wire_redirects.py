@@ -2,13 +2,13 @@
 
 import asyncio
 import shutil
-import socket
 import subprocess
 from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
+from tests.ports import free_port
 from univocal import CacheMiddleware, ReverseProxy
 
 
@@ -210,9 +210,7 @@ http {{
 
 @contextmanager
 def running_nginx(folder, locations):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    file = folder / "nginx.conf"
+    file, port = folder / "nginx.conf", free_port()
     file.write_text(NGINX.format(folder=folder, port=port, locations=locations))
     nginx = subprocess.Popen(["nginx", "-p", str(folder), "-c", str(file)])
     try:

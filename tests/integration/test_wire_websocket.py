@@ -374,5 +374,5 @@ async def test_sending_does_not_wait_for_who_is_gone(socket):
     await asyncio.sleep(0)
     assert not sending.done()
     socket.connection_lost(None)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await sending

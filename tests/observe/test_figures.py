@@ -10,10 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neighbours import HOST, House
-from support import Clock
+from support import Clock, an_outcome
 from univocal import MemoryStore, Outcome
-from univocal.cache.decide import Forward
-from univocal.engine.outcome import Times
 from univocal.http.messages import Received
 from univocal.judge.cache_status import Handling
 from univocal.judge.hits import AlikeHits
@@ -29,29 +27,8 @@ from univocal_app.processes.commons import Commons
 START = 1_000_000.0
 
 
-def outcome(
-    site="en.example",
-    handling=Handling(hit=True),  # noqa: B008
-    status=200,
-    sent=12,
-    seconds=0.002,
-    reasons=(),
-    alike=1,
-    start=START,
-):
-    return Outcome(
-        site=site,
-        received=Received(b"GET", b"/a"),
-        canonical=None,
-        decision=Forward("uri-miss", may_store=False, fallback=None),
-        status=status,
-        bytes=sent,
-        times=Times(start, 0.0, seconds),
-        client=None,
-        handling=handling,
-        reasons=reasons,
-        alike=alike,
-    )
+def outcome(**others):
+    return an_outcome(start=others.pop("start", START), **others)
 
 
 OUTCOMES = st.lists(
@@ -63,7 +40,7 @@ OUTCOMES = st.lists(
         ),
         status=st.sampled_from([0, 200, 304, 404, 502]),
         reasons=st.sampled_from([(), (), ("bad-host", "bad-target"), ("origin-unreachable",)]),
-        sent=st.integers(0, 2**40),
+        bytes=st.integers(0, 2**40),
         seconds=st.floats(0, 200),
         alike=st.integers(1, 1000),
         start=st.sampled_from([START, START + 1, START + 3]),
@@ -203,7 +180,7 @@ def test_figures_of_many_sites_stay_in_their_seconds():
     stats = Stats(figures, clock)
     for second in range(3):
         for number in range(2000):
-            figures(outcome(site=f"s{number}.example", start=START + second, sent=1))
+            figures(outcome(site=f"s{number}.example", start=START + second, bytes=1))
     clock.now += 3
     shown = stats.document()
     assert shown["totals"]["bytes"] == told(figures, "univocal_sent_bytes_total") == 6000

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from univocal.engine.outcome import NotedFields, Outcome, Times
+from support import an_outcome
+from univocal.engine.outcome import NotedFields, Times
 from univocal.http.errors import Failure
-from univocal.http.messages import Received
 from univocal.judge.cache_status import Handling
 from univocal_app.observe.log_lines import TemplateError, as_cached, as_combined, as_json, form_of
 
@@ -16,13 +16,9 @@ DOWN = Failure("http://10.0.0.1:1, http://10.0.0.2:1", "", "down", "every origin
 
 
 def outcome(target=b"/a", **others):
-    made = Outcome(
-        site="en.example",
-        received=Received(b"GET", target),
-        canonical=None,
+    made = an_outcome(
+        target,
         decision=None,
-        status=200,
-        bytes=12,
         times=Times(1_700_000_000.25, 0.001, 0.0021234567),
         client="192.0.2.1",
         handling=Handling(fwd="uri-miss", stored=True),

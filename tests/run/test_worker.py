@@ -6,10 +6,7 @@ import socket
 import httpx
 import pytest
 
-from univocal import Outcome
-from univocal.engine.outcome import Times
-from univocal.http.messages import Received
-from univocal.judge.cache_status import Handling
+from support import an_outcome
 from univocal_app.config.tables import settings_of, validate
 from univocal_app.observe.accesslog import AccessLog, outlet_of
 from univocal_app.observe.families import EVICTIONS
@@ -77,17 +74,7 @@ async def parent(tmp_path):
 
 
 def outcome(number=0):
-    return Outcome(
-        site="en.example",
-        received=Received(b"GET", b"/%d" % number),
-        canonical=None,
-        decision=None,
-        status=200,
-        bytes=1,
-        times=Times(1_700_000_000.0, 0.0, 0.1),
-        client=None,
-        handling=Handling(hit=True),
-    )
+    return an_outcome(b"/%d" % number)
 
 
 async def test_it_ends_with_its_parent(parent):

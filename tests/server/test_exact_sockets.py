@@ -14,6 +14,16 @@ from univocal.server.asgi_service import ExactProtocol
 HOST = b"Host: a.example\r\n"
 
 
+RUNNING: list[uvicorn.Server] = []
+
+
+async def ending():
+    """Wait until the server has told its connections that it ends: it looks every tenth of a second."""
+    while not RUNNING[-1].should_exit:  # noqa: ASYNC110  (uvicorn has no event for it)
+        await asyncio.sleep(0.005)
+    await asyncio.sleep(0.3)
+
+
 async def application(scope, receive, send):
     assert scope["type"] == "http"
     body, more = 0, scope["path"] != "/early"
@@ -26,6 +36,8 @@ async def application(scope, receive, send):
         await send({"type": "http.response.informational", "status": 103, "headers": [(b"link", b"</a>")]})
     if scope["path"] == "/slow":
         await asyncio.sleep(0.2)
+    if scope["path"] == "/until-the-end":
+        await ending()
     content = scope["extensions"]["univocal.target"]["target"] + b"|%d" % body
     await send(
         {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(content))]}
@@ -40,6 +52,7 @@ def serving(loop, http=ExactProtocol, **settings):
         application, http=http, loop=loop, lifespan="off", ws="none", log_config=None, **settings
     )
     server = uvicorn.Server(config)
+    RUNNING.append(server)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
@@ -48,7 +61,7 @@ def serving(loop, http=ExactProtocol, **settings):
         yield listener.getsockname(), server
     finally:
         server.should_exit = True
-        thread.join(10)
+        thread.join(30)
         listener.close()
     assert not thread.is_alive()
 
@@ -61,7 +74,7 @@ def address(request):
 
 def talk(address, data, *, step=None, end=b""):
     """Everything that comes back for `data` until the server closes, or until `end`."""
-    with socket.create_connection(address, timeout=5) as client:
+    with socket.create_connection(address, timeout=30) as client:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for i in range(0, len(data), step or len(data)):
             client.sendall(data[i : i + (step or len(data))])
@@ -122,8 +135,8 @@ def test_a_flood_of_pipelined_requests(address, parse_answers):
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_shutdown_waits_for_the_open_request(loop, parse_answers):
-    with serving(loop) as (address, server), socket.create_connection(address, timeout=5) as client:
-        client.sendall(get(b"/slow"))
+    with serving(loop) as (address, server), socket.create_connection(address, timeout=30) as client:
+        client.sendall(get(b"/until-the-end"))
         while not server.server_state.tasks:
             time.sleep(0.005)
         server.should_exit = True
@@ -131,4 +144,4 @@ def test_shutdown_waits_for_the_open_request(loop, parse_answers):
         while more := client.recv(65536):
             answer += more
     (answer,) = parse_answers(answer, closed=True)
-    assert (answer.body, answer.field(b"connection")) == (b"/slow|0", b"close")
+    assert (answer.body, answer.field(b"connection")) == (b"/until-the-end|0", b"close")

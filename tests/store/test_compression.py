@@ -114,7 +114,7 @@ async def test_what_was_purged_meanwhile_is_not_counted():
     compression, response = Compression(memory), stored(memory, content=TEXT * 800)
     compression.prepare(response, (b"gzip",))
     memory.purge(Everything(), NOW)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not forms_of(response).coded:  # noqa: ASYNC110  (a thread does it)
             await asyncio.sleep(0.001)
     assert memory.stats.bytes == 0

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support import hurry
+from support import an_outcome, hurry
 from univocal.cache.decide import Forward
 from univocal.engine.outcome import NotedFields, Outcome, Purged, Times
 from univocal.http.errors import ConfigurationError
@@ -30,19 +30,10 @@ from univocal_app.observe.log_lines import as_combined, as_json
 HOSTILE = b'/a"\\\x1b[2J\r\n\x00\xff{"b":1}'
 
 
-def outcome(target=b"/a", handling=None, status=200):
-    return Outcome(
-        site="en.example",
-        received=Received(b"GET", target),
-        canonical=None,
-        decision=None,
-        status=status,
-        bytes=12,
-        times=Times(1_700_000_000.25, 0.001, 0.0021234567),
-        client="192.0.2.1",
-        handling=handling or Handling(fwd="uri-miss", stored=True),
-        reasons=("control-character",),
-    )
+def outcome(target=b"/a", **others):
+    made = {"client": "192.0.2.1", "handling": Handling(fwd="uri-miss", stored=True), "decision": None}
+    times = Times(1_700_000_000.25, 0.001, 0.0021234567)
+    return an_outcome(target, **{**made, "times": times, "reasons": ("control-character",), **others})
 
 
 def test_a_line_of_json_has_every_key():

@@ -5,27 +5,15 @@ import json
 
 from starlette.requests import Request
 
-from univocal import Outcome
-from univocal.engine.outcome import Times
-from univocal.http.messages import Received
+from support import an_outcome
 from univocal.judge.cache_status import Handling
 from univocal_app.observe.admin_events import Events
 from univocal_app.observe.events import ROOM, Event, Follower, Wanted, event_of
 from univocal_app.observe.log_lines import as_json
 
 
-def outcome(number=0, status=200, handling=Handling(hit=True)):  # noqa: B008
-    return Outcome(
-        site="en.example",
-        received=Received(b"GET", b"/%d" % number),
-        canonical=None,
-        decision=None,
-        status=status,
-        bytes=1,
-        times=Times(1_700_000_000.0, 0.0, 0.1),
-        client=None,
-        handling=handling,
-    )
+def outcome(number=0, **others):
+    return an_outcome(b"/%d" % number, **others)
 
 
 async def taken(follower):

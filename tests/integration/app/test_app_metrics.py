@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from support import stored_response
-from univocal import MemoryStore, Outcome
-from univocal.cache.decide import Forward
-from univocal.engine.outcome import Times
+from support import an_outcome, stored_response
+from univocal import MemoryStore
 from univocal.http.errors import Failure
 from univocal.http.messages import Received
 from univocal.judge.cache_status import Handling
@@ -28,37 +26,14 @@ from univocal_app.observe.figures import Figures, OriginWatch
 from univocal_app.processes.commons import Commons
 from univocal_app.run.assemble import Proxy
 
-
-def outcome(
-    site="en.example",
-    handling=Handling(hit=True),  # noqa: B008
-    status=200,
-    octets=12,
-    seconds=0.002,
-    reasons=(),
-):
-    return Outcome(
-        site=site,
-        received=Received(b"GET", b"/a"),
-        canonical=None,
-        decision=Forward("uri-miss", may_store=False, fallback=None),
-        status=status,
-        bytes=octets,
-        times=Times(1_700_000_000.0, 0.0, seconds),
-        client=None,
-        handling=handling,
-        reasons=reasons,
-    )
-
-
 OUTCOMES = st.builds(
-    outcome,
+    an_outcome,
     site=st.sampled_from(["", "en.example", 'a"b\\c\n', "пример.example"]),
     handling=st.builds(
         Handling, hit=st.booleans(), fwd=st.sampled_from(["", "uri-miss", "stale"]), collapsed=st.booleans()
     ),
     status=st.sampled_from([0, 200, 204, 304, 404, 503]),
-    octets=st.integers(0, 2**40),
+    bytes=st.integers(0, 2**40),
     seconds=st.floats(0, 20) | st.sampled_from(BOUNDS),
     reasons=st.lists(st.sampled_from(["control-character", "unknown-host"]), max_size=2).map(tuple),
 )
@@ -180,14 +155,14 @@ def told(metrics, name):
 @pytest.mark.pure("the figures of compiled code take a SharedTier alone")
 def test_who_takes_the_place_of_another_goes_on_counting(start, tmp_path):
     parent, one = start("parent"), start("1", 20)
-    one(outcome())
+    one(an_outcome())
     one.look()
     parent.forget("1")
     assert told(parent, "univocal_requests_total") == 1
     other = start("1")
     for _ in range(2):
-        other(outcome())
-    other(outcome(site="other.example"))
+        other(an_outcome())
+    other(an_outcome(site="other.example"))
     assert told(parent, "univocal_requests_total") == 4
     assert told(parent, "univocal_request_seconds_count") == 4
     assert {file.name for file in tmp_path.iterdir()} == {"parent.counts", "1.counts"}

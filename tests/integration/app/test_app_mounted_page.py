@@ -79,7 +79,7 @@ async def test_a_mounted_page_shows_what_a_store_behind_memory_holds(tmp_path):
     cache = shop(store=f"file://{tmp_path / 'store'}")
     await ask(cache, "/items/a")
     stored = dict[str, Any]()
-    for _ in range(200):
+    for _ in range(1500):
         stored = (await ask(cache, "/-/cache/-/stats")).json()["totals"]["stored"]
         if stored["responses"]:
             break

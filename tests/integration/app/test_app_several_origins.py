@@ -9,6 +9,7 @@ import time
 import httpx
 import pytest
 
+from tests.ports import free_port
 from univocal_app.config.tables import validate
 from univocal_app.config.values import Address
 from univocal_app.run.assemble import Proxy
@@ -25,14 +26,13 @@ class Server:
         self.mode = "answer"
         self.fields = ["Cache-Control: no-store"]
         self.requests = []  # their heads
-        self.port = 0
+        self.port = free_port()
         self._server = None
         self._writers = set()
 
     async def start(self):
         """Listen, again on the same port after `die`."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
 
     async def die(self):
         """Close the listener and every connection."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 import ssl
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from authority import Authority
 from neighbours import PlayedAnswer
 from support import hello, silent
+from tests.ports import free_port
 from univocal.forward.upstream import Upstream
 from univocal.http.messages import Received
 from univocal.http.roles import OriginRequest
@@ -129,9 +129,7 @@ async def test_who_is_down_races_nobody(serve, name):
 
 
 async def test_where_both_families_refuse_that_is_one_failure(name):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    named = await name(port, "::1", "127.0.0.1", retries=0)
+    named = await name(free_port(), "::1", "127.0.0.1", retries=0)
     assert await named.ask() == 0
     assert sum(member.failures for member in named.upstream.balance.members) == 1
 

@@ -52,7 +52,7 @@ class Service:
         return self.upstream.balance.members
 
     async def settled(self, count):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while [bool(each.server.address) for each in self.members] != [True] * count:  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
 
@@ -128,7 +128,7 @@ async def test_records_are_asked_for_again_and_failures_change_nothing(serve, na
         for key, value in trouble.items():
             setattr(names, key, value)
         asked = len(names.asked)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while len(names.asked) < asked + 3:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert len(app.members) == 2
@@ -141,7 +141,7 @@ async def test_records_are_asked_for_when_their_time_is_over(names, service, mon
     names.records[SRV], names.ttl = [record(1)], 0
     app = service(resolve=3600)
     app.upstream.begin()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while names.asked.count("_http._tcp.app.example SRV") < 3:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

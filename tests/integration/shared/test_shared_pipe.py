@@ -39,7 +39,7 @@ class Answers:
         writer.close()
 
     async def came(self, count):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while b"".join(self.pieces).count(b"*") < count:
                 self.more.clear()
                 await self.more.wait()
@@ -145,7 +145,7 @@ def test_a_connection_that_ends_before_a_write_stays_closed():
             await first
             reply = pipe.call("GET", "b")
             await server.connection.disconnect(nowait=True)  # before the next turn, which writes
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 with pytest.raises(RedisConnectionError):
                     await reply
             await asyncio.sleep(0.05)

@@ -45,7 +45,7 @@ class Held:
         self._goes.set()
 
     async def stands(self):
-        await asyncio.wait_for(self._stands.wait(), 5)
+        await asyncio.wait_for(self._stands.wait(), 30)
 
     def let_go(self):
         self._purges._read = self._read
