@@ -67,6 +67,21 @@ def test_an_error_before_a_head_is_answered(monkeypatch):
     assert (house.outcomes[-1].status, house.outcomes[-1].reasons) == (503, ("overloaded",))
 
 
+@pytest.mark.pure("compiled code cannot be given a mistake")
+def test_without_memory_for_a_problem_the_client_is_cut(monkeypatch):
+    def fails(*arguments):
+        raise MemoryError
+
+    house = House()
+    monkeypatch.setattr(exchange, "cache_status", fails)
+    monkeypatch.setattr(exchange, "problem", fails)
+    asked = house.ask(b"/b")
+    house.origin.last.answers(b"b")
+    assert asked.state == "cut"
+    assert house.outcomes[-1].reasons == ("overloaded",)
+    house.assert_nothing_is_left()
+
+
 # Clients that leave, or are refused, in the middle
 
 

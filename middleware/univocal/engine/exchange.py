@@ -828,7 +828,10 @@ class Exchange:
         told = not (self.over or self._account.status)  # the client is told, and the one who tells it logs it
         if not (told or isinstance(error, RefusedError) or lacks_memory(error)):
             logger.error("internal error where no client can be told of it", exc_info=error)
-        self._fail(error)
+        try:
+            self._fail(error)
+        except MemoryError:
+            self._cut()  # not even a problem can be made
 
     def _fail(self, error: BaseException) -> None:
         if lacks_memory(error):
