@@ -54,9 +54,9 @@ CEILINGS = {
     "hit": Ceiling(14, 9, 1),
     "miss that is not stored": Ceiling(130, 38, 1),
     "miss that is stored": Ceiling(154, 41, 1),
-    "purge": Ceiling(149, 31, 0),
+    "purge": Ceiling(146, 31, 0),
     "mounted hit": Ceiling(13, 8, 1),
-    "mounted miss": Ceiling(162, 35, 1),
+    "mounted miss": Ceiling(161, 35, 1),
 }
 
 

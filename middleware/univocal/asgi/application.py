@@ -224,7 +224,8 @@ class Call:
             self.cancelled()
             raise
         else:
-            self.fail(CutShortError())
+            if self._state not in _OVER:
+                self.fail(CutShortError())
         finally:
             self._answer.call_ended()
 

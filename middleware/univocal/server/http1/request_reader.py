@@ -114,7 +114,7 @@ class RequestReader:
                 if content or self.phase is _CHUNKS:
                     return content or None
             elif phase is _BETWEEN:
-                if not self._skip_empty_lines():
+                if self._at == len(self.octets) or not self._skip_empty_lines():
                     return None
             elif phase is _HEAD:
                 if not self._read_head():
@@ -169,7 +169,7 @@ class RequestReader:
         begin += octets.startswith(b"\n", begin)  # the rest of a line's end
         while octets.startswith(_ALIKE, begin):
             begin += _BLOCK
-        while passed := _empty_lines(octets[begin : begin + _BLOCK]):
+        while len(octets) - begin >= _BLOCK and (passed := _empty_lines(octets[begin : begin + _BLOCK])):
             begin += passed
         end = _LINE_ENDS.match(octets, begin).end()  # type: ignore[union-attr]
         has_begun = end < len(octets)
@@ -268,6 +268,6 @@ class RequestReader:
 def _empty_lines(block: bytes) -> int:
     """How many bytes may be passed over: those of a whole block of empty lines, or none."""
     lines = block.removesuffix(b"\r")  # the rest of this line's end may come
-    if len(block) < _BLOCK or lines.translate(None, _LINE_END_OCTETS):
+    if lines.translate(None, _LINE_END_OCTETS):
         return 0
     return len(lines) if lines.count(b"\r") == lines.count(b"\r\n") else 0
