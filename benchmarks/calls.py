@@ -144,7 +144,7 @@ async def through_the_listener() -> dict[str, Counted]:
     proxy = Proxy(validate({"server": {"access_log": "/dev/null"}, "sites": [site]}, "calls"), "calls")
     # A connection's part of a turn is long: on a busy machine some steps would come behind the count.
     with patch.object(clients, "A_TURN", 60.0), socket.create_server(("127.0.0.1", 0)) as bound:
-        serving = Serving([proxy.front(Bound(bound))], proxy.start, proxy.aclose)
+        serving = Serving([proxy.front(Bound(bound))], [proxy.start], [proxy.aclose])
         ready = asyncio.Event()
         served = asyncio.create_task(serving.serve(ready.set))
         await ready.wait()

@@ -221,7 +221,6 @@ class Purger:
         self._admin = None if admin is None else Server(admin, context)
         self._context = context
         self._is_said = not (via is None and admin is None)
-        self._admin_is_known = admin is not None
         self._own: dict[str, Server] = {}  # by address: those that no option names
         self._fields, self._soft = credentials(token_env), soft
 
@@ -240,28 +239,25 @@ class Purger:
 
     def carry_out(self, job: Job) -> Result:
         """Send one job; every failure is a Result, too."""
+        url = ""
         try:
-            server = proxy = self._proxy_of(job)
-            if proxy is None or job.is_for_admin or (job.by == "prefix" and self._admin_is_known):
+            proxy = self._proxy_of(job)
+            if proxy is None or job.is_for_admin or (job.by == "prefix" and self._admin is not None):
                 server = self._listener(proxy)
-        except ValueError as error:
-            return Result(job, str(error))
-        assert server is not None
-        try:
-            if server is proxy:
-                status, content = server.ask("PURGE", *self._request(job))
-            else:
-                document = job.document(soft=self._soft, refetch=self._refetch)
+                url, document = server.url, job.document(soft=self._soft, refetch=self._refetch)
                 status, content = server.ask("POST", "/-/purge", self._fields, document)
+            else:
+                url = proxy.url
+                status, content = proxy.ask("PURGE", *self._request(job))
         except ValueError as error:
             return Result(job, str(error))
         except (OSError, http.client.HTTPException) as error:
-            said = f"{server.url} did not answer: {error or type(error).__name__}"
+            said = f"{url} did not answer: {error or type(error).__name__}"
             return Result(job, said if self._is_said else f"{said}. {ADDRESSES}")
         result = _result(job, status, content)
         if result.confirmed or self._is_said:
             return result
-        return replace(result, said=f"{result.said} ({server.url} was asked). {ADDRESSES}")
+        return replace(result, said=f"{result.said} ({url} was asked). {ADDRESSES}")
 
     def _proxy_of(self, job: Job) -> Server | None:
         """The proxy for a job, None if the admin listener gets everything."""

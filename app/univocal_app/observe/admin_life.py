@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -75,16 +75,8 @@ class NotTakenError(UnivocalError):
     """A new configuration is in force, but not in every process; it says in which it is not."""
 
 
-async def _nothing_new() -> list[str]:
+async def _nothing(*_: object) -> Any:
     return []
-
-
-async def _nobody_else() -> None:
-    pass
-
-
-async def _nothing_drains(_: frozenset[str]) -> None:
-    pass
 
 
 @dataclass(frozen=True)
@@ -99,9 +91,9 @@ class Life:
 
     working: Callable[[], int] = lambda: 1
     leaving: Callable[[], bool] = lambda: False
-    reload: Callable[[], Awaitable[list[str]]] = _nothing_new
-    look: Callable[[], Awaitable[None]] = _nobody_else
-    drains: Drains = field(default_factory=lambda: Drains(_nothing_drains))
+    reload: Callable[[], Awaitable[list[str]]] = _nothing
+    look: Callable[[], Awaitable[None]] = _nothing
+    drains: Drains = field(default_factory=lambda: Drains(_nothing))
 
     async def answer_ready(self, cache: CacheMiddleware, _: Request) -> Response:
         """Tell a balancer whether to send clients here."""

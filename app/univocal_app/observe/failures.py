@@ -8,8 +8,7 @@ from typing import Any, Final
 from univocal.engine.audience import HitCounter
 from univocal.engine.outcome import Outcome
 from univocal_app.observe.handled import cut_for, failed_for
-from univocal_app.observe.survey import Survey
-from univocal_app.processes.commons import Row
+from univocal_app.observe.survey import Row, Survey
 
 FEW: Final = 20  # failures that are kept
 LONGEST: Final = 512  # bytes of a target, and of the system's words

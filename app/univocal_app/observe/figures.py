@@ -10,7 +10,7 @@ import os
 import resource
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -77,15 +77,11 @@ class Figures(HitCounter):
         shared: SharedTier | None = None,
         commons: Commons | None = None,
         connections: Callable[[], Mapping[str, int]] = dict,
-        origins: Callable[[], Mapping[tuple[str, str], bool]] = dict,
-        conditions: Callable[[], Collection[tuple[str, str, str]]] = tuple,
+        origins: Callable[[], Mapping[tuple[str, str], tuple[bool, str]]] = dict,
     ) -> None:
-        """Count for a process; `origins` tells which are up, by site and the origin server's URL.
-
-        `conditions` tells the state of each that operators are shown, behind the same.
-        """
+        """Count for a process; `origins` gives the states of origin servers, see `states_of`."""
         self._store, self._shared = store, shared
-        self._connections, self._origins, self._conditions = connections, origins, conditions
+        self._connections, self._origins = connections, origins
         self._directory = None if commons is None else commons.directory
         self._serves = commons is None or not commons.leads  # clients, whose responses are stored
         self._leads = commons is None or commons.leads
@@ -316,14 +312,13 @@ class Figures(HitCounter):
             self._set(name, value + (self._cpu if name == families.CPU else 0))
 
     def _look_at_origins(self) -> None:
-        up, conditions = self._origins(), self._conditions()
-        known: dict[Name, float] = {}
+        states, known = self._origins(), dict[Name, float]()
         for (name, *labels), _ in self._counts:
             if name in (families.ORIGIN_UP, families.ORIGIN_STATE):
-                is_there = name == families.ORIGIN_STATE and tuple(labels[:2]) in up
+                is_there = name == families.ORIGIN_STATE and tuple(labels[:2]) in states
                 known[name, *labels] = 0 if is_there else math.nan
-        known |= {(families.ORIGIN_UP, *place): is_up for place, is_up in up.items()}
-        known |= {(families.ORIGIN_STATE, *condition): 1 for condition in conditions}
+        for place, (is_up, state) in states.items():
+            known[families.ORIGIN_UP, *place], known[families.ORIGIN_STATE, *place, state] = is_up, 1
         for (name, *labels), value in known.items():
             self._set(name, value, *labels)
 

@@ -8,8 +8,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from univocal.origin.balance import Member, MemberState
 from univocal.origin.server import OriginServer
-from univocal_app.observe.survey import Survey
-from univocal_app.processes.commons import Row
+from univocal_app.observe.survey import Row, Survey
 
 # The worse behind the better.
 STATES: Final = [MemberState(word) for word in ("up", "backup", "ejected", "failing", "down", "draining")]
@@ -29,22 +28,17 @@ List: TypeAlias = Callable[[], Iterable[Listed]]
 """Gives those that there are now."""
 
 
-def states_of(listed: Iterable[Listed]) -> dict[tuple[str, str], bool]:
-    """Tell whether an origin server is up, by its site and its URL; of one in two upstreams, in both."""
-    states: dict[tuple[str, str], bool] = {}
-    for _, site, _, member, _ in listed:
-        place = site, member.server.url
-        states[place] = states.get(place, True) and member.state is MemberState.UP
-    return states
+def states_of(listed: Iterable[Listed]) -> dict[tuple[str, str], tuple[bool, str]]:
+    """By site and URL, whether an origin server is up, and the state that operators are shown.
 
-
-def conditions_of(listed: Iterable[Listed]) -> set[tuple[str, str, str]]:
-    """The worst state of each origin server that operators are shown, behind its site and its URL."""
-    worst: dict[tuple[str, str], int] = {}
+    Of one in two upstreams, whether it is up in both, and the worse state.
+    """
+    states: dict[tuple[str, str], tuple[bool, int]] = {}
     for _, site, _, member, _ in listed:
-        place = site, member.server.url
-        worst[place] = max(worst.get(place, 0), STATES.index(member.condition))
-    return {(*place, STATES[index].value) for place, index in worst.items()}
+        place, worst = (site, member.server.url), STATES.index(member.condition)
+        is_up, known = states.get(place, (True, 0))
+        states[place] = is_up and member.state is MemberState.UP, max(known, worst)
+    return {place: (is_up, STATES[worst].value) for place, (is_up, worst) in states.items()}
 
 
 class OriginStates:

@@ -11,8 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 from univocal.engine.outcome import Outcome
 from univocal.store.purge_selectors import located, url_of
-from univocal_app.observe.survey import Survey
-from univocal_app.processes.commons import Row
+from univocal_app.observe.survey import Row, Survey
 
 MOST: Final = 200  # names that are remembered: those that were purged last
 LONGEST: Final = 512  # bytes of a name; what is longer is not noted

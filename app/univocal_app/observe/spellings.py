@@ -10,8 +10,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from univocal.engine.audience import HitCounter
 from univocal.engine.outcome import Outcome
 from univocal.judge.hits import AlikeHits
-from univocal_app.observe.survey import Survey, summed
-from univocal_app.processes.commons import Row
+from univocal_app.observe.survey import Row, Survey, summed
 
 Key = TypeVar("Key", bound=Hashable)
 

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeAlias
 
-from univocal_app.processes.commons import Row
+Row: TypeAlias = tuple[bytes | int, ...]
+"""The form of what processes count, as they give it to one another: bytes travel as Latin-1."""
 
 Counted: TypeAlias = Callable[[], Iterable[Row]]
 

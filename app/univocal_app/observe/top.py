@@ -16,8 +16,7 @@ from univocal.uri.target import Canonical
 from univocal_app.observe.handled import refused_for
 from univocal_app.observe.purge_misses import PurgeMisses
 from univocal_app.observe.spellings import Frequent, Spellings
-from univocal_app.observe.survey import Survey, summed
-from univocal_app.processes.commons import Row
+from univocal_app.observe.survey import Row, Survey, summed
 
 _Key: TypeAlias = tuple[bytes, ...]
 Measure: TypeAlias = Literal["requests", "misses", "bytes", "loose", "spellings", "personal", "refused"]

@@ -9,10 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final, TypeAlias
-
-Row: TypeAlias = tuple[bytes | int, ...]
-"""The form of what processes count, as they give it to one another: bytes travel as Latin-1."""
+from typing import Final
 
 PARENT: Final = "parent"  # the name of the process that has the admin listener
 

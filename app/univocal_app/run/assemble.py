@@ -37,7 +37,7 @@ from univocal_app.observe.admin_problems import Sparing
 from univocal_app.observe.admin_views import Views
 from univocal_app.observe.failures import LastFailures
 from univocal_app.observe.figures import Figures
-from univocal_app.observe.origin_states import Listed, OriginStates, conditions_of, states_of
+from univocal_app.observe.origin_states import Listed, OriginStates, states_of
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import Stats
 from univocal_app.observe.survey import Survey
@@ -198,7 +198,6 @@ class Proxy:
             commons,
             lambda: {"client": len(self.listener.clients), "origin": self.origins.connections},
             lambda: states_of(self._servers()),
-            lambda: conditions_of(self._servers()),
         )
 
     def _shown(self) -> Views:
@@ -257,7 +256,7 @@ class Proxy:
             self._told[change.place] = change.state
             log_change(change)
 
-    def drain(self, urls: frozenset[str]) -> None:
+    async def drain(self, urls: frozenset[str]) -> None:
         """Have the origin servers of these URLs get no new request, and all others."""
         self.drained = urls
         self.attend()

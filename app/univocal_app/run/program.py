@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from univocal_app.config.tables import Configuration
 from univocal_app.observe.admin_life import Drains, Life
@@ -46,18 +45,14 @@ def alone(program: Program) -> None:
     listeners = program.listeners
     proxy = Proxy(program.configuration, program.source, https_port=https_port(listeners.front))
     reload = Reload(proxy, program.read, program.tell, program.notices)
-    life = Life(leaving=lambda: serving.is_leaving, reload=reload, drains=Drains(partial(_drain, proxy)))
+    life = Life(leaving=lambda: serving.is_leaving, reload=reload, drains=Drains(proxy.drain))
     serving = Serving(
         [*map(proxy.front, listeners.front), *(proxy.back(each, life) for each in listeners.back)],
-        proxy.start,
-        proxy.aclose,
+        [proxy.start],
+        [proxy.aclose],
         lambda _: proxy.events.close(),
         patience=proxy.patience,
         relieve=proxy.cache.tiers.memory.relieve,
         leaving=program.notices.stopping,
     )
     run(serving, program.ready, hears={signal.SIGHUP: reload.begin, signal.SIGUSR1: proxy.log.reopen})
-
-
-async def _drain(proxy: Proxy, urls: frozenset[str]) -> None:
-    proxy.drain(urls)

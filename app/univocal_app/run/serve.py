@@ -118,22 +118,18 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def _nothing() -> None:
-    pass
-
-
 class Serving:
     """Listeners that are served together, until `end`.
 
-    `start` is awaited before any of them accepts connections, `close` after the last of them has ended.
+    The `starts` are awaited before any of them accepts connections, the `closes` after the last has ended.
     `ending` hears of every `end`, `leaving` of the first `leave`. `relieve` frees memory.
     """
 
     def __init__(
         self,
         listeners: Sequence[Served],
-        start: Callable[[], Awaitable[None]] = _nothing,
-        close: Callable[[], Awaitable[None]] = _nothing,
+        starts: Sequence[Callable[[], Awaitable[None]]] = (),
+        closes: Sequence[Callable[[], Awaitable[None]]] = (),
         ending: Callable[[bool], None] = lambda _: None,
         *,
         patience: Callable[[], Patience] = Patience,
@@ -141,7 +137,7 @@ class Serving:
         relieve: Callable[[], None] = lambda: None,
     ) -> None:
         self._servers = [(_Server(_settings(listener)), listener.socket) for listener in listeners]
-        self._start, self._close, self._ending = start, close, ending
+        self._starts, self._closes, self._ending = starts, closes, ending
         self._patience, self._leaving, self.relieve = patience, leaving, relieve
         self.is_leaving = self._has_ended = False
 
@@ -176,7 +172,8 @@ class Serving:
     async def serve(self, ready: Callable[[], None] = lambda: None) -> None:
         """Serve until the end; `ready` is called once every listener accepts connections, if not after it."""
         try:
-            await self._start()
+            for start in self._starts:
+                await start()
             async with asyncio.TaskGroup() as group:
                 for server, bound in self._servers:
                     group.create_task(server.serve([bound]))
@@ -185,7 +182,8 @@ class Serving:
                 if not self._has_ended:
                     ready()
         finally:
-            await self._close()
+            for close in self._closes:
+                await close()
 
 
 def obey_signals(serving: Serving) -> None:

@@ -7,6 +7,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +18,8 @@ from starlette.routing import Route
 
 from univocal.http.errors import ConfigurationError
 from univocal_app.config.tables import Configuration, validate
-from univocal_app.processes.commons import Commons, Row
+from univocal_app.observe.survey import Row
+from univocal_app.processes.commons import Commons
 from univocal_app.processes.lifeline import hold
 from univocal_app.run.assemble import Made, Proxy
 from univocal_app.run.listeners import Bound, https_port
@@ -47,15 +49,12 @@ class Task:
         commons = Commons(self.directory, name, self.store)
         proxy = Proxy(self.configuration, self.source, commons, https_port(self.front))
         worker = Worker(proxy, lambda: serving.end())  # noqa: PLW0108 - it comes later
-
-        async def start() -> None:
-            await worker.listen(lifeline)
-            await proxy.start()
-
+        starts = partial(worker.listen, lifeline), proxy.start
         listeners = [*map(proxy.front, self.front), proxy.serve_admin(worker.application, Bound(asked))]
         ending = lambda _: proxy.events.close()  # noqa: E731
         relieve = proxy.cache.tiers.memory.relieve
-        serving = Serving(listeners, start, proxy.aclose, ending, patience=proxy.patience, relieve=relieve)
+        closes, patience = [proxy.aclose], proxy.patience
+        serving = Serving(listeners, starts, closes, ending, patience=patience, relieve=relieve)
 
         def attend(serving: Serving) -> None:
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.leave)

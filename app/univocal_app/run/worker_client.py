@@ -34,7 +34,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from univocal.http.errors import ConfigurationError
 from univocal_app.observe.events import Event
-from univocal_app.processes.commons import Row
+from univocal_app.observe.survey import Row
 
 LONGEST: Final = 1 << 20  # bytes of a line
 MOST: Final = 100_000  # lines of an answer

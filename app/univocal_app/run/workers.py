@@ -22,7 +22,8 @@ from univocal.store.file.directory import new_in_memory
 from univocal_app.config.tables import Configuration, settings_of
 from univocal_app.observe.admin_life import Drains, Life, NotTakenError
 from univocal_app.observe.events import Event
-from univocal_app.processes.commons import PARENT, Commons, Row
+from univocal_app.observe.survey import Row
+from univocal_app.processes.commons import PARENT, Commons
 from univocal_app.processes.lifeline import Lifeline, hold
 from univocal_app.run.assemble import Proxy
 from univocal_app.run.listeners import https_port
@@ -69,19 +70,11 @@ def supervise(program: Program) -> None:
         drains = Drains(partial(_drain, proxy, workers))
         life = Life(lambda: workers.accepting, lambda: serving.is_leaving, reload, workers.look, drains)
 
-        async def start() -> None:
-            await proxy.start()
-            await workers.start()
-
         def ending(at_once: bool) -> None:
             for each in listeners.front:
                 each.socket.close()
             proxy.events.close()
             workers.end(at_once)
-
-        async def close() -> None:
-            await workers.aclose()
-            await proxy.aclose()
 
         def reopen() -> None:
             proxy.log.reopen()
@@ -89,8 +82,8 @@ def supervise(program: Program) -> None:
 
         serving = Serving(
             [proxy.back(each, life) for each in listeners.back],
-            start,
-            close,
+            [proxy.start, workers.start],
+            [workers.aclose, proxy.aclose],
             ending,
             patience=proxy.patience,
             leaving=program.notices.stopping,
@@ -100,7 +93,7 @@ def supervise(program: Program) -> None:
 
 async def _drain(proxy: Proxy, workers: Workers, urls: frozenset[str]) -> None:
     """Have the origin servers of these URLs taken out in every process, and no others."""
-    proxy.drain(urls)
+    await proxy.drain(urls)
     await workers.look()
 
 

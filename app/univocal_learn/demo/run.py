@@ -76,11 +76,8 @@ def _demo(listen: Address, admin: Address, directory: Path, *, visited: bool) ->
         if visited:
             visitors.begin()
 
-    async def close() -> None:
-        await visitors.aclose()
-        await proxy.aclose()
-
-    run(Serving(listeners, proxy.start, close, lambda _: proxy.events.close()), ready)
+    closes = [visitors.aclose, proxy.aclose]
+    run(Serving(listeners, [proxy.start], closes, lambda _: proxy.events.close()), ready)
 
 
 def settings(at: Ports, origins: dict[str, Address]) -> dict[str, Any]:

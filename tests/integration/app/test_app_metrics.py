@@ -192,9 +192,12 @@ def test_a_timeout_counts_with_its_seconds():
         assert told(metrics, "univocal_origin_seconds_count") == counted
 
 
+UP, DOWN = (True, "up"), (False, "down")
+
+
 def test_one_process_tells_which_origin_servers_are_up(tmp_path):
     one, two = "http://127.0.0.1:9001", "http://127.0.0.1:9002"
-    here, there = {("a", one): True, ("a", two): False}, {("a", one): True, ("a", two): True}
+    here, there = {("a", one): UP, ("a", two): DOWN}, {("a", one): UP, ("a", two): UP}
     parent = Figures(MemoryStore(), commons=Commons(tmp_path, "parent"), origins=lambda: here)
     worker = Figures(MemoryStore(), commons=Commons(tmp_path, "1"), origins=lambda: there)
 
@@ -204,7 +207,7 @@ def test_one_process_tells_which_origin_servers_are_up(tmp_path):
         return {url: float(value) for url, value in re.findall(pattern, text_of(parent))}
 
     assert up() == {one: 1, two: 0}
-    here["a", two] = True
+    here["a", two] = UP
     assert up() == {one: 1, two: 1}
     for each in (here, there):
         del each["a", one]  # after a reload
