@@ -21,12 +21,12 @@ from univocal.judge.runtime import Access
 from univocal.judge.trust import networks
 from univocal_app.config.tables import Configuration, shown
 from univocal_app.observe.admin_events import Events
-from univocal_app.observe.admin_hosts import EXEMPT, Hosts, OwnHosts
+from univocal_app.observe.admin_hosts import Hosts
 from univocal_app.observe.admin_life import Life, answer_drain
-from univocal_app.observe.admin_page import READ, Permitted, judged_fields, page_routes
+from univocal_app.observe.admin_page import READ, Door, judged_fields, page_routes
 from univocal_app.observe.admin_problems import FRESH, HANDLERS
-from univocal_app.observe.admin_purge import PurgeMethods, purge
-from univocal_app.observe.admin_views import Settled, View, Views
+from univocal_app.observe.admin_purge import purge
+from univocal_app.observe.admin_views import View, Views
 from univocal_app.observe.figures import Figures
 
 # A process of its own searches for rules.
@@ -60,13 +60,9 @@ def admin(
         *views.endpoints(cache),
     ]
     routes = [Route(path, endpoint, methods=[method]) for path, method, endpoint in endpoints]
-    middleware = [
-        Middleware(PurgeMethods, cache=cache),
-        Middleware(Permitted, may=partial(_may, cache, hosts, configuration), public=EXEMPT),
-        Middleware(OwnHosts, hosts=hosts),
-        Middleware(Settled, cache=cache, look=life.look),
-    ]
-    return Starlette(routes=[*routes, *page_routes()], middleware=middleware, exception_handlers=HANDLERS)
+    may = partial(_may, cache, hosts, configuration)
+    door = Middleware(Door, cache=cache, may=may, hosts=hosts, look=life.look)
+    return Starlette(routes=[*routes, *page_routes()], middleware=[door], exception_handlers=HANDLERS)
 
 
 async def _may(

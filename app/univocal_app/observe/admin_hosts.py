@@ -7,9 +7,6 @@ from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any, Final
 
-from starlette.types import ASGIApp
-
-from univocal.asgi.messages import send_problem
 from univocal.http.authority import parse_authority
 from univocal.http.client_counts import parsed_address
 from univocal.http.messages import values
@@ -47,19 +44,6 @@ class Hosts:
         places = self._server().admin
         everywhere = any(_is_everywhere(each.host) for each in places if isinstance(each, Address))
         return authority[0] in self.names or _is_address(authority[0], scope.get("server"), everywhere)
-
-
-class OwnHosts:
-    """Refuses a request under any other host (421)."""
-
-    def __init__(self, app: ASGIApp, hosts: Hosts) -> None:
-        self._app, self._hosts = app, hosts
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http" or scope["path"] in EXEMPT or self._hosts.has(scope):
-            await self._app(scope, receive, send)
-        else:
-            await send_problem(send, ("unknown-host",), scope)
 
 
 def _is_everywhere(host: str) -> bool:

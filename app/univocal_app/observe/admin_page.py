@@ -1,9 +1,12 @@
-"""`GET /`: the page, one document with its style and script; and the rights to it."""
+"""`GET /`: the page, one document with its style and script; and the door to it and to all other views."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Container
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
 from functools import cache, partial
+from importlib import import_module
 from importlib.resources import files
 from typing import Any, Final
 
@@ -13,8 +16,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from univocal.asgi.messages import send_problem
+from univocal.asgi.middleware import CacheMiddleware
 from univocal.http.fields import prefers_html
 from univocal.http.messages import Fields
+from univocal.judge.orders import PURGES
+from univocal_app.observe.admin_hosts import EXEMPT, Hosts
 from univocal_app.observe.admin_problems import FRESH
 
 ASSETS: Final = "/-/page/"
@@ -69,29 +75,56 @@ def judged_fields(scope: Any) -> Fields:
     return fields
 
 
-class Permitted:
-    """Refuses a request (403) whose sender has no right by `may`, except for `public` paths.
+# These views read the files of all processes. The other views ask each of them.
+_SUMS: Final = frozenset(("/metrics", "/-/stats"))
+_WRITER: Final = "univocal_app.observe.exposition"
 
-    The page's files are excepted, too. The browser loads these files to ask for the token, which a request
-    for a document cannot carry.
+
+class Door:
+    """The way of a request to the views: one whose sender has no right by `may` is refused (403).
+
+    The page's files are excepted. The browser loads these files to ask for the token, which a request for a
+    document cannot carry. An admin listener has `hosts`, and refuses requests for others (421), except for
+    the `EXEMPT` paths. It hands PURGE and BAN to the cache, whatever their target. Every exchange that has
+    ended is counted before a request reads the counts; `look` does so in other processes.
     """
 
     def __init__(
-        self, app: ASGIApp, may: Callable[[Any], Awaitable[bool]], public: Container[str] = ()
+        self,
+        app: ASGIApp,
+        cache: CacheMiddleware,
+        may: Callable[[Any], Awaitable[bool]],
+        hosts: Hosts | None = None,
+        look: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        self._app, self._may, self._public = app, may, public
+        self._app, self._cache, self._may, self._hosts, self._look = app, cache, may, hosts, look
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await (await self._answer(scope))(scope, receive, send)
+
+    async def _answer(self, scope: Any) -> ASGIApp:
+        """The application that answers a request."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
-        if path in self._public or path.startswith(ASSETS) or await self._may(scope):
-            await self._app(scope, receive, send)
-        elif path in {"", "/"} and scope["method"] in READ and prefers_html(scope["headers"]):
-            await locked()(scope, receive, send)
-        else:
-            await send_problem(send, ("purge-forbidden",), scope)
+            return self._app
+        path, hosts = scope["path"].removeprefix(scope.get("root_path", "")), self._hosts
+        is_exempt = hosts is not None and path in EXEMPT
+        if hosts is not None and scope["method"].encode("latin-1") in PURGES:
+            return self._cache
+        if not (is_exempt or path.startswith(ASSETS) or await self._may(scope)):
+            is_page = path in {"", "/"} and scope["method"] in READ and prefers_html(scope["headers"])
+            return locked() if is_page else _refusing("purge-forbidden")
+        if hosts is not None and not (is_exempt or hosts.has(scope)):
+            return _refusing("unknown-host")
+        self._cache.engine.audience.settle()
+        if self._look is not None and path in _SUMS:
+            if _WRITER not in sys.modules:  # clients are served meanwhile
+                await asyncio.to_thread(import_module, _WRITER)
+            await self._look()
+        return self._app
+
+
+def _refusing(reason: str) -> ASGIApp:
+    return lambda scope, _, send: send_problem(send, (reason,), scope)
 
 
 async def _answer(content: bytes, kind: str, _: Request) -> Response:

@@ -1,4 +1,4 @@
-"""Purges at the admin listener: by name, `POST /-/purge`, by PURGE and BAN, and what one would remove."""
+"""Purges at the admin listener by name, `POST /-/purge`, and what one would remove."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import json
 import logging
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Message
+from starlette.types import Message
 
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.scope import request_line
 from univocal.engine.outcome import Outcome, Purged, Times, carry_out, foresee
 from univocal.http.errors import RefusedError
 from univocal.http.messages import EXTENSION
-from univocal.judge.orders import PURGES, may_purge, ordered
+from univocal.judge.orders import may_purge, ordered
 from univocal_app.observe.admin_hosts import Hosts
 from univocal_app.observe.admin_problems import FRESH, bad_request, refusal
 from univocal_app.observe.explain import Url
@@ -27,17 +27,6 @@ from univocal_app.observe.explain import Url
 logger: Final = logging.getLogger("univocal")
 REFETCH_RATE: Final = 20  # requests a second, at most
 MAX_PURGE: Final = 4 * 2**20  # bytes of a purge request's content
-
-
-class PurgeMethods:
-    """Hands PURGE and BAN to the cache, whatever their target; everything else to the application."""
-
-    def __init__(self, app: ASGIApp, cache: CacheMiddleware) -> None:
-        self._app, self._cache = app, cache
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        named = scope["type"] == "http" and scope["method"].encode("latin-1") in PURGES
-        await (self._cache if named else self._app)(scope, receive, send)
 
 
 async def purge(cache: CacheMiddleware, hosts: Hosts, request: Request) -> Response:

@@ -9,12 +9,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import import_module
 from typing import Any, Final, TypeAlias
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.engine.audience import Listener
@@ -38,27 +36,6 @@ MOST: Final = 1000  # of `n`
 FEW: Final = 20  # where no `n` is given
 
 View: TypeAlias = Callable[[Request], Awaitable[Response]]
-
-# These views read the files of all processes. The other views ask each of them.
-_SUMS: Final = frozenset(("/metrics", "/-/stats"))
-_WRITER: Final = "univocal_app.observe.exposition"
-
-
-class Settled:
-    """Counts every exchange that has ended before a request reads the counts; `look` does so elsewhere."""
-
-    def __init__(
-        self, app: ASGIApp, cache: CacheMiddleware, look: Callable[[], Awaitable[None]] | None = None
-    ) -> None:
-        self._app, self._audience, self._look = app, cache.engine.audience, look
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._audience.settle()
-        if self._look is not None and scope["type"] == "http" and scope["path"] in _SUMS:
-            if _WRITER not in sys.modules:  # clients are served meanwhile
-                await asyncio.to_thread(import_module, _WRITER)
-            await self._look()
-        await self._app(scope, receive, send)
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,10 @@ from univocal.judge.orders import may_purge, ordered
 from univocal.judge.trust import Peer
 from univocal.store.shared import SharedTier
 from univocal.uri.sites import Sites
-from univocal_app.observe.admin_page import Permitted, judged_fields, page_routes
+from univocal_app.observe.admin_page import Door, judged_fields, page_routes
 from univocal_app.observe.admin_problems import FRESH, HANDLERS, bad_request
 from univocal_app.observe.admin_purge import content_of
-from univocal_app.observe.admin_views import Settled, View, Views
+from univocal_app.observe.admin_views import View, Views
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import Stats
@@ -50,8 +50,8 @@ def mounted(cache: CacheMiddleware, allow: Callable[[Any], Any] | None = None) -
         *views.endpoints(cache),
     ]
     routes = [Route(path, endpoint, methods=[method]) for path, method, endpoint in endpoints]
-    middleware = [Middleware(Permitted, may=partial(_may, cache, allow)), Middleware(Settled, cache=cache)]
-    return Starlette(routes=[*routes, *page_routes()], middleware=middleware, exception_handlers=HANDLERS)
+    door = Middleware(Door, cache=cache, may=partial(_may, cache, allow))
+    return Starlette(routes=[*routes, *page_routes()], middleware=[door], exception_handlers=HANDLERS)
 
 
 async def _may(cache: CacheMiddleware, allow: Callable[[Any], Any] | None, scope: Any) -> bool:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from opentelemetry.context import Context
@@ -228,17 +229,14 @@ def _nanoseconds(seconds: float) -> int:
 
 def _tell(meter: Meter, figures: Figures) -> None:
     """Tell what is counted under names that become those of `/metrics` again where Prometheus gets them."""
+    makers: dict[str, Callable[..., object]] = {
+        "counter": meter.create_observable_counter, "gauge": meter.create_observable_gauge
+    }  # fmt: skip
     for name, family in FAMILIES.items():
-        if not name.startswith("univocal_") or family.kind not in {"counter", "gauge"}:
-            continue
-        create = (
-            meter.create_observable_counter if family.kind == "counter" else meter.create_observable_gauge
-        )
-        create(name.replace("_", ".", 1), [_observed(figures, name)], description=family.documentation)
+        if name.startswith("univocal_") and family.kind in makers:
+            observe, told = partial(_observed, figures, name), family.documentation
+            makers[family.kind](name.replace("_", ".", 1), [observe], description=told)
 
 
-def _observed(figures: Figures, name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
-    def observe(_: CallbackOptions) -> Iterable[Observation]:
-        return [Observation(value, labels) for labels, value in figures.numbers(name)]
-
-    return observe
+def _observed(figures: Figures, name: str, _: CallbackOptions) -> Iterable[Observation]:
+    return [Observation(value, labels) for labels, value in figures.numbers(name)]

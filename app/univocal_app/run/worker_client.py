@@ -25,12 +25,10 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from math import inf
 from pathlib import Path
 from typing import Final
-
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from univocal.http.errors import ConfigurationError
 from univocal_app.observe.events import Event
@@ -48,31 +46,14 @@ class AnswerError(Exception):
     """A worker's answer is none of those that it can give."""
 
 
-class Objection(BaseModel):
-    """A ConfigurationError between processes."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, ser_json_inf_nan="constants", defer_build=True)
-
-    source: str
-    key: str
-    found: JsonValue
-    allowed: str
-    line: int
-    mistake: str = ""
-
-    @property
-    def error(self) -> ConfigurationError:
-        """The error that it was made of."""
-        error = ConfigurationError(self.source, self.key, self.found, self.allowed, self.mistake)
-        error.line = self.line
-        return error
+# The members of a ConfigurationError between processes; what was found is any value.
+_MEMBERS: Final = {"source": str, "key": str, "found": object, "allowed": str, "mistake": str, "line": int}
 
 
 def objections(error: ConfigurationError) -> Iterator[bytes]:
     """A line for the error and for each beside it."""
-    names = ("source", "key", "found", "allowed", "line", "mistake")
     for each in (error, *error.beside):
-        members = {name: getattr(each, name) for name in names}
+        members = {name: getattr(each, name) for name in _MEMBERS}
         # A file's name may have bytes that are no text, and what was found may be anything.
         yield json.dumps(members, default=repr, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
@@ -96,10 +77,15 @@ def read_row(line: bytes) -> Row:
 
 def read_objection(line: bytes) -> ConfigurationError:
     """The error of a line. Raises AnswerError."""
-    try:
-        return Objection.model_validate_json(line).error
-    except ValidationError:
-        raise AnswerError("a line that is no objection") from None
+    with suppress(ValueError, RecursionError):
+        members = json.loads(line)
+        if isinstance(members, dict) and members.keys() == _MEMBERS.keys():
+            *told, number = (members[name] for name in _MEMBERS)
+            if all(isinstance(members[name], kind) for name, kind in _MEMBERS.items()):
+                error = ConfigurationError(*told)
+                error.line = number
+                return error
+    raise AnswerError("a line that is no objection")
 
 
 def read_event(line: bytes) -> Event | int | None:
