@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.server.clients import ConnectionLimits
 from univocal_app.commands.lazy import LazyCommands, documented
-from univocal_app.commands.settings import Admin, Listen, everywhere, place, usage
+from univocal_app.commands.settings import Admin, Listen, config_option, everywhere, option, place, usage
 from univocal_app.config.tables import COMMAND_LINE, Configuration
 from univocal_app.config.values import Place
 from univocal_app.run.listeners import apart, listening, share_of
@@ -92,32 +92,19 @@ def serve(
     *,
     upstream: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="URL",
+        option(
+            "URL",
+            "The URL of the origin server. Repeatable: several servers of one application.",
             envvar="UNIVOCAL_UPSTREAM",
-            help="The URL of the origin server. Repeatable: several servers of one application.",
         ),
     ] = None,
     profile: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME|FILE",
-            envvar="UNIVOCAL_PROFILE",
-            help="The profile of the application. Default: rfc3986.",
-        ),
+        option("NAME|FILE", "The profile of the application. Default: rfc3986.", envvar="UNIVOCAL_PROFILE"),
     ] = None,
     listen: Listen = None,
     admin: Admin = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            "--config",
-            metavar="FILE",
-            envvar="UNIVOCAL_CONFIG",
-            readable=False,  # it is read below: an error of it is one line
-            help="The configuration file, a univocal.toml.",
-        ),
-    ] = None,
+    config: Annotated[Path | None, config_option(envvar="UNIVOCAL_CONFIG")] = None,
 ) -> None:
     """Run the proxy for one application (--upstream) or from a configuration file (--config)."""
     if _typed(context, "config"):
@@ -251,14 +238,7 @@ def _typed(context: typer.Context, name: str) -> bool:
 
 @app.command()
 @documented
-def check(
-    config: Annotated[
-        Path,
-        typer.Option(
-            "--config", metavar="FILE", readable=False, help="The configuration file, a univocal.toml."
-        ),
-    ],
-) -> None:
+def check(config: Annotated[Path, config_option()]) -> None:
     """Check a configuration file, with its profiles, addresses and log; serve nothing."""
     refuse_settings(os.environ)
     configuration = read(config, usable)

@@ -15,7 +15,7 @@ from univocal.judge.runtime import Runtime
 from univocal.uri.pipeline import Rejected
 from univocal.uri.sites import Sites, canonical_url
 from univocal_app.commands.endings import ending_cleanly
-from univocal_app.commands.settings import Config, everywhere, usage, usage_errors
+from univocal_app.commands.settings import Config, argument, everywhere, flag, option, usage, usage_errors
 from univocal_app.config.tables import COMMAND_LINE
 from univocal_app.observe.explain import explain
 from univocal_app.run.reading import read
@@ -26,18 +26,12 @@ _PIECE: Final = 1 << 16  # bytes that are read at once
 
 
 def explain_command(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Any spelling, with http:// or https://.")],
-    profile: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE", help="The profile to use. Default: rfc3986.")
-    ] = None,
+    url: Annotated[str, argument("URL", "Any spelling, with http:// or https://.")],
+    profile: Annotated[str | None, option("NAME|FILE", "The profile to use. Default: rfc3986.")] = None,
     config: Config = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    path_encoding: Annotated[
-        str, typer.Option(metavar="CHARSET", help="The charset in URI-Path-Encoding.")
-    ] = "",
-    query_encoding: Annotated[
-        str, typer.Option(metavar="CHARSET", help="The charset in URI-Query-Encoding.")
-    ] = "",
+    as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
+    path_encoding: Annotated[str, option("CHARSET", "The charset in URI-Path-Encoding.")] = "",
+    query_encoding: Annotated[str, option("CHARSET", "The charset in URI-Query-Encoding.")] = "",
 ) -> None:
     """Show step by step how univocal makes the canonical URL of a URL.
 
@@ -53,15 +47,12 @@ def explain_command(
 
 def canonicalize_command(
     files: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="FILE", help="URLs, one a line; - is standard input, the default."),
+        list[str] | None, argument("FILE", "URLs, one a line; - is standard input, the default.")
     ] = None,
     *,
-    profile: Annotated[
-        str | None, typer.Option(metavar="NAME|FILE", help="The profile to use. Default: rfc3986.")
-    ] = None,
+    profile: Annotated[str | None, option("NAME|FILE", "The profile to use. Default: rfc3986.")] = None,
     config: Config = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print a JSON object a line.")] = False,
 ) -> None:
     """Print the canonical URL of each URL in files or standard input.
 

@@ -8,19 +8,17 @@ from typing import Annotated
 import typer
 
 from univocal_app.commands.service_files import SERVICE_FILES, written_to
+from univocal_app.commands.settings import Texts, argument, flag, option
 from univocal_app.terminal import table
 
 
 def files_command(
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="The file to print. Default: list all.")
-    ] = None,
+    names: Annotated[Texts, argument("NAME", "The file to print. Default: list all.")] = None,
     *,
     to: Annotated[
-        Path | None,
-        typer.Option(metavar="DIRECTORY", help="Write the files into this directory; without NAME, all."),
+        Path | None, option("DIRECTORY", "Write the files into this directory; without NAME, all.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files of the same name.")] = False,
+    force: Annotated[bool, flag("--force", "Overwrite files of the same name.")] = False,
 ) -> None:
     """List, print or write the files for systemd, logrotate and Grafana."""
     for name in names or []:

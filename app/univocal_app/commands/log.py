@@ -19,7 +19,7 @@ from rich.text import Text
 from univocal_app.commands.admin_client import AdminClient, AdminError
 from univocal_app.commands.endings import check_reader, ending_cleanly
 from univocal_app.commands.server import ADMIN, TOKEN_ENV, Admin, Ca, Insecure, TokenEnv
-from univocal_app.commands.settings import usage_errors
+from univocal_app.commands.settings import Texts, argument, flag, option, usage_errors
 from univocal_app.observe.accesslog import PATIENCE
 from univocal_app.observe.events import Event, Wanted
 from univocal_app.observe.log_reader import lines, opened, seconds
@@ -35,27 +35,18 @@ _CLASSES: Final = {"2": "green", "3": "cyan", "4": "yellow", "5": "red bold", "0
 
 
 def log_command(
-    file: Annotated[
-        str | None, typer.Argument(metavar="FILE", help="Print this JSON access log; - is standard input.")
-    ] = None,
+    file: Annotated[str | None, argument("FILE", "Print this JSON access log; - is standard input.")] = None,
     *,
     admin: Admin = ADMIN,
-    site: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this site. Repeatable.")
-    ] = None,
-    status: Annotated[
-        list[str] | None, typer.Option(metavar="N", help="Only this status, or a class: 4xx. Repeatable.")
-    ] = None,
+    site: Annotated[Texts, option("NAME", "Only this site. Repeatable.")] = None,
+    status: Annotated[Texts, option("N", "Only this status, or a class: 4xx. Repeatable.")] = None,
     cache: Annotated[
-        list[str] | None,
-        typer.Option(metavar="WORD", help="Only hit, uri-miss, stale …; null: not forwarded. Repeatable."),
+        Texts, option("WORD", "Only hit, uri-miss, stale …; null: not forwarded. Repeatable.")
     ] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="Start 10m, 2h or 1d ago, or at 2026-11-22T08:00:00Z.")
+        str | None, option("WHEN", "Start 10m, 2h or 1d ago, or at 2026-11-22T08:00:00Z.")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the JSON objects of the access log, one a line.")
-    ] = False,
+    as_json: Annotated[bool, flag("--json", "Print the JSON objects of the access log, one a line.")] = False,
     token_env: TokenEnv = TOKEN_ENV,
     ca: Ca = None,
     insecure: Insecure = False,

@@ -11,18 +11,16 @@ import typer
 from univocal_app.commands.admin_client import AdminClient
 from univocal_app.commands.endings import ending_cleanly
 from univocal_app.commands.server import ADMIN, TOKEN_ENV, Admin, Ca, Insecure, TokenEnv
+from univocal_app.commands.settings import argument, flag, option
 from univocal_app.terminal import printable, table
 
 LOOK: Final = 0.5  # seconds between two looks at what is under way
 
 Action = Annotated[
-    Literal["list", "drain", "enable"],
-    typer.Argument(metavar="ACTION", help="list, drain (take out) or enable (put back)."),
+    Literal["list", "drain", "enable"], argument("ACTION", "list, drain (take out) or enable (put back).")
 ]
-Url = Annotated[str | None, typer.Argument(metavar="URL", help="The origin server's URL, as configured.")]
-Wait = Annotated[
-    float, typer.Option(metavar="SECONDS", min=0, help="After drain, wait for requests under way there.")
-]
+Url = Annotated[str | None, argument("URL", "The origin server's URL, as configured.")]
+Wait = Annotated[float, option("SECONDS", "After drain, wait for requests under way there.", min=0)]
 
 
 def origins_command(
@@ -31,7 +29,7 @@ def origins_command(
     *,
     wait: Wait = 0.0,
     admin: Admin = ADMIN,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[bool, flag("--json", "Print JSON.")] = False,
     token_env: TokenEnv = TOKEN_ENV,
     ca: Ca = None,
     insecure: Insecure = False,

@@ -10,7 +10,7 @@ import typer
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.profile import Profile
 from univocal_app.commands.lazy import LazyCommands, documented
-from univocal_app.commands.settings import Config, usage
+from univocal_app.commands.settings import Config, argument, usage
 from univocal_app.config.mistakes import unknown_profile
 from univocal_app.run.reading import read
 from univocal_app.run.runtime import profiles_of
@@ -39,9 +39,7 @@ profiles_commands: Final = typer.Typer(
 @profiles_commands.command("show")
 @documented
 def show_command(
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME|FILE", help="Show every setting of this profile.")
-    ] = None,
+    name: Annotated[str | None, argument("NAME|FILE", "Show every setting of this profile.")] = None,
     config: Config = None,
 ) -> None:
     """List the profiles, or show every setting of one."""

@@ -15,20 +15,16 @@ import typer
 
 from univocal_app.commands.progress import progress
 from univocal_app.commands.server import TOKEN_ENV, Ca, Insecure, Server, TokenEnv, credentials, trust
-from univocal_app.commands.settings import usage_errors
+from univocal_app.commands.settings import Texts, flag, option, usage_errors
 from univocal_app.commands.urls import VIA, Files, Rate, Urls, Via, loopback, read_urls, request_of, sendable
 from univocal_app.commands.warm import Warmer
 from univocal_app.observe.explain import Url
 
 ADDRESSES: Final = "--via ADDRESS names another proxy, --admin ADDRESS its admin listener"
 
-Tags = Annotated[
-    list[str] | None, typer.Option(metavar="TAG", help="Purge responses with this tag. Repeatable.")
-]
-Prefixes = Annotated[
-    list[str] | None, typer.Option(metavar="URL", help="Purge URLs that begin with this one. Repeatable.")
-]
-Patterns = Annotated[list[str] | None, typer.Option(metavar="RE2", help="Purge URLs that match. Repeatable.")]
+Tags = Annotated[Texts, option("TAG", "Purge responses with this tag. Repeatable.")]
+Prefixes = Annotated[Texts, option("URL", "Purge URLs that begin with this one. Repeatable.")]
+Patterns = Annotated[Texts, option("RE2", "Purge URLs that match. Repeatable.")]
 
 By = Literal["url", "tag", "prefix", "pattern", "all"]
 _PORT: Final = re.compile(rb":[0-9]*\Z")
@@ -44,18 +40,15 @@ def purge_command(
     tag: Tags = None,
     prefix: Prefixes = None,
     pattern: Patterns = None,
-    soft: Annotated[bool, typer.Option("--soft", help="Mark stale instead of removing.")] = False,
+    soft: Annotated[bool, flag("--soft", "Mark stale instead of removing.")] = False,
     refetch: Annotated[
-        bool, typer.Option("--refetch", help="Request each purged URL anew, so that it is stored again.")
+        bool, flag("--refetch", "Request each purged URL anew, so that it is stored again.")
     ] = False,
     rate: Rate = 20,
-    everything: Annotated[bool, typer.Option("--all", help="Purge everything.")] = False,
+    everything: Annotated[bool, flag("--all", "Purge everything.")] = False,
     via: Via = None,
     admin: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS", envvar="UNIVOCAL_ADMIN", help="Send every purge to this admin listener."
-        ),
+        str | None, option("ADDRESS", "Send every purge to this admin listener.", envvar="UNIVOCAL_ADMIN")
     ] = None,
     token_env: TokenEnv = TOKEN_ENV,
     ca: Ca = None,

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Annotated, Final, TypeVar
 from urllib.parse import urlsplit
 
-import typer
-
+from univocal_app.commands.settings import flag, option
 from univocal_app.config.tables import PurgeTable, ServerTable
 
 Answer = TypeVar("Answer")
@@ -24,18 +23,11 @@ ADMIN: Final = f"http://{ServerTable().admin[0]}"
 TOKEN_ENV: Final = PurgeTable().token_env
 
 Admin = Annotated[
-    str,
-    typer.Option(
-        metavar="ADDRESS",
-        envvar="UNIVOCAL_ADMIN",
-        help="The admin listener: a URL, HOST:PORT or unix:///PATH.",
-    ),
+    str, option("ADDRESS", "The admin listener: a URL, HOST:PORT or unix:///PATH.", envvar="UNIVOCAL_ADMIN")
 ]
-TokenEnv = Annotated[str, typer.Option(metavar="NAME", help="The environment variable with the token.")]
-Ca = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="For https: trust only the certificates in this PEM file.")
-]
-Insecure = Annotated[bool, typer.Option("--insecure", help="For https: do not verify the certificate.")]
+TokenEnv = Annotated[str, option("NAME", "The environment variable with the token.")]
+Ca = Annotated[Path | None, option("FILE", "For https: trust only the certificates in this PEM file.")]
+Insecure = Annotated[bool, flag("--insecure", "For https: do not verify the certificate.")]
 
 _HOST_AND_PORT: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[^\[\]:/?#@\s]+):[0-9]{1,5}")
 

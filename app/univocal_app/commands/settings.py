@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -14,19 +14,33 @@ from univocal.judge.profiles import profile_at
 from univocal_app.config.tables import COMMAND_LINE, Configuration, validate
 from univocal_app.config.values import Address, Place, parse_address, parse_place
 
-Config = Annotated[
-    Path | None,
-    typer.Option("--config", metavar="FILE", readable=False, help="The configuration file, a univocal.toml."),
-]
-Listen = Annotated[
-    list[str] | None,
-    typer.Option(metavar="ADDRESS", envvar="UNIVOCAL_LISTEN", help="An address for clients. Repeatable."),
-]
+Texts = list[str] | None
+
+
+def option(metavar: str, text: str, *names: str, **more: Any) -> Any:
+    """An option with a value."""
+    return typer.Option(*names, metavar=metavar, help=text, **more)
+
+
+def flag(name: str, text: str) -> Any:
+    """An option without a value."""
+    return typer.Option(name, help=text)
+
+
+def config_option(**more: str) -> Any:
+    """The option that names a configuration file; errors of that file are lines, and no usage errors."""
+    return option("FILE", "The configuration file, a univocal.toml.", "--config", readable=False, **more)
+
+
+def argument(metavar: str, text: str) -> Any:
+    """An argument."""
+    return typer.Argument(metavar=metavar, help=text)
+
+
+Config = Annotated[Path | None, config_option()]
+Listen = Annotated[Texts, option("ADDRESS", "An address for clients. Repeatable.", envvar="UNIVOCAL_LISTEN")]
 Admin = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="ADDRESS", envvar="UNIVOCAL_ADMIN", help="An address of the admin listener. Repeatable."
-    ),
+    Texts, option("ADDRESS", "An address of the admin listener. Repeatable.", envvar="UNIVOCAL_ADMIN")
 ]
 
 

@@ -20,6 +20,7 @@ from univocal_app.commands.admin_client import AdminClient, AdminError
 from univocal_app.commands.endings import ending_cleanly
 from univocal_app.commands.log import visible
 from univocal_app.commands.server import ADMIN, TOKEN_ENV, Admin, Ca, Insecure, TokenEnv
+from univocal_app.commands.settings import flag, option
 from univocal_app.observe.top import MEASURES
 
 SPAN: Final = 10  # seconds that a rate is the mean of
@@ -32,11 +33,9 @@ _RATED: Final = ("requests", "hits", "answerable", "folded", "stale", "collapsed
 def top_command(
     *,
     admin: Admin = ADMIN,
-    count: Annotated[int, typer.Option("-n", metavar="N", min=1, max=1000, help="Rows of each table.")] = 8,
-    interval: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0.2, max=3600, help="The time between two updates.")
-    ] = 1.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything once, as JSON.")] = False,
+    count: Annotated[int, option("N", "Rows of each table.", "-n", min=1, max=1000)] = 8,
+    interval: Annotated[float, option("SECONDS", "The time between two updates.", min=0.2, max=3600)] = 1.0,
+    as_json: Annotated[bool, flag("--json", "Print everything once, as JSON.")] = False,
     token_env: TokenEnv = TOKEN_ENV,
     ca: Ca = None,
     insecure: Insecure = False,

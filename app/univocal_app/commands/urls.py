@@ -9,28 +9,20 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Final
 
-import typer
-
 from univocal.http.authority import DEFAULT_PORTS, parse_authority
+from univocal_app.commands.settings import Texts, argument, option
 from univocal_app.observe.explain import Url
 
 VIA: Final = "http://127.0.0.1:8080"
 _UNSENDABLE: Final = re.compile(rb"[^!-~]")
 
-Urls = Annotated[
-    list[str] | None, typer.Argument(metavar="URL", help="Any spelling; - reads URLs from standard input.")
-]
-Files = Annotated[
-    list[str] | None, typer.Option(metavar="FILE", help="A file of URLs, one a line. Repeatable.")
-]
+Urls = Annotated[Texts, argument("URL", "Any spelling; - reads URLs from standard input.")]
+Files = Annotated[Texts, option("FILE", "A file of URLs, one a line. Repeatable.")]
 Via = Annotated[
     str | None,
-    typer.Option(
-        metavar="ADDRESS",
-        help=f"The proxy. Default: the URL's own address if it is a loopback one, else {VIA}.",
-    ),
+    option("ADDRESS", f"The proxy. Default: the URL's own address if it is a loopback one, else {VIA}."),
 ]
-Rate = Annotated[float, typer.Option(metavar="N", min=0.001, help="Requests a second, at most.")]
+Rate = Annotated[float, option("N", "Requests a second, at most.", min=0.001)]
 
 
 def read_urls(names: Sequence[str]) -> list[str]:

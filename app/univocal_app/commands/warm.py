@@ -19,6 +19,7 @@ import typer
 from univocal.http.grammar import is_token
 from univocal_app.commands.progress import progress
 from univocal_app.commands.server import Ca, Insecure, Server, trust
+from univocal_app.commands.settings import Texts, option
 from univocal_app.commands.urls import VIA, Files, Rate, Urls, Via, loopback, read_urls, request_of
 from univocal_app.observe.explain import Url
 from univocal_app.terminal import printable
@@ -33,15 +34,10 @@ def warm_command(
     urls: Urls = None,
     *,
     file: Files = None,
-    sitemap: Annotated[
-        list[str] | None, typer.Option(metavar="URL", help="A sitemap, or an index of them. Repeatable.")
-    ] = None,
+    sitemap: Annotated[Texts, option("URL", "A sitemap, or an index of them. Repeatable.")] = None,
     header: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FIELD",
-            help='A field, such as "Accept-Encoding: br". Repeated: one request for each value.',
-        ),
+        Texts,
+        option("FIELD", 'A field, such as "Accept-Encoding: br". Repeated: one request for each value.'),
     ] = None,
     rate: Rate = 20,
     via: Via = None,

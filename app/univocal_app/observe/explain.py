@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from univocal.cache.rules import DEFAULTS, Rules
@@ -96,29 +96,31 @@ class Explanation:
             note = "drops what an origin may read" if stage.lossy and changed else ""
             rows.append((stage.name, printable(stage.after) if changed else "unchanged", note))
         head = f"profile {self.profile.name}: {self.profile.summary}\n\n" if self.profile else ""
-        return f"{head}{table(rows)}\n\n{table(self._verdict())}"
+        return f"{head}{table(rows)}\n\n{table(self._verdict().items())}"
 
-    def _verdict(self) -> Iterator[tuple[str, str]]:
+    def _verdict(self) -> dict[str, str]:
         match self.resolved:
             case Rejected(reasons=reasons):
-                yield "rejected", ", ".join(reasons)
+                return {"rejected": ", ".join(reasons)}
             case Canonical(redirect=status) as canonical if status:
-                yield "redirect", f"{status} to {printable(canonical.own_url)}"
+                return {"redirect": f"{status} to {printable(canonical.own_url)}"}
             case canonical:
-                yield "canonical", printable(canonical.url)
-                yield "key", printable(canonical.key)
+                verdict = {"canonical": printable(canonical.url), "key": printable(canonical.key)}
                 if canonical.respelled and canonical.site.canonical in {301, 308}:
-                    yield "a GET gets", f"{canonical.site.canonical} to {printable(reference(canonical))}"
+                    verdict["a GET gets"] = f"{canonical.site.canonical} to {printable(reference(canonical))}"
                 if (sent := origin_target(canonical)) != canonical.target:
-                    yield "origin gets", printable(sent)
+                    verdict["origin gets"] = printable(sent)
                 if changed := self.rules.changed():
-                    yield "cache", ", ".join(f"{name} = {written(value)}" for name, value in changed.items())
+                    verdict["cache"] = ", ".join(
+                        f"{name} = {written(value)}" for name, value in changed.items()
+                    )
                 if self.guards:
-                    yield "guarded by", ", ".join(self.guards)
+                    verdict["guarded by"] = ", ".join(self.guards)
                 if canonical.loose:
-                    yield "loose", f"not stored: a server may take it for {printable(canonical.plain)}"
+                    verdict["loose"] = f"not stored: a server may take it for {printable(canonical.plain)}"
                 if observed := ", ".join(canonical.observed):
-                    yield "observed", f"{observed}: forwarded as received, past the cache"
+                    verdict["observed"] = f"{observed}: forwarded as received, past the cache"
+                return verdict
 
 
 def explain(
