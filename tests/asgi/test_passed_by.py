@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from univocal import CacheMiddleware
-from univocal.engine.flight import Flight
 
 OPEN = [(b"cache-control", b"max-age=60")]
 CLOSED = [(b"cache-control", b"no-store")]
@@ -42,23 +41,13 @@ def body(content, *, more=False):
 
 
 @pytest.fixture
-def flights(monkeypatch):
-    """The number of flights that have begun."""
-    begun = []
-    begin = Flight.begin
-    monkeypatch.setattr(Flight, "begin", lambda flight: (begun.append(flight), begin(flight))[1])
-    return begun
-
-
-@pytest.fixture
-async def passed(client_of, clock, flights):
+async def passed(client_of, clock):
     """A client of an application whose page is passed by."""
 
     async def passed(messages, **settings):
         app = Scripted(messages)
         client = client_of(CacheMiddleware(app, clock=clock, **settings))
         await client("/a")
-        flights.clear()
         return client, app
 
     return passed

@@ -161,3 +161,30 @@ async def test_an_application_waits_for_a_client_of_compressed_content(idle):
         await asyncio.sleep(0)
     await call
     assert len(sent) == len(noise)
+
+
+async def test_what_slow_clients_still_read_counts(cached, client_of, application):
+    store = MemoryStore(max_bytes=4 << 20, max_object_bytes=1 << 20)
+    ask = cached(store=store)
+    stuck = asyncio.Event()
+    inner = ask.app
+
+    async def unread(scope, receive, send):
+        async def blocked(message):
+            if message["type"] == "http.response.body":
+                await stuck.wait()
+
+        await inner(scope, receive, blocked)
+
+    tasks = []
+    for number in range(5):
+        application.body = b"%d" % number * (900 << 10)
+        tasks.append(asyncio.ensure_future(client_of(unread)(f"/{number}")))
+        for _ in range(60):
+            await asyncio.sleep(0)
+    assert 0 < store.stats.lent <= 1 << 20
+    assert store.stats.bytes + store.stats.lent <= 4 << 20
+    assert store.stats.reserved == 0
+    stuck.set()
+    await asyncio.gather(*tasks)
+    assert store.stats.lent == 0

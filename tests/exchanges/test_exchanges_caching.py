@@ -6,6 +6,7 @@ from exchanges.table import (
     BODY,
     FRESH,
     TAG,
+    WAYS,
     answers,
     asks,
     breaks,
@@ -17,8 +18,11 @@ from exchanges.table import (
     leaves,
     miss,
     play,
+    problem,
     purge,
+    reached,
     row,
+    sends,
     stays,
     wait,
     waits_still,
@@ -27,6 +31,10 @@ from exchanges.table import (
 SESSION, VISITOR = "Cookie: _ga=1; session=1", "X-Request-Id: 1"
 
 VARY, SUNDAY = "Vary: Accept-Encoding", "Sun, 01 Nov 2020 00:00:00 GMT"
+
+CHUNKED_GET = (
+    b"GET /a HTTP/1.1\r\nHost: en.example\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nparam\r\n0\r\n\r\n"
+)
 
 ROWS = [
     row("fresh for its lifetime", miss(FRESH), wait(59), hit("age: 59"), wait(1), asks(), goes()),
@@ -61,6 +69,35 @@ ROWS = [
         "a POST brings what a GET gets, and is no hit",
         *(asks(method="POST", content=b"x"), answers(FRESH, "Content-Location: /a"), hit()),
         *(asks(method="POST", content=b"x"), goes()),
+    ),
+    row(
+        "a POST that stands for another method",
+        *(asks("X-HTTP-Method-Override: DELETE", method="POST", content=b"x"), goes()),
+        *(answers(FRESH, "Content-Location: /a"), asks(), goes()),
+    ),
+    *(
+        row(
+            f"content of a GET bypasses the cache, {name}",
+            *(ask, goes(content=b"param"), answers(FRESH), got(200, "cache-status ~ fwd=bypass")),
+            *(
+                miss(FRESH),
+                ask,
+                goes(content=b"param"),
+                answers(FRESH),
+                got(200, "cache-status ~ fwd=bypass"),
+            ),
+            ways=ways,
+        )
+        for name, ask, ways in [
+            ("of a length", asks(content=b"param"), WAYS),
+            ("in chunks", sends(CHUNKED_GET), ["http1"]),
+        ]
+    ),
+    row(
+        "a 304 that nobody asked for",
+        *(miss("Cache-Control: max-age=1, must-revalidate", TAG), wait(5), asks()),
+        *([answers('ETag: "b"', status="304 Not Modified")] * 2, got(502), problem("origin-bad-response")),
+        reached(3),
     ),
     row(
         "very many ranges are not multiplied",

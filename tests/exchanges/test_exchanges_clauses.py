@@ -137,6 +137,17 @@ def circling(name, *lines):
     )
 
 
+def hidden(name):
+    """Nothing is stored for all that came without a field of the client."""
+    asked = asks(f"Connection: {name}", f"{name}: mine"), goes(f"-{name}"), answers(FRESH, f"Vary: {name}")
+    steps = *asked, miss(FRESH, f"Vary: {name}", asked=[f"{name}: mine"], content=b"mine"), hit()
+    return row(f"Connection hides {name}", *steps, ways=["engine", "http1", "asgi"])
+
+
+def outside(line):
+    return row(f"{line} is not in the key", miss(FRESH), asks(line), stays(), hit())
+
+
 def switching(name, line, status):
     octets = b"HTTP/1.1 " + line + b"\r\nUpgrade: h2c\r\nContent-Length: 0\r\n\r\n"
     return row(f"a 101 {name}", asks(), goes(), replies(octets), got(status))
@@ -231,6 +242,10 @@ ROWS = [
         *(asks(f"Via: {CROWDED}", f"Via: {CROWDED}1.0 univocal (a)"), stays(), got(502)),
         problem("origin-unreachable"),
     ),
+    *map(hidden, ["accept-language", "x-requested-with", "accept", "x-tenant"]),
+    *map(outside, ["Cookie: session=mine", "User-Agent: curl", "Origin: http://evil.example", "X-Any: 1"]),
+    *map(outside, ["Referer: http://evil.example", "Accept: text/evil", 'If-None-Match: "x"']),
+    outside("X-Forwarded-Host: evil.example"),
     switching("that was not asked for", b"101 Switching Protocols", 502),
     switching("and an ordinary answer", b"200 OK", 200),
     row("an error of ours", asks(target="/a/../b"), stays(), got(400), problem("dot-segment")),

@@ -25,6 +25,7 @@ from exchanges.table import (
 
 NO_STORE = "Cache-Control: no-store"
 STALE = (FRESH + ", stale-if-error=600", TAG)
+PRIVATE = 'Cache-Control: max-age=60, private="x-user, set-cookie"'
 UNMODIFIED = "304 Not Modified"
 SOFT = "Soft-Purge: 1"
 BASIC = "Authorization: Basic eDp5"
@@ -125,6 +126,12 @@ TOGETHER = [
             answers("Cache-Control: private", content=b"own"),
         ),
         *(got(name="own", content=b"own"), answers(FRESH), all_got("1", "2")),
+    ),
+    row(
+        "fields of one client are nobody else's",
+        *(ask_all("1", "2"), answers(PRIVATE, "X-User: leader", "Set-Cookie: session=LEADER")),
+        got(200, "x-user: leader", "set-cookie: session=LEADER", name="1"),
+        got(200, "cache-status ~ collapsed", "-x-user", "-set-cookie", name="2"),
     ),
     row(
         "a 304 releases all who wait",

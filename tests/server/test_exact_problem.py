@@ -25,6 +25,7 @@ def test_every_reason_has_its_body(reason):
     assert details["detail"] == sentence + "."
     assert dict(answer.fields)[b"content-length"] == b"%d" % len(answer.body)
     assert dict(answer.fields)[b"content-type"] == b"application/problem+json"
+    assert dict(answer.fields)[b"cache-control"] == b"no-store"
 
 
 def test_the_first_reason_by_rank_gives_the_status():

@@ -51,140 +51,122 @@ def section(octets, stream=1, *, ends=True):
     return frame(HEADERS, END_HEADERS | (END_STREAM if ends else 0), stream, block(GET) + octets)
 
 
-# What ends the connection: the frames, and the errors of which it may be.
+BEGUN, TRAILERS = headers(1, flags=0), headers(1, [(b"x", b"y")])
+PIECE, CONTENT = data(1, b"content"), data(1, b"content", ends=True)
+GOES_ON = frame(CONTINUATION, END_HEADERS, 1, block([(b"x", b"y")]))
+
+
+LENGTHS = [(b"content-length", b"7"), (b"content-length", b"8")]
+
+
+def sized(length):
+    """The head of a request with this Content-Length."""
+    return headers(1, [*POST, (b"content-length", length)], ends=False)
+
+
+def get(name, value):
+    """A request with this field."""
+    return headers(1, [*GET, (name, value)])
+
+
+def by_error(table):
+    rows = [(codes, frames, name) for codes, rows in table.items() for name, frames in rows.items()]
+    return pytest.mark.parametrize(("codes", "frames"), [pytest.param(*row[:2], id=row[2]) for row in rows])
+
+
+# What ends the connection: by the errors of which it may be, the frames.
 CONNECTION_ERRORS = {
-    "4.2 a HEADERS frame longer than SETTINGS_MAX_FRAME_SIZE": (
-        [frame(HEADERS, 5, 1, bytes(16385))],
-        FRAME_SIZE_ERROR,
-    ),
-    "4.2 a DATA frame longer than that": ([OPEN, data(1, bytes(16385))], FRAME_SIZE_ERROR),
-    "4.3 a section of fields that ends within a field": ([frame(HEADERS, 5, 1, b"\x40")], COMPRESSION_ERROR),
-    "4.3 PRIORITY within a section of fields": (
-        [headers(1, flags=0), frame(PRIORITY, 0, 1, PRIORITIES)],
-        PROTOCOL_ERROR,
-    ),
-    "4.3 another stream's HEADERS within a section of fields": (
-        [headers(1, flags=0), headers(3)],
-        PROTOCOL_ERROR,
-    ),
-    "5.1 DATA on an idle stream": ([data(1, b"content")], PROTOCOL_ERROR, STREAM_CLOSED),
-    "5.1 RST_STREAM on an idle stream": ([rst_stream(1)], PROTOCOL_ERROR),
-    "5.1 RST_STREAM on an idle stream behind others": ([OPEN, rst_stream(3)], PROTOCOL_ERROR),
-    "5.1 RST_STREAM on a stream of the server": ([headers(5), rst_stream(2)], PROTOCOL_ERROR),
-    "5.1 WINDOW_UPDATE on an idle stream": ([window_update(100, 1)], PROTOCOL_ERROR),
-    "5.1 CONTINUATION on an idle stream": ([frame(CONTINUATION, END_HEADERS, 1, block(GET))], PROTOCOL_ERROR),
-    "5.1 CONTINUATION behind a whole request": (
-        [WHOLE, frame(CONTINUATION, END_HEADERS, 1, block([(b"x", b"y")]))],
-        PROTOCOL_ERROR,
-        STREAM_CLOSED,
-    ),
-    "5.1 CONTINUATION behind RST_STREAM": (
-        [OPEN, rst_stream(1), frame(CONTINUATION, END_HEADERS, 1, block([(b"x", b"y")]))],
-        PROTOCOL_ERROR,
-        STREAM_CLOSED,
-    ),
-    "5.1.1 an even stream identifier": ([headers(2)], PROTOCOL_ERROR),
-    "5.1.1 a lower stream identifier": ([headers(5), headers(3)], PROTOCOL_ERROR),
-    "5.5 an unknown frame within a section of fields": (
-        [headers(1, flags=0), frame(0x16, 0, 0, bytes(8))],
-        PROTOCOL_ERROR,
-    ),
-    "6.1 DATA on stream 0": ([data(0, b"content")], PROTOCOL_ERROR),
-    "6.1 more padding than payload": (
-        [OPEN, frame(DATA, PADDED | END_STREAM, 1, b"\x06test")],
-        PROTOCOL_ERROR,
-    ),
-    "6.1 more padding than payload, and a length": (
-        [
-            headers(1, [*POST, (b"content-length", b"4")], ends=False),
+    (FRAME_SIZE_ERROR,): {
+        "4.2 a HEADERS frame longer than SETTINGS_MAX_FRAME_SIZE": [frame(HEADERS, 5, 1, bytes(16385))],
+        "4.2 a DATA frame longer than that": [OPEN, data(1, bytes(16385))],
+        "6.3 PRIORITY of four octets": [WHOLE, frame(PRIORITY, 0, 1, bytes(4))],
+        "6.4 RST_STREAM of three octets": [OPEN, frame(RST_STREAM, 0, 1, bytes(3))],
+        "6.5 an acknowledgement of SETTINGS with a payload": [frame(SETTINGS, ACK, 0, b"\0")],
+        "6.7 PING of six octets": [frame(PING, 0, 0, bytes(6))],
+        "6.9 WINDOW_UPDATE of three octets": [frame(WINDOW_UPDATE, 0, 0, bytes(3))],
+    },
+    (COMPRESSION_ERROR,): {
+        "4.3 a section of fields that ends within a field": [frame(HEADERS, 5, 1, b"\x40")],
+        "7541 2.3.3 an index behind the tables": [section(b"\xc6")],
+        "7541 2.3.3 a name's index behind the tables": [section(b"\x7f\x07\0")],
+        "7541 4.2 a size of the table behind fields": [section(b"\x21")],
+        "7541 5.2 padding of more than seven bits": [
+            section(b"\0\x85\xf2\xb2\x4a\x84\xff\x84\x49\x50\x9f\xff")
+        ],
+        "7541 5.2 padding by zeros": [section(b"\0\x85\xf2\xb2\x4a\x84\xff\x83\x49\x50\x90")],
+        "7541 5.2 the sign for the end of a string": [
+            section(b"\0\x85\xf2\xb2\x4a\x84\xff\x87\x49\x51\xff\xff\xff\xfa\x7f")
+        ],
+        "7541 6.1 index 0": [section(b"\x80")],
+        "7541 6.3 a table larger than the setting": [
+            frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\x3f\xe2\x1f" + block(GET))
+        ],
+    },
+    (PROTOCOL_ERROR,): {
+        "4.3 PRIORITY within a section of fields": [BEGUN, frame(PRIORITY, 0, 1, PRIORITIES)],
+        "4.3 another stream's HEADERS within a section of fields": [BEGUN, headers(3)],
+        "5.1 RST_STREAM on an idle stream": [rst_stream(1)],
+        "5.1 RST_STREAM on an idle stream behind others": [OPEN, rst_stream(3)],
+        "5.1 RST_STREAM on a stream of the server": [headers(5), rst_stream(2)],
+        "5.1 WINDOW_UPDATE on an idle stream": [window_update(100, 1)],
+        "5.1 CONTINUATION on an idle stream": [frame(CONTINUATION, END_HEADERS, 1, block(GET))],
+        "5.1.1 an even stream identifier": [headers(2)],
+        "5.1.1 a lower stream identifier": [headers(5), headers(3)],
+        "5.5 an unknown frame within a section of fields": [BEGUN, frame(0x16, 0, 0, bytes(8))],
+        "6.1 DATA on stream 0": [data(0, b"content")],
+        "6.1 more padding than payload": [OPEN, frame(DATA, PADDED | END_STREAM, 1, b"\x06test")],
+        "6.1 more padding than payload, and a length": [
+            sized(b"4"),
             frame(DATA, PADDED | END_STREAM, 1, b"\x06test"),
         ],
-        PROTOCOL_ERROR,
-    ),
-    "6.2 HEADERS on stream 0": ([headers(0)], PROTOCOL_ERROR),
-    "6.2 HEADERS with more padding than payload": (
-        [frame(HEADERS, PADDED | END_HEADERS | END_STREAM, 1, b"\x7f" + block(GET)[:20])],
-        PROTOCOL_ERROR,
-    ),
-    "6.3 PRIORITY on stream 0": ([frame(PRIORITY, 0, 0, PRIORITIES)], PROTOCOL_ERROR),
-    "6.3 PRIORITY of four octets": ([WHOLE, frame(PRIORITY, 0, 1, bytes(4))], FRAME_SIZE_ERROR),
-    "6.4 RST_STREAM on stream 0": ([rst_stream(0)], PROTOCOL_ERROR),
-    "6.4 RST_STREAM of three octets": ([OPEN, frame(RST_STREAM, 0, 1, bytes(3))], FRAME_SIZE_ERROR),
-    "6.5 an acknowledgement of SETTINGS with a payload": ([frame(SETTINGS, ACK, 0, b"\0")], FRAME_SIZE_ERROR),
-    "6.5 SETTINGS on a stream": ([frame(SETTINGS, 0, 1, bytes(6))], PROTOCOL_ERROR),
-    "6.5 SETTINGS of three octets": ([frame(SETTINGS, 0, 0, bytes(3))], FRAME_SIZE_ERROR, PROTOCOL_ERROR),
-    "6.5.2 SETTINGS_ENABLE_PUSH of 2": ([settings((ENABLE_PUSH, 2))], PROTOCOL_ERROR),
-    "6.5.2 an initial window above the largest": (
-        [settings((INITIAL_WINDOW_SIZE, LARGEST + 1))],
-        FLOW_CONTROL_ERROR,
-    ),
-    "6.5.2 frames that are too short": ([settings((MAX_FRAME_SIZE, 16383))], PROTOCOL_ERROR),
-    "6.5.2 frames that are too long": ([settings((MAX_FRAME_SIZE, 2**24))], PROTOCOL_ERROR),
-    "6.7 PING on a stream": ([frame(PING, 0, 3, bytes(8))], PROTOCOL_ERROR),
-    "6.7 PING of six octets": ([frame(PING, 0, 0, bytes(6))], FRAME_SIZE_ERROR),
-    "6.8 GOAWAY on a stream": ([frame(GOAWAY, 0, 1, bytes(8))], PROTOCOL_ERROR),
-    "6.8 GOAWAY of four octets": ([frame(GOAWAY, 0, 0, bytes(4))], FRAME_SIZE_ERROR, PROTOCOL_ERROR),
-    "6.9 WINDOW_UPDATE of nothing": ([window_update(0)], PROTOCOL_ERROR),
-    "6.9 WINDOW_UPDATE of three octets": ([frame(WINDOW_UPDATE, 0, 0, bytes(3))], FRAME_SIZE_ERROR),
-    "6.9.1 a connection's window above the largest": ([window_update(LARGEST)] * 2, FLOW_CONTROL_ERROR),
-    "6.10 DATA within a section of fields": (
-        [headers(1, POST, ends=False, flags=0), data(1, b"content", ends=True)],
-        PROTOCOL_ERROR,
-    ),
-    "6.10 CONTINUATION on stream 0": (
-        [headers(1, flags=0), frame(CONTINUATION, END_HEADERS, 0, block([(b"x", b"y")]))],
-        PROTOCOL_ERROR,
-    ),
-    "6.10 CONTINUATION behind the end of a section": (
-        [headers(1, flags=0), *[frame(CONTINUATION, END_HEADERS, 1, block([(b"x", b"y")]))] * 2],
-        PROTOCOL_ERROR,
-        STREAM_CLOSED,
-    ),
-    "6.10 CONTINUATION behind DATA": (
-        [OPEN, data(1, b"content", ends=True), frame(CONTINUATION, END_HEADERS, 1, block([(b"x", b"y")]))],
-        PROTOCOL_ERROR,
-        STREAM_CLOSED,
-    ),
-    "6.10 CONTINUATION that goes on behind a reset": (
-        [
-            headers(1, [*POST, (b"content-length", b"1")], ends=False),
+        "6.2 HEADERS on stream 0": [headers(0)],
+        "6.2 HEADERS with more padding than payload": [
+            frame(HEADERS, PADDED | END_HEADERS | END_STREAM, 1, b"\x7f" + block(GET)[:20])
+        ],
+        "6.3 PRIORITY on stream 0": [frame(PRIORITY, 0, 0, PRIORITIES)],
+        "6.4 RST_STREAM on stream 0": [rst_stream(0)],
+        "6.5 SETTINGS on a stream": [frame(SETTINGS, 0, 1, bytes(6))],
+        "6.5.2 SETTINGS_ENABLE_PUSH of 2": [settings((ENABLE_PUSH, 2))],
+        "6.5.2 frames that are too short": [settings((MAX_FRAME_SIZE, 16383))],
+        "6.5.2 frames that are too long": [settings((MAX_FRAME_SIZE, 2**24))],
+        "6.7 PING on a stream": [frame(PING, 0, 3, bytes(8))],
+        "6.8 GOAWAY on a stream": [frame(GOAWAY, 0, 1, bytes(8))],
+        "6.9 WINDOW_UPDATE of nothing": [window_update(0)],
+        "6.10 DATA within a section of fields": [headers(1, POST, ends=False, flags=0), CONTENT],
+        "6.10 CONTINUATION on stream 0": [BEGUN, frame(CONTINUATION, END_HEADERS, 0, block([(b"x", b"y")]))],
+        "6.10 CONTINUATION that goes on behind a reset": [
+            sized(b"1"),
             data(1, b"two"),
             frame(CONTINUATION, 0, 1),
         ],
-        PROTOCOL_ERROR,
-    ),
-    "8.1 a second section of fields that ends nothing": (
-        [OPEN, data(1, b"content"), headers(1, [(b"x", b"y")], ends=False)],
-        PROTOCOL_ERROR,
-    ),
-    "8.4 PUSH_PROMISE": ([frame(PUSH_PROMISE, END_HEADERS, 1, b"\0\0\0\x03" + block(GET))], PROTOCOL_ERROR),
-    "8.4 PUSH_PROMISE whose fields go on": ([frame(PUSH_PROMISE, 0, 1, b"\0\0\0\x02")], PROTOCOL_ERROR),
-    "7541 2.3.3 an index behind the tables": ([section(b"\xc6")], COMPRESSION_ERROR),
-    "7541 2.3.3 a name's index behind the tables": ([section(b"\x7f\x07\0")], COMPRESSION_ERROR),
-    "7541 4.2 a size of the table behind fields": ([section(b"\x21")], COMPRESSION_ERROR),
-    "7541 5.2 padding of more than seven bits": (
-        [section(b"\0\x85\xf2\xb2\x4a\x84\xff\x84\x49\x50\x9f\xff")],
-        COMPRESSION_ERROR,
-    ),
-    "7541 5.2 padding by zeros": (
-        [section(b"\0\x85\xf2\xb2\x4a\x84\xff\x83\x49\x50\x90")],
-        COMPRESSION_ERROR,
-    ),
-    "7541 5.2 the sign for the end of a string": (
-        [section(b"\0\x85\xf2\xb2\x4a\x84\xff\x87\x49\x51\xff\xff\xff\xfa\x7f")],
-        COMPRESSION_ERROR,
-    ),
-    "7541 6.1 index 0": ([section(b"\x80")], COMPRESSION_ERROR),
-    "7541 6.3 a table larger than the setting": (
-        [frame(HEADERS, END_HEADERS | END_STREAM, 1, b"\x3f\xe2\x1f" + block(GET))],
-        COMPRESSION_ERROR,
-    ),
+        "8.1 a second section of fields that ends nothing": [
+            OPEN,
+            PIECE,
+            headers(1, [(b"x", b"y")], ends=False),
+        ],
+        "8.4 PUSH_PROMISE": [frame(PUSH_PROMISE, END_HEADERS, 1, b"\0\0\0\x03" + block(GET))],
+        "8.4 PUSH_PROMISE whose fields go on": [frame(PUSH_PROMISE, 0, 1, b"\0\0\0\x02")],
+    },
+    (PROTOCOL_ERROR, STREAM_CLOSED): {
+        "5.1 DATA on an idle stream": [PIECE],
+        "5.1 CONTINUATION behind a whole request": [WHOLE, GOES_ON],
+        "5.1 CONTINUATION behind RST_STREAM": [OPEN, rst_stream(1), GOES_ON],
+        "6.10 CONTINUATION behind the end of a section": [BEGUN, *[GOES_ON] * 2],
+        "6.10 CONTINUATION behind DATA": [OPEN, CONTENT, GOES_ON],
+    },
+    (FRAME_SIZE_ERROR, PROTOCOL_ERROR): {
+        "6.5 SETTINGS of three octets": [frame(SETTINGS, 0, 0, bytes(3))],
+        "6.8 GOAWAY of four octets": [frame(GOAWAY, 0, 0, bytes(4))],
+    },
+    (FLOW_CONTROL_ERROR,): {
+        "6.5.2 an initial window above the largest": [settings((INITIAL_WINDOW_SIZE, LARGEST + 1))],
+        "6.9.1 a connection's window above the largest": [window_update(LARGEST)] * 2,
+    },
 }
 
 
-@pytest.mark.parametrize("name", CONNECTION_ERRORS)
-async def test_the_connection_ends_at(connect, name):
-    frames, *codes = CONNECTION_ERRORS[name]
+@by_error(CONNECTION_ERRORS)
+async def test_the_connection_ends_at(connect, codes, frames):
     client = connect()
     await client.send(*frames)
     assert client.error in codes
@@ -214,127 +196,84 @@ async def test_the_connection_ends_at_another_preface(connect):
 
 # What ends one stream. The origin server has not answered by then.
 STREAM_ERRORS = {
-    "5.1 DATA behind a whole request": ([WHOLE, data(1, b"content")], STREAM_CLOSED),
-    "5.1 DATA behind content of its length": (
-        [
-            headers(1, [*POST, (b"content-length", b"7")], ends=False),
-            data(1, b"content", ends=True),
-            data(1, b"content"),
-        ],
-        STREAM_CLOSED,
-    ),
-    "5.1 DATA behind trailers": (
-        [
-            headers(1, [*POST, (b"content-length", b"7")], ends=False),
-            data(1, b"content"),
-            headers(1, [(b"x", b"y")]),
-            data(1, b"content"),
-        ],
-        STREAM_CLOSED,
-    ),
-    "5.1 HEADERS behind a whole request": ([WHOLE, WHOLE], STREAM_CLOSED),
-    "5.1 DATA behind RST_STREAM": ([OPEN, rst_stream(1), data(1, b"content")], STREAM_CLOSED),
-    "5.1 HEADERS behind RST_STREAM": ([OPEN, rst_stream(1), headers(1, POST)], STREAM_CLOSED),
-    "6.9.1 a stream's window above the largest": (
-        [OPEN, *[window_update(LARGEST, 1)] * 2],
-        FLOW_CONTROL_ERROR,
-    ),
-    "8.1.1 content longer than its length": (
-        [headers(1, [*POST, (b"content-length", b"1")], ends=False), data(1, b"content", ends=True)],
-        PROTOCOL_ERROR,
-    ),
-    "8.1.1 content in frames longer than its length": (
-        [
-            headers(1, [*POST, (b"content-length", b"5")], ends=False),
+    STREAM_CLOSED: {
+        "5.1 DATA behind a whole request": [WHOLE, PIECE],
+        "5.1 DATA behind content of its length": [sized(b"7"), CONTENT, PIECE],
+        "5.1 DATA behind trailers": [sized(b"7"), PIECE, TRAILERS, PIECE],
+        "5.1 HEADERS behind a whole request": [WHOLE, WHOLE],
+        "5.1 DATA behind RST_STREAM": [OPEN, rst_stream(1), PIECE],
+        "5.1 HEADERS behind RST_STREAM": [OPEN, rst_stream(1), headers(1, POST)],
+    },
+    FLOW_CONTROL_ERROR: {
+        "6.9.1 a stream's window above the largest": [OPEN, *[window_update(LARGEST, 1)] * 2]
+    },
+    PROTOCOL_ERROR: {
+        "8.1.1 content longer than its length": [sized(b"1"), CONTENT],
+        "8.1.1 content in frames longer than its length": [
+            sized(b"5"),
             data(1, b"four"),
             data(1, b"four", ends=True),
         ],
-        PROTOCOL_ERROR,
-    ),
-    "8.1.1 content shorter than its length": (
-        [headers(1, [*POST, (b"content-length", b"9")], ends=False), data(1, b"content", ends=True)],
-        PROTOCOL_ERROR,
-    ),
-    "8.1.1 trailers before all of the content": (
-        [
-            headers(1, [*POST, (b"content-length", b"9")], ends=False),
-            data(1, b"four"),
-            headers(1, [(b"x", b"y")]),
+        "8.1.1 content shorter than its length": [sized(b"9"), CONTENT],
+        "8.1.1 trailers before all of the content": [sized(b"9"), data(1, b"four"), TRAILERS],
+        "8.1.1 no content, and a length": [headers(1, [*POST, (b"content-length", b"9")])],
+        "8.1.1 a length that is no number": [get(b"content-length", b"x")],
+        "8.1.1 a length with a sign": [sized(b"+7"), CONTENT],
+        "8.1.1 no digit in a length": [headers(1, [*POST, (b"content-length", b"")])],
+        "8.1.1 a length of too many digits": [sized(b"9" * 5000)],
+        "8.1.1 two lengths that differ": [headers(1, [*POST, *LENGTHS], ends=False)],
+        "8.1.1 a length in trailers that is no number": [
+            OPEN,
+            PIECE,
+            headers(1, [(b"content-length", b"x")]),
         ],
-        PROTOCOL_ERROR,
-    ),
-    "8.1.1 no content, and a length": ([headers(1, [*POST, (b"content-length", b"9")])], PROTOCOL_ERROR),
-    "8.1.1 a length that is no number": ([headers(1, [*GET, (b"content-length", b"x")])], PROTOCOL_ERROR),
-    "8.1.1 a length with a sign": (
-        [headers(1, [*POST, (b"content-length", b"+7")], ends=False), data(1, b"content", ends=True)],
-        PROTOCOL_ERROR,
-    ),
-    "8.1.1 no digit in a length": ([headers(1, [*POST, (b"content-length", b"")])], PROTOCOL_ERROR),
-    "8.1.1 a length of too many digits": (
-        [headers(1, [*POST, (b"content-length", b"9" * 5000)], ends=False)],
-        PROTOCOL_ERROR,
-    ),
-    "8.1.1 two lengths that differ": (
-        [headers(1, [*POST, (b"content-length", b"7"), (b"content-length", b"8")], ends=False)],
-        PROTOCOL_ERROR,
-    ),
-    "8.1.1 a length in trailers that is no number": (
-        [OPEN, data(1, b"content"), headers(1, [(b"content-length", b"x")])],
-        PROTOCOL_ERROR,
-    ),
-    "8.1 a pseudo-header field in trailers": (
-        [OPEN, data(1, b"content"), headers(1, [(b":method", b"POST")])],
-        PROTOCOL_ERROR,
-    ),
-    "8.2.1 a name in capitals": ([headers(1, [*GET, (b"X-Test", b"y")])], PROTOCOL_ERROR),
-    "8.2.1 a name with a blank": ([headers(1, [*GET, (b"x test", b"y")])], PROTOCOL_ERROR),
-    "8.2.1 a name with a colon": ([headers(1, [*GET, (b"x:test", b"y")])], PROTOCOL_ERROR),
-    "8.2.1 no name": ([headers(1, [*GET, (b"", b"y")])], PROTOCOL_ERROR),
-    "8.2.1 a comma in a name": ([headers(1, [*GET, (b"x,test", b"y")])], PROTOCOL_ERROR),
-    "8.2.1 a line break in a value": ([headers(1, [*GET, (b"x", b"a\r\nb: c")])], PROTOCOL_ERROR),
-    "8.2.1 a line feed in a value": ([headers(1, [*GET, (b"x", b"a\nb")])], PROTOCOL_ERROR),
-    "8.2.1 NUL in a value": ([headers(1, [*GET, (b"x", b"a\0b")])], PROTOCOL_ERROR),
-    "8.2.1 a blank before a value": ([headers(1, [*GET, (b"x", b" a")])], PROTOCOL_ERROR),
-    "8.2.1 a tab behind a value": ([headers(1, [*GET, (b"x", b"a\t")])], PROTOCOL_ERROR),
-    "8.2.1 a line break in :path": ([headers(1, changed(GET, path=b"/ HTTP/1.1\r\nx: y"))], PROTOCOL_ERROR),
-    "8.2.2 Connection": ([headers(1, [*GET, (b"connection", b"keep-alive")])], PROTOCOL_ERROR),
-    "8.2.2 Keep-Alive": ([headers(1, [*GET, (b"keep-alive", b"timeout=5")])], PROTOCOL_ERROR),
-    "8.2.2 Proxy-Connection": ([headers(1, [*GET, (b"proxy-connection", b"close")])], PROTOCOL_ERROR),
-    "8.2.2 Transfer-Encoding": ([headers(1, [*GET, (b"transfer-encoding", b"chunked")])], PROTOCOL_ERROR),
-    "8.2.2 Upgrade": ([headers(1, [*GET, (b"upgrade", b"h2c")])], PROTOCOL_ERROR),
-    "8.2.2 TE with more than trailers": ([headers(1, [*GET, (b"te", b"trailers, deflate")])], PROTOCOL_ERROR),
-    "8.3 an unknown pseudo-header field": ([headers(1, [*GET, (b":test", b"y")])], PROTOCOL_ERROR),
-    "8.3 a response's pseudo-header field": ([headers(1, [*GET, (b":status", b"200")])], PROTOCOL_ERROR),
-    "8.3 an interim response's status": ([headers(1, [*GET, (b":status", b"100")])], PROTOCOL_ERROR),
-    "8.3 an interim response's status before content": (
-        [headers(1, [(b":status", b"103"), *POST], ends=False), data(1, b"content", ends=True)],
-        PROTOCOL_ERROR,
-    ),
-    "8.3 an interim response's status in trailers": (
-        [OPEN, data(1, b"content"), headers(1, [(b":status", b"100")])],
-        PROTOCOL_ERROR,
-    ),
-    "8.3 a pseudo-header field behind others": ([headers(1, [(b"x", b"y"), *GET])], PROTOCOL_ERROR),
-    "8.3 two methods": ([headers(1, [GET[0], *GET])], PROTOCOL_ERROR),
-    "8.3 two schemes": ([headers(1, [GET[1], *GET])], PROTOCOL_ERROR),
-    "8.3 two paths": ([headers(1, [GET[2], *GET])], PROTOCOL_ERROR),
-    "8.3 two authorities": ([headers(1, [GET[3], *GET])], PROTOCOL_ERROR),
-    "8.3.1 an empty path": ([headers(1, changed(GET, path=b""))], PROTOCOL_ERROR),
-    "8.3.1 no path": ([headers(1, changed(GET, path=None))], PROTOCOL_ERROR),
-    "8.3.1 no method": ([headers(1, changed(GET, method=None))], PROTOCOL_ERROR),
-    "8.3.1 no scheme": ([headers(1, changed(GET, scheme=None))], PROTOCOL_ERROR),
-    "8.5 CONNECT with a path": ([headers(1, changed(GET, method=b"CONNECT"))], PROTOCOL_ERROR),
-    "8441 4 :protocol without CONNECT": ([headers(1, [*GET, (b":protocol", b"websocket")])], PROTOCOL_ERROR),
+        "8.1 a pseudo-header field in trailers": [OPEN, PIECE, headers(1, [(b":method", b"POST")])],
+        "8.2.1 a name in capitals": [get(b"X-Test", b"y")],
+        "8.2.1 a name with a blank": [get(b"x test", b"y")],
+        "8.2.1 a name with a colon": [get(b"x:test", b"y")],
+        "8.2.1 no name": [get(b"", b"y")],
+        "8.2.1 a comma in a name": [get(b"x,test", b"y")],
+        "8.2.1 a line break in a value": [get(b"x", b"a\r\nb: c")],
+        "8.2.1 a line feed in a value": [get(b"x", b"a\nb")],
+        "8.2.1 NUL in a value": [get(b"x", b"a\0b")],
+        "8.2.1 a blank before a value": [get(b"x", b" a")],
+        "8.2.1 a tab behind a value": [get(b"x", b"a\t")],
+        "8.2.1 a line break in :path": [headers(1, changed(GET, path=b"/ HTTP/1.1\r\nx: y"))],
+        "8.2.2 Connection": [get(b"connection", b"keep-alive")],
+        "8.2.2 Keep-Alive": [get(b"keep-alive", b"timeout=5")],
+        "8.2.2 Proxy-Connection": [get(b"proxy-connection", b"close")],
+        "8.2.2 Transfer-Encoding": [get(b"transfer-encoding", b"chunked")],
+        "8.2.2 Upgrade": [get(b"upgrade", b"h2c")],
+        "8.2.2 TE with more than trailers": [get(b"te", b"trailers, deflate")],
+        "8.3 an unknown pseudo-header field": [get(b":test", b"y")],
+        "8.3 a response's pseudo-header field": [get(b":status", b"200")],
+        "8.3 an interim response's status": [get(b":status", b"100")],
+        "8.3 an interim response's status before content": [
+            headers(1, [(b":status", b"103"), *POST], ends=False),
+            CONTENT,
+        ],
+        "8.3 an interim response's status in trailers": [OPEN, PIECE, headers(1, [(b":status", b"100")])],
+        "8.3 a pseudo-header field behind others": [headers(1, [(b"x", b"y"), *GET])],
+        "8.3 two methods": [headers(1, [GET[0], *GET])],
+        "8.3 two schemes": [headers(1, [GET[1], *GET])],
+        "8.3 two paths": [headers(1, [GET[2], *GET])],
+        "8.3 two authorities": [headers(1, [GET[3], *GET])],
+        "8.3.1 an empty path": [headers(1, changed(GET, path=b""))],
+        "8.3.1 no path": [headers(1, changed(GET, path=None))],
+        "8.3.1 no method": [headers(1, changed(GET, method=None))],
+        "8.3.1 no scheme": [headers(1, changed(GET, scheme=None))],
+        "8.5 CONNECT with a path": [headers(1, changed(GET, method=b"CONNECT"))],
+        "8441 4 :protocol without CONNECT": [get(b":protocol", b"websocket")],
+    },
 }
 
 
-@pytest.mark.parametrize("name", STREAM_ERRORS)
-async def test_one_stream_ends_at(connect, name):
-    frames, code = STREAM_ERRORS[name]
+@by_error(STREAM_ERRORS)
+async def test_one_stream_ends_at(connect, codes, frames):
     client = connect()
     client.server.origin.holds = True
     await client.send(*frames)
-    assert code in client.resets(1)
+    assert codes in client.resets(1)
     client.server.origin.holds = False
     assert (await client.ask(7))[0] == 200  # the connection goes on
 
@@ -389,17 +328,10 @@ REQUESTS = {
     "6.1 DATA in several frames": [OPEN, data(1, b"con"), data(1, b"tent"), data(1, ends=True)],
     "6.2 HEADERS with padding": [frame(HEADERS, 13, 1, b"\x05" + block(GET) + bytes(5))],
     "6.2 HEADERS with a priority": [frame(HEADERS, 5 | PRIORITIZED, 1, b"\x80\0\0\x09\xff" + block(GET))],
-    "6.10 CONTINUATION": [
-        headers(1, flags=0),
-        frame(CONTINUATION, 0, 1, block([(b"x", b"y")])),
-        frame(CONTINUATION, END_HEADERS, 1, block([(b"x", b"z")])),
-    ],
-    "8.1 trailers": [OPEN, data(1, b"content"), headers(1, [(b"x", b"y")])],
-    "8.1.1 content of its length": [
-        headers(1, [*POST, (b"content-length", b"7")], ends=False),
-        data(1, b"content", ends=True),
-    ],
-    "8.2.2 TE with trailers": [headers(1, [*GET, (b"te", b"trailers")])],
+    "6.10 CONTINUATION": [BEGUN, frame(CONTINUATION, 0, 1, block([(b"x", b"y")])), GOES_ON],
+    "8.1 trailers": [OPEN, PIECE, TRAILERS],
+    "8.1.1 content of its length": [sized(b"7"), CONTENT],
+    "8.2.2 TE with trailers": [get(b"te", b"trailers")],
     "8.3.1 HEAD": [headers(1, changed(GET, method=b"HEAD"))],
     "8.3.1 Host without an authority": [
         headers(1, [*changed(GET, authority=None), (b"host", b"en.example")])
