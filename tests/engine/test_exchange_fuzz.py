@@ -118,6 +118,7 @@ def test_a_broken_law_is_noticed(fuzzer, monkeypatch, owner, name, broken, law):
     monkeypatch.setattr(
         forward, "_concluded", {}
     )  # what is concluded from the mistake is for this test alone
+    monkeypatch.setattr(fuzzer, "TRIES", 20)
     found, _ = fuzzer.findings(SOONEST.get(name, 1), scenarios=400, most=1)
     assert [each.wrong.partition(":")[0] in {*law.split(" or "), "another's response"} for each in found] == [
         True
