@@ -40,13 +40,53 @@ def all_got(*names, content=BODY, status=200):
     return tuple(got(status, name=name, content=content) for name in names)
 
 
+def alone(what, method, *fields):
+    """Requests of a kind that waits for no other."""
+    both = [asks(*fields, name=name, method=method) for name in ("1", "2")]
+    return row(f"{what} does not wait", *both, reached(2))
+
+
+def authorized(said, requests):
+    """How many requests three clients with credentials make of one that is stale."""
+    asked = wait(10), ask_all("1", "2", "3", fields=[BASIC])
+    return row(
+        f"Authorization and {said}", miss(f"Cache-Control: {said}", TAG), *asked, reached(1 + requests)
+    )
+
+
+def elsewhere(what):
+    """A purge of something else, between two clients that ask for the same."""
+    steps = asks(name="1"), purge(what), asks(name="2"), reached(1), answers(FRESH), hit()
+    return row(f"a purge of {what} parts nobody", *steps)
+
+
+def not_freshened(name, *how):
+    """A 304 comes for a response that has been purged meanwhile."""
+    asked = miss(*STALE, "Surrogate-Key: page"), wait(100), asks(name="1"), goes('if-none-match: "a"')
+    purged = purge(*how), answers(*STALE, status=UNMODIFIED), reached(3)
+    anew = answers(*STALE, "Surrogate-Key: page", content=b"new"), got(200, "-age", content=b"new", name="1")
+    return row(
+        f"a 304 freshens nothing that was purged by {name} meanwhile",
+        *asked,
+        *purged,
+        *anew,
+        miss(*STALE),
+        hit(),
+    )
+
+
+def failing(name, status, *how):
+    """An error comes for a response that has been purged meanwhile."""
+    asked = miss(*STALE), wait(100), asks(), purge("/a", *how), answers(status="503 No"), got(status)
+    return row(f"purged {name}, a response replaces an error: {status}", *asked)
+
+
 TOGETHER = [
     row(
         "spellings of one URL",
         *(
-            asks(name="1", target="/a(b)"),
-            asks(name="2", target="/a%28b%29"),
-            asks(name="3", target="/%61(b%29"),
+            asks(name=name, target=each)
+            for name, each in zip("123", ("/a(b)", "/a%28b%29", "/%61(b%29"), strict=True)
         ),
         *(reached(1), answers(FRESH), all_got("1", "2", "3")),
     ),
@@ -54,33 +94,14 @@ TOGETHER = [
         "other URLs do not wait",
         *(asks(name="1"), asks(name="2", target="/a?x"), asks(name="3", target="/b"), reached(3)),
     ),
-    *(
-        row(
-            f"{what} does not wait",
-            asks(*fields, name="1", method=method),
-            asks(*fields, name="2", method=method),
-            reached(2),
-        )
-        for what, method, fields in [
-            ("no-store", "GET", [NO_STORE]),
-            ("a HEAD", "HEAD", []),
-            ("a POST", "POST", []),
-            ("Authorization", "GET", [BASIC]),
-        ]
-    ),
-    *(
-        row(
-            f"Authorization and {said}",
-            *(miss(f"Cache-Control: {said}", TAG), wait(10)),
-            *(ask_all("1", "2", "3", fields=[BASIC]), reached(1 + requests)),
-        )
-        for said, requests in [
-            ("public, max-age=1", 1),
-            ("s-maxage=1", 1),
-            ("must-revalidate, max-age=1", 1),
-            ("max-age=1", 3),
-        ]
-    ),
+    alone("no-store", "GET", NO_STORE),
+    alone("a HEAD", "HEAD"),
+    alone("a POST", "POST"),
+    alone("Authorization", "GET", BASIC),
+    authorized("public, max-age=1", 1),
+    authorized("s-maxage=1", 1),
+    authorized("must-revalidate, max-age=1", 1),
+    authorized("max-age=1", 3),
     row(
         "ranges of one page make one request",
         *(asks("Range: bytes=0-1", name="1"), asks("Range: bytes=2-3", name="2"), reached(1), answers(FRESH)),
@@ -120,12 +141,9 @@ TOGETHER = [
     ),
     row(
         "a private answer is nobody else's",
-        *(
-            asks("Cookie: session=1", name="own"),
-            ask_all("1", "2"),
-            answers("Cache-Control: private", content=b"own"),
-        ),
-        *(got(name="own", content=b"own"), answers(FRESH), all_got("1", "2")),
+        *(asks("Cookie: session=1", name="own"), ask_all("1", "2")),
+        *(answers("Cache-Control: private", content=b"own"), got(name="own", content=b"own")),
+        *(answers(FRESH), all_got("1", "2")),
     ),
     row(
         "fields of one client are nobody else's",
@@ -135,14 +153,8 @@ TOGETHER = [
     ),
     row(
         "a 304 releases all who wait",
-        *(
-            miss(FRESH, TAG),
-            wait(100),
-            ask_all("1", "2", "3"),
-            reached(2),
-            answers(FRESH, TAG, status=UNMODIFIED),
-        ),
-        *(all_got("1", "2", "3"), reached(2)),
+        *(miss(FRESH, TAG), wait(100), ask_all("1", "2", "3"), reached(2)),
+        *(answers(FRESH, TAG, status=UNMODIFIED), all_got("1", "2", "3"), reached(2)),
     ),
     row("the last client leaves", asks(), leaves(), miss(FRESH), hit(), ways=["engine", "http1", "http2"]),
     row(
@@ -153,11 +165,8 @@ TOGETHER = [
     row(
         "an origin server that breaks is each one's failure",
         *(ask_all("1", "2"), breaks(), got(502, name="1"), breaks(), got(502, name="2"), reached(2)),
-        ways=[
-            "engine",
-            "http1",
-            "asgi",
-        ],  # behind a request by HTTP/2 a connection is used again, and so retried
+        # Behind a request by HTTP/2 a connection is used again, and so retried.
+        ways=["engine", "http1", "asgi"],
     ),
     row(
         "a refusal of the shared answer is stale for all",
@@ -171,13 +180,8 @@ TOGETHER = [
     row(
         "a POST during a GET",
         *(asks(name="get"), asks(method="POST", name="post"), answers(FRESH, content=b"old")),
-        *(
-            got(name="get", content=b"old"),
-            answers(status="204 No Content"),
-            got(204, name="post"),
-            miss(FRESH),
-            hit(),
-        ),
+        *(got(name="get", content=b"old"), answers(status="204 No Content"), got(204, name="post")),
+        *(miss(FRESH), hit()),
     ),
 ]
 
@@ -194,55 +198,18 @@ MEANWHILE = [
         *(answers(FRESH, "Surrogate-Key: news", content=b"old"), answers(FRESH, "Surrogate-Key: news")),
         *(all_got("1", content=b"old"), all_got("2"), hit()),
     ),
-    *(
-        row(
-            f"a purge of {what} parts nobody",
-            asks(name="1"),
-            purge(what),
-            asks(name="2"),
-            reached(1),
-            answers(FRESH),
-            hit(),
-        )
-        for what in ("/b", "/")
-    ),
-    *(
-        row(
-            f"a 304 freshens nothing that was purged by {name} meanwhile",
-            *(miss(*STALE, "Surrogate-Key: page"), wait(100), asks(name="1"), goes('if-none-match: "a"')),
-            *(purge(*how), answers(*STALE, status=UNMODIFIED), reached(3)),
-            *(
-                answers(*STALE, "Surrogate-Key: page", content=b"new"),
-                got(200, "-age", content=b"new", name="1"),
-                miss(*STALE),
-                hit(),
-            ),
-        )
-        for name, how in [
-            ("its URL", ["/a"]),
-            ("a spelling", ["/%61"]),
-            ("a tag", ["/", "Surrogate-Key: page"]),
-        ]
-    ),
+    elsewhere("/b"),
+    elsewhere("/"),
+    not_freshened("its URL", "/a"),
+    not_freshened("a spelling", "/%61"),
+    not_freshened("a tag", "/", "Surrogate-Key: page"),
     row(
         "a 304 freshens what was purged softly meanwhile",
-        *(
-            miss(*STALE),
-            wait(100),
-            asks(),
-            purge("/a", SOFT),
-            answers(*STALE, status=UNMODIFIED),
-            got(content=BODY),
-        ),
-        reached(2),
+        *(miss(*STALE), wait(100), asks(), purge("/a", SOFT), answers(*STALE, status=UNMODIFIED)),
+        *(got(content=BODY), reached(2)),
     ),
-    *(
-        row(
-            f"purged {name}, a response replaces an error: {status}",
-            *(miss(*STALE), wait(100), asks(), purge("/a", *how), answers(status="503 No"), got(status)),
-        )
-        for name, how, status in [("softly", [SOFT], 200), ("meanwhile", [], 503)]
-    ),
+    failing("softly", 200, SOFT),
+    failing("meanwhile", 503),
     row(
         "a client that waited in vain asks for nothing purged",
         *(miss(*STALE), wait(100), ask_all("1", "2"), purge(), answers(NO_STORE, content=b"own"), reached(3)),
@@ -250,22 +217,12 @@ MEANWHILE = [
     ),
     row(
         "a refresh of what was purged meanwhile",
-        *(
-            miss("Cache-Control: max-age=1, stale-while-revalidate=60"),
-            wait(2),
-            asks(),
-            got(content=BODY),
-            purge(),
-        ),
-        *(answers(FRESH, content=b"new"), miss(FRESH, content=b"newer"), hit(content=b"newer")),
+        *(miss("Cache-Control: max-age=1, stale-while-revalidate=60"), wait(2), asks(), got(content=BODY)),
+        *(purge(), answers(FRESH, content=b"new"), miss(FRESH, content=b"newer"), hit(content=b"newer")),
     ),
     row(
         "every variant",
-        miss(FRESH, "Vary: X", asked=["X: 1"]),
-        miss(FRESH, "Vary: X"),
-        purge(),
-        asks("X: 1"),
-        goes(),
+        *(miss(FRESH, "Vary: X", asked=["X: 1"]), miss(FRESH, "Vary: X"), purge(), asks("X: 1"), goes()),
     ),
     row(
         "other queries stay",
