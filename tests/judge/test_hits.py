@@ -18,7 +18,7 @@ from univocal.http.messages import Received, Response
 from univocal.judge import admission as admission_module
 from univocal.judge import hits as hits_module
 from univocal.judge.admission import Gate
-from univocal.judge.cache_status import Handling, cache_status
+from univocal.judge.cache_status import cache_status, handling_of_hit
 from univocal.judge.hits import Hits
 from univocal.judge.plan import plan_of
 from univocal.judge.profiles import builtin_profiles
@@ -171,8 +171,8 @@ def test_a_hit_is_what_the_gate_decides(name, target, fields, scheme, client, no
     assert (decision.reason, decision.revalidate_in_background) == ("hit", False)
     assert (hit.canonical, hit.client) == (admission.canonical, admission.peer.client)
     assert admission.reasons == ()
-    assert hit.hit_fields.handling == Handling.of_hit(decision)
-    told = cache_status(Handling.of_hit(decision), admission.canonical, runtime.cache_status)
+    assert hit.hit_fields.handling == handling_of_hit(decision)
+    told = cache_status(handling_of_hit(decision), admission.canonical, runtime.cache_status)
     assert hit.hit_fields.fields == told
     assert hit.hit_fields.lines == b"".join(b"%b: %b\r\n" % each for each in told)
     shown = represent(admission.request, decision.stored, decision.age, now)

@@ -29,7 +29,7 @@ from univocal.http.pipe import NO_CONTENT
 from univocal.http.roles import Answer, Content, OriginRequest, UnderWay
 from univocal.http.tables import remember
 from univocal.judge.admission import Admission
-from univocal.judge.cache_status import Handling, cache_status
+from univocal.judge.cache_status import cache_status, handling_of_forward
 from univocal.uri.target import Canonical
 
 logger: Final = logging.getLogger("univocal")
@@ -524,7 +524,7 @@ class Passage:
         judged = verdict(canonical.key, fetched, admission.rules)
         if not isinstance(judged, Unstorable):
             return None
-        handling = Handling.of_forward("uri-miss", False, judged.reason)
+        handling = handling_of_forward("uri-miss", False, judged.reason)
         mode = admission.runtime.cache_status
         passed = [*fields, *cache_status(handling, canonical, mode)]
         if b"date" in dict(fields):

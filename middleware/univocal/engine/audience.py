@@ -84,15 +84,12 @@ class Audience:
 
         One who fails is logged and does not keep the others from hearing.
         """
-        if self.hit_listeners:
-            _tell(outcome, self.hit_listeners)
-        if self.listeners:
-            _tell(outcome, self.listeners)
         at = outcome.times.start + outcome.times.total
-        if self._ended or (self._alike and not self.since <= at < self.until):
+        is_behind = bool(self._ended) or (bool(self._alike) and not self.since <= at < self.until)
+        at_once: Sequence[Listener] = () if is_behind else self.counters
+        _tell(outcome, [*self.hit_listeners, *self.listeners, *at_once])
+        if is_behind:
             self._count(outcome, at)
-        else:
-            _tell(outcome, self.counters)
 
     def announce_hit(self, hit: Hit, received: Received, begun: float, ticks: float) -> None:
         """Tell of a hit that was answered; it began at `begun`, when the performance counter said `ticks`."""
@@ -191,7 +188,7 @@ class Audience:
 
 
 def _tell(news: News, listeners: Iterable[Callable[[News], None]]) -> None:
-    for each in (*listeners,):  # one may leave within the call
+    for each in [*listeners]:  # one may leave within the call
         try:
             each(news)
         except Exception:

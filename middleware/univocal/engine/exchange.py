@@ -38,7 +38,7 @@ from univocal.http.tables import moves
 from univocal.http.upgrade import WEBSOCKET, Line, Switching
 from univocal.judge.access import Challenge, Entered
 from univocal.judge.admission import Admission, facts_of
-from univocal.judge.cache_status import Handling, cache_status
+from univocal.judge.cache_status import Handling, cache_status, handling_of_forward, handling_of_hit
 from univocal.judge.forward_auth import Answered, Grant, Question, Ruling
 from univocal.judge.orders import Order, unknown_field
 from univocal.store.leases import Loan
@@ -196,7 +196,7 @@ class Exchange:
             stores = isinstance(decision, Validate) or decision.may_store
             self.fetches = stores and admission.request.method in FETCHED
             if not self.fetches:
-                self._account.handling = Handling.of_forward(decision.reason, False, "")
+                self._account.handling = handling_of_forward(decision.reason, False, "")
                 self._lead(None, self._content)
                 return
             engine = self._engine
@@ -207,7 +207,7 @@ class Exchange:
             else:
                 self._join(flight, name)
         elif isinstance(decision, Reuse):
-            self._reuse(Handling.of_hit(decision))
+            self._reuse(handling_of_hit(decision))
             self._refresh()
         elif isinstance(decision, Refuse):
             self._refuse(admission.reasons or (decision.reason,))
@@ -478,7 +478,7 @@ class Exchange:
         self.admission = engine.gate.again(self.admission, engine.clock())  # it has waited
         match self.admission.decision:
             case Reuse() as reuse:
-                self._reuse(Handling.of_hit(reuse))
+                self._reuse(handling_of_hit(reuse))
                 self._refresh()
             case Refuse(reason=reason):
                 self._refuse((reason,))
@@ -628,7 +628,7 @@ class Exchange:
         assert isinstance(decision, (Validate, Forward))
         unstorable = decision.unstorable if isinstance(decision, Forward) else ""
         unstorable = unstorable if recording is None else recording.unstorable
-        handling = Handling.of_forward(decision.reason, kept, unstorable)
+        handling = handling_of_forward(decision.reason, kept, unstorable)
         handling = replace(handling, detail=flight.detail) if flight.detail else handling
         self._account.handling = handling
         affinity, canonical = admission.settings.affinity, admission.canonical
@@ -698,7 +698,7 @@ class Exchange:
         assert isinstance(again.decision, Reuse)
         self._leave()
         self.admission = again
-        self._reuse(Handling.of_hit(again.decision, detail="shared"))
+        self._reuse(handling_of_hit(again.decision, detail="shared"))
         self._refresh()
 
     def _satisfied_by(self, stored: Stored) -> Admission | None:

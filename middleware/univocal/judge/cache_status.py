@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from functools import lru_cache
+from typing import Literal
 
 from univocal.cache.decide import Reuse
 from univocal.http.grammar import quoted
 from univocal.http.messages import Fields
-from univocal.http.tables import remember
 from univocal.uri.target import Canonical
 
 
@@ -53,30 +53,24 @@ class Handling:
         self.reported_detail = detail or (unstorable if unstorable != fwd else "")
         self.plain = None
 
-    @staticmethod
-    def of_hit(decision: Reuse, detail: str = "") -> Handling:
-        """The handling of a stored response that is served as it is."""
-        ttl = int(decision.stored.lifetime - decision.age)
-        handling = _hits.get((ttl, detail))
-        if handling is None:
-            handling = Handling(hit=True, ttl=ttl, detail=detail)
-            remember(_hits, (ttl, detail), handling, _MOST)
-        return handling
 
-    @staticmethod
-    def of_forward(fwd: str, stored: bool, unstorable: str) -> Handling:
-        """The handling of a request that its own forward answered."""
-        handling = _forwarded.get((fwd, stored, unstorable))
-        if handling is None:
-            handling = Handling(fwd=fwd, stored=stored, unstorable=unstorable)
-            remember(_forwarded, (fwd, stored, unstorable), handling, _MOST)
-        return handling
+def handling_of_hit(decision: Reuse, detail: str = "") -> Handling:
+    """The handling of a stored response that is served as it is."""
+    return _hit(int(decision.stored.lifetime - decision.age), detail)
 
 
-# Most requests are handled like earlier ones: equal handlings are one object, at most so many.
-_MOST: Final = 1024
-_hits: Final[dict[tuple[int, str], Handling]] = {}
-_forwarded: Final[dict[tuple[str, bool, str], Handling]] = {}
+# Most requests are handled like earlier ones: equal handlings are one object.
+
+
+@lru_cache(maxsize=1024)
+def _hit(ttl: int, detail: str) -> Handling:
+    return Handling(hit=True, ttl=ttl, detail=detail)
+
+
+@lru_cache(maxsize=1024)
+def handling_of_forward(fwd: str, stored: bool, unstorable: str) -> Handling:
+    """The handling of a request that its own forward answered."""
+    return Handling(fwd=fwd, stored=stored, unstorable=unstorable)
 
 
 def cache_status(
