@@ -32,6 +32,8 @@ SOURCES = [str(Path(__file__).parents[1] / source) for source in ("app", "middle
 CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220}
 CLONE_PARENT = 0x8000
 M_MMAP_THRESHOLD = -3
+# The variable that has a program look so often, in seconds, at files that may have changed.
+LOOKS_EVERY = "LOOKS_EVERY"
 ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 POSSIBLE = sys.platform == "linux" and platform.machine() in CLONE and sys.implementation.name == "cpython"
 
@@ -294,6 +296,10 @@ def settle(task: dict[str, Any]) -> None:
     os.environ.update(task["environment"])
     if threshold := os.environ.get("MALLOC_MMAP_THRESHOLD_"):  # which the C library reads when it begins
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, int(threshold))
+    if seconds := os.environ.get(LOOKS_EVERY):
+        from univocal_app.run import assemble
+
+        assemble.PERIOD = float(seconds)  # type: ignore[misc]
     os.chdir(task["directory"])
     bounded(task["descriptors"])
 
