@@ -7,6 +7,7 @@ import re
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -70,7 +71,10 @@ def living(*kinds: type) -> list[Any]:
 
 
 class Stopwatch:
-    """Seconds by its own ticks: where the machine stands still or is slow, they go on as slowly."""
+    """Seconds by its own ticks: where the machine stands still or is slow, they go on as slowly.
+
+    `stood_still` are those of the wall that had no tick.
+    """
 
     TICK = 0.01
 
@@ -84,12 +88,14 @@ class Stopwatch:
             self.seconds += self.TICK
 
     def __enter__(self) -> "Stopwatch":
+        self._began = time.monotonic()
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ends.set()
         self._thread.join()
+        self.stood_still = time.monotonic() - self._began - self.seconds
 
 
 def open_files() -> set[str]:

@@ -156,17 +156,17 @@ async def test_where_nothing_can_be_written_only_the_first_miss_waits(join, made
     first, second = await join(times={"command": 1.5}), await join(times={"command": 1.5})
     assert await first.put(made())
     server.client.execute_command("CLIENT", "PAUSE", "4500", "WRITE")
-    with Stopwatch() as watch:
+    with Stopwatch() as miss:
         await second.get(KEY + b"1", lambda: _after(0, made(KEY + b"1")))
-    assert watch.seconds < 2.9  # two commands would wait longer
-    with Stopwatch() as watch:
+    assert miss.seconds < 2.9  # two commands would wait longer
+    with Stopwatch() as later:
         for number in range(9):
             name = KEY + b"2%d" % number
             assert await second.get(name, lambda name=name: _after(0, made(name))) == b"content"
         with pytest.raises(RefusedError):
             await second.purge()
-    assert watch.seconds < 1.4
-    assert second.store.connected
+    assert later.seconds < 1.4
+    assert second.store.connected or miss.stood_still + later.stood_still > 1
     await until(lambda: not first.bodies())
 
 

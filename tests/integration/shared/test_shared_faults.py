@@ -336,6 +336,27 @@ async def test_closing_leaves_a_memory_that_is_bounded(join, made):
     assert node.memory.lookup(KEY)[0].fresh_until <= time.time() + 5
 
 
+async def test_closing_ends_a_follower_that_lost_a_cancellation(join, monkeypatch):
+    """As `wait_for` of Python 3.11 loses one where it comes together with an error."""
+    node, follows, lost = await join(), asyncio.Event(), list[bool]()
+
+    async def read(_):
+        follows.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if lost:
+                raise
+            lost.append(True)
+            raise OSError from None
+
+    monkeypatch.setattr(node.tier._purges, "_read", read)
+    await follows.wait()
+    done, _ = await asyncio.wait([asyncio.ensure_future(node.store.aclose())], timeout=20)
+    assert done
+    assert lost
+
+
 async def test_who_waits_for_another_node_is_woken_when_redis_goes(join, server):
     first, second = await join(times={"patience": 30}), await join(times={"patience": 30})
     assert isinstance(await first.store.obtain(KEY, nothing), Lease)

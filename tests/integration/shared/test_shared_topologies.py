@@ -75,8 +75,7 @@ async def test_a_killed_master_of_a_cluster_loses_only_its_part(cluster, join, m
     (gone, *_) = [node for node in cluster.nodes if node is not journal]
     gone.kill()
     await asyncio.sleep(2.5)
-    assert first.store.connected
-    assert second.store.connected
+    await until(lambda: first.store.connected and second.store.connected)
     read = [await second.read(name) for name in names]
     assert 0 < read.count([b"content"]) < 30
     await first.store.purge(Everything())

@@ -172,10 +172,12 @@ class RedisPurges(Purges):
         self._tasks = [loop.create_task(self._run()), loop.create_task(self._watch())]
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+        left = self._tasks
+        while left:  # the `wait_for` of Python 3.11, which redis-py calls, may lose a cancellation
+            for task in left:
+                task.cancel()
+            await asyncio.wait(left, timeout=_PAUSE[1])
+            left = [task for task in left if not task.done()]
         self._is_there = False
         self._trusted_until = _NEVER
         self._siblings.close()
