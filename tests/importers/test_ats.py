@@ -384,6 +384,24 @@ def test_a_rule_with_a_filter_becomes_a_closed_route(option):
 
 
 @pytest.mark.parametrize(
+    ("plugin", "is_apart"),
+    [
+        ("cachekey.so @pparam=--include-cookies=session", True),
+        ("cachekey.so @pparam=--sort-params=true @pparam=--include-headers=X-User", True),
+        ("cachekey.so @pparam=--ua-capture=(mobile)", True),
+        ("cachekey.so @pparam=--remove-all-params=true", False),
+        ("conf_remap.so @pparam=proxy.config.http.cache.http=0", True),
+        ("conf_remap.so @pparam=/etc/cache.config", True),
+        ("conf_remap.so @pparam=proxy.config.http.connect_attempts_timeout=5", False),
+    ],
+)
+def test_a_plugin_that_keeps_responses_apart_bypasses_the_cache(plugin, is_apart):
+    (site,) = imported(f"{RULE}{WIKI} @plugin={plugin}").sites
+    assert site.get("cache", {}) == ({"bypass": ["*"]} if is_apart else {})
+    assert "access" not in site
+
+
+@pytest.mark.parametrize(
     ("path", "closed"), [("a", {"/a", "/a*"}), ("a/", {"/a/"}), ("a*", {"/a*"}), ("a/*", {"/a/"})]
 )
 def test_a_guarded_prefix_of_bytes_is_closed_by_bytes(path, closed):

@@ -496,6 +496,15 @@ def test_quotes_comments_and_braces_of_variables():
 
 
 @pytest.mark.parametrize(
+    ("blank", "spelled"), [("\u00a0", "%C2%A0"), ("\u2003", "%E2%80%83"), ("\x0b", "%0B"), ("\x85", "%C2%85")]
+)
+def test_blanks_that_are_none_for_nginx_are_letters(blank, spelled):
+    result = imported(f"location / {{ proxy_pass http://a; }} location =/a{blank}b {{ deny all; }}")
+    closed = {"access": {"deny": ["0.0.0.0/0", "::/0"]}}
+    assert table(result)["routes"] == [{"path": f"=/a{spelled}b"} | closed]
+
+
+@pytest.mark.parametrize(
     "unit", ["{", "'", '"', "\\", "${", "$", "a ", "a;", "location /a { proxy_pass http://b; } "]
 )
 def test_no_text_takes_long(unit):

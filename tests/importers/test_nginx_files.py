@@ -101,6 +101,19 @@ def test_proxy_params_send_the_clients_host():
 # Sockets.
 
 
+@pytest.mark.parametrize(
+    ("ports", "listen"),
+    [
+        ("8081-8083", ["0.0.0.0:8081", "0.0.0.0:8082", "0.0.0.0:8083"]),
+        ("[::1]:8081-8082", ["[::1]:8081", "[::1]:8082"]),
+        ("1-60000", "0.0.0.0:1-60000"),  # univocal says that this is no address
+    ],
+)
+def test_a_range_of_ports_is_a_listener_each(ports, listen):
+    result = imported(f"server {{ listen {ports}; server_name a.example; {PASS} }}")
+    assert result.server["listen"] == listen
+
+
 def test_a_server_of_another_socket_has_its_own_listener():
     inside = f"server {{ listen 127.0.0.1:8081; server_name in.example; {PASS} }}"
     result = imported(f"server {{ listen 80; server_name a.example; {PASS} }} {inside}")
@@ -298,6 +311,9 @@ def test_hashes_that_univocal_cannot_check_close(tmp_path):
         ("proxy_cache c; allow 10.0.0.0/8; deny all;", {"bypass": ["*"]}),
         ("proxy_cache c; proxy_cache_valid 200 302 10m; proxy_cache_valid 404 1m;",
          {"ttl": 600, "ttl_by_status": {"404": 60}}),
+        ("proxy_cache c; proxy_ignore_headers Cache-Control;", {"bypass": ["*"]}),
+        ("proxy_cache c; proxy_ignore_headers Expires;", {}),
+        ("proxy_cache c; proxy_ignore_headers Cache-Control; proxy_cache_valid 200 1m;", {"ttl": 60}),
         ("proxy_cache c; proxy_cache_use_stale updating error;", {"grace": 60}),
         ("proxy_cache c; proxy_no_cache $cookie_a; proxy_cache_bypass $cookie_a $cookie_b;",
          {"bypass_cookies": ["a", "b"]}),

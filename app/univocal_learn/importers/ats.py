@@ -66,6 +66,11 @@ _GUARDS: Final = frozenset(
 _HARMLESS_PLUGINS: Final = frozenset(
     {"cachekey.so", "compress.so", "conf_remap.so", "gzip.so", "prefetch.so", "slice.so", "xdebug.so"}
 )
+# Their parameters that keep nobody apart, whoever asks.
+_HARMLESS_PARAMETERS: Final = {
+    "cachekey.so": re.compile(r"(?!.*(?:header|cookie|--ua-)).*"),
+    "conf_remap.so": re.compile(r"proxy\.config\.(?!http\.cache\.).*"),
+}
 _OTHER_PLUGIN: Final = "a plugin; what it does is not taken over"
 
 # The hosts of regex_map that a site can have: all, or all below a name. "$1" is what its group matches.
@@ -373,6 +378,9 @@ class _Sites:
         if mapping is None:
             return
         mapped = replace(mapping, profile=self.profile_of.get(id(rule), ""))
+        if is_taken and _keeps_apart(rule):
+            self._note(rule, "a plugin keeps responses apart: the route bypasses the cache")
+            mapped = replace(mapped, tables={"cache": {"bypass": ["*"]}})
         alike = [each for each in first if mapped.path.startswith(each.place.path)]
         same = [each.line for each in alike if each.place[:2] == place[:2]]
         if same and is_taken and not is_guarded:
@@ -502,6 +510,16 @@ def _may_refuse(rule: _Rule, sets: _Sets) -> bool:
     """Tell whether a plugin besides that of the sets may refuse requests, for all that is known of it."""
     others = (plugin.name.rpartition("/")[2] for plugin in rule.plugins if plugin is not sets.used[0])
     return any(name not in _HARMLESS_PLUGINS for name in others)
+
+
+def _keeps_apart(rule: _Rule) -> bool:
+    """Tell whether a parameter of a rule's plugins may keep what one client gets from others."""
+    named = ((plugin.name.rpartition("/")[2], plugin.parameters) for plugin in rule.plugins)
+    return any(
+        name in _HARMLESS_PARAMETERS and not _HARMLESS_PARAMETERS[name].fullmatch(text)
+        for name, parameters in named
+        for _, text in parameters
+    )
 
 
 def _plugins(rule: _Rule) -> list[str]:

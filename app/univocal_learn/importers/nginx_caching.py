@@ -44,8 +44,11 @@ def cache_table(
         return _BYPASS
     ttl = _lifetimes(lists.get("proxy_cache_valid", ()), notes)
     ignored = {word.lower() for each in lists.get("proxy_ignore_headers", ()) for word in each.arguments}
-    if {"cache-control", "expires"} <= ignored and not ttl:
+    if "cache-control" in ignored and not ttl:
         return _BYPASS
+    if {"cache-control", "expires"} & ignored:
+        text = "univocal still heeds the origin server's Cache-Control and Expires, for every status"
+        notes.append(note(lists["proxy_ignore_headers"][0], text))
     cookies = set[str]()
     key = [last["proxy_cache_key"]] if "proxy_cache_key" in last else []
     for directive in (*lists.get("proxy_no_cache", ()), *lists.get("proxy_cache_bypass", ()), *key):

@@ -15,7 +15,8 @@ from univocal_learn.importers.nginx_directives import closes, target_of
 from univocal_learn.importers.nginx_patterns import expression
 from univocal_learn.importers.nginx_syntax import Directive, note
 
-_PORT: Final = re.compile(r"(?:(\[[^\]]*\]|[^:\s]+):)?([0-9]{1,5})")
+_PORT: Final = re.compile(r"(?:(\[[^\]]*\]|[^:\s]+):)?([0-9]{1,5})(?:-([0-9]{1,5}))?")
+_MOST_PORTS: Final = 100  # of one `listen`; univocal says of more that they are no port
 _DEFAULT: Final = frozenset({"default_server", "default"})
 _HOST_FIELD: Final = ("$host", "$http_host", "$server_name", "${host}", "${server_name}")
 
@@ -44,7 +45,8 @@ class Server:
         block = directive.block or []
         is_tls = any(each.name == "ssl" and each.arguments == ["on"] for each in block)
         listens = [each for each in block if each.name == "listen" and each.arguments]
-        sockets = tuple(_socket(each, is_tls=is_tls) for each in listens) or (Socket("0.0.0.0:80", is_tls),)
+        sockets = tuple(socket for each in listens for socket in _sockets(each, is_tls=is_tls))
+        sockets = sockets or (Socket("0.0.0.0:80", is_tls),)
         names = tuple(name for each in block if each.name == "server_name" for name in each.arguments)
         return cls(directive, host, sockets, names)
 
@@ -181,17 +183,21 @@ def part(block: list[Directive], notes: list[Note]) -> None:
             server.block = own
 
 
-def _socket(listen: Directive, *, is_tls: bool) -> Socket:
+def _sockets(listen: Directive, *, is_tls: bool) -> list[Socket]:
+    """The sockets of a `listen`, which may name a range of ports."""
     place, *parameters = listen.arguments
     flags = (is_tls or "ssl" in parameters or "quic" in parameters, not _DEFAULT.isdisjoint(parameters))
     proxied = "proxy_protocol" in parameters
     if place.startswith("unix:"):
-        return Socket(f"unix://{place.removeprefix('unix:')}", *flags, proxied)
+        return [Socket(f"unix://{place.removeprefix('unix:')}", *flags, proxied)]
     matched = _PORT.fullmatch(place)
-    host, port = (matched[1], matched[2]) if matched else (place, "80")
+    host, first, last = matched.groups() if matched else (place, "80", None)
     if host in {None, "*"}:
         host = "0.0.0.0"  # noqa: S104 - as nginx listens
-    return Socket(f"{'127.0.0.1' if host == 'localhost' else host}:{port}", *flags, proxied)
+    host = "127.0.0.1" if host == "localhost" else host
+    ports = range(int(first), int(last or first) + 1)
+    named = ports if len(ports) <= _MOST_PORTS else [f"{first}-{last}"]
+    return [Socket(f"{host}:{port}", *flags, proxied) for port in named]
 
 
 def port_of(address: str) -> str:

@@ -18,7 +18,7 @@ def words_of(text: str) -> frozenset[str]:
 _TOKEN: Final = re.compile(
     r"""\#[^\n]*|(?P<end>[;{}])"""
     r"""|"(?P<double>(?:[^"\\]|\\.)*+)(?P<closed>"?)|'(?P<single>(?:[^'\\]|\\.)*+)(?P<shut>'?)"""
-    r"""|(?P<word>(?:\$\{|\\.|[^\s;{}\\])(?:\$\{\w*\}|\\.|[^\s;{\\])*)""",
+    r"""|(?P<word>(?:\$\{|\\.|[^ \t\r\n;{}\\])(?:\$\{\w*\}|\\.|[^ \t\r\n;{\\])*)""",
     re.DOTALL,
 )
 _ESCAPED: Final = re.compile(r"""\\(["'\\trn])""")
