@@ -9,7 +9,6 @@ from univocal.engine.outcome import carry_out
 from univocal.http.messages import Received
 from univocal.judge.orders import ordered
 from univocal.judge.profiles import builtin_profiles
-from univocal.store.tiers import MemoryTier
 from univocal.uri.profile import parse
 
 
@@ -85,31 +84,6 @@ async def test_one_url_that_is_refused_refuses_all(store, wrong):
     with pytest.raises((RefusedError, ValueError)):
         await by_name(client, urls=[*["http://en.example/a"] * 500, wrong])
     assert await gone(client, "/a") == []
-
-
-class Unconfirmed(MemoryTier):
-    """Tiers whose purges nobody else confirms."""
-
-    def __init__(self, memory):
-        super().__init__(memory)
-        self.asked = []
-
-    async def purge(self, selector, now):
-        self.asked.append(selector)
-        self.memory.purge(selector, now)
-        raise RefusedError("shared-store-unavailable")
-
-
-@pytest.mark.parametrize(("count", "purges"), [(950, 10), (5000, 11)])
-async def test_an_unconfirming_shared_store_is_not_asked_forever(store, count, purges):
-    client = await store("", "/a")
-    tiers = Unconfirmed(client.app.store)
-    urls = [f"http://en.example/{number}" for number in range(count)]
-    with pytest.raises(RefusedError) as refused:
-        await by_name(client, tiers, urls=[*urls, "http://en.example/a"])
-    assert refused.value.reason == "shared-store-unavailable"
-    assert len(tiers.asked) == purges
-    assert client.app.store.stats.responses == 0
 
 
 # What is derived from a URL

@@ -7,7 +7,6 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
 import hpack
 from uvicorn.server import ServerState
@@ -18,6 +17,7 @@ from fuzz.exchanges.wires import Wire
 from fuzz.exchanges.world import CONFIG, World
 from http2_client import HEADERS, PREFACE, Client, data, headers, settings
 from neighbours import PlayedClient
+from tests.asgi.conftest import scope_of
 from univocal import CacheMiddleware
 from univocal.asgi.reverse_proxy import ReverseProxy
 from univocal.engine.exchange import Exchange
@@ -173,22 +173,9 @@ class Asgi:
         self._messages: deque[dict[str, Any]] = deque()
 
     def ask(self, sent: Sent, *, pieces: bool, surplus: bool) -> None:
-        path, _, query = sent.target.partition(b"?")
-        scope = {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.4"},
-            "http_version": "1.1",
-            "method": sent.method.decode(),
-            "scheme": "http",
-            "path": unquote(path.decode("latin-1")),
-            "raw_path": path,
-            "query_string": query,
-            "root_path": "",
-            "headers": [(b"host", HOST), *((name.lower(), value) for name, value in sent.fields)],
-            "client": (ADDRESS, 4711),
-            "server": ("192.0.2.80", 80),
-            "extensions": {"univocal.target": {"target": sent.target}, "http.response.informational": {}},
-        }
+        fields = [(name.lower().decode(), value.decode("latin-1")) for name, value in sent.fields]
+        scope = scope_of(sent.target, sent.method.decode(), HOST.decode(), fields)
+        scope |= {"client": (ADDRESS, 4711), "server": ("192.0.2.80", 80)}
         content = sent.content or b""
         if sent.content is not None:
             scope["headers"].append((b"content-length", b"%d" % len(content)))

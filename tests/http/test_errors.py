@@ -1,11 +1,8 @@
 """Reasons for which a request is refused, and their order."""
 
-import json
-
 import pytest
 
 from univocal.http.errors import REASONS, ConfigurationError, ProfileError, RefusedError, by_rank, status_of
-from univocal.http.problem import problem
 
 
 def test_of_several_reasons_the_table_says_which_comes_first():
@@ -36,9 +33,3 @@ def test_a_setting_that_cannot_be_says_where_it_stands():
     error = ProfileError("a.toml", "path.ring", 3, "a ring")
     assert str(error) == "a.toml: path.ring: found 3; allowed: a ring"
     assert str(ConfigurationError("a.toml", "", 3, "a table")) == "a.toml: found 3; allowed: a table"
-
-
-def test_every_problem_is_json():
-    for reason, (status, _) in REASONS.items():
-        told = json.loads(problem([reason]).body)
-        assert (told["status"], told["reason"], told["reasons"]) == (status, reason, [reason])

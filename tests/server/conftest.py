@@ -41,6 +41,21 @@ from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites
 
 
+def whole(data):
+    return [data]
+
+
+def octets(data):
+    return [data[i : i + 1] for i in range(len(data))]
+
+
+def thirds(data):
+    return [data[i : i + 3] for i in range(0, len(data), 3)]
+
+
+splits = pytest.mark.parametrize("split", [whole, octets, thirds])
+
+
 class Turns(Clock):
     """A loop whose next turn a test may make."""
 

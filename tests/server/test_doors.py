@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from examples import LONG
-from tests.server.conftest import RUNTIMES
+from tests.server.conftest import RUNTIMES, octets, whole
 from univocal.cache.stored import Stored
 
 HOST = b"Host: a.example\r\n"
@@ -170,14 +170,6 @@ CASES = {
     "two halves": get() + get(b"/a/b")[:-2],
     "a request behind content": get(b"/a", b"Content-Length: 3\r\n", method=b"POST", body=b"abc") + get(),
 }
-
-
-def whole(data):
-    return [data]
-
-
-def octets(data):
-    return [data[each : each + 1] for each in range(len(data))]
 
 
 def twice(data):

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.server.conftest import splits
+
 HOST = b"Host: a.example\r\n"
 CHUNKED = HOST + b"Transfer-Encoding: chunked\r\n"
 
@@ -13,20 +15,6 @@ def request(target=b"/", fields=HOST, *, method=b"GET", version=b"HTTP/1.1", bod
 def post(fields, body=b"", **named):
     return request(fields=fields, body=body, method=b"POST", **named)
 
-
-def whole(data):
-    return [data]
-
-
-def octets(data):
-    return [data[i : i + 1] for i in range(len(data))]
-
-
-def thirds(data):
-    return [data[i : i + 3] for i in range(0, len(data), 3)]
-
-
-splits = pytest.mark.parametrize("split", [whole, octets, thirds])
 
 # target -> path, query_string, Host as an application that reads nothing else sees them
 TARGETS = {
@@ -101,136 +89,139 @@ async def test_http_10_needs_no_host(scoped, recorder):
     assert not client.open
 
 
+def coded(coding):
+    """Content by this transfer coding."""
+    return post(HOST + b"Transfer-Encoding: " + coding + b"\r\n", b"0\r\n\r\n")
+
+
+def sized(length, content):
+    return post(HOST + b"Content-Length: " + length + b"\r\n", content)
+
+
+# What is refused, by its reasons.
 REFUSED = {
-    # row 10: absolute-form
-    "userinfo": (request(b"http://user@evil.example/x"), "bad-target"),
-    "userinfo with password": (request(b"http://a:b@evil.example/x"), "bad-target"),
-    "two at signs": (request(b"http://a@b@evil.example/x"), "bad-target"),
-    "another scheme": (request(b"ftp://evil.example/x"), "bad-target"),
-    "websocket scheme": (request(b"ws://evil.example/x"), "bad-target"),
-    "no authority": (request(b"http:///x"), "bad-host"),
-    "no authority at all": (request(b"http://"), "bad-host"),
-    "escaped authority": (request(b"http://a%41/x"), "bad-host"),
-    "port that is none": (request(b"http://a.example:65536/x"), "bad-host"),
-    "fragment for a path": (request(b"http://a.example#x"), "bad-target"),
-    "absolute-form, two hosts": (request(b"http://a.example/", HOST + HOST), "bad-host"),
-    "absolute-form, no host": (request(b"http://a.example/", b""), "bad-host"),
-    # row 12: no form at all
-    "at": (request(b"@google.com"), "no-leading-slash"),
-    "relative": (request(b"a/b"), "no-leading-slash"),
-    "a name alone": (request(b"a"), "no-leading-slash"),
-    "query alone": (request(b"?q"), "no-leading-slash"),
-    "asterisk with GET": (request(b"*"), "bad-target"),
-    "asterisk with more": (request(b"*x", method=b"OPTIONS"), "no-leading-slash"),
-    "authority-form": (request(b"a.example:443", method=b"CONNECT"), "bad-target"),
-    "CONNECT to a path": (request(b"/", method=b"CONNECT"), "bad-target"),
-    # octets that no target has
-    "raw 0xFF for a slash": (request(b"\xffa/b"), "no-leading-slash"),
-    "raw 0xFF in a scheme": (request(b"\xff://evil.example/"), "bad-target"),
-    "raw 0xFF in an authority": (request(b"http://evil\xff.example/"), "bad-host"),
-    "raw 0xFF in a method": (request(method=b"G\xff"), "bad-framing"),
-    "raw 0xFF in a version": (request(version=b"HTTP/1.\xff"), "bad-framing"),
-    "raw 0xFF and a control character": (request(b"/\xff\x01"), "control-character"),
-    "raw NUL": (request(b"/a\x00b"), "control-character"),
-    "raw 0x01": (request(b"/a\x01b"), "control-character"),
-    "raw tab": (request(b"/a\tb"), "control-character"),
-    "raw DEL": (request(b"/a\x7fb"), "control-character"),
-    "raw blank": (request(b"/a b"), "bad-framing"),
-    # row 14: Host
-    "a path in Host": (request(fields=b"Host: a/admin?x=\r\n"), "bad-host"),
-    "userinfo in Host": (request(fields=b"Host: a@b\r\n"), "bad-host"),
-    "an escape in Host": (request(fields=b"Host: a%41\r\n"), "bad-host"),
-    "raw UTF-8 in Host": (request(fields="Host: é.example\r\n".encode()), "bad-host"),
-    "a port that is none": (request(fields=b"Host: a:b\r\n"), "bad-host"),
-    "a port too high": (request(fields=b"Host: a:65536\r\n"), "bad-host"),
-    "two Hosts": (request(fields=HOST + HOST), "bad-host"),
-    "two Hosts in HTTP/1.0": (request(fields=HOST + HOST, version=b"HTTP/1.0"), "bad-host"),
-    "no Host": (request(fields=b""), "bad-host"),
-    "empty Host": (request(fields=b"Host:\r\n"), "bad-host"),
-    "endless Host": (request(fields=b"Host: " + b"a" * 301 + b"\r\n"), "bad-host"),
-    # row 20: framing
-    "length and coding": (post(CHUNKED + b"Content-Length: 5\r\n", b"0\r\n\r\n"), "bad-framing"),
-    "coding and length": (
-        post(HOST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", b"0\r\n\r\n"),
-        "bad-framing",
-    ),
-    "two lengths, equal": (post(HOST + b"Content-Length: 3\r\n" * 2, b"abc"), "bad-framing"),
-    "two lengths": (post(HOST + b"Content-Length: 3\r\nContent-Length: 4\r\n", b"abc"), "bad-framing"),
-    "a list of lengths": (post(HOST + b"Content-Length: 3, 3\r\n", b"abc"), "bad-framing"),
-    "length +5": (post(HOST + b"Content-Length: +5\r\n", b"abcde"), "bad-framing"),
-    "length -5": (post(HOST + b"Content-Length: -5\r\n", b"abcde"), "bad-framing"),
-    "length 0x5": (post(HOST + b"Content-Length: 0x5\r\n", b"abcde"), "bad-framing"),
-    "length 1_0": (post(HOST + b"Content-Length: 1_0\r\n", b"a" * 10), "bad-framing"),
-    "length 1 0": (post(HOST + b"Content-Length: 1 0\r\n", b"a" * 10), "bad-framing"),
-    "empty length": (post(HOST + b"Content-Length:\r\n"), "bad-framing"),
-    "huge length": (post(HOST + b"Content-Length: 99999999999999999999999\r\n"), "bad-framing"),
-    "length of nineteen digits": (
-        post(HOST + b"Content-Length: 1000000000000000000\r\n", b"abc"),
-        "bad-framing",
-    ),
-    "length of nineteen digits, zeros": (
-        post(HOST + b"Content-Length: 0000000000000000003\r\n", b"abc"),
-        "bad-framing",
-    ),
-    "xchunked": (post(HOST + b"Transfer-Encoding: xchunked\r\n", b"0\r\n\r\n"), "bad-framing"),
-    "gzip": (post(HOST + b"Transfer-Encoding: gzip\r\n", b"0\r\n\r\n"), "bad-framing"),
-    "gzip, chunked": (post(HOST + b"Transfer-Encoding: gzip, chunked\r\n", b"0\r\n\r\n"), "bad-framing"),
-    "chunked, gzip": (post(HOST + b"Transfer-Encoding: chunked, gzip\r\n", b"0\r\n\r\n"), "bad-framing"),
-    "chunked, identity": (post(CHUNKED + b"Transfer-Encoding: identity\r\n", b"0\r\n\r\n"), "bad-framing"),
-    "identity": (post(HOST + b"Transfer-Encoding: identity\r\n"), "bad-framing"),
-    "chunked twice": (post(CHUNKED + b"Transfer-Encoding: chunked\r\n", b"0\r\n\r\n"), "bad-framing"),
-    "chunked with a parameter": (
-        post(HOST + b"Transfer-Encoding: chunked;a=b\r\n", b"0\r\n\r\n"),
-        "bad-framing",
-    ),
-    "vertical tab before chunked": (
-        post(HOST + b"Transfer-Encoding: \x0bchunked\r\n", b"0\r\n\r\n"),
-        "bad-framing",
-    ),
-    "empty coding": (post(HOST + b"Transfer-Encoding:\r\n"), "bad-framing"),
-    "chunked in HTTP/1.0": (post(CHUNKED, b"0\r\n\r\n", version=b"HTTP/1.0"), "bad-framing"),
-    "bare CR": (request(fields=HOST + b"X: a\rb\r\n"), "bad-framing"),
-    "CR for a line's end": (request(fields=HOST + b"X: a\rY: b\r\n"), "bad-framing"),
-    "bare LF": (b"GET / HTTP/1.1\nHost: a\n\n", "bad-framing"),
-    "LF for a line's end": (request(fields=HOST + b"X: a\nY: b\r\n"), "bad-framing"),
-    "obs-fold": (request(fields=HOST + b"X: a\r\n b\r\n"), "bad-framing"),
-    "blank before the first field": (request(fields=b" Host: a\r\n"), "bad-framing"),
-    "blank before the colon": (request(fields=HOST + b"X : a\r\n"), "bad-framing"),
-    "chunked, blank before the colon": (
-        post(HOST + b"Transfer-Encoding : chunked\r\n", b"0\r\n\r\n"),
-        "bad-framing",
-    ),
-    "NUL in a value": (request(fields=HOST + b"X: a\x00b\r\n"), "bad-framing"),
-    "control in a value": (request(fields=HOST + b"X: a\x01b\r\n"), "bad-framing"),
-    "NUL in a name": (request(fields=HOST + b"X\x00: a\r\n"), "bad-framing"),
-    "no name": (request(fields=HOST + b": a\r\n"), "bad-framing"),
-    "no colon": (request(fields=HOST + b"Xa\r\n"), "bad-framing"),
-    "HTTP/0.9": (b"GET /\r\n\r\n", "bad-framing"),
-    "HTTP/0.9, named": (request(version=b"HTTP/0.9"), "bad-framing"),
-    "HTTP/2.0": (request(version=b"HTTP/2.0"), "bad-framing"),
-    "HTTP/2 preface": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "bad-framing"),
-    "HTTP/3.0": (request(version=b"HTTP/3.0"), "bad-framing"),
-    "HTTP/1.12": (request(version=b"HTTP/1.12"), "bad-framing"),
-    "RTSP": (request(version=b"RTSP/1.0"), "bad-framing"),
-    "RTSP/1.1": (post(CHUNKED, b"0\r\n\r\n", version=b"RTSP/1.1"), "bad-framing"),
-    "RTSP's own method": (request(method=b"DESCRIBE", version=b"RTSP/1.0"), "bad-framing"),
-    "CR before the request line": (b"\r" + request(), "bad-framing"),
-    "CRs behind an empty line": (b"\r\n\r\r\n" + request(), "bad-framing"),
-    "lower-case HTTP": (request(version=b"http/1.1"), "bad-framing"),
-    "lower-case method": (request(method=b"get"), "bad-framing"),
-    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "bad-framing"),
-    # several
-    "all of them": (
-        request(b"http://a@b/", HOST + HOST + b"Transfer-Encoding: gzip, chunked\r\n", method=b"POST"),
-        "bad-framing bad-host bad-target",
-    ),
+    "bad-target": {
+        "userinfo": request(b"http://user@evil.example/x"),
+        "userinfo with password": request(b"http://a:b@evil.example/x"),
+        "two at signs": request(b"http://a@b@evil.example/x"),
+        "another scheme": request(b"ftp://evil.example/x"),
+        "websocket scheme": request(b"ws://evil.example/x"),
+        "fragment for a path": request(b"http://a.example#x"),
+        "asterisk with GET": request(b"*"),
+        "authority-form": request(b"a.example:443", method=b"CONNECT"),
+        "CONNECT to a path": request(b"/", method=b"CONNECT"),
+        "raw 0xFF in a scheme": request(b"\xff://evil.example/"),
+    },
+    "bad-host": {
+        "no authority": request(b"http:///x"),
+        "no authority at all": request(b"http://"),
+        "escaped authority": request(b"http://a%41/x"),
+        "port that is none": request(b"http://a.example:65536/x"),
+        "absolute-form, two hosts": request(b"http://a.example/", HOST + HOST),
+        "absolute-form, no host": request(b"http://a.example/", b""),
+        "raw 0xFF in an authority": request(b"http://evil\xff.example/"),
+        "a path in Host": request(fields=b"Host: a/admin?x=\r\n"),
+        "userinfo in Host": request(fields=b"Host: a@b\r\n"),
+        "an escape in Host": request(fields=b"Host: a%41\r\n"),
+        "raw UTF-8 in Host": request(fields="Host: é.example\r\n".encode()),
+        "a port that is none": request(fields=b"Host: a:b\r\n"),
+        "a port too high": request(fields=b"Host: a:65536\r\n"),
+        "two Hosts": request(fields=HOST + HOST),
+        "two Hosts in HTTP/1.0": request(fields=HOST + HOST, version=b"HTTP/1.0"),
+        "no Host": request(fields=b""),
+        "empty Host": request(fields=b"Host:\r\n"),
+        "endless Host": request(fields=b"Host: " + b"a" * 301 + b"\r\n"),
+    },
+    "no-leading-slash": {
+        "at": request(b"@google.com"),
+        "relative": request(b"a/b"),
+        "a name alone": request(b"a"),
+        "query alone": request(b"?q"),
+        "asterisk with more": request(b"*x", method=b"OPTIONS"),
+        "raw 0xFF for a slash": request(b"\xffa/b"),
+    },
+    "bad-framing": {
+        "raw 0xFF in a method": request(method=b"G\xff"),
+        "raw 0xFF in a version": request(version=b"HTTP/1.\xff"),
+        "raw blank": request(b"/a b"),
+        "length and coding": post(CHUNKED + b"Content-Length: 5\r\n", b"0\r\n\r\n"),
+        "coding and length": sized(b"5\r\nTransfer-Encoding: chunked", b"0\r\n\r\n"),
+        "two lengths, equal": post(HOST + b"Content-Length: 3\r\n" * 2, b"abc"),
+        "two lengths": sized(b"3\r\nContent-Length: 4", b"abc"),
+        "a list of lengths": sized(b"3, 3", b"abc"),
+        "length +5": sized(b"+5", b"abcde"),
+        "length -5": sized(b"-5", b"abcde"),
+        "length 0x5": sized(b"0x5", b"abcde"),
+        "length 1_0": sized(b"1_0", b"a" * 10),
+        "length 1 0": sized(b"1 0", b"a" * 10),
+        "empty length": post(HOST + b"Content-Length:\r\n"),
+        "huge length": post(HOST + b"Content-Length: 99999999999999999999999\r\n"),
+        "length of nineteen digits": sized(b"1000000000000000000", b"abc"),
+        "length of nineteen digits, zeros": sized(b"0000000000000000003", b"abc"),
+        "xchunked": coded(b"xchunked"),
+        "gzip": coded(b"gzip"),
+        "gzip, chunked": coded(b"gzip, chunked"),
+        "chunked, gzip": coded(b"chunked, gzip"),
+        "chunked, identity": post(CHUNKED + b"Transfer-Encoding: identity\r\n", b"0\r\n\r\n"),
+        "identity": post(HOST + b"Transfer-Encoding: identity\r\n"),
+        "chunked twice": post(CHUNKED + b"Transfer-Encoding: chunked\r\n", b"0\r\n\r\n"),
+        "chunked with a parameter": coded(b"chunked;a=b"),
+        "vertical tab before chunked": coded(b"\x0bchunked"),
+        "empty coding": post(HOST + b"Transfer-Encoding:\r\n"),
+        "chunked in HTTP/1.0": post(CHUNKED, b"0\r\n\r\n", version=b"HTTP/1.0"),
+        "bare CR": request(fields=HOST + b"X: a\rb\r\n"),
+        "CR for a line's end": request(fields=HOST + b"X: a\rY: b\r\n"),
+        "bare LF": b"GET / HTTP/1.1\nHost: a\n\n",
+        "LF for a line's end": request(fields=HOST + b"X: a\nY: b\r\n"),
+        "obs-fold": request(fields=HOST + b"X: a\r\n b\r\n"),
+        "blank before the first field": request(fields=b" Host: a\r\n"),
+        "blank before the colon": request(fields=HOST + b"X : a\r\n"),
+        "chunked, blank before the colon": post(HOST + b"Transfer-Encoding : chunked\r\n", b"0\r\n\r\n"),
+        "NUL in a value": request(fields=HOST + b"X: a\x00b\r\n"),
+        "control in a value": request(fields=HOST + b"X: a\x01b\r\n"),
+        "NUL in a name": request(fields=HOST + b"X\x00: a\r\n"),
+        "no name": request(fields=HOST + b": a\r\n"),
+        "no colon": request(fields=HOST + b"Xa\r\n"),
+        "HTTP/0.9": b"GET /\r\n\r\n",
+        "HTTP/0.9, named": request(version=b"HTTP/0.9"),
+        "HTTP/2.0": request(version=b"HTTP/2.0"),
+        "HTTP/2 preface": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        "HTTP/3.0": request(version=b"HTTP/3.0"),
+        "HTTP/1.12": request(version=b"HTTP/1.12"),
+        "RTSP": request(version=b"RTSP/1.0"),
+        "RTSP/1.1": post(CHUNKED, b"0\r\n\r\n", version=b"RTSP/1.1"),
+        "RTSP's own method": request(method=b"DESCRIBE", version=b"RTSP/1.0"),
+        "CR before the request line": b"\r" + request(),
+        "CRs behind an empty line": b"\r\n\r\r\n" + request(),
+        "lower-case HTTP": request(version=b"http/1.1"),
+        "lower-case method": request(method=b"get"),
+        "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        "a method in small letters": request(method=b"ban"),
+        "a method of octets": request(method=b"B\xc4N"),
+        "a method with a sign": request(method=b"B@N"),
+        "a method of 33 letters": request(method=b"A" * 33),
+        "a method that is a sign": request(method=b"-"),
+        "a method that is a number": request(method=b"1"),
+    },
+    "control-character": {
+        "raw 0xFF and a control character": request(b"/\xff\x01"),
+        "raw NUL": request(b"/a\x00b"),
+        "raw 0x01": request(b"/a\x01b"),
+        "raw tab": request(b"/a\tb"),
+        "raw DEL": request(b"/a\x7fb"),
+    },
+    "bad-framing bad-host bad-target": {
+        "all of them": request(
+            b"http://a@b/", HOST + HOST + b"Transfer-Encoding: gzip, chunked\r\n", method=b"POST"
+        )
+    },
 }
+REFUSALS = [(name, data, reasons) for reasons, rows in REFUSED.items() for name, data in rows.items()]
 
 
 @splits
-@pytest.mark.parametrize("name", REFUSED)
-async def test_refused_with_its_reason(wire, recorder, name, split):
-    data, reasons = REFUSED[name]
+@pytest.mark.parametrize(("data", "reasons"), [pytest.param(*each[1:], id=each[0]) for each in REFUSALS])
+async def test_refused_with_its_reason(wire, recorder, data, reasons, split):
     client = wire(recorder)
     await client.feed(*split(data))
     (answer,) = client.answers()
@@ -243,7 +234,7 @@ async def test_refused_with_its_reason(wire, recorder, name, split):
 @splits
 async def test_refused_behind_good_requests_in_their_order(wire, recorder, split):
     good = request(b"/1") + post(CHUNKED, b"3\r\nabc\r\n0\r\n\r\n", target=b"/2")
-    for name, (data, reasons) in REFUSED.items():
+    for name, data, reasons in REFUSALS:
         recorder.scopes.clear()
         client = wire(recorder)
         await client.feed(*split(good + data))
@@ -286,3 +277,17 @@ async def test_empty_lines_before_a_request_are_skipped(wire, recorder, split):
     client = wire(recorder)
     await client.feed(*split(b"\r\n\r\n" + request(b"/1") + b"\r\n" + request(b"/2")))
     assert recorder.targets == [b"/1", b"/2"]
+
+
+METHODS = [b"B", b"GETT", b"PURGEALL", b"FOO_BAR", b"VERSION-CONTROL", b"A" * 32, b"QUERY", b"PROPFIND"]
+
+
+@splits
+@pytest.mark.parametrize("method", METHODS)
+async def test_every_method_reaches_the_origin(wire, recorder, split, method):
+    """So do methods that llhttp does not know; BAN is a purge."""
+    client = wire(recorder)
+    await client.feed(*split(request(b"/a?c", method=method)), *split(request(b"/b", method=method)))
+    assert {scope["method"].encode() for scope in recorder.scopes} == {method}
+    assert recorder.targets == [b"/a?c", b"/b"]
+    assert client.open

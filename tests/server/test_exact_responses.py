@@ -31,47 +31,34 @@ DATE = re.compile(rb"date: [^\r]*\r\n")
 CHUNKED = (b"transfer-encoding", b"chunked")
 
 
+HELLO, IN_TWO, END = [b"hello"], [b"he", b"llo"], b"0\r\n\r\n"
+SIZED, CODED, CLOSED = (
+    b"content-length: 5\r\n",
+    b"transfer-encoding: chunked\r\n\r\n",
+    b"connection: close\r\n",
+)
+
+
 @pytest.mark.parametrize(
     ("request_", "status", "headers", "bodies", "wire_bytes", "open_"),
     [
-        (GET, 200, [LENGTH], [b"hello"], b"content-length: 5\r\n\r\nhello", True),
-        (
-            GET,
-            200,
-            [],
-            [b"he", b"llo"],
-            b"transfer-encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n",
-            True,
-        ),
-        (
-            GET,
-            200,
-            [LENGTH, CHUNKED],
-            [b"hello"],
-            b"transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
-            True,
-        ),
-        (
-            GET,
-            200,
-            [(b"content-length", b"0005")],
-            [b"hello"],
-            b"200 OK\r\ncontent-length: 5\r\n\r\nhello",
-            True,
-        ),
-        (GET, 200, [LENGTH, LENGTH], [b"hello"], b"200 OK\r\ncontent-length: 5\r\n\r\nhello", True),
-        (HEAD, 200, [LENGTH], [b"hello"], b"content-length: 5\r\n\r\n", True),
-        (HEAD, 200, [], [b"hello"], b"\r\n\r\n", True),
+        (GET, 200, [LENGTH], HELLO, SIZED + b"\r\nhello", True),
+        (GET, 200, [], IN_TWO, CODED + b"2\r\nhe\r\n3\r\nllo\r\n" + END, True),
+        (GET, 200, [LENGTH, CHUNKED], HELLO, CODED + b"5\r\nhello\r\n" + END, True),
+        (GET, 200, [(b"content-length", b"0005")], HELLO, b"200 OK\r\n" + SIZED + b"\r\nhello", True),
+        (GET, 200, [LENGTH, LENGTH], HELLO, b"200 OK\r\n" + SIZED + b"\r\nhello", True),
+        (HEAD, 200, [LENGTH], HELLO, SIZED + b"\r\n", True),
+        (HEAD, 200, [], HELLO, b"\r\n\r\n", True),
         (GET, 204, [], [], b"\r\n\r\n", True),
-        (GET, 204, [(b"content-length", b"0"), CHUNKED], [b"hello"], b"204 No Content\r\n\r\n", True),
-        (GET, 304, [LENGTH, (b"etag", b'"a"')], [], b'content-length: 5\r\netag: "a"\r\n\r\n', True),
-        (GET, 304, [CHUNKED], [b"he", b"llo"], b"304 Not Modified\r\n\r\n", True),
-        (HEAD, 304, [LENGTH], [b"hello"], b"content-length: 5\r\n\r\n", True),
-        (GET, 205, [], [], b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n", True),
-        (OLD, 200, [LENGTH], [b"hello"], b"content-length: 5\r\nconnection: close\r\n\r\nhello", False),
-        (OLD, 200, [], [b"he", b"llo"], b"200 OK\r\nconnection: close\r\n\r\nhello", False),
-        (OLD, 200, [CHUNKED], [b"hello"], b"200 OK\r\nconnection: close\r\n\r\nhello", False),
-        (OLD, 304, [CHUNKED], [], b"304 Not Modified\r\nconnection: close\r\n\r\n", False),
+        (GET, 204, [(b"content-length", b"0"), CHUNKED], HELLO, b"204 No Content\r\n\r\n", True),
+        (GET, 304, [LENGTH, (b"etag", b'"a"')], [], SIZED + b'etag: "a"\r\n\r\n', True),
+        (GET, 304, [CHUNKED], IN_TWO, b"304 Not Modified\r\n\r\n", True),
+        (HEAD, 304, [LENGTH], HELLO, SIZED + b"\r\n", True),
+        (GET, 205, [], [], CODED + END, True),
+        (OLD, 200, [LENGTH], HELLO, SIZED + CLOSED + b"\r\nhello", False),
+        (OLD, 200, [], IN_TWO, b"200 OK\r\n" + CLOSED + b"\r\nhello", False),
+        (OLD, 200, [CHUNKED], HELLO, b"200 OK\r\n" + CLOSED + b"\r\nhello", False),
+        (OLD, 304, [CHUNKED], [], b"304 Not Modified\r\n" + CLOSED + b"\r\n", False),
     ],
 )
 async def test_a_response_has_one_way_to_find_its_end(

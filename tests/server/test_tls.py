@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from authority import Authority
+from tests.loops import Clock
+from tests.server.conftest import Transport
 from univocal.http.framing import ReadLimits
 from univocal.judge.profiles import builtin_profiles
 from univocal.server.clients import A_TURN, LINGER, LINGER_BYTES, SUITS, Clients, ConnectionLimits
@@ -30,49 +32,20 @@ def authority(tmp_path_factory):
     return made
 
 
-class Socket(asyncio.Transport):
+class Socket(Transport):
     """The transport of a socket: keeps what is written to it."""
 
     def __init__(self):
         super().__init__()
-        self.sent = b""
-        self.closed = self.aborted = self.finished = False
-        self.reading = True
+        self.waiting = 17
 
     def write(self, data):
         assert not self.closed
-        self.sent += data
+        super().write(data)
 
     def taken(self):
-        sent, self.sent = self.sent, b""
+        sent, self.sent = bytes(self.sent), bytearray()
         return sent
-
-    def close(self):
-        self.closed = True
-
-    def abort(self):
-        self.closed = self.aborted = True
-
-    def is_closing(self):
-        return self.closed
-
-    def can_write_eof(self):
-        return True
-
-    def write_eof(self):
-        self.finished = True
-
-    def pause_reading(self):
-        self.reading = False
-
-    def resume_reading(self):
-        self.reading = True
-
-    def get_write_buffer_size(self):
-        return 17
-
-    def get_extra_info(self, name, default=None):
-        return {"peername": ("192.0.2.1", 4711)}.get(name, default)
 
 
 class Behind(asyncio.Protocol):
@@ -108,21 +81,12 @@ class Behind(asyncio.Protocol):
         self.told.append("resume")
 
 
-class Clock:
-    """A loop's time and its timers."""
+class Loop(Clock):
+    """A loop's time, its timers and the calls of its next turn."""
 
     def __init__(self):
-        self.timers, self.soon = [], []
-        self.now = 0.0
-
-    def time(self):
-        return 100.0
-
-    def call_later(self, seconds, call):
-        timer = SimpleNamespace(seconds=seconds, call=call, cancelled=False)
-        timer.cancel = lambda: setattr(timer, "cancelled", True)
-        self.timers.append(timer)
-        return timer
+        super().__init__()
+        self.soon = []
 
     def call_soon(self, call):
         self.soon.append(call)
@@ -134,7 +98,7 @@ class Wire:
     def __init__(
         self, authority, *, name="rest.example", offers=("http/1.1",), limits=None, step=0, verifies=True
     ):
-        self.made, self.refusals, self.loop = [], [], Clock()
+        self.made, self.refusals, self.loop = [], [], Loop()
         self.clients = Clients() if limits is None else limits
         self.state = SimpleNamespace(connections=set())
         self.socket = Socket()
@@ -327,8 +291,8 @@ def test_a_handshake_counts_among_the_clients_and_gives_way(authority):
 def test_a_handshake_has_as_long_as_a_head(authority):
     wire = Wire(authority)
     (timer,) = wire.loop.timers
-    assert timer.seconds == 7
-    timer.call()
+    assert timer.due == 7
+    timer.callback()
     ((received, reasons),) = wire.refusals
     assert (received.scheme, received.client, reasons) == (b"https", "192.0.2.1", ("request-timeout",))
     assert wire.socket.aborted
@@ -344,13 +308,13 @@ def test_records_beyond_its_part_of_a_turn_wait(authority):
     for number in range(5):
         wire.client.write(b"%d" % number)
     wire.pass_on()
-    assert (behind.received, wire.socket.reading) == (b"01", False)
+    assert (behind.received, wire.socket.paused) == (b"01", True)
     for received in (b"0123", b"01234"):
         (go_on,) = wire.loop.soon
         wire.loop.soon.clear()
         go_on()
         assert behind.received == received
-    assert (wire.loop.soon, wire.socket.reading) == ([], True)
+    assert (wire.loop.soon, wire.socket.paused) == ([], False)
 
 
 def test_plain_http_gets_a_problem_and_time_to_read_it(authority):
@@ -358,13 +322,13 @@ def test_plain_http_gets_a_problem_and_time_to_read_it(authority):
     wire.server.data_received(b"GET / HT")
     wire.server.data_received(b"TP/1.1\r\nHost: a\r\n\r\n")
     assert wire.socket.taken().startswith(b"HTTP/1.1 400 ")
-    assert (wire.socket.finished, wire.socket.closed) == (True, False)
+    assert (wire.socket.ended, wire.socket.closed) == (True, False)
     timer = wire.loop.timers[-1]
-    assert timer.seconds == LINGER
+    assert timer.due == LINGER
     for _ in range(LINGER_BYTES // 65536):
         wire.server.data_received(b"a" * 65536)
     assert wire.socket.aborted  # no client sends without end
-    timer.call()
+    timer.callback()
     assert wire.socket.aborted
     wire.server.connection_lost(None)
     assert (wire.made, len(wire.clients), wire.state.connections) == ([], 0, set())
@@ -387,11 +351,11 @@ def test_reading_stops_while_the_protocol_takes_no_more(authority):
     octets = b"x" * 100_000
     wire.say(octets)
     assert 0 < len(behind.received) <= 16384
-    assert not wire.socket.reading
+    assert wire.socket.paused
     assert not behind.transport.is_reading()
     behind.on_data = lambda: None
     behind.transport.resume_reading()
-    assert wire.socket.reading
+    assert not wire.socket.paused
     for call in wire.loop.soon:
         call()
     assert behind.received == octets
@@ -442,7 +406,7 @@ def test_one_may_end_writing_and_read_on(authority):
     behind = wire.shake()
     assert behind.transport.can_write_eof()
     behind.transport.write_eof()
-    assert wire.socket.finished
+    assert wire.socket.ended
     assert not wire.socket.closed
     assert wire.hear() == b"|"
     wire.say(b"what was on its way")
