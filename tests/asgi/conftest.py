@@ -62,6 +62,12 @@ def scope_of(
     } | more
 
 
+async def respond(send: Any, body: bytes = b"", fields: Sequence[Any] = (), status: int = 200) -> None:
+    """Send a whole response."""
+    await send({"type": "http.response.start", "status": status, "headers": list(fields)})
+    await send({"type": "http.response.body", "body": body})
+
+
 class Client:
     """Asks `app`; a body given as a list arrives in that many messages."""
 
@@ -167,8 +173,7 @@ class Application:
             self.fields,
             b"answer %d" % number if self.body is None else self.body,
         )
-        await send({"type": "http.response.start", "status": status, "headers": list(fields)})
-        await send({"type": "http.response.body", "body": body})
+        await respond(send, body, fields, status)
 
 
 @pytest.fixture

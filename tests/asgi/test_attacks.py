@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.asgi.conftest import respond
 from univocal import CacheMiddleware, ReverseProxy, Rules, Runtime
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.site import Route, Site
@@ -134,8 +135,7 @@ def world(name):
 
     async def app(scope, receive, send):
         seen.append(scope)
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
+        await respond(send, b"")
 
     return CacheMiddleware(app, runtime=Runtime(Sites([site]))), seen
 

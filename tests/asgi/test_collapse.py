@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from tests.asgi.conftest import respond
+
 OPEN = [(b"cache-control", b"max-age=60")]
 CLOSED = [(b"cache-control", b"no-store")]
 
@@ -205,8 +207,7 @@ async def test_work_after_the_response_holds_up_nobody_who_comes_later(cached, c
     gate = asyncio.Event()
 
     async def application(scope, receive, send):
-        await send({"type": "http.response.start", "status": 200, "headers": OPEN})
-        await send({"type": "http.response.body", "body": b"done"})
+        await respond(send, b"done", OPEN)
         await gate.wait()
 
     client = cached(app=counted(application))

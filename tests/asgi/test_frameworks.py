@@ -11,6 +11,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route, WebSocketRoute
 
 from support import Handshake
+from tests.asgi.conftest import respond
 from univocal import CacheMiddleware, ReverseProxy
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Limits, Runtime
@@ -225,8 +226,7 @@ async def test_what_is_stored_answers_no_handshake(watched):
             await says(scope, receive, send)
             return
         fresh = [(b"cache-control", b"max-age=9")]
-        await send({"type": "http.response.start", "status": 200, "headers": fresh})
-        await send({"type": "http.response.body", "body": b"page"})
+        await respond(send, b"page", fresh)
 
     handshake, outcomes = watched(app)
     transport = httpx.ASGITransport(handshake.app)
@@ -307,8 +307,7 @@ async def test_a_scope_may_lack_what_asgi_calls_optional(kind):
     async def app(scope, receive, send):
         scopes.append(scope)
         if kind == "http":
-            await send({"type": "http.response.start", "status": 200, "headers": []})
-            await send({"type": "http.response.body", "body": b""})
+            await respond(send, b"")
 
     async def send(message):
         sent.append(message)

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from tests.asgi.conftest import scope_of
+from tests.asgi.conftest import respond, scope_of
 from univocal import CacheMiddleware
 
 DATED = [(b"date", b"Mon, 23 Nov 2026 08:00:00 GMT"), (b"cache-control", b"max-age=60")]
@@ -99,8 +99,7 @@ async def test_a_section_that_differs_from_the_last_is_read_again(clock, fields,
     async def telling(scope, receive, send):
         content = dict(scope["headers"]).get(b"accept-language", b"")
         vary = [(b"cache-control", b"max-age=60"), (b"vary", b"accept-language")]
-        await send({"type": "http.response.start", "status": 200, "headers": vary})
-        await send({"type": "http.response.body", "body": content})
+        await respond(send, content, vary)
 
     app, cycle = CacheMiddleware(telling, clock=clock), Cycle()
     for section in (FIELDS, FIELDS, fields, fields, FIELDS):

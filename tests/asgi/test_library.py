@@ -196,105 +196,96 @@ def test_canonicalize_takes_a_profile_by_its_name():
             canonicalize(url, wrong)
 
 
-@pytest.mark.parametrize(
-    ("made", "told"),
-    [
-        (
-            lambda: Rules(ttl=-1),
-            "Rules: ttl: found -1; allowed: an integer that is greater than or equal to 0",
-        ),
-        (lambda: Rules(ttl=float("nan")), "Rules: ttl: found nan"),
-        (lambda: Rules(grace=True), "Rules: grace: found True"),
-        (lambda: Rules(ttl_by_status={999: 1}), "Rules: ttl_by_status.999: found '999'"),
-        (lambda: Rules(ttl_by_status={404: "soon"}), "Rules: ttl_by_status.404: found 'soon'"),
-        (lambda: Rules(bypass="/a"), "Rules: bypass: found '/a'; allowed: an array"),
-        (lambda: Rules(bypass_cookies=(1,)), "Rules: bypass_cookies[0]: found 1; allowed: a text"),
-        (lambda: Rules(errors="none"), "Rules: errors: found 'none'; allowed: 'safe' or 'explicit'"),
-        (lambda: Rules(heuristic="no"), "Rules: heuristic: found 'no'; allowed: true or false"),
-        (lambda: Rules(targeted=(b"a b",)), "Rules: targeted[0]: found 'a b'"),
-        (lambda: Timeouts(connect=0), "Timeouts: connect: found 0; allowed: seconds, more than 0"),
-        (lambda: Timeouts(read="60"), "Timeouts: read: found '60'"),
-        (lambda: Timeouts(pool=float("nan")), "Timeouts: pool: found nan"),
-        (lambda: MemoryStore("64MiB"), "MemoryStore: max_bytes: found '64MiB'; allowed: an integer"),
-        (lambda: MemoryStore(max_object_bytes=0), "MemoryStore: max_object_bytes: found 0"),
-        (lambda: MemoryStore(max_object_bytes=None), "MemoryStore: max_object_bytes: found None"),
-        (lambda: MemoryStore(max_variants=1.5), "MemoryStore: max_variants: found 1.5"),
-        (
-            lambda: CacheMiddleware(Starlette(), forwarded=5),
-            "CacheMiddleware: forwarded: found 5; allowed: x-forwarded, forwarded",
-        ),
-        (
-            lambda: CacheMiddleware(Starlette(), store=5),
-            f"CacheMiddleware: store: found 5; allowed: {STORES}",
-        ),
-        (
-            lambda: CacheMiddleware(Starlette(), store="/tmp/x"),
-            f"CacheMiddleware: store: found '/tmp/x'; allowed: for a directory \"file:///tmp/x\"; {STORES}",
-        ),
-        (
-            lambda: CacheMiddleware(Starlette(), store=Path("/tmp/x")),
-            "CacheMiddleware: store: found PosixPath('/tmp/x'); allowed: for a directory \"file:///tmp/x\"",
-        ),
-        (
-            lambda: CacheMiddleware(Starlette(), store="ftp://a"),
-            "CacheMiddleware: store: found 'ftp://a'; allowed: the URL of a directory, file:///PATH, or",
-        ),
-        (
-            lambda: CacheMiddleware(Starlette(), store="file://a/b"),
-            "CacheMiddleware: store: found 'file://a/b'",
-        ),
-        (
-            lambda: Rules(bypass=["/a", "admin*"]),
-            'Rules: bypass[1]: found \'admin*\'; allowed: a glob on the path, which begins with "/" or "*"',
-        ),
-        (
-            lambda: CacheMiddleware(Starlette(), sites={"http://en.example": "asgi"}),
-            "sites: found 'http://en.example'; allowed: a host name or address",
-        ),
-        (lambda: Site.of(5, "asgi"), "site: hosts: found 5; allowed: a list of host names"),
-        (lambda: Site.of((b"a",), "asgi"), "site: hosts: found (b'a',); allowed: a list of host names"),
-        (
-            lambda: Site.of("a.example", "asgi", aliases="b.example"),
-            "site: aliases: found 'b.example'; allowed: a list of host names",
-        ),
-        (lambda: CacheMiddleware(Starlette(), store=[]), "CacheMiddleware: store: found []"),
-        (lambda: CacheMiddleware(Starlette(), store=b"redis://a"), "CacheMiddleware: store: found b'redis"),
-    ],
-)
-def test_what_cannot_be_is_refused(made, told):
-    with pytest.raises(ConfigurationError, match=f"^{re.escape(told)}"):
-        made()
+GLOB = 'found \'admin*\'; allowed: a glob on the path, which begins with "/" or "*"'
+NETWORKS, PATH = "allowed: a list of networks", Path("/tmp/x")
+OF_DIRECTORIES = "the URL of a directory, file:///PATH, or"
+OF_A_DIRECTORY = 'allowed: for a directory "file:///tmp/x"'
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("made", "arguments", "told"),
     [
-        ({"rules": {"ttl": 60}}, "rules: found {'ttl': 60}; allowed: Rules, such as Rules(ttl=60)"),
-        ({"enabled": 1}, "enabled: found 1; allowed: True or False"),
-        ({"purge_token": None}, "purge_token: found None; allowed: a string"),
-        ({"sites": ["en.example"]}, "sites: found ['en.example']; allowed: a mapping of hosts to profiles"),
-        ({"listeners": [1]}, "listeners: found 1; allowed: a list of callables"),
-        ({"counters": print}, "counters: found <built-in function print>; allowed: a list of callables"),
+        (Rules, {"ttl": -1}, "ttl: found -1; allowed: an integer that is greater than or equal to 0"),
+        (Rules, {"ttl": float("nan")}, "ttl: found nan"),
+        (Rules, {"grace": True}, "grace: found True"),
+        (Rules, {"ttl_by_status": {999: 1}}, "ttl_by_status.999: found '999'"),
+        (Rules, {"ttl_by_status": {404: "soon"}}, "ttl_by_status.404: found 'soon'"),
+        (Rules, {"bypass": "/a"}, "bypass: found '/a'; allowed: an array"),
+        (Rules, {"bypass": ["/a", "admin*"]}, f"bypass[1]: {GLOB}"),
+        (Rules, {"bypass_cookies": (1,)}, "bypass_cookies[0]: found 1; allowed: a text"),
+        (Rules, {"errors": "none"}, "errors: found 'none'; allowed: 'safe' or 'explicit'"),
+        (Rules, {"heuristic": "no"}, "heuristic: found 'no'; allowed: true or false"),
+        (Rules, {"targeted": (b"a b",)}, "targeted[0]: found 'a b'"),
+        (Timeouts, {"connect": 0}, "connect: found 0; allowed: seconds, more than 0"),
+        (Timeouts, {"read": "60"}, "read: found '60'"),
+        (Timeouts, {"pool": float("nan")}, "pool: found nan"),
+        (MemoryStore, {"max_bytes": "64MiB"}, "max_bytes: found '64MiB'; allowed: an integer"),
+        (MemoryStore, {"max_object_bytes": 0}, "max_object_bytes: found 0"),
+        (MemoryStore, {"max_object_bytes": None}, "max_object_bytes: found None"),
+        (MemoryStore, {"max_variants": 1.5}, "max_variants: found 1.5"),
+        (CacheMiddleware, {"forwarded": 5}, "forwarded: found 5; allowed: x-forwarded, forwarded"),
+        (CacheMiddleware, {"store": 5}, f"store: found 5; allowed: {STORES}"),
+        (CacheMiddleware, {"store": "/tmp/x"}, f"store: found '/tmp/x'; {OF_A_DIRECTORY}; {STORES}"),
+        (CacheMiddleware, {"store": PATH}, f"store: found PosixPath('/tmp/x'); {OF_A_DIRECTORY}"),
+        (CacheMiddleware, {"store": "ftp://a"}, f"store: found 'ftp://a'; allowed: {OF_DIRECTORIES}"),
+        (CacheMiddleware, {"store": "file://a/b"}, "store: found 'file://a/b'"),
+        (CacheMiddleware, {"store": []}, "store: found []"),
+        (CacheMiddleware, {"store": b"redis://a"}, "store: found b'redis"),
         (
+            CacheMiddleware,
+            {"rules": {"ttl": 60}},
+            "rules: found {'ttl': 60}; allowed: Rules, such as Rules(ttl=60)",
+        ),
+        (CacheMiddleware, {"enabled": 1}, "enabled: found 1; allowed: True or False"),
+        (CacheMiddleware, {"purge_token": None}, "purge_token: found None; allowed: a string"),
+        (CacheMiddleware, {"sites": ["a"]}, "sites: found ['a']; allowed: a mapping of hosts to profiles"),
+        (CacheMiddleware, {"listeners": [1]}, "listeners: found 1; allowed: a list of callables"),
+        (
+            CacheMiddleware,
+            {"counters": id},
+            "counters: found <built-in function id>; allowed: a list of callables",
+        ),
+        (
+            CacheMiddleware,
             {"trusted_proxies": "10.0.0.0/8"},
-            "trusted_proxies: found '10.0.0.0/8'; allowed: a list of networks",
+            f"trusted_proxies: found '10.0.0.0/8'; {NETWORKS}",
         ),
-        ({"purge_allow": [5]}, "purge_allow: found 5; allowed: a list of networks"),
         (
-            {"trusted_proxies": ["10.0.0.0/8", "proxy"]},
-            "trusted_proxies: found 'proxy'; allowed: a list of net",
+            CacheMiddleware,
+            {"trusted_proxies": ["10.0.0.0/8", "a"]},
+            f"trusted_proxies: found 'a'; {NETWORKS}",
         ),
-        ({"trusted_proxies": 5}, "trusted_proxies: found 5; allowed: a list of networks"),
-        ({"on_refused": 5}, "on_refused: found 5; allowed: an ASGI application"),
-        ({"runtime": {}}, "runtime: found {}; allowed: a Runtime"),
-        ({"clock": 5}, "clock: found 5; allowed: a callable that gives seconds"),
-        ({"purge_allow": b"10.0.0.1"}, "purge_allow: found b'10.0.0.1'; allowed: a list of networks"),
-        ({"purge_allow": "10.0.0.0/8"}, "purge_allow: found '10.0.0.0/8'; allowed: a list of networks"),
+        (CacheMiddleware, {"trusted_proxies": 5}, f"trusted_proxies: found 5; {NETWORKS}"),
+        (CacheMiddleware, {"purge_allow": [5]}, f"purge_allow: found 5; {NETWORKS}"),
+        (CacheMiddleware, {"purge_allow": b"10.0.0.1"}, f"purge_allow: found b'10.0.0.1'; {NETWORKS}"),
+        (CacheMiddleware, {"purge_allow": "10.0.0.0/8"}, f"purge_allow: found '10.0.0.0/8'; {NETWORKS}"),
+        (CacheMiddleware, {"on_refused": 5}, "on_refused: found 5; allowed: an ASGI application"),
+        (CacheMiddleware, {"runtime": {}}, "runtime: found {}; allowed: a Runtime"),
+        (CacheMiddleware, {"clock": 5}, "clock: found 5; allowed: a callable that gives seconds"),
     ],
 )
-def test_a_wrong_argument_is_refused_when_the_middleware_is_made(arguments, told):
-    with pytest.raises(ConfigurationError, match=f"^{re.escape('CacheMiddleware: ' + told)}"):
-        CacheMiddleware(print, **arguments)
+def test_what_cannot_be_is_refused_when_it_is_made(made, arguments, told):
+    with pytest.raises(ConfigurationError, match=f"^{re.escape(f'{made.__name__}: {told}')}"):
+        made(*([print] if made is CacheMiddleware else []), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "named", "told"),
+    [
+        (5, {}, "hosts: found 5; allowed: a list of host names"),
+        ((b"a",), {}, "hosts: found (b'a',); allowed: a list of host names"),
+        ("a.example", {"aliases": "b.example"}, "aliases: found 'b.example'; allowed: a list of host names"),
+    ],
+)
+def test_a_site_that_cannot_be_is_refused(hosts, named, told):
+    with pytest.raises(ConfigurationError, match=f"^{re.escape('site: ' + told)}"):
+        Site.of(hosts, "asgi", **named)
+
+
+def test_a_site_is_a_host_and_no_url():
+    told = "sites: found 'http://en.example'; allowed: a host name or address"
+    with pytest.raises(ConfigurationError, match=f"^{re.escape(told)}"):
+        CacheMiddleware(print, sites={"http://en.example": "asgi"})
 
 
 async def test_an_argument_found_wrong_late_is_logged(caplog, client_of):

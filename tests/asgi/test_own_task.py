@@ -11,7 +11,7 @@ from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Mount, Route
 
-from tests.asgi.conftest import scope_of
+from tests.asgi.conftest import respond, scope_of
 from univocal import CacheMiddleware
 
 FRESH = {"cache-control": "max-age=60"}
@@ -25,8 +25,7 @@ async def test_context_variables_of_a_handler_reach_what_is_outside(client_of):
 
     async def handler(scope, receive, send):
         said.set("by the handler")
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
+        await respond(send, b"")
 
     inner = CacheMiddleware(handler)
 
@@ -96,8 +95,7 @@ async def test_a_timeout_around_the_call_is_the_callers_to_answer(client_of, beg
                 await inner(scope, receive, watched)
         except TimeoutError:
             if not messages:
-                await send({"type": "http.response.start", "status": 504, "headers": []})
-                await send({"type": "http.response.body", "body": b"late"})
+                await respond(send, b"late", (), 504)
 
     answer = await client_of(outside)("/a")
     assert (answer.status, answer.complete) == ((200, False) if begun else (504, True))
@@ -110,8 +108,7 @@ async def test_an_application_that_survives_its_cancellation_answers(client_of, 
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             asyncio.current_task().uncancel()
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"saved"})
+        await respond(send, b"saved")
 
     asking = asyncio.create_task(client_of(CacheMiddleware(stubborn))("/a"))
     await idle()
@@ -314,10 +311,7 @@ async def test_a_change_counts_though_its_client_has_left(client_of, idle):
                 pass
             await go_on.wait()
             price = body = b"new"
-        await send(
-            {"type": "http.response.start", "status": 200, "headers": [(b"cache-control", b"max-age=60")]}
-        )
-        await send({"type": "http.response.body", "body": body})
+        await respond(send, body, [(b"cache-control", b"max-age=60")])
 
     client, leave = client_of(CacheMiddleware(shop)), asyncio.Event()
     await client("/a")
@@ -397,8 +391,7 @@ async def test_a_refresh_has_a_task_of_its_own(client_of, clock, idle):
     async def page(scope, receive, send):
         tasks.append(asyncio.current_task())
         assert await receive() == {"type": "http.request", "body": b"", "more_body": False}
-        await send({"type": "http.response.start", "status": 200, "headers": STALE})
-        await send({"type": "http.response.body", "body": b"page"})
+        await respond(send, b"page", STALE)
 
     client = client_of(CacheMiddleware(page, clock=clock))
     await client("/a")

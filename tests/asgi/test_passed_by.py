@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from tests.asgi.conftest import respond
 from univocal import CacheMiddleware
 
 OPEN = [(b"cache-control", b"max-age=60")]
@@ -19,8 +20,7 @@ class Scripted:
     async def __call__(self, scope, receive, send):
         self.count += 1
         if self.count == 1:
-            await send({"type": "http.response.start", "status": 200, "headers": CLOSED})
-            await send({"type": "http.response.body", "body": b"first"})
+            await respond(send, b"first", CLOSED)
             return
         self.heard.append(await receive())
         for message in self.messages:

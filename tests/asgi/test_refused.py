@@ -7,6 +7,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from support import Handshake
+from tests.asgi.conftest import respond
 from univocal import CacheMiddleware
 
 
@@ -21,8 +22,7 @@ class ErrorPage:
         told = scope["extensions"]["univocal.refused"]
         assert await receive() == {"type": "http.request", "body": b"", "more_body": False}
         status = self.status or told["status"]
-        await send({"type": "http.response.start", "status": status, "headers": [(b"x-own", b"page")]})
-        await send({"type": "http.response.body", "body": told["reason"].encode()})
+        await respond(send, told["reason"].encode(), [(b"x-own", b"page")], status)
 
 
 @pytest.fixture

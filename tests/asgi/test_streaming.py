@@ -5,7 +5,7 @@ import asyncio
 import httpx
 import pytest
 
-from tests.asgi.conftest import scope_of
+from tests.asgi.conftest import respond, scope_of
 from univocal import CacheMiddleware, MemoryStore, ReverseProxy, Rules
 
 OPEN = [(b"cache-control", b"max-age=60")]
@@ -118,8 +118,7 @@ async def test_an_application_may_watch_for_its_client_to_leave(cached):
         first = await receive()
         assert first == {"type": "http.request", "body": b"", "more_body": False}
         watching = asyncio.create_task(receive())
-        await send({"type": "http.response.start", "status": 200, "headers": OPEN})
-        await send({"type": "http.response.body", "body": b"%d" % watching.done()})
+        await respond(send, b"%d" % watching.done(), OPEN)
         watching.cancel()
 
     assert (await cached(app=application)("/a")).body == b"0"

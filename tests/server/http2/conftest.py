@@ -13,11 +13,19 @@ async def serve():
 
 @pytest.fixture
 async def connect():
-    """Make connections, each to a server of its own or to `server`: connect(server=…, limits=…, suits=…)."""
+    """Make connections, each to a server of its own or to `server`: connect(server=…, limits=…, suits=…).
+
+    The origin server has `page` at "/"; it may hold its answers, or take one piece of content and no more.
+    """
     made = []
 
-    def connect(server=None, *, suits=None, greets=True, **settings):
+    def connect(server=None, *, suits=None, greets=True, page=None, holds=False, is_greedy=True, **settings):
         client = (server or Server(**settings)).connect(suits=suits, greets=greets)
+        origin = client.server.origin
+        if server is None:
+            origin.holds, origin.is_greedy = holds, is_greedy
+        if page is not None:
+            origin.pages[b"/"] = page
         made.append(client)
         return client
 

@@ -270,8 +270,7 @@ STREAM_ERRORS = {
 
 @by_error(STREAM_ERRORS)
 async def test_one_stream_ends_at(connect, codes, frames):
-    client = connect()
-    client.server.origin.holds = True
+    client = connect(holds=True)
     await client.send(*frames)
     assert codes in client.resets(1)
     client.server.origin.holds = False
@@ -404,8 +403,7 @@ async def test_a_window_may_be_negative(connect):
 
 
 async def test_streams_beyond_the_bound_are_refused_alone(connect):
-    client = connect()
-    client.server.origin.holds = True
+    client = connect(holds=True)
     await client.send(*[headers(2 * number + 1) for number in range(102)])
     assert [client.resets(number) for number in (199, 201, 203)] == [[], [7], [7]]
     client.server.origin.holds = False
@@ -431,8 +429,7 @@ async def test_settings_beside_unknown_ones_count(connect):
 
 
 async def test_an_unknown_error_in_goaway_means_nothing(connect):
-    client = connect()
-    client.server.origin.pages[b"/"] = Page(content=b"x" * 100_000)
+    client = connect(page=Page(content=b"x" * 100_000))
     await client.send(WHOLE, frame(GOAWAY, 0, 0, bytes(4) + b"\0\0\0\xff"), frame(PING, 0, 0, b"question"))
     assert (PING, ACK, 0, b"question") in client.frames
     assert len(client.content(1)) == 65535

@@ -43,8 +43,7 @@ async def test_shutdown_closes_an_idle_connection(connect):
 
 
 async def test_shutdown_lets_streams_finish(connect):
-    client = connect()
-    client.server.origin.holds = True
+    client = connect(holds=True)
     await client.send(headers(1), headers(3, POST, ends=False))
     client.connection.shutdown()
     await client.settle()
@@ -68,8 +67,7 @@ async def test_shutdown_lets_streams_finish(connect):
 
 async def test_the_last_stream_that_is_answered_never_rises(connect):
     """RFC 9113 §6.8: a request that was refused may be sent again, whatever error comes later."""
-    client = connect()
-    client.server.origin.holds = True
+    client = connect(holds=True)
     await client.send(headers(1))
     client.connection.shutdown()
     await client.send(headers(3))
@@ -95,8 +93,7 @@ async def test_a_reload_drains_a_connection_at_its_next_request(connect):
 
 
 async def test_a_client_that_goes_away_gets_its_answers(connect):
-    client = connect()
-    client.server.origin.holds = True
+    client = connect(holds=True)
     await client.send(headers(1), frame(GOAWAY, 0, 0, bytes(8)))
     assert not client.transport.is_closed
     client.server.origin.asked[0].answer()
@@ -107,8 +104,7 @@ async def test_a_client_that_goes_away_gets_its_answers(connect):
 
 @pytest.mark.parametrize("octets", [headers(3, flags=0), headers(3)[:20], headers(3, flags=0) + b"\0"])
 async def test_fields_that_do_not_end_have_their_time(connect, octets):
-    client = connect(limits=LIMITS)
-    client.server.origin.holds = True
+    client = connect(limits=LIMITS, holds=True)
     await client.send(headers(1), octets)
     for _ in range(2):
         client.clock.pass_time(7)
@@ -122,8 +118,7 @@ async def test_fields_that_do_not_end_have_their_time(connect, octets):
 
 
 async def test_content_that_does_not_come_ends_its_stream_alone(connect):
-    client = connect(limits=LIMITS)
-    client.server.origin.holds = True
+    client = connect(limits=LIMITS, holds=True)
     await client.send(headers(1, POST, ends=False), headers(3))
     client.clock.pass_time(121)
     await client.settle()
@@ -146,8 +141,7 @@ async def test_content_that_keeps_its_pace_has_all_the_time(connect):
 
 
 async def test_content_that_the_origin_server_holds_has_time(connect):
-    client = connect(limits=LIMITS)
-    client.server.origin.is_greedy = False
+    client = connect(limits=LIMITS, is_greedy=False)
     await client.send(headers(1, POST, ends=False), data(1, bytes(16_000)), data(1, bytes(16_000)))
     client.clock.pass_time(1000)
     await client.settle()
@@ -159,8 +153,7 @@ async def test_content_that_the_origin_server_holds_has_time(connect):
 
 
 async def test_a_stream_whose_window_stays_closed_is_given_up_alone(connect):
-    client = connect(limits=LIMITS)
-    client.server.origin.pages[b"/"] = Page(content=bytes(100_000))
+    client = connect(limits=LIMITS, page=Page(content=bytes(100_000)))
     client.server.origin.pages[b"/small"] = Page()
     await client.send(headers(1))
     for _ in range(5):
@@ -175,8 +168,7 @@ async def test_a_stream_whose_window_stays_closed_is_given_up_alone(connect):
 
 
 async def test_a_client_that_takes_nothing_is_given_up(connect):
-    client = connect(limits=LIMITS)
-    client.server.origin.pages[b"/"] = Page(content=bytes(1_000_000))
+    client = connect(limits=LIMITS, page=Page(content=bytes(1_000_000)))
     client.transport.reads = False
     await client.send(settings((INITIAL_WINDOW_SIZE, 10_000_000)), window_update(10_000_000), headers(1))
     assert client.transport.is_paused
@@ -187,8 +179,7 @@ async def test_a_client_that_takes_nothing_is_given_up(connect):
 
 
 async def test_an_open_connection_has_the_time_of_a_reload(connect):
-    client = connect(limits=LIMITS)
-    client.server.origin.pages[b"/"] = Page(content=bytes(1_000_000))
+    client = connect(limits=LIMITS, page=Page(content=bytes(1_000_000)))
     client.server.listener.bounds.limits = ReadLimits(send_timeout=10)
     client.transport.reads = False
     await client.send(settings((INITIAL_WINDOW_SIZE, 10_000_000)), window_update(10_000_000), headers(1))
@@ -197,8 +188,7 @@ async def test_an_open_connection_has_the_time_of_a_reload(connect):
 
 
 async def test_a_slow_reader_gets_everything(connect):
-    client = connect(limits=LIMITS)
-    client.server.origin.pages[b"/"] = Page(content=bytes(1_000_000))
+    client = connect(limits=LIMITS, page=Page(content=bytes(1_000_000)))
     await client.send(settings((INITIAL_WINDOW_SIZE, 10_000_000)), window_update(10_000_000))
     client.transport.reads = False
     await client.send(headers(1))

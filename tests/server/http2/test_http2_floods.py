@@ -1,6 +1,7 @@
 """Clients that send cheap frames without an end, and read nothing: each costs little and is ended."""
 
 import tracemalloc
+from itertools import count
 
 import pytest
 
@@ -33,43 +34,6 @@ MOST = 8 * 1024 * 1024
 HOUR = (b"cache-control", b"max-age=3600")
 
 
-def rapid_resets():
-    number = 1
-    while True:
-        yield headers(number) + rst_stream(number)
-        number += 2
-
-
-def refused_streams():
-    yield b"".join(headers(number) for number in range(1, 201, 2))
-    number = 201
-    while True:
-        yield headers(number)
-        number += 2
-
-
-def malformed_requests():
-    number = 1
-    while True:
-        yield headers(number, [*GET, (b"Upper", b"case")])
-        number += 2
-
-
-def overflowing_windows():
-    """CVE-2025-8671: the client has the server reset its streams."""
-    number = 1
-    while True:
-        yield headers(number) + window_update(2**31 - 1, number)
-        number += 2
-
-
-def trailers_in_vain():
-    """The stream is over: its content was longer than it had said."""
-    yield headers(1, [*POST, (b"content-length", b"1")], ends=False) + data(1, b"too long")
-    while True:
-        yield headers(1, [(b"x", b"y")])
-
-
 def for_ever(octets, first=b""):
     yield first
     while True:
@@ -92,19 +56,25 @@ FLOODS = {
         frame(CONTINUATION, 0, 1, block([(b"x", b"y" * 16_000)])), headers(1, flags=0)
     ),
     "RST_STREAM": lambda: for_ever(rst_stream(1), headers(1)),
-    "requests and RST_STREAM": rapid_resets,
-    "streams beyond the bound": refused_streams,
-    "malformed requests": malformed_requests,
-    "windows that overflow": overflowing_windows,
-    "trailers of a stream that was reset": trailers_in_vain,
+    "requests and RST_STREAM": lambda: (headers(number) + rst_stream(number) for number in count(1, 2)),
+    "streams beyond the bound": lambda: (headers(number) for number in count(1, 2)),
+    "malformed requests": lambda: (headers(number, [*GET, (b"Upper", b"case")]) for number in count(1, 2)),
+    # CVE-2025-8671: the client has the server reset its streams.
+    "windows that overflow": lambda: (
+        headers(number) + window_update(2**31 - 1, number) for number in count(1, 2)
+    ),
+    # The stream is over: its content was longer than it had said.
+    "trailers of a stream that was reset": lambda: for_ever(
+        headers(1, [(b"x", b"y")]),
+        headers(1, [*POST, (b"content-length", b"1")], ends=False) + data(1, b"too long"),
+    ),
 }
 
 
 @pytest.mark.parametrize("reads", [True, False], ids=["it reads", "it reads nothing"])
 @pytest.mark.parametrize("name", FLOODS)
 async def test_a_flood_costs_little_and_is_ended(connect, name, reads):
-    client = connect()
-    client.server.origin.holds = True
+    client = connect(holds=True)
     await client.settle()
     client.transport.reads = reads
     frames, sent = FLOODS[name](), 0
@@ -130,8 +100,7 @@ async def test_a_flood_costs_little_and_is_ended(connect, name, reads):
 
 
 async def test_nothing_is_read_while_the_client_takes_nothing(connect):
-    client = connect()
-    client.server.origin.pages[b"/"] = Page(fields=(HOUR,), content=bytes(10_000))
+    client = connect(page=Page(fields=(HOUR,), content=bytes(10_000)))
     await client.ask(1)
     client.transport.reads = False
     number = 3
@@ -154,8 +123,7 @@ async def test_nothing_is_read_while_the_client_takes_nothing(connect):
 
 async def test_a_client_that_updates_each_window_is_served(connect):
     """Some update both windows for each frame of content that they get."""
-    client = connect()
-    client.server.origin.pages[b"/"] = Page(content=bytes(8_000_000))
+    client = connect(page=Page(content=bytes(8_000_000)))
     await client.send(headers(1))
     while not client.has_ended(1):
         sizes = [len(each.payload) for each in client.of(1, DATA)]
@@ -166,8 +134,7 @@ async def test_a_client_that_updates_each_window_is_served(connect):
 
 async def test_a_window_that_grows_octet_by_octet_ends_the_connection(connect):
     """CVE-2019-9511: each octet of it would cost a frame."""
-    client = connect()
-    client.server.origin.pages[b"/"] = Page(content=bytes(100_000))
+    client = connect(page=Page(content=bytes(100_000)))
     await client.send(settings((4, 0)))
     await client.send(headers(1))
     for _ in range(3000):
@@ -188,8 +155,7 @@ async def test_a_client_that_cancels_half_of_its_requests_is_served(connect):
 
 
 async def test_hits_do_not_pay_for_cancelled_misses(connect):
-    client = connect()
-    client.server.origin.pages[b"/"] = Page(fields=(HOUR,))
+    client = connect(page=Page(fields=(HOUR,)))
     await client.ask(1)
     client.server.origin.holds = True
     for cancelled in range(Credit.MOST_IN_VAIN + 1):
@@ -201,8 +167,7 @@ async def test_hits_do_not_pay_for_cancelled_misses(connect):
 
 
 async def test_seconds_pay_for_cancelled_requests(connect):
-    client = connect()
-    client.server.origin.holds = True
+    client = connect(holds=True)
     for number in range(1, 4001, 2):
         client.clock.pass_time(1)
         await client.send(headers(number), rst_stream(number))
@@ -210,8 +175,7 @@ async def test_seconds_pay_for_cancelled_requests(connect):
 
 
 async def test_a_hundred_requests_may_be_cancelled_at_once(connect):
-    client = connect()
-    client.server.origin.holds = True
+    client = connect(holds=True)
     await client.send(*[headers(number) for number in range(1, 199, 2)])
     await client.send(*[rst_stream(number) for number in range(1, 199, 2)])
     assert not client.transport.is_closed
@@ -219,8 +183,7 @@ async def test_a_hundred_requests_may_be_cancelled_at_once(connect):
 
 
 async def test_a_ping_now_and_then_is_answered_for_ever(connect):
-    client = connect()
-    client.server.origin.holds = True
+    client = connect(holds=True)
     await client.send(headers(1))
     for _ in range(3000):
         client.clock.pass_time(1)
@@ -261,8 +224,7 @@ async def test_many_requests_at_once_let_others_have_their_turn(connect, serve):
 
 
 async def test_a_connection_remembers_few_of_its_streams(connect):
-    client = connect()
-    client.server.origin.pages[b"/"] = Page(fields=(HOUR,))
+    client = connect(page=Page(fields=(HOUR,)))
     await client.ask(1)
 
     async def two_thousand(first):
@@ -307,8 +269,7 @@ async def test_cancelled_uploads_leave_nothing_behind(connect):
 
 
 async def test_uploads_that_nobody_takes_cost_their_windows(connect):
-    client = connect()
-    client.server.origin.is_greedy = False
+    client = connect(is_greedy=False)
     await client.settle()
     tracemalloc.start()
     try:

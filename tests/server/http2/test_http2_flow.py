@@ -34,8 +34,7 @@ async def test_a_stream_that_nobody_reads_gets_no_window(connect):
 
 
 async def test_ninety_nine_stuck_uploads_hold_none(connect):
-    client = connect()
-    client.server.origin.is_greedy = False
+    client = connect(is_greedy=False)
     for number in range(1, 199, 2):
         await client.send(headers(number, POST, ends=False), *[data(number, bytes(13_107))] * 5)
     client.server.origin.is_greedy = True
@@ -80,8 +79,7 @@ async def test_padding_counts_for_the_window(connect):
 
 
 async def test_a_client_gets_no_more_than_its_window(connect):
-    client = connect()
-    client.server.origin.pages[b"/"] = Page(content=bytes(10_000_000))
+    client = connect(page=Page(content=bytes(10_000_000)))
     await client.send(settings((INITIAL_WINDOW_SIZE, 10)))
     await client.send(headers(1))
     assert len(client.content(1)) == 10
@@ -96,8 +94,7 @@ async def test_a_client_gets_no_more_than_its_window(connect):
 
 
 async def test_streams_share_the_window_of_the_connection(connect):
-    client = connect()
-    client.server.origin.pages[b"/"] = Page(content=bytes(200_000))
+    client = connect(page=Page(content=bytes(200_000)))
     await client.send(headers(1), headers(3), headers(5))
     for _ in range(12):
         await client.send(window_update(50_000), *[window_update(50_000, number) for number in (1, 3, 5)])
@@ -107,8 +104,7 @@ async def test_streams_share_the_window_of_the_connection(connect):
 
 
 async def test_frames_are_no_longer_than_their_least_bound(connect):
-    client = connect()
-    client.server.origin.pages[b"/"] = Page(content=bytes(60_000))
+    client = connect(page=Page(content=bytes(60_000)))
     await client.send(settings((5, 1_000_000)))
     await client.send(headers(1))
     assert max(len(each.payload) for each in client.of(1, DATA)) == 16384

@@ -73,8 +73,7 @@ def pieces(client, content, at):
     "end", [data(1, ends=True), frame(DATA, 9, 1, b"\x09" + bytes(9)), headers(1, [(b"x", b"y")])]
 )
 async def test_a_whole_request_is_not_reset_for_its_end(connect, at, end):
-    client = connect()
-    client.server.origin.holds = True
+    client = connect(holds=True)
     for piece in pieces(client, b"content", at):
         await client.send(piece)
     assert client.response(1)[::2] == (200, b"answer")
@@ -139,8 +138,7 @@ async def test_an_early_answer_to_an_upload_ends_nothing_else(connect, pieces):
 )
 async def test_nothing_follows_what_both_sides_have_ended(connect, caplog, more, end):
     """The response's head was its end, and the origin server has not said yet that no more comes."""
-    client = connect(runtime_limits=Limits(max_body=7))
-    client.server.origin.holds = True
+    client = connect(runtime_limits=Limits(max_body=7), holds=True)
     await client.send(headers(1, [*POST, *more], ends=False))
     (asked,) = client.server.origin.asked
     asked._answer.start(Response(204, [(b"cache-control", b"no-store")]))
@@ -182,8 +180,7 @@ async def test_a_response_keeps_repeated_fields_in_their_order(connect):
 
 
 async def test_large_fields_of_a_response_take_several_frames(connect):
-    client = connect()
-    client.server.origin.pages[b"/"] = Page(fields=((b"x", b"y" * 40_000), (b"cache-control", b"no-store")))
+    client = connect(page=Page(fields=((b"x", b"y" * 40_000), (b"cache-control", b"no-store"))))
     await client.send(headers(1))
     fields = [field for each in client.of(1) if each.kind in {HEADERS, 9} for field in each.payload]
     assert dict(fields)[b"x"] == b"y" * 40_000
@@ -192,8 +189,7 @@ async def test_large_fields_of_a_response_take_several_frames(connect):
 
 @pytest.mark.parametrize("size", [0, 65_535, 65_536, 200_000, 400_000])
 async def test_a_stored_response_of_any_size_is_whole(connect, size):
-    client = connect()
-    client.server.origin.pages[b"/"] = Page(fields=(HOUR,), content=b"x" * size)
+    client = connect(page=Page(fields=(HOUR,), content=b"x" * size))
     for stream in (1, 3):
         await client.send(headers(stream), window_update(size + 1, stream), window_update(size + 1))
         await client.settle()
@@ -203,8 +199,7 @@ async def test_a_stored_response_of_any_size_is_whole(connect, size):
 
 
 async def test_ten_thousand_requests_take_one_connection(connect):
-    client = connect()
-    client.server.origin.pages[b"/"] = Page(fields=(HOUR,))
+    client = connect(page=Page(fields=(HOUR,)))
     for first in range(1, 20_001, 100):
         client.frames.clear()
         await client.send(*[headers(number) for number in range(first, first + 100, 2)])
