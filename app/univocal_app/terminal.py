@@ -33,11 +33,10 @@ def printable(octets: bytes) -> str:
 def describe(profile: Profile) -> str:
     """A profile as a file that would make it, with everything that it extends written out."""
     lines = [f"# {profile.name}, digest {profile.digest.decode()}"]
-    plain = {
-        key: value for key, value in profile.settings.items() if not _is_table(value) and key != "extends"
-    }
+    settings = profile.settings
+    plain = {key: value for key, value in settings.items() if not _is_table(value) and key != "extends"}
     lines += [f"{key} = {written(value)}" for key, value in plain.items()]
-    for name, value in profile.settings.items():
+    for name, value in settings.items():
         if isinstance(value, Mapping):
             lines += ["", f"[{name}]", *(f"{key} = {written(each)}" for key, each in value.items())]
         elif _is_table(value):
@@ -47,9 +46,8 @@ def describe(profile: Profile) -> str:
 
 
 def _is_table(value: Any) -> bool:
-    return isinstance(value, Mapping) or (
-        isinstance(value, list) and bool(value) and isinstance(value[0], Mapping)
-    )
+    first = value[0] if isinstance(value, list) and value else value
+    return isinstance(first, Mapping)
 
 
 def written(value: Any) -> str:

@@ -41,12 +41,10 @@ app: Final = typer.Typer(
 )
 
 # The names of settings on the command line.
-OPTIONS: Final = {
-    "sites[0].upstream": "--upstream",
-    "sites[0].profile": "--profile",
-    "server.listen": "--listen",
-    "server.admin": "--admin",
-}
+_SETTINGS: Final = ("sites[0].upstream", "sites[0].profile", "server.listen", "server.admin")
+OPTIONS: Final = {setting: f"--{setting.rpartition('.')[2]}" for setting in _SETTINGS}
+_SERVERS: Final = "The URL of the origin server. Repeatable: several servers of one application."
+_PROFILE: Final = "The profile of the application. Default: rfc3986."
 
 
 def main() -> None:
@@ -90,18 +88,8 @@ def _program(
 def serve(
     context: typer.Context,
     *,
-    upstream: Annotated[
-        list[str] | None,
-        option(
-            "URL",
-            "The URL of the origin server. Repeatable: several servers of one application.",
-            envvar="UNIVOCAL_UPSTREAM",
-        ),
-    ] = None,
-    profile: Annotated[
-        str | None,
-        option("NAME|FILE", "The profile of the application. Default: rfc3986.", envvar="UNIVOCAL_PROFILE"),
-    ] = None,
+    upstream: Annotated[list[str] | None, option("URL", _SERVERS, envvar="UNIVOCAL_UPSTREAM")] = None,
+    profile: Annotated[str | None, option("NAME|FILE", _PROFILE, envvar="UNIVOCAL_PROFILE")] = None,
     listen: Listen = None,
     admin: Admin = None,
     config: Annotated[Path | None, config_option(envvar="UNIVOCAL_CONFIG")] = None,
@@ -110,9 +98,8 @@ def serve(
     if _typed(context, "config"):
         for name, value in (("upstream", upstream), ("profile", profile)):
             if value is not None and not _typed(context, name):
-                usage(
-                    f"{PREFIX}{name.upper()} is set beside --config {config}, where each site has its {name}"
-                )
+                beside = f"beside --config {config}, where each site has its {name}"
+                usage(f"{PREFIX}{name.upper()} is set {beside}")
     elif _typed(context, "upstream"):
         config = None
     if (not upstream) == (config is None):
@@ -183,10 +170,9 @@ def refuse_settings(environ: Mapping[str, str]) -> None:
     objections = Objections()
     for variable, key in dict(_settings()).items():
         if variable in environ and variable not in READ:
-            mistake = f"no such variable: set {key} in a file (--config)"
-            objections.errors.append(
-                ConfigurationError("environment", variable, environ[variable], "no such variable", mistake)
-            )
+            allowed, found = "no such variable", environ[variable]
+            mistake = f"{allowed}: set {key} in a file (--config)"
+            objections.errors.append(ConfigurationError("environment", variable, found, allowed, mistake))
     objections.conclude()
 
 

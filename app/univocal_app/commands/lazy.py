@@ -45,9 +45,8 @@ def documented(command: Command) -> Command:
     if command.__doc__ is None:
         tree = ast.parse(Path(command.__code__.co_filename).read_text("utf-8"))
         functions = (node for node in tree.body if isinstance(node, ast.FunctionDef))
-        command.__doc__ = next(
-            map(ast.get_docstring, (f for f in functions if f.name == command.__name__)), None
-        )
+        own = (node for node in functions if node.name == command.__name__)
+        command.__doc__ = next(map(ast.get_docstring, own), None)
     return command
 
 
@@ -58,9 +57,8 @@ class LazyCommands(TyperGroup):
 
     def __init__(self, **attrs: Any) -> None:
         super().__init__(**attrs)
-        self.commands = _Commands(
-            {name: self.commands.get(name, place) for name, place in self.places.items()}
-        )
+        places = {name: self.commands.get(name, place) for name, place in self.places.items()}
+        self.commands = _Commands(places)
 
 
 class _Commands(UserDict[str, Any]):

@@ -6,8 +6,8 @@ import json
 import re
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
@@ -135,9 +135,8 @@ def _log_of(client: AdminClient) -> str:
     where, form = str(server.get("access_log")), server.get("access_log_format")
     if where in {"off", "stdout"} or form != "json" or not Path(where).is_file():
         described = printable(f"{where}, {form}".encode("utf-8", "backslashreplace"))
-        raise AdminError(
-            f"--since needs a FILE: the proxy's access log ({described}) cannot be read back here"
-        )
+        log = f"the proxy's access log ({described})"
+        raise AdminError(f"--since needs a FILE: {log} cannot be read back here")
     return where
 
 
@@ -193,8 +192,7 @@ class Printer:
 
 def as_text(entry: dict[str, Any]) -> Text:
     """One line without any byte that a terminal would obey."""
-    value = _Values(entry)
-    text = Text()
+    value, text = partial(_value, entry), Text()
     status, cache = value("status") or "0", value("cache") or "-"
     text.append(f"{value('time')[11:23] or '-':12} ", "dim")
     text.append(f"{status if status != '0' else 'left':>4} ", _CLASSES.get(status[0], ""))
@@ -210,31 +208,26 @@ def as_text(entry: dict[str, Any]) -> Text:
     if (storable := value("storable")) and storable not in {"stored", detail}:
         text.append(f" {storable}", "dim")
     if isinstance(purge := entry.get("purge"), dict):
-        text.append(f"  {_purge(_Values(purge), purge)}", "magenta")
+        text.append(f"  {_purge(purge)}", "magenta")
     if isinstance(origin := entry.get("origin"), dict) and "reason" in origin:
-        each = _Values(origin)
+        each = partial(_value, origin)
         text.append(f"  origin {each('url')}: {each('reason')}: {each('error')}", "red")
     if agent := value("user_agent"):
         text.append(f'  "{agent[:AGENT]}"', "dim")
     return text
 
 
-def _purge(value: _Values, purge: dict[str, Any]) -> str:
-    names = purge.get("names")
+def _purge(purge: dict[str, Any]) -> str:
+    names, value = purge.get("names"), partial(_value, purge)
     listed = " ".join(map(visible, names)) if isinstance(names, list) else ""
     kind = "soft purge" if purge.get("soft") is True else "purge"
     return f"{kind} by {value('by')} {listed}: {value('count') or '?'}"
 
 
-@dataclass(frozen=True)
-class _Values:
-    """The values of an object as text that no terminal obeys; "" for those that are missing or null."""
-
-    entry: dict[str, Any]
-
-    def __call__(self, name: str) -> str:
-        value = self.entry.get(name)
-        return "" if value is None else visible(value)
+def _value(entry: dict[str, Any], name: str) -> str:
+    """A value of an object as text that no terminal obeys; "" for one that is missing or null."""
+    value = entry.get(name)
+    return "" if value is None else visible(value)
 
 
 def visible(value: object) -> str:

@@ -138,9 +138,9 @@ def jobs(
     urls: Sequence[str],
     tags: Sequence[str],
     prefixes: Sequence[str],
-    patterns: Sequence[str] = (),
+    patterns: Sequence[str],
     *,
-    everything: bool = False,
+    everything: bool,
 ) -> list[Job]:
     """Raises ValueError for what cannot be asked for."""
     for text in [*urls, *prefixes]:
@@ -301,9 +301,8 @@ def _result(job: Job, status: int, content: bytes) -> Result:
             raise ValueError
     except ValueError:
         return Result(job, f"failed: {status}, which is not an answer of univocal")
-    verb = next(
-        (verb for verb in ("purged", "softened", "banned") if isinstance(answer.get(verb), int)), None
-    )
+    verbs = (verb for verb in ("purged", "softened", "banned") if isinstance(answer.get(verb), int))
+    verb = next(verbs, None)
     if status != 200 or verb is None:
         return Result(job, f"failed: {status} {answer.get('reason') or answer.get('detail') or ''}".rstrip())
     about = answer.get("key") or answer.get("value")

@@ -50,9 +50,8 @@ class Server:
         elif parts.scheme in {"http", "https"} and parts.hostname and not parts.path.strip("/"):
             self.host, self._path = parts.hostname, ""
         else:
-            raise ValueError(
-                f"{address!r} is not the address of {role} such as {ADMIN} or unix:///run/univocal.sock"
-            )
+            examples = f"such as {ADMIN} or unix:///run/univocal.sock"
+            raise ValueError(f"{address!r} is not the address of {role} {examples}")
         self.url, self.scheme = url.rstrip("/"), parts.scheme
         self.port = parts.port or (443 if parts.scheme == "https" else 80)
         self._context = context

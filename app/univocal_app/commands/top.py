@@ -79,16 +79,14 @@ def look(client: AdminClient, pool: ThreadPoolExecutor, count: int) -> dict[str,
     """All of it at one moment. Raises AdminError."""
     paths = [f"/-/top?by={measure}&n={count}" for measure in MEASURES]
     stats, *tops = pool.map(client.get, ["/-/stats", *paths])
-    totals = stats["totals"]
+    totals, latest = stats["totals"], stats["series"][-CHART:]
     return {
         "rates": rates(stats["series"]),
         "totals": totals,
         "top": dict(zip(MEASURES, tops, strict=True)),
         "origins": _origins(client, totals),
         "failures": client.get("/-/failures"),
-        "series": [
-            {name: each[name] for name in ("at", "requests", "hits")} for each in stats["series"][-CHART:]
-        ],
+        "series": [{name: each[name] for name in ("at", "requests", "hits")} for each in latest],
     }
 
 
@@ -151,9 +149,8 @@ def _tables(seen: Mapping[str, Any]) -> list[tuple[str, str, list[_Row]]]:
     top = seen["top"]
 
     def counted(measure: str, *names: str) -> list[_Row]:
-        return [
-            (number(each["count"]), "  ".join(str(each[name]) for name in names)) for each in top[measure]
-        ]
+        rows = top[measure]
+        return [(number(each["count"]), "  ".join(str(each[name]) for name in names)) for each in rows]
 
     spelled = [each for each in top["spellings"] if each["saved"] > 0]
     saved = [(number(each["saved"]), f"{each['key']}  {_spellings(each)}") for each in spelled]

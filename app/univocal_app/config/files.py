@@ -88,12 +88,13 @@ def placed_in(error: ConfigurationError, files: Files) -> None:
             _hide(error, files)
             file, error.key = files.place(error.key)
             error.source = str(file)
-        _give_line(error)
+        _lined(error)
 
 
-def _give_line(error: ConfigurationError) -> None:
+def _lined(error: ConfigurationError) -> ConfigurationError:
     with suppress(OSError, ValueError):
         error.line = line_of(Path(error.source).read_text("utf-8-sig"), error.key)
+    return error
 
 
 def _hide(error: ConfigurationError, files: Files) -> None:
@@ -161,8 +162,7 @@ def _table(file: Path, environ: Mapping[str, str]) -> tuple[dict[str, Any], dict
         raise _invalid(file, text, str(error)) from None
     variables = _Variables(str(file), environ)
     filled = variables.filled(settings)
-    for each in variables.objections.errors:
-        _give_line(each)
+    variables.objections.errors = [*map(_lined, variables.objections.errors)]
     variables.objections.conclude()
     return filled, variables.written
 
@@ -239,8 +239,7 @@ def _named(patterns: object, main: Path, objections: Objections, written: Mappin
                 allowed = "a file that exists; a pattern such as `sites/*.toml` may match none"
                 found = written.get(("include", number), pattern)
                 error = ConfigurationError(str(main), f"include[{number}]", found, allowed)
-                _give_line(error)
-                objections.errors.append(error)
+                objections.errors.append(_lined(error))
             elif file.resolve() != main.resolve():
                 files[file] = None
     return list(files)
@@ -261,8 +260,6 @@ def _sites_of(file: Path, environ: Mapping[str, str]) -> tuple[list[Any], dict[P
             if is_sites
             else f"an included file holds [[sites]] alone; `{key}` belongs in the file that includes it"
         )
-        error = ConfigurationError(str(file), key, value, "[[sites]]", mistake)
-        _give_line(error)
-        objections.errors.append(error)
+        objections.errors.append(_lined(ConfigurationError(str(file), key, value, "[[sites]]", mistake)))
     objections.conclude()
     return list(settings.get("sites", [])), written

@@ -101,9 +101,8 @@ def _unknown(
 def _alike_elsewhere(name: str, root: type[BaseModel]) -> str:
     """The key of another table that is most like an unknown one, as a question; empty if none is."""
     keys = {key: table for table, keys in reversed(list(_tables(root))) for key in keys}
-    return "".join(
-        f"Did you mean `{near}` of `{keys[near]}`?" for near in get_close_matches(name, keys, 1, ALIKE)
-    )
+    near = get_close_matches(name, keys, 1, ALIKE)
+    return f"Did you mean `{near[0]}` of `{keys[near[0]]}`?" if near else ""
 
 
 def _tables(root: type[BaseModel]) -> Iterator[tuple[str, list[str]]]:
@@ -117,9 +116,8 @@ def _tables(root: type[BaseModel]) -> Iterator[tuple[str, list[str]]]:
             continue
         is_list = getattr(annotation, "__origin__", None) is list
         yield f"[[{around}{name}]]" if is_list else f"[{around}{name}]", list(table.model_fields)
-        waiting += [
-            (below, field.annotation, f"{around}{name}.") for below, field in table.model_fields.items()
-        ]
+        here, fields = f"{around}{name}.", table.model_fields
+        waiting += [(below, field.annotation, here) for below, field in fields.items()]
 
 
 def unknown_profile(name: str, known: Iterable[str]) -> str:

@@ -123,9 +123,8 @@ class SiteReader:
         try:
             yield
         except ConfigurationError as error:
-            raise ConfigurationError(
-                self.source, f"{place}.{error.key}", error.found, error.allowed
-            ) from None
+            key = f"{place}.{error.key}"
+            raise ConfigurationError(self.source, key, error.found, error.allowed) from None
 
 
 def _route(
@@ -188,19 +187,15 @@ def _test_of(host: str) -> Matches:
 
 def upstreams(place: str, table: SiteTable) -> dict[str, UpstreamSetting]:
     """The site's upstreams by the names that its routes call them: where in the file each stands."""
-    own = {f"{place}.routes[{number}]": route.upstream for number, route in enumerate(table.routes)}
-    return {place: table.upstream} | {
-        name: upstream for name, upstream in own.items() if upstream is not None
-    }
+    own = ((f"{place}.routes[{number}]", route.upstream) for number, route in enumerate(table.routes))
+    return {name: each for name, each in [(place, table.upstream), *own] if each is not None}
 
 
 def authorities(place: str, table: SiteTable) -> dict[str, UpstreamSetting]:
     """The authorization servers of a site and its routes, by where in the file the table of each stands."""
     tables = {f"{place}.access": table.access}
     tables |= {f"{place}.routes[{number}].access": route.access for number, route in enumerate(table.routes)}
-    return {
-        name: authorization_server(access.forward)[0] for name, access in tables.items() if access.forward
-    }
+    return {name: authorization_server(each.forward)[0] for name, each in tables.items() if each.forward}
 
 
 def next_hops(place: str, table: SiteTable) -> dict[str, UpstreamSetting]:

@@ -141,8 +141,9 @@ class HealthTable(Table):
 class OriginTable(Table):
     """`[origin]`: connections to origin servers, and the choice among them; durations in seconds."""
 
+    # {}: no checks
     health: Annotated[HealthTable | None, BeforeValidator(lambda value: None if value == {} else value)] = (
-        None  # {}: no checks
+        None
     )
     tls_ca: str = ""
     tls_cert: str = ""

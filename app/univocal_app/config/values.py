@@ -101,9 +101,8 @@ _ADDRESS: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::([0
 _HEAVIEST: Final = 1000  # weight
 _AUTHORIZATION: Final = re.compile(r"(https?://[^/?#]+|unix:///[^?#]+)(/[!-\"$-~]*)?")
 # Fields of this family that name a user, and not the client or the URL.
-_USERS: Final = frozenset(
-    f"x-forwarded-{name}" for name in ("access-token", "email", "groups", "preferred-username", "user")
-)
+_NAMES: Final = ("access-token", "email", "groups", "preferred-username", "user")
+_USERS: Final = frozenset(f"x-forwarded-{name}" for name in _NAMES)
 
 
 def parse_address(value: object) -> Address:
@@ -165,9 +164,8 @@ def _listener(value: object, place: str) -> Place:
 def _written_places(places: tuple[Place, ...]) -> str | list[str | dict[str, str | int | list[str]]]:
     if len(places) == 1 and not places[0].own.written():
         return str(places[0])
-    return [
-        {"address": str(place), **own} if (own := place.own.written()) else str(place) for place in places
-    ]
+    written = ((str(place), place.own.written()) for place in places)
+    return [{"address": place, **own} if own else place for place, own in written]
 
 
 def network(value: object) -> str:
@@ -340,9 +338,8 @@ def authorization_server(text: str) -> tuple[UpstreamSetting, str]:
     except ValueError:
         upstream = UpstreamSetting((), "/")
     if match is None or upstream.path:
-        raise ValueError(
-            'the URL of an authorization server, such as "http://127.0.0.1:4180/auth", or unix:///PATH'
-        )
+        example = '"http://127.0.0.1:4180/auth", or unix:///PATH'
+        raise ValueError(f"the URL of an authorization server, such as {example}")
     return upstream, match[2] or "/"
 
 

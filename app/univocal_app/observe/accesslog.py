@@ -9,7 +9,7 @@ import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple, Protocol
+from typing import BinaryIO, Final, NamedTuple
 
 from univocal.engine.audience import HitCounter
 from univocal.engine.outcome import Outcome
@@ -26,23 +26,10 @@ PATIENCE: Final = 0.1  # seconds that a line waits at most
 BATCH: Final = 32 * 1024  # bytes that wait at most, and one line
 
 
-class LogStream(Protocol):
-    """A binary stream, with or without a buffer."""
-
-    def write(self, data: bytes, /) -> int | None:
-        """Write bytes and return how many; None if the stream takes none and does not block."""
-
-    def flush(self) -> None: ...
-
-    def fileno(self) -> int: ...
-
-    def close(self) -> None: ...
-
-
 class Outlet(NamedTuple):
     """Where lines go, and in which form; `file` is the name of a stream that is no standard one."""
 
-    stream: LogStream
+    stream: BinaryIO  # with or without a buffer
     form: Form
     purges_only: bool = False
     file: str | None = None
@@ -134,8 +121,8 @@ class AccessLog(HitCounter):
         try:
             while written < len(lines):
                 # A stream without a buffer may take less.
-                count = self._stream.write(lines[written:])
-                if count is None:
+                count: int | None = self._stream.write(lines[written:])
+                if count is None:  # it does not block
                     raise BlockingIOError("it takes no more for now")
                 written += count
             self._stream.flush()
@@ -238,7 +225,7 @@ def check_log(where: str, setting: str, source: str) -> None:
         raise _unwritable(source, where, error) from None
 
 
-def _appending(file: Path) -> LogStream:
+def _appending(file: Path) -> BinaryIO:
     return file.open("ab", buffering=0)
 
 
@@ -247,7 +234,7 @@ def _unwritable(source: str, where: str, error: OSError) -> ConfigurationError:
     return ConfigurationError(source, "server.access_log", where, allowed)
 
 
-def _unbuffered(stream: BinaryIO) -> LogStream:
+def _unbuffered(stream: BinaryIO) -> BinaryIO:
     # A buffer between does not tell how much of what it was given it has lost.
-    raw: LogStream = getattr(stream, "raw", stream)
+    raw: BinaryIO = getattr(stream, "raw", stream)
     return raw

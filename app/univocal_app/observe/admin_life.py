@@ -22,18 +22,13 @@ logger: Final = logging.getLogger("univocal")
 LONGEST: Final = 4096  # bytes of a request's content
 
 
+@dataclass
 class Drains:
     """The origin servers that are taken out, by scheme and authority; `set_in_force` tells all processes."""
 
-    def __init__(self, set_in_force: Callable[[frozenset[str]], Awaitable[None]]) -> None:
-        self.urls: frozenset[str] = frozenset()
-        self._set_in_force = set_in_force
-        self.lock = asyncio.Lock()
-
-    async def change(self, urls: frozenset[str]) -> None:
-        """Have these taken out from now on, in every process."""
-        self.urls = urls
-        await self._set_in_force(urls)
+    set_in_force: Callable[[frozenset[str]], Awaitable[None]]
+    urls: frozenset[str] = frozenset()
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 async def answer_drain(states: OriginStates, drains: Drains, request: Request, *, enable: bool) -> Response:
@@ -50,7 +45,8 @@ async def answer_drain(states: OriginStates, drains: Drains, request: Request, *
         if not enable and (site := states.left_alone(urls)):
             return failed(409, f"no other origin server of {site} is up and takes requests", request)
         if urls != drains.urls:
-            await drains.change(urls)
+            drains.urls = urls
+            await drains.set_in_force(urls)
             for server in sorted(servers):
                 logger.warning("%s is %s by an operator", server, "enabled" if enable else "drained")
     rows = [each for each in await states.document() if each["url"].startswith(tuple(servers))]

@@ -50,9 +50,8 @@ def page_routes() -> list[Route]:
 
 def locked() -> Response:
     """The refusal (403) that a browser shows: the document, which asks for the token and knows nothing."""
-    return Response(
-        _content(_DOCUMENT), 403, media_type=_KINDS["html"], headers={**_FIELDS, "vary": "Accept"}
-    )
+    fields = {**_FIELDS, "vary": "Accept"}
+    return Response(_content(_DOCUMENT), 403, media_type=_KINDS["html"], headers=fields)
 
 
 @cache  # the refusal is of the same document as its assets, whatever replaces the package's files

@@ -143,7 +143,9 @@ def explain(
         stages = explain_target(url.origin_form, profile, trusted)[0]
     if isinstance(resolved, Canonical):
         stages = [*_of_the_authority(url, resolved), *stages]
-        stages += [*_of_readings(resolved), *_of_the_upstream(resolved)]
+        stages += _of_readings(resolved)
+        if (sent := origin_target(resolved)) != resolved.target:
+            stages.append(Stage("upstream", resolved.target, sent, lossy=False))
         guards = tuple([each.name for each in guards_of(resolved)])
         if guards:
             stages.append(Stage("guards", resolved.target, ", ".join(guards).encode(), lossy=False))
@@ -172,11 +174,6 @@ def _of_readings(canonical: Canonical) -> list[Stage]:
         return [Stage("readings", path, b"(any path)", lossy=False)]
     others = sorted(found.folded - {path.lower()})
     return [Stage("readings", path, reading, lossy=False) for reading in others]
-
-
-def _of_the_upstream(canonical: Canonical) -> list[Stage]:
-    sent = origin_target(canonical)
-    return [Stage("upstream", canonical.target, sent, lossy=False)] if sent != canonical.target else []
 
 
 def _profile(url: Url, sites: Sites) -> Profile | None:

@@ -302,9 +302,8 @@ def form_of(setting: str) -> Form:
     if setting in _FORMATS:
         return _FORMATS[setting]
     if "{" not in setting:
-        raise TemplateError(
-            f'{", ".join(_FORMATS)}, or a template with names in braces: "{{client}} {{url}}"'
-        )
+        example = "{client} {url}"
+        raise TemplateError(f'{", ".join(_FORMATS)}, or a template with names in braces: "{example}"')
     if any(not letter.isprintable() and letter != "\t" for letter in setting):
         raise TemplateError("a template of one line, without control characters")
     parts = list[tuple[str, Callable[[Outcome], object] | None]]()

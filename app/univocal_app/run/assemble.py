@@ -120,9 +120,8 @@ class Made:
 
 def _profiles(configuration: Configuration, runtime: Runtime) -> Iterator[tuple[str, str]]:
     """The key of each setting that names a profile, and the digest of all that the profile says."""
-    profiles = {
-        (site.name, route.prefix): route.profile for site in runtime.sites.all for route in site.routes
-    }
+    routes = ((site.name, route) for site in runtime.sites.all for route in site.routes)
+    profiles = {(site, route.prefix): route.profile for site, route in routes}
     for each in configuration.tables():
         path = b"/" if each.route is None else each.route.path.encode()
         settings = repr(profiles[each.site.hosts[0], path].settings)

@@ -199,9 +199,8 @@ def _listening(place: Place, *, is_beside: bool = False) -> socket.socket:
         # 0.0.0.0 may stand beside [::], and no client's address is written as ::ffff:192.0.2.1. Beside
         # another the system gives a connection to the listener of its very address.
         family = socket.AF_INET6 if ":" in place.host else socket.AF_INET
-        made = socket.create_server(
-            (place.host, place.port), family=family, backlog=BACKLOG, reuse_port=is_beside
-        )
+        at = place.host, place.port
+        made = socket.create_server(at, family=family, backlog=BACKLOG, reuse_port=is_beside)
     else:
         _clear(Path(place.path))
         made = socket.socket(socket.AF_UNIX)
@@ -273,10 +272,8 @@ class Share(NamedTuple):
     limit: int
 
     def __str__(self) -> str:
-        return (
-            f"at most {self.clients} connections of clients and {self.origins} to origin servers "
-            f"({self.limit} descriptors)"
-        )
+        clients = f"at most {self.clients} connections of clients"
+        return f"{clients} and {self.origins} to origin servers ({self.limit} descriptors)"
 
 
 def raise_limit() -> int:

@@ -101,9 +101,9 @@ def next_hops_of(
         for index, route in enumerate(site.routes):
             if route.upstream is None and route.origin.model_fields_set and place in proxies:
                 table, _ = tables[f"{place}.routes[{index}]"]
-                hops[site.hosts[0], route.path.encode()] = replace(
-                    proxies[place].upstream, timeouts=table.timeouts, retries=table.fill(Balancing).retries
-                )
+                upstream, retries = proxies[place].upstream, table.fill(Balancing).retries
+                asked = replace(upstream, timeouts=table.timeouts, retries=retries)
+                hops[site.hosts[0], route.path.encode()] = asked
     return hops
 
 
@@ -138,10 +138,8 @@ def contents_of(configuration: Configuration, source: str) -> Iterator[tuple[str
 
 def most_connections(configuration: Configuration) -> int:
     """The number of connections that there may be to all origin servers together."""
-    return sum(
-        hop.merged.fill(PoolSettings).max_connections * len(hop.setting.servers)
-        for hop in hops(configuration)
-    )
+    pools = ((hop.merged.fill(PoolSettings), len(hop.setting.servers)) for hop in hops(configuration))
+    return sum(pool.max_connections * count for pool, count in pools)
 
 
 class Hop(NamedTuple):
@@ -201,12 +199,9 @@ def _origin_tables(configuration: Configuration, place: str, site: SiteTable) ->
 
 def places_of(configuration: Configuration) -> list[dict[str, str]]:
     """Each site with the URL of each of its origin servers."""
-    return [
-        {"site": hop.site.hosts[0], "url": url}
-        for hop in hops(configuration)
-        if not hop.is_access
-        for url in _shown(configuration, hop)
-    ]
+    kept = (hop for hop in hops(configuration) if not hop.is_access)
+    shown = ((hop.site.hosts[0], _shown(configuration, hop)) for hop in kept)
+    return [{"site": site, "url": url} for site, urls in shown for url in urls]
 
 
 def listed(configuration: Configuration, proxies: Mapping[str, ReverseProxy]) -> Iterator[Listed]:

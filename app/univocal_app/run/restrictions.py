@@ -11,6 +11,7 @@ import shlex
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from importlib import import_module
@@ -151,10 +152,9 @@ class UserFile:
 
 
 def _decoded(credentials: bytes) -> bytes:
-    try:
+    with suppress(binascii.Error):
         return base64.b64decode(credentials, validate=True)
-    except binascii.Error:
-        return b""
+    return b""
 
 
 def restrictions_of(

@@ -278,9 +278,8 @@ class _Complaints:
             loop.default_exception_handler(context)
         elif not self._said:
             self._said = True
-            logger.warning(
-                "no file descriptor is free: new clients wait or are refused. Raise ulimit -n (logged once)"
-            )
+            why = "no file descriptor is free: new clients wait or are refused"
+            logger.warning("%s. Raise ulimit -n (logged once)", why)
 
 
 def _but_for_names(hook: Callable[[Any], object]) -> Callable[[Any], object]:
@@ -290,9 +289,8 @@ def _but_for_names(hook: Callable[[Any], object]) -> Callable[[Any], object]:
     """
 
     def report(unraisable: Any) -> None:
-        if not (
-            isinstance(unraisable.exc_value, UnicodeDecodeError) and isinstance(unraisable.object, bytes)
-        ):
+        error, of = unraisable.exc_value, unraisable.object
+        if not (isinstance(error, UnicodeDecodeError) and isinstance(of, bytes)):
             hook(unraisable)
 
     return report

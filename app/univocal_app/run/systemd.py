@@ -36,9 +36,8 @@ def passed_sockets(environ: MutableMapping[str, str]) -> dict[str, list[socket.s
             raise ConfigurationError(_SOURCE, "LISTEN_FDNAMES", names, allowed)
         sockets.setdefault(name, []).append(_passed(descriptor, name))
     if int(count) > len(named):
-        raise ConfigurationError(
-            _SOURCE, "LISTEN_FDS", int(count), f"at most {len(named)} sockets, or a name for each"
-        )
+        allowed = f"at most {len(named)} sockets, or a name for each"
+        raise ConfigurationError(_SOURCE, "LISTEN_FDS", int(count), allowed)
     return sockets
 
 

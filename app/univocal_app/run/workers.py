@@ -266,9 +266,8 @@ class Workers:
                 there[name].end(at_once=True)
                 failed.append(name)
         if failed:
-            raise NotTakenError(
-                f"replaced, since they did not take the new configuration: worker {', '.join(failed)}"
-            )
+            why = "replaced, since they did not take the new configuration"
+            raise NotTakenError(f"{why}: worker {', '.join(failed)}")
 
     def _order(self, target: str) -> None:
         """Give all of them an order; nobody waits for it to be carried out."""
