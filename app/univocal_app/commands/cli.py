@@ -127,11 +127,7 @@ def _variables_named(context: typer.Context) -> Iterator[None]:
 
 
 def _configured(
-    texts: Mapping[str, list[str]],
-    config: Path | None,
-    upstreams: list[str],
-    profile: str | None,
-    *more: Check,
+    texts: Mapping[str, list[str]], config: Path | None, urls: list[str], profile: str | None, *more: Check
 ) -> Configuration:
     """The configuration by command line and file. Raises ConfigurationError with all that cannot be."""
     objections, places = Objections(), dict[str, tuple[Place, ...]]()
@@ -154,7 +150,7 @@ def _configured(
             check(addressed(configuration), source)
 
     with objections:
-        configuration = everywhere(upstreams, profile) if config is None else read(config, checked)
+        configuration = everywhere(urls, profile) if config is None else read(config, checked)
     objections.conclude()
     assert configuration is not None  # or there was an objection
     return addressed(configuration)

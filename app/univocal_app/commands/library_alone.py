@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from typing import Final
 
 from univocal.http.errors import UnivocalError
@@ -84,8 +83,4 @@ def _print(text: str) -> None:
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
 
 
-_COMMANDS: Final[dict[str, Callable[[argparse.Namespace], int]]] = {
-    "explain": _explain,
-    "profiles": _profiles,
-    "files": _files,
-}
+_COMMANDS: Final = {"explain": _explain, "profiles": _profiles, "files": _files}

@@ -26,6 +26,8 @@ from univocal_app.observe.explain import Url
 
 logger: Final = logging.getLogger("univocal")
 REFETCH_RATE: Final = 20  # requests a second, at most
+_NOBODYS: Final = {"root_path": "", "client": None, "server": None}
+_REQUEST: Final = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET"}
 MAX_PURGE: Final = 4 * 2**20  # bytes of a purge request's content
 
 
@@ -91,18 +93,13 @@ async def _refetch(cache: CacheMiddleware, urls: Sequence[str]) -> None:
         parsed = Url.parse(url)
         path, _, query = parsed.origin_form.partition(b"?")
         scope = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "method": "GET",
+            **_REQUEST,
+            **_NOBODYS,
             "scheme": parsed.scheme.decode("latin-1"),
             "path": unquote_to_bytes(path).decode("utf-8", "replace"),
             "raw_path": path,
             "query_string": query,
-            "root_path": "",
             "headers": [(b"host", parsed.authority), (b"user-agent", b"univocal")],
-            "client": None,
-            "server": None,
             "extensions": {EXTENSION: {"target": parsed.origin_form}},
         }
         try:

@@ -70,21 +70,14 @@ class Explanation:
 
     def as_json(self) -> str:
         """The object that `explain --json` prints."""
-        resolved = self.resolved
+        resolved, names = self.resolved, ("name", "before", "after", "lossy")
+        stages = ((one.name, printable(one.before), printable(one.after), one.lossy) for one in self.stages)
         document = {
             "canonical": printable(resolved.url) if isinstance(resolved, Canonical) else None,
             "rejected": resolved.reason if isinstance(resolved, Rejected) else None,
             "reasons": list(resolved.reasons if isinstance(resolved, Rejected) else resolved.observed),
             "key": printable(resolved.key) if isinstance(resolved, Canonical) else None,
-            "stages": [
-                {
-                    "name": stage.name,
-                    "before": printable(stage.before),
-                    "after": printable(stage.after),
-                    "lossy": stage.lossy,
-                }
-                for stage in self.stages
-            ],
+            "stages": [dict(zip(names, each, strict=True)) for each in stages],
         }
         return json.dumps(document, ensure_ascii=False, indent=2)
 

@@ -81,6 +81,7 @@ class Figures(HitCounter):
     ) -> None:
         """Count for a process; `origins` gives the states of origin servers, see `states_of`."""
         self._store, self._shared = store, shared
+        self.shares = shared is not None  # a store behind memory, with all processes
         self._connections, self._origins = connections, origins
         self._directory = None if commons is None else commons.directory
         self._serves = commons is None or not commons.leads  # clients, whose responses are stored
@@ -292,11 +293,6 @@ class Figures(HitCounter):
             place((families.SECONDS, handled), 2 + len(series.FINE_BOUNDS)),
         )
         return numbers
-
-    @property
-    def shares(self) -> bool:
-        """True if there is a store behind memory, which all processes share."""
-        return self._shared is not None
 
     def look(self) -> None:
         """Read what is not counted here; `each` does it for its own process alone."""

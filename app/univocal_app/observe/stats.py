@@ -56,13 +56,11 @@ class Stats:
                 by_step[second] = added(by_step[second], sums)
             ends = series.held_by_step(of, first - step, last, span)
             held = [added(one, other) for one, other in zip(held, ends, strict=True)]
-        seconds = range(first, last + 1, step)
+        seconds, kept = range(first, last + 1, step), dict[str, Any](_kept(stored))
+        if self._figures.shares:  # beside what the processes have in memory of their own
+            kept |= {"memory": _kept(memory), "shared": _kept(stored)}
         return {
-            "totals": {
-                **_written(totals),
-                "stored": _stored(_kept(stored), _kept(memory) if self._figures.shares else None),
-                "sites": _by_site(each),
-            },
+            "totals": {**_written(totals), "stored": kept, "sites": _by_site(each)},
             "series": [
                 {"at": second, **_written(by_step[second]), "stored": _kept(end, before)}
                 for second, (before, end) in zip(seconds, pairwise(held), strict=True)
@@ -144,11 +142,6 @@ def _kept(numbers: Sequence[float], before: Sequence[float] | None = None) -> di
     if before is not None:
         kept["evictions"] = max(0, kept["evictions"] - int(before[-1]))
     return kept
-
-
-def _stored(stored: dict[str, int], memory: dict[str, int] | None) -> dict[str, Any]:
-    """The numbers of the stored responses; those in memory of the processes' own, if all share another."""
-    return stored if memory is None else {**stored, "memory": memory, "shared": stored}
 
 
 def _quantile(numbers: Sequence[float], part: float) -> float:

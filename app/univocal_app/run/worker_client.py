@@ -164,9 +164,8 @@ class WorkerClient:
         from univocal.origin.client_library import httpx  # noqa: PLC0415 - for who asks alone
 
         try:
-            response = await self._transport.handle_async_request(
-                httpx.Request(method, f"http://worker{target}", content=content)
-            )
+            request = httpx.Request(method, f"http://worker{target}", content=content)
+            response = await self._transport.handle_async_request(request)
             try:
                 if response.status_code != 200:  # as it ends, it takes no followers
                     raise TimeoutError(f"status {response.status_code}")

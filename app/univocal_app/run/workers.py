@@ -314,9 +314,8 @@ class Workers:
             failing.callback(ours.close)
             asked.bind(str(path))
             asked.listen()
-            process = _NEW.Process(
-                target=self._target(), args=(name, theirs, asked), name=f"univocal worker {name}"
-            )
+            target, title = self._target(), f"univocal worker {name}"
+            process = _NEW.Process(target=target, args=(name, theirs, asked), name=title)
             # A Ctrl-C, or its end, reaches all processes of a terminal; workers hear of it from their parent.
             resource_tracker.ensure_running()  # which would be started with the first, and unblock the signal
             blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, *HELD})
