@@ -30,9 +30,7 @@ class AdminEvent(NamedTuple):
 class AdminClient:
     """Asks one admin listener, over a connection of its own for each question."""
 
-    def __init__(
-        self, address: str, token_env: str, ca: Path | None = None, *, insecure: bool = False
-    ) -> None:
+    def __init__(self, address: str, token_env: str, ca: Path | None, *, insecure: bool) -> None:
         """End the program with status 2 for an invalid address, token or file of certificates."""
         with usage_errors():
             self._server = Server(address, trust(ca, insecure=insecure))

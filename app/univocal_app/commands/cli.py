@@ -74,12 +74,13 @@ def _version(is_wanted: bool) -> None:
         raise typer.Exit
 
 
+Version = Annotated[
+    bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+]
+
+
 @app.callback()
-def _program(
-    _: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
-    ] = False,
-) -> None:
+def _program(_: Version = False) -> None:
     pass
 
 

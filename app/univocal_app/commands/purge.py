@@ -27,6 +27,7 @@ Prefixes = Annotated[Texts, option("URL", "Purge URLs that begin with this one. 
 Patterns = Annotated[Texts, option("RE2", "Purge URLs that match. Repeatable.")]
 
 By = Literal["url", "tag", "prefix", "pattern", "all"]
+Values = Sequence[str]
 _PORT: Final = re.compile(rb":[0-9]*\Z")
 _DEFAULT_PORTS: Final = (80, 443)
 _UNSENDABLE_TAG: Final = re.compile(r"[^!-+\--~]").search
@@ -134,20 +135,13 @@ class Result:
         return f"{self.job.value}\t{self.said}"
 
 
-def jobs(
-    urls: Sequence[str],
-    tags: Sequence[str],
-    prefixes: Sequence[str],
-    patterns: Sequence[str],
-    *,
-    everything: bool,
-) -> list[Job]:
+def jobs(urls: Values, tags: Values, prefixes: Values, patterns: Values, *, everything: bool) -> list[Job]:
     """Raises ValueError for what cannot be asked for."""
     for text in [*urls, *prefixes]:
         request_of(text)
     if "" in tags:
         raise ValueError("--tag '': a tag has at least one character")
-    named: dict[By, Sequence[str]] = {"url": urls, "tag": tags, "prefix": prefixes, "pattern": patterns}
+    named: dict[By, Values] = {"url": urls, "tag": tags, "prefix": prefixes, "pattern": patterns}
     named["all"] = ["everything"] if everything else []
     return [Job(by, value) for by, values in named.items() for value in values]
 

@@ -137,14 +137,15 @@ class HealthTable(Table):
     """`health` of `[origin]`: how origin servers are checked; durations in seconds."""
 
 
+# {}: no checks.
+Health = Annotated[HealthTable | None, BeforeValidator(lambda value: None if value == {} else value)]
+
+
 @_with(Timeouts, Balancing, PoolSettings)
 class OriginTable(Table):
     """`[origin]`: connections to origin servers, and the choice among them; durations in seconds."""
 
-    # {}: no checks
-    health: Annotated[HealthTable | None, BeforeValidator(lambda value: None if value == {} else value)] = (
-        None
-    )
+    health: Health = None
     tls_ca: str = ""
     tls_cert: str = ""
     tls_key: str = ""

@@ -101,8 +101,8 @@ _ADDRESS: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+))(?::([0
 _HEAVIEST: Final = 1000  # weight
 _AUTHORIZATION: Final = re.compile(r"(https?://[^/?#]+|unix:///[^?#]+)(/[!-\"$-~]*)?")
 # Fields of this family that name a user, and not the client or the URL.
-_NAMES: Final = ("access-token", "email", "groups", "preferred-username", "user")
-_USERS: Final = frozenset(f"x-forwarded-{name}" for name in _NAMES)
+_OF_USERS: Final = ("access-token", "email", "groups", "preferred-username", "user")
+_USERS: Final = frozenset(f"x-forwarded-{name}" for name in _OF_USERS)
 
 
 def parse_address(value: object) -> Address:

@@ -236,22 +236,17 @@ FORMATS: Final[dict[str, Callable[[bytes], LogEntry | None]]] = {
 }
 
 
-def parser(name: str) -> Callable[[bytes], LogEntry | None]:
-    """The parser of a format. Raises LogError for one that there is not."""
-    if name not in FORMATS:
-        raise LogError(f"there is no format {name!r}; the formats are {', '.join(FORMATS)}")
-    return FORMATS[name]
-
-
 def entries(
     paths: Iterable[str], form: str = "auto", unread: Callable[[bytes], None] = lambda _: None
 ) -> Iterator[LogEntry | None]:
     """Every line of the logs, "-" being standard input; None for one that is no request.
 
-    `unread` hears of each line that the format does not read. Raises LogError for a file that cannot be read
-    to its end.
+    `unread` hears of each line that the format does not read. Raises LogError for a format that there is not,
+    and for a file that cannot be read to its end.
     """
-    parse = parser(form)
+    if form not in FORMATS:
+        raise LogError(f"there is no format {form!r}; the formats are {', '.join(FORMATS)}")
+    parse = FORMATS[form]
     for path in paths:
         with opened(path) as stream:
             for line in lines(stream):

@@ -30,8 +30,7 @@ class Survey:
 
     def own(self, about: str) -> list[Row]:
         """The rows of this process; none about what it does not know."""
-        counted = self._counted.get(about)
-        return [] if counted is None else list(counted())
+        return list(self._counted.get(about, tuple)())
 
     async def rows(self, about: str) -> list[Row]:
         """The rows of all processes; callers that ask while the others answer get the same rows."""
