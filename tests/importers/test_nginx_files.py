@@ -87,6 +87,22 @@ def test_an_included_file_that_is_not_here_closes(include, tmp_path):
     assert questions(result)
 
 
+@pytest.mark.parametrize("before", ["nginx: the test is successful\r\n", "# saved\n \n"])
+def test_a_dump_may_have_comments_before_it(before):
+    main = "# configuration file /etc/nginx/nginx.conf:\ninclude a.conf;\n"
+    own = f"# configuration file /etc/nginx/a.conf:\nserver {{ server_name a.example; {PASS} }}"
+    assert [site["hosts"] for site in imported(before + main + own).sites] == [["a.example"]]
+
+
+def test_a_comment_behind_directives_begins_no_dump():
+    refusing = "server { server_name b.example; return 403; }\n# configuration file /etc/nginx/a.conf:\n"
+    sites = imported(f"{refusing}server {{ server_name *.example; {PASS} }}").sites
+    assert [(site["hosts"], "access" in site) for site in sites] == [
+        (["*.example"], False),
+        (["b.example"], True),
+    ]
+
+
 def test_includes_alone_are_named():
     with pytest.raises(NothingImportedError, match=r"nowhere/a\.conf"):
         imported("include nowhere/a.conf;")

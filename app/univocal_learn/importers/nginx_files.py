@@ -20,6 +20,8 @@ _DEEPEST: Final = 16  # files that include one another
 
 # The line that `nginx -T` writes before each file.
 _HEADER: Final = re.compile(r"^# configuration file (/.*):$", re.MULTILINE)
+# Nothing but comments, and what nginx says of its test, stands before the first of them.
+_BEFORE: Final = re.compile(r"(?:(?:nginx:.*|[ \t]*(?:\#.*)?)\n)*")
 _HOMES: Final = ("/etc/nginx", "/usr/local/etc/nginx", "/usr/local/nginx/conf", "/opt/nginx/conf")
 _GLOB: Final = re.compile(r"[*?\[]")
 # Directives that name a file, which is found as those are that are included.
@@ -156,6 +158,8 @@ def directives_of(source: Source) -> list[Directive]:
 def _dumped(text: str) -> dict[str, str]:
     """The files of a dump by their paths, the first of which includes the others; empty if it is none."""
     headers = list(_HEADER.finditer(text))
+    if headers and not _BEFORE.fullmatch(text, 0, headers[0].start()):
+        headers = []  # comments of a file
     ends = [*(each.start() for each in headers[1:]), len(text)]
     return {each[1]: text[each.end() : end] for each, end in zip(headers, ends, strict=False)}
 
