@@ -371,6 +371,7 @@ def test_the_script_and_the_sets_themselves_are_not_left_out():
         "@method=post",
         "@ACTION=deny @SRC_IP=10.0.0.1",
         "# @action=deny @src_ip=10.0.0.1",
+        "\\\n# @action=deny @src_ip=10.0.0.1",
         "@PLUGIN=authproxy.so",
         "@some_guard=on",
     ],
@@ -381,6 +382,19 @@ def test_a_rule_with_a_filter_becomes_a_closed_route(option):
     assert [(route["path"], route["access"]) for route in site["routes"]] == [("/a/", CLOSED)]
     assert "access" not in site
     assert [note.line for note in result.notes if note.is_open_question] == [2]
+
+
+@pytest.mark.parametrize("end", [" ", "\r", "\t", "\x85"])
+def test_a_line_ends_at_its_newline_alone(end):
+    rules = f"{RULE}{WIKI} \\{end}\nmap http://adm.example http://b {SCRIPT} {WIKI} @internal"
+    sites = imported(f"{rules}\nregex_map http://(.*)/ http://127.0.0.1:1 {SCRIPT} {WIKI}").sites
+    assert [site["hosts"] for site in sites if site.get("access") == CLOSED] == [["adm.example"]]
+
+
+def test_a_comment_goes_on_behind_a_backslash():
+    result = imported(f"{RULE}{WIKI}\n# a comment \\\n{RULE}{WIKI} @internal")
+    assert [site["hosts"] for site in result.sites] == [["en.example"]]
+    assert not any(note.is_open_question for note in result.notes)
 
 
 @pytest.mark.parametrize(

@@ -225,10 +225,12 @@ def _of_plugins(rule: _Rule, sets: _Sets) -> Iterator[Note]:
 
 def _rules(text: str, notes: list[Note]) -> Iterator[_Rule]:
     rule: _Rule | None = None
-    continued = False
-    for number, line in enumerate(text.splitlines(), start=1):
+    continued = is_comment = False
+    for number, line in enumerate(text.split("\n"), start=1):
         # The script's own documentation shows a rule behind Lua's comment signs.
-        words = _words(line.strip().removeprefix("--").strip())
+        code_line = line.strip().removeprefix("--").strip()
+        is_comment = is_comment if continued else code_line.startswith("#")
+        words = [] if is_comment else _words(code_line)
         code = list(takewhile(lambda word: not word.startswith("#"), words))
         named = _FIELD.match(" ".join(code))
         words = code if named or words[:1] == ["-"] else words  # remap.config has no comment behind a rule
@@ -246,14 +248,14 @@ def _rules(text: str, notes: list[Note]) -> Iterator[_Rule]:
             notes.append(Note(number, f"{' '.join([kind, *words[1:]])}: not part of a profile or a route"))
         elif rule is not None and words:
             _read_into(rule, number, words, named, starts=starts)
-        continued = line.rstrip().endswith("\\")
+        continued = line.endswith("\\")
     if rule is not None:
         yield rule
 
 
 def _words(line: str) -> list[str]:
-    """Words between blanks, with their quotation marks; a line that begins with "#" is a comment."""
-    return [] if line.startswith("#") else [word for word in _WORD.findall(line) if word != "\\"]
+    """Words between blanks, with their quotation marks."""
+    return [word for word in _WORD.findall(line) if word != "\\"]
 
 
 def _read_into(
