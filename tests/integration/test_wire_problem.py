@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.ports import free_port
 from univocal import CacheMiddleware, ReverseProxy
 from univocal.cache.rules import Rules
 from univocal.judge.profiles import builtin_profiles
@@ -17,22 +18,14 @@ PROGRAM = "Accept: */*"
 
 
 @pytest.fixture(params=["direct", "asgi"])
-async def proxy(request, serve, unused_port):
+async def proxy(request, serve):
     """A proxy whose origin server is not there."""
-    forwarding = ReverseProxy(f"http://127.0.0.1:{unused_port}")
+    forwarding = ReverseProxy(f"http://127.0.0.1:{free_port()}")
     app = CacheMiddleware(forwarding, runtime=Runtime.everywhere(builtin_profiles()["mediawiki"], Rules()))
     listener = Listener(EngineService(app.engine, forwarding.forwarding))
     http = Http1Connection.of(listener) if request.param == "direct" else None
     yield await (serve(app, http=http) if http is not None else serve(app))
     await forwarding.aclose()
-
-
-@pytest.fixture
-async def unused_port(origin):
-    """A port at which nobody listens any more."""
-    port = origin.port
-    await origin.stop()
-    return port
 
 
 ERRORS = [("/<script>alert(1)</script>%00", 400, "control-character"), ("/away", 502, "origin-unreachable")]

@@ -10,6 +10,7 @@ from websockets.asyncio.server import serve as serve_websockets
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.utils import accept_key
 
+from tests.ports import free_port
 from univocal import CacheMiddleware, ReverseProxy
 from univocal.http.upgrade import Switched
 from univocal.origin.websocket import HIGH_WATER, Closed, OriginSocket
@@ -164,10 +165,9 @@ async def test_a_handshake_that_the_middleware_refuses(front, application):
     assert application.connections == []
 
 
-async def test_an_application_that_is_not_there(front, origin):
-    await origin.stop()
+async def test_an_application_that_is_not_there(front):
     with pytest.raises(InvalidStatus) as refused:
-        await at(await front(origin.port))
+        await at(await front(free_port()))
     assert refused.value.response.status_code == 502
 
 
