@@ -1,10 +1,13 @@
-"""One spelling at the door: what the application is told, and what is refused."""
+"""One spelling at the door: what the application is told, what is refused, and that nothing stays behind."""
+
+import asyncio
 
 import pytest
 
-from univocal import CacheMiddleware, Rules, Runtime
+from univocal import CacheMiddleware, ProfileError, Rules, Runtime
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Limits
+from univocal.uri.profile import parse
 from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites
 
@@ -115,3 +118,33 @@ async def test_an_alias_is_served_as_the_host_it_stands_for(sited, application):
 async def test_a_host_that_is_not_ours_is_misdirected(sited, method):
     answer = await sited("/a", method, host="elsewhere.example")
     assert (answer.status, answer.problem["reason"]) == (421, "unknown-host")
+
+
+@pytest.mark.parametrize("lines", [[b"4", b"5"], [b"4, 5"], [b"x"], [b"1000000000000000000"]])
+async def test_a_response_with_two_lengths_is_none(cached, application, lines):
+    application.fields = [(b"cache-control", b"max-age=60"), *((b"content-length", line) for line in lines)]
+    application.body = b"page"
+    answer = await cached()("/a")
+    assert (answer.status, answer.problem["reason"]) == (502, "origin-bad-response")
+
+
+async def test_nothing_stays_behind_of_what_is_over(cached, application, idle):
+    client = cached()
+    await client("/stored")
+    await client("/stored", fields=[("range", "bytes=0-1")])
+    await client("/a", "HEAD")
+    await client("/a", "POST")
+    await client("/a", fields=[("if-none-match", "*")])
+    application.fields = [(b"cache-control", b"no-store")]
+    await client("/uncacheable")
+    await client("/%00")
+    await client("/stored", "PURGE")
+    await idle()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert client.app.store.stats.reserved == 0
+
+
+def test_middleware_with_invalid_profile_rules_is_not_made(cached):
+    profile = parse({"blog": "[cache]\nttl = 'long'"})["blog"]
+    with pytest.raises(ProfileError, match=r"profile blog: cache\.ttl"):
+        cached(profile)

@@ -8,6 +8,7 @@ from hpack.exceptions import HPACKError, OversizedHeaderListError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from http2_client import GET as PLAIN
 from univocal.server.http2 import fields as fields_module
 from univocal.server.http2.fields import FieldDecoder, head_of
 
@@ -139,3 +140,14 @@ def test_codes_longer_than_their_fields_are_not_decoded():
     assert len(octets) > 150
     with pytest.raises(OversizedHeaderListError):
         FieldDecoder(80).fields(octets)
+
+
+@pytest.mark.parametrize(
+    ("length", "number"), [(b"0", 0), (b"12", 12), (b"-1", None), (b"1" * 30, None), (b"x", None)]
+)
+def test_a_length_is_a_number_or_none(length, number):
+    assert head_of([*PLAIN, (b"content-length", length)]).length == number
+
+
+def test_without_content_length_there_is_no_length():
+    assert head_of(PLAIN).length is None
