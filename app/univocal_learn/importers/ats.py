@@ -80,6 +80,7 @@ _BELOW: Final = re.compile(rf"\^?{_ANY}((?:\\?\.[A-Za-z0-9-]+)+(?::[0-9]+)?)\$?"
 _SUBSTITUTE: Final = re.compile(r"\$([0-9])")
 
 _HOST: Final = 'the Host sent is the upstream\'s; where pristine_host_hdr is on, set origin_host = "site"'
+_PORTS: Final = "a site whose host has no port is for every port in Host; a rule of Traffic Server is for one"
 
 
 _Pair: TypeAlias = tuple[frozenset[int], frozenset[int]]
@@ -191,7 +192,7 @@ def read(source: Source) -> Imported:
         found.add(rule)
     found.write([rule for rule, _ in rules])
     if writer.sites:
-        notes.append(Note(0, _HOST))
+        notes += [Note(0, _HOST), Note(0, _PORTS)]
     return Imported(
         summary=f"Imported from a remap rule: {printable(octets_of(chosen[0][0].name))}",
         extends="rfc3986",
