@@ -12,6 +12,7 @@ from univocal.http.errors import RefusedError
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Tags
 
 RED = [(b"xkey", b"red")]
+FAILOVER = 90.0  # seconds: Sentinels that stood still do nothing for thirty ("TILT")
 
 
 @pytest.fixture
@@ -125,7 +126,7 @@ async def test_the_primary_is_killed_under_load(sentinels, join, made, named, un
         await asyncio.sleep(1)
         sentinels.primary.kill()
         await until(lambda: not nodes[0].store.connected)
-        await until(lambda: all(node.store.connected for node in nodes))
+        await until(lambda: all(node.store.connected for node in nodes), FAILOVER)
         back = len(confirmed)
         await asyncio.sleep(1)
         going = False
@@ -146,7 +147,7 @@ async def test_what_was_confirmed_before_a_failover_is_published_again(sentinels
     await asyncio.sleep(0.1)
     os.kill(sentinels.replica.process.pid, signal.SIGCONT)
     await until(lambda: not first.store.connected)
-    await until(lambda: first.store.connected)
+    await until(lambda: first.store.connected, FAILOVER)
     assert sentinels.replica.client.exists(b"univocal:3:e:{0123456789abcdef http en.example /wiki/A}")
     assert await (await join(url=sentinels.url)).read() == await first.read() == []
     assert await first.put(made(body=b"new"))
