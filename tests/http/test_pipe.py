@@ -1,10 +1,9 @@
 """Content arrives whole and in order, at the pace of the slower side, whoever takes it and how."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal.http.pipe import HIGH_WATER, NO_CONTENT, Pipe, whole
+from univocal.http.pipe import NO_CONTENT, Pipe, whole
 
 
 class Sink:
@@ -47,54 +46,8 @@ def test_a_taker_gets_everything_once(chunks, pauses):
     assert taken + pipe.take() == b"".join(chunks)
 
 
-@pytest.mark.parametrize("how", ["take", "attach", "detach"])
-def test_a_full_pipe_goes_on_once_it_is_emptied(how):
-    called = []
-    pipe = Pipe(lambda: called.append("on"))
-    assert pipe.write(b"a" * HIGH_WATER)
-    assert not pipe.write(b"a")
-    assert called == []
-    {"take": pipe.take, "attach": lambda: pipe.attach(Sink()), "detach": pipe.detach}[how]()
-    assert called == ["on"]
-    assert pipe.write(b"a")
-
-
-def test_a_sink_that_takes_no_more_pauses_its_source():
-    called = []
-    pipe, sink = Pipe(lambda: called.append("on"), lambda: called.append("start")), Sink([False, True])
-    pipe.attach(sink)
-    assert called == ["start", "on"]
-    assert not pipe.write(b"a")
-    assert not pipe.write(b"b")
-    assert sink.taken == b"a"
-    pipe.resume()
-    assert (sink.taken, called) == (b"ab", ["start", "on", "on"])
-
-
-@pytest.mark.parametrize("came", ["before", "after", "the end"])
-def test_a_listener_hears_of_the_first_bytes(came):
-    called = []
-    pipe = Pipe(lambda: None)
-    if came == "before":
-        pipe.write(b"a")
-    pipe.when_begun(lambda: called.append(True))
-    if came == "after":
-        pipe.write(b"a")
-    pipe.write(b"")
-    pipe.finish()
-    assert called == [True]
-
-
 def test_content_that_is_there_comes_whole():
     sink = Sink()
     whole(b"ab").attach(sink)
     NO_CONTENT.attach(sink)
     assert (sink.taken, sink.ends) == (b"ab", 2)
-
-
-def test_unwanted_content_is_dropped():
-    pipe, sink = Pipe(lambda: None), Sink()
-    pipe.attach(sink)
-    pipe.detach()
-    assert pipe.write(b"a")
-    assert (pipe.take(), sink.taken) == (b"", b"")
