@@ -168,33 +168,6 @@ async def test_too_much_content_is_refused_wherever_it_waited(facing, limit, que
 
 
 @pytest.mark.parametrize(
-    ("request_", "fields", "chunks", "content"),
-    [
-        (get(), [], [b"a", b"bc"], b"1\r\na\r\n2\r\nbc\r\n0\r\n\r\n"),
-        (get(), [], [], b"0\r\n\r\n"),
-        (get().replace(b"GET", b"HEAD"), [], [b"abc"], b""),
-        (get().replace(b"GET", b"HEAD"), [(b"content-length", b"3")], [], b""),
-        (get(version=b"HTTP/1.0"), [], [b"a", b"bc"], b"abc"),
-        (get(version=b"HTTP/1.0"), [(b"transfer-encoding", b"chunked")], [b"abc"], b"abc"),
-    ],
-)
-async def test_framing_when_head_and_content_come_apart(facing, request_, fields, chunks, content):
-    origin = Silent()
-    client = facing(origin)
-    await client.feed(request_)
-    answer = origin.calls[0].answer
-    answer.start(Response(200, fields))
-    await client.settle()
-    for chunk in chunks:
-        answer.write(chunk)
-        await client.settle()
-    answer.finish()
-    client.clock.end_turn()
-    assert bytes(client.transport.sent).partition(b"\r\n\r\n")[2] == content
-    assert client.open is not request_.endswith(b"1.0\r\n" + HOST + b"\r\n")
-
-
-@pytest.mark.parametrize(
     ("version", "aborted"), [(b"HTTP/1.1", False), (b"HTTP/1.0", True)], ids=["chunked", "by the end"]
 )
 async def test_a_response_that_breaks_off_is_seen_to_be_incomplete(facing, version, aborted):
