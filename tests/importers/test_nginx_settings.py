@@ -243,6 +243,12 @@ def test_a_guard_without_an_equal_closes_the_route(directive):
     assert access(imported(site(directive)), b"/x") == CLOSED
 
 
+def test_an_expression_closes_all_below_the_path_of_another_location():
+    inside = "location ~* ^/a(?=/) { } location /a/b { proxy_pass http://127.0.0.1:2; }"
+    result = imported(site("", f"{inside} location / {{ proxy_pass http://127.0.0.1:1; }}"))
+    assert access(result, b"/a/b/c")["deny"] == access(result, b"/x")["deny"] == CLOSED["deny"]
+
+
 @pytest.mark.parametrize(
     "directive",
     [

@@ -213,7 +213,8 @@ class SiteWriter:
                 if each.path not in kept:
                     kept[each.path] = each
                 elif each.is_closed and not each.is_implied:
-                    kept[each.path] = kept[each.path].guarded()
+                    below = each.holds_below or kept[each.path].holds_below
+                    kept[each.path] = replace(kept[each.path].guarded(), holds_below=below)
                 elif not each.is_closed:
                     first = kept[each.path]
                     is_same = each.tables == first.tables
