@@ -21,10 +21,10 @@ from univocal_app.commands.settings import Admin, Listen, config_option, everywh
 from univocal_app.config.tables import COMMAND_LINE, Configuration
 from univocal_app.config.values import Place
 from univocal_app.run.listeners import apart, listening, share_of
-from univocal_app.run.names import warnings
 from univocal_app.run.program import Program, WorkersError, alone
 from univocal_app.run.reading import Check, read, usable
 from univocal_app.run.systemd import NAMES, Notices, passed_sockets
+from univocal_app.run.warnings import warnings
 from univocal_app.terminal import stamped, version_text
 
 PREFIX: Final = "UNIVOCAL_"
