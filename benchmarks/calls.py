@@ -53,10 +53,10 @@ class Ceiling:
 CEILINGS = {
     "hit": Ceiling(14, 9, 1),
     "miss that is not stored": Ceiling(128, 38, 1),
-    "miss that is stored": Ceiling(152, 41, 1),
-    "purge": Ceiling(145, 31, 0),
+    "miss that is stored": Ceiling(154, 41, 1),
+    "purge": Ceiling(146, 31, 0),
     "mounted hit": Ceiling(13, 8, 1),
-    "mounted miss": Ceiling(160, 35, 1),
+    "mounted miss": Ceiling(162, 35, 1),
 }
 
 

@@ -75,6 +75,7 @@ class FailingClient(PlayedClient):
 
 
 def test_only_the_response_that_lacks_a_piece_is_cut(house):
+    with_streams(house, ticks=Tick(0))
     other, asked_by_other = ask(house)
     client = FailingClient()
     house.ask(b"/b", b"GET", GZIP, client=client)

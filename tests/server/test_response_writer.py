@@ -82,3 +82,12 @@ def head(status, fields, *, keep_alive=True):
     writer.start(asked(keep_alive=keep_alive), status, fields, names, has_content=True)
     writer.flush()
     return b"".join(transport.pieces)
+
+
+@pytest.mark.parametrize("content", [b"", b"small", bytes(JOINED + 1)])
+@pytest.mark.parametrize("paused", [False, True])
+def test_no_more_is_taken_while_the_connection_pauses(content, paused):
+    writer = ResponseWriter(Written(), LoopTurn())
+    writer.start(asked(), 200, [(b"content-length", b"9999999")], {b"content-length"}, has_content=True)
+    writer.write_paused = paused
+    assert writer.write(content) is not paused

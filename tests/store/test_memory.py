@@ -12,6 +12,9 @@ from univocal.store.purge_selectors import Everything, Keys, Prefix, Tags, Varia
 DIGEST = b"0123456789abcdef"
 
 
+LONG = b"v" * 3_000
+
+
 def key(path="/a", scheme="http", host="en.example", digest=DIGEST):
     return b"%b %b %b %b" % (digest, scheme.encode(), host.encode(), path.encode())
 
@@ -384,6 +387,18 @@ def test_the_newest_of_a_group_stands_for_all():
     assert put(store, plain)
     assert list(store.lookup(key("/a"))) == [plain]
     assert store.purge(Keys(frozenset((key("/a?utm=x"),))), NOW) == 1
+
+
+@pytest.mark.parametrize(("name", "value"), [(b"vary", b"x-tenant"), (b"etag", b'"%b"' % LONG)])
+def test_long_values_take_no_room_from_what_follows(name, value):
+    """They are no small objects: a client that makes them long does not make memory smaller for good."""
+    store = MemoryStore(max_bytes=200_000)
+    for number in range(60):
+        asked = [(b"x-tenant", LONG)]
+        put(store, stored(key(f"/long/{number}"), (name, value), request=asked, body=b""))
+    for number in range(40):
+        put(store, stored(key(f"/large/{number}"), body=bytes(10_000)))
+    assert store.stats.bytes > 180_000
 
 
 def test_what_small_objects_took_counts_on_when_large_ones_follow():

@@ -9,7 +9,7 @@ import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple, Protocol
 
 from univocal.engine.audience import HitCounter
 from univocal.engine.outcome import Outcome
@@ -26,10 +26,23 @@ PATIENCE: Final = 0.1  # seconds that a line waits at most
 BATCH: Final = 32 * 1024  # bytes that wait at most, and one line
 
 
+class LogStream(Protocol):
+    """A binary stream, with or without a buffer."""
+
+    def write(self, data: bytes, /) -> int | None:
+        """Write bytes and return how many; None if the stream takes none and does not block."""
+
+    def flush(self) -> None: ...
+
+    def fileno(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
 class Outlet(NamedTuple):
     """Where lines go, and in which form; `file` is the name of a stream that is no standard one."""
 
-    stream: BinaryIO  # with or without a buffer
+    stream: LogStream  # with or without a buffer
     form: Form
     purges_only: bool = False
     file: str | None = None
@@ -121,7 +134,7 @@ class AccessLog(HitCounter):
         try:
             while written < len(lines):
                 # A stream without a buffer may take less.
-                count: int | None = self._stream.write(lines[written:])
+                count = self._stream.write(lines[written:])
                 if count is None:  # it does not block
                     raise BlockingIOError("it takes no more for now")
                 written += count

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
@@ -112,6 +112,10 @@ class Made:
         running = origins.Running.of(recipes, proxies)
         return cls(configuration, runtime, proxies, running, certificates, outlet, contents)
 
+    def in_force(self) -> Made:
+        """The part that the proxy keeps: certificates and outlet have owners of their own by now."""
+        return replace(self, certificates=None, outlet=None)
+
     def drop(self) -> None:
         """Release it."""
         if self.outlet is not None:
@@ -146,7 +150,8 @@ class Proxy:
         commons: Commons | None = None,
         https_port: int = HTTPS,
     ) -> None:
-        self.made = made = Made.of(configuration, source, https_port)
+        made = Made.of(configuration, source, https_port)
+        self.made = made.in_force()
         self.source, self.https_port = source, https_port
         self.drained: frozenset[str] = frozenset()  # origin servers that operators have taken out
         self.tells = commons is None or commons.leads  # of new states of origin servers, in the log

@@ -102,9 +102,9 @@ class Stored:
 
     @property
     def small(self) -> int:
-        """The part of the cost that is in small objects, as far as its largest ones tell."""
+        """The part of the cost that is in small objects."""
         small = self.cost
-        for each in (self.key, self.head, self.body):
+        for each in _kept(self):
             if len(each) >= _LARGE:
                 small -= len(each)
         return small
@@ -198,8 +198,8 @@ def costed(stored: Stored, head: bytes, body: bytes, etag: bytes | None) -> Stor
     return other
 
 
-def _cost(stored: Stored) -> int:
-    """The bytes of memory that a response takes, index entries included."""
+def _kept(stored: Stored) -> list[bytes]:
+    """The bytes kept of a response and in its name, once for each time that they may be kept."""
     kept = [stored.key, stored.head, stored.body]
     kept += [stored.etag or b"", stored.last_modified or b"", stored.strong or b"", stored.language or b""]
     for name, value in stored.vary:
@@ -208,8 +208,13 @@ def _cost(stored: Stored) -> int:
     kept += [*stored.tags, *stored.tags]
     if stored.search is not None:
         kept += [split_key(stored.key)[0], *stored.search.names]
+    return kept
+
+
+def _cost(stored: Stored) -> int:
+    """The bytes of memory that a response takes, index entries included."""
     cost = _BASE_COST + _SELECTING_COST * len(stored.vary)
-    for each in kept:
+    for each in _kept(stored):
         cost += len(each)
     cost += _TAGS_COST + _TAG_COST * len(stored.tags) if stored.tags else 0
     cost += _PART_COST if stored.part is not None else 0
