@@ -192,6 +192,10 @@ def test_a_redirection_s_status_may_be_a_text(tmp_path, text, status):
         ('[request]\nset = { "X-Key" = "hunter2\\u0007" }', "found '***'"),
         ('[[sites]]\nhosts = ["b.example"]\nupstream = "ftp://${SECRET}/"', "found 'ftp://${SECRET}/'"),
         (
+            '[[sites]]\nhosts = ["b.example"]\nupstream = "http://127.0.0.1/${SECRET}/{x}"',
+            "found 'http://127.0.0.1/${SECRET}/{x}'",
+        ),
+        (
             '[[sites]]\nhosts = ["b.example"]\nupstream = "http://127.0.0.1"\nprofile = "${SECRET}"',
             "'${SECRET}'",
         ),

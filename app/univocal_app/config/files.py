@@ -119,8 +119,8 @@ def _replace(error: ConfigurationError, value: object, text: str) -> None:
 
 def _replaced(found: object, value: str, text: str) -> object:
     match found:
-        case str():
-            return found.replace(value, text)
+        case str():  # which may be a part of the value
+            return text if found and found in value else found.replace(value, text)
         case dict():
             return {name: _replaced(each, value, text) for name, each in found.items()}
         case list() | tuple():
