@@ -216,7 +216,7 @@ class FieldsTable(Table):
     @property
     def added(self) -> dict[str, str]:
         """The fields that stand beside those of the same name."""
-        return getattr(self, "add", {})
+        return {}
 
 
 class RequestTable(FieldsTable):
@@ -230,6 +230,10 @@ class ResponseTable(FieldsTable):
 
     add: dict[str, str] = {}
     _fault: ClassVar = response_fault
+
+    @property
+    def added(self) -> dict[str, str]:
+        return self.add
 
 
 def _object_to(place: str, value: str, allowed: str) -> None:

@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha256
 from importlib.util import find_spec
-from itertools import islice
 from math import inf
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -75,26 +74,28 @@ def names_of(file: Path) -> frozenset[str]:
         _, _, at = _element(der, at)
     _, at, _ = _element(der, at)  # the OCTET STRING, and in it the list
     _, at, end = _element(der, at)
-    named = (der[start:last] for tag, start, last in _elements(der, at, end) if tag == _DNS_NAME)
-    return frozenset(name.decode("latin-1").lower() for name in named)
+    names = list[str]()
+    while at < end:
+        tag, start, at = _element(der, at)
+        if tag == _DNS_NAME:
+            names.append(der[start:at].decode("latin-1").lower())
+    return frozenset(names)
 
 
 def _not_after(der: bytes) -> int:
     """The end of the validity, which is in Certificate, TBSCertificate behind four members or five."""
     _, certificate, _ = _element(der, 0)
-    members = _elements(der, *_element(der, certificate)[1:])
-    *_, (_, *validity) = islice((each for each in members if each[0] != _VERSION), 4)
-    _, (tag, start, end) = islice(_elements(der, *validity), 2)  # behind notBefore
+    _, signed, _ = _element(der, certificate)
+    tag, _, end = _element(der, signed)
+    for _ in range(3 if tag == _VERSION else 2):  # serial number, signature, issuer: one is behind us
+        _, _, end = _element(der, end)
+    _, validity, _ = _element(der, end)
+    _, _, end = _element(der, validity)  # notBefore
+    tag, start, end = _element(der, end)
     text = der[start:end].decode("ascii")
     if tag != _GENERALIZED_TIME:  # a UTCTime has two digits of the year
         text = ("19" if text >= "50" else "20") + text
     return int(datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp())
-
-
-def _elements(der: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    while at < end:
-        tag, start, at = _element(der, at)
-        yield tag, start, at
 
 
 def _element(der: bytes, at: int) -> tuple[int, int, int]:

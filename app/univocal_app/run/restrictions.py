@@ -227,12 +227,19 @@ class _Reader:
             for is_required, each in ((False, table.refuse), (True, table.require))
             for subject, texts in each.items()
         ]
-        allow, deny = networks(table.allow), networks(table.deny)
-        rate = rate_of(table.rate) if table.rate else None
-        limit = rate_of(table.limits.rate) if table.limits else None
-        is_canonical, is_private = table.reading == "canonical", table.private and bool(users or authority)
-        own_bounds = name, allow, deny, rate, users, is_canonical, is_private
-        return Restriction(*own_bounds, forward, limit, authority, tuple(conditions))
+        return Restriction(
+            name,
+            networks(table.allow),
+            networks(table.deny),
+            rate_of(table.rate) if table.rate else None,
+            users,
+            table.reading == "canonical",
+            table.private and bool(users or authority),
+            forward,
+            rate_of(table.limits.rate) if table.limits else None,
+            authority,
+            tuple(conditions),
+        )
 
     def nameless(self, place: str, key: str, found: object, lacking: str) -> ConfigurationError:
         """The error of a setting about users where nobody has a name."""
