@@ -52,11 +52,11 @@ class Ceiling:
 
 CEILINGS = {
     "hit": Ceiling(14, 9, 1),
-    "miss that is not stored": Ceiling(128, 38, 1),
-    "miss that is stored": Ceiling(154, 41, 1),
-    "purge": Ceiling(146, 31, 0),
+    "miss that is not stored": Ceiling(132, 39, 1),
+    "miss that is stored": Ceiling(159, 42, 1),
+    "purge": Ceiling(149, 31, 0),
     "mounted hit": Ceiling(13, 8, 1),
-    "mounted miss": Ceiling(162, 35, 1),
+    "mounted miss": Ceiling(163, 35, 1),
 }
 
 

@@ -84,12 +84,11 @@ class Audience:
 
         One who fails is logged and does not keep the others from hearing.
         """
-        at = outcome.times.start + outcome.times.total
-        is_behind = bool(self._ended) or (bool(self._alike) and not self.since <= at < self.until)
-        at_once: Sequence[Listener] = () if is_behind else self.counters
-        _tell(outcome, [*self.hit_listeners, *self.listeners, *at_once])
-        if is_behind:
-            self._count(outcome, at)
+        if self.hit_listeners:
+            _tell(outcome, self.hit_listeners)
+        if self.listeners:
+            _tell(outcome, self.listeners)
+        self._count(outcome, outcome.times.start + outcome.times.total)
 
     def announce_hit(self, hit: Hit, received: Received, begun: float, ticks: float) -> None:
         """Tell of a hit that was answered; it began at `begun`, when the performance counter said `ticks`."""

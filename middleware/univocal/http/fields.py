@@ -113,7 +113,7 @@ def content_length(fields: Iterable[Field]) -> int | None:
     """The Content-Length in bytes (RFC 9110 §8.6)."""
     for name, value in fields:
         if name == b"content-length":
-            return int(value) if _LENGTH(value) else None
+            return content_length_value(value)
     return None
 
 

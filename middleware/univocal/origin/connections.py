@@ -77,34 +77,34 @@ class OriginConnections:
         self.uds = uds
         self._settings = settings
         self._resolve = resolve
-        self.pools: dict[Endpoint, Pool] = {}
+        self._pools: dict[Endpoint, Pool] = {}
         self._retired = False
         self._forgotten: list[Pool] = []  # with the last requests to addresses that a name has no more
         self._tried: dict[Endpoint, str] = {}  # the last address of each
 
     def pool_of(self, endpoint: Endpoint) -> Pool:
         """The pool of connections to an endpoint. Raises UnsupportedSchemeError."""
-        pool = self.pools.get(endpoint)
+        pool = self._pools.get(endpoint)
         if pool is None:
-            pool = self.pools[endpoint] = self._pool(endpoint)
+            pool = self._pools[endpoint] = self._pool(endpoint)
         return pool
 
     @property
     def connections(self) -> int:
         """The number of open connections, idle ones included."""
-        return sum(map(len, (*self.pools.values(), *self._forgotten)))
+        return sum(map(len, (*self._pools.values(), *self._forgotten)))
 
     def retire(self) -> None:
         """Keep no idle connection from now on; requests are sent, and answered, as ever."""
         self._retired = True
-        for pool in self.pools.values():
+        for pool in self._pools.values():
             pool.retire()
 
     async def aclose(self) -> None:
         """Close every connection; requests under way fail."""
-        for pool in (*self.pools.values(), *self._forgotten):
+        for pool in (*self._pools.values(), *self._forgotten):
             pool.close()
-        self.pools.clear()
+        self._pools.clear()
         self._forgotten.clear()
         await asyncio.sleep(0)  # sockets are closed in the event loop's next turn
 
@@ -113,7 +113,7 @@ class OriginConnections:
         # A request that fails after this still names its address.
         for old in list(self._tried)[:-_REMEMBERED]:
             del self._tried[old]
-        pool = self.pools.pop(endpoint, None)
+        pool = self._pools.pop(endpoint, None)
         if pool is not None:
             pool.retire()
             self._forgotten = [each for each in (*self._forgotten, pool) if len(each)]

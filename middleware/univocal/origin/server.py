@@ -168,9 +168,7 @@ class OriginServer:
         if self.rivals is not None and moved is not None:
             elsewhere = partial(connections.raced, endpoint, self._racing, moved)
         try:
-            pool = connections.pools.get(endpoint)
-            if pool is None:
-                pool = connections.pool_of(endpoint)
+            pool = connections.pool_of(endpoint)
             return pool.send(request, answer, timeouts, self._failure, elsewhere)
         except TransportError as error:
             answer.fail(self._failure(error))

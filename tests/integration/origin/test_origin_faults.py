@@ -234,4 +234,4 @@ async def test_two_thousand_faults_leave_nothing(serve, answered, transport, eve
     await eventually(lambda: origin.open == 0)
     await eventually(lambda: len(asyncio.all_tasks()) == tasks and open_files() <= files)
     assert transport.connections == 0
-    assert [pool._free for pool in transport.origin_connections.pools.values()] == [1000]
+    assert [pool._free for pool in transport.origin_connections._pools.values()] == [1000]
