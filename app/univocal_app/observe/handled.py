@@ -6,13 +6,12 @@ from typing import Final
 
 from univocal.engine.outcome import Outcome
 from univocal.http.errors import REASONS, status_of
+from univocal.http.methods import RETRIEVAL
 from univocal.judge.cache_status import Handling
 
 # The reasons of 502, 503 and 504 are failures; the others refuse the request itself.
 FAILURES: Final = frozenset(reason for reason in REASONS if status_of(reason) >= 500)
 REFUSALS: Final = frozenset(REASONS) - FAILURES
-
-_CACHEABLE: Final = frozenset({b"GET", b"HEAD"})
 
 
 def cache_word(handling: Handling) -> str:
@@ -46,7 +45,7 @@ def cut_for(outcome: Outcome) -> str:
 def may_hit(outcome: Outcome) -> bool:
     """Tell whether a cache could have answered: GET and HEAD, but no tunnel and nothing refused."""
     return (
-        outcome.received.method in _CACHEABLE
+        outcome.received.method in RETRIEVAL
         and outcome.status != 101
         and not (outcome.reasons and refused_for(outcome))
     )

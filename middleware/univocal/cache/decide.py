@@ -20,6 +20,7 @@ from univocal.cache.vary import chosen_by, matches, of_user, without_origin
 from univocal.http.fields import first, without
 from univocal.http.forward import METHOD_OVERRIDES
 from univocal.http.messages import NO_NAMES, Fields, Request
+from univocal.http.methods import RETRIEVAL
 
 # Each request makes one of these: they have an `__init__` of their own, as messages have. Nothing changes
 # them: type checkers and the compiled form refuse an assignment.
@@ -130,7 +131,7 @@ def decide(request: Request, variants: Sequence[Stored], rules: Rules, now: floa
     """The decision about a request, given the responses under its key, newest first (RFC 9111 §4)."""
     method = request.method
     # the request method associated with the stored response allows it to be used for the presented request
-    if method not in {b"GET", b"HEAD"}:
+    if method not in RETRIEVAL:
         return _posted(request, rules) if method == b"POST" else _METHOD
     if rules.keyed:
         variants = chosen_by(variants, rules.keyed)
@@ -361,7 +362,7 @@ def revalidation(request: Request, stored: Stored, rules: Rules) -> tuple[Reques
 
 def lacks_condition(request: Request, decision: Decision) -> bool:
     """Tell whether a GET or HEAD goes out without any condition, so that 304 cannot answer it."""
-    if request.method not in {b"GET", b"HEAD"}:
+    if request.method not in RETRIEVAL:
         return False
     return all(not name.startswith(b"if-") for name, _ in forwarded_fields(request, decision))
 
@@ -371,7 +372,7 @@ def keeps_conditions(request: Request, decision: Decision) -> bool:
     if isinstance(decision, Validate):
         return True
     stores = isinstance(decision, Forward) and decision.may_store and not decision.passes_conditions
-    return stores and request.method in {b"GET", b"HEAD"}
+    return stores and request.method in RETRIEVAL
 
 
 def forwarded_fields(request: Request, decision: Decision) -> Fields:

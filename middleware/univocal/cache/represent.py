@@ -19,6 +19,7 @@ from univocal.http.fields import (
     without,
 )
 from univocal.http.messages import Fields, Request, Response, values
+from univocal.http.methods import RETRIEVAL
 
 # Metadata that a 304 leaves out: it would describe content that is not sent (RFC 9110 §15.4.5).
 _OF_CONTENT: Final = frozenset(
@@ -81,7 +82,7 @@ def not_modified(request: Request, response: Response, now: float) -> Response |
 
     The client's conditions are kept from the origin where its response is to be stored, and applied here.
     """
-    if request.method not in {b"GET", b"HEAD"} or not 200 <= response.status < 300:
+    if request.method not in RETRIEVAL or not 200 <= response.status < 300:
         return None
     if CLIENT_CONDITIONS.isdisjoint(request.names):
         return None

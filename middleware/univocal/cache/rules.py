@@ -14,6 +14,7 @@ from univocal.http.fields import CODINGS, ENCODINGS, cookie_names, first, withou
 from univocal.http.forward import HOP_BY_HOP, METHOD_OVERRIDES, speaks_for_another
 from univocal.http.grammar import compile_globs, is_token
 from univocal.http.messages import Fields, Request, values
+from univocal.http.methods import RETRIEVAL
 from univocal.http.settings import SettingError, flag, one_of, seconds, setting, settings_in, texts
 
 # The request fields that the policy reads whatever the rules: a GET or HEAD with none of them is plain, and
@@ -38,7 +39,6 @@ READS: Final = frozenset(
 _MOST_COOKIES: Final = 1000
 # Cookies of a preference, which profiles name: that says nothing of the cookies that identify a client.
 _PREFERENCES: Final = frozenset(("django_language",))
-_READING: Final = frozenset((b"GET", b"HEAD"))
 # The fields that are no part of a key: the request is judged by them, or they are written anew.
 _UNKEYED: Final = (
     READS
@@ -294,7 +294,7 @@ class Rules:
 
     def ignores_cookies(self, method: bytes) -> bool:
         """Cookies of requests with this method go no further, nor do those that their responses set."""
-        return self.cookies == "ignore" and method in _READING
+        return self.cookies == "ignore" and method in RETRIEVAL
 
     def strips(self, cookie: bytes) -> bool:
         """The cookie of this name is removed from requests."""

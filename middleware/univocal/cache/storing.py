@@ -24,6 +24,7 @@ from univocal.cache.vary import vary_names
 from univocal.http.fields import content_length_value, first, firsts
 from univocal.http.grammar import TOKEN_OCTETS
 from univocal.http.messages import Request, Response
+from univocal.http.methods import RETRIEVAL
 
 # Statuses that only update what is stored (304), that must not be stored (RFC 6585: 428, 429, 431, 511), or
 # whose definition speaks of one client's request, of what is in no key: its credentials (401, 407), the
@@ -45,7 +46,6 @@ _UNDERSTOOD: Final = frozenset(
 DIRECTED: Final = frozenset(("must-understand", "no-store", "private"))
 """The reasons that a response's own fields give, whatever was asked for and whenever it came."""
 
-_READING: Final = frozenset({b"GET", b"HEAD"})
 
 # Looked for as numbers: looking for bytes in bytes takes CPython an exception that nobody sees.
 _CR: Final = 0x0D
@@ -108,7 +108,7 @@ def _forbidden(key: bytes, fetched: Fetched, index: FieldIndex, rules: Rules) ->
     request, response = fetched.request, fetched.response
     status = response.status
     # the request method is understood by the cache
-    if request.method not in _READING and not _post_allows(key, fetched, index):
+    if request.method not in RETRIEVAL and not _post_allows(key, fetched, index):
         return "method"
     # the response status code is final
     if status < 200 or status in _NEVER:

@@ -15,6 +15,7 @@ from univocal.cache.storing import may_set_cookies, verdict
 from univocal.cache.vary import joint_vary, selection_renewed
 from univocal.http.fields import coding_of, content_length, entity_tag, first, opaque_tag, without
 from univocal.http.messages import Fields, Request, Response
+from univocal.http.methods import SAFE
 
 CLIENT_CONDITIONS: Final = frozenset((b"if-none-match", b"if-modified-since"))
 """A client's preconditions that a cache evaluates itself, by what it stores (RFC 9111 §4.3.2)."""
@@ -193,9 +194,6 @@ def combine(
     return built if built.reusable else None
 
 
-SAFE_METHODS: Final = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE"})
-
-
 def invalidates(request: Request, response: Response) -> tuple[list[bytes], frozenset[bytes]] | None:
     """The URI references and groups that a response makes obsolete besides its target; None: not even that.
 
@@ -203,7 +201,7 @@ def invalidates(request: Request, response: Response) -> tuple[list[bytes], froz
     """
     # A cache MUST invalidate the target URI when it receives a non-error status code in response to an unsafe
     # request method, including methods whose safety is unknown: a non-error response is a 2xx or 3xx
-    if request.method in SAFE_METHODS or not 200 <= response.status < 400:
+    if request.method in SAFE or not 200 <= response.status < 400:
         return None
     # and can also invalidate the URIs in the Location and Content-Location header fields
     named = (first(response.fields, name) for name in (b"location", b"content-location"))

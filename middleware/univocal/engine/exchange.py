@@ -32,6 +32,7 @@ from univocal.http.field_edits import FieldEdits, for_request
 from univocal.http.fields import prefers_html, without
 from univocal.http.grammar import is_token
 from univocal.http.messages import Fields, Request, Response, values
+from univocal.http.methods import RETRIEVAL
 from univocal.http.problem import Problem, problem
 from univocal.http.roles import Client, Content, Due, Origin
 from univocal.http.tables import moves
@@ -48,7 +49,6 @@ logger: Final = logging.getLogger("univocal")
 
 _NAMES_CANONICAL: Final = re.compile(rb"(?i);\s*rel\s*=\s*\"?[^\";,]*\bcanonical\b").search
 RANGES: Final = frozenset((b"range", b"if-range"))
-FETCHED: Final = frozenset((b"GET", b"HEAD"))  # their answers are for all who ask at the same time
 
 
 class Waiting:
@@ -194,7 +194,7 @@ class Exchange:
                 return
         if isinstance(decision, (Forward, Validate)):
             stores = isinstance(decision, Validate) or decision.may_store
-            self.fetches = stores and admission.request.method in FETCHED
+            self.fetches = stores and admission.request.method in RETRIEVAL
             if not self.fetches:
                 self._account.handling = handling_of_forward(decision.reason, False, "")
                 self._lead(None, self._content)
@@ -939,7 +939,7 @@ def _with_link(fields: Fields, admission: Admission, canonical: Canonical) -> Fi
 
 def _announces_canonical(admission: Admission, canonical: Canonical) -> bool:
     """Tell whether the client is told of the canonical URL: it asks for a page by another spelling."""
-    return canonical.respelled and admission.request.method in FETCHED and not admission.received.upgrade
+    return canonical.respelled and admission.request.method in RETRIEVAL and not admission.received.upgrade
 
 
 class SwitchingClient(Client, Protocol):

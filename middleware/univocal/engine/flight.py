@@ -21,7 +21,6 @@ from univocal.cache.decide import (
 from univocal.cache.freshness import clock_lag
 from univocal.cache.personal import oddities
 from univocal.cache.stored import Stored
-from univocal.cache.validation import SAFE_METHODS
 from univocal.cache.vary import named_besides
 from univocal.engine.broadcast import WINDOW, Broadcast, CutShortError, Reader, Taker
 from univocal.engine.recording import JOINABLE, Recording, State
@@ -29,6 +28,7 @@ from univocal.http.bonds import challenges_connection
 from univocal.http.errors import RefusedError, lacks_memory
 from univocal.http.fields import without
 from univocal.http.messages import NO_NAMES, Fields, Response
+from univocal.http.methods import SAFE
 from univocal.http.roles import CallLater, Content, Due, Origin, OriginRequest, UnderWay
 from univocal.http.tables import moves
 from univocal.judge.admission import Admission, Apart, Gate, obsolete
@@ -265,7 +265,7 @@ class Flight:
         self.recording: Recording | None = None
         if isinstance(decision, Validate) or (isinstance(decision, Forward) and decision.may_store):
             shared = name is not None or isinstance(decision, Validate)
-            shared = shared or admission.request.method not in SAFE_METHODS
+            shared = shared or admission.request.method not in SAFE
             self.recording = Recording(flights.tiers, admission, flights.clock, shared=shared)
         if name is not None:
             flights.named[name] = self
@@ -509,7 +509,7 @@ class Flight:
             self.leader.interim(status, fields)
 
     def start(self, response: Response) -> None:
-        if self.admission.request.method not in SAFE_METHODS:
+        if self.admission.request.method not in SAFE:
             self._head = response
         if self._phase in _ENDED:
             return

@@ -14,7 +14,6 @@ from typing import Final
 from univocal.http.errors import Failure, RefusedError
 from univocal.http.fields import imf_fixdate
 from univocal.http.forward import (
-    IDEMPOTENT,
     MOST_PASSES,
     VIA,
     Affinity,
@@ -26,6 +25,7 @@ from univocal.http.forward import (
     times_here,
 )
 from univocal.http.messages import Fields, Response
+from univocal.http.methods import IDEMPOTENT
 from univocal.http.problem import ALLOWED
 from univocal.http.references import ReferenceMap
 from univocal.http.roles import Answer, OriginRequest, UnderWay, Watch

@@ -13,6 +13,7 @@ from univocal.http.errors import RefusedError
 from univocal.http.fields import LENGTH_DIGITS, content_length_value, cookie_names
 from univocal.http.grammar import SIGNS, is_token, quoted
 from univocal.http.messages import Field, Fields, Response, values
+from univocal.http.methods import RETRIEVAL
 from univocal.http.tables import remember
 
 _PSEUDONYM: Final = b"univocal"
@@ -48,9 +49,6 @@ METHOD_OVERRIDES: Final = frozenset(
 )
 # Fields that pages of a framework send with a POST, and that name another URL in a GET.
 _FOR_UNSAFE: Final = METHOD_OVERRIDES | {b"x-sveltekit-pathname", b"x-sveltekit-search"}
-_READING: Final = frozenset({b"GET", b"HEAD"})
-# RFC 9110 §9.2.2: sending such a request twice has the effect of sending it once.
-IDEMPOTENT: Final = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE", b"PUT", b"DELETE"})
 _ZERO: Final = 0x30
 
 # The fields by which an intermediary tells for whom it asks, and by which scheme it was asked. Nobody has a
@@ -182,7 +180,7 @@ def request_fields(
     dropped = names.nearest if screened else names.dropped
     if not names.is_plain:
         fields = framed_anew(fields)
-        if method not in _READING:
+        if method not in RETRIEVAL:
             dropped -= _FOR_UNSAFE
     if names.connects and not screened:
         dropped |= connection_options(fields)
@@ -360,7 +358,7 @@ def _is_protected(name: bytes) -> bool:
 def _untrusted(names: AbstractSet[bytes], method: bytes) -> set[bytes]:
     """Those of `names` that a stranger may not send with this method."""
     untrusted = {name for name in names if _is_untrusted(name)}
-    return untrusted if method in _READING else untrusted - _FOR_UNSAFE
+    return untrusted if method in RETRIEVAL else untrusted - _FOR_UNSAFE
 
 
 def _is_untrusted(name: bytes) -> bool:

@@ -23,6 +23,7 @@ from univocal.http.fields import ENCODINGS, combined, content_length, first
 from univocal.http.forward import end_to_end, times_here
 from univocal.http.framing import is_ambiguous
 from univocal.http.messages import NO_NAMES, Fields, Received, Request, Response
+from univocal.http.methods import RETRIEVAL
 from univocal.http.subclassing import mypyc_attr
 from univocal.judge.access import (
     Denial,
@@ -451,7 +452,7 @@ def _filled(
 
 def _alone(decision: Decision, method: bytes) -> Decision:
     """The decision, where a request goes on with fields of its client unless its response may be stored."""
-    if isinstance(decision, Forward) and decision.may_store and method not in {b"GET", b"HEAD"}:
+    if isinstance(decision, Forward) and decision.may_store and method not in RETRIEVAL:
         return replace(decision, may_store=False, unstorable="method")
     return decision
 
@@ -461,7 +462,7 @@ def _bypassing(received: Received, request: Request, rules: Rules, now: float) -
     decision = decide(request, (), rules, now) if received.upgrade else None
     if isinstance(decision, Refuse):  # only-if-cached
         return decision
-    reads = request.method in {b"GET", b"HEAD"}
+    reads = request.method in RETRIEVAL
     reason = "bypass" if received.upgrade or reads else "method"
     return Forward(reason, may_store=False, fallback=None, unstorable=reason)
 
@@ -574,7 +575,7 @@ def admitted(
     if charset.path or charset.query or charset.trust_encoding_fields:
         kept += encoding_fields(canonical)
     encodes = plan is None or plan.encoding >= 0
-    if encodes and rules.accept_encoding == "reduce" and method in {b"GET", b"HEAD"}:
+    if encodes and rules.accept_encoding == "reduce" and method in RETRIEVAL:
         kept = reduce_codings(kept)
     return kept if edits is None else edits.expose(kept)
 

@@ -15,6 +15,7 @@ from univocal.http.fields import first
 from univocal.http.forward import request_has_content
 from univocal.http.grammar import split_absolute
 from univocal.http.messages import Response, values
+from univocal.http.methods import RETRIEVAL
 from univocal.http.tables import remember
 from univocal.judge.admission import Admission, joined, refer
 from univocal.uri.query import split
@@ -37,7 +38,7 @@ def named_spelling(admission: Admission, response: Response) -> bytes | None:
     """
     canonical, request = admission.canonical, admission.request
     location = first(response.fields, b"location")
-    if canonical is None or location is None or request.method not in {b"GET", b"HEAD"}:
+    if canonical is None or location is None or request.method not in RETRIEVAL:
         return None
     if request.verbatim:
         return None  # each spelling has an answer of its own

@@ -7,9 +7,9 @@ from typing import Final
 
 from univocal.http.bonds import authenticates_connection
 from univocal.http.fields import content_length_value
-from univocal.http.forward import IDEMPOTENT
 from univocal.http.grammar import TOKEN_OCTETS
 from univocal.http.messages import Fields
+from univocal.http.methods import IDEMPOTENT
 from univocal.origin.failures import InvalidRequestError
 from univocal.origin.response_reader import RequestHead
 
