@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from univocal.cache.forms import codings_among, forms_of
-from univocal.cache.rules import DEFAULTS
+from univocal.cache.rules import DEFAULTS, Rules
 from univocal.cache.stored import Stored
 from univocal.cache.storing import complete, may_store
 from univocal.http.messages import Request, Response
@@ -133,7 +133,7 @@ async def test_what_was_purged_meanwhile_is_not_counted():
     ],
 )
 def test_the_order_is_that_of_the_operator(value, codings):
-    assert codings_among(value, (b"zstd", b"br", b"gzip")) == codings
+    assert codings_among(value, Rules(compress=["zstd", "br", "gzip"])) == codings
 
 
 def test_a_library_that_is_missing_is_named(monkeypatch):

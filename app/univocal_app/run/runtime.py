@@ -21,7 +21,7 @@ from univocal.judge.access import Restriction
 from univocal.judge.profiles import built_in, read_profiles
 from univocal.judge.runtime import Access, Limits, PlainSettings, RequestIds, Runtime
 from univocal.judge.trust import networks
-from univocal.store.compression import missing_library
+from univocal.store.compression import uncodable
 from univocal.uri.profile import Profile
 from univocal.uri.sites import Sites
 from univocal_app.config.places import beside
@@ -213,18 +213,14 @@ def _check_libraries(configuration: Configuration, rules: Mapping[Name, Rules], 
     if configuration.server.otel and _lacks_telemetry():
         allowed = "false, or true after pip install 'univocal[otel]'"
         objections.errors.append(ConfigurationError(source, "server.otel", True, allowed))
-    places = dict[str, str]()  # a profile's setting has none
     tables: list[tuple[str, PolicyTable]] = [("cache", configuration.cache)]
     tables += [(f"{each.place}.cache", each.table.cache) for each in configuration.tables()]
-    for key, table in tables:
-        for number, coding in enumerate(table.written().get("compress", [])):
-            places.setdefault(coding, f"{key}.compress[{number}]")
-    for name in dict.fromkeys(coding for each in rules.values() for coding in each.compress):
-        if library := missing_library(name):
-            allowed = f"a coding whose library is installed: {library}; pip install 'univocal[compress]'"
-            coding = name.decode()
-            place = places.get(coding, "cache.compress")
-            objections.errors.append(ConfigurationError(source, place, coding, allowed))
+    for setting, coding, library, extra in uncodable(rules.values()):
+        allowed = f"a coding whose library is installed: {library}; pip install 'univocal[{extra}]'"
+        written = [(f"{key}.{setting}", table.written().get(setting, [])) for key, table in tables]
+        places = [f"{key}[{codings.index(coding)}]" for key, codings in written if coding in codings]
+        place = next(iter(places), f"cache.{setting}")  # a profile's setting has none
+        objections.errors.append(ConfigurationError(source, place, coding, allowed))
     objections.conclude()
 
 

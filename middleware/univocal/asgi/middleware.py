@@ -47,7 +47,7 @@ from univocal.judge.plan import Plan
 from univocal.judge.runtime import Access, Runtime
 from univocal.judge.trust import LOOPBACK, Family, Networks, family_named, networks
 from univocal.store.address import store_at
-from univocal.store.compression import missing_library
+from univocal.store.compression import uncodable
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything
 from univocal.store.shared import SharedTier
@@ -553,12 +553,10 @@ def _callables(name: str, listeners: Iterable[Listener]) -> tuple[Listener, ...]
 
 
 def _require_libraries(runtime: Runtime) -> None:
-    """Refuse codings whose library is not installed: else each hit would fail."""
-    for rules in runtime.rules.values():
-        for coding in rules.compress:
-            if missing_library(coding):
-                allowed = "gzip; br and zstd need the extra univocal[compress]"
-                raise ConfigurationError("CacheMiddleware", "compress", coding.decode(), allowed)
+    """Refuse codings whose library is not installed."""
+    for lacking in uncodable(runtime.rules.values()):
+        allowed = f"gzip; br and zstd need the extra univocal[{lacking.extra}]"
+        raise ConfigurationError("CacheMiddleware", lacking.setting, lacking.coding, allowed)
 
 
 def _sites_of(sites: Mapping[str, ProfileName] | Sites | None, profile: ProfileName | None) -> Sites:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
+from univocal.cache.rules import Rules
 from univocal.cache.stored import Forms, Stored, costed, render_head
 from univocal.cache.vary import LONGEST, vary_names, weights
 from univocal.http.fields import CODINGS, combined, content_length, entity_tag, entity_tags, first, without
@@ -147,11 +148,11 @@ def _confirmed(request: Request, fields: Fields) -> Fields:
     return with_vary([(name, _weak(etag) if name == b"etag" else value) for name, value in fields])
 
 
-def acceptable(request: Request, value: bytes | None, offered: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """The codings of those offered, in their order, that a client takes; `value` is its Accept-Encoding."""
+def acceptable(request: Request, value: bytes | None, rules: Rules) -> tuple[bytes, ...]:
+    """The codings of the rules, in their order, that a client takes; `value` is its Accept-Encoding."""
     if value is None or (b"cache-control" in request.names and _refuses_change(request)):
         return ()
-    return codings_among(value, offered)
+    return codings_among(value, rules)
 
 
 def _refuses_change(request: Request) -> bool:
@@ -159,12 +160,12 @@ def _refuses_change(request: Request) -> bool:
     return b"no-transform" in (combined(request.fields, b"cache-control") or b"").lower()
 
 
-def codings_among(value: bytes, offered: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """The codings of those offered, in their order, that an Accept-Encoding of this value takes.
+def codings_among(value: bytes, rules: Rules) -> tuple[bytes, ...]:
+    """The codings of the rules, in their order, that an Accept-Encoding of this value takes.
 
     A value above the limit takes none.
     """
-    return _among(value, offered) if len(value) <= _LONGEST else ()
+    return _among(value, rules.compress) if len(value) <= _LONGEST else ()
 
 
 @lru_cache(maxsize=1024)

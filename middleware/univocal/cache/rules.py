@@ -174,6 +174,7 @@ class Rules:
     ordinary: frozenset[bytes] = field(init=False, repr=False, compare=False)
     keyed: frozenset[bytes] = field(init=False, repr=False, compare=False)  # the fields that `key` names
     takes_cookies: bool = field(init=False, repr=False, compare=False)  # some are removed from requests
+    has_forms: bool = field(init=False, repr=False, compare=False)  # a client gets the form that it takes
     # The cookies that matter are named as those that go past the cache: no other has a say in a response.
     tells_cookies: bool = field(init=False, repr=False, compare=False)
     _bypass: re.Pattern[bytes] | None = field(init=False, repr=False, compare=False)
@@ -223,6 +224,7 @@ class Rules:
         own = set(self.ordinary_fields) | self.own_fields | keyed
         object.__setattr__(self, "ordinary", ORDINARY | own - PERSONAL)
         object.__setattr__(self, "takes_cookies", takes_cookies)
+        object.__setattr__(self, "has_forms", bool(self.compress))
         telling = set(self.bypass_cookies) - _PREFERENCES
         object.__setattr__(self, "tells_cookies", bool(telling) and not self.keep_cookies)
         object.__setattr__(self, "_bypass", _globs(self.bypass))
@@ -268,7 +270,7 @@ class Rules:
     @property
     def changes_messages(self) -> bool:
         """Requests or responses go on otherwise than they came."""
-        return self.takes_cookies or bool(self.compress) or self.strip_tags
+        return self.takes_cookies or self.has_forms or self.strip_tags
 
     @property
     def gives_lifetimes(self) -> bool:

@@ -55,7 +55,7 @@ class CodedStreams:
         self.open += 1
         return CodedContent(self, coder_of(coding), deliver, more, fail)
 
-    def compress(self, content: CodedContent) -> None:
+    def take(self, content: CodedContent) -> None:
         """Compress what has come, at once as far as this turn has time for it."""
         if content not in self._waiting:
             self._waiting.append(content)
@@ -145,7 +145,7 @@ class CodedContent:
         return self._is_asked
 
     def step(self) -> bool:
-        """Compress a piece, or flush the coder where nothing has come; True: there is more to compress."""
+        """Compress a piece, or flush the coder where nothing has come; True: another piece is there."""
         coder = self._coder
         if coder is None or self._is_full:
             return False
@@ -153,7 +153,7 @@ class CodedContent:
             self.flush()
             return False
         piece, self._left = self._left[:_PIECE], self._left[_PIECE:]
-        self._send(coder.compress(piece))
+        self._send(coder.encode(piece))
         if len(self._left):
             return True
         self._drained()
@@ -195,7 +195,7 @@ class CodedContent:
 
     def _go_on(self) -> None:
         if len(self._left):
-            self._streams.compress(self)
+            self._streams.take(self)
         else:
             self._drained()
 

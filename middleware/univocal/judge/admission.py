@@ -212,8 +212,8 @@ class Gate:
         request = _canonical_request(received.method, kept, canonical, rules, only, names)
         # By what came: what the operator sets or removes is for the origin server.
         codings = None
-        if rules.compress:
-            codings = acceptable(request, combined(fields, b"accept-encoding"), rules.compress)
+        if rules.has_forms:
+            codings = acceptable(request, combined(fields, b"accept-encoding"), rules)
         admission = Admission(
             received, runtime, peer, canonical, request, rules, _UNDECIDED, canonical.observed,
             origin_tag=tag, user=user, settings=settings, codings=codings,

@@ -188,7 +188,7 @@ class Hits:
         personal = plan.personal and not located.is_impersonal(plan)
         held = behind or self._gate.tiers.revisit(located.entry, now) or self._look_up(located, now)
         if not held:
-            held = behind = self._gate.tiers.glance(located.key, now, keeps=bool(located.compress))
+            held = behind = self._gate.tiers.glance(located.key, now, keeps=located.has_forms)
         request = None
         if located.keyed or (held and held[0].vary and is_selected(held[0], personal=personal)):
             request = located.request(plan, values)
@@ -196,8 +196,8 @@ class Hits:
         if stored is None or (located.strips_tags and any(stored.line(name) is not None for name in TAGGING)):
             return _NONE
         head, form = stored.head, stored
-        if located.compress:
-            head, form = self._form(stored, plan, values, located.compress)
+        if located.has_forms:
+            head, form = self._form(stored, plan, values, located.rules)
         if len(form.body) > _LARGEST:
             return _NONE
         stored.used = now
@@ -220,10 +220,10 @@ class Hits:
         return held
 
     def _form(
-        self, stored: Stored, plan: Plan, values: Sequence[bytes], offered: tuple[bytes, ...]
+        self, stored: Stored, plan: Plan, values: Sequence[bytes], rules: Rules
     ) -> tuple[bytes, Stored]:
         """The head and the form of a stored response for an ordinary request."""
-        codings = () if plan.encoding < 0 else codings_among(values[plan.encoding], offered)
+        codings = () if plan.encoding < 0 else codings_among(values[plan.encoding], rules)
         form = self._gate.tiers.compression.choose(stored, codings)
         return (form.head, form) if form is not stored else (stored.head + forms_of(stored).vary, stored)
 
@@ -255,7 +255,7 @@ class Hits:
             special = special or bool(runtime.restrictions_of(resolved))
         if special or rules.bypasses_path(resolved.target):
             return None
-        behind = () if is_in_memory else tiers.glance(resolved.key, now, keeps=bool(rules.compress))
+        behind = () if is_in_memory else tiers.glance(resolved.key, now, keeps=rules.has_forms)
         if not (is_in_memory or behind):
             return None
         located = _Located(
@@ -284,7 +284,7 @@ class _Located(Tally):
     """
 
     __slots__ = (
-        "compress", "dropped", "entry", "hit_fields", "key", "keyed", "looks_at_cookies",
+        "dropped", "entry", "has_forms", "hit_fields", "key", "keyed", "looks_at_cookies",
         "max_fields", "ordinary", "request_edits", "response_edits", "rules", "strips_tags", "ttl",
     )  # fmt: skip
 
@@ -302,7 +302,7 @@ class _Located(Tally):
         self.hit_fields: HitFields | None = None  # that told it
         self.max_fields = max_fields
         self.request_edits, self.response_edits = settings.edits.request, settings.edits.response
-        self.compress = rules.compress
+        self.has_forms = rules.has_forms
         self.strips_tags = rules.strip_tags
         self.dropped = _dropped(rules, self.request_edits)  # personal fields that go no further
         self.looks_at_cookies = settings.looks_at_cookies and b"cookie" not in self.dropped

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
-from typing import Final
+from typing import Final, NamedTuple
 
 from univocal.cache.forms import coded_form, forms_of
+from univocal.cache.rules import Rules
 from univocal.cache.stored import Stored
 from univocal.store.memory import MemoryStore
 
@@ -30,6 +31,25 @@ def missing_library(coding: bytes) -> str:
     """The name of the library that this coding needs and that is not installed; "" if none is missing."""
     name = LIBRARIES.get(coding, "")
     return name if name and find_spec(name) is None else ""
+
+
+class Uncodable(NamedTuple):
+    """A coding of a setting of `Rules` whose library is not installed, and the extra that brings it."""
+
+    setting: str
+    coding: str
+    library: str
+    extra: str
+
+
+def uncodable(every: Iterable[Rules]) -> list[Uncodable]:
+    """The codings of these rules whose library is not installed, each once: with one, a hit would fail."""
+    codings = dict.fromkeys(coding for rules in every for coding in rules.compress)
+    return [
+        Uncodable("compress", coding.decode(), library, "compress")
+        for coding in codings
+        if (library := missing_library(coding))
+    ]
 
 
 def _gzip(content: bytes) -> bytes:
@@ -53,14 +73,14 @@ _COMPRESS: Final[dict[bytes, Callable[[bytes], bytes]]] = {b"gzip": _gzip, b"br"
 
 
 class Coder:
-    """Compresses content that comes in pieces; `flush` returns what is held back, `finish` also ends it."""
+    """Encodes content that comes in pieces; `flush` returns what is held back, `finish` also ends it."""
 
-    __slots__ = ("compress", "finish", "flush")
+    __slots__ = ("encode", "finish", "flush")
 
     def __init__(
-        self, compress: Callable[[memoryview], bytes], flush: Callable[[], bytes], finish: Callable[[], bytes]
+        self, encode: Callable[[memoryview], bytes], flush: Callable[[], bytes], finish: Callable[[], bytes]
     ) -> None:
-        self.compress = compress
+        self.encode = encode
         self.flush = flush
         self.finish = finish
 
