@@ -25,8 +25,7 @@ from benchmarks.machine import Running, end, free_port, listens
 from univocal.http.messages import Request
 from univocal.store.address import RedisSettings, redis_tier
 from univocal.store.memory import MemoryStore
-from univocal.store.patterns import compiled
-from univocal.store.purge_selectors import Keys, Prefix, Selector, Tags
+from univocal.store.purge_selectors import Keys, Prefix, Selector, Tags, compiled
 from univocal.store.shared import SharedTier
 
 PATIENT = RedisSettings(timeout=10.0)  # other programs take time, too

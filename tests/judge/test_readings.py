@@ -13,7 +13,7 @@ from univocal.judge.admission import Gate
 from univocal.judge.runtime import Runtime
 from univocal.judge.trust import networks
 from univocal.store.memory import MemoryStore
-from univocal.store.patterns import compiled
+from univocal.store.purge_selectors import compiled
 from univocal.store.tiers import MemoryTier
 from univocal.uri.profile import parse
 from univocal.uri.site import Route, Site

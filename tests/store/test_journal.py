@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support import NOW, stored_response
+from univocal.store.codec import decode_purge, encode_purge, pieces_of
 from univocal.store.journal import MOST_PATTERNS, Journal, Purge
-from univocal.store.purge_codec import decode_purge, encode_purge, pieces_of
 from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Tags, Variants
 
 KEYS = [b"0123456789abcdef http %b %b" % pair for pair in [(b"a", b"/"), (b"a", b"/x?b=1"), (b"b", b"/x")]]

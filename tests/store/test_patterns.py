@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from examples import examples
-from univocal.store.patterns import compiled
+from univocal.store.purge_selectors import compiled
 
 pytest.importorskip("re2", reason="patterns need google-re2 (univocal[re2])")
 

@@ -15,7 +15,7 @@ from univocal.http.field_edits import NO_EDITS, RouteEdits
 from univocal.http.field_edits import edits_of as field_edits
 from univocal.http.settings import settings_in
 from univocal.origin.timeouts import Timeouts
-from univocal.store.patterns import compiled, grouping
+from univocal.store.purge_selectors import compiled, grouping
 from univocal.uri.profile import Profile
 from univocal.uri.site import STAR, Matches, Route, Site
 from univocal.uri.sites import Sites

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from univocal.store.patterns import compiled
+from univocal.store.purge_selectors import compiled
 from univocal_learn.importers.imported import Note
 from univocal_learn.importers.nginx_conditions import words_of_condition
 from univocal_learn.importers.nginx_directives import closes, target_of

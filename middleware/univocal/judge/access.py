@@ -21,8 +21,7 @@ from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields, values
 from univocal.judge.forward_auth import ForwardAuth, Grant, Question
 from univocal.judge.trust import Networks, Peer, within
-from univocal.store.patterns import STEPS, compiled
-from univocal.store.purge_selectors import Pattern
+from univocal.store.purge_selectors import STEPS, Pattern, compiled
 from univocal.uri.query import split
 from univocal.uri.readings import spelled_alike
 from univocal.uri.target import Canonical

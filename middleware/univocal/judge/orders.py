@@ -18,8 +18,7 @@ from univocal.http.messages import Fields, Received, values
 from univocal.judge.runtime import Runtime
 from univocal.judge.trust import Peer, within
 from univocal.store.memory import MemoryStore
-from univocal.store.patterns import compiled
-from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags
+from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags, compiled
 from univocal.uri.pattern import spelled_pattern
 from univocal.uri.pipeline import Rejected
 from univocal.uri.prefix import Beginning, beginnings

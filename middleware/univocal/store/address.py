@@ -11,9 +11,9 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from univocal.http.errors import ConfigurationError
+from univocal.store.codec import PatternCompiler
 from univocal.store.memory import MemoryStore
-from univocal.store.patterns import compiled
-from univocal.store.purge_codec import PatternCompiler
+from univocal.store.purge_selectors import compiled
 from univocal.store.redis.url import check, masked
 from univocal.store.roles import Entries, Purges, Siblings, StoreReport, unreported
 from univocal.store.shared import SharedTier

@@ -1,21 +1,27 @@
-"""A stored response as bytes, for a store behind memory: compact, versioned, and a miss if it cannot be read.
+"""Stored responses and purges as bytes, for a store behind memory.
 
-A description is one line that the scripts in Redis read, the tags as netstrings, and netstrings that only
-this module reads:
+A response is compact, versioned, and a miss if it cannot be read. Its description is one line that the scripts
+in Redis read, the tags as netstrings, and netstrings that only this module reads:
 
     FORMAT w|p fresh_until response_time usable_until number-of-tags LF
     tag… numbers etag last_modified strong language (name value)… head
 
 An optional value is "-", or "+" and the value. The content stands beside the description, not in it.
+
+A purge is netstrings alone. One that cannot be read is a purge of everything.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from hashlib import sha256
+from math import isfinite
 from typing import Final
 
 from univocal.cache.stored import Part, Selecting, Stored
+from univocal.store.journal import Purge
+from univocal.store.purge_selectors import Everything, Keys, Pattern, Prefix, Selector, Tags, Variants
 
 FORMAT: Final = 2
 # Seconds for which a response is kept beyond its freshness because it may be validated, or served when the
@@ -178,3 +184,70 @@ def read_optional(piece: bytes) -> bytes | None:
     if piece != b"-":
         raise ValueError
     return None
+
+
+# Purges, for a journal
+
+PatternCompiler = Callable[[str], Pattern]
+"""Makes a selector of an expression; raises ValueError."""
+
+# Names of one entry of a journal: a purge of more is several entries.
+_MOST_NAMES: Final = 64
+_KINDS: Final[dict[type, bytes]] = {
+    Keys: b"k",
+    Tags: b"t",
+    Prefix: b"p",
+    Pattern: b"r",
+    Variants: b"v",
+    Everything: b"a",
+}
+
+
+def encode_purge(selector: Selector, time: float, cause: bytes) -> bytes:
+    """Write all of a purge but its number."""
+    pieces = selector.pieces()
+    first = b"%b%b%d" % (_KINDS[type(selector)], b"s" if selector.soft else b"h", len(pieces))
+    return b"".join(map(netstring, [first, repr(float(time)).encode(), cause, *pieces]))
+
+
+def decode_purge(number: int, octets: bytes, compiler: PatternCompiler | None) -> Purge:
+    """Read a purge. One that cannot be read, or whose pattern cannot be compiled, is of everything."""
+    try:
+        first, written, cause, *pieces = netstrings(octets, 0)
+        time = float(written)
+        if int(first[2:]) != len(pieces) or not isfinite(time):
+            raise ValueError
+        selector = _selector(first[:1], pieces, compiler)
+    except (ValueError, IndexError):
+        return Purge(number, 0.0, Everything())
+    return Purge(number, time, selector.softened() if first[1:2] == b"s" else selector, cause)
+
+
+def _selector(kind: bytes, pieces: list[bytes], compiler: PatternCompiler | None) -> Selector:
+    match kind:
+        case b"k":
+            return Keys(frozenset(pieces))
+        case b"t":
+            return Tags(frozenset(pieces[1:]), origin=pieces[0])
+        case b"p":
+            return Prefix(frozenset(pieces))
+        case b"r" if compiler is not None:
+            return compiler(pieces[0].decode())
+        case b"v":
+            return Variants(frozenset(_variants(pieces[1:])), float(pieces[0]))
+        case _:
+            return Everything()
+
+
+def _variants(pieces: list[bytes]) -> Iterator[tuple[bytes, Selecting]]:
+    while pieces:
+        key, count = pieces[0], int(pieces[1])
+        values, pieces = pieces[2 : 2 + 2 * count], pieces[2 + 2 * count :]
+        if len(values) != 2 * count:
+            raise ValueError
+        yield key, tuple(zip(values[::2], map(read_optional, values[1::2]), strict=True))
+
+
+def pieces_of(selector: Selector) -> list[Selector]:
+    """The same purge as several, each with a limited number of names."""
+    return selector.divided(_MOST_NAMES)

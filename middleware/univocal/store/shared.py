@@ -19,12 +19,11 @@ from typing import Any, Final, TypeVar, cast
 from univocal.cache.stored import Stored, softened
 from univocal.http.errors import RefusedError
 from univocal.http.messages import Request
-from univocal.store.codec import usable_until
+from univocal.store.codec import pieces_of, usable_until
 from univocal.store.eviction import Entry
 from univocal.store.journal import Journal, Purge
 from univocal.store.leases import FetchLease, Lease, Numbered
 from univocal.store.memory import MemoryStore
-from univocal.store.purge_codec import pieces_of
 from univocal.store.purge_selectors import Everything, Keys, Pattern, Selector, Variants
 from univocal.store.roles import BOUND, BeyondHorizonError, Entries, Holding, Purges, StoreUnavailableError
 from univocal.store.tiers import Satisfies, Tiers, is_among

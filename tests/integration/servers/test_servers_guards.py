@@ -29,7 +29,7 @@ from univocal.judge.orders import order_by_name
 from univocal.judge.runtime import Runtime
 from univocal.judge.trust import networks
 from univocal.store.memory import MemoryStore
-from univocal.store.patterns import compiled
+from univocal.store.purge_selectors import compiled
 from univocal.store.tiers import MemoryTier
 from univocal.uri.pipeline import canonical_target
 from univocal.uri.site import Route, Site

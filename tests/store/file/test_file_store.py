@@ -35,7 +35,7 @@ from univocal.judge.plan import plan_of
 from univocal.judge.profiles import builtin_profiles
 from univocal.judge.runtime import Runtime
 from univocal.store.address import file_tier
-from univocal.store.codec import encode
+from univocal.store.codec import encode, encode_purge
 from univocal.store.file import absent
 from univocal.store.file import rows as rows_module
 from univocal.store.file.content import Content
@@ -45,7 +45,6 @@ from univocal.store.file.purges import FilePurges
 from univocal.store.file.rows import EntryTable, Put, Written, sizes_of
 from univocal.store.leases import FetchLease, Numbered
 from univocal.store.memory import MemoryStore
-from univocal.store.purge_codec import encode_purge
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Tags, Variants
 from univocal.store.refusals import EVERY, STEADY
 from univocal.store.roles import StoreUnavailableError

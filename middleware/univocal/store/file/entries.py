@@ -18,12 +18,12 @@ from typing import Any, Final, TypeVar
 
 from univocal.cache.stored import Stored
 from univocal.http.messages import Request
+from univocal.store.codec import decode_purge
 from univocal.store.file.directory import Directory
 from univocal.store.file.lasting_thread import LastingThread
 from univocal.store.file.recent import Described, Recent
 from univocal.store.file.rows import LOGGED, PATIENCE, EntryTable, Lift, Put, Written, damage_of, sizes_of
 from univocal.store.leases import FetchLease, Numbered
-from univocal.store.purge_codec import decode_purge
 from univocal.store.purge_selectors import Keys, Selector, Variants
 from univocal.store.refusals import Overflow, Refusals
 from univocal.store.roles import (

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Final
 
+from univocal.store.codec import PatternCompiler, decode_purge, encode_purge
 from univocal.store.file.lasting_thread import LastingThread
 from univocal.store.file.ring import Ring
 from univocal.store.journal import Purge
-from univocal.store.purge_codec import PatternCompiler, decode_purge, encode_purge
 from univocal.store.purge_selectors import Selector
 from univocal.store.roles import Purges, Settled, StoreReport, StoreUnavailableError, Watcher, unreported
 

@@ -24,8 +24,8 @@ from typing import Any, Final, NamedTuple
 
 from redis.exceptions import RedisError
 
+from univocal.store.codec import PatternCompiler, decode_purge, encode_purge
 from univocal.store.journal import Purge
-from univocal.store.purge_codec import PatternCompiler, decode_purge, encode_purge
 from univocal.store.purge_selectors import Everything, Keys, Selector, Variants
 from univocal.store.redis.commands import ATTACH, AWAY, CATCH_UP, JOURNAL, PUBLISH, Commands
 from univocal.store.redis.pipe import Pipe, Word
