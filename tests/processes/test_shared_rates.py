@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from univocal.judge.access import OwnRates, Rate, paced
-from univocal.store.file.byte_locks import ByteLocks
+from univocal.store.file.own_files import ByteLocks
 from univocal_app.processes import shared_rates
 from univocal_app.processes.shared_rates import SharedRates
 

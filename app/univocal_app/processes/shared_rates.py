@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from univocal.judge.access import MOST_CLIENTS, Rate, paced
-from univocal.store.file.byte_locks import ByteLocks
+from univocal.store.file.own_files import ByteLocks
 
 _SLOTS: Final = 16  # of a set
 _NUMBERS: Final = 3 * _SLOTS

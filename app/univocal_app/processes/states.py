@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from univocal.origin.balance import Member, MemberState
 from univocal.origin.server import OriginServer
-from univocal.store.file.byte_locks import ByteLocks
+from univocal.store.file.own_files import ByteLocks
 from univocal_app.processes.commons import Commons
 
 LONGEST: Final = 16 << 20  # bytes of the file

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from univocal.http.errors import ConfigurationError, Objections
-from univocal.store.file.byte_locks import ByteLocks
 from univocal.store.file.directory import new_in_memory
+from univocal.store.file.own_files import ByteLocks
 from univocal_app.config.tables import Configuration, settings_of
 from univocal_app.observe.admin_life import Drains, Life, NotTakenError
 from univocal_app.observe.events import Event

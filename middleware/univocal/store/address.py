@@ -141,11 +141,11 @@ def file_tier(
     `program`: a name that all its processes have, and whether this one makes the directory. Without, they are
     those that multiprocessing or a fork has made of one process.
     """
+    # SQLite is for these alone.
     from univocal.store.file.absent import FULL, Absent  # noqa: PLC0415
-    from univocal.store.file.directory import Directory  # noqa: PLC0415  SQLite is for this alone
+    from univocal.store.file.directory import Directory, InUseError, Program  # noqa: PLC0415
     from univocal.store.file.entries import FileEntries  # noqa: PLC0415
-    from univocal.store.file.ownership import InUseError, Program  # noqa: PLC0415
-    from univocal.store.file.purges import FilePurges  # noqa: PLC0415
+    from univocal.store.file.ring import FilePurges  # noqa: PLC0415
 
     whose = None if program is None else Program(*program)
     capacity = min(max(disk_bytes // _JOURNAL_PART, _LEAST_JOURNAL), _MOST_JOURNAL)

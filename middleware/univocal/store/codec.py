@@ -1,7 +1,7 @@
 """Stored responses and purges as bytes, for a store behind memory.
 
-A response is compact, versioned, and a miss if it cannot be read. Its description is one line that the scripts
-in Redis read, the tags as netstrings, and netstrings that only this module reads:
+A response is compact, versioned, and a miss if it cannot be read. Its description is one line that the
+scripts in Redis read, the tags as netstrings, and netstrings that only this module reads:
 
     FORMAT w|p fresh_until response_time usable_until number-of-tags LF
     tag… numbers etag last_modified strong language (name value)… head

@@ -11,7 +11,7 @@ from examples import examples
 from store.model import Laws, Node, tier_over
 from univocal.store.file.directory import Directory
 from univocal.store.file.entries import FileEntries
-from univocal.store.file.purges import FilePurges
+from univocal.store.file.ring import FilePurges
 from univocal.store.purge_selectors import Keys, Tags
 
 

@@ -41,7 +41,7 @@ from univocal.store.file import rows as rows_module
 from univocal.store.file.content import Content
 from univocal.store.file.directory import Directory, new_in_memory
 from univocal.store.file.entries import FileEntries, _Work
-from univocal.store.file.purges import FilePurges
+from univocal.store.file.ring import FilePurges
 from univocal.store.file.rows import EntryTable, Put, Written, sizes_of
 from univocal.store.leases import FetchLease, Numbered
 from univocal.store.memory import MemoryStore

@@ -12,7 +12,7 @@ from typing import Final
 
 from univocal.cache.stored import Stored
 from univocal.http.messages import Request
-from univocal.store.file.ownership import InUseError
+from univocal.store.file.directory import InUseError
 from univocal.store.journal import Purge
 from univocal.store.leases import FetchLease, Numbered
 from univocal.store.purge_selectors import Selector

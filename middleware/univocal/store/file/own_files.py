@@ -1,15 +1,25 @@
-"""Directories and files that belong to this user alone: links and other users' are refused."""
+"""Directories and files that belong to this user alone, and locks on single bytes of such files.
+
+Links and other users' files are refused. The system frees a lock with its process.
+"""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import struct
+import time
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG, S_ISVTX, S_IWOTH
 from typing import Final
 
 # The user that a container's kernel shows for those it cannot name.
 _UNNAMED: Final = 65534
+# Linux has locks of an open file, which are no other's of this process; elsewhere they are the process's.
+_SET: Final[int] = getattr(fcntl, "F_OFD_SETLK", fcntl.F_SETLK)
+_GET: Final[int] = getattr(fcntl, "F_OFD_GETLK", fcntl.F_GETLK)
+_LOCK: Final = struct.Struct("hhqqi4x")
 
 
 def open_directory(path: Path) -> int:
@@ -51,3 +61,51 @@ def open_file(path: Path, directory: int | None = None, flags: int = os.O_RDWR |
         os.close(file)
         raise OSError(errno.EPERM, f"{path.name} is no file of this user alone", str(path))
     return file
+
+
+class ByteLocks:
+    """The locks on the bytes of the file at `path`; the bytes need not exist. Raises OSError.
+
+    With an open `directory` the file is the one of that name there.
+    """
+
+    def __init__(self, path: Path, directory: int | None = None, flags: int = os.O_RDWR | os.O_CREAT) -> None:
+        self.file: Final = open_file(path, directory, flags)
+
+    def take(self, place: int, length: int = 1) -> bool:
+        """Take the lock on so many bytes; False if another holds or shares one of them."""
+        return self._set(fcntl.F_WRLCK, place, length)
+
+    def take_soon(self, place: int, patience: float, pause: float) -> bool:
+        """Take the lock on a byte that others hold for a moment; False if it is not free in these seconds."""
+        until = time.monotonic() + patience
+        while not self.take(place):
+            if time.monotonic() > until:
+                return False
+            time.sleep(pause)
+        return True
+
+    def length(self, place: int) -> int:
+        """The length of another's lock on a byte, 0 if it is free."""
+        asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, place, 1, 0)
+        kind, _, _, length, _ = _LOCK.unpack(fcntl.fcntl(self.file, _GET, asked))
+        return 0 if kind == fcntl.F_UNLCK else int(length)
+
+    def share(self, place: int) -> bool:
+        """Share the lock on a byte, also in place of the whole of it; False if another holds it."""
+        return self._set(fcntl.F_RDLCK, place)
+
+    def give(self, place: int, length: int = 1) -> None:
+        """Give the lock on so many bytes back."""
+        self._set(fcntl.F_UNLCK, place, length)
+
+    def _set(self, kind: int, place: int, length: int = 1) -> bool:
+        try:
+            fcntl.fcntl(self.file, _SET, _LOCK.pack(kind, os.SEEK_SET, place, length, 0))
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+    def close(self) -> None:
+        """Give all locks back."""
+        os.close(self.file)
