@@ -5,7 +5,7 @@ import pytest
 
 from univocal.http.errors import RefusedError
 from univocal.origin import failures
-from univocal.origin.foreign import as_httpx, as_ours
+from univocal.origin.client_library import as_httpx, as_ours
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from support import idle
 from univocal.http.errors import RefusedError
-from univocal.origin.foreign import ForeignRequest
+from univocal.origin.client_library import ForeignRequest
 
 URL = httpx.URL("http://origin.example/")
 

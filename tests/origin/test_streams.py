@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from univocal.http.messages import Response
-from univocal.origin.foreign import HIGH_WATER, StreamedContent
+from univocal.origin.client_library import HIGH_WATER, StreamedContent
 from univocal.origin.transport import AwaitedAnswer, IteratedContent
 
 

@@ -33,7 +33,7 @@ INTERPRETED = (
     "cache/rules.py",
     "http/subclassing.py",
     "judge/profiles.py",
-    "origin/foreign.py",
+    "origin/client_library.py",
     "origin/timeouts.py",
     "origin/transport.py",
     "store/file/absent.py",

@@ -16,9 +16,8 @@ from univocal.origin.resolving import SERVICES, is_name, lacks_services, written
 from univocal.origin.timeouts import Timeouts
 
 if TYPE_CHECKING:
-    from univocal.origin.client_library import httpx
+    from univocal.origin.client_library import ForeignWay, httpx
     from univocal.origin.connections import Endpoint, OriginConnections
-    from univocal.origin.foreign import ForeignWay
 
 Transport: TypeAlias = "OriginConnections | httpx.AsyncBaseTransport"
 """The way to origin servers: connections of ours, or any transport of httpx."""
@@ -74,7 +73,7 @@ class OriginServer:
             raise ConfigurationError("upstream", "", url, "connections of univocal's own for a service")
         else:
             # Only those who pass a transport of httpx have to import it.
-            from univocal.origin.foreign import ForeignWay  # noqa: PLC0415
+            from univocal.origin.client_library import ForeignWay  # noqa: PLC0415
 
             self._foreign = ForeignWay(own, parts)
         self._endpoint = Endpoint(

@@ -10,11 +10,10 @@ from typing import Final
 from univocal.http.messages import Fields, Received, Response
 from univocal.http.pipe import Pipe
 from univocal.http.roles import OriginRequest, UnderWay
-from univocal.origin.client_library import httpx
+from univocal.origin.client_library import HIGH_WATER, as_httpx, httpx, next_piece
 from univocal.origin.connection import PendingRequest
 from univocal.origin.connections import Endpoint, OriginConnections
 from univocal.origin.failures import TransportError
-from univocal.origin.foreign import HIGH_WATER, as_httpx, next_piece
 from univocal.origin.pool import PoolSettings
 from univocal.origin.resolving import Resolve, resolved
 from univocal.origin.timeouts import Timeouts
