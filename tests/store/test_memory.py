@@ -515,7 +515,7 @@ def test_a_purge_that_is_given_up_leaves_a_whole_store():
 
 def test_an_emptied_store_is_empty_from_the_first_slice():
     store = with_many()
-    slices = store.emptying(NOW)
+    slices = store.purging(Everything(), NOW)
     counts = [next(slices)]
     assert max(counts) <= 500
     assert not any(store.lookup(key(f"/{kind}/{number}")) for kind in "pq" for number in range(10))

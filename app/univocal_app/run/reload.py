@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from univocal.http.errors import ConfigurationError, Objections, UnivocalError
 from univocal.judge.runtime import Runtime
+from univocal.store.memory import in_slices
 from univocal.store.purge_selectors import Profiles
 from univocal_app.config import tables
 from univocal_app.config.tables import Configuration
@@ -128,7 +129,7 @@ async def adopt(proxy: Proxy, made: Made) -> None:
     gone = _digests(before) - _digests(made.runtime)
     if gone:
         # No purge reaches these any more: should the profile come back, they must not.
-        await store.purge_in_slices(Profiles(frozenset(gone)), time.time())
+        await in_slices(store.purging(Profiles(frozenset(gone)), time.time()))
     await store.resize(*memory_bounds(configuration))
 
 

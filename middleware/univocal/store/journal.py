@@ -113,10 +113,6 @@ class Journal:
         if self._all.soft <= first:
             self._all = _Last()
 
-    def means(self, number: int, key: bytes, stored: Stored) -> bool:
-        """Tell whether a purge after this number means a response, to remove it or to mark it stale."""
-        return self.surviving(number, key, stored) is not stored
-
     def surviving(self, number: int, key: bytes, stored: Stored) -> Stored | None:
         """The response as the purges after this number leave it: itself, the same but stale, or None."""
         if number < self.horizon:

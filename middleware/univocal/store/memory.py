@@ -304,16 +304,6 @@ class MemoryStore:
         """
         return sum(self.purging(selector, now, sparing=sparing))
 
-    async def purge_in_slices(
-        self, selector: LocalSelector, now: float, *, sparing: Lease | None = None
-    ) -> int:
-        """Purge as `purge` does, and let the event loop go on meanwhile: it is done when this returns."""
-        count = 0
-        for selected in self.purging(selector, now, sparing=sparing):
-            count += selected
-            await asyncio.sleep(0)
-        return count
-
     def purging(self, selector: LocalSelector, now: float, *, sparing: Lease | None = None) -> Iterator[int]:
         """Purge in slices of a few milliseconds; the numbers of stored responses that each of them meant.
 
@@ -345,10 +335,6 @@ class MemoryStore:
         if purge.meant > counted:
             yield purge.meant - counted  # met by lookups meanwhile
 
-    def emptying(self, now: float) -> Iterator[int]:
-        """Purge everything in slices; of what is stored, nothing is found from the first slice on."""
-        yield from self.purging(Everything(), now)
-
     def counting(self, selector: LocalSelector) -> Iterator[int]:
         """Count in slices what `purging` would mean, and remove nothing."""
         few = self._few(selector)
@@ -364,14 +350,6 @@ class MemoryStore:
         if isinstance(selector, Tags):
             return max((self._index.count((tag,)) for tag in selector.parts), default=0)
         return self._responses if isinstance(selector, Everything) else 0
-
-    async def count_in_slices(self, selector: LocalSelector) -> int:
-        """The number of stored responses that a purge would mean; the event loop goes on meanwhile."""
-        count = 0
-        for selected in self.counting(selector):
-            count += selected
-            await asyncio.sleep(0)
-        return count
 
     def _remove(self, entry: Entry, selector: LocalSelector, now: float) -> int:
         """Remove or soften what a selector means of one entry; returns the number of those responses."""
@@ -567,6 +545,15 @@ class MemoryStore:
             stored.forms = None
         if stored.tags or stored.search is not None:
             self._index.remove(entry, stored)
+
+
+async def in_slices(slices: Iterable[int]) -> int:
+    """Go through all slices of a purge or a count; the event loop goes on meanwhile. Returns their sum."""
+    count = 0
+    for selected in slices:
+        count += selected
+        await asyncio.sleep(0)
+    return count
 
 
 def _holds(stored: Stored, content: bytes) -> bool:

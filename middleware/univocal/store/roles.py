@@ -24,15 +24,18 @@ The rules for an implementation:
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import ClassVar, Final, NamedTuple, Protocol, TypeAlias
+from collections.abc import Awaitable, Callable, Sequence
+from typing import ClassVar, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from univocal.cache.stored import Stored
 from univocal.http.messages import Request
 from univocal.store.journal import Purge
 from univocal.store.leases import FetchLease, Numbered
 from univocal.store.purge_selectors import Selector
+
+T = TypeVar("T")
 
 # Seconds within which a purge that was confirmed on one node is in force on all others.
 BOUND: Final = 1.5
@@ -93,6 +96,23 @@ class StoreReport(Protocol):
 
 def unreported(command: str, result: str, seconds: float) -> None:
     """Hear nothing."""
+
+
+async def reported(
+    report: StoreReport, command: str, result: Awaitable[T], failures: tuple[type[Exception], ...]
+) -> T:
+    """The result of a command, which is reported. Raises StoreUnavailableError, also for these `failures`."""
+    begun, word = time.perf_counter(), "ok"
+    try:
+        return await result
+    except StoreUnavailableError:
+        word = "late"
+        raise
+    except failures as error:
+        word = "error"
+        raise StoreUnavailableError(str(error)) from error
+    finally:
+        report(command, word, time.perf_counter() - begun)
 
 
 Judge: TypeAlias = Callable[[Sequence[Numbered]], "Sequence[Stored | None]"]

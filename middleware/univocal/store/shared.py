@@ -23,7 +23,7 @@ from univocal.store.codec import pieces_of, usable_until
 from univocal.store.eviction import Entry
 from univocal.store.journal import Journal, Purge
 from univocal.store.leases import FetchLease, Lease, Numbered
-from univocal.store.memory import MemoryStore
+from univocal.store.memory import MemoryStore, in_slices
 from univocal.store.purge_selectors import Everything, Keys, Pattern, Selector, Variants
 from univocal.store.roles import BOUND, BeyondHorizonError, Entries, Holding, Purges, StoreUnavailableError
 from univocal.store.tiers import Satisfies, Tiers, is_among
@@ -187,7 +187,7 @@ class SharedTier(Tiers):
             logger.warning("%s is back, after %.1f seconds", self.name, seconds)
 
     def _empty(self) -> None:
-        slices = self.memory.emptying(self.clock())
+        slices = self.memory.purging(Everything(), self.clock())
         if next(slices, None) is not None:
             self._begin_task(_count_into(_Cause(None), slices))
 
@@ -681,7 +681,7 @@ class SharedTier(Tiers):
         if not self._is_there:
             raise RefusedError("shared-store-unavailable")
         self._follow()
-        here = await self.memory.count_in_slices(selector)
+        here = await in_slices(self.memory.counting(selector))
         try:
             if isinstance(selector, Keys):
                 soft = replace(selector, soft=True)

@@ -19,7 +19,7 @@ from univocal.http.subclassing import mypyc_attr
 from univocal.store.compression import Compression
 from univocal.store.eviction import Entry
 from univocal.store.leases import Lease
-from univocal.store.memory import MemoryStore
+from univocal.store.memory import MemoryStore, in_slices
 from univocal.store.purge_selectors import Selector
 
 T = TypeVar("T")
@@ -31,9 +31,6 @@ Satisfies: TypeAlias = Callable[[Sequence[Stored], Sequence[Stored]], bool]
 
 TierLease: TypeAlias = Lease
 """The name of a lease in tiers that users have written."""
-
-# Asks for no content of what it does not select.
-_NOTHING: Final = Request(b"GET", b"", [])
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -271,8 +268,7 @@ class MemoryTier(Tiers):
             self._begin_task(self._go_through(slices, then))
 
     async def _go_through(self, slices: Iterable[int], then: Callable[[], None]) -> None:
-        for _ in slices:
-            await asyncio.sleep(0)
+        await in_slices(slices)
         then()
 
     def let_go(self, lease: Lease) -> None:
@@ -283,7 +279,7 @@ class MemoryTier(Tiers):
         then()
 
     async def _purge(self, selector: Selector, now: float) -> int:
-        return await self.memory.purge_in_slices(selector, now)
+        return await in_slices(self.memory.purging(selector, now))
 
     async def count(self, selector: Selector) -> int:
-        return await self.memory.count_in_slices(selector)
+        return await in_slices(self.memory.counting(selector))

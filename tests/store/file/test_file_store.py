@@ -770,7 +770,7 @@ async def test_a_miss_asks_the_database_once(opened):
     entries, statements = tier._entries, list[str]()
     assert isinstance(entries, FileEntries)
     assert entries._at_hand is not None
-    entries._at_hand[1]._sql.set_trace_callback(statements.append)
+    entries._at_hand._sql.set_trace_callback(statements.append)
 
     async def fetches():
         statements.clear()
@@ -804,7 +804,7 @@ async def test_a_known_row_is_served_without_the_database(opened, tmp_path):
         await is_at_hand(name, body)
     assert entries._at_hand is not None
     statements = list[str]()
-    entries._at_hand[1]._sql.set_trace_callback(statements.append)
+    entries._at_hand._sql.set_trace_callback(statements.append)
     assert [at_hand(name) for name in bodies] == [[body] for body in bodies.values()]
     assert not statements
     await store(second, response("a", b"new"))
@@ -845,7 +845,7 @@ async def test_what_was_stored_is_served_without_the_database(opened, monkeypatc
     await asyncio.gather(*storing)
     assert len(writes) < len(bodies) / 3
     assert entries._at_hand is not None
-    entries._at_hand[1]._sql.set_trace_callback(statements.append)
+    entries._at_hand._sql.set_trace_callback(statements.append)
     read = {
         name: [row.stored.body for row in entries.glance(key(name), time.time()) or ()] for name in bodies
     }

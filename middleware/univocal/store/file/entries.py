@@ -33,6 +33,7 @@ from univocal.store.roles import (
     Judge,
     StoreReport,
     StoreUnavailableError,
+    reported,
     unreported,
 )
 
@@ -108,9 +109,9 @@ class FileEntries(Entries):
         self.disk_bytes = disk_bytes
         self.directory, self._report = directory, report
         self._reader: Final = LastingThread("reading", directory.path)
-        self._read_rows: tuple[int, EntryTable] | None = None
-        self._at_hand: tuple[int, EntryTable] | None = None  # for the event loop, which waits for nothing
-        self._offered: tuple[int, EntryTable] | None = None  # the same, opened by the thread that reads
+        self._read_rows: EntryTable | None = None
+        self._at_hand: EntryTable | None = None  # for the event loop, which waits for nothing
+        self._offered: EntryTable | None = None  # the same, opened by the thread that reads
         self._recent: Final = Recent()
         self._missed = _NONE_MISSED  # the last key that a glance found nothing of, and when
         self._first = -1  # the journal's, by which they were read
@@ -195,14 +196,12 @@ class FileEntries(Entries):
         ring = self.directory.ring
         if self._offered is not None:
             if self._at_hand is not None:
-                self._at_hand[1].close()
+                self._at_hand.close()
             self._at_hand, self._offered = self._offered, None
             self._recent.clear()
             self._has_read_disk()  # what was read until now was not read for a request
-        if self._at_hand is None:
-            return None
-        generation, rows = self._at_hand
-        if generation != ring.generation:
+        rows = self._at_hand
+        if rows is None or rows.generation != ring.generation:
             return None
         if ring.first != self._first:
             self._recent.clear()  # the purges that are forgotten were carried out on the rows by then
@@ -235,43 +234,37 @@ class FileEntries(Entries):
         return await self._read("count", lambda rows: rows.count(selector, after))
 
     async def _read(self, command: str, read: Callable[[EntryTable], T]) -> T:
-        begun, result = time.perf_counter(), "ok"
-        try:
-            return await self._reader.do(self._read_now, read)
-        except (sqlite3.Error, RuntimeError, OSError) as error:
-            result = "error"
-            raise StoreUnavailableError(str(error)) from error
-        finally:
-            self._report(command, result, time.perf_counter() - begun)
+        failures = (sqlite3.Error, RuntimeError, OSError)
+        return await reported(self._report, command, self._reader.do(self._read_now, read), failures)
 
     def _read_now(self, read: Callable[[EntryTable], T]) -> T:
-        self._read_rows = generation, rows = self._current(self._read_rows)
+        self._read_rows = rows = self._current(self._read_rows)
         at_hand = self._offered or self._at_hand
-        if at_hand is None or at_hand[0] != generation:
+        if at_hand is None or at_hand.generation != rows.generation:
             with suppress(sqlite3.Error, OSError):
                 unused = self._offered
-                self._offered = generation, self._opened(generation, patience=0.0)
+                self._offered = self._opened(rows.generation, patience=0.0)
                 if unused is not None:
-                    unused[1].close()
+                    unused.close()
         try:
             return read(rows)
         except sqlite3.Error as error:
-            self._doubt(error, generation)
+            self._doubt(error, rows.generation)
             raise
 
-    def _current(self, opened: tuple[int, EntryTable] | None) -> tuple[int, EntryTable]:
-        """The generation in force, and its rows. Raises sqlite3.Error."""
+    def _current(self, opened: EntryTable | None) -> EntryTable:
+        """The rows of the generation in force. Raises sqlite3.Error."""
         generation = self.directory.ring.generation
         if opened is not None:
-            loss = opened[1].loss() if opened[0] == generation else ""
-            if opened[0] == generation and not loss:
+            loss = opened.loss() if opened.generation == generation else ""
+            if opened.generation == generation and not loss:
                 return opened
-            opened[1].close()
+            opened.close()
             if loss:
                 self._put_aside(generation, loss)
                 generation = self.directory.ring.generation
         try:
-            return generation, self._opened(generation)
+            return self._opened(generation)
         except sqlite3.Error as error:
             self._doubt(error, generation)
             raise
@@ -285,6 +278,7 @@ class FileEntries(Entries):
             log=self._log,
             patience=patience,
             ring=self.directory.ring,
+            generation=generation,
         )
 
     def _doubt(self, error: sqlite3.Error, generation: int) -> None:
@@ -470,31 +464,31 @@ class FileEntries(Entries):
 
     def _write_all(self) -> None:
         """Write until the end, some at a time."""
-        opened: tuple[int, EntryTable] | None = None
+        opened: EntryTable | None = None
         try:
             with suppress(sqlite3.Error, OSError):
                 opened = self._bounded(opened)
             while self._next_batch():
                 try:
                     opened = self._bounded(opened)
-                    self._write_batch(*opened, self._batch)
+                    self._write_batch(opened, self._batch)
                 except Exception as error:
                     self._fail(self._batch, error)  # the thread goes on: later responses are stored
                 self._batch = []
             if opened is not None:
                 try:
-                    opened[1].checkpoint()
+                    opened.checkpoint()
                 except sqlite3.Error as error:
                     logger.info("%s: %s", self.directory.path, error)
         finally:
             if opened is not None:
-                opened[1].close()
+                opened.close()
 
-    def _bounded(self, opened: tuple[int, EntryTable] | None) -> tuple[int, EntryTable]:
+    def _bounded(self, opened: EntryTable | None) -> EntryTable:
         """The rows in force: a program that starts may find more than it is allowed by now."""
         current = self._current(opened)
-        if opened is None or opened[1] is not current[1]:
-            current[1].shrink()
+        if opened is not current:
+            current.shrink()
         return current
 
     def _next_batch(self) -> bool:
@@ -513,7 +507,7 @@ class FileEntries(Entries):
             self._size -= sum(work.size for work in self._batch)
         return True
 
-    def _write_batch(self, generation: int, rows: EntryTable, batch: list[_Work]) -> None:
+    def _write_batch(self, rows: EntryTable, batch: list[_Work]) -> None:
         try:
             rows.begin()
             if growth := sum(work.growth for work in batch):
@@ -521,16 +515,14 @@ class FileEntries(Entries):
             again = [work for work in batch if not self._run(work, rows)]
             again += self._store([work for work in batch if isinstance(work.result, Put)], rows)
             rows.commit()
-            if (
-                generation != self.directory.ring.generation
-            ):  # the rows are those of a file put aside meanwhile
+            if rows.generation != self.directory.ring.generation:  # its file was put aside meanwhile
                 for work in batch:
                     if isinstance(work.result, Written):
                         work.result = Written(work.result.replaced, None)
         except BaseException as error:
             rows.roll_back()
             if isinstance(error, sqlite3.Error):
-                self._doubt(error, generation)
+                self._doubt(error, rows.generation)
             raise
         if any(work.size for work in batch if work not in again):
             self._refusals.stored()
@@ -596,13 +588,10 @@ class FileEntries(Entries):
         self._close_reader()
 
     def _close_reader(self) -> None:
-        if self._read_rows is not None:
-            self._read_rows[1].close()
-            self._read_rows = None
-        for each in (self._at_hand, self._offered):
+        for each in (self._read_rows, self._at_hand, self._offered):
             if each is not None:
-                each[1].close()
-        self._at_hand = self._offered = None
+                each.close()
+        self._read_rows = self._at_hand = self._offered = None
 
 
 def _tell(batch: list[_Work], error: Exception | None) -> None:

@@ -39,6 +39,7 @@ from univocal.store.roles import (
     StoreReport,
     StoreUnavailableError,
     Watcher,
+    reported,
     unreported,
 )
 
@@ -462,18 +463,9 @@ class FilePurges(Purges):
         return number
 
     async def publish(self, selector: Selector, now: float, cause: bytes = b"") -> int:
-        begun, result = time.perf_counter(), "ok"
-        payload = encode_purge(selector, now, cause)
-        try:
-            return await self._appender.do(self._append, payload, len(selector.names()))
-        except StoreUnavailableError:
-            result = "late"
-            raise
-        except (OSError, RuntimeError) as error:
-            result = "error"
-            raise StoreUnavailableError(str(error)) from error
-        finally:
-            self._report("publish", result, time.perf_counter() - begun)
+        payload, names = encode_purge(selector, now, cause), len(selector.names())
+        appended = self._appender.do(self._append, payload, names)
+        return await reported(self._report, "publish", appended, (OSError, RuntimeError))
 
     def last(self) -> int:
         return self._ring.last

@@ -158,7 +158,8 @@ class EntryTable:
 
     Both together are of at most `limit` bytes, and the log of `log` bytes, about. `patience`: seconds for
     which another process may be writing. The `ring` tells others of it; without one, each content that is
-    read is looked at. Raises OSError, sqlite3.Error; `damage_of` knows damage.
+    read is looked at. `generation` is the ring's at which it was opened. Raises OSError, sqlite3.Error;
+    `damage_of` knows damage.
     """
 
     def __init__(
@@ -170,7 +171,9 @@ class EntryTable:
         log: int = 4 << 20,
         patience: float = PATIENCE,
         ring: Ring | None = None,
+        generation: int = 0,
     ) -> None:
+        self.generation: Final = generation
         self.limit, self._log, self._patience = limit, log, patience
         self._ring: Final = ring
         self._writing = 0  # the number of the writing under way
