@@ -11,9 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-import http_sf
-
-from univocal.http.fields import MAX_DELTA, cache_control, combined, delta_seconds, members
+from univocal.http.fields import MAX_DELTA, cache_control, combined, delta_seconds, members, structured
 from univocal.http.grammar import TOKEN
 from univocal.http.messages import Fields, Instructions, values
 
@@ -53,11 +51,7 @@ def groups(fields: Fields, name: bytes) -> frozenset[bytes]:
     value = combined(fields, name)
     if value is None or _are_too_long(value):
         return frozenset()
-    try:
-        parsed = http_sf.parse(value, tltype="list")
-    except (http_sf.StructuredFieldError, ValueError):
-        return frozenset()
-    items = parsed if isinstance(parsed, list) else []
+    items = structured(value, "list") or ()
     return frozenset(item[0].encode() for item in items if isinstance(item, tuple) and type(item[0]) is str)
 
 
@@ -197,12 +191,11 @@ def _structured(value: bytes) -> dict[bytes, bytes | None] | None:
     """A targeted field, strictly a Dictionary whose known members have their type; or None (RFC 9213)."""
     if _is_too_long([value]):
         return dict.fromkeys(_FORBIDDING)
-    try:
-        parsed = http_sf.parse(value, tltype="dictionary")
-    except (http_sf.StructuredFieldError, ValueError):
+    parsed = structured(value, "dictionary")
+    if parsed is None:
         return None
     directives: dict[bytes, bytes | None] = {}
-    for name, item in parsed.items() if isinstance(parsed, dict) else ():
+    for name, item in parsed.items():
         bare = item[0] if isinstance(item, tuple) else item
         if name in _SECONDS:
             if not isinstance(bare, int) or isinstance(bare, bool):

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-import http_sf
-
-from univocal.http.fields import combined
+from univocal.http.fields import combined, structured
 from univocal.http.grammar import unescape
 from univocal.http.messages import Fields
 
@@ -68,12 +66,10 @@ def no_vary_search(fields: Fields) -> NoVarySearch | None:
     value = combined(fields, b"no-vary-search")
     if value is None or len(value) > _LONGEST:
         return None
-    try:
-        parsed = http_sf.parse(value, tltype="dictionary")
-    except (http_sf.StructuredFieldError, ValueError):
+    parsed = structured(value, "dictionary")
+    if parsed is None:
         return None
-    items = parsed.items() if isinstance(parsed, dict) else ()
-    bare = {name: item[0] for name, item in items if isinstance(item, tuple)}
+    bare = {name: item[0] for name, item in parsed.items() if isinstance(item, tuple)}
     any_order, params, exceptions = (
         bare.get("key-order", False),
         bare.get("params", False),

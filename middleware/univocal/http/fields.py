@@ -9,7 +9,9 @@ import re
 from collections.abc import Iterable, Mapping
 from email.utils import formatdate
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final, Literal
+
+import http_sf
 
 from univocal.http.grammar import TOKEN
 from univocal.http.messages import Field, Fields, values
@@ -265,3 +267,11 @@ def quality(accept: bytes, media_type: bytes) -> float:
         if weight is not None:
             best = max(best, (rank, float(weight[1])))
     return best[1]
+
+
+def structured(value: bytes, kind: Literal["dictionary", "list"]) -> Any:
+    """The value of a structured field (RFC 9651), as http_sf gives it; None for one that is none."""
+    try:
+        return http_sf.parse(value, tltype=kind)
+    except (http_sf.StructuredFieldError, ValueError):
+        return None
