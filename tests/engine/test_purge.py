@@ -51,7 +51,7 @@ def peer(client=NEAR):
     ],
 )
 def test_who_may_purge(client, fields, may):
-    assert may_purge(peer(client), fields, RUNTIME) is may
+    assert may_purge(peer(client), fields, RUNTIME.access) is may
 
 
 @pytest.mark.parametrize(

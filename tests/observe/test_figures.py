@@ -19,7 +19,6 @@ from univocal.judge.plan import plan_of
 from univocal_app.observe.families import BOUNDS
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.series import FINE_BOUNDS
-from univocal_app.observe.spellings import Spellings
 from univocal_app.observe.stats import Stats
 from univocal_app.observe.top import Top
 from univocal_app.processes.commons import Commons
@@ -118,8 +117,8 @@ def test_hits_are_counted_as_their_outcomes_are(drawn):
         outcomes.append(Outcome.of_hit(other, received, begun, seconds * count / count, count))
     told = list[tuple[Any, ...]]()
     for by_outcomes in (False, True):
-        figures, spellings = Figures(MemoryStore()), Spellings()
-        top = Top(spellings)
+        figures, top = Figures(MemoryStore()), Top()
+        spellings = top.spellings
         for counter in (figures, spellings, top):
             if by_outcomes:
                 for outcome in outcomes:

@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from univocal_app.observe.spellings import Frequent
+from univocal_app.observe.top import Frequent
 
 MOST = 5
 

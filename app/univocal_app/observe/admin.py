@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -17,16 +15,13 @@ from starlette.routing import Route
 from univocal.asgi.middleware import CacheMiddleware
 from univocal.asgi.scope import request_line
 from univocal.judge.orders import may_purge
-from univocal.judge.runtime import Access
-from univocal.judge.trust import networks
 from univocal_app.config.tables import Configuration, shown
-from univocal_app.observe.admin_events import Events
-from univocal_app.observe.admin_hosts import Hosts
+from univocal_app.observe.admin_door import READ, Door, Hosts, judged_fields, page_routes
 from univocal_app.observe.admin_life import Life, answer_drain
-from univocal_app.observe.admin_page import READ, Door, judged_fields, page_routes
 from univocal_app.observe.admin_problems import FRESH, HANDLERS
 from univocal_app.observe.admin_purge import purge
 from univocal_app.observe.admin_views import View, Views
+from univocal_app.observe.events import Events
 from univocal_app.observe.figures import Figures
 
 # A process of its own searches for rules.
@@ -36,7 +31,6 @@ _PROCESSES: Final = frozenset(("/-/discover",))
 def admin(
     cache: CacheMiddleware,
     configuration: Callable[[], Configuration],
-    figures: Figures,
     views: Views,
     events: Events,
     life: Life,
@@ -56,30 +50,24 @@ def admin(
         ("/-/origins/drain", "POST", partial(draining, enable=False)),
         ("/-/origins/enable", "POST", partial(draining, enable=True)),
         ("/-/events", "GET", events.answer),
-        ("/metrics", "GET", partial(_metrics, figures)),
+        ("/metrics", "GET", partial(_metrics, views.figures)),
         *views.endpoints(cache),
     ]
     routes = [Route(path, endpoint, methods=[method]) for path, method, endpoint in endpoints]
-    may = partial(_may, cache, hosts, configuration)
-    door = Middleware(Door, cache=cache, may=may, hosts=hosts, look=life.look)
+    door = Middleware(Door, cache=cache, may=partial(_may, cache, hosts), hosts=hosts, look=life.look)
     return Starlette(routes=[*routes, *page_routes()], middleware=[door], exception_handlers=HANDLERS)
 
 
-async def _may(
-    cache: CacheMiddleware, hosts: Hosts, configuration: Callable[[], Configuration], scope: Any
-) -> bool:
+async def _may(cache: CacheMiddleware, hosts: Hosts, scope: Any) -> bool:
     """Tell whether a request has a right to a view, which tells what clients ask for: to purge or to read.
 
     A right to read, by `admin_read` or the token of its own, is for what changes and begins nothing.
     """
-    gate, fields, server = cache.gate, judged_fields(scope), configuration().server
-    peer, runtime = gate.sender(request_line(scope), fields), gate.runtime
-    if may_purge(peer, fields, runtime, hosts.names):
-        return True
-    token = os.environ.get(server.admin_read_token_env, "")
-    reading = replace(runtime, access=Access(networks(server.admin_read), token.encode()))
+    fields, runtime = judged_fields(scope), cache.gate.runtime
+    peer = cache.gate.sender(request_line(scope), fields)
     reads = scope["method"] in READ and scope["path"] not in _PROCESSES
-    return reads and may_purge(peer, fields, reading, hosts.names)
+    rights = (runtime.access, runtime.reading) if reads else (runtime.access,)
+    return any(may_purge(peer, fields, each, hosts.names) for each in rights)
 
 
 async def _health(_: Request) -> Response:

@@ -20,14 +20,12 @@ from univocal.engine.outcome import Outcome, Purged, Times, carry_out, foresee
 from univocal.http.errors import RefusedError
 from univocal.http.messages import EXTENSION
 from univocal.judge.orders import may_purge, ordered
-from univocal_app.observe.admin_hosts import Hosts
+from univocal_app.observe.admin_door import Hosts
 from univocal_app.observe.admin_problems import FRESH, bad_request, refusal
 from univocal_app.observe.explain import Url
 
 logger: Final = logging.getLogger("univocal")
 REFETCH_RATE: Final = 20  # requests a second, at most
-_NOBODYS: Final = {"root_path": "", "client": None, "server": None}
-_REQUEST: Final = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "GET"}
 MAX_PURGE: Final = 4 * 2**20  # bytes of a purge request's content
 
 
@@ -37,7 +35,7 @@ async def purge(cache: CacheMiddleware, hosts: Hosts, request: Request) -> Respo
     gate, said, fields = cache.gate, request_line(request.scope), list(request.scope["headers"])
     peer, purged, reasons = gate.sender(said, fields), None, tuple[str, ...]()
     try:
-        if not may_purge(peer, fields, gate.runtime, hosts.names):
+        if not may_purge(peer, fields, gate.runtime.access, hosts.names):
             raise RefusedError("purge-forbidden")
         if not hosts.has(request.scope):
             raise RefusedError("unknown-host")
@@ -93,8 +91,13 @@ async def _refetch(cache: CacheMiddleware, urls: Sequence[str]) -> None:
         parsed = Url.parse(url)
         path, _, query = parsed.origin_form.partition(b"?")
         scope = {
-            **_REQUEST,
-            **_NOBODYS,
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": "GET",
+            "root_path": "",
+            "client": None,
+            "server": None,
             "scheme": parsed.scheme.decode("latin-1"),
             "path": unquote_to_bytes(path).decode("utf-8", "replace"),
             "raw_path": path,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -25,12 +26,13 @@ from univocal_app.observe.admin_problems import FRESH, bad_request
 from univocal_app.observe.admin_purge import preview
 from univocal_app.observe.explain import explain
 from univocal_app.observe.failures import LastFailures
-from univocal_app.observe.origin_states import OriginStates
+from univocal_app.observe.figures import Figures
+from univocal_app.observe.origin_states import List, OriginStates
 from univocal_app.observe.purge_misses import FEW as NEIGHBOURS
 from univocal_app.observe.purge_misses import Neighbour, neighbours
-from univocal_app.observe.spellings import Counted, Spellings
 from univocal_app.observe.stats import SPANS, Stats
-from univocal_app.observe.top import MEASURES, Top
+from univocal_app.observe.survey import Survey
+from univocal_app.observe.top import MEASURES, Counted, Spellings, Top
 
 MOST: Final = 1000  # of `n`
 FEW: Final = 20  # where no `n` is given
@@ -38,25 +40,32 @@ FEW: Final = 20  # where no `n` is given
 View: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
-@dataclass(frozen=True)
 class Views:
-    """The endpoints, and the listeners that they show.
+    """The endpoints of the page's data, and the listeners that count it.
 
-    `origins` gives the sites with the URLs of their origin servers, `certificates` those in force.
+    `survey` asks all processes. `origins` gives the sites with the URLs of their origin servers, `listed`
+    these servers, `certificates` those in force.
     """
 
-    stats: Stats
-    top: Top
-    spellings: Spellings
-    origins: Callable[[], list[dict[str, str]]]
-    origin_states: OriginStates = field(default_factory=lambda: OriginStates(tuple))
-    failures: LastFailures = field(default_factory=LastFailures)
-    certificates: Callable[[], list[dict[str, Any]]] = list
+    def __init__(
+        self,
+        figures: Figures,
+        clock: Callable[[], float] = time.time,
+        survey: Survey | None = None,
+        origins: Callable[[], list[dict[str, str]]] = list,
+        listed: List = tuple,
+        certificates: Callable[[], list[dict[str, Any]]] = list,
+    ) -> None:
+        survey = survey or Survey()
+        self.figures, self.stats = figures, Stats(figures, clock)
+        self.top, self.failures = Top(survey), LastFailures(survey)
+        self.origin_states = OriginStates(listed, survey)
+        self._origins, self._certificates = origins, certificates
 
     @property
     def listeners(self) -> list[Listener]:
         """Those of them that count."""
-        return [self.top, self.spellings, self.failures]
+        return [self.top, self.top.spellings, self.failures]
 
     def endpoints(self, cache: CacheMiddleware) -> list[tuple[str, str, View]]:
         """The endpoints that the page reads: path, method and view of each."""
@@ -69,7 +78,7 @@ class Views:
             ("/-/purge-misses", "GET", partial(self.answer_purge_misses, cache.tiers)),
             ("/-/purge/preview", "POST", partial(preview, cache)),
             ("/-/explain", "GET", partial(explained, cache)),
-            ("/-/discover", "GET", Discovering(self.spellings).answer),
+            ("/-/discover", "GET", Discovering(self.top.spellings).answer),
         ]
 
     async def answer_stats(self, request: Request) -> Response:
@@ -79,8 +88,8 @@ class Views:
             return bad_request(f"step must be one of {', '.join(map(str, SPANS))}", request)
         await self.stats.look()
         document: dict[str, Any] = await asyncio.to_thread(self.stats.document, SPANS[span])
-        document["totals"]["origins"] = self.origins()
-        document["certificates"] = self.certificates()
+        document["totals"]["origins"] = self._origins()
+        document["certificates"] = self._certificates()
         return JSONResponse(document, headers=FRESH)
 
     async def answer_failures(self, _: Request) -> Response:

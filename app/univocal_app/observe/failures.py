@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from univocal.engine.audience import HitCounter
 from univocal.engine.outcome import Outcome
@@ -12,6 +12,24 @@ from univocal_app.observe.survey import Row, Survey
 
 FEW: Final = 20  # failures that are kept
 LONGEST: Final = 512  # bytes of a target, and of the system's words
+
+
+# Of the texts that did not come from clients.
+_CHARSETS: Final = {"site": "utf-8", "origin": "utf-8", "error": "utf-8"}
+
+
+class _Failed(NamedTuple):
+    """The row of one failure; `at` is in milliseconds since the epoch."""
+
+    at: int
+    status: int
+    site: bytes
+    method: bytes
+    url: bytes
+    reason: bytes
+    origin: bytes
+    cause: bytes
+    error: bytes
 
 
 class LastFailures(HitCounter):
@@ -32,24 +50,31 @@ class LastFailures(HitCounter):
         received, canonical, times = outcome.received, outcome.canonical, outcome.times
         target = received.target if canonical is None else canonical.url
         origin, cause, error = ("", "", "") if failure is None else (failure.origin, *failure[2:])
-        at = int((times.start + times.total) * 1000), outcome.status
-        asked = outcome.site.encode(), received.method[:32], target[:LONGEST]
-        why = (reason or cut_for(outcome) or "stale").encode(), origin.encode(), cause.encode()
-        self._kept.append((*at, *asked, *why, error.encode("utf-8", "replace")[:LONGEST]))
+        self._kept.append(
+            _Failed(
+                at=int((times.start + times.total) * 1000),
+                status=outcome.status,
+                site=outcome.site.encode(),
+                method=received.method[:32],
+                url=target[:LONGEST],
+                reason=(reason or cut_for(outcome) or "stale").encode(),
+                origin=origin.encode(),
+                cause=cause.encode(),
+                error=error.encode("utf-8", "replace")[:LONGEST],
+            )
+        )
 
     async def last(self) -> list[dict[str, Any]]:
         """The last failures of all processes that answer in time, the latest first."""
-        rows = await self._survey.rows("failures")
-        latest_first = sorted(rows, key=lambda row: int(row[0]))[::-1]  # also of one millisecond
-        return [_as_object(row) for row in latest_first[:FEW]]
+        failed = map(_Failed._make, await self._survey.rows("failures"))
+        latest_first = sorted(failed, key=lambda each: each.at)[::-1]  # also of one millisecond
+        return [_as_object(each) for each in latest_first[:FEW]]
 
 
-def _as_object(row: Row) -> dict[str, Any]:
-    at, status, *texts = row
-    names = ("site", "method", "url", "reason", "origin", "cause", "error")
-    decoded = {
-        name: text.decode("utf-8" if name in ("site", "origin", "error") else "latin-1", "replace")
-        for name, text in zip(names, texts, strict=True)
-        if isinstance(text, bytes)
+def _as_object(failed: _Failed) -> dict[str, Any]:
+    texts = {
+        name: each.decode(_CHARSETS.get(name, "latin-1"), "replace")
+        for name, each in failed._asdict().items()
+        if isinstance(each, bytes)
     }
-    return {"at": int(at) / 1000, "status": int(status), **decoded}
+    return {"at": failed.at / 1000, "status": failed.status, **texts}

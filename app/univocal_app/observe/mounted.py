@@ -24,14 +24,11 @@ from univocal.judge.orders import may_purge, ordered
 from univocal.judge.trust import Peer
 from univocal.store.shared import SharedTier
 from univocal.uri.sites import Sites
-from univocal_app.observe.admin_page import Door, judged_fields, page_routes
+from univocal_app.observe.admin_door import Door, judged_fields, page_routes
 from univocal_app.observe.admin_problems import FRESH, HANDLERS, bad_request
 from univocal_app.observe.admin_purge import content_of
 from univocal_app.observe.admin_views import View, Views
 from univocal_app.observe.figures import Figures
-from univocal_app.observe.spellings import Spellings
-from univocal_app.observe.stats import Stats
-from univocal_app.observe.top import Top
 
 
 def mounted(cache: CacheMiddleware, allow: Callable[[Any], Any] | None = None) -> ASGIApp:
@@ -41,9 +38,8 @@ def mounted(cache: CacheMiddleware, allow: Callable[[Any], Any] | None = None) -
     Without it the rights are those of PURGE.
     """
     shared = cache.tiers if isinstance(cache.tiers, SharedTier) else None
-    figures, spellings = Figures(cache.store, shared), Spellings()
-    views = Views(Stats(figures, cache.engine.clock), Top(spellings), spellings, list)
-    cache.engine.audience.counters += [figures, *views.listeners]
+    views = Views(Figures(cache.store, shared), cache.engine.clock)
+    cache.engine.audience.counters += [views.figures, *views.listeners]
     endpoints: list[tuple[str, str, View]] = [
         ("/-/config", "GET", _no_configuration),
         ("/-/purge", "POST", partial(_purge, cache)),
@@ -64,7 +60,7 @@ async def _may(cache: CacheMiddleware, allow: Callable[[Any], Any] | None, scope
     names = [each.rpartition(b":")[0] or each for each in hosts if _is_own(hosts, runtime.sites)]
     if not names:  # any name can be pointed here: then nobody has a right by address
         peer = Peer(peer.hosts, peer.scheme, None, known=False)
-    return may_purge(peer, fields, runtime, names)
+    return may_purge(peer, fields, runtime.access, names)
 
 
 def _is_own(hosts: list[bytes], sites: Sites) -> bool:

@@ -41,6 +41,22 @@ def states_of(listed: Iterable[Listed]) -> dict[tuple[str, str], tuple[bool, str
     return {place: (is_up, STATES[worst].value) for place, (is_up, worst) in states.items()}
 
 
+class _Counted(NamedTuple):
+    """The row of an origin server: which one it is, how it is and what was counted, by one process."""
+
+    place: bytes
+    site: bytes
+    url: bytes
+    name: bytes
+    path: bytes
+    state: int  # its place in `STATES`
+    requests: int
+    failures: int
+    under_way: int
+    since: int
+    reason: bytes
+
+
 class OriginStates:
     """The numbers of all origin servers that `listed` gives, in all processes.
 
@@ -54,10 +70,10 @@ class OriginStates:
 
     async def document(self) -> list[dict[str, Any]]:
         """The list that `GET /-/origins` answers with."""
-        rows_of: dict[Row, list[Row]] = {}
-        for row in await self._survey.rows("origins"):
-            rows_of.setdefault(row[:5], []).append(row[5:])
-        return [_written(key, rows) for key, rows in rows_of.items()]
+        rows_of: dict[tuple[object, ...], list[_Counted]] = {}
+        for row in map(_Counted._make, await self._survey.rows("origins")):
+            rows_of.setdefault(row[:5], []).append(row)
+        return [_written(rows) for rows in rows_of.values()]
 
     def servers(self, url: str) -> frozenset[str]:
         """The origin servers that a URL means, with or without the path: scheme and authority of each."""
@@ -85,31 +101,33 @@ class OriginStates:
     def _rows(self) -> Iterator[Row]:
         now, since_epoch = time.monotonic(), time.time()
         for place, site, url, member, path in self._listed():
-            named = [each.encode() for each in (place, site, url, member.name, path)]
-            counted = member.requests, member.failures, member.under_way
-            since = int(since_epoch - (now - member.since))
-            reason = b"" if member.state is MemberState.UP else member.reason.encode()
-            yield (*named, STATES.index(member.condition), *counted, since, reason)
+            yield _Counted(
+                place.encode(),
+                site.encode(),
+                url.encode(),
+                member.name.encode(),
+                path.encode(),
+                state=STATES.index(member.condition),
+                requests=member.requests,
+                failures=member.failures,
+                under_way=member.under_way,
+                since=int(since_epoch - (now - member.since)),
+                reason=b"" if member.state is MemberState.UP else member.reason.encode(),
+            )
 
 
-def _written(key: Row, rows: list[Row]) -> dict[str, Any]:
-    _, site, url, name, path = map(_text, key)
-    address = name.partition(" ")[2]  # of a name that leads to several, see origin.upkeep
-    state, _, _, _, since, reason = rows[0]  # of this process
-    requests, failures, under_way = (sum(map(int, column)) for column in [*zip(*rows, strict=True)][1:4])
+def _written(rows: list[_Counted]) -> dict[str, Any]:
+    here = rows[0]  # of this process, whose states are the program's
+    address = here.name.decode().partition(" ")[2]  # of a name that leads to several, see origin.upkeep
     return {
-        "site": site,
-        "path": path,
-        "url": url,
+        "site": here.site.decode(),
+        "path": here.path.decode(),
+        "url": here.url.decode(),
         **({"address": address} if address else {}),
-        "state": STATES[int(state)].value,
-        "reason": _text(reason) or None,
-        "requests": requests,
-        "failures": failures,
-        "under_way": under_way,
-        "since": since,
+        "state": STATES[here.state].value,
+        "reason": here.reason.decode() or None,
+        "requests": sum(each.requests for each in rows),
+        "failures": sum(each.failures for each in rows),
+        "under_way": sum(each.under_way for each in rows),
+        "since": here.since,
     }
-
-
-def _text(part: bytes | int) -> str:
-    return part.decode() if isinstance(part, bytes) else str(part)

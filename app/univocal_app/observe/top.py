@@ -1,11 +1,12 @@
-"""The keys that are asked for most, missed most and sent most: a listener that counts Outcomes."""
+"""What is asked for most: keys by several measures, spellings, refusals; listeners that count Outcomes."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
 from urllib.parse import unquote
 
 from univocal.engine.audience import HitCounter
@@ -15,9 +16,9 @@ from univocal.store.purge_selectors import url_of
 from univocal.uri.target import Canonical
 from univocal_app.observe.handled import refused_for
 from univocal_app.observe.purge_misses import PurgeMisses
-from univocal_app.observe.spellings import Frequent, Spellings
 from univocal_app.observe.survey import Row, Survey, summed
 
+Key = TypeVar("Key", bound=Hashable)
 _Key: TypeAlias = tuple[bytes, ...]
 Measure: TypeAlias = Literal["requests", "misses", "bytes", "loose", "spellings", "personal", "refused"]
 MEASURES: Final[tuple[Measure, ...]] = get_args(Measure)
@@ -30,23 +31,119 @@ PERSONAL_SETTINGS: Final = {
 }
 PERSONAL_SETTING: Final = "ordinary_fields = [{name!r}] of [cache] if the field identifies nobody; else Vary"
 MOST: Final = 2_000  # keys that stay by each measure when there are too many
+SPELLINGS: Final = 10_000  # that stay when there are too many
 REFUSALS: Final = 500  # pairs of a reason and a host
 FIELDS: Final = 500  # names of fields
+LONGEST: Final = 512  # bytes of a target, and of an example; a target that is longer is not counted
+
 _UNKNOWN: Final = b"unknown-host"
-LONGEST: Final = 512  # bytes of a canonical target, and of an example; a key that is longer is not counted
+_PAGES: Final = frozenset({200, 304})
+
+Counted: TypeAlias = tuple[bytes, bytes, int]
+"""A key, a target as it was received, and how often it was asked for."""
+
+
+class Frequent(Generic[Key]):
+    """Sums by key, of `most` keys at least and twice as many at most.
+
+    It is space-saving (Metwally et al. 2005), in batches: when there are too many keys, the least go, and a
+    key that is new begins with as much as those had at most. So no sum is too small, and none is too large by
+    more than the sum of all by `most`.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.sums: dict[Key, int] = {}
+        self.examples: dict[Key, bytes] = {}  # the first of each key that came with one
+        self._floor = 0  # of what is not counted by now, none had more
+
+    def add(self, key: Key, weight: int = 1) -> None:
+        """Add to a key's sum."""
+        known = self.sums.get(key)
+        if known is None:
+            self._meet(key, weight)
+        else:
+            self.sums[key] = known + weight
+
+    def note(self, key: Key, example: bytes) -> None:
+        """Add 1 to a key's sum, and keep its first example."""
+        self.add(key)
+        self.examples.setdefault(key, example)
+
+    def __iter__(self) -> Iterator[tuple[Key, int]]:
+        return iter(self.sums.items())
+
+    def _meet(self, key: Key, weight: int) -> None:
+        if len(self.sums) >= 2 * self.most:
+            self._floor = sorted(self.sums.values())[-self.most]
+            self.sums = {each: count for each, count in self.sums.items() if count > self._floor}
+            self.examples = {each: noted for each, noted in self.examples.items() if each in self.sums}
+        self.sums[key] = self._floor + weight
+
+
+class Spellings(HitCounter):
+    """The spellings by which clients got a page with GET, by the key under which it is stored.
+
+    Each process counts for itself, and by the `survey` all of them are asked.
+    """
+
+    def __init__(self, survey: Survey | None = None) -> None:
+        self._counts = Frequent[tuple[bytes, bytes]](SPELLINGS)
+        self._survey = survey or Survey()
+        self._survey.add("spellings", self.counted)
+
+    def __call__(self, outcome: Outcome) -> None:
+        canonical, received = outcome.canonical, outcome.received
+        if canonical is None or outcome.status not in _PAGES or received.method != b"GET":
+            return
+        self._add(canonical.key, received.target, outcome.alike)
+
+    def hits(self, hits: Sequence[AlikeHits]) -> None:
+        for each in hits:
+            if each.status in _PAGES:
+                self._add(each.canonical.key, each.target, each.count)
+
+    def _add(self, key: bytes, target: bytes, count: int) -> None:
+        if len(target) <= LONGEST and target[:1] == b"/":
+            self._counts.add((key, target), count)
+
+    def counted(self) -> list[Counted]:
+        """The spellings that this process has counted."""
+        return [(key, target, count) for (key, target), count in self._counts]
+
+    async def gathered(self) -> list[Counted]:
+        """The `SPELLINGS` spellings that were asked for most, of all processes that answer in time."""
+        return await asyncio.to_thread(_summed, await self._survey.rows("spellings"))
+
+    async def by_key(self) -> dict[bytes, list[tuple[bytes, int]]]:
+        """The spellings of each key with their counts: the key of most spellings and the most asked first."""
+        return await asyncio.to_thread(_by_key, await self._survey.rows("spellings"))
+
+
+# In threads: of many spellings this takes longer than others may wait.
+
+
+def _summed(rows: list[Row]) -> list[Counted]:
+    return [(key, target, count) for (key, target), count in summed(rows).most_common(SPELLINGS)]
+
+
+def _by_key(rows: list[Row]) -> dict[bytes, list[tuple[bytes, int]]]:
+    by_key = defaultdict[bytes, list[tuple[bytes, int]]](list)
+    for key, target, count in _summed(rows):
+        by_key[key].append((target, count))
+    return dict(sorted(by_key.items(), key=lambda each: len(each[1]), reverse=True))
 
 
 class Top(HitCounter):
     """The keys at the top by each measure, the reasons for which hosts were refused, and purges in vain.
 
-    The spellings are those that `spellings` counts. Each process counts for itself, and by the `survey` all
-    of them are asked.
+    The spellings are counted beside it, by a listener of their own. Each process counts for itself, and by
+    the `survey` all of them are asked.
     """
 
-    def __init__(self, spellings: Spellings, survey: Survey | None = None) -> None:
-        self._spellings = spellings
+    def __init__(self, survey: Survey | None = None) -> None:
         self._survey = survey = survey or Survey()
-        self.purges = PurgeMisses(survey)
+        self.spellings, self.purges = Spellings(survey), PurgeMisses(survey)
         self._requests, self._misses, self._bytes, self._loose = (Frequent[bytes](MOST) for _ in range(4))
         self._refused = Frequent[tuple[bytes, bytes]](REFUSALS)  # with a target
         self._personal = Frequent[tuple[bytes]](FIELDS)  # with the key of a page
@@ -97,7 +194,7 @@ class Top(HitCounter):
     async def top(self, by: Measure, count: int, search: str = "") -> list[dict[str, Any]]:
         """The first `count` by a measure, as `GET /-/top` answers; with `search` those whose URL has it."""
         if by == "spellings":
-            return _first(await self._spellings.by_key(), count)
+            return _first(await self.spellings.by_key(), count)
         rows = await self._survey.rows(by)
         if by == "refused":
             return _refused(rows, count)
@@ -110,14 +207,14 @@ class Top(HitCounter):
 
     async def spelled(self, key: bytes) -> dict[str, Any]:
         """The spellings by which a page was asked for: the row of `top` about it."""
-        return _with_spellings(key, (await self._spellings.by_key()).get(key, []))
+        return _with_spellings(key, (await self.spellings.by_key()).get(key, []))
 
     async def folding(self, count: int) -> dict[str, Any]:
         """Sums over all pages: pages, those of several spellings, spellings, requests, misses saved.
 
         Beside them the first `count` pages, as `top` has them by spellings.
         """
-        by_key = await self._spellings.by_key()
+        by_key = await self.spellings.by_key()
         folded = by_key.values()
         return {
             "keys": len(folded),

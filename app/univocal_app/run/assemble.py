@@ -31,17 +31,13 @@ from univocal.store.memory import MemoryStore
 from univocal_app.config.tables import Configuration
 from univocal_app.observe.accesslog import AccessLog, Outlet, outlet_of, shown_log
 from univocal_app.observe.admin import admin
-from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_problems import Sparing
 from univocal_app.observe.admin_views import Views
-from univocal_app.observe.failures import LastFailures
+from univocal_app.observe.events import Events
 from univocal_app.observe.figures import Figures
-from univocal_app.observe.origin_states import Listed, OriginStates, states_of
-from univocal_app.observe.spellings import Spellings
-from univocal_app.observe.stats import Stats
+from univocal_app.observe.origin_states import Listed, states_of
 from univocal_app.observe.survey import Survey
-from univocal_app.observe.top import Top
 from univocal_app.processes.commons import Commons
 from univocal_app.processes.shared_rates import SharedRates
 from univocal_app.processes.states import SharedStates
@@ -163,7 +159,13 @@ class Proxy:
         memory = store if isinstance(store, MemoryStore) else store.memory
         self.origins = Origins(made.proxies, self._watch)
         self.figures, self.survey = self._counted(memory, commons), Survey()
-        self.views = self._shown()
+        self.views = Views(
+            self.figures,
+            survey=self.survey,
+            origins=lambda: origins.places_of(self.configuration),
+            listed=self._servers,
+            certificates=lambda: expiries(self.configuration, self.source),
+        )
         counters: list[OutcomeListener] = [self.figures, *self.views.listeners]
         self.cache = CacheMiddleware(self.origins, runtime=made.runtime, store=store, counters=counters)
         if commons is not None:
@@ -202,19 +204,6 @@ class Proxy:
             commons,
             lambda: {"client": len(self.listener.clients), "origin": self.origins.connections},
             lambda: states_of(self._servers()),
-        )
-
-    def _shown(self) -> Views:
-        """The parts of the operators' view."""
-        spellings = Spellings(self.survey)
-        return Views(
-            Stats(self.figures),
-            Top(spellings, self.survey),
-            spellings,
-            lambda: origins.places_of(self.configuration),
-            OriginStates(self._servers, self.survey),
-            LastFailures(self.survey),
-            lambda: expiries(self.configuration, self.source),
         )
 
     def _repeated(self) -> list[Repeating]:
@@ -305,7 +294,7 @@ class Proxy:
             log = shown_log(held.server.access_log, self.source)
             return held.model_copy(update={"server": held.server.model_copy(update={"access_log": log})})
 
-        app = admin(self.cache, in_force, self.figures, self.views, self.events, life or Life())
+        app = admin(self.cache, in_force, self.views, self.events, life or Life())
         return self.serve_admin(app, bound)
 
     def serve_admin(self, app: Starlette, bound: Bound) -> Served:

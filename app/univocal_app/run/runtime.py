@@ -138,12 +138,13 @@ def runtime_of(
     Raises ConfigurationError, which tells of all parts that cannot be.
     """
     objections = Objections()
-    token, sites, profiles = b"", Sites([]), _any_profiles(configuration.sites)  # until they are read
+    token, reading = b"", b""
+    sites, profiles = Sites([]), _any_profiles(configuration.sites)  # until they are read
     pages, restrictions = dict[Name, ErrorPages](), dict[Name, Restriction]()
     with objections:
         token = _token(configuration.purge.token_env)
     with objections:
-        _token(configuration.server.admin_read_token_env)
+        reading = _token(configuration.server.admin_read_token_env)
     with objections:
         profiles = profiles_of(configuration, source)
     with objections:
@@ -175,6 +176,7 @@ def runtime_of(
         pages=pages,
         restrictions=restrictions,
         access=Access(networks(configuration.purge.allow), token),
+        reading=Access(networks(server.admin_read), reading),
         trusted=trusted,
         trusted_at=trusted_at,
         max_body_at={name: own.max_body for name, own in owns.items() if own.max_body is not None},

@@ -15,7 +15,7 @@ from univocal.cache.vary import vary_names
 from univocal.http.errors import RefusedError
 from univocal.http.grammar import split_absolute
 from univocal.http.messages import Fields, Received, values
-from univocal.judge.runtime import Runtime
+from univocal.judge.runtime import Access, Runtime
 from univocal.judge.trust import Peer, within
 from univocal.store.memory import MemoryStore
 from univocal.store.purge_selectors import Everything, Keys, Prefix, Selector, Tags, compiled
@@ -144,10 +144,8 @@ class Order:
 # Rights
 
 
-def may_purge(
-    peer: Peer, fields: Fields, runtime: Runtime, names: Collection[bytes] = (b"localhost",)
-) -> bool:
-    """Tell whether this client may purge: by the token, compared in constant time, or by its own address.
+def may_purge(peer: Peer, fields: Fields, access: Access, names: Collection[bytes] = (b"localhost",)) -> bool:
+    """Tell whether this client has a right: by the token, compared in constant time, or by its own address.
 
     A browser's address is not that of the author of the page it shows: a page's request counts only if the
     page comes from here: from an address, or from one of these `names`, which nobody else points anywhere.
@@ -155,9 +153,9 @@ def may_purge(
     tokens = [
         value[7:].strip() for value in values(fields, b"authorization") if value[:7].lower() == b"bearer "
     ]
-    if runtime.access.token and len(tokens) == 1 and hmac.compare_digest(tokens[0], runtime.access.token):
+    if access.token and len(tokens) == 1 and hmac.compare_digest(tokens[0], access.token):
         return True
-    return peer.known and within(peer.client, runtime.access.networks) and not _from_elsewhere(fields, names)
+    return peer.known and within(peer.client, access.networks) and not _from_elsewhere(fields, names)
 
 
 # The values of browsers for a request that no other site has caused (Fetch Metadata §2.3).
@@ -195,7 +193,7 @@ def order_of(received: Received, fields: Fields, peer: Peer, runtime: Runtime) -
     With BAN, or with `X-Purge-Method: regex` as WordPress's plugins send it, the target is a pattern for the
     paths of its host. With `X-Purge-Method: prefix` it is their beginning.
     """
-    if not may_purge(peer, fields, runtime):
+    if not may_purge(peer, fields, runtime.access):
         raise RefusedError("purge-forbidden")
     marks = [name for name, value in fields if name in SOFT_FIELDS and value.strip() == b"1"]
     soft = bool(marks or values(fields, b"xkey-softpurge"))

@@ -8,14 +8,11 @@ import pytest
 from univocal import CacheMiddleware, MemoryStore
 from univocal_app.config.tables import validate
 from univocal_app.observe.admin import admin
-from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_views import Views
+from univocal_app.observe.events import Events
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.log_lines import as_json
-from univocal_app.observe.spellings import Spellings
-from univocal_app.observe.stats import Stats
-from univocal_app.observe.top import Top
 from univocal_app.run.runtime import runtime_of
 
 SETTINGS = {
@@ -52,11 +49,9 @@ async def house(heard, monkeypatch):
     monkeypatch.setenv("READING", "r3ad")
     configuration = validate(SETTINGS, "univocal.toml")
     store = MemoryStore()
-    figures = Figures(store)
-    spellings = Spellings()
-    views = Views(Stats(figures), Top(spellings), spellings, list)
+    views = Views(Figures(store))
     runtime = runtime_of(configuration, "univocal.toml")
-    listeners = [figures, *views.listeners, heard.append]
+    listeners = [views.figures, *views.listeners, heard.append]
     proxy = CacheMiddleware(origin, runtime=runtime, store=store, listeners=listeners)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(proxy)) as browser:
         for path in ("/wiki/A", "/wiki/B/C", "/w/D", "/w/E"):
@@ -64,9 +59,7 @@ async def house(heard, monkeypatch):
             await browser.get(f"http://en.example{path}")
     assert proxy.store.stats.entries == 4
     heard.clear()
-    return proxy, admin(
-        proxy, lambda: configuration, figures, views, Events(proxy.engine.audience.listeners), Life()
-    )
+    return proxy, admin(proxy, lambda: configuration, views, Events(proxy.engine.audience.listeners), Life())
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from starlette.requests import Request
 
 from support import an_outcome
 from univocal.judge.cache_status import Handling
-from univocal_app.observe.admin_events import Events
-from univocal_app.observe.events import ROOM, Event, Follower, Wanted, event_of
+from univocal_app.observe.events import ROOM, Event, Events, Follower, Wanted, event_of
 from univocal_app.observe.log_lines import as_json
 
 

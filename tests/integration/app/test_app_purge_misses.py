@@ -9,14 +9,11 @@ from univocal.judge.orders import order_by_name
 from univocal_app.config.tables import validate
 from univocal_app.observe import purge_misses as module
 from univocal_app.observe.admin import admin
-from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_views import Views
+from univocal_app.observe.events import Events
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.purge_misses import Missed, PurgeMisses, neighbours
-from univocal_app.observe.spellings import Spellings
-from univocal_app.observe.stats import Stats
-from univocal_app.observe.top import Top
 from univocal_app.run.runtime import runtime_of
 
 HOSTS = ["en.example", "www.en.example"]
@@ -34,13 +31,10 @@ async def origin(scope, receive, send):
 
 @pytest.fixture
 def house():
-    spellings, store = Spellings(), MemoryStore()
-    figures = Figures(store)
-    views = Views(Stats(figures), Top(spellings), spellings, [])
-    proxy = CacheMiddleware(origin, runtime=RUNTIME, store=store, listeners=[figures, *views.listeners])
-    return proxy, admin(
-        proxy, lambda: CONFIGURATION, figures, views, Events(proxy.engine.audience.listeners), Life()
-    )
+    store = MemoryStore()
+    views = Views(Figures(store))
+    proxy = CacheMiddleware(origin, runtime=RUNTIME, store=store, listeners=[views.figures, *views.listeners])
+    return proxy, admin(proxy, lambda: CONFIGURATION, views, Events(proxy.engine.audience.listeners), Life())
 
 
 async def ask(app, url, method="GET", **fields):

@@ -18,13 +18,11 @@ from univocal.uri.sites import resolve
 from univocal.uri.target import Canonical
 from univocal_app.config.tables import validate
 from univocal_app.observe.admin import admin
-from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_views import Views
+from univocal_app.observe.events import Events
 from univocal_app.observe.figures import Figures
-from univocal_app.observe.spellings import LONGEST, MOST, Spellings
-from univocal_app.observe.stats import Stats
-from univocal_app.observe.top import Top
+from univocal_app.observe.top import LONGEST, SPELLINGS, Spellings
 from univocal_app.run.runtime import runtime_of
 
 SETTINGS = {"sites": [{"hosts": ["en.example"], "profile": "mediawiki", "upstream": "http://127.0.0.1:1"}]}
@@ -85,13 +83,13 @@ def test_what_is_no_page_is_not_counted(sites, target, status, method):
 def test_what_is_asked_for_often_stays_among_a_flood(sites):
     spellings, often = Spellings(), outcome(sites, b"/often")
     once = outcome(sites, b"/once")
-    for number in range(5 * MOST):
+    for number in range(5 * SPELLINGS):
         spellings(replace(once, received=Received(b"GET", b"/once?%d" % number)))
         if number % 100 == 0:
             spellings(often)
     counts = {target: count for _, target, count in spellings.counted()}
-    assert len(counts) <= 2 * MOST
-    assert MOST / 20 <= counts[b"/often"] <= MOST / 20 + 6
+    assert len(counts) <= 2 * SPELLINGS
+    assert SPELLINGS / 20 <= counts[b"/often"] <= SPELLINGS / 20 + 6
 
 
 # The admin listener
@@ -104,14 +102,11 @@ async def page(scope, receive, send):
 
 @pytest.fixture
 def house():
-    spellings, store = Spellings(), MemoryStore()
-    figures = Figures(store)
-    views = Views(Stats(figures), Top(spellings), spellings, list)
+    store = MemoryStore()
+    views = Views(Figures(store))
     runtime = runtime_of(CONFIGURATION, "univocal.toml")
-    proxy = CacheMiddleware(page, runtime=runtime, store=store, listeners=[figures, *views.listeners])
-    return proxy, admin(
-        proxy, lambda: CONFIGURATION, figures, views, Events(proxy.engine.audience.listeners), Life()
-    )
+    proxy = CacheMiddleware(page, runtime=runtime, store=store, listeners=[views.figures, *views.listeners])
+    return proxy, admin(proxy, lambda: CONFIGURATION, views, Events(proxy.engine.audience.listeners), Life())
 
 
 def client(app, peer="127.0.0.1", host="127.0.0.1:8081"):

@@ -17,14 +17,12 @@ from univocal.judge.cache_status import Handling
 from univocal.uri.sites import resolve
 from univocal_app.config.tables import validate
 from univocal_app.observe.admin import admin
-from univocal_app.observe.admin_events import Events
 from univocal_app.observe.admin_life import Life
 from univocal_app.observe.admin_views import Views
+from univocal_app.observe.events import Events
 from univocal_app.observe.failures import FEW, LastFailures
 from univocal_app.observe.figures import Figures
 from univocal_app.observe.series import COARSE
-from univocal_app.observe.spellings import Spellings
-from univocal_app.observe.stats import Stats
 from univocal_app.observe.top import FIELDS, LONGEST, REFUSALS, Top
 from univocal_app.run.runtime import runtime_of
 
@@ -53,17 +51,13 @@ def house(clock):
 
 
 def house_of(store, clock):
-    spellings = Spellings()
     place = {"site": "en.example", "url": "http://127.0.0.1:1"}
-    figures = Figures(store)
-    views = Views(Stats(figures, clock), Top(spellings), spellings, lambda: [place])
+    views = Views(Figures(store), clock, origins=lambda: [place])
     runtime = runtime_of(CONFIGURATION, "univocal.toml")
     proxy = CacheMiddleware(
-        origin, runtime=runtime, store=store, counters=[figures, *views.listeners], clock=clock
+        origin, runtime=runtime, store=store, counters=[views.figures, *views.listeners], clock=clock
     )
-    return proxy, admin(
-        proxy, lambda: CONFIGURATION, figures, views, Events(proxy.engine.audience.listeners), Life()
-    )
+    return proxy, admin(proxy, lambda: CONFIGURATION, views, Events(proxy.engine.audience.listeners), Life())
 
 
 async def ask(app, *targets, method="GET", host="en.example", **fields):
@@ -173,7 +167,7 @@ async def test_the_fields_that_made_responses_personal_are_at_the_top(house):
 
 
 def test_names_of_fields_take_bounded_memory(house):
-    top = Top(Spellings())
+    top = Top()
     proxy, _ = house
     canonical = resolve(b"/own/a", [b"en.example"], b"http", proxy.gate.runtime.sites)
     handling, decision = Handling(fwd="uri-miss"), Forward("uri-miss", may_store=True, fallback=None)
@@ -200,7 +194,7 @@ def test_names_of_fields_take_bounded_memory(house):
 
 async def test_the_last_failures_are_told_with_their_reasons(house):
     proxy, _ = house
-    top, failures = Top(Spellings()), LastFailures()
+    top, failures = Top(), LastFailures()
     failure = Failure("http://127.0.0.1:1", "127.0.0.1", "refused", "Connection refused")
     failed = replace(
         outcome(proxy, b"/wiki/A"),
@@ -303,8 +297,8 @@ async def test_what_is_no_page_has_no_spellings(house, url, status):
 
 def test_many_keys_and_spellings_take_bounded_memory(house):
     proxy, _ = house
-    spellings = Spellings()
-    top = Top(spellings)
+    top = Top()
+    spellings = top.spellings
     first = outcome(proxy, b"/wiki/first")
     tracemalloc.start()
     try:
@@ -330,7 +324,7 @@ def _keyed(canonical, key):
 
 async def test_refusals_take_bounded_memory(house):
     proxy, _ = house
-    top = Top(Spellings())
+    top = Top()
     refused = replace(outcome(proxy, b"/a"), status=421, reasons=("unknown-host",), canonical=None)
     for number in range(3 * REFUSALS):
         top(replace(refused, received=Received(b"GET", b"/"), host=f"h{number}.example"))

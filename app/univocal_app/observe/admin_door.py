@@ -1,13 +1,15 @@
-"""`GET /`: the page, one document with its style and script; and the door to it and to all other views."""
+"""The door to the admin listener's views: its hosts, its senders' rights, the page that asks for a token."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import cache, partial
 from importlib import import_module
 from importlib.resources import files
+from ipaddress import ip_address
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -17,10 +19,13 @@ from starlette.types import ASGIApp
 
 from univocal.asgi.messages import send_problem
 from univocal.asgi.middleware import CacheMiddleware
+from univocal.http.authority import parse_authority
+from univocal.http.client_counts import parsed_address
 from univocal.http.fields import prefers_html
-from univocal.http.messages import Fields
+from univocal.http.messages import Fields, values
 from univocal.judge.orders import PURGES
-from univocal_app.observe.admin_hosts import EXEMPT, Hosts
+from univocal_app.config.tables import ServerTable
+from univocal_app.config.values import Address, host_name
 from univocal_app.observe.admin_problems import FRESH
 
 ASSETS: Final = "/-/page/"
@@ -54,6 +59,10 @@ def locked() -> Response:
     return Response(_content(_DOCUMENT), 403, media_type=_KINDS["html"], headers=fields)
 
 
+async def _answer(content: bytes, kind: str, _: Request) -> Response:
+    return Response(content, media_type=kind, headers=_FIELDS)
+
+
 @cache  # the refusal is of the same document as its assets, whatever replaces the package's files
 def _content(name: str) -> bytes:
     return files("univocal_app").joinpath("observe", "page", name).read_bytes()
@@ -61,6 +70,59 @@ def _content(name: str) -> bytes:
 
 def _kind(name: str) -> str:
     return _KINDS[name.rpartition(".")[2]]
+
+
+# Balancers and orchestrators ask the first two by whatever name they know, and nothing is in the answers. The
+# third asks for its sender's right first (see admin_purge), and tells of a purge that is refused.
+EXEMPT: Final = frozenset(("/-/health", "/-/ready", "/-/purge"))
+
+
+class Hosts:
+    """The names in `admin_hosts`, the hosts that are listened on, and the listener's addresses.
+
+    A page on the web can have its own name point here (DNS rebinding), and then reads what it is answered. It
+    cannot choose the name under which its reader's browser asks. `server` gives the table in force.
+    """
+
+    def __init__(self, server: Callable[[], ServerTable]) -> None:
+        self._server = server
+
+    @property
+    def names(self) -> frozenset[bytes]:
+        """Those that are no addresses, or that are told by name."""
+        server = self._server()
+        listened = (host_name(each.host) for each in server.admin if isinstance(each, Address))
+        return frozenset(name.encode() for name in (*server.admin_hosts, *listened))
+
+    def has(self, scope: Any) -> bool:
+        """Tell whether a request's Host is one of these. Its port does not matter: tunnels change it."""
+        named = values(scope["headers"], b"host")
+        authority = parse_authority(named[0]) if len(named) == 1 else None
+        if authority is None:
+            return False
+        places = self._server().admin
+        everywhere = any(_is_everywhere(each.host) for each in places if isinstance(each, Address))
+        return authority[0] in self.names or _is_address(authority[0], scope.get("server"), everywhere)
+
+
+def _is_everywhere(host: str) -> bool:
+    """Tell whether who listens on a host listens on all addresses."""
+    with suppress(ValueError):
+        return ip_address(host).is_unspecified
+    return False
+
+
+def _is_address(host: bytes, server: tuple[str, int | None] | None, everywhere: bool) -> bool:
+    """Tell whether a host is the address at which the connection has arrived.
+
+    A listener `everywhere` has the loopback addresses, too: a container's port is published under one.
+    """
+    try:
+        address = parsed_address(host.decode("ascii").strip("[]"))
+        own = parsed_address(server[0].partition("%")[0]) if server is not None else None
+    except ValueError:
+        return False  # a name; or a socket's path
+    return address == own or (everywhere and address.is_loopback)
 
 
 def judged_fields(scope: Any) -> Fields:
@@ -124,7 +186,3 @@ class Door:
 
 def _refusing(reason: str) -> ASGIApp:
     return lambda scope, _, send: send_problem(send, (reason,), scope)
-
-
-async def _answer(content: bytes, kind: str, _: Request) -> Response:
-    return Response(content, media_type=kind, headers=_FIELDS)
