@@ -36,7 +36,7 @@ from univocal.uri.site import Route, Site
 from univocal.uri.sites import Sites, resolve
 from univocal.uri.target import Canonical
 from univocal_app.config.tables import validate
-from univocal_app.observe.accesslog import AccessLog, outlet_of
+from univocal_app.observe.accesslog import AccessLog, Outlet, outlet_of
 from univocal_app.observe.figures import Figures
 from univocal_app.processes.commons import Commons
 from univocal_app.run.assemble import Proxy
@@ -146,7 +146,7 @@ async def hit(pages: int, calls: int) -> tuple[float, float]:
     server = await asyncio.get_running_loop().create_server(Page, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     site = {"hosts": ["*"], "upstream": f"http://127.0.0.1:{port}"}
-    proxy = Proxy(validate({"server": {"access_log": "off"}, "sites": [site]}, HERE), HERE)
+    proxy = Proxy(validate({"server": {"access_log": "off"}, "sites": [site]}, HERE))
     connection, audience = await connected(proxy, pages), proxy.cache.engine.audience
     drawn = random.Random(1)
     requests = [get(min(int(drawn.paretovariate(1.0)), pages) - 1) for _ in range(calls)]
@@ -166,6 +166,13 @@ async def hit(pages: int, calls: int) -> tuple[float, float]:
     return best[True] / calls * 1e6, best[False] / calls * 1e6
 
 
+def outlet(where: Path | str, form: str) -> Outlet:
+    """The outlet of the access log at this place."""
+    server = {"access_log": str(where), "access_log_format": form}
+    site = {"hosts": ["*"], "upstream": "http://127.0.0.1:1"}
+    return outlet_of(validate({"server": server, "sites": [site]}, HERE))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--calls", type=int, default=200_000)
@@ -174,10 +181,10 @@ def main() -> None:
         directory, commons = Path(name), Commons(Path(name), "1")
         listeners: dict[str, Callable[[Outcome], None]] = {
             "nothing": lambda _: None,
-            "log json": AccessLog(outlet_of(str(directory / "json"), "json", HERE)),
-            "log json, workers": AccessLog(outlet_of(str(directory / "shared"), "json", HERE), commons),
-            "log combined": AccessLog(outlet_of(str(directory / "combined"), "combined", HERE)),
-            "log off": AccessLog(outlet_of("off", "json", HERE)),
+            "log json": AccessLog(outlet(directory / "json", "json")),
+            "log json, workers": AccessLog(outlet(directory / "shared", "json"), commons),
+            "log combined": AccessLog(outlet(directory / "combined", "combined")),
+            "log off": AccessLog(outlet("off", "json")),
             "figures": Figures(MemoryStore()),
             "figures, workers": Figures(MemoryStore(), commons=commons),
         }

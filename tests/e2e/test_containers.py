@@ -34,7 +34,7 @@ def services(compose):
 def test_the_stack_has_a_configuration_that_is_accepted(root):
     file = root / "deploy" / "compose" / "univocal.toml"
     configuration = load(file)
-    runtime_of(configuration, str(file))
+    runtime_of(configuration)
     assert [str(each) for each in configuration.server.listen] == ["0.0.0.0:8080"]
 
 
@@ -130,7 +130,7 @@ def test_each_application_has_a_port_of_its_own(root):
 
 def test_each_site_has_one_key_at_both_proxies(root):
     file = root / "deploy" / "compose" / "univocal.toml"
-    sites = runtime_of(load(file), str(file)).sites
+    sites = runtime_of(load(file)).sites
     for name in ("app", "files", "wiki", "shop"):
         one, other = (sites.canonicalize(f"http://{name}.localhost:{port}/a") for port in (8080, 8082))
         assert one == other == f"http://{name}.localhost:8080/a"
@@ -208,7 +208,7 @@ def test_the_tour_asks_what_is_there(root, compose):
     tour = (root / "docs" / "tour.md").read_text("utf-8")
     assert [int(number) for number in re.findall(r"(?m)^## (\d+)\. ", tour)] == list(range(1, 11))
     file = root / "deploy" / "compose" / "univocal.toml"
-    sites = runtime_of(load(file), str(file)).sites
+    sites = runtime_of(load(file)).sites
     published = set(re.findall(r"127\.0\.0\.1:(\d+):", compose))
     asked = re.findall(r"http://([a-z]+\.localhost|127\.0\.0\.1):(\d+)(/[^\s\'`]*)?", tour)
     assert {port for _, port, _ in asked} <= published

@@ -225,7 +225,7 @@ def test_the_probe_tells_what_the_page_says(shop):
 
 def test_the_profile_makes_one_of_what_is_one(shop, text):
     file = shop / "univocal.toml"
-    runtime = runtime_of(validate(parsed(file), str(file)), str(file))
+    runtime = runtime_of(validate(parsed(file), str(file)))
     url = re.search(r"explain --config univocal.toml '(.+)'", text)[1]
     shown = explain(url, runtime.sites).as_text()
     assert re.search(r"`explain` ends with `(.+?)`", text)[1] in shown

@@ -299,10 +299,10 @@ async def configured(serve: Any) -> Any:
 
         async def start(text: str) -> Front:
             configuration = validate(tomllib.loads(text), "univocal.toml")
-            proxies = proxies_of(configuration, "univocal.toml")
+            proxies = proxies_of(configuration)
             for each in proxies.values():
                 stack.push_async_callback(each.aclose)
-            runtime = runtime_of(configuration, "univocal.toml", proxies)
+            runtime = runtime_of(configuration, proxies)
             return await serve(CacheMiddleware(Origins(proxies), runtime=runtime))
 
         yield start

@@ -14,5 +14,5 @@ SITE = {"hosts": ["a.example"], "upstream": "http://app.example:9000"}
 )
 def test_a_name_is_resolved_again_as_the_setting_says(settings, seconds):
     configuration = validate({"sites": [SITE], **settings}, "univocal.toml")
-    (proxy,) = proxies_of(configuration, "univocal.toml").values()
+    (proxy,) = proxies_of(configuration).values()
     assert proxy.upstream.balance.settings.resolve == seconds

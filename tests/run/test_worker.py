@@ -27,7 +27,7 @@ class Parent:
     """The parent, and a worker that listens to it."""
 
     def __init__(self, directory):
-        self.proxy = Proxy(CONFIGURATION, "test", Commons(directory, "1"))
+        self.proxy = Proxy(CONFIGURATION, Commons(directory, "1"))
         self.ended = self.beats = 0
         self.worker = Worker(self.proxy, self._end)
         transport = httpx.ASGITransport(app=self.worker.application)
@@ -153,7 +153,8 @@ async def test_orders_about_an_older_configuration_come_too_late(parent):
 
 async def test_the_log_is_opened_again(parent, tmp_path):
     file = tmp_path / "access.log"
-    parent.proxy.log = AccessLog(outlet_of(str(file), "json", "test"))
+    logging = validate({**SETTINGS, "server": {"access_log": str(file)}}, "test")
+    parent.proxy.log = AccessLog(outlet_of(logging))
     file.rename(tmp_path / "access.log.1")
     await parent.orders("/reopen")
     parent.proxy.log._stream.close()

@@ -146,9 +146,9 @@ def _configured(
         kept = configuration.sites if len(sites) == len(configuration.sites) else sites
         return configuration.model_copy(update={"server": server, "sites": kept})
 
-    def checked(configuration: Configuration, source: str) -> None:
+    def checked(configuration: Configuration) -> None:
         for check in more:
-            check(addressed(configuration), source)
+            check(addressed(configuration))
 
     with objections:
         configuration = everywhere(urls, profile) if config is None else read(config, checked)
@@ -201,7 +201,7 @@ def _serve(configured: Callable[..., Configuration], source: str, typed: Collect
         if wanted > most:
             _tell(f"server.max_connections = {wanted}: the descriptor limit allows {most}", "WARNING")
         _tell(f"{limits}{' for each worker' if server.workers > 1 else ''}")
-        program = Program(configuration, source, listeners, configured, _tell, notices)
+        program = Program(configuration, listeners, configured, _tell, notices)
         if server.workers == 1:
             alone(program)
         else:
@@ -225,7 +225,7 @@ def check(config: Annotated[Path, config_option()]) -> None:
     """Check a configuration file, with its profiles, addresses and log; serve nothing."""
     refuse_settings(os.environ)
     configuration = read(config, usable)
-    for warning in warnings(configuration, str(config)):
+    for warning in warnings(configuration):
         typer.echo(f"univocal: warning: {warning}", err=True)
     closed_sites, closed_routes = _closed(configuration)
     closed = f"; closed: {_counted(closed_sites, 'site')}, {_counted(closed_routes, 'route')}"

@@ -16,7 +16,6 @@ from univocal.uri.pipeline import Rejected
 from univocal.uri.sites import Sites, canonical_url
 from univocal_app.commands.endings import ending_cleanly
 from univocal_app.commands.settings import Config, argument, everywhere, flag, option, usage, usage_errors
-from univocal_app.config.tables import COMMAND_LINE
 from univocal_app.observe.explain import explain
 from univocal_app.run.reading import read
 from univocal_app.run.runtime import runtime_of
@@ -71,8 +70,8 @@ def _runtime(profile: str | None, config: Path | None) -> Runtime:
     if profile is not None and config is not None:
         usage("use either --profile or --config: with --config each site names its profile")
     if config is not None:
-        return runtime_of(read(config), str(config))
-    return runtime_of(everywhere(["http://127.0.0.1"], profile), COMMAND_LINE)
+        return runtime_of(read(config))
+    return runtime_of(everywhere(["http://127.0.0.1"], profile))
 
 
 def canonicalize_files(names: Sequence[str], sites: Sites, *, as_json: bool) -> bool:

@@ -43,7 +43,7 @@ def show_command(
     config: Config = None,
 ) -> None:
     """List the profiles, or show every setting of one."""
-    known = profiles_of(read(config), str(config)) if config is not None else builtin_profiles()
+    known = profiles_of(read(config)) if config is not None else builtin_profiles()
     if name is None:
         typer.echo(table([(each.name, each.summary) for each in known.values()]))
     elif name in known or Path(name).is_file():

@@ -6,7 +6,6 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 Place: TypeAlias = tuple[str | int, ...]
@@ -22,11 +21,6 @@ _NEEDED: Final[Mapping[str, Callable[[int], object]]] = {
     "path": lambda number: f"/substitute-{number}/",
     "sites": lambda _: [{"hosts": ["substitute.invalid"], "upstream": "http://127.0.0.1"}],
 }
-
-
-def beside(source: str, name: str) -> Path:
-    """The file or directory that the setting of a configuration names, relative to its file `source`."""
-    return Path(source).parent / name
 
 
 def line_of(text: str, key: str) -> int:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple, Self, TypeVar
 
 import pydantic
 from pydantic import BaseModel, BeforeValidator, Field, PlainValidator, model_validator
 
 from univocal.cache.rules import Rules
-from univocal.http.errors import Objections
+from univocal.http.errors import ConfigurationError, Objections
 from univocal.http.field_edits import added_fault, request_fault, response_fault, value_fault
 from univocal.http.framing import ReadLimits
 from univocal.http.settings import SettingError, settings_in
@@ -356,6 +357,7 @@ class Configuration(Table):
     response: ResponseTable = ResponseTable.defaults()
     sites: Annotated[list[SiteTable], Field(min_length=1)]
     _as_written: list[tuple[Place, str]] = pydantic.PrivateAttr(default_factory=list)
+    _source: str = pydantic.PrivateAttr(default="")
 
     def tables(self) -> Iterator[Placed]:
         """Each site, followed by its routes."""
@@ -363,6 +365,19 @@ class Configuration(Table):
             yield Placed(f"sites[{number}]", site)
             for index, route in enumerate(site.routes):
                 yield Placed(f"sites[{number}].routes[{index}]", site, route)
+
+    @property
+    def source(self) -> str:
+        """The file that the settings are from, or `COMMAND_LINE`."""
+        return self._source
+
+    def path(self, name: str) -> Path:
+        """The file or directory that a setting names, relative to the file that has the setting."""
+        return Path(self._source).parent / name
+
+    def error(self, key: str, found: object, allowed: str, mistake: str = "") -> ConfigurationError:
+        """The error of a setting that cannot be."""
+        return ConfigurationError(self._source, key, found, allowed, mistake)
 
     def with_written(self, written: Iterable[tuple[Place, str]]) -> Self:
         """The same configuration, which knows its strings with variables as they are written."""
@@ -379,12 +394,14 @@ class Configuration(Table):
 def validate(settings: Mapping[str, Any], source: str) -> Configuration:
     """A Configuration from parsed TOML. Raises ConfigurationError with every setting that cannot be."""
     try:
-        return Configuration.model_validate(settings)
+        configuration = Configuration.model_validate(settings)
     except pydantic.ValidationError as error:
         objections = Objections()
         objections.errors += mistakes(error.errors(include_url=False), source, Configuration)
         objections.conclude()
         raise
+    configuration._source = source
+    return configuration
 
 
 def settings_of(configuration: Configuration) -> dict[str, Any]:

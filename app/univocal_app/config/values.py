@@ -153,7 +153,7 @@ def _listener(value: object, place: str) -> Place:
     except ValueError as error:
         raise SettingError(f"{place}.address", value.get("address"), str(error)) from None
     own: dict[str, Any] = {}
-    for key in _OWN.keys() & value.keys():
+    for key in (key for key in _OWN if key in value):
         try:
             own[key] = _OWN[key](value[key])
         except ValueError as error:

@@ -16,7 +16,7 @@ from univocal.engine.outcome import Outcome
 from univocal.http.errors import ConfigurationError
 from univocal.http.messages import Received
 from univocal.judge.hits import Hit
-from univocal_app.config.places import beside
+from univocal_app.config.tables import Configuration
 from univocal_app.observe.log_lines import Form, HitLines, TemplateError, form_of
 from univocal_app.processes.commons import Commons
 
@@ -190,61 +190,64 @@ class AccessLog(HitCounter):
         self._stream.close()
 
 
-def outlet_of(where: str, setting: str, source: str) -> Outlet:
+def outlet_of(configuration: Configuration) -> Outlet:
     """The outlet of `access_log` and `access_log_format`; "off" leaves the purges alone, on stderr.
 
     Raises ConfigurationError for a file that cannot be written.
     """
-    shared, form = {"off": sys.stderr, "stdout": sys.stdout}, _form(setting, source)
+    where, form = configuration.server.access_log, _form(configuration)
+    shared = {"off": sys.stderr, "stdout": sys.stdout}
     if where in shared and not (shared[where] is not None and shared[where].writable()):
         allowed = "a file, where standard output, or for off standard error, is closed"
-        raise ConfigurationError(source, "server.access_log", where, allowed)
+        raise configuration.error("server.access_log", where, allowed)
     if where == "off":
         return Outlet(_unbuffered(sys.stderr.buffer), form, purges_only=True)
     if where == "stdout":
         return Outlet(_unbuffered(sys.stdout.buffer), form)
-    file = beside(source, where)
+    file = configuration.path(where)
     try:
         stream = _appending(file)
     except OSError as error:
-        raise _unwritable(source, where, error) from None
+        raise _unwritable(configuration, error) from None
     return Outlet(stream, form, file=str(file))
 
 
-def _form(setting: str, source: str) -> Form:
+def _form(configuration: Configuration) -> Form:
+    setting = configuration.server.access_log_format
     try:
         return form_of(setting)
     except TemplateError as error:
-        raise ConfigurationError(source, "server.access_log_format", setting, str(error)) from None
+        raise configuration.error("server.access_log_format", setting, str(error)) from None
 
 
-def shown_log(where: str, source: str) -> str:
+def shown_log(configuration: Configuration) -> str:
     """`access_log` as commands in any directory find it."""
-    return where if where in {"off", "stdout"} else str(beside(source, where).absolute())
+    where = configuration.server.access_log
+    return where if where in {"off", "stdout"} else str(configuration.path(where).absolute())
 
 
-def check_log(where: str, setting: str, source: str) -> None:
-    """Raise ConfigurationError if no log could be written to `where` in this format; no file is made."""
-    _form(setting, source)
-    if where in {"off", "stdout"}:
+def check_log(configuration: Configuration) -> None:
+    """Raise ConfigurationError if no access log could be written in its format; no file is made."""
+    _form(configuration)
+    if configuration.server.access_log in {"off", "stdout"}:
         return
-    file = beside(source, where)
+    file = configuration.path(configuration.server.access_log)
     try:
         if file.exists():
             _appending(file).close()
         elif not os.access(file.parent, os.W_OK | os.X_OK):
             raise OSError(None, "its directory does not exist or cannot be written")
     except OSError as error:
-        raise _unwritable(source, where, error) from None
+        raise _unwritable(configuration, error) from None
 
 
 def _appending(file: Path) -> BinaryIO:
     return file.open("ab", buffering=0)
 
 
-def _unwritable(source: str, where: str, error: OSError) -> ConfigurationError:
+def _unwritable(configuration: Configuration, error: OSError) -> ConfigurationError:
     allowed = f"off, stdout, or a file that can be written ({error.strerror})"
-    return ConfigurationError(source, "server.access_log", where, allowed)
+    return configuration.error("server.access_log", configuration.server.access_log, allowed)
 
 
 def _unbuffered(stream: BinaryIO) -> BinaryIO:

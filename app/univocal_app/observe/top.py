@@ -1,4 +1,4 @@
-"""What is asked for most: keys by several measures, spellings, refusals; listeners that count Outcomes."""
+"""The keys, spellings and refusals that are most frequent: listeners that count Outcomes."""
 
 from __future__ import annotations
 

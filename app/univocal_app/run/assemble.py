@@ -72,34 +72,31 @@ class Made:
     contents: Mapping[str, str]  # digests of the files and profiles that settings name, by the settings' keys
 
     @classmethod
-    def of(
-        cls, configuration: Configuration, source: str, https_port: int, before: Proxy | None = None
-    ) -> Made:
-        """Make all of a configuration of the file `source`; what is running in `before` may go on.
+    def of(cls, configuration: Configuration, https_port: int, before: Proxy | None = None) -> Made:
+        """Make all of a configuration; what is running in `before` may go on.
 
         Nothing changes by that, so a thread may do it. Raises ConfigurationError with every setting that
         cannot be.
         """
-        objections, contents = Objections(), dict(origins.contents_of(configuration, source))
+        objections, contents = Objections(), dict(origins.contents_of(configuration))
         proxies, runtime, certificates, outlet = dict[str, ReverseProxy](), None, None, None
-        recipes = origins.recipes_of(configuration, source)
+        recipes = origins.recipes_of(configuration)
         running = None if before is None else before.made.running
         with objections:
-            proxies = origins.proxies_of(configuration, source, running)
+            proxies = origins.proxies_of(configuration, running)
         with objections:
-            runtime = runtime_of(configuration, source, proxies, https_port)
+            runtime = runtime_of(configuration, proxies, https_port)
         with objections:
-            certificates = contexts_of(configuration, source)
+            certificates = contexts_of(configuration)
             if before is not None and before.certificates is not None and certificates is not None:
                 before.certificates.refuse_expired(configuration, certificates)
         with objections:
-            log = configuration.server.log
-            if before is None or before.configuration.server.log != log:
-                outlet = outlet_of(*log, source)
+            if before is None or before.configuration.server.log != configuration.server.log:
+                outlet = outlet_of(configuration)
         if objections.errors:
             if outlet is not None:
                 outlet.close()
-            objections.errors = placed(objections.errors, files_of(source))
+            objections.errors = placed(objections.errors, files_of(configuration.source))
         objections.conclude()
         assert runtime is not None  # or there was an objection
         contents |= _profiles(configuration, runtime)
@@ -131,8 +128,8 @@ def _profiles(configuration: Configuration, runtime: Runtime) -> Iterator[tuple[
 class Proxy:
     """All that `univocal serve` runs: `cache`, which answers clients, and the admin listener.
 
-    `made` is of the configuration in force, of the file `source`; see run.reload. Plain HTTP is sent to the
-    listener at `https_port`. One of several processes has `commons`. Raises ConfigurationError.
+    `made` is of the configuration in force; see run.reload. Plain HTTP is sent to the listener at
+    `https_port`. One of several processes has `commons`. Raises ConfigurationError.
     """
 
     figures: Figures
@@ -140,21 +137,16 @@ class Proxy:
     telemetry: Telemetry | None
 
     def __init__(
-        self,
-        configuration: Configuration,
-        source: str,
-        commons: Commons | None = None,
-        https_port: int = HTTPS,
+        self, configuration: Configuration, commons: Commons | None = None, https_port: int = HTTPS
     ) -> None:
-        made = Made.of(configuration, source, https_port)
-        self.made = made.in_force()
-        self.source, self.https_port = source, https_port
+        made = Made.of(configuration, https_port)
+        self.made, self.https_port = made.in_force(), https_port
         self.drained: frozenset[str] = frozenset()  # origin servers that operators have taken out
         self.tells = commons is None or commons.leads  # of new states of origin servers, in the log
         self.states = SharedStates(commons)  # of the origin servers, for all upstreams and processes
         self._looking: asyncio.Task[None] | None = None
         self._told: dict[str, MemberState] = {}  # the state of each that the log has had last
-        store = store_of(configuration, source, commons, self._commanded)
+        store = store_of(configuration, commons, self._commanded)
         self.shared = None if isinstance(store, MemoryStore) else store
         memory = store if isinstance(store, MemoryStore) else store.memory
         self.origins = Origins(made.proxies, self._watch)
@@ -164,7 +156,7 @@ class Proxy:
             survey=self.survey,
             origins=lambda: origins.places_of(self.configuration),
             listed=self._servers,
-            certificates=lambda: expiries(self.configuration, self.source),
+            certificates=lambda: expiries(self.configuration),
         )
         counters: list[OutcomeListener] = [self.figures, *self.views.listeners]
         self.cache = CacheMiddleware(self.origins, runtime=made.runtime, store=store, counters=counters)
@@ -182,9 +174,7 @@ class Proxy:
             audience.listeners.append(self.telemetry)
         self.events = Events(audience.listeners)
         sites, contexts = made.runtime.sites, made.certificates
-        self.certificates = (
-            None if contexts is None else CertificateFiles(configuration, source, sites, contexts)
-        )
+        self.certificates = None if contexts is None else CertificateFiles(configuration, sites, contexts)
         assert made.outlet is not None  # as no configuration goes before
         self.log = AccessLog(made.outlet, commons)
         self.seat_log()
@@ -291,8 +281,8 @@ class Proxy:
 
         def in_force() -> Configuration:
             held = self.configuration
-            log = shown_log(held.server.access_log, self.source)
-            return held.model_copy(update={"server": held.server.model_copy(update={"access_log": log})})
+            server = held.server.model_copy(update={"access_log": shown_log(held)})
+            return held.model_copy(update={"server": server})
 
         app = admin(self.cache, in_force, self.views, self.events, life or Life())
         return self.serve_admin(app, bound)

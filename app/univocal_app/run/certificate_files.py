@@ -19,7 +19,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from univocal.http.errors import ConfigurationError, Objections
 from univocal.server.tls import Certificates
 from univocal.uri.sites import Sites
-from univocal_app.config.places import beside
 from univocal_app.config.tables import Configuration, ServerTable, SiteTable
 
 _PEM: Final = re.compile(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
@@ -27,14 +26,14 @@ _VERSION, _GENERALIZED_TIME, _BOOLEAN, _DNS_NAME = 0xA0, 0x18, 0x01, 0x82  # tag
 _ALTERNATIVE_NAMES: Final = bytes.fromhex("0603551d11")  # the identifier of subjectAltName
 
 
-def expiries(configuration: Configuration, source: str) -> list[dict[str, Any]]:
+def expiries(configuration: Configuration) -> list[dict[str, Any]]:
     """Each certificate of the listener: `site` ("" for that of all others), and when it `expires`.
 
     Seconds since the epoch; None for a file that cannot be read.
     """
     tables = [("", configuration.server.tls_cert)]
     tables += [(site.hosts[0], site.tls_cert) for site in configuration.sites]
-    files = [(site, beside(source, name)) for site, name in tables if name]
+    files = [(site, configuration.path(name)) for site, name in tables if name]
     return [{"site": site, "expires": expiry_of_file(file)} for site, file in files]
 
 
@@ -146,12 +145,12 @@ class Contexts:
         return Certificates(self.of("").context, of_sites, sites, authorities)
 
 
-def contexts_of(configuration: Configuration, source: str) -> Contexts | None:
+def contexts_of(configuration: Configuration) -> Contexts | None:
     """Read the certificates of the listener; None: it is without TLS.
 
-    Raises ConfigurationError with every file that cannot be. Files are relative to the file `source`.
+    Raises ConfigurationError with every file that cannot be.
     """
-    contexts, objections, _ = _read(configuration, source)
+    contexts, objections, _ = _read(configuration)
     objections.conclude()
     return contexts
 
@@ -164,9 +163,9 @@ class _Read(NamedTuple):
     unusable: dict[str, str]
 
 
-def _read(configuration: Configuration, source: str, held: Contexts | None = None) -> _Read:
+def _read(configuration: Configuration, held: Contexts | None = None) -> _Read:
     """Read the certificates of the listener; those of `held` stand for files that cannot be."""
-    server, objections, reader = configuration.server, Objections(), _Reader(configuration, source)
+    server, objections, reader = configuration.server, Objections(), _Reader(configuration)
     made, places = dict[str, Certificate](), dict[str, str]()
     with objections:
         if server.tls_cert or server.tls_key:
@@ -183,14 +182,14 @@ def _read(configuration: Configuration, source: str, held: Contexts | None = Non
                 made[name] = reader.certificate(place, site, asking, ca)
                 if not server.tls_cert:
                     allowed = "none without server.tls_cert, the certificate for all other names"
-                    raise ConfigurationError(source, f"{place}.tls_cert", site.tls_cert, allowed)
+                    raise configuration.error(f"{place}.tls_cert", site.tls_cert, allowed)
             elif ca != server.tls_client_ca:
                 if not server.tls_cert:
                     raise reader.without_tls(place, ca)
                 places[name] = "server"
                 made[name] = reader.certificate("server", server, place, ca)
     with objections:
-        _check_http2(server, source)
+        _check_http2(configuration)
     unusable = {name: place for name, place in places.items() if name not in made}
     if held is not None:
         made |= {name: held.by_site[name] for name in unusable}
@@ -203,7 +202,6 @@ class _Reader:
     """Reads certificates, and notes the files that they come from."""
 
     configuration: Configuration
-    source: str
     files: dict[Path, Stamp] = field(default_factory=dict)
     contents: dict[str, str] = field(default_factory=dict)
 
@@ -212,36 +210,36 @@ class _Reader:
 
         Raises ConfigurationError.
         """
-        source, certificate, key = self.source, table.tls_cert, table.tls_key
+        error, certificate, key = self.configuration.error, table.tls_cert, table.tls_key
         if not certificate:
-            raise ConfigurationError(source, f"{place}.tls_key", key, "none without tls_cert")
+            raise error(f"{place}.tls_key", key, "none without tls_cert")
         named = {f"{place}.tls_cert": certificate, f"{place}.tls_key": key}
         paths = {each: self._file(each, name) for each, name in named.items() if name}
         for name, path in paths.items():
             if why := _unreadable(path, f"{place}.tls_key" == name):
-                raise ConfigurationError(source, name, named[name], why)
+                raise error(name, named[name], why)
         context = _context(http2=self.configuration.server.http2)
         pair = [str(path) for path in paths.values()]
         if why := load_pair(context, pair[0], pair[1] if key else None):
             allowed = "a file with a certificate in PEM; tls_key has its key"
-            raise ConfigurationError(source, f"{place}.tls_cert", certificate, f"{allowed} ({why})")
+            raise error(f"{place}.tls_cert", certificate, f"{allowed} ({why})")
         if ca:
             setting = f"{asking}.tls_client_ca"
             if why := _ask_for_certificates(context, str(self._file(setting, ca))):
                 allowed = f"a file of certificates in PEM, of those who issue clients' ones ({why})"
-                raise ConfigurationError(source, setting, ca, allowed)
+                raise error(setting, ca, allowed)
         return Certificate(context, expiry_of_file(paths[f"{place}.tls_cert"]) or inf, ca.encode())
 
     def _file(self, setting: str, name: str) -> Path:
-        file = beside(self.source, name)
+        file = self.configuration.path(name)
         self.files.setdefault(file, stamp_of(file))  # first: what changes from now on is read again
-        self.contents[setting] = digest_of(self.source, name)
+        self.contents[setting] = digest_of(file)
         return file
 
     def without_tls(self, place: str, ca: str) -> ConfigurationError:
         """The error of a table that asks for certificates, where no listener has TLS."""
         allowed = "none without server.tls_cert: clients show certificates by TLS"
-        return ConfigurationError(self.source, f"{place}.tls_client_ca", ca, allowed)
+        return self.configuration.error(f"{place}.tls_client_ca", ca, allowed)
 
 
 def client_ca_of(configuration: Configuration, site: SiteTable) -> str:
@@ -281,12 +279,13 @@ def _context(*, http2: bool) -> ssl.SSLContext:
     return context
 
 
-def _check_http2(server: ServerTable, source: str) -> None:
+def _check_http2(configuration: Configuration) -> None:
+    server = configuration.server
     if server.http2 and not (server.tls_cert or server.tls_key):
-        raise ConfigurationError(source, "server.http2", True, "false, or set tls_cert")
+        raise configuration.error("server.http2", True, "false, or set tls_cert")
     if server.http2 and find_spec("hpack") is None:
         allowed = "false, or true after pip install 'univocal[http2]'"
-        raise ConfigurationError(source, "server.http2", True, allowed)
+        raise configuration.error("server.http2", True, allowed)
 
 
 def load_pair(context: ssl.SSLContext, certificate: str, key: str | None) -> str:
@@ -299,10 +298,10 @@ def load_pair(context: ssl.SSLContext, certificate: str, key: str | None) -> str
     return ""
 
 
-def digest_of(source: str, name: str) -> str:
-    """The digest of the content of a file that `source` names; "" for none, and if it cannot be read."""
+def digest_of(file: Path) -> str:
+    """The digest of the content of a file; "" if it cannot be read."""
     try:
-        return sha256(beside(source, name).read_bytes()).hexdigest() if name else ""
+        return sha256(file.read_bytes()).hexdigest()
     except OSError:
         return ""
 
@@ -321,8 +320,7 @@ class CertificateFiles:
     `contents` has the digest of each file that those in force were made from, by its setting's key.
     """
 
-    def __init__(self, configuration: Configuration, source: str, sites: Sites, contexts: Contexts) -> None:
-        self._source = source
+    def __init__(self, configuration: Configuration, sites: Sites, contexts: Contexts) -> None:
         self.adopt(configuration, sites, contexts)
 
     def current(self) -> Certificates:
@@ -349,7 +347,7 @@ class CertificateFiles:
             self._seen = stamps
             return
         self._read = stamps
-        contexts, objections, unusable = _read(self._configuration, self._source, self._contexts)
+        contexts, objections, unusable = _read(self._configuration, self._contexts)
         assert contexts is not None  # by the same configuration
         expired = self._expired(self._configuration, contexts)
         for each in [*objections.errors, *self._objections(self._configuration, expired)]:
@@ -390,7 +388,7 @@ class CertificateFiles:
         for place in dict.fromkeys(expired.values()):
             which = "the certificate" if files[place] else "server.tls_cert, which takes its place,"
             mistake = f"{which} has expired, and the one in force has not"
-            yield ConfigurationError(self._source, f"{place}.tls_cert", files[place], allowed, mistake)
+            yield configuration.error(f"{place}.tls_cert", files[place], allowed, mistake)
 
     def _keeping(self, expired: Mapping[str, str], contexts: Contexts) -> Contexts:
         """The contexts, but those in force for some sites; both were made from the same configuration."""

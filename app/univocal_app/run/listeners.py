@@ -136,12 +136,12 @@ def listening(
         yield Listeners(tuple(front), tuple(bound["admin"]))
 
 
-def check_listeners(configuration: Configuration, source: str) -> None:
+def check_listeners(configuration: Configuration) -> None:
     """Raise ConfigurationError for listeners that do not go together."""
     server, objections = configuration.server, Objections()
 
     def wrong(key: str, found: object, allowed: str) -> ConfigurationError:
-        return ConfigurationError(source, f"server.{key}", found, allowed)
+        return configuration.error(f"server.{key}", found, allowed)
 
     if server.listen_tls and not server.tls_cert:
         objections.errors.append(wrong("listen_tls", [*map(str, server.listen_tls)], "[] without tls_cert"))

@@ -21,7 +21,7 @@ from univocal.origin.pool import PoolSettings
 from univocal.origin.resolving import SERVICES, lacks_services
 from univocal.origin.server import OriginServer, Transport
 from univocal.origin.upkeep import HealthRule
-from univocal_app.config.places import beside, path_of
+from univocal_app.config.places import path_of
 from univocal_app.config.sites import authorities, is_tested, next_hops, url_key
 from univocal_app.config.tables import Configuration, OriginTable, SiteTable
 from univocal_app.config.values import MASK, UpstreamSetting, origin_host
@@ -65,19 +65,16 @@ class Running:
         return cls({recipes[name].upstream: proxy for name, proxy in proxies.items()}, transports)
 
 
-def proxies_of(
-    configuration: Configuration, source: str, running: Running | None = None
-) -> dict[str, ReverseProxy]:
+def proxies_of(configuration: Configuration, running: Running | None = None) -> dict[str, ReverseProxy]:
     """The way to each upstream of each site, by the name that its routes call it.
 
     One of `running` goes on where nothing about it has changed, and so does a transport of it. Raises
-    ConfigurationError for a certificate, a key or a transport that cannot be. Their files are relative to
-    the file `source`.
+    ConfigurationError for a certificate, a key or a transport that cannot be.
     """
     proxies, objections = dict[str, ReverseProxy](), Objections()
     running = running or Running()
     contexts = dict[_Trust, ssl.SSLContext]()
-    recipes = recipes_of(configuration, source)
+    recipes = recipes_of(configuration)
     for hop in hops(configuration):
         recipe = recipes[hop.name]
         if recipe.upstream in running.proxies:
@@ -85,7 +82,7 @@ def proxies_of(
             continue
         transports = [running.transports.get(each) for each in recipe.servers]
         with objections:
-            proxies[hop.name] = ReverseProxy(_Way(hop, source, contexts).upstream(transports))
+            proxies[hop.name] = ReverseProxy(_Way(configuration, hop, contexts).upstream(transports))
     objections.conclude()
     return proxies
 
@@ -107,7 +104,7 @@ def next_hops_of(
     return hops
 
 
-def recipes_of(configuration: Configuration, source: str) -> dict[str, Recipe]:
+def recipes_of(configuration: Configuration) -> dict[str, Recipe]:
     """The recipe of the way to each upstream, by the upstream's name.
 
     The number of the site is no part of it: another before it changes nothing.
@@ -115,7 +112,8 @@ def recipes_of(configuration: Configuration, source: str) -> dict[str, Recipe]:
     recipes = dict[str, Recipe]()
     for hop in hops(configuration):
         table, site, setting = hop.merged, hop.site, hop.setting
-        files = [digest_of(source, getattr(table, key)) for key in _FILES]
+        named_files = (getattr(table, key) for key in _FILES)
+        files = [name and digest_of(configuration.path(name)) for name in named_files]
         whose = [site.hosts[0], hop.path]
         named = [_name(site.hosts).decode(), setting.written(), site.origin_host]
         way = table.model_dump(mode="json", exclude=_BALANCING)
@@ -126,14 +124,14 @@ def recipes_of(configuration: Configuration, source: str) -> dict[str, Recipe]:
     return recipes
 
 
-def contents_of(configuration: Configuration, source: str) -> Iterator[tuple[str, str]]:
+def contents_of(configuration: Configuration) -> Iterator[tuple[str, str]]:
     """The key of each setting about origin servers that names a file, and the digest of what is in it."""
     tables = [("origin", configuration.origin)]
     tables += [(f"{each.place}.origin", each.table.origin) for each in configuration.tables()]
     for place, table in tables:
         for key in _FILES:
             if name := getattr(table, key):
-                yield f"{place}.{key}", digest_of(source, name)
+                yield f"{place}.{key}", digest_of(configuration.path(name))
 
 
 def most_connections(configuration: Configuration) -> int:
@@ -239,8 +237,8 @@ def _shown(configuration: Configuration, hop: Hop) -> list[str]:
 class _Way:
     """The way to the origin servers of one site, or to an authorization server."""
 
+    configuration: Configuration
     hop: Hop
-    source: str
     contexts: dict[_Trust, ssl.SSLContext]
 
     @property
@@ -269,7 +267,7 @@ class _Way:
         for server in self.hop.setting.servers:
             if server.url.startswith("srv+") and (lacks_services() or self.table.transport != "own"):
                 allowed = SERVICES if lacks_services() else 'a URL without srv+ beside transport = "httpx"'
-                raise ConfigurationError(self.source, url_key(self.hop.name), server.url, allowed)
+                raise self.configuration.error(url_key(self.hop.name), server.url, allowed)
 
     def _transport(self, url: str) -> Transport:
         """Make a transport to the server that `url` names. Raises ConfigurationError."""
@@ -335,14 +333,14 @@ class _Way:
             raise self._cannot("tls_cert", allowed)
 
     def _file(self, name: str) -> str | None:
-        return str(beside(self.source, name)) if name else None
+        return str(self.configuration.path(name)) if name else None
 
     def _cannot(self, key: str, allowed: str) -> ConfigurationError:
         hop = self.hop
         own = [(hop.name, hop.own), (hop.place, hop.site.origin)]
         places = [f"{where}.origin" for where, each in own if key in each.model_fields_set]
         place = next(iter(places), "origin")
-        return ConfigurationError(self.source, f"{place}.{key}", getattr(self.table, key), allowed)
+        return self.configuration.error(f"{place}.{key}", getattr(self.table, key), allowed)
 
 
 def _name(hosts: list[str]) -> bytes:

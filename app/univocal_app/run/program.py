@@ -27,7 +27,6 @@ class Program:
     """
 
     configuration: Configuration
-    source: str
     listeners: Listeners
     read: Read
     tell: Callable[[str], None]
@@ -43,7 +42,7 @@ class Program:
 def alone(program: Program) -> None:
     """Serve both listeners by this one process. Raises ConfigurationError."""
     listeners = program.listeners
-    proxy = Proxy(program.configuration, program.source, https_port=https_port(listeners.front))
+    proxy = Proxy(program.configuration, https_port=https_port(listeners.front))
     reload = Reload(proxy, program.read, program.tell, program.notices)
     life = Life(leaving=lambda: serving.is_leaving, reload=reload, drains=Drains(proxy.drain))
     serving = Serving(

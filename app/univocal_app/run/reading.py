@@ -17,7 +17,7 @@ from univocal_app.run.origins import proxies_of
 from univocal_app.run.runtime import runtime_of
 from univocal_app.run.stores import check_store
 
-Check: TypeAlias = Callable[[Configuration, str], object]
+Check: TypeAlias = Callable[[Configuration], object]
 
 ATTEMPTS: Final = 4  # to validate a file, each without what the one before objected to
 _CHECKS: Final[tuple[Check, ...]] = (runtime_of, check_store, proxies_of, contexts_of, check_listeners)
@@ -28,15 +28,14 @@ def read(file: Path, *more: Check) -> Configuration:
 
     Raises ConfigurationError with every setting that cannot be, each with its line.
     """
-    files, source = Files.read(file), str(file)
-    objections = Objections()
-    configuration = _validated(files.settings, source, objections)
+    files, objections = Files.read(file), Objections()
+    configuration = _validated(files.settings, str(file), objections)
     known = {each.key for each in objections.errors}  # of which the configuration has no value of the file's
     if configuration is not None:
         faults = Objections()
         for made in (*_CHECKS, *more):
             with faults:
-                made(configuration, source)
+                made(configuration)
         objections.errors += (each for each in faults.errors if each.key not in known)
     objections.errors = placed(objections.errors, files)
     objections.conclude()
@@ -83,7 +82,7 @@ def placed(errors: Iterable[ConfigurationError], files: Files) -> list[Configura
     return sorted(by_text.values(), key=lambda error: (error.source, error.line))
 
 
-def usable(configuration: Configuration, source: str) -> None:
+def usable(configuration: Configuration) -> None:
     """Raise ConfigurationError if this machine refuses an address or a log file that `serve` would use.
 
     Nothing is created, and an address that a program listens on already, univocal perhaps, will do.
@@ -91,10 +90,10 @@ def usable(configuration: Configuration, source: str) -> None:
     objections = Objections()
     server = configuration.server
     with objections:
-        check_log(*server.log, source)
+        check_log(configuration)
     for key, places in server.places.items():
         for number, place in enumerate(places):
             with objections:
                 several = f"[{number}]" if len(places) > 1 else ""
-                check_place(place, source, f"server.{key}{several}")
+                check_place(place, configuration.source, f"server.{key}{several}")
     objections.conclude()

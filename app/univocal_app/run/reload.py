@@ -98,7 +98,7 @@ logger: Final = logging.getLogger("univocal")
 
 def prepare(proxy: Proxy, configuration: Configuration) -> Made:
     """Make what a reload brings; nothing changes yet. Raises ConfigurationError."""
-    return Made.of(configuration, proxy.source, proxy.https_port, proxy)
+    return Made.of(configuration, proxy.https_port, proxy)
 
 
 def changed(proxy: Proxy, made: Made) -> list[str]:
@@ -133,16 +133,16 @@ async def adopt(proxy: Proxy, made: Made) -> None:
     await store.resize(*memory_bounds(configuration))
 
 
-def _fixed(held: Configuration, wanted: Configuration, source: str) -> Iterator[ConfigurationError]:
+def _fixed(held: Configuration, wanted: Configuration) -> Iterator[ConfigurationError]:
     for key, why in FIXED.items():
         old, new = value_at(held, key), value_at(wanted, key)
         if _fixed_part(old) != _fixed_part(new):
             allowed = f"{_told(old)} until a restart: {why} at a reload"
-            yield ConfigurationError(source, key, _told(new), allowed)
+            yield wanted.error(key, _told(new), allowed)
     there, new_file = held.server.tls_cert, wanted.server.tls_cert
     if bool(there) != bool(new_file):
         allowed = f"{'a file' if there else 'none'}: only a restart adds or removes TLS"
-        yield ConfigurationError(source, "server.tls_cert", new_file, allowed)
+        yield wanted.error("server.tls_cert", new_file, allowed)
 
 
 def _fixed_part(value: object) -> object:
@@ -231,12 +231,12 @@ class Reload:
             self._tell(f"reloaded: {', '.join(keys) or 'nothing has changed'}")
             return keys
 
-    def _check(self, wanted: Configuration, source: str) -> None:
+    def _check(self, wanted: Configuration) -> None:
         """Object to what only a restart changes, and to a log that cannot be written."""
         objections = Objections()
-        objections.errors += _fixed(self._proxy.configuration, wanted, source)
+        objections.errors += _fixed(self._proxy.configuration, wanted)
         with objections:
-            check_log(*wanted.server.log, source)
+            check_log(wanted)
         objections.conclude()
 
     async def _reloaded(self) -> list[str]:

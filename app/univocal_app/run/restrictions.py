@@ -25,7 +25,6 @@ from univocal.judge.access import Restriction, condition_of, rate_of
 from univocal.judge.forward_auth import ForwardAuth
 from univocal.judge.runtime import Runtime
 from univocal.judge.trust import networks
-from univocal_app.config.places import beside
 from univocal_app.config.tables import AccessTable, Configuration, Name
 from univocal_app.config.values import authorization_server
 from univocal_app.run.certificate_files import client_ca_of, stamp_of
@@ -158,16 +157,16 @@ def _decoded(credentials: bytes) -> bytes:
 
 
 def restrictions_of(
-    configuration: Configuration, source: str, proxies: Mapping[str, ReverseProxy] = MappingProxyType({})
+    configuration: Configuration, proxies: Mapping[str, ReverseProxy] = MappingProxyType({})
 ) -> dict[Name, Restriction]:
     """The bounds on access by the names of sites, and of routes that have settings of their own.
 
-    Raises ConfigurationError for what does not go together, and for files of users that cannot be; they are
-    relative to the file `source`. `proxies` are the ways to authorization servers, by the places of tables.
+    Raises ConfigurationError for what does not go together, and for files of users that cannot be. `proxies`
+    are the ways to authorization servers, by the places of tables.
     """
     made: dict[Name, Restriction] = {}
     objections = Objections()
-    reader = _Reader(source, proxies)
+    reader = _Reader(configuration, proxies)
     for each in configuration.tables():
         site, route, where = each.site, each.route, f"{each.place}.access"
         authority, table = (client_ca_of(configuration, site) or "").encode(), site.access
@@ -197,7 +196,7 @@ def user_files(runtime: Runtime) -> Iterator[UserFile]:
 class _Reader:
     """Reads tables of access; makes one object of what several of them name."""
 
-    source: str
+    configuration: Configuration
     proxies: Mapping[str, ReverseProxy]
     files: dict[Path, UserFile] = field(default_factory=dict)
     servers: dict[tuple[str, tuple[str, ...], float], ForwardAuth] = field(default_factory=dict)
@@ -217,7 +216,7 @@ class _Reader:
             raise self.nameless(where, "private", True, names)
         if forward and not table.private and "private" in table.model_fields_set:
             allowed = "true: what is stored behind `forward` is always kept by user"
-            raise ConfigurationError(self.source, f"{place_of('private')}.private", False, allowed)
+            raise self.configuration.error(f"{place_of('private')}.private", False, allowed)
         if table.forward_fields and not forward and "forward_fields" in own.model_fields_set:
             raise self.nameless(where, "forward_fields", table.forward_fields, "forward")
         if own.limits and not (users or authority or (forward and table.forward_fields)):
@@ -245,13 +244,13 @@ class _Reader:
         """The error of a setting about users where nobody has a name."""
         unset = {True: "false"}.get(found if isinstance(found, bool) else False, "none")
         allowed = f"{unset} without `{lacking}`: nobody has a name"
-        return ConfigurationError(self.source, f"{place}.{key}", found, allowed)
+        return self.configuration.error(f"{place}.{key}", found, allowed)
 
     def _users(self, name: str, key: str) -> UserFile:
         """The users of a file, which is read once; one that cannot be is told at each key that names it."""
-        path = beside(self.source, name)
+        path = self.configuration.path(name)
         if path not in self.files:
-            self.files[path] = UserFile(path, key, self.source)
+            self.files[path] = UserFile(path, key, self.configuration.source)
         return self.files[path]
 
     def _forward(self, place: str, table: AccessTable) -> ForwardAuth:

@@ -24,7 +24,6 @@ from univocal.judge.trust import networks
 from univocal.store.compression import uncodable
 from univocal.uri.profile import Profile
 from univocal.uri.sites import Sites
-from univocal_app.config.places import beside
 from univocal_app.config.sites import SiteReader, edits_of, rules
 from univocal_app.config.tables import COMMAND_LINE, Configuration, Name, PolicyTable, SiteTable
 from univocal_app.run.listeners import HTTPS, own_settings_of
@@ -35,19 +34,17 @@ _LARGEST: Final = 1 << 20  # bytes of a page
 _MOST: Final = 100  # pages of a directory
 
 
-def pages_of(configuration: Configuration, source: str) -> dict[Name, ErrorPages]:
+def pages_of(configuration: Configuration) -> dict[Name, ErrorPages]:
     """The pages by the names of sites and routes, "" for requests to no site.
 
-    A route's page goes before its site's, and that before the server's.
-
-    Directories are relative to the file `source`. Raises ConfigurationError.
+    A route's page goes before its site's, and that before the server's. Raises ConfigurationError.
     """
     files, objections = dict[Name, dict[str, bytes]](), Objections()
     with objections:
-        files[""] = _files(configuration.server.error_pages, source, "server.error_pages")
+        files[""] = _files(configuration, configuration.server.error_pages, "server.error_pages")
     for each in configuration.tables():
         with objections:
-            own = _files(each.table.error_pages, source, f"{each.place}.error_pages")
+            own = _files(configuration, each.table.error_pages, f"{each.place}.error_pages")
             around = files.get(each.site.hosts[0] if each.route else "", {})
             if own or each.route is None:
                 files[each.name] = {**around, **own}
@@ -67,40 +64,39 @@ def page_contents(
             yield f"{key}.error_pages", sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
-def _files(directory: str, source: str, key: str) -> dict[str, bytes]:
+def _files(configuration: Configuration, directory: str, key: str) -> dict[str, bytes]:
     if not directory:
         return {}
-    place = beside(source, directory)
     try:
-        files = sorted(file for file in place.iterdir() if file.suffix == ".html")
+        files = sorted(file for file in configuration.path(directory).iterdir() if file.suffix == ".html")
         if len(files) > _MOST:
-            raise ConfigurationError(source, key, directory, f"a directory of at most {_MOST} pages")
-        return {file.name: _content(file, source, key) for file in files}
+            raise configuration.error(key, directory, f"a directory of at most {_MOST} pages")
+        return {file.name: _content(configuration, file, key) for file in files}
     except OSError as error:
         allowed = f"a directory of pages such as 502.html that can be read ({error.strerror})"
-        raise ConfigurationError(source, key, directory, allowed) from None
+        raise configuration.error(key, directory, allowed) from None
 
 
-def _content(file: Path, source: str, key: str) -> bytes:
+def _content(configuration: Configuration, file: Path, key: str) -> bytes:
     if allowed := page_fault(file.name):
-        raise ConfigurationError(source, key, file.name, allowed)
+        raise configuration.error(key, file.name, allowed)
     with file.open("rb") as stream:
         content = stream.read(_LARGEST + 1)
     if len(content) > _LARGEST:
-        raise ConfigurationError(source, key, file.name, f"a page of at most {_LARGEST} bytes")
+        raise configuration.error(key, file.name, f"a page of at most {_LARGEST} bytes")
     return content
 
 
-def profiles_of(configuration: Configuration, source: str) -> Mapping[str, Profile]:
-    """The built-in profiles and those in the configuration's directories, which are relative to its file."""
-    directories = [beside(source, directory) for directory in configuration.profiles]
+def profiles_of(configuration: Configuration) -> Mapping[str, Profile]:
+    """The built-in profiles and those in the configuration's directories."""
+    directories = list(map(configuration.path, configuration.profiles))
     objections = Objections()
     for number, directory in enumerate(directories):
         if not directory.is_dir():
             place, allowed = configuration.profiles[number], "a directory of profiles (*.toml)"
-            objections.errors.append(ConfigurationError(source, f"profiles[{number}]", place, allowed))
+            objections.errors.append(configuration.error(f"profiles[{number}]", place, allowed))
     profiles = built_in()
-    if source == COMMAND_LINE:
+    if configuration.source == COMMAND_LINE:
         profiles = _with_file(profiles, configuration.sites[0].profile)
     directories = [directory for directory in directories if directory.is_dir()]
     with objections:
@@ -129,7 +125,6 @@ def _any_profiles(tables: Sequence[SiteTable]) -> Mapping[str, Profile]:
 
 def runtime_of(
     configuration: Configuration,
-    source: str,
     proxies: Mapping[str, ReverseProxy] = MappingProxyType({}),
     https_port: int = HTTPS,
 ) -> Runtime:
@@ -146,18 +141,18 @@ def runtime_of(
     with objections:
         reading = _token(configuration.server.admin_read_token_env)
     with objections:
-        profiles = profiles_of(configuration, source)
+        profiles = profiles_of(configuration)
     with objections:
-        sites = SiteReader(source, profiles).read(configuration.sites)
+        sites = SiteReader(configuration.source, profiles).read(configuration.sites)
     with objections:
-        pages = pages_of(configuration, source)
+        pages = pages_of(configuration)
     with objections:
-        restrictions = restrictions_of(configuration, source, proxies)
+        restrictions = restrictions_of(configuration, proxies)
     objections.conclude()
     edits = edits_of(configuration)
     named = {configuration.server.request_id.lower().encode()} - {b""} - ORDINARY
     each = rules(configuration, profiles, edits, named)
-    _check_libraries(configuration, each, source)
+    _check_libraries(configuration, each)
     plain = {
         each.name: PlainSettings(**(each.site.settings(PlainSettings) | each.table.settings(PlainSettings)))
         for each in configuration.tables()
@@ -209,12 +204,12 @@ def _token(variable: str) -> bytes:
     return token.encode()
 
 
-def _check_libraries(configuration: Configuration, rules: Mapping[Name, Rules], source: str) -> None:
+def _check_libraries(configuration: Configuration, rules: Mapping[Name, Rules]) -> None:
     """Raise ConfigurationError with every place that needs a library which is not installed."""
     objections = Objections()
     if configuration.server.otel and _lacks_telemetry():
         allowed = "false, or true after pip install 'univocal[otel]'"
-        objections.errors.append(ConfigurationError(source, "server.otel", True, allowed))
+        objections.errors.append(configuration.error("server.otel", True, allowed))
     tables: list[tuple[str, PolicyTable]] = [("cache", configuration.cache)]
     tables += [(f"{each.place}.cache", each.table.cache) for each in configuration.tables()]
     for setting, coding, library, extra in uncodable(rules.values()):
@@ -222,7 +217,7 @@ def _check_libraries(configuration: Configuration, rules: Mapping[Name, Rules], 
         written = [(f"{key}.{setting}", table.written().get(setting, [])) for key, table in tables]
         places = [f"{key}[{codings.index(coding)}]" for key, codings in written if coding in codings]
         place = next(iter(places), f"cache.{setting}")  # a profile's setting has none
-        objections.errors.append(ConfigurationError(source, place, coding, allowed))
+        objections.errors.append(configuration.error(place, coding, allowed))
     objections.conclude()
 
 

@@ -37,10 +37,7 @@ def _is_together(configuration: Configuration) -> bool:
 
 
 def store_of(
-    configuration: Configuration,
-    source: str,
-    commons: Commons | None = None,
-    report: StoreReport = unreported,
+    configuration: Configuration, commons: Commons | None = None, report: StoreReport = unreported
 ) -> MemoryStore | SharedTier:
     """Make the store of the configuration; nothing is connected yet. Raises ConfigurationError."""
     table = configuration.cache
@@ -57,10 +54,10 @@ def store_of(
         ttl, most = table.detached_ttl, table.disk_bytes
         return store_at(url, memory, clock, ttl, most, report, redis, in_force, program)
     except ConfigurationError as error:
-        raise ConfigurationError(source, "cache.store", masked(table.store), error.allowed) from None
+        raise configuration.error("cache.store", masked(table.store), error.allowed) from None
 
 
-def check_store(configuration: Configuration, source: str) -> None:
+def check_store(configuration: Configuration) -> None:
     """Raise ConfigurationError if there can be no such store; nothing is opened or made."""
     if not configuration.cache.store.startswith("file:"):
-        store_of(configuration, source)
+        store_of(configuration)

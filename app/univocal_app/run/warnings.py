@@ -6,7 +6,6 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Final
 
 from univocal.http.errors import ConfigurationError
@@ -16,7 +15,6 @@ from univocal.origin.resolving import find_service, is_name, is_service
 from univocal.store.address import directory_of
 from univocal.store.file.own_files import is_open_to_all
 from univocal.uri.readings import spelled_alike
-from univocal_app.config.places import beside
 from univocal_app.config.sites import is_tested, url_key
 from univocal_app.config.tables import Configuration, PolicyTable
 from univocal_app.config.values import Address
@@ -28,13 +26,13 @@ from univocal_app.run.reading import files_of, placed
 _AT_ONCE: Final = 16  # names, each in a thread
 
 
-def warnings(configuration: Configuration, source: str) -> Iterator[ConfigurationError]:
+def warnings(configuration: Configuration) -> Iterator[ConfigurationError]:
     """The warnings about a configuration: those of one kind together, in the order of their lines."""
     for kind in (_unresolved, _alike, _doubtful):
-        yield from placed(kind(configuration, source), files_of(source))
+        yield from placed(kind(configuration), files_of(configuration.source))
 
 
-def _unresolved(configuration: Configuration, source: str) -> Iterator[ConfigurationError]:
+def _unresolved(configuration: Configuration) -> Iterator[ConfigurationError]:
     """A warning for each upstream with a name that does not resolve."""
     keys = list(_keys(configuration))
     names = list(dict.fromkeys(name for name, _, _ in keys))
@@ -51,10 +49,10 @@ def _unresolved(configuration: Configuration, source: str) -> Iterator[Configura
     for name, key, url in keys:
         if reasons[name]:
             mistake = f"the name `{name}` does not resolve here ({reasons[name]})"
-            yield ConfigurationError(source, key, url, "a name that resolves", mistake)
+            yield configuration.error(key, url, "a name that resolves", mistake)
 
 
-def _alike(configuration: Configuration, source: str) -> Iterator[ConfigurationError]:
+def _alike(configuration: Configuration) -> Iterator[ConfigurationError]:
     """A warning for each guarded route whose path a server may take for that of another route."""
     for number, table in enumerate(configuration.sites):
         seen = dict[str, str]()
@@ -64,13 +62,13 @@ def _alike(configuration: Configuration, source: str) -> Iterator[ConfigurationE
                 if other != route.path:
                     mistake = f"{other!r} has the same reading: the guards of both hold for both"
                     key = f"sites[{number}].routes[{index}].path"
-                    yield ConfigurationError(source, key, route.path, "one reading each", mistake)
+                    yield configuration.error(key, route.path, "one reading each", mistake)
                     break
 
 
-def _doubtful(configuration: Configuration, source: str) -> Iterator[ConfigurationError]:
+def _doubtful(configuration: Configuration) -> Iterator[ConfigurationError]:
     """A warning for each setting that is valid and hardly meant."""
-    server, warn = configuration.server, partial(ConfigurationError, source)
+    server, warn = configuration.server, configuration.error
     for number, network in enumerate(configuration.purge.allow):
         if network.endswith("/0"):
             mistake = "is everybody: every client may purge, and use the admin listener if it reaches it"
@@ -92,32 +90,32 @@ def _doubtful(configuration: Configuration, source: str) -> Iterator[Configurati
     mistake = "requests whose response may be stored go without this field, since other clients may get it"
     for key, value in _unsent(configuration):
         yield warn(key, value, allowed, mistake)
-    yield from _of_directory(configuration, source)
-    yield from _of_certificates(configuration, source)
+    yield from _of_directory(configuration)
+    yield from _of_certificates(configuration)
 
 
-def _of_directory(configuration: Configuration, source: str) -> Iterator[ConfigurationError]:
+def _of_directory(configuration: Configuration) -> Iterator[ConfigurationError]:
     """A warning for each folder around the store's in which all may exchange what they like."""
     store = configuration.cache.store
     directory = directory_of(store)
     for parent in directory.resolve().parents if directory is not None else ():
         if parent.exists() and is_open_to_all(parent):
             mistake = f"all may exchange what is in {parent}: chmod o-w it"
-            yield ConfigurationError(source, "cache.store", store, "a directory in one of your own", mistake)
+            yield configuration.error("cache.store", store, "a directory in one of your own", mistake)
 
 
-def _of_certificates(configuration: Configuration, source: str) -> Iterator[ConfigurationError]:
+def _of_certificates(configuration: Configuration) -> Iterator[ConfigurationError]:
     """A warning for each certificate that has expired, or has no name for a site that it is for."""
     for key, certificate, hosts in _served_by(configuration):
-        file = beside(source, certificate)
+        file = configuration.path(certificate)
         names, expires = names_of(file), expiry_of_file(file)
         others = [host for host in hosts if names.isdisjoint((host, "*." + host.partition(".")[2]))]
         if others:
             mistake = f"the certificate has no name for {', '.join(others[:3])}: clients will refuse it"
-            yield ConfigurationError(source, key, certificate, "a certificate for these names", mistake)
+            yield configuration.error(key, certificate, "a certificate for these names", mistake)
         if expires is not None and expires <= time.time():
             mistake = "the certificate has expired: clients will refuse it"
-            yield ConfigurationError(source, key, certificate, "a certificate that is valid now", mistake)
+            yield configuration.error(key, certificate, "a certificate that is valid now", mistake)
 
 
 def _unsent(configuration: Configuration) -> Iterator[tuple[str, str]]:

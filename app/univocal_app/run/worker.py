@@ -38,7 +38,6 @@ class Task:
     """A worker's task: the target of `Workers`, sent to another process."""
 
     configuration: Configuration
-    source: str
     front: tuple[Bound, ...]
     directory: Path
     store: Path | None = None
@@ -47,7 +46,7 @@ class Task:
         """Serve until the parent says so, or is gone; it asks at the listening socket `asked`."""
         _call_itself(f"univocal: worker {name}")
         commons = Commons(self.directory, name, self.store)
-        proxy = Proxy(self.configuration, self.source, commons, https_port(self.front))
+        proxy = Proxy(self.configuration, commons, https_port(self.front))
         worker = Worker(proxy, lambda: serving.end())  # noqa: PLW0108 - it comes later
         starts = partial(worker.listen, lifeline), proxy.start
         listeners = [*map(proxy.front, self.front), proxy.serve_admin(worker.application, Bound(asked))]
@@ -117,7 +116,7 @@ class Worker:
         written = [(tuple(path), text) for path, text in asked["as_written"]]
 
         def prepared() -> Made:
-            configuration = validate(asked["configuration"], self._proxy.source)
+            configuration = validate(asked["configuration"], self._proxy.configuration.source)
             return prepare(self._proxy, configuration.with_written(written))
 
         async with self._changing:

@@ -56,12 +56,11 @@ def supervise(program: Program) -> None:
     To the shared store each is a node. Raises ConfigurationError, or WorkersError.
     """
     with _figures() as directory, _memory_of_all(program.configuration) as store:
-        source, listeners = program.source, program.listeners
-        configuration, commons = program.configuration, Commons(directory, PARENT, store)
-        proxy = Proxy(configuration, source, commons, https_port(listeners.front))
+        configuration, listeners = program.configuration, program.listeners
+        proxy = Proxy(configuration, Commons(directory, PARENT, store), https_port(listeners.front))
 
         def task() -> Task:
-            return Task(proxy.configuration, source, listeners.front, directory, store)
+            return Task(proxy.configuration, listeners.front, directory, store)
 
         count, figures = configuration.server.workers, proxy.figures
         workers = Workers(count, task, directory, figures.forget, proxy.events.relay)

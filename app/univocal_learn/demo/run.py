@@ -67,7 +67,7 @@ def _demo(listen: Address, admin: Address, directory: Path, *, visited: bool) ->
     )
     write_files(directory)
     page.router.routes.append(Route("/", _answer(as_page(at))))
-    proxy = Proxy(validate(settings(at, addresses), COMMAND_LINE), COMMAND_LINE)
+    proxy = Proxy(validate(settings(at, addresses), COMMAND_LINE))
     listeners = [*origins.values(), proxy.front(Bound(front)), proxy.back(Bound(back))]
     visitors = Visitors(at.proxy)
 

@@ -23,6 +23,7 @@ from univocal.judge.profiles import builtin_profiles
 from univocal.store.purge_selectors import Keys
 from univocal.uri.site import Route, Site
 from univocal.uri.target import Canonical
+from univocal_app.config.tables import validate
 from univocal_app.observe import accesslog, log_lines
 from univocal_app.observe.accesslog import BATCH, AccessLog, Outlet, check_log, outlet_of
 from univocal_app.observe.log_lines import as_combined, as_json
@@ -34,6 +35,11 @@ def outcome(target=b"/a", **others):
     made = {"client": "192.0.2.1", "handling": Handling(fwd="uri-miss", stored=True), "decision": None}
     times = Times(1_700_000_000.25, 0.001, 0.0021234567)
     return an_outcome(target, **{**made, "times": times, "reasons": ("control-character",), **others})
+
+
+def logging_to(where, form="json", source="here"):
+    server = {"access_log": str(where), "access_log_format": form}
+    return validate({"server": server, "sites": [{"hosts": ["a"], "upstream": "http://127.0.0.1:1"}]}, source)
 
 
 def test_a_line_of_json_has_every_key():
@@ -154,7 +160,7 @@ def test_no_octet_of_a_tag_ends_a_line(form):
 
 
 def test_purges_alone(capsysbinary):
-    log = AccessLog(outlet_of("off", "json", "here"))
+    log = AccessLog(outlet_of(logging_to("off")))
     kept = Forward("uri-miss", may_store=True, fallback=None)
     for each in (replace(outcome(), decision=kept), purge(), replace(purge(), purged=None, status=403)):
         log(each)
@@ -210,30 +216,31 @@ def test_a_log_is_relative_to_its_configuration(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     source = str(tmp_path / "univocal.toml")
-    check_log("access.log", "json", source)
-    log = AccessLog(outlet_of("access.log", "json", source))
+    configuration = logging_to("access.log", source=source)
+    check_log(configuration)
+    log = AccessLog(outlet_of(configuration))
     log(outcome())
     log.close()
     assert (tmp_path / "access.log").read_bytes().count(b"\n") == 1
     with pytest.raises(ConfigurationError, match=r"found 'none/access\.log'"):
-        check_log("none/access.log", "json", source)
+        check_log(logging_to("none/access.log", source=source))
 
 
 def test_a_log_continues_in_its_file_or_is_refused(tmp_path):
     for _ in range(2):  # a second start goes on in the same file
-        log = AccessLog(outlet_of(str(tmp_path / "access.log"), "combined", "here"))
+        log = AccessLog(outlet_of(logging_to(tmp_path / "access.log", "combined")))
         assert log is not None
         log(outcome())
         log.close()
     assert (tmp_path / "access.log").read_bytes().count(b"\n") == 2
     with pytest.raises(ConfigurationError, match=r"server\.access_log"):
-        AccessLog(outlet_of(str(tmp_path / "nowhere" / "access.log"), "json", "here"))
+        AccessLog(outlet_of(logging_to(tmp_path / "nowhere" / "access.log")))
 
 
 def test_a_file_is_opened_anew(tmp_path, caplog):
     file = tmp_path / "logs" / "access.log"
     file.parent.mkdir()
-    log = AccessLog(outlet_of(str(file), "combined", "here"))
+    log = AccessLog(outlet_of(logging_to(file, "combined")))
     log(outcome())
     file.rename(tmp_path / "moved")
     log.reopen()

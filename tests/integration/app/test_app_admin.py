@@ -50,7 +50,7 @@ async def house(heard, monkeypatch):
     configuration = validate(SETTINGS, "univocal.toml")
     store = MemoryStore()
     views = Views(Figures(store))
-    runtime = runtime_of(configuration, "univocal.toml")
+    runtime = runtime_of(configuration)
     listeners = [views.figures, *views.listeners, heard.append]
     proxy = CacheMiddleware(origin, runtime=runtime, store=store, listeners=listeners)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(proxy)) as browser:

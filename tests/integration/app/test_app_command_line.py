@@ -15,7 +15,6 @@ import univocal as univocal_library
 from univocal import ProfileError
 from univocal.judge.profiles import builtin_profiles
 from univocal_app.commands.settings import everywhere
-from univocal_app.config.tables import COMMAND_LINE
 from univocal_app.run.runtime import runtime_of
 
 ROOT = Path(__file__).parents[3]
@@ -58,7 +57,7 @@ def test_a_served_profile_may_be_a_file(tmp_path):
     file = tmp_path / "shop.toml"
     file.write_text('extends = "rfc3986"\n[path]\nmerge_slashes = true\n')
     configuration = everywhere(["http://a"], str(file))
-    sites = runtime_of(configuration, COMMAND_LINE).sites
+    sites = runtime_of(configuration).sites
     assert sites.canonicalize("http://a/b//c") == "http://a/b/c"
     file.write_text("[path]\nmerge_slash = true\n")
     with pytest.raises(ProfileError, match="merge_slash"):

@@ -225,7 +225,7 @@ def test_the_reference_has_them_all():
 
 async def test_hits_that_wait_are_counted_before_the_program_ends():
     sites = [{"hosts": ["en.example"], "upstream": "http://127.0.0.1:1"}]
-    proxy = Proxy(validate({"server": {"access_log": "off"}, "sites": sites}, "f"), "f")
+    proxy = Proxy(validate({"server": {"access_log": "off"}, "sites": sites}, "f"))
 
     def hits():
         return [value for _, value in proxy.figures.numbers(REQUESTS)]

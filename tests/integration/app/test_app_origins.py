@@ -23,7 +23,7 @@ def settings(certificates):
             f'[server]\naccess_log = "off"\n[origin]\n{origin}\n[[sites]]\nhosts = ["*"]\n'
             f'upstream = "https://127.0.0.1:{port}"\n[sites.origin]\n{site}\n'
         )
-        return validate(tomllib.loads(text), source), source
+        return validate(tomllib.loads(text), source)
 
     return written
 
@@ -57,8 +57,8 @@ async def origin(certificates):
         await server.wait_closed()
 
 
-async def asked(configuration, source, target=b"/a"):
-    proxy = Proxy(configuration, source)
+async def asked(configuration, target=b"/a"):
+    proxy = Proxy(configuration)
     try:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(proxy.cache)) as client:
             answer = await client.get(httpx.URL("http://en.example/").copy_with(raw_path=target))
@@ -87,7 +87,7 @@ CLIENT = 'tls_cert = "client.pem"\ntls_key = "client.key"'
 )
 async def test_who_is_believed(settings, origin, transport, everywhere, site, demand, status):
     port = await origin(demand=demand)
-    found, content = await asked(*settings(port, f'{everywhere}\ntransport = "{transport}"', site))
+    found, content = await asked(settings(port, f'{everywhere}\ntransport = "{transport}"', site))
     assert found == status
     assert (content == b"GET /a HTTP/1.1") == (status == 200)
 
@@ -97,7 +97,7 @@ async def test_targets_are_exact(settings, origin, transport):
     port = await origin()
     configuration = settings(port, f'tls_ca = "ca.pem"\ntransport = "{transport}"')
     target = b"/%7Ea%2Fb/c;d=e?x=%20&y=[z]&q=a%2Bb"
-    assert (await asked(*configuration, target))[1] == b"GET /~a%2Fb/c;d=e?x=%20&y=[z]&q=a%2Bb HTTP/1.1"
+    assert (await asked(configuration, target))[1] == b"GET /~a%2Fb/c;d=e?x=%20&y=[z]&q=a%2Bb HTTP/1.1"
 
 
 # The end of a site's own settings, and the beginning of those of a route.
@@ -119,6 +119,6 @@ OWN = '[[sites.routes]]\npath = "/a/"\nupstream = "https://127.0.0.1:1"\n[sites.
 )
 def test_what_cannot_be_is_refused(settings, everywhere, site, key, allowed):
     with pytest.raises(ConfigurationError) as refusal:
-        proxies_of(*settings(9, everywhere, site))
+        proxies_of(settings(9, everywhere, site))
     assert refusal.value.key == key
     assert allowed in refusal.value.allowed

@@ -20,7 +20,7 @@ HOSTS = ["en.example", "www.en.example"]
 CONFIGURATION = validate(
     {"sites": [{"hosts": HOSTS, "profile": "rfc3986", "upstream": "http://127.0.0.1:1"}]}, "univocal.toml"
 )
-RUNTIME = runtime_of(CONFIGURATION, "univocal.toml")
+RUNTIME = runtime_of(CONFIGURATION)
 
 
 async def origin(scope, receive, send):

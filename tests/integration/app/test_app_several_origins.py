@@ -139,7 +139,7 @@ async def site(serve):
                     "upstream": [f"http://127.0.0.1:{server.port}" for server in servers],
                 }],
             }  # fmt: skip
-            proxy = Proxy(validate(settings, "univocal.toml"), "univocal.toml")
+            proxy = Proxy(validate(settings, "univocal.toml"))
             stack.push_async_callback(proxy.aclose)
             with bind(Address("127.0.0.1", 0), "", "") as unused:
                 front = await serve(proxy.cache, proxy.front(Bound(unused)).protocol)

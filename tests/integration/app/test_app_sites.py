@@ -38,7 +38,7 @@ SETTINGS = {"max_body": (2, 1)}
 
 
 def runtime(text):
-    return runtime_of(validate(tomllib.loads(text), "univocal.toml"), "univocal.toml")
+    return runtime_of(validate(tomllib.loads(text), "univocal.toml"))
 
 
 def found(text, host, target):
@@ -130,7 +130,7 @@ def with_profiles(tmp_path):
     file = tmp_path / "univocal.toml"
 
     def read(text):
-        return runtime_of(validate(tomllib.loads(f'profiles = ["./profiles"]\n{text}'), str(file)), str(file))
+        return runtime_of(validate(tomllib.loads(f'profiles = ["./profiles"]\n{text}'), str(file)))
 
     return read
 

@@ -31,7 +31,7 @@ CONFIGURATION = validate(SETTINGS, "univocal.toml")
 
 @pytest.fixture(scope="module")
 def sites():
-    return runtime_of(CONFIGURATION, "univocal.toml").sites
+    return runtime_of(CONFIGURATION).sites
 
 
 def outcome(sites, target, status=200, method=b"GET"):
@@ -104,7 +104,7 @@ async def page(scope, receive, send):
 def house():
     store = MemoryStore()
     views = Views(Figures(store))
-    runtime = runtime_of(CONFIGURATION, "univocal.toml")
+    runtime = runtime_of(CONFIGURATION)
     proxy = CacheMiddleware(page, runtime=runtime, store=store, listeners=[views.figures, *views.listeners])
     return proxy, admin(proxy, lambda: CONFIGURATION, views, Events(proxy.engine.audience.listeners), Life())
 

@@ -227,5 +227,5 @@ def test_it_is_off_and_not_even_imported():
 def test_without_the_extra_it_is_refused(monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda _: None)
     with pytest.raises(ConfigurationError, match=r"pip install 'univocal\[otel\]'") as refused:
-        runtime_of(validate({**SITES, "server": {"otel": True}}, "test"), "test")
+        runtime_of(validate({**SITES, "server": {"otel": True}}, "test"))
     assert refused.value.key == "server.otel"

@@ -53,7 +53,7 @@ def house(clock):
 def house_of(store, clock):
     place = {"site": "en.example", "url": "http://127.0.0.1:1"}
     views = Views(Figures(store), clock, origins=lambda: [place])
-    runtime = runtime_of(CONFIGURATION, "univocal.toml")
+    runtime = runtime_of(CONFIGURATION)
     proxy = CacheMiddleware(
         origin, runtime=runtime, store=store, counters=[views.figures, *views.listeners], clock=clock
     )

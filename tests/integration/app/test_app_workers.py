@@ -50,7 +50,7 @@ async def watched(tmp_path):
     """One worker that is taken for hung after three seconds, and the names of those that ended."""
     ended = []
     with socket.create_server(("127.0.0.1", 0)) as front:
-        task = Task(CONFIGURATION, "test", (Bound(front),), tmp_path)
+        task = Task(CONFIGURATION, (Bound(front),), tmp_path)
         workers = Workers(1, lambda: task, tmp_path, ended.append, silence=3.0)
         await workers.start()
         yield workers, ended
@@ -104,11 +104,7 @@ def test_a_parent_that_stood_still_kills_nobody(tmp_path):
 
     async def stand_still(front):
         workers = Workers(
-            1,
-            lambda: Task(CONFIGURATION, "test", (Bound(front),), tmp_path),
-            tmp_path,
-            ended.append,
-            silence=3.0,
+            1, lambda: Task(CONFIGURATION, (Bound(front),), tmp_path), tmp_path, ended.append, silence=3.0
         )
         await workers.start()
         time.sleep(5)  # noqa: ASYNC251

@@ -46,7 +46,7 @@ def test_each_certificate_of_the_listener_is_told(tmp_path):
         "sites": [{"hosts": ["a.example"], "tls_cert": "gone.pem", **site}, {"hosts": ["b.example"], **site}],
     }
     source = str(tmp_path / "univocal.toml")
-    assert expiries(validate(settings, source), source) == [
+    assert expiries(validate(settings, source)) == [
         {"site": "", "expires": TIMES[0][1]},
         {"site": "a.example", "expires": None},
     ]
@@ -85,14 +85,14 @@ class Files:
         return validate(settings, self.source)
 
     def contexts(self, configuration):
-        contexts = contexts_of(configuration, self.source)
+        contexts = contexts_of(configuration)
         assert contexts is not None
         return contexts
 
     def in_force(self, *named):
         configuration = self.configuration(*named)
         sites = Sites([Site.of(host, "rfc3986") for host in HOSTS])
-        return CertificateFiles(configuration, self.source, sites, self.contexts(configuration))
+        return CertificateFiles(configuration, sites, self.contexts(configuration))
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,7 @@ def test_a_file_changed_during_a_reload_is_read_again(files):
     prepared = files.contexts(configuration)
     files.put(server="good")  # between the two halves of a reload
     sites = Sites([Site.of(host, "rfc3986") for host in HOSTS])
-    certificates = CertificateFiles(configuration, files.source, sites, prepared)
+    certificates = CertificateFiles(configuration, sites, prepared)
     for _ in range(2):
         certificates.look()
     assert certificates.current().default is not prepared.of("").context
