@@ -154,6 +154,13 @@ class Listener:
             reasons.append("fields-too-large")
         return reasons
 
+    def refuse_head(self, received: Received, fields: Fields, reasons: Sequence[str]) -> Problem:
+        """Handle a head that gets no responder; of its target so much is told as a target may have."""
+        hosts = values(fields, b"host")
+        received.host = hosts[0] if len(hosts) == 1 else b""
+        received.target = received.target[: self.bounds.limits.max_target or None]
+        return self.refuse(received, reasons)
+
     def refuse(self, received: Received, reasons: Sequence[str], *, is_told: bool = False) -> Problem:
         """Handle a request without a responder; returns the answer to its client.
 

@@ -574,14 +574,11 @@ class Http1Connection(ClientConnection):
             received = self._incoming.turn.received
             self._end_with(self.listener.refuse(received, reasons, is_told=True), reasons)
         else:
-            head, limits = self._reader.head, self.listener.bounds.limits
+            head = self._reader.head
             known = self._request_line(head)
             known.version = known.version or b"1.1"
-            known.target = known.target[: limits.max_target or None]
-            if known.target:
-                hosts = values(head.fields, b"host")
-                known.host = hosts[0] if len(hosts) == 1 else b""
-            self._end_with(self.listener.refuse(known, reasons), reasons)
+            fields = head.fields if known.target else []
+            self._end_with(self.listener.refuse_head(known, fields, reasons), reasons)
 
     def _end_with(self, answer: Problem, reasons: Sequence[str] = ()) -> None:
         incoming, self._incoming = self._incoming, None

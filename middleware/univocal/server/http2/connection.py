@@ -546,10 +546,7 @@ class Http2Connection(ClientConnection):
         reasons += self._objections()
         if not reasons:
             return None
-        hosts = values(head.fields, b"host")
-        received.host = hosts[0] if len(hosts) == 1 else b""
-        received.target = received.target[: self.listener.bounds.limits.max_target or None]
-        return self.listener.refuse(received, by_rank(reasons))
+        return self.listener.refuse_head(received, head.fields, by_rank(reasons))
 
     def _open(self, number: int, *, is_complete: bool, is_malformed: bool = False) -> Http2Stream:
         stream = Http2Stream(number, self, is_complete=is_complete, is_malformed=is_malformed)
