@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from univocal.http.authority import DEFAULT_PORTS, LONGEST_AUTHORITY, Authority, a_labels, parse_authority
 from univocal.http.errors import ConfigurationError, Objections, RefusedError
@@ -23,6 +23,8 @@ from univocal.uri.target import Canonical, strays, survives_clients
 EVERYWHERE: Final = "*"  # the name of a site that owns every authority
 _UNCLAIMED: Final = "a host that no other entry names"
 LONGEST: Final = 255  # bytes of a host that are told of
+# A site that owns a host, and the authority that it is served as where that is another.
+_Entry: TypeAlias = tuple[Site, Authority | None]
 
 
 class Sites:
@@ -31,8 +33,8 @@ class Sites:
     def __init__(self, sites: Sequence[Site], default: Site | None = None) -> None:
         self.sites = tuple(sites)
         self.default = default
-        self._exact: dict[Authority, tuple[Site, Authority | None]] = {}
-        self._suffixes: dict[Authority, tuple[Site, Authority | None]] = {}
+        self._exact: dict[Authority, _Entry] = {}
+        self._suffixes: dict[Authority, _Entry] = {}
         self._ports: dict[int, Site] = {}  # of "*:port"
         tests = [(host, test, site) for site in self.sites for host, test in site.tests.items()]
         tests.sort(key=_rank_of_test)
@@ -155,39 +157,28 @@ class Sites:
         without. Names that have a test come last. Where a site has all hosts at a port, "*:port", no entry
         without that port counts.
         """
-        if self._ports and port in self._ports:
-            return self._locate_at(host, port)
-        entry = self._exact.get((host, port)) or self._exact.get((host, None))
-        if not entry and (dot := self._star(host, port)) >= 0:
-            suffix = host[dot + 1 :]
-            entry = self._suffixes.get((suffix, port)) or self._suffixes.get((suffix, None))
-        if entry:
+        entry = self._entry(self._exact, host, port)
+        if entry is None and (dot := self._star(host, port)) >= 0:
+            entry = self._entry(self._suffixes, host[dot + 1 :], port)
+        if entry is not None:
             site, real = entry
-            return (site, (host, port)) if real is None else (site, (real[0], real[1] or port))
+            return site, (host, port) if real is None else (real[0], real[1] or port)
+        if port in self._ports:
+            return self._ports[port], (host, port)
         for test, tested in self._tests:
             if test(host):
                 return tested, (host, port)
         return (self.default, (host, port)) if self.default else None
 
-    def _locate_at(self, host: bytes, port: int) -> tuple[Site, tuple[bytes, int]]:
-        """The site that owns a host at a port of which one site has all other hosts."""
-        entry = self._exact.get((host, port))
-        dot = host.find(b".")
-        while entry is None and dot >= 0:
-            entry = self._suffixes.get((host[dot + 1 :], port))
-            dot = host.find(b".", dot + 1)
-        if entry is None:
-            return self._ports[port], (host, port)
-        site, real = entry
-        return site, (host, port) if real is None else (real[0], real[1] or port)
+    def _entry(self, table: Mapping[Authority, _Entry], host: bytes, port: int) -> _Entry | None:
+        """The entry of a name with this port, or that without one, which one site's "*:port" rules out."""
+        entry = table.get((host, port))
+        return table.get((host, None)) if entry is None and port not in self._ports else entry
 
     def _star(self, host: bytes, port: int) -> int:
         """The length of what "*" stands for in the longest pattern that owns `host`; -1 if none does."""
         dot = host.find(b".")
-        while dot >= 0:
-            suffix = host[dot + 1 :]
-            if (suffix, port) in self._suffixes or (suffix, None) in self._suffixes:
-                break
+        while dot >= 0 and self._entry(self._suffixes, host[dot + 1 :], port) is None:
             dot = host.find(b".", dot + 1)
         return dot
 
@@ -201,13 +192,10 @@ class Sites:
 
     def place(self, hosts: Sequence[bytes], scheme: bytes, target: bytes) -> tuple[str, bytes]:
         """The name of the site, or "", and the route's prefix that a received target would have."""
-        authority = parse_authority(hosts[0]) if len(hosts) == 1 else None
-        located = (
-            None if authority is None else self.locate(authority[0], authority[1] or DEFAULT_PORTS[scheme])
-        )
-        if located is None:
+        service = _service(hosts[0], scheme, self) if len(hosts) == 1 else None
+        if service is None or service.site is None:
             return "", b"/"
-        site, _ = located
+        site = service.site
         return site.name, site.route_of(site.view(split_target(target).path)).prefix
 
     def owner(self, hosts: Sequence[bytes], scheme: bytes) -> tuple[str, str]:
