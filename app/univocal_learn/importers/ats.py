@@ -20,7 +20,7 @@ from univocal.http.grammar import Absolute, split_absolute
 from univocal.uri.percent_encoding import DECODE, ENCODE, RINGS, DecoderRing
 from univocal.uri.profile import Profile, parse
 from univocal_app.terminal import printable
-from univocal_learn.importers.imported import Imported, Note, Source, Table, octets_of
+from univocal_learn.importers.imported import Imported, Note, Notes, Source, Table, octets_of
 from univocal_learn.importers.rings import corrected, path_settings
 from univocal_learn.importers.sites import Mapped, SiteWriter, literal_beginning
 
@@ -100,6 +100,11 @@ class _Plugin:
     name: str  # "" for parameters before which no plugin is named
     parameters: list[tuple[int, str]] = field(default_factory=list)
 
+    @property
+    def base(self) -> str:
+        """Its name without a directory."""
+        return self.name.rpartition("/")[2]
+
 
 @dataclass(slots=True)
 class _Rule:
@@ -109,9 +114,12 @@ class _Rule:
     replacement: str = ""
     options: list[tuple[int, str]] = field(default_factory=list)
     plugins: list[_Plugin] = field(default_factory=list)
+    sets: _Sets | None = None  # with which it is taken over
+    profile: str = ""
+    file: str = ""
 
     @property
-    def name(self) -> str:
+    def title(self) -> str:
         return self.target or f"line {self.line}"
 
     @property
@@ -161,51 +169,44 @@ class _Sets:
 
 def read(source: Source) -> Imported:
     """The profile of the pair of sets in `source`, and the sites of its rules. Raises ConfigurationError."""
-    notes: list[Note] = []
-    rules = [(rule, _sets(source, rule)) for rule in _rules(source.text, notes)]
-    chosen = _chosen(source, [(rule, sets) for rule, sets in rules if sets])
-    paths: dict[_Pair, Table] = {}
+    notes = Notes()
+    rules = list(_rules(source.text, notes))
+    chosen = _chosen(source, rules)
+    names: dict[_Pair, str] = {}  # of profiles
+    paths: dict[str, Table] = {}
     profiles: dict[str, Profile] = {}
-    for _, sets in chosen:
-        if sets.pair not in paths:
-            ring, of_the_ring = _ring(sets)
-            notes += of_the_ring
-            paths[sets.pair] = path_settings(ring)
-            name = _suffix(len(paths))
+    for rule, sets in chosen:
+        if sets.pair not in names:
+            name = names[sets.pair] = f"-{len(names) + 1}" if names else ""
+            ring = _ring(sets, notes)
+            paths[name] = path_settings(ring)
             profiles[name] = parse({"imported": f"[path]\nring = {list(ring.forms)}\n"})["imported"]
-    names = {pair: _suffix(number) for number, pair in enumerate(paths, 1)}
+        rule.profile, rule.sets = names[sets.pair], sets
     writer = SiteWriter(profiles[""], others=profiles)
     filtered = any(
         note.text[:1] == "." and note.text.split(maxsplit=1)[0].rstrip(":") not in _HARMLESS_LINES
         for note in notes
     )
-    for rule, _ in rules:
-        if not any(rule is each for each, _ in chosen):
+    for rule in rules:
+        if rule.sets is None:
             text = f"{rule.kind} {rule.target}".strip() or "a rule"
-            notes.append(Note(rule.line, f"{text}: without these sets; left out, and its plugins"))
-    for rule, own in chosen:
-        notes += _of_plugins(rule, own)
-    sets_of = {id(rule): own for rule, own in chosen}
-    profile_of = {id(rule): names[own.pair] for rule, own in chosen}
-    found = _Sites(writer, sets_of, profile_of, filtered)
-    for rule in sorted((rule for rule, _ in rules), key=lambda rule: not rule.is_received):
+            notes.say(rule.line, f"{text}: without these sets; left out, and its plugins")
+    for rule, sets in chosen:
+        notes += _of_plugins(rule, sets)
+    found = _Sites(writer, filtered)
+    for rule in sorted(rules, key=lambda rule: not rule.is_received):
         found.add(rule)
-    found.write([rule for rule, _ in rules])
+    found.write(rules)
     if writer.sites:
         notes += [Note(0, _HOST), Note(0, _PORTS)]
     return Imported(
-        summary=f"Imported from a remap rule: {printable(octets_of(chosen[0][0].name))}",
+        summary=f"Imported from a remap rule: {printable(octets_of(chosen[0][0].title))}",
         extends="rfc3986",
-        path=next(iter(paths.values())),
-        others={names[pair]: path for pair, path in paths.items() if names[pair]},
+        path=paths.pop(""),
+        others=paths,
         notes=[*(Note(0, text) for text in _ALWAYS), *notes, *writer.notes],
         sites=writer.sites,
     )
-
-
-def _suffix(number: int) -> str:
-    """The end of the name of the profile with this number."""
-    return f"-{number}" if number > 1 else ""
 
 
 def _of_plugins(rule: _Rule, sets: _Sets) -> Iterator[Note]:
@@ -213,18 +214,16 @@ def _of_plugins(rule: _Rule, sets: _Sets) -> Iterator[Note]:
     reader, first, last = sets.used
     for plugin in rule.plugins:
         if plugin is not reader:
-            why = _PLUGINS.get(plugin.name.rpartition("/")[2], _OTHER_PLUGIN)
-            words = " ".join(
-                [f"@plugin={plugin.name}", *(f"@pparam={text}" for _, text in plugin.parameters)]
-            )
-            yield Note(plugin.line, f"{words}: {why}")
+            why = _PLUGINS.get(plugin.base, _OTHER_PLUGIN)
+            words = [f"@plugin={plugin.name}", *(f"@pparam={text}" for _, text in plugin.parameters)]
+            yield Note(plugin.line, f"{' '.join(words)}: {why}")
             continue
         for number, (line, text) in enumerate(plugin.parameters):
             if not first <= number <= last:
                 yield Note(line, f"@pparam={text}: a parameter besides the two sets; not taken over")
 
 
-def _rules(text: str, notes: list[Note]) -> Iterator[_Rule]:
+def _rules(text: str, notes: Notes) -> Iterator[_Rule]:
     rule: _Rule | None = None
     continued = is_comment = False
     for number, line in enumerate(text.split("\n"), start=1):
@@ -237,16 +236,13 @@ def _rules(text: str, notes: list[Note]) -> Iterator[_Rule]:
         words = code if named or words[:1] == ["-"] else words  # remap.config has no comment behind a rule
         kind = "" if continued else "".join(words[:1]).lower()
         starts = kind in _KINDS or kind.startswith("regex_")
-        if (
-            starts
-            or (named and named[1] == "type")
-            or (rule is None and any("@pparam=" in word for word in words))
-        ):
+        is_bare = rule is None and any("@pparam=" in word for word in words)
+        if starts or is_bare or (named and named[1] == "type"):
             if rule is not None:
                 yield rule
             rule = _Rule(number)
         if words and words[0].startswith(".") and not continued:
-            notes.append(Note(number, f"{' '.join([kind, *words[1:]])}: not part of a profile or a route"))
+            notes.say(number, f"{' '.join([kind, *words[1:]])}: not part of a profile or a route")
         elif rule is not None and words:
             _read_into(rule, number, words, named, starts=starts)
         continued = line.endswith("\\")
@@ -294,9 +290,8 @@ def _sets(source: Source, rule: _Rule) -> _Sets | None:
                 wrong = [(at, text) for at, text in pair if not _SET.fullmatch(text)]
                 if wrong or len(pair) < 2:
                     at, text = wrong[0] if wrong else (line, f"{len(pair)} set after {value}")
-                    raise source.error(
-                        at, text, "two sets of octets, each two hexadecimal digits, between blanks"
-                    )
+                    allowed = "two sets of octets, each two hexadecimal digits, between blanks"
+                    raise source.error(at, text, allowed)
                 return _sets_of(plugin, number + 1)
     for plugin in rule.plugins:
         for number, (first, second) in enumerate(pairwise(plugin.parameters)):
@@ -314,32 +309,29 @@ def _sets_of(plugin: _Plugin, number: int) -> _Sets:
     return _Sets(*octets, lines, (plugin, max(0, number - 1), number + 1))
 
 
-def _chosen(source: Source, rules: list[tuple[_Rule, _Sets]]) -> list[tuple[_Rule, _Sets]]:
+def _chosen(source: Source, rules: list[_Rule]) -> list[tuple[_Rule, _Sets]]:
     """The rules with sets, or those of them that are picked."""
-    if not rules:
-        raise source.nothing(
-            0,
-            "no rule with two sets",
-            'two @pparam of hexadecimal octets, such as @pparam="3A 2F" @pparam="5B 5D"',
-        )
-    names = ", ".join(dict.fromkeys(rule.name for rule, _ in rules[:40]))
-    picked = [(rule, sets) for rule, sets in rules if source.pick in (None, rule.name, f"line {rule.line}")]
+    having = [(rule, sets) for rule in rules if (sets := _sets(source, rule))]
+    if not having:
+        allowed = 'two @pparam of hexadecimal octets, such as @pparam="3A 2F" @pparam="5B 5D"'
+        raise source.nothing(0, "no rule with two sets", allowed)
+    picked = [each for each in having if source.pick in (None, each[0].title, f"line {each[0].line}")]
     if not picked:
+        names = ", ".join(dict.fromkeys(rule.title for rule, _ in having[:40]))
         raise source.error(0, f"no rule {source.pick}", f"--pick with one of: {names}")
     return picked
 
 
-def _ring(sets: _Sets) -> tuple[DecoderRing, list[Note]]:
+def _ring(sets: _Sets, notes: Notes) -> DecoderRing:
     forms = bytearray(RINGS["rfc3986"].forms)
     for octet in sets.decode:
         forms[octet] = DECODE
     for octet in sets.encode:
         forms[octet] = ENCODE
-    ring, notes = corrected(bytes(forms), lambda octet: sets.lines.get(octet, 0))
+    ring = corrected(bytes(forms), lambda octet: sets.lines.get(octet, 0), notes)
     for octet in sorted(set(sets.decode) & set(sets.encode)):
-        text = f"{octet:02X} is in both sets: encoded, since the script encodes last"
-        notes.append(Note(sets.lines[octet], text))
-    return ring, notes
+        notes.say(sets.lines[octet], f"{octet:02X} is in both sets: encoded, since the script encodes last")
+    return ring
 
 
 def _url(text: str) -> Absolute | None:
@@ -358,8 +350,6 @@ class _Sites:
     """
 
     writer: SiteWriter
-    sets_of: dict[int, _Sets]
-    profile_of: dict[int, str]
     is_filtered: bool
     routes: dict[str, tuple[int, list[Mapped]]] = field(default_factory=dict)  # of each host
     before: list[_Rule] = field(default_factory=list)  # the first rule of a file that matches has the request
@@ -367,8 +357,8 @@ class _Sites:
 
     def add(self, rule: _Rule) -> None:
         """Have the routes of the next rule of the file."""
-        is_taken = id(rule) in self.sets_of
-        is_guarded = self._is_guarded(rule, is_taken=is_taken)
+        is_taken = rule.sets is not None
+        is_guarded = self._is_guarded(rule)
         if not rule.target:
             return
         first = [each for each in self.before if _covers(each, rule)]
@@ -380,19 +370,19 @@ class _Sites:
             is_guarded, is_taken = True, False
         if mapping is None:
             return
-        mapped = replace(mapping, profile=self.profile_of.get(id(rule), ""))
+        mapped = replace(mapping, profile=rule.profile)
         if is_taken and _keeps_apart(rule):
-            self._note(rule, "a plugin keeps responses apart: the route bypasses the cache")
+            self.writer.notes.say(rule, "a plugin keeps responses apart: the route bypasses the cache")
             mapped = replace(mapped, tables={"cache": {"bypass": ["*"]}})
         alike = [each for each in first if mapped.path.startswith(each.place.path)]
         same = [each.line for each in alike if each.place[:2] == place[:2]]
         if same and is_taken and not is_guarded:
-            self._note(rule, f"left out: line {same[0]} is before it")
+            self.writer.notes.say(rule, f"left out: line {same[0]} is before it")
             return
         if any(each.place.host != place.host for each in alike):
             is_taken = False  # a rule of another pattern has its hosts
         if not (is_guarded or is_taken):
-            self._note(rule, "left out, so univocal refuses these requests (403)", is_open_question=True)
+            self.writer.notes.ask(rule, "left out, so univocal refuses these requests (403)")
             is_guarded = True
         own = [] if mapped.path.endswith("*") else [mapped]  # a route's "*" would be of any bytes
         if is_guarded:
@@ -400,23 +390,21 @@ class _Sites:
         others = [each for each in first if each.place.host != place.host and each not in alike]
         for each in others:
             text = f"line {each.line} is before it: univocal refuses {each.place.path} of its hosts (403)"
-            self._note(rule, text, is_open_question=True)
+            self.writer.notes.ask(rule, text)
             own += self._guarded(Mapped(each.place.path, rule.line, is_closed=True), is_taken=False)
         host = rule.host or place.host
         self.routes.setdefault(host, (rule.line, []))[1].extend(own)
         self.schemes.setdefault(host, set()).update({_AS_HTTP.get(place.scheme, place.scheme)} - {""})
         self.writer.notes += _of_prefixes(mapped, is_guarded=is_guarded)
 
-    def _is_guarded(self, rule: _Rule, *, is_taken: bool) -> bool:
+    def _is_guarded(self, rule: _Rule) -> bool:
         """Tell whether a rule may refuse requests, and say what of it is not taken over."""
-        may_refuse = is_taken and _may_refuse(rule, self.sets_of[id(rule)])
-        is_guarded = self.is_filtered or _is_guarded(rule) or may_refuse
+        is_guarded = self.is_filtered or _is_guarded(rule)
         if is_guarded:
             text = "univocal refuses these requests (403) until [sites.access] says who has access"
-            self._note(rule, text, is_open_question=True)
-        self.writer.notes += [
-            Note(line, f"{word}: not part of a profile or a route") for line, word in rule.options
-        ]
+            self.writer.notes.ask(rule, text)
+        for line, word in rule.options:
+            self.writer.notes.say(line, f"{word}: not part of a profile or a route")
         return is_guarded
 
     def _guarded(self, mapped: Mapped, *, is_taken: bool) -> list[Mapped]:
@@ -430,20 +418,17 @@ class _Sites:
             return [own]
         return [own, replace(mapped.closed(), path=f"{literal}*", is_implied=True)]
 
-    def _note(self, rule: _Rule, text: str, *, is_open_question: bool = False) -> None:
-        self.writer.notes.append(Note(rule.line, f"{rule.name}: {text}", is_open_question=is_open_question))
-
     def write(self, rules: list[_Rule]) -> None:
         """Write the sites; that of every host only if all `rules` have theirs."""
         if "*" in self.routes and any(not each.host and each.kind != "reverse_map" for each in rules):
             line, _ = self.routes.pop("*")
             text = "hosts of other rules have no site, so this one, for every host, is left out"
-            self.writer.notes.append(Note(line, text, is_open_question=True))
+            self.writer.notes.ask(line, text)
         is_rest = any(rule.target and not rule.place.host for rule in self.before)
         for host, (line, routes) in self.routes.items():
             if is_rest and host != "*" and all(route.path != "/" for route in routes):
                 text = f"{host}: rules without a host have all other paths; univocal answers them with 502"
-                self.writer.notes.append(Note(line, text, is_open_question=True))
+                self.writer.notes.ask(line, text)
             made = _of_schemes(host, line, routes, self.schemes[host], self.writer)
             self.writer.add(line, [host], made, "upstream")
         self.writer.close_unwritten()
@@ -454,15 +439,11 @@ def _of_schemes(
 ) -> list[Mapped]:
     """The routes of a host, which are for both schemes: all are closed if rules of one guard anything."""
     if schemes == {"https"}:
-        writer.notes.append(
-            Note(line, f"{host}: a rule for https alone; here listeners without TLS serve it, too")
-        )
+        writer.notes.say(line, f"{host}: a rule for https alone; here listeners without TLS serve it, too")
     if len(schemes) < 2 or not any(route.is_closed or "access" in route.tables for route in routes):
         return routes
-    text = (
-        f"{host}: rules of one scheme guard, and a route is for both: univocal refuses these requests (403)"
-    )
-    writer.notes.append(Note(line, text, is_open_question=True))
+    text = "rules of one scheme guard, and a route is for both: univocal refuses these requests (403)"
+    writer.notes.ask(line, f"{host}: {text}")
     return [route.closed() for route in routes]
 
 
@@ -498,77 +479,66 @@ def _left_out(rule: _Rule, writer: SiteWriter, *, is_guarded: bool) -> Mapped | 
     if rule.kind == "reverse_map" or (is_websocket and not is_guarded):
         return None
     why = "so univocal refuses these requests (403)" if rule.host else "no site has its hosts"
-    writer.notes.append(Note(rule.line, f"{rule.name}: left out, {why}", is_open_question=True))
+    writer.notes.ask(rule, f"left out, {why}")
     return Mapped(rule.place.path, rule.line) if rule.host else None
 
 
 def _is_guarded(rule: _Rule) -> bool:
-    """Tell whether a filter or a plugin of a rule decides who has access."""
+    """Tell whether a filter or a plugin decides who has access to a rule, for all that is known of it."""
     words = [word.strip("'").lstrip("@").lower() for _, word in rule.options]
-    is_harmless = all({word, word.partition("=")[0]} & _HARMLESS_OPTIONS for word in words)
-    return not (is_harmless and _GUARDS.isdisjoint(_plugins(rule)))
-
-
-def _may_refuse(rule: _Rule, sets: _Sets) -> bool:
-    """Tell whether a plugin besides that of the sets may refuse requests, for all that is known of it."""
-    others = (plugin.name.rpartition("/")[2] for plugin in rule.plugins if plugin is not sets.used[0])
-    return any(name not in _HARMLESS_PLUGINS for name in others)
+    if not all({word, word.partition("=")[0]} & _HARMLESS_OPTIONS for word in words):
+        return True
+    others = [plugin for plugin in rule.plugins if rule.sets and plugin is not rule.sets.used[0]]
+    is_known = all(plugin.base in _HARMLESS_PLUGINS for plugin in others)
+    return not is_known or any(plugin.base in _GUARDS for plugin in rule.plugins)
 
 
 def _keeps_apart(rule: _Rule) -> bool:
     """Tell whether a parameter of a rule's plugins may keep what one client gets from others."""
-    named = ((plugin.name.rpartition("/")[2], plugin.parameters) for plugin in rule.plugins)
     return any(
-        name in _HARMLESS_PARAMETERS and not _HARMLESS_PARAMETERS[name].fullmatch(text)
-        for name, parameters in named
-        for _, text in parameters
+        not _HARMLESS_PARAMETERS[plugin.base].fullmatch(text)
+        for plugin in rule.plugins
+        if plugin.base in _HARMLESS_PARAMETERS
+        for _, text in plugin.parameters
     )
 
 
-def _plugins(rule: _Rule) -> list[str]:
-    """The names of a rule's plugins."""
-    return [plugin.name.rpartition("/")[2] for plugin in rule.plugins]
-
-
-def _mapping(rule: _Rule, notes: list[Note]) -> Mapped | None:
+def _mapping(rule: _Rule, notes: Notes) -> Mapped | None:
     """The route that a rule amounts to; None, with a note, where it is none."""
     whole = f"http://any.invalid{rule.target}" if rule.target.startswith("/") else rule.target
     target, to = _url(whole), _url(rule.replacement)
     if rule.kind not in {"map", "regex_map"} or target is None or to is None:
         text = f"{rule.kind} {rule.target}: only `map` from one http(s) URL to another becomes a route"
-        notes.append(Note(rule.line, text))
+        notes.say(rule.line, text)
         return None
     replacement = _of_pattern(rule, to, notes) if rule.is_pattern else rule.replacement
     return None if replacement is None else Mapped(rule.place.path, rule.line, replacement)
 
 
-def _of_pattern(rule: _Rule, to: Absolute, notes: list[Note]) -> str | None:
+def _of_pattern(rule: _Rule, to: Absolute, notes: Notes) -> str | None:
     """The upstream of a regular expression's hosts, with places for "$0" and "$1"."""
     pattern, host = rule.place.host, rule.host
     if not host:
         text = f"regex_map {rule.target}: hosts are all, or all below a name: (.*)\\.example; left out"
-        notes.append(Note(rule.line, text, is_open_question=True))
+        notes.ask(rule.line, text)
         return None
     if b"$" in to.authority:
-        text = f"{rule.replacement}: an upstream's host is one for all requests; left out"
-        notes.append(Note(rule.line, text))
+        notes.say(rule.line, f"{rule.replacement}: an upstream's host is one for all requests; left out")
         return None
     places = {"0": "{host}", "1": "{1}" if host != "*" else "{host}"}
     if "(" not in pattern:
         del places["1"]
     unknown = [each for each in _SUBSTITUTE.findall(rule.replacement) if each not in places]
     if unknown:
-        notes.append(Note(rule.line, f"{rule.replacement}: no group is ${unknown[0]}; left out"))
+        notes.say(rule.line, f"{rule.replacement}: no group is ${unknown[0]}; left out")
         return None
     if _SUBSTITUTE.search(rule.replacement):
         text = f"{rule.replacement}: Traffic Server 9.2 fills in no $0 and $1 in a path; here they are"
-        notes.append(Note(rule.line, text))
+        notes.say(rule.line, text)
     if host != "*" and not pattern.endswith("$"):
-        notes.append(
-            Note(rule.line, f"{pattern} matches at the beginning of longer hosts, too; {host} does not")
-        )
+        notes.say(rule.line, f"{pattern} matches at the beginning of longer hosts, too; {host} does not")
     if "[" in pattern:
-        notes.append(Note(rule.line, f"{pattern} is of one label there; {host} is of several, too"))
+        notes.say(rule.line, f"{pattern} is of one label there; {host} is of several, too")
     return _SUBSTITUTE.sub(lambda match: places[match[1]], rule.replacement)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from univocal.http.errors import ConfigurationError
 
@@ -27,6 +27,17 @@ def octets_of(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+class Place(Protocol):
+    """A part of a file that notes are about, as they call it; some have no title."""
+
+    @property
+    def line(self) -> int: ...
+    @property
+    def file(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Note:
     """A difference between univocal and the file, and the line where it is; 0: the file as a whole."""
@@ -35,6 +46,20 @@ class Note:
     text: str
     is_open_question: bool = False  # univocal refuses these requests until somebody decides
     file: str = ""  # that was included; "": the file that is imported
+
+
+class Notes(list[Note]):
+    """Notes in the order in which they are made."""
+
+    def say(self, place: Place | int, text: str, *, is_open_question: bool = False) -> None:
+        """Note something of a place, or of a line of the file that is imported."""
+        line, file = (place, "") if isinstance(place, int) else (place.line, place.file)
+        title = "" if isinstance(place, int) else place.title
+        self.append(Note(line, f"{title}: {text}" if title else text, is_open_question, file))
+
+    def ask(self, place: Place | int, text: str) -> None:
+        """Note an open question: univocal refuses until somebody decides."""
+        self.say(place, text, is_open_question=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,15 @@ from typing import Any, Final
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.profile import parse
 from univocal_app.config.sites import is_tested
-from univocal_learn.importers.imported import Imported, Note, Source, Table
+from univocal_learn.importers.imported import Imported, Notes, Source, Table
 from univocal_learn.importers.nginx_caching import cookies_of_maps
-from univocal_learn.importers.nginx_directives import TAKEN, closes, is_refusal
+from univocal_learn.importers.nginx_directives import TAKEN, closes
 from univocal_learn.importers.nginx_files import directives_of
 from univocal_learn.importers.nginx_locations import (
     LocationReading,
     closing,
     host_field,
-    left_out,
+    leave_out,
     read_server,
 )
 from univocal_learn.importers.nginx_pages import lead_on, pages_of
@@ -38,7 +38,7 @@ from univocal_learn.importers.nginx_servers import (
     servers_of_hosts,
 )
 from univocal_learn.importers.nginx_settings import BlockSettings, authorities_of, zone_of, zones_of
-from univocal_learn.importers.nginx_syntax import LARGEST_BODY, Directive, body_size, note, within
+from univocal_learn.importers.nginx_syntax import LARGEST_BODY, Directive, body_size, find, within
 from univocal_learn.importers.sites import Mapped, SiteWriter
 
 _HOSTS: Final = {"$host": "site", "$http_host": "site", "$proxy_host": "upstream"}
@@ -66,10 +66,10 @@ class _Import:
 
     def __init__(self, source: Source, directives: list[Directive]) -> None:
         self._source, self._directives = source, directives
-        self._notes: list[Note] = []
+        self._notes = Notes()
         end(directives, self._notes)
         part(directives, self._notes)
-        blocks = [each.block or [] for each in directives if each.name == "http"]
+        blocks = [each.block for each in find(directives, "http")]
         self._everywhere = [each for block in blocks or [directives] for each in block]
         found = (Server.of(directive, host) for directive, host in self._servers(directives, "$proxy_host"))
         self._all = list(found)
@@ -85,36 +85,30 @@ class _Import:
         """The profile, the sites and the server's settings."""
         zones = zones_of(within(self._directives, "limit_req_zone", "limit_conn_zone"), self._notes)
         http = self._everywhere
-        outside = [
-            each
-            for each in closing(http)
-            if each.name not in {*_NOT_HTTP, "http"} and each.name not in _OF_A_SERVER
-        ]
-        if any(each.name in _OF_A_SERVER for each in self._directives):
+        apart = {*_NOT_HTTP, *_OF_A_SERVER, "http"}
+        outside = [each for each in closing(http) if each.name not in apart]
+        if find(self._directives, *_OF_A_SERVER):
             outside = []  # they are read as those of the one server
         cookies_of_maps(self._directives)
         lead_on(self._directives)
         settings = BlockSettings(zones).inside(http, outside)
         trusted = self._trusted(settings)
         settings = replace(settings, believed=trusted)
-        named = within(self._directives, "upstream")
-        upstreams = {each.arguments[0]: each for each in named if each.arguments}
+        upstreams = {each.first: each for each in within(self._directives, "upstream") if each.arguments}
         everywhere = LocationReading(upstreams, self._writer.profile, self._notes, "", settings)
         owners = servers_of_hosts(self._picked, self._notes)
-        moving = {id(server): server.moves_to() for server in self._picked}
         for server in self._picked:
-            if moving[id(server)] is None:
-                self._add(server, everywhere, owners, moving)
-        moved = [server for server in self._picked if moving[id(server)] is not None]
-        aliases = {id(server): host for server in moved if (host := moving[id(server)])}
+            if server.moves_to is None:
+                self._add(server, everywhere, owners)
+        moved = [server for server in self._picked if server.moves_to is not None]
         for server in moved:
-            text = "univocal sends these requests to the site's own origin server"
-            self._notes += [note(each, text) for each in server.kept]
-            if id(server) in aliases:
-                self._add_aliases(server, aliases[id(server)])
+            for each in server.kept:
+                self._notes.say(each, "univocal sends these requests to the site's own origin server")
+            if server.moves_to:
+                self._add_aliases(server, server.moves_to)
         self._writer.close_unwritten()
         server_table = {
-            **self._listeners([server for server in moved if id(server) not in aliases]),
+            **self._listeners([server for server in moved if not server.moves_to]),
             "trusted_proxies": list(trusted),
             **self._bounds(zones.connections, settings),
         }
@@ -136,26 +130,23 @@ class _Import:
     def _servers(self, directives: list[Directive], inherited: str) -> Iterator[tuple[Directive, str]]:
         """Each server, and the Host field that it inherits; locations that stand alone are one, too."""
         inherited = host_field(directives, inherited)
-        alone = any(each.name in _OF_A_SERVER for each in directives)
-        is_outside = any(each.name == "http" for each in directives)
+        alone = bool(find(directives, *_OF_A_SERVER))
+        is_outside = bool(find(directives, "http"))
         if alone:
-            block = [
-                each
-                for each in directives
-                if each.name not in {"server", "http", "upstream", "merge_slashes"}
-            ]
+            apart = {"server", "http", "upstream", "merge_slashes"}
+            block = [each for each in directives if each.name not in apart]
             yield Directive("server", [], directives[0].line, block, directives[0].file), inherited
         for directive in directives:
             if directive.name == "server":
                 yield directive, inherited
             elif directive.name == "http":
-                yield from self._servers(directive.block or [], inherited)
+                yield from self._servers(directive.block, inherited)
             elif not (alone or directive.name in TAKEN):
                 is_main = is_outside or directive.name in _NOT_HTTP
                 if is_main and closes(directive):
-                    self._notes.append(note(directive, "not part of a profile or a route"))
+                    self._notes.say(directive, "not part of a profile or a route")
                 else:
-                    self._notes.append(left_out(directive, is_closing=closes(directive)))
+                    leave_out(directive, self._notes, is_closing=closes(directive))
 
     def _trusted(self, settings: BlockSettings) -> tuple[str, ...]:
         """The networks that every address rule of the file trusts to name the client; none if they differ."""
@@ -164,14 +155,11 @@ class _Import:
         trusted = set(counting)
         return trusted.pop() if len(trusted) == 1 and "?" not in next(iter(trusted), ()) else ()
 
-    def _add(
-        self, server: Server, everywhere: LocationReading, owners: Owners, moving: dict[int, str | None]
-    ) -> None:
+    def _add(self, server: Server, everywhere: LocationReading, owners: Owners) -> None:
         """The site of a server: the hosts that are its own, and its locations."""
         block = server.block
         reached = {each.arguments[-1] for each in within(block, "try_files") if each.arguments}
-        named = {each.arguments[0]: each for each in block if each.name == "location" and each.arguments}
-        named = {name: each for name, each in named.items() if name in reached}
+        named = {each.first: each for each in find(block, "location") if each.first in reached}
         authorities = authorities_of(block, self._everywhere, everywhere.upstreams)
         client_ca = client_ca_of(server, self._everywhere, self._notes)
         settings = replace(everywhere.settings, authorities=authorities, client_ca=client_ca)
@@ -179,15 +167,15 @@ class _Import:
         reading = replace(around.inside(block, closing(block), host=server.host), named=named)
         read_server(block, reading)
         routes = reading.routes
-        if any(each.name == "return" for each in block):
+        if find(block, "return"):
             routes = [Mapped("/", server.line, is_closed=True)]
         if not any(route.is_stored for route in routes):
             routes = [route for route in routes if not (route.is_implied and route.is_apart)]
-        hosts, is_default = self._hosts(server, owners, moving)
-        if not hosts and not _refuses(server):
+        hosts, is_default = self._hosts(server, owners)
+        if not hosts and not server.refuses:
             is_reached = any(each is server for each in (*owners.taken.values(), *owners.defaults.values()))
             whose = "another server has the site of its hosts" if is_reached else "no request has its hosts"
-            self._say(server, f"{whose}: no site is written", is_open_question=is_reached)
+            self._notes.say(server, f"{whose}: no site is written", is_open_question=is_reached)
         if not hosts:
             return
         extra: dict[str, Any] = {"default": True} if is_default and hosts != ["*"] else {}
@@ -197,10 +185,6 @@ class _Import:
         site = self._writer.add(server.line, hosts, routes, self._origin_host(server, reading), extra)
         if site is not None:
             self._sockets.append((site, bare(server.sockets)))
-
-    def _say(self, server: Server, text: str, *, is_open_question: bool = False) -> None:
-        file = server.directive.file
-        self._notes.append(Note(server.line, text, is_open_question=is_open_question, file=file))
 
     def _directory(self, pages: dict[str, Path]) -> str:
         """The directory of a site's pages of errors, which is that of another site with the same."""
@@ -216,24 +200,24 @@ class _Import:
         meant = {host: _HOSTS.get(host, host) for host in hosts}
         for other in [host for host in meant if meant[host] != meant[hosts[0]]]:
             where = ", ".join(route.path for route in forwarding if route.host == other)
-            self._say(
+            self._notes.say(
                 server, f"Host {other} at {where}: univocal sends one Host for all of a site (origin_host)"
             )
         value = hosts[0] if hosts else "$proxy_host"
         if value in _HOSTS or "$" not in value:
             return _HOSTS.get(value, value)
-        self._say(server, f"Host {value}: a variable; the site's own host is sent")
+        self._notes.say(server, f"Host {value}: a variable; the site's own host is sent")
         return "site"
 
-    def _hosts(self, server: Server, owners: Owners, moving: dict[int, str | None]) -> tuple[list[str], bool]:
+    def _hosts(self, server: Server, owners: Owners) -> tuple[list[str], bool]:
         """The hosts of a server's site, and whether it has those that nobody names, too."""
-        answering = {each: owner for each, owner in owners.defaults.items() if moving[id(owner)] is None}
-        serving = [owner for owner in answering.values() if not _refuses(owner)]
+        answering = {each: owner for each, owner in owners.defaults.items() if owner.moves_to is None}
+        serving = [owner for owner in answering.values() if not owner.refuses]
         is_everywhere = all(answering.get(address, server) is server for address in server.addresses)
         is_default = bool(serving) and serving[0] is server and is_everywhere
         elsewhere = owners.ports_apart(self._picked, serving[0] if serving else None)
-        apart = {port: each for port, each in elsewhere.items() if not _refuses(each)}
-        own = self._named_hosts(server, owners, moving, apart)
+        apart = {port: each for port, each in elsewhere.items() if not each.refuses}
+        own = self._named_hosts(server, owners, apart)
         at = self._picked.index(server)
         hiding = [
             name
@@ -245,15 +229,15 @@ class _Import:
         signs = {"~", "*"} if _MACHINE in hiding else {"~"}
         if hiding and (hidden := [host for host in own if signs & {*host}]):
             text = f"nginx looks for {', '.join(hiding)} first, which no site has: these hosts are refused"
-            self._say(server, f"server_name {', '.join(hidden)}: {text}", is_open_question=True)
+            self._notes.ask(server, f"server_name {', '.join(hidden)}: {text}")
             self._writer.add(server.line, hidden, [], "site")
             own = [host for host in own if host not in hidden]
         whole = [f"*:{port}" for port, each in apart.items() if each is server]
-        lost = self._lost_to(server, moving)
+        lost = self._lost_to(server)
         is_elsewhere = any(
             owner is server and port_of(address) not in apart
             for address, owner in answering.items()
-            if not _refuses(owner)
+            if not owner.refuses
         )
         if (is_elsewhere and not is_default) or (is_default and lost):
             text = "hosts that no server names have another server at another socket: refused here (421)"
@@ -261,32 +245,30 @@ class _Import:
                 names = ", ".join(lost)
                 text = f"server_name {names}: no site has these hosts: those that nobody names are refused"
                 is_default = False
-            self._say(server, text, is_open_question=True)
+            self._notes.ask(server, text)
         hosts = [*own, *whole]
         if ports := sorted({port for host in hosts if (port := _apart(host)[1])}):
             text = f"hosts are named with port {', '.join(ports)}: without it in Host they are refused (421)"
-            self._say(server, text)
+            self._notes.say(server, text)
         is_apart = any(
-            address not in server.addresses and not _refuses(owner) for address, owner in answering.items()
+            address not in server.addresses and not owner.refuses for address, owner in answering.items()
         )
-        if own and is_apart and _refuses(server):
+        if own and is_apart and server.refuses:
             text = "at another socket nginx has another server for these hosts: they are refused there, too"
-            self._say(server, text, is_open_question=True)
+            self._notes.ask(server, text)
         for name in server.patterns:
             text = f"server_name {name}: no host of a site, which is a name, *.name, name.* or an expression"
-            self._say(server, text, is_open_question=not (is_default or _refuses(server)))
+            self._notes.say(server, text, is_open_question=not (is_default or server.refuses))
         if is_default and not hosts:
             return ["*"], True
         return hosts, is_default
 
-    def _named_hosts(
-        self, server: Server, owners: Owners, moving: dict[int, str | None], apart: Mapping[str, Server]
-    ) -> list[str]:
+    def _named_hosts(self, server: Server, owners: Owners, apart: Mapping[str, Server]) -> list[str]:
         """The hosts that a server names; with a port where another server has them at another socket."""
         hosts = list[str]()
         for host in server.exact:
             name = host if host.startswith("~") else host.lower()
-            sharing = [each for each in owners.named.get(name, []) if moving[id(each)] is None]
+            sharing = [each for each in owners.named.get(name, []) if each.moves_to is None]
             if server not in sharing:
                 continue
             first, ports = sharing[0], owners.ports_of(name, server)
@@ -297,14 +279,14 @@ class _Import:
                 hosts += [f"{host}:{port}" for port, is_own in zip(ports, own, strict=True) if is_own]
         return hosts
 
-    def _lost_to(self, server: Server, moving: dict[int, str | None]) -> list[str]:
+    def _lost_to(self, server: Server) -> list[str]:
         """The names of hosts that no site can name and that would be a server's, if it had all others."""
         at = self._picked.index(server)
         own = set(server.patterns)
         return [
             name
             for number, each in enumerate(self._picked)
-            for name in (each.patterns if moving[id(each)] is None else each.unnamed)
+            for name in (each.patterns if each.moves_to is None else each.unnamed)
             # The first server of a name has it, as each other name.
             if each is not server
             and each.addresses & server.addresses
@@ -327,7 +309,7 @@ class _Import:
                 self._add_moved(server, host, [each for each in server.exact if each not in names], made)
                 return
         text = f"it sends clients to {host}, which no site here has: these hosts are refused"
-        self._say(server, text, is_open_question=True)
+        self._notes.ask(server, text)
         self._writer.add(server.line, server.exact, [], "site")
 
     def _add_moved(self, server: Server, host: str, rest: list[str], to: Table) -> None:
@@ -342,13 +324,9 @@ class _Import:
 
     def _listeners(self, redirecting: list[Server]) -> dict[str, Any]:
         """Where univocal listens, with certificates where they are here, and the redirect to https."""
-        certificates = list[tuple[Server, Table]]()
         around = [each for each in self._everywhere if each.name.startswith("ssl_certificate")]
-        for server in self._picked:
-            block = [*server.block, *around]
-            held = replace(server, directive=replace(server.directive, block=block))
-            certificates.append((server, certificate_of(held, self._notes)))
-        if not any(each.name == "listen" for server in self._picked for each in server.block):
+        certificates = [(each, certificate_of([*each.block, *around], self._notes)) for each in self._picked]
+        if not any(find(server.block, "listen") for server in self._picked):
             return {}
         default = next((each for _, each in certificates if each), {})
         plain = plain_sockets(redirecting)
@@ -364,9 +342,8 @@ class _Import:
             if (mine := next(its, {})) and mine != default:
                 self._writer.replace(site, {**site, **mine})
         if redirecting and not moves:
-            text = "not redirected to https here: see [server] https_redirect"
             for each in redirecting:
-                self._say(each, text)
+                self._notes.say(each, "not redirected to https here: see [server] https_redirect")
         http2 = any(
             (each.name == "http2" and each.arguments == ["on"])
             or (each.name == "listen" and "http2" in each.arguments)
@@ -379,7 +356,7 @@ class _Import:
         tables = listener_tables(named, default)
         if any(isinstance(each, dict) for each in [*tables.get("listen", ()), *tables.get("listen_tls", ())]):
             text = "each listener refuses (421) the hosts of others; nginx gives them to its default server"
-            self._notes.append(Note(0, text))
+            self._notes.say(0, text)
         return {
             **tables,
             **default,
@@ -396,9 +373,9 @@ class _Import:
                 if around is not None and socket.address not in listening:
                     own = around._replace(address=socket.address)
                     listening[socket.address] = own
-                    if server.moves_to() is not None:
+                    if server.moves_to is not None:
                         text = f"univocal redirects nobody at {socket.address}: all are refused there"
-                        self._say(server, text, is_open_question=True)
+                        self._notes.ask(server, text)
                     self._writer.refuse(server.line, [socket.address])
                     named.append((socket.address, frozenset({own})))
 
@@ -414,15 +391,14 @@ class _Import:
         uses = {(zone_of(each), id(server), *each.arguments[1:2]) for server, each in limits}
         for zone in within(self._directives, "limit_req_zone"):
             if sum(name == zone_of(zone) for name, *_ in uses) > 1:
-                text = "univocal counts each site and each burst apart; nginx has one count"
-                self._notes.append(note(zone, text, is_open_question=True))
+                self._notes.ask(zone, "univocal counts each site and each burst apart; nginx has one count")
 
     def _note_proxy_headers(self, trusted: tuple[str, ...]) -> None:
         """Say that nobody may send a PROXY header, where nginx takes one from everybody."""
         for server in () if trusted else self._picked:
             if any(each.has_proxy_header for each in server.sockets):
                 text = "univocal takes PROXY headers from trusted_proxies alone: name your proxy there"
-                self._say(server, text, is_open_question=True)
+                self._notes.ask(server, text)
 
     def _bounds(self, zones: frozenset[str], settings: BlockSettings) -> dict[str, Any]:
         """The bounds of requests that all sites share: the largest body, the fewest under way at once.
@@ -430,11 +406,8 @@ class _Import:
         A site or a route with another largest body has its own.
         """
         known = [body_size(each) for each in within(self._directives, "client_max_body_size")]
-        around = [each for each in self._everywhere if each.name == "client_max_body_size"]
-        if any(
-            not around and not any(each.name == "client_max_body_size" for each in server.block)
-            for server in self._picked
-        ):
+        around = find(self._everywhere, "client_max_body_size")
+        if not (around or all(find(server.block, "client_max_body_size") for server in self._picked)):
             known.append(LARGEST_BODY)
         largest = 0 if 0 in known else max(known, default=LARGEST_BODY)
         for site in self._writer.sites:
@@ -450,7 +423,7 @@ class _Import:
         fewest = {"max_requests_per_client": least} if limit is not None else {}
         if limit is not None and not any(limit is each for each in self._everywhere):
             text = "max_requests_per_client holds for all requests of a client, not for this place alone"
-            self._notes.append(note(limit, text))
+            self._notes.say(limit, text)
         return {"max_body": largest, **fewest}
 
 
@@ -460,17 +433,11 @@ def _apart(host: str) -> tuple[str, str]:
     return (name, port) if colon and port.isdigit() else (host, "")
 
 
-def _refuses(server: Server) -> bool:
-    """Tell whether a server refuses every request."""
-    return any(each.name == "return" and is_refusal(each) for each in server.block)
-
-
 def _settings_in(block: list[Directive], settings: BlockSettings) -> Iterator[BlockSettings]:
     own = settings.inside(block)
     yield own
-    for each in block:
-        if each.name == "location":
-            yield from _settings_in(each.block or [], own)
+    for each in find(block, "location"):
+        yield from _settings_in(each.block, own)
 
 
 def _picked(source: Source, servers: list[Server]) -> list[Server]:
@@ -485,7 +452,7 @@ def _picked(source: Source, servers: list[Server]) -> list[Server]:
 
 def _merge_slashes(source: Source, directives: list[Directive], servers: list[Server]) -> bool:
     """True if slashes are merged, which is one setting for all sites of a profile; nginx does by default."""
-    own = [[each for each in server.block if each.name == "merge_slashes"] for server in servers]
+    own = [find(server.block, "merge_slashes") for server in servers]
     owned = {id(each) for block in own for each in block}
     outside = [each for each in _outside_servers(directives) if id(each) not in owned]
     default = _flag(source, outside[-1]) if outside else True
@@ -497,11 +464,11 @@ def _merge_slashes(source: Source, directives: list[Directive], servers: list[Se
 
 
 def _outside_servers(directives: list[Directive]) -> list[Directive]:
-    blocks = (directives, *(each.block or [] for each in directives if each.name == "http"))
-    return [each for block in blocks for each in block if each.name == "merge_slashes"]
+    blocks = (directives, *(each.block for each in find(directives, "http")))
+    return [each for block in blocks for each in find(block, "merge_slashes")]
 
 
 def _flag(source: Source, directive: Directive) -> bool:
     if directive.arguments not in (["on"], ["off"]):
-        raise source.error(directive.line, directive.written(), "merge_slashes on | off")
+        raise source.error(directive.line, directive.title, "merge_slashes on | off")
     return directive.arguments == ["on"]

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from univocal_learn.importers.imported import Note, Table
+from univocal_learn.importers.imported import Notes, Table
 from univocal_learn.importers.nginx_directives import TABLE
-from univocal_learn.importers.nginx_syntax import Directive, duration, note, within, words_of
+from univocal_learn.importers.nginx_syntax import Directive, duration, within, words_of
 
 # The rule that nothing is stored nor answered from the cache.
 _BYPASS: Final[dict[str, Any]] = {"bypass": ["*"]}
@@ -25,11 +25,7 @@ _OF_A_RELOAD: Final = frozenset({"http_cache_control", "http_pragma"})
 
 
 def cache_table(
-    lists: Mapping[str, Sequence[Directive]],
-    last: Mapping[str, Directive],
-    notes: list[Note],
-    *,
-    is_guarded: bool,
+    lists: Mapping[str, Sequence[Directive]], last: Mapping[str, Directive], notes: Notes, *, is_guarded: bool
 ) -> Table:
     """The table `cache`. Responses that nginx does not store, or that are guarded, bypass it.
 
@@ -39,8 +35,7 @@ def cache_table(
     if zone is None or not zone.arguments or zone.arguments[0] == "off":
         return _BYPASS
     if is_guarded or "$" in zone.arguments[0]:
-        text = "a guarded route bypasses the cache: what is stored would be for all who pass"
-        notes.append(note(zone, text))
+        notes.say(zone, "a guarded route bypasses the cache: what is stored would be for all who pass")
         return _BYPASS
     ttl = _lifetimes(lists.get("proxy_cache_valid", ()), notes)
     ignored = {word.lower() for each in lists.get("proxy_ignore_headers", ()) for word in each.arguments}
@@ -48,13 +43,13 @@ def cache_table(
         return _BYPASS
     if {"cache-control", "expires"} & ignored:
         text = "univocal still heeds the origin server's Cache-Control and Expires, for every status"
-        notes.append(note(lists["proxy_ignore_headers"][0], text))
+        notes.say(lists["proxy_ignore_headers"][0], text)
     cookies = set[str]()
     key = [last["proxy_cache_key"]] if "proxy_cache_key" in last else []
     for directive in (*lists.get("proxy_no_cache", ()), *lists.get("proxy_cache_bypass", ()), *key):
         own = _cookies_of(directive)
         if own is None:
-            notes.append(note(directive, "no setting says this: the route bypasses the cache"))
+            notes.say(directive, "no setting says this: the route bypasses the cache")
             return _BYPASS
         cookies |= own
     stale = last.get("proxy_cache_use_stale")
@@ -74,7 +69,7 @@ def _asks_for_a_cookie(directive: Directive) -> bool:
     """Tell whether the value of a map is false where a cookie is absent, and true elsewhere."""
     if len(directive.arguments) != 2 or not _COOKIE.fullmatch(directive.arguments[0]):
         return False
-    values = {each.name: each.arguments in (["0"], [""]) for each in directive.block or []}
+    values = {each.name: each.arguments in (["0"], [""]) for each in directive.block}
     return values.pop("", False) and "default" in values and not any(values.values())
 
 
@@ -93,7 +88,7 @@ def _cookies_of(directive: Directive) -> set[str] | None:
     return cookies
 
 
-def _lifetimes(directives: Sequence[Directive], notes: list[Note]) -> dict[str, Any]:
+def _lifetimes(directives: Sequence[Directive], notes: Notes) -> dict[str, Any]:
     """The settings `ttl` and `ttl_by_status` that proxy_cache_valid amounts to."""
     by_status: dict[str, int] = {}
     everything = 0
@@ -101,7 +96,7 @@ def _lifetimes(directives: Sequence[Directive], notes: list[Note]) -> dict[str, 
         *statuses, time = directive.arguments or [""]
         seconds = duration(time)
         if seconds is None:
-            notes.append(note(directive, "left out: see [cache] ttl"))
+            notes.say(directive, "left out: see [cache] ttl")
             continue
         for status in statuses or _STATUSES:
             if status == "any":

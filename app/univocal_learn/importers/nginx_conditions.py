@@ -40,13 +40,13 @@ def assigned(block: Iterable[Directive]) -> Iterator[tuple[str, Directive]]:
         yield from ((name, each) for name in groups(each))
         if each.name in {"map", "geo", "split_clients"}:
             yield from ((name.lower(), each) for name in each.arguments[-1:])
-            yield from ((name, row) for row in each.block or [] for name in groups(row))
+            yield from ((name, row) for row in each.block for name in groups(row))
             continue
         if "set" in each.name:
             yield from ((name.lower(), each) for name in each.arguments[:1])
         if each.name.startswith("$"):  # as in a block of geoip2
             yield each.name.lower(), each
-        yield from assigned(each.block or [])
+        yield from assigned(each.block)
 
 
 def groups(directive: Directive) -> list[str]:
@@ -80,7 +80,7 @@ def _is_of_purges(condition: Condition) -> bool:
 
 
 def _of_methods(directive: Directive) -> Condition | None:
-    if [(each.name, each.arguments) for each in directive.block or []] != [("deny", ["all"])]:
+    if [(each.name, each.arguments) for each in directive.block] != [("deny", ["all"])]:
         return None
     methods = {each.upper() for each in directive.arguments}
     methods |= {"HEAD"} if "GET" in methods else set()
@@ -118,7 +118,7 @@ def _subject(variable: str, given: Mapping[str, Directive]) -> str:
 
 def _of_map(directive: Directive, given: Mapping[str, Directive]) -> Condition | None:
     """The condition that a map's variable is true, where nothing but its default is false, or true."""
-    rows = [(each.name, each.arguments) for each in directive.block or []]
+    rows = [(each.name, each.arguments) for each in directive.block]
     values = {key: arguments[0] for key, arguments in rows if len(arguments) == 1 and "$" not in arguments[0]}
     subject, is_whole = _subject(directive.arguments[0], given), len(values) == len(rows)
     is_true = {key: value not in {"", "0"} for key, value in values.items()}

@@ -88,9 +88,7 @@ def changes_query(directive: Directive) -> bool:
 def answers_of(directive: Directive) -> list[Directive]:
     """The directives of an `if` that do not let the request pass."""
     return [
-        each
-        for each in directive.block or []
-        if each.name not in _KINDS["harmless_in_if"] or changes_query(each)
+        each for each in directive.block if each.name not in _KINDS["harmless_in_if"] or changes_query(each)
     ]
 
 
@@ -141,6 +139,6 @@ def is_refusal(directive: Directive) -> bool:
     """Tell whether a `return` or `internal` refuses, so that a closed route is its equal."""
     if directive.name == "internal":
         return True
-    status = (directive.arguments or [""])[0]
+    status = directive.first
     is_whole = directive.name == "return" and not directive.meaning
     return is_whole and len(status) == 3 and status.isdigit() and status >= "400"

@@ -6,7 +6,7 @@ import fnmatch
 import glob
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -56,9 +56,7 @@ class _Files:
             else:
                 if each.name in _FILES and each.arguments:
                     each.arguments = [self._absolute(each.arguments[0], own), *each.arguments[1:]]
-                if each.block is not None and not each.name.startswith(
-                    ("map", "geo", "types", "split_clients")
-                ):
+                if not each.name.startswith(("map", "geo", "types", "split_clients")):
                     each.block = self.included(each.block, own)
                 made.append(each)
         return made
@@ -73,9 +71,7 @@ class _Files:
         if found is None:
             if _PROXY_PARAMS.fullmatch(include.arguments[0]):
                 known = parse(Source("proxy_params", _DEBIANS))
-                return [
-                    Directive(each.name, each.arguments, include.line, None, include.file) for each in known
-                ]
+                return [replace(each, line=include.line, file=include.file) for each in known]
             return [include]
         is_known = HARMLESS_FILES.fullmatch(include.arguments[0]) is not None
         made: list[Directive] = []

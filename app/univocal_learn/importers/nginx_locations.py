@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 
 from univocal.http.grammar import RESERVED
 from univocal.uri.profile import Profile
-from univocal_learn.importers.imported import Note, Table, octets_of
+from univocal_learn.importers.imported import Notes, Table, octets_of
 from univocal_learn.importers.networks import CLOSED
 from univocal_learn.importers.nginx_conditions import groups
 from univocal_learn.importers.nginx_directives import (
@@ -26,7 +26,7 @@ from univocal_learn.importers.nginx_directives import (
 from univocal_learn.importers.nginx_patterns import covers, expression, within_path
 from univocal_learn.importers.nginx_redirects import redirect_of
 from univocal_learn.importers.nginx_settings import BlockSettings, refuses_all
-from univocal_learn.importers.nginx_syntax import Directive, note, within
+from univocal_learn.importers.nginx_syntax import Directive, find, within
 from univocal_learn.importers.sites import NOWHERE, Mapped, Setting, has_path, literal_beginning
 
 _CLOSED: Final = "univocal refuses these requests (403) until [sites.access] says who has access"
@@ -59,25 +59,13 @@ _WITHIN: Final = "(?=)"  # before an expression below a path that no route says
 _STRIPPED: Final = re.compile(r"\^(/[\w./-]*?)(/\?)?\((/)?\.\*\)\$?")
 
 
-class _Server(NamedTuple):
-    """A server of an upstream."""
-
-    weight: int = 1
-    is_backup: bool = False
-
-    def members(self) -> dict[str, int]:
-        """The keys of its table that are not the default."""
-        weight = {"weight": self.weight} if self.weight != 1 else {}
-        return weight | ({"backup": True} if self.is_backup else {})
-
-
 @dataclass(frozen=True, slots=True)
 class LocationReading:
     """The directives in force at one place of the file; the routes and notes that are found there."""
 
     upstreams: Mapping[str, Directive]
     profile: Profile
-    notes: list[Note]
+    notes: Notes
     host: str
     settings: BlockSettings
     named: Mapping[str, Directive] = field(default_factory=dict)  # locations by their names
@@ -108,7 +96,7 @@ class LocationReading:
         """The access rules of a location that nginx answers by itself; None if more than these guards it."""
         settings = self.settings
         kept = [each for each in settings.closing if is_refusal(each) or each.name not in _ANSWERS]
-        access = replace(settings, closing=kept).access([])
+        access = replace(settings, closing=kept).access(Notes())
         return None if access.get("deny") == CLOSED["deny"] else access
 
     @property
@@ -152,29 +140,26 @@ class LocationReading:
         own = self.nowhere(closed.path, line) if is_nowhere else closed
         return replace(own, instead=tuple(instead), kind=f"~ {text.removeprefix(_WITHIN)}")
 
-    def note(self, directive: Directive, text: str, *, is_open_question: bool = False) -> None:
-        """Say of a directive that it is not taken over, and why."""
-        self.notes.append(note(directive, text, is_open_question=is_open_question))
 
-
-def left_out(directive: Directive, *, is_closing: bool = False) -> Note:
-    """The note that a directive has no place in a profile or a route, and why."""
+def leave_out(directive: Directive, notes: Notes, *, is_closing: bool = False) -> None:
+    """Note that a directive has no place in a profile or a route, and why."""
     why = _TAKES_AWAY if is_closing and not closes(directive) else reason(directive)
     if is_refusal(directive):
-        return note(directive, f"{why}; {_REFUSES}")
-    return note(directive, f"{why}; {_CLOSED}" if is_closing else why, is_open_question=is_closing)
+        notes.say(directive, f"{why}; {_REFUSES}")
+    else:
+        notes.say(directive, f"{why}; {_CLOSED}" if is_closing else why, is_open_question=is_closing)
 
 
 def host_field(block: list[Directive], inherited: str) -> str:
     """The Host that is sent; as in nginx, a block with any proxy_set_header of its own inherits none."""
-    own = [each for each in block if each.name == "proxy_set_header"]
+    own = find(block, "proxy_set_header")
     hosts = [each.arguments[1] for each in own if each.is_host_field]
     return hosts[-1] if hosts else "$proxy_host" if own else inherited
 
 
 def closing(block: list[Directive], *, is_location: bool = False) -> list[Directive]:
     """The directives of a block that may refuse, and have no equal; rewrites are not among them."""
-    passes = any(each.name == "proxy_pass" for each in block)
+    passes = find(block, "proxy_pass")
     tries = is_location and any(each.name == "try_files" and not each.meaning for each in block)
     found = []
     for each in block:
@@ -218,11 +203,11 @@ def _places(block: list[Directive]) -> tuple[tuple[str, ...], bool]:
     Those of one path have "=" before it.
     """
     static, has_expressions = list[str](), False
-    for location in [each for each in block if each.name == "location"]:
-        (modifier, path), inner = _split(location), location.block or []
+    for location in find(block, "location"):
+        (modifier, path), inner = _split(location), location.block
         if modifier in _EXPRESSIONS:
-            forwards = any(each.name in {"proxy_pass", "try_files"} for each in inner)
-            has_expressions = has_expressions or forwards or bool(redirect_of(inner, has_group=True))
+            answers = find(inner, "proxy_pass", "try_files") or redirect_of(inner, has_group=True)
+            has_expressions = has_expressions or bool(answers)
         elif modifier in {"", "^~", "="} and path:
             static.append(f"{'=' if modifier == '=' else ''}{path}")
         has_expressions = _places(inner)[1] or has_expressions
@@ -237,7 +222,9 @@ def _in_order(block: list[Directive], reading: LocationReading) -> Iterator[Dire
         if place[0] not in _EXPRESSIONS:
             yield each
         elif place in expressions:
-            reading.note(each, "nginx never comes here: the same expression before it has these requests")
+            reading.notes.say(
+                each, "nginx never comes here: the same expression before it has these requests"
+            )
         else:
             expressions[place] = each
     yield from expressions.values()
@@ -285,14 +272,13 @@ def _may_meet(text: str, paths: Sequence[str], modifier: str) -> bool:
 
 def _rewrite(directive: Directive, reading: LocationReading) -> None:
     """Refuse what a rewrite matches: nginx answers it by a redirect, or elsewhere, where a guard may be."""
-    text = (directive.arguments or [""])[0]
-    reading.note(directive, f"{reason(directive)}; {_CLOSED}", is_open_question=True)
-    reading.routes.append(reading.closed_expression(text, directive.line, ignores_case=False))
+    reading.notes.ask(directive, f"{reason(directive)}; {_CLOSED}")
+    reading.routes.append(reading.closed_expression(directive.first, directive.line, ignores_case=False))
 
 
 def _close_rewritten(block: list[Directive], reading: LocationReading) -> None:
     """Close the routes of one path, and final prefixes, that a server's rewrites may match before them."""
-    texts = [(each.arguments or [""])[0] for each in block if each.name == "rewrite"]
+    texts = [each.first for each in find(block, "rewrite")]
     # The guard of an expression that univocal has holds for final prefixes, too.
     foreign = [text for text in texts if not expression(text, ignores_case=False)]
     begins = tuple(begin for text in foreign for begin in covers(text, ignores_case=False))
@@ -325,18 +311,18 @@ def _location(location: Directive, reading: LocationReading) -> None:
     modifier, path = _split(location)
     if modifier == "@":
         if f"@{path}" not in reading.named:
-            reading.note(location, "no route leads there, so it is left out")
+            reading.notes.say(location, "no route leads there, so it is left out")
         return
     if fault := _unreached(modifier, path, reading):
         for each in within((location,)):
-            reading.note(each, f"nginx never comes here: {fault}")
+            reading.notes.say(each, f"nginx never comes here: {fault}")
         return
     is_prefix = modifier in {"", "^~"}
     path = path or ("/" if is_prefix else "^")  # all that no other location has, or all
     location = _for_clients(location, reading)
-    block = location.block or []
+    block = location.block
     level, _ = _places(block)
-    moving = [each for each in block if each.name == "rewrite" and not _is_stripped(each, block, path)]
+    moving = [each for each in find(block, "rewrite") if not _is_stripped(each, block, path)]
     below = [each for each in moving if is_prefix and _is_below(each, path)]
     redirect = redirect_of(block, has_group=modifier in _EXPRESSIONS)
     closers = [*closing(block, is_location=True), *(each for each in moving if each not in below)]
@@ -352,7 +338,7 @@ def _location(location: Directive, reading: LocationReading) -> None:
         whole = within_path(_spelled(reading.base, reading.profile), path, ignores_case=ignores_case)
         ignores_case = ignores_case and whole in {"", path}  # else it says by itself where it does
     if mapped is not None and (fault := _place_fault(modifier, whole, reading)):
-        reading.note(location, fault, is_open_question=bool(whole) and not reading.in_expression)
+        reading.notes.say(location, fault, is_open_question=bool(whole) and not reading.in_expression)
         mapped = None
     path = whole or f"{_WITHIN}{path}"  # no route's path: what is around it is closed
     answering = "return" if redirect else "try_files" if mapped is not None else ""
@@ -360,7 +346,7 @@ def _location(location: Directive, reading: LocationReading) -> None:
     is_final = is_prefix and (is_before or bool(reading.in_final))
     found = _Found(location, path, mapped, inner, is_final, ignores_case)
     if is_prefix and path in level:
-        reading.note(location, "nginx never comes here: a location within it has the same path")
+        reading.notes.say(location, "nginx never comes here: a location within it has the same path")
         _ends_outside(found)
     else:
         _say_rest(block, below, closers, answering, inner)
@@ -384,7 +370,7 @@ def _location(location: Directive, reading: LocationReading) -> None:
 
 def _passes(location: Directive) -> bool:
     """Tell whether a server behind nginx answers in a location, by any protocol."""
-    return any(each.name.endswith("_pass") for each in location.block or [])
+    return any(each.name.endswith("_pass") for each in location.block)
 
 
 def _for_clients(location: Directive, reading: LocationReading) -> Directive:
@@ -392,7 +378,7 @@ def _for_clients(location: Directive, reading: LocationReading) -> Directive:
     modifier, path = _split(location)
     if modifier != "=" or path not in reading.settings.authorities:
         return location
-    internal = [each for each in location.block or [] if each.name == "internal"]
+    internal = find(location.block, "internal")
     return replace(location, block=internal or location.block)
 
 
@@ -416,16 +402,13 @@ def _say_rest(
 def _say(directive: Directive, reading: LocationReading, *, is_closing: bool) -> None:
     """Note that a directive has no equal, or what becomes of those whom it sends elsewhere."""
     if directive.name == "internal" and (page := reading.settings.leading("404")):
-        reading.note(
-            page, f"nginx leads requests of an internal location there; {_CLOSED}", is_open_question=True
-        )
+        reading.notes.ask(page, f"nginx leads requests of an internal location there; {_CLOSED}")
     elif not reading.settings.takes(directive):
-        reading.notes.append(left_out(directive, is_closing=is_closing))
+        leave_out(directive, reading.notes, is_closing=is_closing)
     elif is_closing and not closes(directive):
-        reading.note(directive, f"{_TAKES_AWAY}; {_REFUSES}")
+        reading.notes.say(directive, f"{_TAKES_AWAY}; {_REFUSES}")
     elif not refuses(directive):
-        text = "univocal refuses the requests that meet this condition (403)"
-        reading.note(directive, text, is_open_question=True)
+        reading.notes.ask(directive, "univocal refuses the requests that meet this condition (403)")
 
 
 def _redirected(location: Directive, path: str, inner: LocationReading, redirect: Table) -> Mapped | None:
@@ -438,8 +421,8 @@ def _redirected(location: Directive, path: str, inner: LocationReading, redirect
 
 def _is_below(rewrite: Directive, path: str) -> bool:
     """Tell whether all that a rewrite matches is below a path, so that it can be refused by itself."""
-    text = (rewrite.arguments or [""])[0]
-    return all(each.startswith(path) and each != "/" for each in covers(text, ignores_case=False))
+    begins = covers(rewrite.first, ignores_case=False)
+    return all(each.startswith(path) and each != "/" for each in begins)
 
 
 def _content(
@@ -449,28 +432,30 @@ def _content(
 
     A named location has what is in force in the server `around` both.
     """
-    block = location.block or []
-    passes = [each for each in block if each.name == "proxy_pass"]
+    block = location.block
+    passes = find(block, "proxy_pass")
     if passes:
         return _pass(_filled(_stripping(passes[-1], block, path), block, inner), path, inner)
-    tries = [each for each in block if each.name == "try_files"]
+    tries = find(block, "try_files")
     fallback = _named_fallback(tries[-1], block) if tries else ""
     if not fallback or fallback not in inner.named:
         return None
-    named = inner.named[fallback].block or []
-    after = [each for each in named if each.name == "proxy_pass"]
+    named = inner.named[fallback].block
+    after = find(named, "proxy_pass")
     if not after:
         return None
-    closers = [*closing(named, is_location=True), *(each for each in named if each.name == "rewrite")]
+    closers = [*closing(named, is_location=True), *find(named, "rewrite")]
     closers = [each for each in closers if each.name != "internal"]  # as each named location is
     own = (around.server or around).inside(named, closers, base=inner.base)
     # By try_files nginx asks for access twice: in the location, and in the named one.
     settings = own.settings if tries[-1].meaning else own.settings.guarded_with(inner.settings)
     if settings is None:
-        inner.note(tries[-1], "its guards, and others of the named location: univocal has no two of a kind")
+        inner.notes.say(
+            tries[-1], "its guards, and others of the named location: univocal has no two of a kind"
+        )
         return None
     files = "" if tries[-1].meaning else "univocal has no files: "
-    inner.note(tries[-1], f"{files}all goes to the origin server of the named location")
+    inner.notes.say(tries[-1], f"{files}all goes to the origin server of the named location")
     for each in closers:
         _say(each, own, is_closing=True)
     own = replace(own, settings=settings.beside(inner.settings))
@@ -480,14 +465,14 @@ def _content(
 
 def constants_of(block: list[Directive], around: Mapping[str, str]) -> dict[str, str]:
     """The variables that have one fixed value for each request of a block, of its own or from `around`."""
-    inner = [each for one in block if one.name == "if" for each in one.block or []]
-    sets = [each.arguments for each in (*block, *inner) if each.name == "set" and len(each.arguments) == 2]
+    inner = [each for one in find(block, "if") for each in one.block]
+    sets = [each.arguments for each in find((*block, *inner), "set") if len(each.arguments) == 2]
     names = [name for name, _ in sets]
     names += [name for each in within(block) for name in groups(each)]  # expressions give it another one
     kept = {name: value for name, value in around.items() if name not in names}
-    if any(each.name in {"rewrite", "break"} for each in (*block, *inner)):
+    if find((*block, *inner), "rewrite", "break"):
         return kept
-    conditional = {each.arguments[0] for each in inner if each.name == "set" and each.arguments}
+    conditional = {each.first for each in find(inner, "set")}
     single = {name: value for name, value in sets if names.count(name) == 1 and name not in conditional}
     return kept | {name: value for name, value in single.items() if "$" not in value}
 
@@ -495,7 +480,7 @@ def constants_of(block: list[Directive], around: Mapping[str, str]) -> dict[str,
 def _filled(directive: Directive, block: list[Directive], reading: LocationReading) -> Directive:
     """A proxy_pass with values in the places of variables that have one, where no path comes after them."""
     known = constants_of(block, reading.constants)
-    url = (directive.arguments or [""])[0]
+    url = directive.first
     filled = _VARIABLE.sub(lambda match: known.get(f"${match[1]}", match[0]), url)
     is_known = _AS_RECEIVED.fullmatch(filled) or _TEMPLATE.fullmatch(filled)
     return replace(directive, arguments=[filled]) if is_known else directive
@@ -510,21 +495,21 @@ def _named_fallback(directive: Directive, block: list[Directive]) -> str:
 
 def _stripping(directive: Directive, block: list[Directive], path: str) -> Directive:
     """A proxy_pass with the path that a `rewrite … break` beside it gives to its requests."""
-    strips = [each for each in block if each.name == "rewrite" and _is_stripped(each, block, path)]
+    strips = [each for each in find(block, "rewrite") if _is_stripped(each, block, path)]
     if not strips:
         return directive
     begin = strips[-1].arguments[1].removesuffix("$1") or "/"
     url = directive.arguments[0].rstrip("/") + begin
-    return Directive("proxy_pass", [url], directive.line, None, directive.file)
+    return replace(directive, arguments=[url])
 
 
 def _is_stripped(directive: Directive, block: list[Directive], path: str) -> bool:
     """Tell whether a rewrite does no more than replace the prefix of its location."""
     if len(directive.arguments) != 3 or directive.arguments[2] != "break" or any(within(block, "break")):
         return False
-    if sum(each.name == "rewrite" for each in block) != 1 or not path.endswith("/") or path == "/":
+    if len(find(block, "rewrite")) != 1 or not path.endswith("/") or path == "/":
         return False
-    passes = [each.arguments[0] for each in block if each.name == "proxy_pass" and each.arguments]
+    passes = [each.first for each in find(block, "proxy_pass") if each.arguments]
     matched = _STRIPPED.fullmatch(directive.arguments[0])
     if matched is None or len(passes) != 1 or not re.fullmatch(_ORIGIN, passes[0]):
         return False
@@ -560,18 +545,15 @@ def _prefix(found: _Found) -> None:
     location, path, mapped, inner, is_final, _ = found
     if "*" in path:
         # In nginx "*" is a letter like others, and in a route's path it stands for any bytes.
-        text = 'nginx reads "*" as it is, a route as any bytes: left out'
-        if not found.is_guarded:
-            inner.note(location, text, is_open_question=True)
-            return
-        literal = path[: path.index("*")]
-        inner.close(literal + "*", location.line)
-        text = f"{text}; univocal refuses all below {literal} (403), since it guards something"
-        inner.note(location, text, is_open_question=True)
+        text, literal = 'nginx reads "*" as it is, a route as any bytes: left out', path[: path.index("*")]
+        if found.is_guarded:
+            inner.close(f"{literal}*", location.line)
+            text = f"{text}; univocal refuses all below {literal} (403), since it guards something"
+        inner.notes.ask(location, text)
         return
     is_nowhere = mapped is None and inner.is_nowhere
     if found.is_guarded and inner.has_expressions and not (is_final or is_nowhere):
-        inner.note(location, "its guards hold for what expressions match below it, too; not so in nginx")
+        inner.notes.say(location, "its guards hold for what expressions match below it, too; not so in nginx")
     if mapped is None:
         _note_closed(location, inner, 502 if is_nowhere else 403)
         inner.close(path, location.line, is_final=is_final)
@@ -584,11 +566,11 @@ def _prefix(found: _Found) -> None:
 
 def _note_closed(location: Directive, inner: LocationReading, status: int = 403) -> None:
     """Say that a location is closed, and whether that is what nginx does."""
-    if refuses_all(location.block or [], inner.settings):
-        inner.note(location, f"nginx refuses these requests; {_REFUSES}")
+    if refuses_all(location.block, inner.settings):
+        inner.notes.say(location, f"nginx refuses these requests; {_REFUSES}")
         return
     text = f"no proxy_pass that could be taken over: univocal refuses these requests ({status})"
-    inner.note(location, text, is_open_question=True)
+    inner.notes.ask(location, text)
 
 
 def _ends(found: _Found) -> None:
@@ -614,12 +596,12 @@ def _ends(found: _Found) -> None:
         beside = replace(mapped.closed(), path=f"{mapped.path}*", is_implied=True, is_final=is_final)
         inner.routes.append(replace(beside, is_apart=not found.is_guarded))
         text = f"is of {path}x, too, in nginx; an upstream with a path is for whole segments"
-        inner.note(location, f"{text}, so {path}x is refused" if found.is_guarded else text)
+        inner.notes.say(location, f"{text}, so {path}x is refused" if found.is_guarded else text)
 
 
 def _ends_outside(found: _Found) -> None:
     """Have the redirect of a location with one of the same path in it, where that one has none."""
-    same = [each for each in found.location.block or [] if _split(each)[1] == found.path]
+    same = [each for each in found.location.block if _split(each)[1] == found.path]
     if found.path.endswith("/") and not any(map(_passes, same)):
         _ends(found)
 
@@ -645,21 +627,16 @@ def _exact(found: _Found) -> None:
 def _expression(found: _Found) -> None:
     """The route of an expression; where univocal has none, a guarded one closes all that it may match."""
     location, path, mapped, inner, _, ignores_case = found
+    is_alone = not (inner.in_expression or inner.in_final)
+    is_nowhere = mapped is None and is_alone and inner.own_access is not None
+    own = inner.closed_expression(path, location.line, ignores_case=ignores_case, is_nowhere=is_nowhere)
+    if found.is_guarded and not is_nowhere:
+        inner.notes.say(location, _OF_ALL)
     if mapped is None:
-        is_nowhere = inner.own_access is not None and not (inner.in_expression or inner.in_final)
-        if not is_nowhere:
-            inner.note(location, _OF_ALL)
         _note_closed(location, inner, 502 if is_nowhere else 403)
-        inner.routes.append(
-            inner.closed_expression(path, location.line, ignores_case=ignores_case, is_nowhere=is_nowhere)
-        )
-        return
-    closed = inner.closed_expression(path, location.line, ignores_case=ignores_case)
-    if found.is_guarded:
-        inner.note(location, _OF_ALL)
-    own = replace(mapped, path=closed.path, instead=closed.instead, kind=closed.kind, is_apart=True)
-    if not (found.is_guarded or mapped.redirect):
-        own = replace(own, instead=())
+    else:
+        instead = own.instead if found.is_guarded or mapped.redirect else ()
+        own = replace(mapped, path=own.path, instead=instead, kind=own.kind, is_apart=True)
     inner.routes.append(own)
 
 
@@ -676,9 +653,11 @@ def _pass(directive: Directive, path: str, reading: LocationReading) -> Mapped |
         # By itself $uri is the whole target: what an upstream without a path gets.
         upstream = template[1] + ("{path}" if template[1].count("/") > 2 else "")
         if template[2] is None:
-            reading.note(directive, "nginx drops the query; here it goes on")
+            reading.notes.say(directive, "nginx drops the query; here it goes on")
     elif not _REPLACED.fullmatch(url) or not path:
-        reading.note(directive, "variables other than $uri at the end, or $request_uri by itself; left out")
+        reading.notes.say(
+            directive, "variables other than $uri at the end, or $request_uri by itself; left out"
+        )
         return None
     elif not _replaces_segments(path, url, directive, reading):
         return None
@@ -686,7 +665,7 @@ def _pass(directive: Directive, path: str, reading: LocationReading) -> Mapped |
         upstream = url.removesuffix(path)  # what is replaced with itself
     spelled = _spelled(path, reading.profile)
     if set(spelled.encode()) & _RESERVED:
-        reading.note(directive, f"{spelled} is taken in this spelling only; with escapes it is refused")
+        reading.notes.say(directive, f"{spelled} is taken in this spelling only; with escapes it is refused")
     setting = _setting(upstream, servers, directive, reading)
     if setting is None:
         return None
@@ -699,44 +678,40 @@ def _origin(directive: Directive, url: str, reading: LocationReading) -> dict[st
     """The settings of connections to an origin server: nginx verifies no certificate unless it is told to."""
     made: dict[str, Any] = {}
     upstream = reading.upstreams.get(_host_of(directive))
-    for each in (upstream.block or []) if upstream is not None else []:
-        if each.name == "keepalive" and each.arguments[:1] and each.arguments[0].isdigit():
-            made["max_idle"] = int(each.arguments[0])
+    for each in find(upstream.block, "keepalive") if upstream else []:
+        if each.first.isdigit():
+            made["max_idle"] = int(each.first)
     if not url.startswith("https://"):
         return made
     if reading.settings.argument("proxy_ssl_verify") != "on":
-        reading.note(
-            directive, "nginx does not verify the certificate, nor does univocal: tls_verify = false"
-        )
+        text = "nginx does not verify the certificate, nor does univocal: tls_verify = false"
+        reading.notes.say(directive, text)
         return made | {"tls_verify": False}
     file = reading.settings.argument("proxy_ssl_trusted_certificate")
-    if file and Path(file).is_file():
-        return made | {"tls_verify": True, "tls_ca": file}
-    return made | {"tls_verify": True}
+    return made | {"tls_verify": True} | ({"tls_ca": file} if file and Path(file).is_file() else {})
 
 
 def _host_of(directive: Directive) -> str:
-    url = (directive.arguments or [""])[0]
-    return re.split(r"[/:$]", url.partition("://")[2])[0]
+    return re.split(r"[/:$]", directive.first.partition("://")[2])[0]
 
 
 def _setting(
-    upstream: str, servers: Mapping[str, _Server], directive: Directive, reading: LocationReading
+    upstream: str, servers: Mapping[str, Table], directive: Directive, reading: LocationReading
 ) -> Setting | None:
     """The upstream's value: `upstream` is that of the first of `servers`, which are by URL.
 
     A path behind a socket, which univocal has no way to write, is left out; None if nothing else is there.
     """
     behind = upstream.removeprefix(next(iter(servers), upstream))
-    written = [(_written(url + behind), server) for url, server in (servers or {upstream: _Server()}).items()]
-    kept = [(url, server) for url, server in written if url]
+    written = [(_written(url + behind), own) for url, own in (servers or {upstream: {}}).items()]
+    kept = [(url, own) for url, own in written if url]
     if len(kept) < len(written):
-        reading.note(directive, "a path behind a socket; left out")
-    if all(server.is_backup for _, server in kept):
-        kept = [(url, _Server(server.weight)) for url, server in kept]
+        reading.notes.say(directive, "a path behind a socket; left out")
     if len(kept) < 2:
         return kept[0][0] if kept else None
-    return [url if server == _Server() else {"url": url, **server.members()} for url, server in kept]
+    if all("backup" in own for _, own in kept):
+        kept = [(url, {key: own[key] for key in own if key != "backup"}) for url, own in kept]
+    return [{"url": url, **own} if own else url for url, own in kept]
 
 
 def _written(url: str) -> str:
@@ -762,59 +737,62 @@ def _spelled(path: str, profile: Profile) -> str:
 def _replaces_segments(path: str, url: str, directive: Directive, reading: LocationReading) -> bool:
     """Tell whether nginx, which replaces bytes, replaces segments here; a doubled slash is only noted."""
     if path.endswith("/") and not url.endswith("/"):
-        reading.note(directive, f"nginx makes {url}x of {path}x, not {url}/x; left out")
+        reading.notes.say(directive, f"nginx makes {url}x of {path}x, not {url}/x; left out")
         return False
     if url.endswith("/") and not path.endswith("/"):
-        reading.note(directive, f"nginx makes {url}/x of {path}/x; here it is {url}x")
+        reading.notes.say(directive, f"nginx makes {url}/x of {path}/x; here it is {url}x")
     return True
 
 
-def _resolved(directive: Directive, reading: LocationReading) -> tuple[str, str, dict[str, _Server]] | None:
+def _resolved(
+    directive: Directive, reading: LocationReading
+) -> tuple[str, str, dict[str, dict[str, Any]]] | None:
     """The URL of a proxy_pass, with a server in the place of its upstream's name; the Host; all servers."""
-    url = _as_host(directive.arguments[0] if directive.arguments else "")
+    url = _as_host(directive.first)
     if url.startswith(_TLS_SOCKET):
-        reading.note(directive, "TLS over a socket; left out")
+        reading.notes.say(directive, "TLS over a socket; left out")
         return None
     match = re.fullmatch(r"(https?://)([^/$:]+)(.*)", url, re.DOTALL)
     if match is None:
-        reading.note(directive, "no http:// or https:// and a host; left out")
+        reading.notes.say(directive, "no http:// or https:// and a host; left out")
         return None
     upstream = reading.upstreams.get(match[2])
     if upstream is None:
         socket = _AS_HOST.match(url) and reading.host == "$proxy_host"
         return url, "localhost" if socket else reading.host, {}
-    if closers := [each for each in upstream.block or [] if closes(each)]:
-        reading.notes.extend(left_out(each, is_closing=True) for each in closers)
+    if closers := [each for each in upstream.block if closes(each)]:
+        for each in closers:
+            leave_out(each, reading.notes, is_closing=True)
         return None
     servers = _servers_of(upstream, match[1], reading)
     if not servers:
-        reading.note(upstream, "no server with a host and a port; left out")
+        reading.notes.say(upstream, "no server with a host and a port; left out")
         return None
     host = match[2] if reading.host == "$proxy_host" else reading.host
     return f"{next(iter(servers))}{match[3]}", host, servers
 
 
-def _servers_of(upstream: Directive, scheme: str, reading: LocationReading) -> dict[str, _Server]:
-    """The servers of an upstream by their URLs."""
-    servers: dict[str, _Server] = {}
-    for each in upstream.block or []:
+def _servers_of(upstream: Directive, scheme: str, reading: LocationReading) -> dict[str, dict[str, Any]]:
+    """The servers of an upstream by their URLs, each with its settings."""
+    servers: dict[str, dict[str, Any]] = {}
+    for each in upstream.block:
         if each.name == "keepalive":
             continue
         if each.name != "server" or not each.arguments:
-            reading.notes.append(left_out(each))
+            leave_out(each, reading.notes)
         elif "down" in each.arguments[1:]:
-            reading.note(each, "it is down; left out")
+            reading.notes.say(each, "it is down; left out")
         elif (scheme + each.arguments[0]).startswith(_TLS_SOCKET):
-            reading.note(each, "TLS over a socket; left out")
+            reading.notes.say(each, "TLS over a socket; left out")
         else:
             server, *parameters = each.arguments
             own = _as_host(scheme + server)
-            weight = _weight(parameters) + (servers[own].weight if own in servers else 0)
-            is_backup = "backup" in parameters and (own not in servers or servers[own].is_backup)
-            servers[own] = _Server(weight, is_backup)
-            others = [each for each in parameters if each != "backup" and not _WEIGHT.fullmatch(each)]
-            if others:
-                reading.note(each, f"{' '.join(others)}: see choice, fails and eject of [origin]")
+            weight = _weight(parameters) + (servers[own].get("weight", 1) if own in servers else 0)
+            is_backup = "backup" in parameters and (own not in servers or "backup" in servers[own])
+            servers[own] = {"weight": weight} if weight != 1 else {}
+            servers[own] |= {"backup": True} if is_backup else {}
+            if others := [each for each in parameters if each != "backup" and not _WEIGHT.fullmatch(each)]:
+                reading.notes.say(each, f"{' '.join(others)}: see choice, fails and eject of [origin]")
     return servers
 
 

@@ -7,32 +7,33 @@ from pathlib import Path
 from typing import Final
 
 from univocal.http.problem import page_fault
-from univocal_learn.importers.imported import Note
+from univocal_learn.importers.imported import Notes
 from univocal_learn.importers.nginx_directives import CONTENT, leading
-from univocal_learn.importers.nginx_syntax import Directive, note, within
+from univocal_learn.importers.nginx_syntax import Directive, find, within
 
 _LEFT_OUT: Final = "left out: see [server] error_pages"
 _LARGEST: Final = 1 << 20  # bytes of a page
 
 
 def pages_of(
-    server: Sequence[Directive], around: Sequence[Directive], top: Path | None, notes: list[Note]
+    server: Sequence[Directive], around: Sequence[Directive], top: Path | None, notes: Notes
 ) -> dict[str, Path]:
     """The files of a server's pages by names such as "502.html"; `top` is the directory of --root."""
-    own = [each for each in server if each.name == "error_page"]
+    own = find(server, "error_page")
     pages: dict[str, Path] = {}
-    for each in own or [each for each in around if each.name == "error_page"]:
+    for each in own or find(around, "error_page"):
         *statuses, url = each.arguments or [""]
         names = [f"{status}.html" for status in statuses if not page_fault(f"{status}.html")]
         file = None if len(names) < len(statuses) else _file(url, server, around, top)
         if file is None:
-            notes.append(note(each, f"{_LEFT_OUT}: no file of a page here, or another status"))
+            notes.say(each, f"{_LEFT_OUT}: no file of a page here, or another status")
             continue
         pages |= {name: file for name in names if name not in pages}
         text = "--sites copies the page: univocal shows it in its own answers, to clients that prefer HTML"
-        notes.append(note(each, text))
-    inner = [each for location in server if location.name == "location" for each in location.block or []]
-    notes += [note(each, f"{_LEFT_OUT}, which a route may have, too") for each in within(inner, "error_page")]
+        notes.say(each, text)
+    inner = [each for location in server if location.name == "location" for each in location.block]
+    for each in within(inner, "error_page"):
+        notes.say(each, f"{_LEFT_OUT}, which a route may have, too")
     return pages
 
 
@@ -41,17 +42,17 @@ def lead_on(block: list[Directive], around: Sequence[Directive] = (), name: str 
 
     `around` are the error_page in force outside the block, which is that of a directive `name`.
     """
-    pages = [each for each in block if each.name == "error_page"] or around
+    pages = find(block, "error_page") or around
     for number, each in enumerate(block):
-        is_first = each.name == "return" and not any(other.name == "return" for other in block[:number])
+        is_first = each.name == "return" and not any(find(block[:number], "return"))
         if is_first and len(each.arguments) == 1 and (page := leading(pages, each.arguments[0])):
             status, place = page.arguments[-2:]
-            meaning = f"{page.written()}; {each.written()}"
+            meaning = f"{page.title}; {each.title}"
             is_named = name == "location" and place.startswith("@") and status in {"=", "=200"}
             is_stopped = any(within(block[:number], "break"))
             words = ("try_files", [place]) if is_named and not is_stopped else ("rewrite", ["^", place])
-            block[number] = Directive(*words, each.line, None, each.file, meaning)
-        lead_on(each.block or [], pages, each.name)
+            block[number] = Directive(*words, each.line, file=each.file, meaning=meaning)
+        lead_on(each.block, pages, each.name)
     if any(each.name == "try_files" and each.meaning for each in block):
         gone = CONTENT | {"error_page", "try_files"}
         block[:] = [each for each in block if each.meaning or each.name not in gone]
@@ -64,7 +65,7 @@ def _file(
     places = [each for each in server if each.name == "location" and each.block]
     matching = [each for each in places if _matches(each, url)]
     matching.sort(key=lambda each: ("=" in each.arguments, len(each.arguments[-1])))
-    inner = matching[-1].block or [] if matching else []
+    inner = matching[-1].block if matching else []
     for block in (inner, server, around):
         for each in reversed(block):
             if each.name in {"root", "alias"} and each.arguments:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from univocal_learn.importers.imported import Note
+from univocal_learn.importers.imported import Notes
 from univocal_learn.importers.nginx_directives import MOVED, TABLE, closes, is_refusal
-from univocal_learn.importers.nginx_syntax import Directive, note, within
+from univocal_learn.importers.nginx_syntax import Directive, find, within
 
 _OWN: Final = re.compile(r"\$\{?scheme\}?://\$\{?(?:http_)?host\}?(?=[/$?]|\Z)")
 _NAMES: Final = TABLE["names_in_redirects"]
@@ -26,7 +26,7 @@ def redirect_of(block: Sequence[Directive], *, has_group: bool) -> dict[str, Any
 
     `has_group`: the location is an expression, whose first group "$1" means.
     """
-    returns = [each for each in block if each.name == "return"]
+    returns = find(block, "return")
     if len(returns) != 1 or not returns[0].arguments or any(each.name in _BEFORE for each in block):
         return {}
     if any(closes(each) or each.name == "location" for each in block if each is not returns[0]):
@@ -44,25 +44,24 @@ def redirect_of(block: Sequence[Directive], *, has_group: bool) -> dict[str, Any
     return {"redirect": to if code == 301 else {"to": to, "status": code}}
 
 
-def end(block: list[Directive], notes: list[Note]) -> None:
+def end(block: list[Directive], notes: Notes) -> None:
     """Leave out what no request comes to; of a refusal that some requests end before, say so."""
     kept, is_over, before = list[Directive](), False, ""
     for each in block:
         if each.name in _BLOCKS:
-            end(each.block or [], notes)
+            end(each.block, notes)
         if each.name not in _ORDERED:
             kept.append(each)
             continue
         if is_over:
-            notes.append(note(each, "nginx never comes here: what is before it ends"))
+            notes.say(each, "nginx never comes here: what is before it ends")
             continue
-        if before and any(map(is_refusal, (each, *(each.block or [])))):
-            each = replace(each, meaning=f"{before} {each.written()}")  # noqa: PLW2901
+        if before and any(map(is_refusal, (each, *each.block))):
+            each = replace(each, meaning=f"{before} {each.title}")  # noqa: PLW2901
             if each.block:
-                text = "univocal refuses what meets this condition, even where nginx ends before it"
-                notes.append(note(each, text, is_open_question=True))
+                notes.ask(each, "univocal refuses what meets this condition, even where nginx ends before it")
         is_over = each.name in {"break", "return"}
-        if any(within(each.block or [], "break")) or "break" in each.arguments[2:]:
-            before = f"{each.written()} {{ break; }}" if each.block else f"{each.written()};"
+        if any(within(each.block, "break")) or "break" in each.arguments[2:]:
+            before = f"{each.title} {{ break; }}" if each.block else f"{each.title};"
         kept.append(each)
     block[:] = kept

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from univocal.store.purge_selectors import compiled
-from univocal_learn.importers.imported import Note
+from univocal_learn.importers.imported import Notes
 from univocal_learn.importers.nginx_conditions import words_of_condition
-from univocal_learn.importers.nginx_directives import closes, target_of
+from univocal_learn.importers.nginx_directives import closes, is_refusal, target_of
 from univocal_learn.importers.nginx_patterns import expression
-from univocal_learn.importers.nginx_syntax import Directive, note
+from univocal_learn.importers.nginx_syntax import Directive, find
 
 _PORT: Final = re.compile(r"(?:(\[[^\]]*\]|[^:\s]+):)?([0-9]{1,5})(?:-([0-9]{1,5}))?")
 _MOST_PORTS: Final = 100  # of one `listen`; univocal says of more that they are no port
@@ -30,7 +31,7 @@ class Socket(NamedTuple):
     has_proxy_header: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Server:
     """A server of the file, with what it listens on, and the Host field that it inherits."""
 
@@ -42,7 +43,7 @@ class Server:
     @classmethod
     def of(cls, directive: Directive, host: str) -> Server:
         """The server that a block describes."""
-        block = directive.block or []
+        block = directive.block
         is_tls = any(each.name == "ssl" and each.arguments == ["on"] for each in block)
         listens = [each for each in block if each.name == "listen" and each.arguments]
         sockets = tuple(socket for each in listens for socket in _sockets(each, is_tls=is_tls))
@@ -53,12 +54,22 @@ class Server:
     @property
     def block(self) -> list[Directive]:
         """The directives of the server."""
-        return self.directive.block or []
+        return self.directive.block
 
     @property
     def line(self) -> int:
         """The line of the server."""
         return self.directive.line
+
+    @property
+    def file(self) -> str:
+        """The file of the server."""
+        return self.directive.file
+
+    @property
+    def title(self) -> str:
+        """Nothing: notes say of a server what they say of its hosts."""
+        return ""
 
     @property
     def addresses(self) -> frozenset[str]:
@@ -93,6 +104,7 @@ class Server:
             name for name in self.names if name.startswith("~") or name.endswith(".*") or is_pattern(name)
         ]
 
+    @cached_property
     def moves_to(self) -> str | None:
         """The host to which it sends every client: "" for its own with https; None: it does not."""
         targets = {target_of(each) for each in self._answers()}
@@ -105,27 +117,32 @@ class Server:
         others = {host for _, host in known}
         return others.pop() if len(known) == 1 and not others & own else None
 
+    @cached_property
+    def refuses(self) -> bool:
+        """True if it refuses every request."""
+        return any(map(is_refusal, find(self.block, "return")))
+
     @property
     def kept(self) -> list[Directive]:
         """The locations of a server that redirects all else: those of ACME challenges."""
         locations = [each for each in self.block if each.name == "location" and each.arguments != ["/"]]
-        return [] if any(each.name == "return" for each in self.block) else locations
+        return [] if any(find(self.block, "return")) else locations
 
     def _answers(self) -> list[Directive]:
         """The directives that answer every request, where nothing else does."""
-        returns = [each for each in self.block if each.name == "return"]
-        conditions = [each for each in self.block if each.name == "if"]
+        returns = find(self.block, "return")
+        conditions = find(self.block, "if")
         others = [each for each in self.block if each.name == "rewrite" or closes(each)]
         others = [each for each in others if each.name not in {"return", "if"}]
         if others or any(closes(each) for each in conditions):
             return []
         if returns:
-            if (returns[0].arguments or [""])[0] == "404" and conditions:
+            if returns[0].first == "404" and conditions:
                 # Certbot's: an `if` for each name, and 404 for what has none of them.
-                return [each for condition in conditions for each in condition.block or []]
+                return [each for condition in conditions for each in condition.block]
             return returns
-        locations = [each for each in self.block if each.name == "location"]
-        roots = [each.block or [] for each in locations if each.arguments == ["/"]]
+        locations = find(self.block, "location")
+        roots = [each.block for each in locations if each.arguments == ["/"]]
         rest = [each for each in locations if each.arguments != ["/"]]
         is_acme = all("/.well-known/acme-challenge" in "".join(each.arguments) for each in rest)
         return roots[0] if len(roots) == 1 and is_acme and len(roots[0]) == 1 else []
@@ -142,13 +159,13 @@ def is_pattern(name: str) -> bool:
     return False
 
 
-def part(block: list[Directive], notes: list[Note]) -> None:
+def part(block: list[Directive], notes: Notes) -> None:
     """Have the hosts that an `if` of their server sends to another host as a server that redirects them."""
     for server in [*block]:
         if server.name == "http":
-            part(server.block or [], notes)
-        for each in [each for each in server.block or [] if each.name == "if" and server.name == "server"]:
-            inner, (answer, *others) = server.block or [], each.block or [each]
+            part(server.block, notes)
+        for each in [each for each in server.block if each.name == "if" and server.name == "server"]:
+            inner, (answer, *others) = server.block, each.block or [each]
             names = [name for one in inner if one.name == "server_name" for name in one.arguments]
             scheme, to = target_of(answer) or ("", "")
             variable, operator, host = [*words_of_condition(each.arguments), "", "", ""][:3]
@@ -166,13 +183,13 @@ def part(block: list[Directive], notes: list[Note]) -> None:
             if operator not in {"=", "!="} or host not in names or not kept or to in moved:
                 continue
             if variable == "$http_host":
-                notes.append(note(each, "univocal compares hosts without their case and port"))
+                notes.say(each, "univocal compares hosts without their case and port")
             sockets = [one for one in inner if one.name in {"listen", "ssl"} or one.name.startswith("ssl_")]
             plain = [
                 replace(one, arguments=[a for a in one.arguments if a not in _DEFAULT]) for one in sockets
             ]
             rest = [one for one in inner if one.name not in {"server_name", "listen"} and one is not each]
-            listens = [one for one in (plain if is_all_else else sockets) if one.name == "listen"]
+            listens = find(plain if is_all_else else sockets, "listen")
             own = [Directive("server_name", kept, server.line), *listens, *rest]
             redirecting = [Directive("server_name", moved, each.line), answer]
             redirecting += sockets if is_all_else else plain
@@ -240,7 +257,7 @@ class Owners(NamedTuple):
         for port in dict.fromkeys(port for server in servers for port in server.ports if port):
             here = [server for server in servers if port in server.ports]
             defaults = {id(own): own for address, own in self.defaults.items() if port_of(address) == port}
-            if len(defaults) == 1 and all(not each.unnamed and each.moves_to() is None for each in here):
+            if len(defaults) == 1 and all(not each.unnamed and each.moves_to is None for each in here):
                 own = next(iter(defaults.values()))
                 if own is not main:
                     apart[port] = own
@@ -252,7 +269,7 @@ class Owners(NamedTuple):
         return [port for port in dict.fromkeys(map(port_of, sorted(own))) if port]
 
 
-def servers_of_hosts(servers: Sequence[Server], notes: list[Note]) -> Owners:
+def servers_of_hosts(servers: Sequence[Server], notes: Notes) -> Owners:
     """The servers of hosts. As in nginx the first server of a name at a socket has it; others are noted."""
     owners: dict[str, list[Server]] = {}
     defaults: dict[str, Server] = {}
@@ -277,7 +294,7 @@ def _own(
     name: str,
     taken: dict[tuple[str, str], Server],
     owners: dict[str, list[Server]],
-    notes: list[Note],
+    notes: Notes,
 ) -> None:
     """Have a name's hosts belong to a server, at each of its sockets where no server has them."""
     low = expression(name[1:], ignores_case=False) if name.startswith("~") else name.lower()
@@ -291,8 +308,7 @@ def _own(
     others = [taken[each, host] for each in server.addresses for host in hosts if (each, host) in taken]
     first = next((other for other in others if other is not server), None)
     if first is not None:
-        text = f"the host {name!r} is line {first.line}'s, and one site's only"
-        notes.append(Note(server.line, text, file=server.directive.file))
+        notes.say(server, f"the host {name!r} is line {first.line}'s, and one site's only")
 
 
 def listener_tables(
@@ -324,22 +340,22 @@ def listener_tables(
     return {key: value for key, value in plain.items() if value}
 
 
-def certificate_of(server: Server, notes: list[Note]) -> dict[str, str]:
-    """The files of a server's certificate and key, where they are here."""
+def certificate_of(block: Sequence[Directive], notes: Notes) -> dict[str, str]:
+    """The files of the certificate and the key that directives name, where they are here."""
     files = {}
     for key, name in (("tls_cert", "ssl_certificate"), ("tls_key", "ssl_certificate_key")):
-        own = [each for each in server.block if each.name == name and each.arguments]
+        own = [each for each in find(block, name) if each.arguments]
         if not own:
             return {}
         file = own[0].arguments[0]
         if "$" in file or not Path(file).is_file():
-            notes.append(note(own[0], f"no such file here, so no TLS: see [server] {key}"))
+            notes.say(own[0], f"no such file here, so no TLS: see [server] {key}")
             return {}
         files[key] = file
     return files
 
 
-def client_ca_of(server: Server, around: Sequence[Directive], notes: list[Note]) -> str:
+def client_ca_of(server: Server, around: Sequence[Directive], notes: Notes) -> str:
     """The file of those who issue the certificates that clients of a server have to show; empty for none.
 
     nginx reads a list of revoked ones, which univocal does not.
@@ -347,11 +363,10 @@ def client_ca_of(server: Server, around: Sequence[Directive], notes: list[Note])
     block = [*server.block, *around]
     own = {each.name: each for each in reversed(block) if each.name.startswith("ssl_") and each.arguments}
     verify, issuers = own.get("ssl_verify_client"), own.get("ssl_client_certificate")
-    held = replace(server, directive=replace(server.directive, block=block))
     if verify is None or verify.arguments != ["on"] or issuers is None or "ssl_crl" in own:
         return ""
     file = issuers.arguments[0]
-    if "$" in file or not Path(file).is_file() or not certificate_of(held, []):
+    if "$" in file or not Path(file).is_file() or not certificate_of(block, Notes()):
         return ""
-    notes.append(note(verify, "clients without a certificate get 403; a chain may have any length"))
+    notes.say(verify, "clients without a certificate get 403; a chain may have any length")
     return file

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from univocal.http.field_edits import added_fault, names_clients, request_fault, response_fault, value_fault
-from univocal_learn.importers.imported import Note, Table, octets_of
+from univocal_learn.importers.imported import Notes, Table, octets_of
 from univocal_learn.importers.networks import ALL, CLOSED, Net, closed_beside, common, without, written
 from univocal_learn.importers.nginx_caching import cache_table
 from univocal_learn.importers.nginx_conditions import Condition, assigned, condition
 from univocal_learn.importers.nginx_directives import TABLE, closes, is_refusal, leading
-from univocal_learn.importers.nginx_syntax import Directive, body_size, duration, note, within, words_of
+from univocal_learn.importers.nginx_syntax import Directive, body_size, duration, find, within, words_of
 
 _CODINGS: Final = {"zstd": "zstd", "brotli": "br", "gzip": "gzip"}  # the best first
 _LISTS, _LAST, _OF_ONE, _OF_ACCESS = (
@@ -157,10 +157,9 @@ class BlockSettings:
         return self._asks_another(directive) or self.conditions.get(id(directive)) is not None
 
     def _asks_another(self, directive: Directive) -> bool:
-        argument = (directive.arguments or [""])[0]
-        return (directive.name == "auth_request" and argument in self.authorities) or (
-            directive.name == "ssl_verify_client" and argument == "on" and bool(self.client_ca)
-        )
+        if directive.name == "ssl_verify_client":
+            return directive.first == "on" and bool(self.client_ca)
+        return directive.name == "auth_request" and directive.first in self.authorities
 
     def listed(self, name: str) -> Sequence[Directive]:
         """The directives of this name that are in force; in a dry run none is."""
@@ -174,27 +173,20 @@ class BlockSettings:
     @property
     def before_access(self) -> BlockSettings:
         """The settings in force before nginx asks who has access: a `return` is looked at earlier."""
-        lists = {name: own for name, own in self.lists.items() if name not in _OF_ACCESS}
-        last = {name: own for name, own in self.last.items() if name not in _OF_ACCESS}
+        lists = {name: self.lists[name] for name in self.lists.keys() - _OF_ACCESS}
+        last = {name: self.last[name] for name in self.last.keys() - _OF_ACCESS}
         return replace(self, lists=lists, last=last)
 
     @property
     def is_guarded(self) -> bool:
         """True if not everybody has access."""
-        return self._is_closed_to_some or bool(self.listed("limit_req") or self.listed("limit_conn"))
-
-    @property
-    def _is_closed_to_some(self) -> bool:
-        return (
-            bool(self.closing or self._authority or self.client_ca)
-            or self._has_users
-            or bool(self.listed("deny"))
-        )
+        closes = self.closing or self._authority or self.client_ca or self._has_users
+        return bool(closes) or self.counts_clients
 
     @property
     def counts_clients(self) -> bool:
         """True if access depends on the client's address."""
-        return bool(self.listed("deny") or self.listed("limit_req") or self.listed("limit_conn"))
+        return any(self.listed(name) for name in ("deny", "limit_req", "limit_conn"))
 
     @property
     def trusted(self) -> tuple[str, ...]:
@@ -233,7 +225,7 @@ class BlockSettings:
             and not request_fault(each.arguments[0], is_set=True)
         ]
 
-    def tables(self, notes: list[Note]) -> dict[str, Any]:
+    def tables(self, notes: Notes) -> dict[str, Any]:
         """The tables `access`, `request`, `response`, `cache` and `origin` of a route, if not empty.
 
         Beside them stand `redirects`, `cookie_path` and `max_body`.
@@ -244,11 +236,7 @@ class BlockSettings:
         guarded = bool(self.client_ca or access.keys() - {"rate", "refuse", "require"})
         tables = {
             "access": access,
-            "request": _request(
-                [each for each in self.listed("proxy_set_header") if each not in self._granted],
-                self.given,
-                notes,
-            ),
+            "request": self._request(notes),
             "response": self._response(notes),
             "cache": {**cache_table(self.lists, self.last, notes, is_guarded=guarded), **compress},
             "origin": self.origin(),
@@ -263,31 +251,30 @@ class BlockSettings:
         times = {key: duration(self.argument(f"proxy_{key}")) for key in ("connect_timeout", "read_timeout")}
         return {key: time for key, time in times.items() if time}
 
-    def access(self, notes: list[Note]) -> Table:
+    def access(self, notes: Notes) -> Table:
         """The table `access`, of nobody where a rule has no equal."""
         access = dict(_networks(self.listed("deny"), notes))
         closed = access == CLOSED or not self._add_conditions(access, notes)
         # Of several addresses nginx takes the last one, unless it is told to pass over its proxies.
         is_last = {self.argument("real_ip_recursive"), self.argument("real_ip_header")}.isdisjoint(_OF_ALL)
-        if self.listed("deny") and (self.trusted != self.believed or (self.trusted and is_last)):
-            first = self.listed("deny")[0]
+        denying = self.listed("deny")
+        if denying and (self.trusted != self.believed or (self.trusted and is_last)):
             text = "the client's address is what set_real_ip_from says, as univocal cannot, so closed"
-            notes.append(note(first, text, is_open_question=True))
+            notes.ask(denying[0], text)
             closed = True
-        elif self.listed("deny") and not closed:
+        elif denying and not closed:
             text = "X-Forwarded-For of no trusted proxy: the client has no right by address; nginx ignores it"
-            notes.append(note(self.listed("deny")[0], text))
+            notes.say(denying[0], text)
         if self._has_users:
             closed = not self._add_users(access, notes) or closed
         if self._authority:
             access["forward"] = self._authority
             text = "the authorization server's own answer goes to clients that it refuses"
-            notes.append(note(self.last["auth_request"], text))
+            notes.say(self.last["auth_request"], text)
         if self.argument("satisfy") == "any" and len(access) + closed > 1:
-            text = "univocal asks for every rule, never for one of them, so closed"
-            notes.append(note(self.last["satisfy"], text, is_open_question=True))
+            notes.ask(self.last["satisfy"], "univocal asks for every rule, never for one of them, so closed")
             closed = True
-        if granted := list(dict.fromkeys(each.arguments[0] for each in self._granted)):
+        if granted := list(dict.fromkeys(each.first for each in self._granted)):
             access["forward_fields"] = granted
         by_user = [each for each in self.listed("limit_req") if zone_of(each) in self.zones.of_users]
         by_user = by_user if "basic" in access else []
@@ -297,23 +284,23 @@ class BlockSettings:
         if by_user:
             access["limits"] = {"rate": _rate(by_user, self.zones.of_users, notes)[0], "by": "user"}
         for each in self.listed("limit_conn"):
-            if (each.arguments or [""])[0] not in self.zones.connections:
-                notes.append(note(each, "univocal counts by client alone, so closed", is_open_question=True))
+            if each.first not in self.zones.connections:
+                notes.ask(each, "univocal counts by client alone, so closed")
                 is_limited = False
         closed = closed or not is_limited
         self._note_led(access, notes, is_closed=closed)
         return closed_beside(access) if closed else access
 
-    def _note_led(self, access: Table, notes: list[Note], *, is_closed: bool) -> None:
+    def _note_led(self, access: Table, notes: Notes, *, is_closed: bool) -> None:
         """Say that nginx leads those who have no access elsewhere."""
         statuses = ["401", "403"] if is_closed or access.keys() - {"rate", "limits"} else []
         statuses += ["429", "503"] if self.listed("limit_req") or self.listed("limit_conn") else []
         pages = {id(page): page for status in statuses if (page := self.leading(status))}
         text = "nginx gives those whom it refuses this answer; univocal refuses them"
-        found = [note(each, text, is_open_question=True) for each in pages.values()]
-        notes += [each for each in found if each not in notes]
+        for each in pages.values():
+            notes.ask(each, text)
 
-    def _add_conditions(self, access: dict[str, Any], notes: list[Note]) -> bool:
+    def _add_conditions(self, access: dict[str, Any], notes: Notes) -> bool:
         """Add the conditions that refuse to `access`; False if one of what closes has no equal."""
         is_whole = True
         for each in self.closing:
@@ -325,29 +312,31 @@ class BlockSettings:
             own = access.setdefault(key, {})
             before = own.get(subject, [])
             if key == "require" and before not in ([], [*texts]):
-                text = f"univocal requires one list of values of {subject}, so closed"
-                notes.append(note(each, text, is_open_question=True))
+                notes.ask(each, f"univocal requires one list of values of {subject}, so closed")
                 is_whole = False
             else:
                 own[subject] = list(dict.fromkeys([*before, *texts]))
         return is_whole
 
-    def _add_users(self, access: dict[str, Any], notes: list[Note]) -> bool:
+    def _add_users(self, access: dict[str, Any], notes: Notes) -> bool:
         """Add the file of users to `access`; False if there is none that univocal can read."""
         realm, file = self.last["auth_basic"], self.argument("auth_basic_user_file")
-        fault = _users_fault(file)
-        if fault:
-            notes.append(note(realm, f"{fault}, so closed", is_open_question=True))
+        if fault := _users_fault(file):
+            notes.ask(realm, f"{fault}, so closed")
             return False
         if "$" in self.argument("auth_basic"):
-            text = "univocal asks for a password where the value is off, too"
-            notes.append(note(realm, text, is_open_question=True))
+            notes.ask(realm, "univocal asks for a password where the value is off, too")
         access["basic"] = file
         text = f"{file} is relative to univocal.toml; its hashes are of bcrypt (htpasswd -B) or argon2"
-        notes.append(note(realm, f"{text}. The origin server does not get Authorization"))
+        notes.say(realm, f"{text}. The origin server does not get Authorization")
         return True
 
-    def _response(self, notes: list[Note]) -> Table:
+    def _request(self, notes: Notes) -> Table:
+        granted = self._granted
+        fields = [each for each in self.listed("proxy_set_header") if each not in granted]
+        return _request(fields, self.given, notes)
+
+    def _response(self, notes: Notes) -> Table:
         table = _response(self.listed("add_header"), self.listed("proxy_hide_header"), notes)
         return _with_expires(table, self.last.get("expires"), notes)
 
@@ -360,37 +349,31 @@ def authorities_of(
     block: Sequence[Directive], around: Sequence[Directive], upstreams: Mapping[str, Directive]
 ) -> dict[str, str]:
     """The URL of the authorization server for each URI of auth_request in a server that has an equal."""
-    locations = {tuple(each.arguments): each for each in block if each.name == "location"}
-    uris = {each.arguments[0] for each in within(block, "auth_request") if each.arguments}
+    locations = {tuple(each.arguments): each for each in find(block, "location")}
+    uris = {each.first for each in within(block, "auth_request") if each.arguments}
     found = dict[str, str]()
     for uri in sorted(uris):
         own = locations.get(("=", uri))
-        set_around = _set_fields(block) or _set_fields(around)
-        url = "" if own is None else _authority(own.block or [], set_around, uri)
+        set_around = find(block, "proxy_set_header") or find(around, "proxy_set_header")
+        url = _authority(own.block, set_around, uri) if own else ""
         if url and url.partition("://")[2].partition("/")[0].partition(":")[0] not in upstreams:
             found[uri] = url
     return found
 
 
-def _set_fields(block: Sequence[Directive]) -> list[Directive]:
-    return [each for each in block if each.name == "proxy_set_header"]
-
-
 def _authority(block: Sequence[Directive], set_around: list[Directive], uri: str) -> str:
     """The URL that a location for auth_request asks; empty if univocal would ask another question."""
-    passes = [each.arguments for each in block if each.name == "proxy_pass"]
-    matched = _AUTHORITY.fullmatch(passes[0][0]) if len(passes) == 1 and len(passes[0]) == 1 else None
+    passes = [each.arguments for each in find(block, "proxy_pass")]
+    matched = _AUTHORITY.fullmatch(passes[0][0]) if list(map(len, passes)) == [1] else None
     rest = [each for each in block if each.name not in {"proxy_pass", "proxy_pass_request_body", "internal"}]
     guards = {"allow", "deny", "auth_basic", "limit_req", "limit_conn", "satisfy"}
     if matched is None or any(closes(each) or each.block or each.name in guards for each in rest):
         return ""
-    for each in _set_fields(block) or set_around:
-        name, value = [*each.arguments, "", ""][:2]
-        low = name.lower()
-        own = (
-            {matched[2]} if low == "host" else {""} if low in {"connection", "content-length"} else set[str]()
-        )
-        if value not in own | _TOLD.get(low, {f"$http_{low.replace('-', '_')}"}):
+    own = {"host": {matched[2]}, "connection": {""}, "content-length": {""}}
+    for each in find(block, "proxy_set_header") or set_around:
+        low, value = each.first.lower(), each.pair[1]
+        known = _TOLD.get(low, {f"$http_{low.replace('-', '_')}"})
+        if value not in known | own.get(low, set()):
             return ""
     return f"{matched[1]}{matched[3] or uri}"
 
@@ -409,17 +392,17 @@ def _users_fault(file: str) -> str:
 
 def refuses_all(block: Sequence[Directive], settings: BlockSettings) -> bool:
     """Tell whether a location refuses every request, so that a closed route is its equal."""
-    if any(each.name == "internal" for each in block):
+    if find(block, "internal"):
         return settings.leading("404") is None
     if any(each.meaning for each in block):
         return False
-    rules = [each for each in block if each.name in {"allow", "deny"}]
+    rules = find(block, "allow", "deny")
     denied = all(each.name == "deny" for each in rules) and any(each.arguments == ["all"] for each in rules)
     is_denied = denied and settings.argument("satisfy") != "any" and settings.leading("403") is None
     return is_denied or any(map(is_refusal, block))
 
 
-def _networks(rules: Sequence[Directive], notes: list[Note]) -> dict[str, Any]:
+def _networks(rules: Sequence[Directive], notes: Notes) -> dict[str, Any]:
     """The access that allow and deny give: the first rule that matches counts. CLOSED if it has no equal."""
     left: list[Net] = list(ALL)
     allowed: list[Net] = []
@@ -430,9 +413,9 @@ def _networks(rules: Sequence[Directive], notes: list[Note]) -> dict[str, Any]:
             nets = ALL if rule.arguments == ["all"] else (ip_network(rule.arguments[0], strict=False),)
         except (ValueError, IndexError):
             if rule.name == "allow":
-                notes.append(note(rule, "no network; left out, so it has no access"))
+                notes.say(rule, "no network; left out, so it has no access")
                 continue
-            notes.append(note(rule, "no network, so closed", is_open_question=True))
+            notes.ask(rule, "no network, so closed")
             return CLOSED
         taken = [part for net in nets for part in common(net, left)]
         (allowed if rule.name == "allow" else denied).extend(taken)
@@ -448,7 +431,7 @@ def _networks(rules: Sequence[Directive], notes: list[Note]) -> dict[str, Any]:
     return {"deny": written(denied)}
 
 
-def zones_of(directives: Iterable[Directive], notes: list[Note]) -> Zones:
+def zones_of(directives: Iterable[Directive], notes: Notes) -> Zones:
     """The zones that count by client: rates, and requests under way at once."""
     rates: dict[str, tuple[int, str]] = {}
     of_users: dict[str, tuple[int, str]] = {}
@@ -462,7 +445,7 @@ def zones_of(directives: Iterable[Directive], notes: list[Note]) -> Zones:
         elif key in {*_CLIENTS, _USER} and names and written:
             (of_users if key == _USER else rates)[names[0]] = written[0]
         else:
-            notes.append(note(zone, "[sites.access] rate counts by client; left out"))
+            notes.say(zone, "[sites.access] rate counts by client; left out")
     return Zones(rates, of_users, frozenset(connections))
 
 
@@ -472,7 +455,7 @@ def zone_of(limit: Directive) -> str:
 
 
 def _rate(
-    limits: Sequence[Directive], rates: Mapping[str, tuple[int, str]], notes: list[Note]
+    limits: Sequence[Directive], rates: Mapping[str, tuple[int, str]], notes: Notes
 ) -> tuple[str, bool]:
     """The rate that is as strict as all of limit_req, and whether every one of them has an equal.
 
@@ -482,8 +465,7 @@ def _rate(
     is_complete = True
     for limit in limits:
         if zone_of(limit) not in rates:
-            text = "left out: see [sites.access] rate; so closed"
-            notes.append(note(limit, text, is_open_question=True))
+            notes.ask(limit, "left out: see [sites.access] rate; so closed")
             is_complete = False
             continue
         bursts = [int(match[1]) for each in limit.arguments if (match := _BURST.fullmatch(each))]
@@ -494,38 +476,36 @@ def _rate(
     return f"{min(known)[1]} burst {min(burst for *_, burst in known)}", is_complete
 
 
-def _request(directives: Sequence[Directive], given: Mapping[str, Directive], notes: list[Note]) -> Table:
+def _request(directives: Sequence[Directive], given: Mapping[str, Directive], notes: Notes) -> Table:
     """The fields of requests. A client's field that nginx replaces with a variable is removed.
 
     `given` are the variables that the file gives values to: no field of a client is in these.
     """
-    made: dict[str, Any] = {}
-    removed: list[str] = []
+    made: dict[str, tuple[str, str]] = {}  # by names in lower case
+    removed: dict[str, str] = {}
     for each in directives:
-        name, written = [*each.arguments, "", ""][:2]
+        name, written = each.pair
         low, value = name.lower(), _with_names(written)
         own = f"$http_{low.replace('-', '_')}"
         if each.is_host_field or (written.lower() == own and own not in given):
             continue
         if request_fault(name, is_set=False):
-            notes.append(note(each, _own_field(low)))
-        elif low in {other.lower() for other in (*made, *removed)}:
-            notes.append(note(each, "the field is set twice; left out"))
+            notes.say(each, _own_field(low))
+        elif low in made or low in removed:
+            notes.say(each, "the field is set twice; left out")
         elif low in _OF_FILES:
-            removed.append(name)
-            text = "univocal sends no files for an origin server, so it removes the field"
-            notes.append(note(each, text))
+            removed[low] = name
+            notes.say(each, "univocal sends no files for an origin server, so it removes the field")
         elif "$" in value or (value and (request_fault(name, is_set=True) or value_fault(value))):
-            removed.append(name)
-            text = "no fixed value, so univocal removes the field; no client can set it"
-            notes.append(note(each, text))
+            removed[low] = name
+            notes.say(each, "no fixed value, so univocal removes the field; no client can set it")
         elif value:
-            made[name] = value
+            made[low] = name, value
             if names_clients(value):
                 text = "sent with requests past the cache, and left out where others may get the response"
-                notes.append(note(each, text))
+                notes.say(each, text)
         else:
-            removed.append(name)
+            removed[low] = name
     return _edits(made, removed)
 
 
@@ -545,46 +525,43 @@ def _own_field(name: str) -> str:
     return "univocal writes this field itself"
 
 
-def _response(added: Sequence[Directive], hidden: Sequence[Directive], notes: list[Note]) -> Table:
+def _response(added: Sequence[Directive], hidden: Sequence[Directive], notes: Notes) -> Table:
     """The fields of responses: those that may stand twice are added, others are set; on errors, too."""
-    made: dict[str, Any] = {}
-    beside: dict[str, Any] = {}
-    removed: list[str] = []
+    made: dict[str, tuple[str, str]] = {}  # by names in lower case
+    beside: dict[str, tuple[str, str]] = {}
+    removed: dict[str, str] = {}
     for each in hidden:
-        name = (each.arguments or [""])[0]
-        if response_fault(name, is_set=False):
-            notes.append(note(each, "left out: see [response] set and remove"))
-        elif name.lower() not in {other.lower() for other in removed}:
-            removed.append(name)
-    gone = {name.lower() for name in removed}
+        if response_fault(each.first, is_set=False):
+            notes.say(each, "left out: see [response] set and remove")
+        else:
+            removed.setdefault(each.first.lower(), each.first)
     for each in added:
-        name, value = [*each.arguments, "", ""][:2]
-        low, value = name.lower(), _with_names(value)
-        is_added = low in LISTED and low not in gone
+        name, value = each.first, _with_names(each.pair[1])
+        low = name.lower()
+        is_added = low in LISTED and low not in removed
         if low in _OF_CACHES and "$" in value:
-            notes.append(note(each, "no fixed value, so univocal adds Cache-Control: private"))
+            notes.say(each, "no fixed value, so univocal adds Cache-Control: private")
             name, low, value = "Cache-Control", "cache-control", "private"
-            is_added = low not in gone
+            is_added = low not in removed
         fault = "$" in value or not value or value_fault(value)
         fault = fault or (added_fault(name) if is_added else response_fault(name, is_set=True))
         own = beside if is_added else made
-        before = next((other for other in own if other.lower() == low), "")
-        if not fault and low in LISTED and before and low != "set-cookie":
-            own[before] = ", ".join(dict.fromkeys((own[before], value)))
+        if not fault and low in LISTED and low in own and low != "set-cookie":
+            own[low] = own[low][0], ", ".join(dict.fromkeys((own[low][1], value)))
             continue
-        if fault or low in {other.lower() for other in (*made, *beside)}:
-            notes.append(note(each, "left out: see [response] set and remove"))
+        if fault or low in made or low in beside:
+            notes.say(each, "left out: see [response] set and remove")
             continue
-        own[name] = value
+        own[low] = name, value
         if "always" not in each.arguments[2:]:
-            notes.append(note(each, f"univocal {'adds' if is_added else 'sets'} it on errors, too"))
-        elif not is_added and low not in gone:
-            notes.append(note(each, "it replaces the origin server's field"))
-    removed = [name for name in removed if name.lower() not in {other.lower() for other in made}]
-    return _edits(made, removed) | ({"add": beside} if beside else {})
+            notes.say(each, f"univocal {'adds' if is_added else 'sets'} it on errors, too")
+        elif not is_added and low not in removed:
+            notes.say(each, "it replaces the origin server's field")
+    removed = {low: name for low, name in removed.items() if low not in made}
+    return _edits(made, removed) | ({"add": dict(beside.values())} if beside else {})
 
 
-def _with_expires(table: Table, expires: Directive | None, notes: list[Note]) -> Table:
+def _with_expires(table: Table, expires: Directive | None, notes: Notes) -> Table:
     """The fields of responses with the Cache-Control that nginx writes by `expires`."""
     value = expires.arguments[-1] if expires is not None and expires.arguments else "off"
     if expires is None or value == "off":
@@ -592,11 +569,11 @@ def _with_expires(table: Table, expires: Directive | None, notes: list[Note]) ->
     known = {"epoch": 0.0, "max": 315360000.0}
     seconds = known.get(value, duration(value.lstrip("-")))
     if seconds is None or value.startswith("@") or expires.arguments[0] == "modified":
-        notes.append(note(expires, "left out: see [response] set"))
+        notes.say(expires, "left out: see [response] set")
         return table
     is_past = value == "epoch" or value.startswith("-")
     text = "no-cache" if is_past else f"max-age={int(seconds)}"
-    notes.append(note(expires, f"univocal sets Cache-Control: {text} on errors, too, and removes Expires"))
+    notes.say(expires, f"univocal sets Cache-Control: {text} on errors, too, and removes Expires")
     added = dict(table.get("add", {}))
     beside = [added.pop(name) for name in [*added] if name.lower() == "cache-control"]
     made = {**table.get("set", {}), "Cache-Control": ", ".join([text, *beside])}
@@ -605,5 +582,7 @@ def _with_expires(table: Table, expires: Directive | None, notes: list[Note]) ->
     return {**rest, "set": made, "remove": removed}
 
 
-def _edits(made: Mapping[str, Any], removed: Sequence[str]) -> dict[str, Any]:
-    return ({"set": dict(made)} if made else {}) | ({"remove": list(removed)} if removed else {})
+def _edits(made: Mapping[str, tuple[str, str]], removed: Mapping[str, str]) -> dict[str, Any]:
+    """The tables `set` and `remove`, of fields that are given by their names in lower case."""
+    edits = {"set": dict(made.values()), "remove": list(removed.values())}
+    return {key: value for key, value in edits.items() if value}

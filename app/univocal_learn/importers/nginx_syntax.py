@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from univocal_learn.importers.imported import Note, Source
+from univocal_learn.importers.imported import Source
 
 
 def words_of(text: str) -> frozenset[str]:
@@ -53,19 +53,36 @@ class Directive:
     name: str
     arguments: list[str]
     line: int
-    block: list[Directive] | None = None
+    block: list[Directive] = field(default_factory=list)
     file: str = ""  # that it was included from; "": the file that is imported
     meaning: str = ""  # the directives of the file that it stands for
+
+    @property
+    def first(self) -> str:
+        """Its first argument; empty for none."""
+        return self.arguments[0] if self.arguments else ""
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """Its first two arguments: a name and a value; each empty for none."""
+        name, value = [*self.arguments, "", ""][:2]
+        return name, value
 
     @property
     def is_host_field(self) -> bool:
         """True if it sets the Host field of requests."""
         return self.name == "proxy_set_header" and [each.lower() for each in self.arguments[:-1]] == ["host"]
 
-    def written(self) -> str:
+    @property
+    def title(self) -> str:
         """The directive on one line, shortened."""
         text = self.meaning or " ".join([self.name, *self.arguments])
         return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def find(block: Iterable[Directive], *names: str) -> list[Directive]:
+    """The directives of a block that have one of these names."""
+    return [each for each in block if each.name in names]
 
 
 def within(block: Iterable[Directive], *names: str) -> Iterator[Directive]:
@@ -73,13 +90,7 @@ def within(block: Iterable[Directive], *names: str) -> Iterator[Directive]:
     for directive in block:
         if directive.name in names or not names:
             yield directive
-        yield from within(directive.block or [], *names)
-
-
-def note(directive: Directive, text: str, *, is_open_question: bool = False) -> Note:
-    """The note that says `text` of a directive."""
-    said = f"{directive.written()}: {text}"
-    return Note(directive.line, said, is_open_question=is_open_question, file=directive.file)
+        yield from within(directive.block, *names)
 
 
 def duration(text: str) -> float | None:
@@ -92,14 +103,8 @@ def duration(text: str) -> float | None:
 
 def body_size(directive: Directive | None) -> int:
     """The bytes of client_max_body_size, 0 for no limit; nginx's default without a value that is one."""
-    match = _SIZE.fullmatch("".join(directive.arguments).lower()) if directive is not None else None
+    match = _SIZE.fullmatch("".join(directive.arguments).lower()) if directive else None
     return LARGEST_BODY if match is None else int(match[1]) * _BYTES[match[2]]
-
-
-@dataclass(slots=True)
-class _Open:
-    directive: Directive
-    inside: list[Directive] = field(default_factory=list)
 
 
 def parse(source: Source, file: str = "") -> list[Directive]:
@@ -107,7 +112,7 @@ def parse(source: Source, file: str = "") -> list[Directive]:
 
     Raises ConfigurationError.
     """
-    stack = [_Open(Directive("", [], 0))]
+    stack = [Directive("", [], 0)]
     words: list[str] = []
     begun = 0
     for line, mark, word in _tokens(source):
@@ -120,21 +125,20 @@ def parse(source: Source, file: str = "") -> list[Directive]:
             raise source.error(line, f"{mark!r} without a directive before it", "a directive of nginx")
         else:
             arguments = [each.lower() if words[0] in _FLAGS else each for each in words[1:]]
-            directive = Directive(words[0], arguments, begun, None, file)
-            stack[-1].inside.append(directive)
+            directive = Directive(words[0], arguments, begun, file=file)
+            stack[-1].block.append(directive)
             if mark == "{":
-                directive.block = []
-                stack.append(_Open(directive, directive.block))
+                stack.append(directive)
             words = []
         if len(stack) > _DEEPEST:
             raise source.error(line, f"blocks {_DEEPEST} deep", "fewer blocks inside one another")
     if words or len(stack) > 1:
-        line, name = (begun, words[0]) if words else (stack[-1].directive.line, stack[-1].directive.name)
+        line, name = (begun, words[0]) if words else (stack[-1].line, stack[-1].name)
         raise source.error(line, name, "a directive that ends with ';', or a block that ends with '}'")
-    return stack[0].inside
+    return stack[0].block
 
 
-def _close(source: Source, stack: list[_Open], words: list[str], line: int) -> None:
+def _close(source: Source, stack: list[Directive], words: list[str], line: int) -> None:
     if words:
         raise source.error(line, f"'}}' after {words[0]!r}", "a ';' before it")
     if len(stack) == 1:

@@ -7,13 +7,13 @@ from typing import Final
 
 from univocal.http.grammar import UNRESERVED
 from univocal.uri.percent_encoding import DECODE, ENCODE, KEEP, RINGS, DecoderRing
-from univocal_learn.importers.imported import Note, Table
+from univocal_learn.importers.imported import Notes, Table
 
 _DONE: Final = {ENCODE: "encoded", DECODE: "decoded", KEEP: "kept as it comes"}
 _DELIMITERS: Final = b"?#"
 
 
-def corrected(forms: bytes, line_of: Callable[[int], int]) -> tuple[DecoderRing, list[Note]]:
+def corrected(forms: bytes, line_of: Callable[[int], int], notes: Notes) -> DecoderRing:
     """The table of 256 `forms`, made unambiguous; `line_of` a byte is where its form is written."""
     changed: dict[tuple[int, int, str], list[int]] = {}
     legal = bytearray(forms)
@@ -21,11 +21,9 @@ def corrected(forms: bytes, line_of: Callable[[int], int]) -> tuple[DecoderRing,
         legal[octet], why = _legal(octet, form)
         if legal[octet] != form:
             changed.setdefault((form, legal[octet], why), []).append(octet)
-    notes = [
-        Note(line_of(octets[0]), f"{_listed(octets)}: {_DONE[old]} there, {_DONE[new]} here: {why}")
-        for (old, new, why), octets in changed.items()
-    ]
-    return DecoderRing(bytes(legal)), notes
+    for (old, new, why), octets in changed.items():
+        notes.say(line_of(octets[0]), f"{_listed(octets)}: {_DONE[old]} there, {_DONE[new]} here: {why}")
+    return DecoderRing(bytes(legal))
 
 
 def _legal(octet: int, form: int) -> tuple[int, str]:

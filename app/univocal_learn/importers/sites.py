@@ -10,7 +10,7 @@ from univocal.http.errors import ConfigurationError
 from univocal.uri.profile import Profile
 from univocal_app.config.sites import SiteReader, is_tested
 from univocal_app.config.tables import validate
-from univocal_learn.importers.imported import Note, Table
+from univocal_learn.importers.imported import Notes, Table
 from univocal_learn.importers.networks import CLOSED, closed_beside
 
 # The discard port: a site needs an upstream, and for what the file gives none, 502 is the honest answer.
@@ -53,15 +53,9 @@ class Mapped:
 
     def closed(self) -> Mapped:
         """The same path, with access for nobody, and so forwarded nowhere."""
-        return replace(
-            self,
-            upstream=None,
-            forward="canonical",
-            origin={},
-            tables={"access": CLOSED},
-            is_closed=True,
-            redirect={},
-        )
+        tables = {"access": CLOSED}
+        at = replace(self, upstream=None, forward="canonical", origin={}, redirect={})
+        return replace(at, tables=tables, is_closed=True)
 
     @property
     def is_forwarded(self) -> bool:
@@ -91,7 +85,7 @@ class SiteWriter:
     """Collects sites, which share a profile and do not name it; and a note for whatever is not in them."""
 
     profile: Profile
-    notes: list[Note] = field(default_factory=list)
+    notes: Notes = field(default_factory=Notes)
     sites: list[Table] = field(default_factory=list)
     others: Mapping[str, Profile] = field(default_factory=dict)  # by the names that routes have for them
     _taken: dict[str, int] = field(default_factory=dict)  # hosts, and where each was first named
@@ -111,7 +105,7 @@ class SiteWriter:
         hosts = self._hosts(line, hosts)
         kept = self._routes(routes, hosts or ["*"])
         if not hosts or not any(route.is_forwarded or route.redirect for route in kept.values()):
-            self.notes.append(Note(line, "no site is written: nothing of it could be taken over"))
+            self.notes.say(line, "no site is written: nothing of it could be taken over")
             if hosts:
                 self._unwritten.append((line, hosts))
             return None
@@ -154,33 +148,28 @@ class SiteWriter:
     def _write(
         self, line: int, hosts: list[str], kept: dict[str, Mapped], origin_host: str, extra: Table
     ) -> Table:
-        root = kept.pop("/", None)
-        if root is None:
-            self.notes.append(
-                Note(line, f"nothing is mapped at /: what no route takes is answered with 502 ({NOWHERE})")
-            )
-        site: dict[str, Any] = {"hosts": hosts, **extra, "upstream": (root and root.upstream) or NOWHERE}
-        if root and root.profile:
-            site["profile"] = root.profile
-        if root and root.forward != "canonical":
-            site["forward"] = root.forward
+        if "/" not in kept:
+            text = f"nothing is mapped at /: what no route takes is answered with 502 ({NOWHERE})"
+            self.notes.say(line, text)
+        root = kept.pop("/", Mapped("/", line))
+        site: dict[str, Any] = {"hosts": hosts, **extra, "upstream": root.upstream or NOWHERE}
+        site |= {"profile": root.profile} if root.profile else {}
+        site |= {"forward": root.forward} if root.forward != "canonical" else {}
         site["origin_host"] = origin_host
-        if root and root.origin:
-            site["origin"] = _whole(root.origin)
-        shared = _shared([root, *kept.values()]) if root else {}
+        site |= {"origin": _whole(root.origin)} if root.origin else {}
+        shared = _shared([root, *kept.values()])
         site |= shared
         routes = [self._route(route, site, shared) for route in kept.values()]
-        own = {**_differing(root.tables, shared), **root.redirect} if root else {}
-        final = {"final": True} if root and root.is_final and self._is_known("final") else {}
+        own, final = {**_differing(root.tables, shared), **root.redirect}, self._final(root)
         if own or final:
             # A site's tables would hold for its other routes, too.
             routes.insert(0, {"path": "/", **final, **own})
         if routes:
             site["routes"] = routes
         if reason := self._refused(site):
-            self.notes.append(Note(line, f"the site is closed: {reason}", is_open_question=True))
-            closed = {"hosts": hosts, "upstream": NOWHERE, "access": CLOSED}
-            site = {"hosts": hosts, **({"default": True} if extra.get("default") else {}), **closed}
+            self.notes.ask(line, f"the site is closed: {reason}")
+            default = {"default": True} if extra.get("default") else {}
+            site = {"hosts": hosts, **default, "upstream": NOWHERE, "access": CLOSED}
         self.sites.append(site)
         return site
 
@@ -189,14 +178,14 @@ class SiteWriter:
         for host in dict.fromkeys(hosts):
             if host.lower() in self._taken:
                 text = f"the host {host!r} is line {self._taken[host.lower()]}'s, and one site's only"
-                self.notes.append(Note(line, text, is_open_question=True))
+                self.notes.ask(line, text)
             elif reason := self._refused({"hosts": [host], "upstream": NOWHERE}):
-                self.notes.append(Note(line, f"the host {host!r} is left out: {reason}"))
+                self.notes.say(line, f"the host {host!r} is left out: {reason}")
             else:
                 self._taken[host.lower()] = line
                 kept.append(host)
         if "*" in kept and len(kept) > 1:
-            self.notes.append(Note(line, "the site is served under every host: its names are not needed"))
+            self.notes.say(line, "the site is served under every host: its names are not needed")
             return ["*"]
         return kept
 
@@ -218,11 +207,9 @@ class SiteWriter:
                 elif not each.is_closed:
                     first = kept[each.path]
                     is_same = each.tables == first.tables
-                    text = (
-                        f"line {first.line} has it, too{'' if is_same else ': univocal refuses both (403)'}"
-                    )
-                    text = f"{each.path} is left out: {text}"
-                    self.notes.append(Note(each.line, text, is_open_question=not is_same))
+                    fate = "" if is_same else ": univocal refuses both (403)"
+                    text = f"{each.path} is left out: line {first.line} has it, too{fate}"
+                    self.notes.say(each.line, text, is_open_question=not is_same)
                     kept[each.path] = first if is_same else first.guarded()
         covered = [route.path.rstrip("*") for route in kept.values() if route.holds_below]
         made = {
@@ -237,11 +224,10 @@ class SiteWriter:
             yield own
             return
         if route.kind:
-            text = f"{route.kind}: no path of a route, so it is left out"
-            if route.instead:
-                begins = ", ".join(each.path for each in route.instead)
-                text = f"{route.kind}: no path of a route, so univocal refuses all below {begins} (403)"
-            self.notes.append(Note(route.line, text, is_open_question=bool(route.instead)))
+            begins = ", ".join(each.path for each in route.instead)
+            fate = f"univocal refuses all below {begins} (403)" if route.instead else "it is left out"
+            text = f"{route.kind}: no path of a route, so {fate}"
+            self.notes.say(route.line, text, is_open_question=bool(route.instead))
         for each in route.instead:
             yield from self._possible(each, hosts)
 
@@ -251,35 +237,29 @@ class SiteWriter:
         is_path = not self._refused({"hosts": hosts, "upstream": NOWHERE, "routes": [closed]})
         if route.is_closed:
             return route.closed() if is_path else None
-        table: dict[str, Any] = {"path": route.path, "forward": route.forward, **route.redirect}
-        if route.upstream is not None:
-            table["upstream"] = route.upstream
-        tried = {"hosts": hosts, "upstream": NOWHERE, "routes": [table | dict(route.tables)]}
-        reason = self._refused(tried)
+        to = {} if route.upstream is None else {"upstream": route.upstream}
+        table = {"path": route.path, "forward": route.forward, **route.redirect, **to, **route.tables}
+        reason = self._refused({"hosts": hosts, "upstream": NOWHERE, "routes": [table]})
         if not reason:
             return route
         if not is_path and route.kind:
             return None
-        text = f"{route.path} is left out: {reason}"
-        self.notes.append(Note(route.line, text, is_open_question=is_path))
+        self.notes.say(route.line, f"{route.path} is left out: {reason}", is_open_question=is_path)
         return route.closed() if is_path else None
 
     def _route(self, route: Mapped, site: Table, shared: Mapping[str, Any]) -> Table:
         own = _differing(route.tables, shared)
-        final = {"final": True} if route.is_final and self._is_known("final") else {}
+        table: dict[str, Any] = {"path": route.path, **self._final(route)}
         if route.upstream is None:
             # An expression with the site's upstream would replace its path.
             nowhere = {"upstream": NOWHERE, "forward": "canonical"} if route.path.startswith("~") else {}
-            return {"path": route.path, **final, **nowhere, **route.redirect, **own}
-        table: dict[str, Any] = {"path": route.path, **final, "upstream": route.upstream}
+            return {**table, **nowhere, **route.redirect, **own}
+        table["upstream"] = route.upstream
         if route.profile != site.get("profile", ""):
             table["profile"] = route.profile
         if route.forward != site.get("forward", "canonical"):
             table["forward"] = route.forward
-        origin = {
-            key: value for key, value in route.origin.items() if site.get("origin", {}).get(key) != value
-        }
-        if origin:
+        if origin := _differing(route.origin, site.get("origin", {})):
             table["origin"] = _whole(origin)
         is_same = route.upstream == site["upstream"] and not (
             "{path}" in str(route.upstream) or has_path(route.upstream)
@@ -287,6 +267,9 @@ class SiteWriter:
         if origin and is_same and origin.keys() <= _OF_REQUESTS and self._is_known("origin", origin):
             del table["upstream"]  # the state of the servers is one, as in nginx
         return table | own
+
+    def _final(self, route: Mapped) -> dict[str, bool]:
+        return {"final": True} if route.is_final and self._is_known("final") else {}
 
     def _is_known(self, key: str, value: object = True) -> bool:
         """Tell whether a route may have this key."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from univocal.http.grammar import UNRESERVED
 from univocal.uri.percent_encoding import DECODE, KEEP
-from univocal_learn.importers.imported import Imported, Note, Source
+from univocal_learn.importers.imported import Imported, Note, Notes, Source
 from univocal_learn.importers.rings import corrected, path_settings
 
 # Comments, strings and characters of C and VCL. What is not closed ends with the file, or with its line.
@@ -132,20 +132,17 @@ def read(source: Source) -> Imported:
     """The profile of the one ring in `source`, or of the one it picks. Raises ConfigurationError."""
     arrays = list(_arrays(source.text))
     array = _chosen(source, arrays)
-    ring, notes = corrected(bytes(array.forms), lambda octet: array.lines[octet])
-    others = [each for each in arrays if each.is_ring and each is not array]
-    notes += [
-        Note(each.line, f"{each.name}: another array of 256; --pick {each.name} imports it")
-        for each in others
-    ]
+    notes = Notes()
+    ring = corrected(bytes(array.forms), lambda octet: array.lines[octet], notes)
+    for each in arrays:
+        if each.is_ring and each is not array:
+            notes.say(each.line, f"{each.name}: another array of 256; --pick {each.name} imports it")
     rules = list(_rules(*_code(source.text)))
     notes += [note for note, _ in rules]
     cache: dict[str, Any] = {"bypass": ["*"]} if any(is_passed for _, is_passed in rules) else {}
     if _CODE.search(source.text):
         cache["bypass_cookies"] = ["*"]
-        notes.append(
-            Note(0, "Varnish passes requests with cookies, unless its code says otherwise: so does this")
-        )
+        notes.say(0, "Varnish passes requests with cookies, unless its code says otherwise: so does this")
     return Imported(
         cache=cache,
         summary=f"Imported from a Varnish decoder ring: {array.name}",
