@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import hashlib
 import json
-from contextlib import ExitStack, closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Annotated, Final, NoReturn
 from urllib.parse import urlsplit
@@ -24,7 +25,7 @@ from univocal_learn.corpus import Corpus, read
 from univocal_learn.discover import Discovery, discover, measured, validated
 from univocal_learn.names import namesake
 from univocal_learn.probe import ProbePlan, Report, plan, probe
-from univocal_learn.questions import questions, risks
+from univocal_learn.questions import Pair, questions, risks
 from univocal_learn.replaying import Replay, sites_of
 from univocal_learn.sample import Sample, read_sample
 from univocal_learn.telling import compared, discovered, verdict_on
@@ -90,13 +91,10 @@ def probe_command(
     Exit status: 0 a question decided, 1 none decided or no answer, 2 usage error.
     """
     base = _origin(origin)
-    try:
+    with _usage(LogError):
         pages = read_sample(sample, urlsplit(base).netloc.encode())
-    except LogError as error:
-        raise typer.BadParameter(str(error)) from None
     if not pages.targets:
-        typer.echo(f"univocal: {sample}: no URL of this origin server in the sample", err=True)
-        raise typer.Exit(1)
+        _end(f"{sample}: no URL of this origin server in the sample")
     if dry_run:
         planned = plan(base, pages.targets)
         typer.echo(planned.as_json() if as_json else _planned(planned))
@@ -122,12 +120,9 @@ def _probed(base: str, sample: Sample, rate: float, resume: Path | None, *, quie
     digest = hashlib.sha256(b"\n".join(sample.targets)).hexdigest()[:16]
     number = sum(1 for _ in [*questions(sample.targets), *risks()]) + (namesake(base) is not None)
     with ExitStack() as stack:
-        asker = Asker(base, rate)
-        stack.callback(asker.close)
-        try:
+        asker = stack.enter_context(closing(Asker(base, rate)))
+        with _usage(OriginError, OSError, of="--resume: "):
             kept = Remembered(resume, f"{base} {digest}") if resume is not None else None
-        except (OriginError, OSError) as error:
-            raise typer.BadParameter(f"--resume: {error}") from None
         if kept is not None:
             stack.callback(kept.close)
         tell = stack.enter_context(progress("asking", number, quiet=quiet))
@@ -143,43 +138,39 @@ def _probed(base: str, sample: Sample, rate: float, resume: Path | None, *, quie
                 remembering(other.get) if other else None,
             )
         except OriginError as error:
-            typer.echo(f"univocal: {error}", err=True)
-            raise typer.Exit(1) from None
+            _end(str(error))
 
 
 def _under_its_other_name(asker: Asker, base: str) -> Asker | None:
     """An asker of the same server with "www." before its host or without it; None if there may be none."""
-    other = namesake(base)
-    if other is None:
+    if (name := namesake(base)) is None:
         return None
-    other_asker = asker.named(other)
+    other = asker.named(name)
     try:
-        other_asker.read_robots()
+        other.read_robots()
     except OriginError:
         return None
-    return other_asker
+    return other
 
 
 def _planned(planned: ProbePlan) -> str:
     rows = [("question", "pairs", "for example")]
     for name, pairs in planned.pairs.items():
-        example = (
-            f"{_shown(pairs[0].a)}  {_shown(pairs[0].b)}" if pairs else "no target of the sample offers one"
-        )
+        example = _spellings(pairs[0]) if pairs else "no target of the sample offers one"
         rows.append((name, str(len(pairs)), example))
     count = sum(map(len, planned.pairs.values()))
     return f"{table(rows)}\n\n{count} pairs, each with a control; nothing was asked"
 
 
-def _shown(target: bytes) -> str:
-    return target.decode("latin-1")
+def _spellings(pair: Pair) -> str:
+    return f"{pair.a.decode('latin-1')}  {pair.b.decode('latin-1')}"
 
 
 def _reported(report: Report, sample: Sample) -> str:
     rows = [("question", "verdict", "sure", "shown by")]
     for finding in report.findings:
         example = next((each for each in finding.evidence if each.verdict == finding.verdict), None)
-        why = f"{_shown(example.pair.a)}  {_shown(example.pair.b)}  {example.why}" if example else ""
+        why = f"{_spellings(example.pair)}  {example.why}" if example else ""
         sure = f"{min(finding.confidence, 0.999):.3f}" if finding.verdict != "unknown" else ""
         rows.append((finding.name, finding.verdict, sure, why))
     targets, plain, learned = report.gains()
@@ -243,11 +234,8 @@ def discover_command(
 
 
 def _corpus(logs: list[str], form: str) -> Corpus:
-    try:
-        corpus = read(entries(logs, form))
-    except LogError as error:
-        raise typer.BadParameter(str(error)) from None
-    return corpus
+    with _usage(LogError):
+        return read(entries(logs, form))
 
 
 def _nothing_in(logs: list[str], *, as_json: bool) -> None:
@@ -269,8 +257,7 @@ def _validated(discovery: Discovery, base: str, rate: float, *, quiet: bool) -> 
             asker.read_robots()
             return validated(discovery, ask, tell, host_of(urlsplit(base).netloc.encode()))
         except OriginError as error:
-            typer.echo(f"univocal: {error}", err=True)
-            raise typer.Exit(1) from None
+            _end(str(error))
 
 
 def replay_command(
@@ -314,16 +301,14 @@ def audit_command(
 ) -> None:
     """Estimate from an access log what univocal would gain for a site."""
     if profile is None and "-" in logs:
-        _usage_of("--profile is needed with standard input, which is read once")
+        raise typer.BadParameter("--profile is needed with standard input, which is read once")
     if profile is not None:
         name, sites = profile, sites_of(profile_at(profile, COMMAND_LINE, "--profile"))
     else:
         discovery = discover(_corpus(logs, form))
         name, sites = "learned from the log", sites_of(discovery.profile, discovery.aliases)
-    replays = [
-        Replay("as they came", None, ttl, _size(max_bytes)),
-        Replay(name, sites, ttl, _size(max_bytes)),
-    ]
+    most = _size(max_bytes)
+    replays = [Replay("as they came", None, ttl, most), Replay(name, sites, ttl, most)]
     unread = Unread()
     _fed(logs, form, replays, unread, as_json=as_json)
     if unread.count:
@@ -339,22 +324,18 @@ def audit_command(
 def _fed(logs: list[str], form: str, replays: list[Replay], unread: Unread, *, as_json: bool) -> int:
     """Feed the GETs that were answered to each; how many lines were none that could be read."""
     if form == COUNTED:
-        _usage_of(f"--format {COUNTED}: the order of the requests is unknown")
+        raise typer.BadParameter(f"--format {COUNTED}: the order of the requests is unknown")
     skipped = count = 0
-    try:
+    with _usage(LogError):
         for entry in entries(logs, form, unread.hear):
             unread.lines += 1
             if entry is None:
                 skipped += 1
             elif entry.method == b"GET" and 200 <= entry.status < 600 and entry.status != 499:
                 count += 1
-                now = seconds(entry.time) if entry.time else None
+                now = (seconds(entry.time) if entry.time else None) or 0.0
                 for replay in replays:
-                    replay.add(
-                        entry.host.lower(), entry.target, entry.status, entry.size, now or 0.0, entry.client
-                    )
-    except LogError as error:
-        raise typer.BadParameter(str(error)) from None
+                    replay.add(entry.host.lower(), entry.target, entry.status, entry.size, now, entry.client)
     if not count:
         if unread.count:
             typer.echo(f"univocal: {unread.told()}", err=True)
@@ -382,11 +363,20 @@ class Unread:
 
 
 def _size(text: str) -> int:
-    try:
+    with _usage(ValueError, of=f"--max-bytes: found {text!r}; "):
         return size(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"--max-bytes: found {text!r}; {error}") from None
 
 
-def _usage_of(message: str) -> NoReturn:
-    raise typer.BadParameter(message)
+@contextmanager
+def _usage(*errors: type[Exception], of: str = "") -> Iterator[None]:
+    """Take these errors for those of the command's usage, which are said of something."""
+    try:
+        yield
+    except errors as error:
+        raise typer.BadParameter(f"{of}{error}") from None
+
+
+def _end(message: str) -> NoReturn:
+    """End the command without a result."""
+    typer.echo(f"univocal: {message}", err=True)
+    raise typer.Exit(1)

@@ -90,7 +90,6 @@ class Corpus:
         self.urls = Urls()
         self.order = array("I")
         self.statuses = array("H")  # of the requests in this order
-        self.sizes = array("q")
         self.requests = 0
         self.skipped = 0  # lines that are no request for a URL
         self.share = 1.0  # of the URLs, where they are sampled

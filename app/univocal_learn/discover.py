@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, TypeVar
 
 from univocal.uri.pipeline import canonical_target
 from univocal.uri.profile import Profile
@@ -18,6 +18,7 @@ from univocal_learn.verdicts import Verdict
 from univocal_learn.weight import sizes_tell
 from univocal_learn.written import Settings, loaded, problem, toml
 
+Lesson = TypeVar("Lesson", bound=Seen)
 Ask = Callable[[bytes, bytes], Verdict]
 """ask(one, other) is what the two targets are to the origin."""
 
@@ -49,7 +50,7 @@ class Discovery:
     seen: tuple[Seen, ...]
     rules: tuple[Substitution, ...]
     aliases: Mapping[str, str]
-    validated: Mapping[object, Validated]
+    validated: Mapping[str, Validated]
     distinct: int = 0
     requests: int = 0
     skipped: int = 0
@@ -95,21 +96,20 @@ class Discovery:
             ]
         }
         for seen in self.seen:
-            remarks.setdefault(_key_of(seen.name), []).append(self._remark(seen))
+            remarks.setdefault(_key_of(seen.name), []).append(self._remark(seen, seen.name))
         for number, rule in enumerate(self.rules):
-            remarks[f"rewrite[{number}]"] = [self._remark(rule)]
+            remarks[f"rewrite[{number}]"] = [self._remark(rule, "rule")]
         settings = replace(self.settings, rewrites=tuple(rule.rule for rule in self.rules))
         return toml(settings, "Learned from a log", remarks)
 
-    def _remark(self, rule: Seen | Substitution) -> str:
-        name = rule.name if isinstance(rule, Seen) else "rule"
+    def _remark(self, seen: Seen, name: str) -> str:
         example = ""
-        if rule.pairs:
-            one, other = (printable(self.urls.targets[number]) for number in rule.pairs[0])
+        if seen.pairs:
+            one, other = (printable(self.urls.targets[number]) for number in seen.pairs[0])
             example = f"; {one} and {other}"
-        check = self.validated.get(_name(rule))
+        check = self.validated.get(seen.name)
         remark = f"; the origin: {check.same} same, {check.different} different" if check else ""
-        return f"{name}: {rule.support} pairs ({min(rule.confidence, 0.999):.3f}){example}{remark}"
+        return f"{name}: {seen.support} pairs ({min(seen.confidence, 0.999):.3f}){example}{remark}"
 
     def as_json(self, before: Replayed, after: Replayed) -> str:
         """The object that `discover --json` prints."""
@@ -140,7 +140,7 @@ class Discovery:
         return json.dumps(document, ensure_ascii=False, indent=2)
 
     def _rule(self, rule: Substitution) -> dict[str, object]:
-        check = self.validated.get(_name(rule))
+        check = self.validated.get(rule.name)
         return {
             "from": rule.rule[0],
             "to": rule.rule[1],
@@ -149,10 +149,6 @@ class Discovery:
             "confidence": round(rule.confidence, 4),
             "validated": {"same": check.same, "different": check.different} if check else None,
         }
-
-
-def _name(rule: Seen | Substitution) -> object:
-    return rule.name if isinstance(rule, Seen) else rule.rule
 
 
 _KEYS: Final = {
@@ -194,12 +190,11 @@ def discover(corpus: Corpus) -> Discovery:
     # Pairs are told in URLs as they were asked for, as far as one of that spelling was.
     renumbered = [_renumbered(each, smaller, base) for each in more]
     renumbered += [_renumbered(each, smallest, base) for each in (*marks, *hosts)]
-    named = [replace(rule, pairs=_moved(rule.pairs, smallest, base)) for rule in rules]
     return Discovery(
         base,
         settings,
         (*seen, *renumbered),
-        tuple(named),
+        tuple(_renumbered(rule, smallest, base) for rule in rules),
         aliases,
         {},
         distinct=len(corpus.urls),
@@ -220,17 +215,14 @@ def _estimated(discovery: Discovery) -> tuple[Replayed, Replayed]:
     return outcome("rfc3986", keys), outcome("learned", keys - discovery.folded()[0])
 
 
-def _renumbered(seen: Seen, here: Urls, there: Urls) -> Seen:
-    return replace(seen, pairs=_moved(seen.pairs, here, there))
-
-
-def _moved(pairs: Sequence[tuple[int, int]], here: Urls, there: Urls) -> tuple[tuple[int, int], ...]:
+def _renumbered(lesson: Lesson, here: Urls, there: Urls) -> Lesson:
+    """A lesson with its pairs as numbers of other URLs, as far as these have them."""
     moved = []
-    for pair in pairs:
+    for pair in lesson.pairs:
         one, other = (there.find(here.hosts[number], here.targets[number]) for number in pair)
         if one is not None and other is not None:
             moved.append((one, other))
-    return tuple(moved)
+    return replace(lesson, pairs=tuple(moved))
 
 
 def measured(corpus: Corpus, discovery: Discovery) -> tuple[Replayed, Replayed]:
@@ -255,41 +247,33 @@ def validated(discovery: Discovery, ask: Ask, tell: Callable[[str], None], host:
 
     Where the log names `host`, the origin is asked about its URLs alone.
     """
-    hosts = discovery.urls.hosts
+    hosts, targets = discovery.urls.hosts, discovery.urls.targets
     named = host in set(hosts)
-    results: dict[object, Validated] = {}
-    learned: tuple[Seen | Substitution, ...] = (*discovery.seen, *discovery.rules)
-    for lesson in learned:
-        if isinstance(lesson, Seen) and lesson.name.startswith("alias "):
+    results: dict[str, Validated] = {}
+    for seen in (*discovery.seen, *discovery.rules):
+        if seen.name.startswith("alias "):
             continue  # only one host is asked
-        own = [pair for pair in lesson.pairs if not named or hosts[pair[0]] == hosts[pair[1]] == host]
-        verdicts = [_asked(discovery, ask, pair) for pair in own[:_ASKED]]
+        own = [pair for pair in seen.pairs if not named or hosts[pair[0]] == hosts[pair[1]] == host]
+        verdicts = [ask(targets[one], targets[other]) for one, other in own[:_ASKED]]
         result = Validated(verdicts.count("same"), verdicts.count("different"))
-        results[_name(lesson)] = result
+        results[seen.name] = result
         remark = f"{result.same} same, {result.different} different"
-        tell(f"{lesson}: {remark}{', so it goes' if result.refuted else ''}")
+        tell(f"{seen.name}: {remark}{', so it goes' if result.refuted else ''}")
     refuted = {name for name, result in results.items() if result.refuted}
-    rules = tuple(rule for rule in discovery.rules if rule.rule not in refuted)
+    rules = tuple(rule for rule in discovery.rules if rule.name not in refuted)
     settings = _without(discovery.settings, refuted)
     settings = replace(settings, rewrites=tuple(rule.rule for rule in rules))
     if problem(settings) is not None:
         settings, rules = replace(settings, rewrites=()), ()
-    seen = tuple(each for each in discovery.seen if each.name not in refuted)
-    return replace(discovery, settings=settings, seen=seen, rules=rules, validated=results)
+    left = tuple(each for each in discovery.seen if each.name not in refuted)
+    return replace(discovery, settings=settings, seen=left, rules=rules, validated=results)
 
 
-def _asked(discovery: Discovery, ask: Ask, pair: tuple[int, int]) -> Literal["same", "different", "unknown"]:
-    one, other = (discovery.urls.targets[number] for number in pair)
-    return ask(one, other)
-
-
-def _without(settings: Settings, refuted: set[object]) -> Settings:
+def _without(settings: Settings, names: set[str]) -> Settings:
     """The settings without those whose names the origin refuted."""
-    names = {name for name in refuted if isinstance(name, str)}
     dropped = {word for name in names if name.startswith("drop ") for word in name.split(" ")[1:]}
-    defaults = {
-        name.removeprefix("default ").partition("=")[0] for name in names if name.startswith("default ")
-    }
+    given = (name.removeprefix("default ") for name in names if name.startswith("default "))
+    defaults = {name.partition("=")[0] for name in given}
     return replace(
         settings,
         merge_slashes=settings.merge_slashes and "merge_slashes" not in names,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
@@ -45,19 +45,29 @@ class Seen:
     name: str
     support: int
     confidence: float
-    pairs: tuple[tuple[int, int], ...] = ()
-
-    def __str__(self) -> str:
-        return self.name
+    pairs: tuple[tuple[int, int], ...]
 
 
-def _judged(urls: Urls, name: str, pairs: Pairs, *, bare: bool, least: int = _ENOUGH) -> Seen | None:
-    """The setting if its pairs support it; `bare`: they may even where no sizes are known."""
-    if not pairs:
-        return None
-    weight = weigh(urls, pairs, nearly=bare)
-    sure = weight.confidence if weight.sized else unsized(len(pairs), least) if bare else 0.0
-    return Seen(name, len(pairs), sure, tuple(pairs[:50])) if sure > CONFIDENCE else None
+@dataclass(frozen=True, slots=True)
+class _Lessons:
+    """The settings that the URLs of a log support, as far as they are found."""
+
+    urls: Urls
+    seen: list[Seen] = field(default_factory=list)
+
+    def judged(self, name: str, pairs: Pairs, *, bare: bool, least: int = _ENOUGH) -> Seen | None:
+        """The setting if its pairs support it; `bare`: they may even where no sizes are known."""
+        if not pairs:
+            return None
+        weight = weigh(self.urls, pairs, nearly=bare)
+        sure = weight.confidence if weight.sized else unsized(len(pairs), least) if bare else 0.0
+        return Seen(name, len(pairs), sure, tuple(pairs[:50])) if sure > CONFIDENCE else None
+
+    def learn(self, name: str, pairs: Pairs, *, bare: bool, least: int = _ENOUGH) -> bool:
+        """Keep a setting if its pairs support it."""
+        seen = self.judged(name, pairs, bare=bare, least=least)
+        self.seen.extend([seen] if seen else [])
+        return seen is not None
 
 
 def unsized(support: int, least: int) -> float:
@@ -70,17 +80,15 @@ def unsized(support: int, least: int) -> float:
 
 def path_settings(urls: Urls) -> tuple[Settings, list[Seen]]:
     """The settings that a log supports: slashes, index names, path parameters, reserved bytes."""
-    all_seen: list[Seen] = []
+    lessons = _Lessons(urls)
     settings = Settings(dot_segments="rfc3986", refused=("control-character", "fragment"))
 
     def heard(name: str, respell: Callable[[bytes], bytes | None], least: int = _ENOUGH) -> bool:
-        seen = _judged(urls, name, _respelled(urls, respell), bare=True, least=least)
-        all_seen.extend([seen] if seen else [])
-        return seen is not None
+        return lessons.learn(name, _respelled(urls, respell), bare=True, least=least)
 
     if heard("merge_slashes", lambda path: re.sub(b"//+", b"/", path) if b"//" in path else None, 5):
         settings = replace(settings, merge_slashes=True)
-    if _session_parameters(urls, all_seen):
+    if _session_parameters(lessons):
         settings = replace(settings, parameters="strip")
     names = Counter(path.rpartition(b"/")[2] for path, _ in map(split, urls.targets))
     index = [name for name in names if INDEX_NAME.fullmatch(name)]
@@ -90,14 +98,14 @@ def path_settings(urls: Urls) -> tuple[Settings, list[Seen]]:
         if heard(f"index_names {name.decode()}", lambda path, name=name: _unindexed(path, name), 3)  # type: ignore[misc]
     ]
     settings = replace(settings, index_names=tuple(name.decode() for name in named))
-    settings = replace(settings, trailing_slash=_trailing(urls, all_seen))
+    settings = replace(settings, trailing_slash=_trailing(lessons))
     decode = [
         octet
         for octet in CUSTOMIZABLE
         if heard(f"decode {octet:c}", lambda path, octet=octet: _decoded(path, octet), 5)  # type: ignore[misc]
         and not (octet == 0x3B and settings.parameters == "strip")
     ]
-    return replace(settings, decode=bytes(decode)), all_seen
+    return replace(settings, decode=bytes(decode)), lessons.seen
 
 
 def _respelled(urls: Urls, respell: Callable[[bytes], bytes | None]) -> Pairs:
@@ -132,12 +140,13 @@ def _decoded(path: bytes, octet: int) -> bytes | None:
     return _RESERVED.sub(lambda match: bytes.fromhex(match[0][1:].decode()), path)
 
 
-def _trailing(urls: Urls, all_seen: list[Seen]) -> str:
+def _trailing(lessons: _Lessons) -> str:
     """The way slashes at the end go, where pages come with and without: the way most requests have it.
 
     It holds for the whole site, so no part of it may have pages that come in the other way alone.
     """
-    seen = _judged(urls, "trailing_slash", _respelled(urls, _unslashed), bare=True)
+    urls = lessons.urls
+    seen = lessons.judged("trailing_slash", _respelled(urls, _unslashed), bare=True)
     if seen is None:
         return "keep"
     counts = [0, 0]
@@ -147,7 +156,7 @@ def _trailing(urls: Urls, all_seen: list[Seen]) -> str:
             counts[path.endswith(b"/")] += urls.count[number]
     ways = sorted((("remove", _unslashed), ("add", _slashed)), key=lambda way: counts[way[0] == "add"])
     way = next((name for name, respell in reversed(ways) if _covered(urls, respell)), "keep")
-    all_seen.extend([seen] if way != "keep" else [])
+    lessons.seen.extend([seen] if way != "keep" else [])
     return way
 
 
@@ -173,8 +182,9 @@ def _covered(urls: Urls, respell: Callable[[bytes], bytes | None]) -> bool:
     return all(mated[each] >= _COVERED * count for each, count in changed.items() if count >= _ENOUGH)
 
 
-def _session_parameters(urls: Urls, all_seen: list[Seen]) -> bool:
+def _session_parameters(lessons: _Lessons) -> bool:
     """ ";name=value" can go: two URLs with different ones, or one without, are the same."""
+    urls = lessons.urls
     groups: defaultdict[bytes, list[int]] = defaultdict(list)
     sessions = True
     for number, target in enumerate(urls.targets):
@@ -185,11 +195,10 @@ def _session_parameters(urls: Urls, all_seen: list[Seen]) -> bool:
     pairs = []
     for bare, members in groups.items():
         mate = urls.index.get(bare)
-        others = members if mate is not None and urls.good[mate] else members[1:]
-        pairs += [(each, mate if mate is not None and urls.good[mate] else members[0]) for each in others[:3]]
-    seen = _judged(urls, "parameters", pairs, bare=sessions, least=5)
-    all_seen.extend([seen] if seen else [])
-    return seen is not None
+        if mate is None or not urls.good[mate]:
+            mate = members.pop(0)
+        pairs += [(each, mate) for each in members[:3]]
+    return lessons.learn("parameters", pairs, bare=sessions, least=5)
 
 
 # ── queries ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -218,19 +227,17 @@ def query_settings(urls: Urls, settings: Settings) -> tuple[Settings, list[Seen]
         if len(query) > 1 and urls.good[number]:
             parts = tuple((named(name), name + equals + value) for name, equals, value in parameters(query))
             queries.append(_Query(number, urls.hosts[number] + path, parts))
-    all_seen: list[Seen] = []
+    lessons = _Lessons(urls)
     dropped: list[str] = []
     for names in _clusters(queries):
         if set(names) <= set(dropped):
             continue
-        seen = _unused(urls, queries, frozenset([*names, *dropped]), names)
-        if seen is not None:
-            all_seen.append(seen)
+        if _unused(lessons, queries, frozenset([*names, *dropped]), names):
             dropped += [name for name in names if name not in dropped]
     gone = frozenset(dropped)
-    defaults = _defaults(urls, queries, gone, all_seen)
-    unordered = _unordered(urls, queries, gone, all_seen)
-    return replace(settings, drop=tuple(sorted(dropped)), defaults=defaults, sort=unordered), all_seen
+    defaults = _defaults(lessons, queries, gone)
+    unordered = _unordered(lessons, queries, gone)
+    return replace(settings, drop=tuple(sorted(dropped)), defaults=defaults, sort=unordered), lessons.seen
 
 
 def _clusters(queries: Sequence[_Query]) -> list[tuple[str, ...]]:
@@ -252,8 +259,9 @@ def _clusters(queries: Sequence[_Query]) -> list[tuple[str, ...]]:
     return [*([tracking] if len(tracking) > 1 else []), *joined[:50], *((name,) for name in common)]
 
 
-def _unused(urls: Urls, queries: Sequence[_Query], gone: frozenset[str], names: Sequence[str]) -> Seen | None:
-    """The parameters `names` if URLs that differ in nothing else are the same, `gone` being out already."""
+def _unused(lessons: _Lessons, queries: Sequence[_Query], gone: frozenset[str], names: Sequence[str]) -> bool:
+    """Tell whether URLs that differ in nothing but parameters are the same, `gone` being out already."""
+    urls = lessons.urls
     groups: defaultdict[bytes, list[tuple[int, bytes]]] = defaultdict(list)
     values: set[bytes] = set()
     for query in queries:
@@ -271,11 +279,11 @@ def _unused(urls: Urls, queries: Sequence[_Query], gone: frozenset[str], names: 
         pairs += [(number, first) for number, other in members[1:4] if other != value][:2]
     tracked = all(map(_tracks, names))
     if not tracked and len(values) < 2:
-        return None  # the one value may be a default
+        return False  # the one value may be a default
     session = all(_SESSION.fullmatch(name) for name in names) and _is_random(values)
     if not (tracked or session) and any(map(chooses, names)):
-        return None
-    return _judged(urls, f"drop {' '.join(names)}", pairs, bare=tracked or session, least=5)
+        return False
+    return lessons.learn(f"drop {' '.join(names)}", pairs, bare=tracked or session, least=5)
 
 
 def chooses(name: str) -> bool:
@@ -288,10 +296,9 @@ def _tracks(name: str) -> bool:
 
 
 def _without_any(
-    queries: Sequence[_Query], names: frozenset[str], gone: frozenset[str], targets: Iterable[bytes]
+    queries: Sequence[_Query], names: frozenset[str], gone: frozenset[str], groups: Container[bytes]
 ) -> dict[bytes, int]:
     """URLs without any of `names`, by what they are without the parameters that are gone."""
-    groups = targets if isinstance(targets, dict) else set(targets)
     by_rest: dict[bytes, int] = {}
     for query in queries:
         if not any(name in names for name, _ in query.parts):
@@ -306,10 +313,9 @@ def _is_random(values: set[bytes]) -> bool:
     return len(some) >= 10 and sum(_RANDOM.fullmatch(value) is not None for value in some) >= 0.9 * len(some)
 
 
-def _defaults(
-    urls: Urls, queries: Sequence[_Query], gone: frozenset[str], all_seen: list[Seen]
-) -> dict[str, str]:
+def _defaults(lessons: _Lessons, queries: Sequence[_Query], gone: frozenset[str]) -> dict[str, str]:
     """Values with which a parameter might as well be absent, while others do change the page."""
+    urls = lessons.urls
     groups: defaultdict[tuple[str, bytes], Pairs] = defaultdict(list)
     others: defaultdict[str, Pairs] = defaultdict(list)
     rests: dict[bytes, int] = {}
@@ -328,15 +334,15 @@ def _defaults(
     for (name, value), pairs in sorted(groups.items(), key=lambda item: -len(item[1]))[:500]:
         if name in defaults or not value.isascii() or b"%" in value:
             continue
-        seen = _judged(urls, f"default {name}={value.decode()}", pairs, bare=False)
+        seen = lessons.judged(f"default {name}={value.decode()}", pairs, bare=False)
         differing = sorted(set(others[name]) - set(pairs))
         if seen is not None and (not differing or weigh(urls, differing).confidence == 0.0):
-            all_seen.append(seen)
+            lessons.seen.append(seen)
             defaults[name] = value.replace(b"+", b" ").decode()
     return defaults
 
 
-def _unordered(urls: Urls, queries: Sequence[_Query], gone: frozenset[str], all_seen: list[Seen]) -> bool:
+def _unordered(lessons: _Lessons, queries: Sequence[_Query], gone: frozenset[str]) -> bool:
     """The log has the same parameters in several orders, and the pages are the same."""
     groups: defaultdict[bytes, dict[bytes, int]] = defaultdict(dict)
     for query in queries:
@@ -347,9 +353,7 @@ def _unordered(urls: Urls, queries: Sequence[_Query], gone: frozenset[str], all_
     for spelled in groups.values():
         first, *rest = spelled.values()
         pairs += [(each, first) for each in rest[:2]]
-    seen = _judged(urls, "sort", pairs, bare=True)
-    all_seen.extend([seen] if seen else [])
-    return seen is not None
+    return lessons.learn("sort", pairs, bare=True)
 
 
 # ── hosts ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -369,21 +373,16 @@ def host_aliases(urls: Urls) -> tuple[dict[str, str], list[Seen]]:
     for numbers in by_target.values():
         for one in numbers[:8]:
             for other in numbers[:8]:
-                hosts = urls.hosts[one], urls.hosts[other]
-                if one != other and all(hosts) and _rank(counts, hosts[0]) < _rank(counts, hosts[1]):
-                    shared[hosts].append((one, other))
+                rarer, other_host = urls.hosts[one], urls.hosts[other]
+                is_rarer = (counts[rarer], rarer) < (counts[other_host], other_host)
+                if rarer and other_host and is_rarer:
+                    shared[rarer, other_host].append((one, other))
     aliases: dict[str, str] = {}
-    all_seen = []
+    lessons = _Lessons(urls)
     for (alias, host), pairs in sorted(shared.items(), key=lambda item: -len(item[1])):
         if alias.decode() in aliases or len(pairs) < max(5, 0.2 * min(pages[alias], pages[host])):
             continue
         www = alias.removeprefix(b"www.") == host.removeprefix(b"www.")
-        seen = _judged(urls, f"alias {alias.decode()}", pairs, bare=www)
-        if seen is not None:
-            all_seen.append(seen)
+        if lessons.learn(f"alias {alias.decode()}", pairs, bare=www):
             aliases[alias.decode()] = aliases.get(host.decode(), host.decode())
-    return aliases, all_seen
-
-
-def _rank(counts: Counter[bytes], host: bytes) -> tuple[int, bytes]:
-    return counts[host], host
+    return aliases, lessons.seen

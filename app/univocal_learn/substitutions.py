@@ -32,17 +32,10 @@ _COVERED_ANYWHERE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Substitution:
-    """A rule of a profile, how many pairs of the log support it, how sure it is, and some of the pairs."""
+class Substitution(Seen):
+    """A rule of a profile that the log supports."""
 
     rule: tuple[str, str, str]  # from, to, at
-    support: int
-    confidence: float
-    pairs: tuple[tuple[int, int], ...]
-
-    def __str__(self) -> str:
-        pattern, output, at = self.rule
-        return f"{pattern} → {output} ({at})"
 
 
 def substitutions(urls: Urls, settings: Settings) -> tuple[Settings, list[Substitution]]:
@@ -237,7 +230,10 @@ def _confirmed(urls: Urls, rule: tuple[str, str, str]) -> Substitution | None:
     sure = weight.confidence if weight.sized else unsized(len(pairs), _UNSIZED)
     if not weight.sized and len(pairs) < _COVERED_ANYWHERE * applied:
         return None
-    return Substitution(rule, len(pairs), sure, tuple(pairs[:50])) if sure > CONFIDENCE else None
+    if sure <= CONFIDENCE:
+        return None
+    name = f"{rule[0]} → {rule[1]} ({rule[2]})"
+    return Substitution(name, len(pairs), sure, tuple(pairs[:50]), rule)
 
 
 def _applied(

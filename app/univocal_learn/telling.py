@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from univocal_app.terminal import printable, table
 from univocal_learn.corpus import Corpus
 from univocal_learn.discover import Discovery
+from univocal_learn.forms import Seen
 from univocal_learn.replaying import Replayed
 
 _WIDTH = 50
@@ -35,12 +36,8 @@ def discovered(discovery: Discovery, corpus: Corpus, before: Replayed, after: Re
     if not discovery.decided:
         return "\n".join([*lines, "The log supports no rule: no two of its URLs are one."])
     rows = [("what", "pairs", "sure", "the origin", "for example")]
-    rows += [
-        (seen.name, *_row(discovery, seen.support, seen.confidence, seen.name, seen.pairs))
-        for seen in sorted(discovery.seen, key=lambda seen: -seen.support)
-    ]
-    for rule in discovery.rules:
-        rows.append((str(rule), *_row(discovery, rule.support, rule.confidence, rule.rule, rule.pairs)))
+    seen = sorted(discovery.seen, key=lambda seen: -seen.support)
+    rows += [_row(discovery, each) for each in (*seen, *discovery.rules)]
     urls, requests = discovery.folded()
     lines += [
         "",
@@ -58,39 +55,26 @@ def discovered(discovery: Discovery, corpus: Corpus, before: Replayed, after: Re
     return "\n".join(lines)
 
 
-def _row(
-    discovery: Discovery, support: int, confidence: float, name: object, pairs: Sequence[tuple[int, int]]
-) -> tuple[str, str, str, str]:
-    check = discovery.validated.get(name)
+def _row(discovery: Discovery, seen: Seen) -> tuple[str, str, str, str, str]:
+    check = discovery.validated.get(seen.name)
     verdicts = f"{check.same} same, {check.different} different" if check else "not asked"
-    example = "  ".join(printable(discovery.urls.targets[number]) for number in pairs[0]) if pairs else ""
-    return str(support), f"{min(confidence, 0.999):.3f}", verdicts, example
+    shown = seen.pairs[0] if seen.pairs else ()
+    example = "  ".join(printable(discovery.urls.targets[number]) for number in shown)
+    return seen.name, str(seen.support), f"{min(seen.confidence, 0.999):.3f}", verdicts, example
 
 
 def compared(outcomes: Iterable[Replayed], skipped: int) -> str:
     """Outcomes side by side, and what each would refuse."""
     outcomes = list(outcomes)
     rows = [("profile", "requests", "keys", "hits", "hit ratio", "bytes held", "evictions", "refused")]
-    rows += [
-        (
-            outcome.profile,
-            str(outcome.requests),
-            str(outcome.keys),
-            str(outcome.hits),
-            f"{outcome.hit_ratio:.2%}",
-            str(outcome.held),
-            str(outcome.evictions),
-            str(sum(outcome.refused.values())),
-        )
-        for outcome in outcomes
-    ]
+    for each in outcomes:
+        hits = (str(each.hits), f"{each.hit_ratio:.2%}")
+        rest = (str(each.held), str(each.evictions), str(sum(each.refused.values())))
+        rows.append((each.profile, str(each.requests), str(each.keys), *hits, *rest))
     charts = [f"{outcome.profile:<20} {_bar(outcome.hit_ratio)}" for outcome in outcomes]
     refusals = [line for outcome in outcomes for line in _refusals(outcome, f"{outcome.profile} refuses ")]
-    left = (
-        [f"{_number(skipped, 'line')} {'was' if skipped == 1 else 'were'} no request{'s' * (skipped != 1)}."]
-        if skipped
-        else []
-    )
+    were = "was no request" if skipped == 1 else "were no requests"
+    left = [f"{_number(skipped, 'line')} {were}."] if skipped else []
     return "\n".join([table(rows), "", *charts, "", *refusals, *left])
 
 
@@ -108,16 +92,15 @@ def verdict_on(before: Replayed, after: Replayed) -> str:
     gained = after.hits - before.hits
     refused = sum(after.refused.values())
     left = before.keys - after.keys - after.folded
+    folded = "no spelling became one with another."
+    if after.folded:
+        spellings = _number(after.folded, "spelling")
+        folded = f"{spellings} became one with another, and a purge reaches them all."
+    refused_keys = f" {_number(left, 'spelling')} would be refused." if left > 0 else ""
     lines = [
         f"{_number(before.requests, 'request')} for {_number(before.keys, 'URL')}, as they were spelled.",
         f"With the profile {after.profile} there {'is' if after.keys == 1 else 'are'} "
-        f"{_number(after.keys, 'URL')}: "
-        + (
-            f"{_number(after.folded, 'spelling')} became one with another, and a purge reaches them all."
-            if after.folded
-            else "no spelling became one with another."
-        )
-        + (f" {_number(left, 'spelling')} would be refused." if left > 0 else ""),
+        f"{_number(after.keys, 'URL')}: {folded}{refused_keys}",
         "",
         f"hit ratio, each spelling by itself  {_bar(before.hit_ratio)}",
         f"hit ratio, one resource, one URL    {_bar(after.hit_ratio)}",
@@ -129,17 +112,15 @@ def verdict_on(before: Replayed, after: Replayed) -> str:
         lines.append(f"The hit ratio gains {points:.1f} points: {spared}")
     elif gained < 0:
         points = 100 * (before.hit_ratio - after.hit_ratio)
-        lines.append(
-            f"The hit ratio loses {points:.1f} points: what would be refused had been asked for often."
-        )
+        lost = "what would be refused had been asked for often."
+        lines.append(f"The hit ratio loses {points:.1f} points: {lost}")
     elif after.folded:
         lines.append("The hit ratio gains nothing: what became one was not asked for again in time.")
     else:
         lines.append("The hit ratio gains nothing: this site's clients spell its URLs one way.")
     if refused:
-        lines.append(
-            f"{_number(refused, 'request')} that the origin server answered would have been refused:"
-        )
+        requests = _number(refused, "request")
+        lines.append(f"{requests} that the origin server answered would have been refused:")
         lines += _refusals(after, "  ")
     else:
         lines.append("No request that the origin server answered would have been refused.")

@@ -8,9 +8,8 @@ from univocal.http.errors import ConfigurationError
 from univocal.judge.profiles import builtin_profiles
 from univocal.uri.percent_encoding import DECODE, ENCODE, KEEP, RINGS, DecoderRing
 from univocal.uri.profile import parse
-from univocal_learn.importers.imported import NothingImportedError, Source
+from univocal_learn.importers.imported import NothingImportedError, Source, profile_text
 from univocal_learn.importers.varnish import read
-from univocal_learn.importers.writing import profile_text
 
 BUILT_IN = builtin_profiles()
 GENERIC = RINGS["rfc3986"].forms

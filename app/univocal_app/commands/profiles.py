@@ -22,7 +22,7 @@ class _ShowOrImport(LazyCommands):
 
     places: ClassVar = {
         "import": "univocal_learn.importers.command:import_profile",
-        "export": "univocal_learn.exporters.command:export_profile",
+        "export": "univocal_learn.exporters.writing:export_profile",
         "show": "",
     }
 

@@ -1,14 +1,19 @@
-"""A description as a file: a language's template with the sections and the constants that a profile needs."""
+"""`univocal profiles export`: a language's template with the sections and constants that a profile needs."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from importlib.resources import files
-from typing import Final
+from pathlib import Path
+from typing import Annotated, Final
 
-from univocal.http.errors import ProfileError
+import typer
+
+from univocal.http.errors import ConfigurationError, ProfileError
+from univocal.judge.profiles import profile_at
 from univocal.uri.profile import Profile
+from univocal_app.config.tables import COMMAND_LINE
 from univocal_learn.exporters.description import Description, describe
 from univocal_learn.exporters.languages import LANGUAGES, Language, Target
 from univocal_learn.exporters.vectors import vectors
@@ -19,6 +24,31 @@ _VARIANTS: Final = {
     "merging": ("merge_slashes", "remove_empty_segments"),
     "dotting": ("remove_dot_segments", "remove_servlet_dot_segments"),
 }
+
+
+def export_profile(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME|FILE", help="A built-in profile, or the TOML file of one.")
+    ],
+    target: Annotated[Target, typer.Option("--to", metavar="|".join(Target), help="The language.")],
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The output file. Default: standard output.")
+    ] = None,
+) -> None:
+    """Export a profile as a function for another system, with test vectors.
+
+    Exit status: 0 written, 2 usage error, or a setting that the language cannot express.
+    """
+    text = exported(profile_at(name, COMMAND_LINE, "NAME"), target)
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        output.write_text(text, "utf-8")
+    except OSError as error:
+        raise ConfigurationError(
+            str(output), "", error.strerror or str(error), "a file that can be written"
+        ) from None
 
 
 def exported(profile: Profile, target: Target) -> str:

@@ -20,10 +20,14 @@ from univocal_learn.importers.imported import (
     NothingImportedError,
     Source,
     Table,
+    line_of,
     octets_of,
+    ordered,
+    other_profiles,
+    profile_text,
+    sites_text,
     text_of,
 )
-from univocal_learn.importers.writing import line_of, ordered, other_profiles, profile_text, sites_text
 
 LARGEST: Final = 2**20  # bytes of a file; the largest ring, rule or server is far from it
 

@@ -44,12 +44,11 @@ class Server:
     def of(cls, directive: Directive, host: str) -> Server:
         """The server that a block describes."""
         block = directive.block
-        is_tls = any(each.name == "ssl" and each.arguments == ["on"] for each in block)
-        listens = [each for each in block if each.name == "listen" and each.arguments]
+        is_tls = any(each.arguments == ["on"] for each in find(block, "ssl"))
+        listens = [each for each in find(block, "listen") if each.arguments]
         sockets = tuple(socket for each in listens for socket in _sockets(each, is_tls=is_tls))
-        sockets = sockets or (Socket("0.0.0.0:80", is_tls),)
-        names = tuple(name for each in block if each.name == "server_name" for name in each.arguments)
-        return cls(directive, host, sockets, names)
+        names = tuple(name for each in find(block, "server_name") for name in each.arguments)
+        return cls(directive, host, sockets or (Socket("0.0.0.0:80", is_tls),), names)
 
     @property
     def block(self) -> list[Directive]:
@@ -100,9 +99,7 @@ class Server:
     @property
     def unnamed(self) -> list[str]:
         """Its names that are no exact ones, nor those below one."""
-        return [
-            name for name in self.names if name.startswith("~") or name.endswith(".*") or is_pattern(name)
-        ]
+        return [name for name in self.names if name[:1] == "~" or name[-2:] == ".*" or is_pattern(name)]
 
     @cached_property
     def moves_to(self) -> str | None:
@@ -125,16 +122,14 @@ class Server:
     @property
     def kept(self) -> list[Directive]:
         """The locations of a server that redirects all else: those of ACME challenges."""
-        locations = [each for each in self.block if each.name == "location" and each.arguments != ["/"]]
-        return [] if any(find(self.block, "return")) else locations
+        locations = [each for each in find(self.block, "location") if each.arguments != ["/"]]
+        return [] if find(self.block, "return") else locations
 
     def _answers(self) -> list[Directive]:
         """The directives that answer every request, where nothing else does."""
-        returns = find(self.block, "return")
-        conditions = find(self.block, "if")
-        others = [each for each in self.block if each.name == "rewrite" or closes(each)]
-        others = [each for each in others if each.name not in {"return", "if"}]
-        if others or any(closes(each) for each in conditions):
+        returns, conditions = find(self.block, "return"), find(self.block, "if")
+        closing = [each.name for each in self.block if each.name == "rewrite" or closes(each)]
+        if set(closing) - {"return"}:
             return []
         if returns:
             if returns[0].first == "404" and conditions:
@@ -164,9 +159,9 @@ def part(block: list[Directive], notes: Notes) -> None:
     for server in [*block]:
         if server.name == "http":
             part(server.block, notes)
-        for each in [each for each in server.block if each.name == "if" and server.name == "server"]:
+        for each in find(server.block, "if") if server.name == "server" else []:
             inner, (answer, *others) = server.block, each.block or [each]
-            names = [name for one in inner if one.name == "server_name" for name in one.arguments]
+            names = [name for one in find(inner, "server_name") for name in one.arguments]
             scheme, to = target_of(answer) or ("", "")
             variable, operator, host = [*words_of_condition(each.arguments), "", "", ""][:3]
             if others or to.startswith("$") or not to:
@@ -193,10 +188,9 @@ def part(block: list[Directive], notes: Notes) -> None:
             own = [Directive("server_name", kept, server.line), *listens, *rest]
             redirecting = [Directive("server_name", moved, each.line), answer]
             redirecting += sockets if is_all_else else plain
+            other = replace(each, name="server", arguments=[], block=redirecting)
             at = next(at for at, one in enumerate(block) if one is server)
-            block.insert(
-                at + (not is_all_else), replace(each, name="server", arguments=[], block=redirecting)
-            )
+            block.insert(at + (not is_all_else), other)
             server.block = own
 
 
@@ -279,13 +273,8 @@ def servers_of_hosts(servers: Sequence[Server], notes: Notes) -> Owners:
             if not is_pattern(name) and name not in {"_", ""}:
                 _own(server, name, taken, owners, notes)
     for address in dict.fromkeys(each.address for server in servers for each in server.sockets):
-        here = [server for server in servers if address in server.addresses]
-        named = [
-            server
-            for server in here
-            if any(each.is_default and each.address == address for each in server.sockets)
-        ]
-        defaults[address] = (named or here)[0]
+        here = [(server, each) for server in servers for each in server.sockets if each.address == address]
+        defaults[address] = next((server for server, each in here if each.is_default), here[0][0])
     return Owners(owners, defaults, taken)
 
 
@@ -327,17 +316,14 @@ def listener_tables(
         here = [name for name, own in sites if socket in own]
         key = "listen_tls" if socket.is_tls and certificate else "listen"
         whole = len(of_all) == len(sockets) or (is_main and socket == sockets[0])
-        own = ({} if whole else {"sites": here}) | (
-            {"proxy_protocol": True} if socket.has_proxy_header else {}
-        )
+        own: dict[str, Any] = {} if whole else {"sites": here}
+        own |= {"proxy_protocol": True} if socket.has_proxy_header else {}
         tables[key].append({"address": socket.address, **own} if own else socket.address)
-    plain = {
+    return {
         key: value[0] if len(value) == 1 and isinstance(value[0], str) else value
         for key, value in tables.items()
+        if value or (key == "listen" and tables["listen_tls"])
     }
-    if not tables["listen"] and tables["listen_tls"]:
-        return {"listen": [], "listen_tls": plain["listen_tls"]}
-    return {key: value for key, value in plain.items() if value}
 
 
 def certificate_of(block: Sequence[Directive], notes: Notes) -> dict[str, str]:

@@ -12,9 +12,8 @@ from univocal.uri.sites import resolve
 from univocal.uri.target import Canonical, origin_target
 from univocal_app.config.sites import SiteReader
 from univocal_app.config.tables import validate
-from univocal_learn.importers.imported import Source
+from univocal_learn.importers.imported import Source, profile_text, sites_text
 from univocal_learn.importers.nginx import read
-from univocal_learn.importers.writing import profile_text, sites_text
 
 CONFIGURATION = (Path(__file__).parent / "nginx.conf").read_text("utf-8")
 

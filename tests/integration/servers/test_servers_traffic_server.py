@@ -12,8 +12,7 @@ from tests.traffic_server import ALLOWED, RECORDS
 from univocal.uri.pipeline import Rejected, canonical_target
 from univocal.uri.profile import parse
 from univocal_learn.importers.ats import read
-from univocal_learn.importers.imported import Source
-from univocal_learn.importers.writing import profile_text
+from univocal_learn.importers.imported import Source, profile_text
 
 ORIGINS = Path(__file__).parent / "origins"
 PLUGINS = Path("/usr/lib/trafficserver/modules")
