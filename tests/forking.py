@@ -259,6 +259,7 @@ def main() -> None:
     ending = Ending()
     import gc
 
+    import uvicorn.lifespan.off
     import uvicorn.server
     import uvloop  # noqa: F401
     from setproctitle import getproctitle
@@ -268,9 +269,15 @@ def main() -> None:
     import univocal_app.run.workers  # noqa: F401
     from univocal.judge.profiles import builtin_profiles
     from univocal_app.commands.cli import app
+    from univocal_app.config.tables import Table, validate
+    from univocal_app.run.runtime import runtime_of
 
     list(get_command(app).commands.values())  # each is imported when it is used
     builtin_profiles()  # read once, too
+    for table in Table.__subclasses__():  # whose validators are built when they are used
+        table.model_rebuild()
+    site = {"hosts": ["*"], "upstream": "http://127.0.0.1:9", "routes": [{"path": "/"}]}
+    runtime_of(validate({"sites": [site]}, ""), "")
     uvicorn.server.asyncio = Looking()  # type: ignore[attr-defined]
     getproctitle()  # finds where the title is by the environment that the process began with
     gc.collect()

@@ -292,10 +292,26 @@ class Files:
         return Asked(host, method, path, fields, choice.random() < 0.3, self.bare.random() < 0.2, address)
 
 
+CONNECTIONS = dict[tuple[str, int, bool], http.client.HTTPConnection]()
+
+
+@pytest.fixture(autouse=True)
+def kept_connections():
+    """Those to the servers of a test, which end with it."""
+    yield
+    for connection in CONNECTIONS.values():
+        connection.close()
+    CONNECTIONS.clear()
+
+
 def ask(port, asked, *, is_tls=False):
-    connection = http.client.HTTPConnection(asked.address, port, timeout=10)
-    if is_tls:
-        connection = http.client.HTTPSConnection(asked.address, port, timeout=10, context=UNVERIFIED)
+    place = (asked.address, port, is_tls)
+    is_kept = place in CONNECTIONS
+    if not is_kept and is_tls:
+        CONNECTIONS[place] = http.client.HTTPSConnection(asked.address, port, timeout=10, context=UNVERIFIED)
+    elif not is_kept:
+        CONNECTIONS[place] = http.client.HTTPConnection(asked.address, port, timeout=10)
+    connection = CONNECTIONS[place]
     try:
         connection.putrequest(asked.method, asked.target, skip_host=True, skip_accept_encoding=True)
         connection.putheader("Host", asked.host if asked.is_bare else f"{asked.host}:{port}")
@@ -304,15 +320,14 @@ def ask(port, asked, *, is_tls=False):
         connection.endheaders()
         answer = connection.getresponse()
         body = answer.read()
-        is_served = answer.getheader("X-Origin") is not None
-        told = json.loads(body) if is_served and body else {"who": "", "target": ""}
-        # Of a redirect the path and the query: the ports differ.
-        location = urlsplit(answer.getheader("Location") or "")._replace(scheme="", netloc="").geturl()
-        return Heard(answer.status, is_served, told["who"], location, urlsplit(told["target"]).query)
-    except (http.client.RemoteDisconnected, ConnectionResetError, ConnectionRefusedError):
-        return Heard(0, False, "")
-    finally:
-        connection.close()
+    except (http.client.RemoteDisconnected, ConnectionResetError, ConnectionRefusedError, BrokenPipeError):
+        CONNECTIONS.pop(place).close()
+        return ask(port, asked, is_tls=is_tls) if is_kept else Heard(0, False, "")
+    is_served = answer.getheader("X-Origin") is not None
+    told = json.loads(body) if is_served and body else {"who": "", "target": ""}
+    # Of a redirect the path and the query: the ports differ.
+    location = urlsplit(answer.getheader("Location") or "")._replace(scheme="", netloc="").geturl()
+    return Heard(answer.status, is_served, told["who"], location, urlsplit(told["target"]).query)
 
 
 def nginx_answer(port, asked, *, is_tls=False):
