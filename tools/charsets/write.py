@@ -20,7 +20,8 @@ from univocal.uri import charset as charsets
 FILE = Path(__file__).parents[2] / "middleware" / "univocal" / "uri" / "charset.py"
 WIDTH = 98  # characters of a string
 
-# Each byte beyond ASCII, each pair and, in EUC-JP, each triple, where a decoder that is strict takes it.
+# Each byte beyond ASCII, each pair of one that is no character and, in EUC-JP, each triple, where a decoder that
+# is strict takes it.
 _READ = """
 const read = (names) => Object.fromEntries(names.map((name) => {
   const texts = {};
@@ -31,10 +32,11 @@ const read = (names) => Object.fromEntries(names.map((name) => {
       const text = decoder.decode(Uint8Array.from(octets));
       texts[octets.map((octet) => octet.toString(16).padStart(2, "0")).join("")] =
         [...text].map((character) => character.codePointAt(0));
+      return true;
     } catch { decoder = new TextDecoder(name, { fatal: true }); }
   };
   for (let first = 0x80; first < 0x100; first++) {
-    put([first]);
+    if (put([first])) continue;
     for (let second = 0; second < 0x100; second++) put([first, second]);
   }
   if (name === "euc-jp")
@@ -83,12 +85,8 @@ def _tables(text: str) -> dict[str, dict[bytes, str]]:
 
 def characters(texts: Mapping[bytes, str]) -> dict[bytes, str]:
     """The sequences of a table that are one character each."""
-    single = {octets: text for octets, text in texts.items() if len(octets) == 1}
-    several = {octets: text for octets, text in texts.items() if len(octets) > 1 and octets[:1] not in single}
     # Chromium gives half a surrogate pair for what is two characters in Big5 (8862, 8864, 88A3, 88A5).
-    return single | {
-        octets: text for octets, text in several.items() if not re.search("[\ud800-\udfff]", text)
-    }
+    return {octets: text for octets, text in texts.items() if not re.search("[\ud800-\udfff]", text)}
 
 
 def differences(charset: str, texts: Mapping[bytes, str]) -> Iterator[tuple[bytes, str]]:
