@@ -21,7 +21,9 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,8 @@ CLONE_PARENT = 0x8000
 M_MMAP_THRESHOLD = -3
 # The variable that has a program look so often, in seconds, at files that may have changed.
 LOOKS_EVERY = "LOOKS_EVERY"
+# The variable that has it ask a name server at this port of 127.0.0.1, in place of those of /etc/resolv.conf.
+NAMES_AT = "NAMES_AT"
 ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 POSSIBLE = sys.platform == "linux" and platform.machine() in CLONE and sys.implementation.name == "cpython"
 
@@ -85,6 +89,54 @@ def run(command: list[str], text: str | None = None, timeout: float = 60, **sett
             process.kill()
             raise
     return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+# What a shell runs as `univocal`: it hands over what it got, and ends as what is forked for it.
+CLIENT = """#!{python} -IS
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as way:
+    way.connect("\\0{name}")
+    words = [sys.argv[1:], os.getcwd(), dict(os.environ)]
+    socket.send_fds(way, [json.dumps(words).encode()], [0, 1, 2])
+    sys.exit(int(way.recv(9)))
+"""
+
+
+@contextmanager
+def command(file: Path) -> Iterator[None]:
+    """Have a program `file` for shells, which runs `univocal` as it is run here."""
+    name = f"univocal-{os.getpid()}-{id(file)}"
+
+    def end(way: socket.socket, program: subprocess.Popen[Any]) -> None:
+        with way, suppress(ConnectionError):  # the shell may have ended it
+            way.sendall(b"%d" % (program.wait() % 256))
+
+    def serve() -> None:
+        with suppress(OSError):  # it is closed
+            while True:
+                way, _ = listening.accept()
+                data, given, _, _ = socket.recv_fds(way, 1 << 20, 3)
+                arguments, directory, environment = json.loads(data)
+                program = Program(
+                    [sys.executable, "-m", "univocal_app", *arguments],
+                    **dict(zip(("stdin", "stdout", "stderr"), given, strict=True)),
+                    cwd=directory,
+                    env=environment | {"PYTHONPATH": os.pathsep.join(SOURCES)},
+                )
+                for descriptor in given:
+                    os.close(descriptor)
+                threading.Thread(target=end, args=(way, program), daemon=True).start()
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(f"\0{name}")
+        listening.listen()
+        file.write_text(CLIENT.format(python=sys.executable, name=name))
+        file.chmod(0o755)
+        serving = threading.Thread(target=serve, daemon=True)
+        serving.start()
+        yield
+        listening.shutdown(socket.SHUT_RDWR)
+        serving.join()
 
 
 class Forks:
@@ -307,6 +359,13 @@ def settle(task: dict[str, Any]) -> None:
         from univocal_app.run import assemble
 
         assemble.PERIOD = float(seconds)  # type: ignore[misc]
+    if port := os.environ.get(NAMES_AT):
+        from dns.resolver import BaseResolver
+
+        def read(self: BaseResolver, _: object) -> None:
+            self.nameservers, self.port = ["127.0.0.1"], int(port)
+
+        BaseResolver.read_resolv_conf = read  # type: ignore[method-assign]
     os.chdir(task["directory"])
     bounded(task["descriptors"])
 

@@ -8,10 +8,8 @@ import ast
 import gzip
 import os
 import re
-import shlex
 import shutil
 import subprocess
-import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -257,15 +255,8 @@ class Scene:
         self.environment["PATH"] = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
         for name in [name for name in self.environment if name.lower().endswith("_proxy")]:
             del self.environment[name]
-        self._program(
-            "univocal", f'PYTHONPATH={ROOT}/app:{ROOT}/middleware exec {sys.executable} -m univocal_app "$@"'
-        )
-        self._program("find-what-changed", "cat changed.txt")
+        self.write("bin/find-what-changed", "#!/bin/sh\ncat changed.txt\n").chmod(0o755)
         self.write("changed.txt", "# what an editor has saved\n\nhttp://en.example/wiki/A\n")
-
-    def _program(self, name: str, text: str) -> None:
-        file = self.write(f"bin/{name}", f"#!/bin/sh\n{text}\n")
-        file.chmod(0o755)
 
     def write(self, name: str, text: str) -> Path:
         file = self.folder / name
@@ -328,11 +319,7 @@ class Scene:
             self.said = ""
 
     def _ended(self, text: str) -> Any:
-        """What a shell does; in sh, `univocal` alone is forked, since it is started so often."""
-        words = shlex.split(text)
-        if self.shell == "sh" and words[:1] == ["univocal"] and not set("|<>$&;`*\n") & set(text):
-            program = [sys.executable, "-m", "univocal_app", *words[1:]]
-            return forking.run(program, timeout=TIMEOUT, cwd=self.folder, env=self.environment)
+        """What a shell does."""
         typed = f"{text}\nexit $?\n"
         program = ["sh"] if self.shell == "sh" else ["zsh", "-f", "-i", "+Z", "-o", "nopromptsp"]
         return subprocess.run(
@@ -342,11 +329,13 @@ class Scene:
 
 
 @pytest.fixture(params=["sh", "zsh"])
-def scene(tmp_path: Path, start: Fixture, origin: Any, request: pytest.FixtureRequest) -> Scene:
+def scene(tmp_path: Path, start: Fixture, origin: Any, request: pytest.FixtureRequest) -> Iterator[Scene]:
     for program in ("curl", request.param):
         if shutil.which(program) is None:
             pytest.skip(f"needs {program} (Debian package {program})")
-    return Scene(tmp_path, start, origin, request.param)
+    made = Scene(tmp_path, start, origin, request.param)
+    with forking.command(tmp_path / "bin" / "univocal"):
+        yield made
 
 
 RING = "size_t ring[256] = {" + ",".join(map(str, builtin_profiles()["mediawiki"].ring.forms)) + "};"
@@ -410,6 +399,7 @@ PYTHON = [
 ]
 
 
+@pytest.mark.parametrize("scene", ["sh"], indirect=True)
 @pytest.mark.parametrize(("page", "at"), PYTHON)
 def test_python_runs_without_a_complaint(page, at, scene, capfd):
     text = blocks(page, "python")[at]

@@ -6,8 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -17,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from forking import NAMES_AT
 from name_server import name_server
 from ports import free_port
 from support import serving
-from tests.e2e.conftest import environment
 
 TIMEOUT = 20
 
@@ -495,29 +493,14 @@ def test_a_route_has_retries_of_its_own(begin, applications):
     assert sum(each.requests for each in applications) == 4
 
 
-# In the program's own interpreter: the name servers of a test, in place of those of /etc/resolv.conf.
-RESOLVER = """
-from dns.resolver import BaseResolver
-
-def read(self, path):
-    self.nameservers, self.port = ["127.0.0.1"], {port}
-
-BaseResolver.read_resolv_conf = read
-"""
-
-
 @pytest.fixture
-def with_names(tmp_path):
-    """A name server, and the variables by which a program asks it."""
+def names():
     with name_server() as names:
-        (tmp_path / "sitecustomize.py").write_text(RESOLVER.format(port=names.port))
-        paths = os.pathsep.join((str(tmp_path), environment()["PYTHONPATH"]))
-        yield names, environment(PYTHONPATH=paths)
+        yield names
 
 
-def test_a_service_is_served_checked_shown_and_read_again(with_names, applications, tmp_path):
-    names, variables = with_names
-    here, service = [free_port(), free_port()], "srv+http://_http._tcp.app.example"
+def test_a_service_is_served_checked_shown_and_read_again(names, start, univocal, applications, tmp_path):
+    service, variables = "srv+http://_http._tcp.app.example", {NAMES_AT: str(names.port)}
     names.records["here.example", "A"] = ["127.0.0.1"]
 
     def lead_to(*applications):
@@ -527,47 +510,32 @@ def test_a_service_is_served_checked_shown_and_read_again(with_names, applicatio
 
     def write(origin):
         file.write_text(
-            f"[server]\nworkers = 2\nlisten = '127.0.0.1:{here[0]}'\nadmin = '127.0.0.1:{here[1]}'\n"
-            f"access_log = 'off'\n[origin]\n{origin}\n"
-            f"[[sites]]\nhosts = ['en.example']\nupstream = '{service}'\n"
+            "[server]\nworkers = 2\nlisten = '127.0.0.1:0'\nadmin = '127.0.0.1:0'\naccess_log = 'off'\n"
+            f"[origin]\n{origin}\n[[sites]]\nhosts = ['en.example']\nupstream = '{service}'\n"
         )
 
-    def run(command):
-        line = [sys.executable, "-m", "univocal_app", command, "--config", str(file)]
-        return subprocess.run(
-            line, env=variables, capture_output=True, text=True, timeout=TIMEOUT, check=False
-        )
+    def check():
+        return univocal("check", "--config", str(file), **variables)
 
     file = tmp_path / "univocal.toml"
     write("resolve = 0.2")
-    checked = run("check")
-    assert "_http._tcp.app.example` does not resolve here" in checked.stderr
+    assert "_http._tcp.app.example` does not resolve here" in check().stderr
     lead_to(applications[0], applications[1])
-    assert run("check").stderr == ""
+    assert check().stderr == ""
     write("transport = 'httpx'")
-    refused = run("check")
+    refused = check()
     assert refused.returncode == 2
     assert f"sites[0].upstream: found '{service}'" in refused.stderr
     write("resolve = 0.2")
-    line = [sys.executable, "-m", "univocal_app", "serve", "--config", str(file)]
-    proxy, admin = [("127.0.0.1", port) for port in here]
-    with subprocess.Popen(line, env=variables, stderr=subprocess.PIPE, text=True) as program:
-        try:
-            assert program.stderr is not None
-            while "listener http" not in program.stderr.readline():
-                assert program.poll() is None
-            assert {get(proxy, f"/{number}").body for number in range(20)} == {"a"}
-            assert service in get(admin, "/-/config", Host="127.0.0.1").body
-            shown = json.loads(get(admin, "/-/origins", Host="127.0.0.1").body)
-            assert {each["url"] for each in shown} == {service}
-            assert {each["state"] for each in shown} == {"up", "backup"}
-            lead_to(applications[2])
-            until(lambda: {get(proxy, f"/{number}").body for number in range(20)} == {"c"})
-            write("resolve = 0.3")
-            assert post(admin, "/-/reload", {}, Host="127.0.0.1")[0] == 200
-            names.fails = True
-            assert {get(proxy, f"/again/{number}").body for number in range(20)} == {"c"}
-        finally:
-            program.terminate()
-            said = program.stderr.read() if program.stderr is not None else ""
-    assert (program.returncode, "Traceback" in said) == (0, False)
+    proxy = start("serve", "--config", str(file), **variables)
+    assert {get(proxy.proxy, f"/{number}").body for number in range(20)} == {"a"}
+    assert service in get(proxy.admin, "/-/config", Host="127.0.0.1").body
+    shown = json.loads(get(proxy.admin, "/-/origins", Host="127.0.0.1").body)
+    assert {each["url"] for each in shown} == {service}
+    assert {each["state"] for each in shown} == {"up", "backup"}
+    lead_to(applications[2])
+    until(lambda: {get(proxy.proxy, f"/{number}").body for number in range(20)} == {"c"})
+    write("resolve = 0.3")
+    assert post(proxy.admin, "/-/reload", {}, Host="127.0.0.1")[0] == 200
+    names.fails = True
+    assert {get(proxy.proxy, f"/again/{number}").body for number in range(20)} == {"c"}

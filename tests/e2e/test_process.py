@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import forking
+from support import response_with
 
 MIB = 2**20
 
@@ -152,12 +153,8 @@ def test_with_too_little_memory_less_is_stored(
     start, ask, origin, tmp_path, megabytes, clients, workers, room
 ):
     size, count, log = megabytes * MIB, 160 // megabytes * clients, tmp_path / "access.log"
-
-    def answer(head):
-        fields = b"Cache-Control: max-age=600\r\nContent-Length: %d" % size
-        return b"HTTP/1.1 200 OK\r\n%b\r\n\r\n%b" % (fields, head[4:5] * size)
-
-    origin.answer = answer
+    large = response_with(bytes(size), b"Cache-Control: max-age=600\r\n")
+    origin.answer = lambda _: large
     file = tmp_path / "univocal.toml"
     server = f'listen = "127.0.0.1:0"\nadmin = "127.0.0.1:0"\naccess_log = "{log}"\nworkers = {workers}\n'
     site = f'[[sites]]\nhosts = ["en.example"]\nupstream = "{origin.url}"\n'

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+import forking
 from tests.ports import free_port
 from tests.started import end
 
@@ -150,8 +151,9 @@ class Stack:
             if name not in self._started:
                 port, command, variables = makers[name]()
                 log = (self._folder / f"{name}.log").open("wb")
+                program = forking.Program if "univocal_app" in command else subprocess.Popen
                 with log:
-                    self._started[name] = subprocess.Popen(
+                    self._started[name] = program(
                         command,
                         env={**os.environ, **variables},
                         stdin=subprocess.DEVNULL,
@@ -287,11 +289,8 @@ class Stack:
         ]
         if told[0] in {"top", "reload"}:  # in a container each has the usual address
             told += ["--admin", f"http://127.0.0.1:{self._ports['8081' if name == 'proxy' else '8083']}"]
-        variables = {**os.environ, "PYTHONPATH": f"{ROOT}/app:{ROOT}/middleware", "NO_COLOR": "1"}
         command = [sys.executable, "-m", "univocal_app", *told]
-        ended = subprocess.run(
-            command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=variables
-        )
+        ended = forking.run(command, timeout=PATIENCE, env={**os.environ, "NO_COLOR": "1"})
         assert ended.returncode == 0, f"{arguments}\n{ended.stdout}\n{ended.stderr}"
         return str(ended.stdout)
 

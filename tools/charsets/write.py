@@ -20,8 +20,7 @@ from univocal.uri import charset as charsets
 FILE = Path(__file__).parents[2] / "middleware" / "univocal" / "uri" / "charset.py"
 WIDTH = 98  # characters of a string
 
-# Each byte beyond ASCII, each pair of one that is no character and, in EUC-JP, each triple, where a decoder that
-# is strict takes it.
+# Each byte beyond ASCII, each pair whose first is none and, in EUC-JP, each triple. Decoders are strict.
 _READ = """
 const read = (names) => Object.fromEntries(names.map((name) => {
   const texts = {};
