@@ -117,15 +117,17 @@ def command(file: Path) -> Iterator[None]:
                 way, _ = listening.accept()
                 data, given, _, _ = socket.recv_fds(way, 1 << 20, 3)
                 arguments, directory, environment = json.loads(data)
-                program = Program(
-                    [sys.executable, "-m", "univocal_app", *arguments],
-                    **dict(zip(("stdin", "stdout", "stderr"), given, strict=True)),
-                    cwd=directory,
-                    env=environment | {"PYTHONPATH": os.pathsep.join(SOURCES)},
-                )
-                for descriptor in given:
-                    os.close(descriptor)
-                threading.Thread(target=end, args=(way, program), daemon=True).start()
+                try:
+                    program = Program(
+                        [sys.executable, "-m", "univocal_app", *arguments],
+                        **dict(zip(("stdin", "stdout", "stderr"), given, strict=True)),
+                        cwd=directory,
+                        env=environment | {"PYTHONPATH": os.pathsep.join(SOURCES)},
+                    )
+                    threading.Thread(target=end, args=(way, program), daemon=True).start()
+                finally:
+                    for descriptor in given:
+                        os.close(descriptor)
 
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         listening.bind(f"\0{name}")
@@ -329,7 +331,7 @@ def main() -> None:
     for table in Table.__subclasses__():  # whose validators are built when they are used
         table.model_rebuild()
     site = {"hosts": ["*"], "upstream": "http://127.0.0.1:9", "routes": [{"path": "/"}]}
-    runtime_of(validate({"sites": [site]}, ""), "")
+    runtime_of(validate({"sites": [site]}, ""))
     uvicorn.server.asyncio = Looking()  # type: ignore[attr-defined]
     getproctitle()  # finds where the title is by the environment that the process began with
     gc.collect()
